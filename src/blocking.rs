@@ -1,0 +1,41 @@
+//! Waiting on a thread without a runtime: the thread drives the line itself while it waits.
+
+use crate::consume::Claim;
+use crate::error::ConsumeError;
+use crate::grant::Permit;
+use crate::replenisher::Registration;
+use crate::shared::{Drive, Shared};
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+pub(crate) fn consume(shared: &Shared, weak: Weak<Shared>, cost: u64) -> Result<Permit<&Shared>, ConsumeError> {
+    if let Some(ticket) = shared.rovers.try_claim(cost) {
+        return Ok(Permit::new(shared, cost, ticket));
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let driver = Registration::new(shared, weak);
+    let mut claim = pin!(Claim::new(shared, cost));
+    loop {
+        if let Poll::Ready(answer) = claim.as_mut().poll_within(&mut Context::from_waker(&waker), None) {
+            return answer;
+        }
+        // An unpark between here and parking is not lost: it makes the next park return at once.
+        match shared.drive(driver.id, None, &waker) {
+            Drive::Yield => thread::yield_now(),
+            Drive::Until(u64::MAX) => thread::park(),
+            Drive::Until(_) if shared.time.is_manual() => thread::park(),
+            Drive::Until(at) => thread::park_timeout(Duration::from_nanos(at.saturating_sub(shared.time.now()))),
+        }
+    }
+}

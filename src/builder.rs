@@ -1,0 +1,126 @@
+//! Building a limiter: every configuration check is made here or in `Quota::check`.
+
+use crate::clock::{Clock, Time};
+use crate::error::ConfigError;
+use crate::quota::MOST_BURST;
+use crate::rovers::Rovers;
+use crate::shared::Shared;
+use crate::state::State;
+use crate::supply::Supply;
+use crate::{Limiter, Quota};
+use std::sync::Arc;
+
+/// What a [`Limiter`] will be; from [`Limiter::builder`].
+///
+/// ```
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// use tollgate::{Limiter, Quota};
+/// let limiter = Limiter::builder()
+///     .quota(Quota::per_second(10))
+///     .quota_named("minute", Quota::per_minute(200))
+///     .max_in_flight(50)
+///     .max_waiting(10_000)
+///     .build()?;
+/// # let _ = limiter; Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    quotas: Vec<Quota>,
+    names: Vec<Option<Arc<str>>>,
+    max_in_flight: Option<u64>,
+    max_waiting: Option<usize>,
+    clock: Option<Arc<dyn Clock>>,
+    rovers_at: u64,
+    stride: Option<u64>,
+}
+
+impl Builder {
+    /// Adds a quota. Each grant fits all quotas, or takes from none.
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.quotas.push(quota);
+        self.names.push(None);
+        self
+    }
+
+    /// Adds a quota that [`set_quota`](Limiter::set_quota) can be told by name.
+    pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
+        self.quotas.push(quota);
+        self.names.push(Some(name.into()));
+        self
+    }
+
+    /// Caps the tokens in flight: granted, and their grants not dropped yet. The cap holds the line back and burns
+    /// nothing: what is minted meanwhile is kept up to the burst.
+    pub fn max_in_flight(mut self, tokens: u64) -> Self {
+        self.max_in_flight = Some(tokens);
+        self
+    }
+
+    /// Turns callers away once this many are waiting; 0 lets nobody wait.
+    pub fn max_waiting(mut self, callers: usize) -> Self {
+        self.max_waiting = Some(callers);
+        self
+    }
+
+    /// Takes time from `clock` instead of tokio's clock.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Lets the rovers begin somewhere else than at 0, to test that they wrap.
+    #[doc(hidden)]
+    pub fn rovers_at(mut self, position: u64) -> Self {
+        self.rovers_at = position;
+        self
+    }
+
+    /// Fixes the stride of the fast path, which else adapts; 0 makes every call exact.
+    #[doc(hidden)]
+    pub fn stride(mut self, tokens: u64) -> Self {
+        self.stride = Some(tokens);
+        self
+    }
+
+    /// Checks everything and builds the limiter. Its time begins now.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] that names the field and says what to write instead.
+    pub fn build(self) -> Result<Limiter, ConfigError> {
+        if self.quotas.is_empty() {
+            return Err(ConfigError::NoQuota);
+        }
+        for (index, quota) in self.quotas.iter().enumerate() {
+            quota.check(index)?;
+        }
+        self.check_names()?;
+        self.max_in_flight.map_or(Ok(()), check_cap)?;
+        let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
+        let mut state = State::new(supply, self.names.into(), self.max_in_flight, self.rovers_at);
+        state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
+        state.stride.fixed = self.stride;
+        let rovers = Rovers::new(self.rovers_at);
+        let time = self.clock.map_or_else(Time::tokio, Time::other);
+        Ok(Limiter::from_shared(Arc::new_cyclic(|weak| Shared::new(rovers, state, time, weak.clone()))))
+    }
+
+    fn check_names(&self) -> Result<(), ConfigError> {
+        for (index, name) in self.names.iter().enumerate() {
+            if let Some(name) = name
+                && self.names[..index].contains(&Some(name.clone()))
+            {
+                return Err(ConfigError::DuplicateName { name: name.to_string() });
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
+    if cap == 0 || cap > MOST_BURST {
+        return Err(ConfigError::BadMaxInFlight { cap, most: MOST_BURST });
+    }
+    Ok(())
+}

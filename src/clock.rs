@@ -1,0 +1,170 @@
+//! Where time comes from. Below `Limiter` and `Replenisher`, `now` is a number of nanoseconds.
+
+use crate::sync::{AtomicU64, Ordering};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A source of time.
+///
+/// The default needs none of this: limiters read tokio's clock, so that tests under `tokio::time::pause` just work.
+/// Give another one to [`Builder::clock`](crate::Builder::clock).
+///
+/// A reading below an earlier one counts as "no time has passed".
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// The time since an origin of the clock's own choosing. Called outside of all locks.
+    fn now(&self) -> Duration;
+
+    /// True if time moves by hand only. Nothing then sleeps for the limiter, no background task is spawned, and
+    /// [`Limiter::tick`](crate::Limiter::tick) serves the line.
+    fn is_manual(&self) -> bool {
+        false
+    }
+}
+
+/// A clock that is moved by hand, for tests without a runtime. Clones share their time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limiter, ManualClock, Quota};
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let clock = ManualClock::new();
+/// let limiter = Limiter::builder().quota(Quota::per_second(10)).clock(clock.clone()).build()?;
+/// assert!(limiter.try_acquire(10).is_ok());
+/// clock.advance(Duration::from_millis(250));
+/// assert_eq!(limiter.available(), 2);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    nanos: Arc<AtomicU64>,
+}
+
+impl ManualClock {
+    /// A clock that stands at a year past its origin, so that there is room to step back.
+    pub fn new() -> Self {
+        Self { nanos: Arc::new(AtomicU64::new(365 * 86_400 * 1_000_000_000)) }
+    }
+
+    /// Moves time on by `duration`; at the end of time (584 years) it stands still.
+    pub fn advance(&self, duration: Duration) {
+        self.change(|nanos| nanos.saturating_add(whole_nanos(duration)));
+    }
+
+    /// Moves time back by `duration`, at most to the origin.
+    pub fn step_back(&self, duration: Duration) {
+        self.change(|nanos| nanos.saturating_sub(whole_nanos(duration)));
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) {
+        let mut now = self.nanos.load(Ordering::Acquire);
+        while let Err(other) = self.nanos.compare_exchange(now, to(now), Ordering::AcqRel, Ordering::Acquire) {
+            now = other;
+        }
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Acquire))
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// The processor's time stamp counter, by the `quanta` crate: about half the price of the default clock where every
+/// call reads the time. Feature `quanta`.
+///
+/// It knows nothing of tokio's paused time.
+///
+/// ```
+/// use tollgate::{Limiter, QuantaClock, Quota};
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let limiter = Limiter::builder().quota(Quota::per_second(10)).clock(QuantaClock::new()).build()?;
+/// assert!(limiter.try_acquire(10).is_ok());
+/// # Ok(()) }
+/// ```
+#[cfg(feature = "quanta")]
+#[derive(Clone, Debug)]
+pub struct QuantaClock {
+    clock: quanta::Clock,
+    base: quanta::Instant,
+}
+
+#[cfg(feature = "quanta")]
+impl QuantaClock {
+    /// The process-wide quanta clock; the first one calibrates it, which takes some milliseconds.
+    pub fn new() -> Self {
+        let clock = quanta::Clock::new();
+        Self { base: clock.now(), clock }
+    }
+}
+
+#[cfg(feature = "quanta")]
+impl Default for QuantaClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(feature = "quanta")]
+impl Clock for QuantaClock {
+    fn now(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.base)
+    }
+}
+
+/// A limiter's own time: nanoseconds since it was built.
+#[derive(Debug)]
+pub(crate) enum Time {
+    Tokio { base: Instant },
+    Other { clock: Arc<dyn Clock>, base: Duration },
+}
+
+impl Time {
+    pub(crate) fn tokio() -> Self {
+        Self::Tokio { base: Instant::now() }
+    }
+
+    pub(crate) fn other(clock: Arc<dyn Clock>) -> Self {
+        Self::Other { base: clock.now(), clock }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        match self {
+            Self::Tokio { base } => whole_nanos(Instant::now().saturating_duration_since(*base)),
+            Self::Other { clock, base } => whole_nanos(clock.now().saturating_sub(*base)),
+        }
+    }
+
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self, Self::Other { clock, .. } if clock.is_manual())
+    }
+
+    /// What a tokio timer must be set to so as to fire at `at`. Far instants come nearer: whoever wakes early looks
+    /// at the clock and sleeps again.
+    pub(crate) fn instant(&self, at: u64) -> Instant {
+        const FAR: Duration = Duration::from_secs(86_400);
+        let now = Instant::now();
+        let wait = |from: u64| Duration::from_nanos(at.saturating_sub(from)).min(FAR);
+        match self {
+            // From the absolute schedule, not from the last wake-up: a chain of short sleeps would drift.
+            Self::Tokio { base } => now + wait(whole_nanos(now.saturating_duration_since(*base))),
+            Self::Other { .. } => now + wait(self.now()),
+        }
+    }
+}
+
+/// Nanoseconds in 64 bits, which last for 584 years.
+pub(crate) fn whole_nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,267 @@
+//! The futures that wait for tokens.
+//!
+//! One mechanism, [`Claim`], generic over how it holds the limiter; thin public wrappers for borrowed and owned.
+//!
+//! A claim trusts its [`Place`], never a state of its own: whether it waits, was called out, or never entered is asked
+//! of the place, under the lock. Dropping it asks again.
+
+use crate::alarm::Alarm;
+use crate::clock::whole_nanos;
+use crate::error::ConsumeError;
+use crate::grant::{Grant, OwnedGrant, Permit};
+use crate::queue::{Outcome, Place};
+use crate::shared::Shared;
+use pin_project::{pin_project, pinned_drop};
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// A claim on `cost` tokens that becomes a permit.
+#[pin_project(PinnedDrop)]
+#[derive(Debug)]
+pub(crate) struct Claim<S: Deref<Target = Shared>> {
+    /// `None` once it has answered.
+    shared: Option<S>,
+    cost: u64,
+    #[pin]
+    place: Place,
+}
+
+impl<S: Deref<Target = Shared>> Claim<S> {
+    pub(crate) fn new(shared: S, cost: u64) -> Self {
+        Self { shared: Some(shared), cost, place: Place::new() }
+    }
+
+    /// Enters the line on the first poll, refused if the wait is foreseen to be longer than `allowed` nanoseconds.
+    #[inline]
+    pub(crate) fn poll_within(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        allowed: Option<u64>,
+    ) -> Poll<Result<Permit<S>, ConsumeError>> {
+        let this = self.project();
+        let shared = this.shared.as_ref().expect("polled after it was ready");
+        let answer = if this.place.is_entered() {
+            shared.look(this.place, cx.waker())
+        } else {
+            shared.arrive(this.place, *this.cost, allowed, cx.waker())
+        };
+        let ticket = ready!(answer);
+        // Present: it was just used.
+        let shared = this.shared.take().expect("polled after it was ready");
+        Poll::Ready(ticket.map(|ticket| Permit::new(shared, *this.cost, ticket)))
+    }
+
+    fn now(&self) -> Option<u64> {
+        self.shared.as_ref().map(|shared| shared.time.now())
+    }
+}
+
+#[pinned_drop]
+impl<S: Deref<Target = Shared>> PinnedDrop for Claim<S> {
+    fn drop(self: Pin<&mut Self>) {
+        let this = self.project();
+        if this.place.is_entered()
+            && let Some(shared) = this.shared
+        {
+            shared.cancel(this.place, *this.cost);
+        }
+    }
+}
+
+/// A claim that gives up after a while.
+#[pin_project]
+#[derive(Debug)]
+struct Patience<S: Deref<Target = Shared>> {
+    #[pin]
+    claim: Claim<S>,
+    allowed: Duration,
+    /// When it entered the line and when it gives up, in the limiter's nanoseconds.
+    since: Option<(u64, u64)>,
+    #[pin]
+    alarm: Alarm,
+}
+
+impl<S: Deref<Target = Shared>> Patience<S> {
+    fn new(claim: Claim<S>, allowed: Duration) -> Self {
+        Self { claim, allowed, since: None, alarm: Alarm::unset() }
+    }
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+        let mut this = self.project();
+        let allowed = whole_nanos(*this.allowed);
+        if this.since.is_none() {
+            *this.since = this.claim.now().map(|now| (now, now.saturating_add(allowed)));
+        }
+        if let ready @ Poll::Ready(_) = this.claim.as_mut().poll_within(cx, Some(allowed)) {
+            return ready;
+        }
+        let claim = this.claim.project();
+        let (Some(shared), Some((start, end))) = (claim.shared.as_ref(), *this.since) else { return Poll::Pending };
+        loop {
+            let now = shared.time.now();
+            if now >= end {
+                break;
+            }
+            if shared.time.is_manual() {
+                // Nothing sleeps by a clock that is moved by hand; whoever moves it polls.
+                return Poll::Pending;
+            }
+            // Ready early if the end is far: then it looks at the clock and sleeps again.
+            ready!(this.alarm.as_mut().poll_until(shared.time.instant(end), cx));
+        }
+        // It may have been called out in this very moment; then that counts.
+        let outcome = shared.give_up(claim.place);
+        let waited = Duration::from_nanos(shared.time.now().saturating_sub(start));
+        let shared = claim.shared.take().expect("present: it was just used");
+        Poll::Ready(match outcome {
+            Some(Outcome::Granted { ticket }) => Ok(Permit::new(shared, *claim.cost, ticket)),
+            Some(Outcome::Closed) => Err(ConsumeError::Closed),
+            None => Err(ConsumeError::TimedOut { waited }),
+        })
+    }
+}
+
+/// The future of [`Limiter::consume`](crate::Limiter::consume).
+///
+/// # Cancel safety
+///
+/// It can be dropped at any time: before it is polled, while it waits, or after it was granted without having been
+/// polled again. Its claim leaves the line, those behind it move up at once, and no token is lost.
+///
+/// # Panics
+///
+/// When polled again after it was ready. When it has to start the limiter's background task on a tokio runtime that
+/// was built without timers (`enable_time`).
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct Consume<'a> {
+    #[pin]
+    claim: Claim<&'a Shared>,
+}
+
+impl<'a> Consume<'a> {
+    pub(crate) fn new(shared: &'a Shared, cost: u64) -> Self {
+        Self { claim: Claim::new(shared, cost) }
+    }
+
+    /// Waits for `allowed` at most.
+    ///
+    /// Refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule already says that the wait would be
+    /// longer. Ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes longer for a reason that the schedule
+    /// does not know: the in-flight cap, a pause, a smaller quota.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, Limiter, Quota};
+    /// let limiter = Limiter::new(Quota::per_second(1).burst(1))?;
+    /// limiter.consume(1).await?;
+    /// let refusal = limiter.consume(1).within(Duration::from_millis(200)).await.unwrap_err();
+    /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
+    /// # Ok(()) }
+    /// ```
+    pub fn within(self, allowed: Duration) -> Within<'a> {
+        Within { patience: Patience::new(self.claim, allowed) }
+    }
+}
+
+impl<'a> Future for Consume<'a> {
+    type Output = Result<Grant<'a>, ConsumeError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().claim.poll_within(cx, None).map_ok(Grant::new)
+    }
+}
+
+/// The future of [`Limiter::consume_owned`](crate::Limiter::consume_owned): a [`Consume`] that holds the limiter
+/// itself, for spawned tasks.
+///
+/// # Cancel safety
+///
+/// As [`Consume`].
+///
+/// # Panics
+///
+/// As [`Consume`].
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct ConsumeOwned {
+    #[pin]
+    claim: Claim<Arc<Shared>>,
+}
+
+impl ConsumeOwned {
+    pub(crate) fn new(shared: Arc<Shared>, cost: u64) -> Self {
+        Self { claim: Claim::new(shared, cost) }
+    }
+
+    /// Waits for `allowed` at most; see [`Consume::within`].
+    pub fn within(self, allowed: Duration) -> WithinOwned {
+        WithinOwned { patience: Patience::new(self.claim, allowed) }
+    }
+}
+
+impl Future for ConsumeOwned {
+    type Output = Result<OwnedGrant, ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().claim.poll_within(cx, None).map_ok(OwnedGrant::new)
+    }
+}
+
+/// The future of [`Consume::within`]. It carries a timer, and so is larger than a [`Consume`].
+///
+/// # Cancel safety
+///
+/// As [`Consume`].
+///
+/// # Panics
+///
+/// As [`Consume`].
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct Within<'a> {
+    #[pin]
+    patience: Patience<&'a Shared>,
+}
+
+impl<'a> Future for Within<'a> {
+    type Output = Result<Grant<'a>, ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().patience.poll(cx).map_ok(Grant::new)
+    }
+}
+
+/// The future of [`ConsumeOwned::within`].
+///
+/// # Cancel safety
+///
+/// As [`Consume`].
+///
+/// # Panics
+///
+/// As [`Consume`].
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct WithinOwned {
+    #[pin]
+    patience: Patience<Arc<Shared>>,
+}
+
+impl Future for WithinOwned {
+    type Output = Result<OwnedGrant, ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().patience.poll(cx).map_ok(OwnedGrant::new)
+    }
+}

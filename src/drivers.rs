@@ -1,0 +1,85 @@
+//! Who sleeps for the line: one replenisher per runtime that has waiters, and blocked threads.
+
+use crate::wakes::Wakes;
+use std::task::Waker;
+
+/// The registered drivers, under the limiter's lock.
+#[derive(Debug, Default)]
+pub(crate) struct Drivers {
+    list: Vec<Driver>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Driver {
+    id: u64,
+    /// The runtime it runs on; `None` for a thread that blocks.
+    runtime: Option<tokio::runtime::Id>,
+    /// Wakes it when its alarm must be set earlier; `None` before it first looked, and while it is on its way to look.
+    waker: Option<Waker>,
+    /// The instant at which it will look by itself; 0 while it is about to look anyway.
+    alarm: u64,
+}
+
+impl Drivers {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(crate) fn serves(&self, runtime: tokio::runtime::Id) -> bool {
+        self.list.iter().any(|driver| driver.runtime == Some(runtime))
+    }
+
+    pub(crate) fn contains(&self, id: u64) -> bool {
+        self.list.iter().any(|driver| driver.id == id)
+    }
+
+    /// Registers a driver that is about to look.
+    pub(crate) fn add(&mut self, runtime: Option<tokio::runtime::Id>) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.list.push(Driver { id, runtime, waker: None, alarm: 0 });
+        id
+    }
+
+    /// Its waker is returned to be dropped without the lock.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Waker> {
+        let index = self.list.iter().position(|driver| driver.id == id)?;
+        self.list.swap_remove(index).waker
+    }
+
+    /// Driver `id` goes to sleep until `alarm`; returns its old waker, to be dropped without the lock.
+    pub(crate) fn sleep(
+        &mut self,
+        id: u64,
+        runtime: Option<tokio::runtime::Id>,
+        alarm: u64,
+        waker: Waker,
+    ) -> Option<Waker> {
+        let driver = self.list.iter_mut().find(|driver| driver.id == id)?;
+        driver.runtime = driver.runtime.or(runtime);
+        driver.alarm = alarm;
+        driver.waker.replace(waker)
+    }
+
+    /// Wakes the drivers whose alarm is later than `due`. False if there was no room for all of them.
+    pub(crate) fn rouse(&mut self, due: u64, wakes: &mut Wakes) -> bool {
+        for driver in &mut self.list {
+            if driver.alarm > due {
+                if wakes.is_full() {
+                    return false;
+                }
+                if let Some(waker) = driver.waker.take() {
+                    wakes.push(waker);
+                }
+                driver.alarm = 0;
+            }
+        }
+        true
+    }
+
+    /// All wakers, for the end.
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        self.list.iter_mut().filter_map(|driver| driver.waker.take()).collect()
+    }
+}

@@ -1,0 +1,129 @@
+//! Proofs of admission.
+
+use crate::rovers::ahead;
+use crate::shared::Shared;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// What was granted, however the limiter is held. With an in-flight cap, dropping it is the release.
+pub(crate) struct Permit<S: Deref<Target = Shared>> {
+    shared: S,
+    cost: u64,
+    ticket: u64,
+}
+
+impl<S: Deref<Target = Shared>> Permit<S> {
+    #[inline]
+    pub(crate) fn new(shared: S, cost: u64, ticket: u64) -> Self {
+        Self { shared, cost, ticket }
+    }
+
+    fn remaining(&self) -> u64 {
+        ahead(self.shared.rovers.limit(), self.ticket).max(0) as u64
+    }
+
+    fn settle(&mut self, actual: u64) {
+        self.cost = self.shared.resettle(self.cost, actual);
+    }
+
+    fn forget(mut self) {
+        if self.shared.capped {
+            self.shared.forget(self.cost);
+            self.cost = 0;
+        }
+    }
+}
+
+impl<S: Deref<Target = Shared>> Drop for Permit<S> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.shared.capped && self.cost > 0 {
+            self.shared.release(self.cost);
+        }
+    }
+}
+
+impl<S: Deref<Target = Shared>> fmt::Debug for Permit<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining()).finish()
+    }
+}
+
+/// Proof that tokens were granted.
+///
+/// With [`max_in_flight`](crate::Builder::max_in_flight), the tokens are in flight until the grant is dropped: keep it
+/// for as long as the work lasts, also through a panic. Without, dropping it does nothing.
+///
+/// What was done before a grant was dropped is visible to whoever is granted because of that drop.
+#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
+#[derive(Debug)]
+pub struct Grant<'a>(Permit<&'a Shared>);
+
+/// A [`Grant`] that holds the limiter itself, for spawned tasks.
+#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
+#[derive(Debug)]
+pub struct OwnedGrant(Permit<Arc<Shared>>);
+
+macro_rules! grant_methods {
+    () => {
+        /// What it cost: the latest figure, if it was [settled](Self::settle).
+        pub fn cost(&self) -> u64 {
+            self.0.cost
+        }
+
+        /// How many tokens are left behind this grant, as of the limiter's last look at the time: what a response
+        /// header would report. Reads one word and takes no lock.
+        pub fn remaining(&self) -> u64 {
+            self.0.remaining()
+        }
+
+        /// Sets the real cost, known afterwards, and refunds or charges the difference at once. The latest figure
+        /// counts.
+        ///
+        /// * Less than before: the difference goes back, as far as the burst, and those in line may pass at once.
+        /// * More than before: the difference is charged as a debt. Those already in line are not delayed by it,
+        ///   newcomers are. A debt is cut at 2<sup>48</sup> tokens; [`cost`](Self::cost) tells.
+        ///
+        /// With an in-flight cap, what is charged is in flight too until the grant is dropped.
+        ///
+        /// ```
+        /// use tollgate::{Limiter, Quota};
+        /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// let limiter = Limiter::new(Quota::manual(100))?;
+        /// let mut grant = limiter.try_acquire(40)?;
+        /// grant.settle(25);
+        /// assert_eq!(limiter.available(), 75);
+        /// grant.settle(110);
+        /// assert_eq!((limiter.available(), limiter.deficiency()), (0, 10));
+        /// # Ok(()) }
+        /// ```
+        pub fn settle(&mut self, actual: u64) {
+            self.0.settle(actual);
+        }
+
+        /// Lets go of the grant without releasing it: the caller then owes a
+        /// [`Limiter::release`](crate::Limiter::release) of its cost. Without an in-flight cap, the same as dropping
+        /// it.
+        pub fn forget(self) {
+            self.0.forget();
+        }
+    };
+}
+
+impl<'a> Grant<'a> {
+    #[inline]
+    pub(crate) fn new(permit: Permit<&'a Shared>) -> Self {
+        Self(permit)
+    }
+
+    grant_methods!();
+}
+
+impl OwnedGrant {
+    pub(crate) fn new(permit: Permit<Arc<Shared>>) -> Self {
+        Self(permit)
+    }
+
+    grant_methods!();
+}

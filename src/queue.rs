@@ -1,0 +1,188 @@
+//! The line of waiters.
+//!
+//! A waiter may be dropped at any moment: before it is first polled, while it stands in the line, after it was granted
+//! but before it saw that. Its place in the line lives inside its future, so the line must never be left with a place
+//! that is gone. What keeps it safe, without any `unsafe` of ours, is `pin-list`: a place is pinned, is linked and
+//! looked at only under the lock that owns the [`Line`], and aborts the process if it is dropped while it remembers a
+//! line. Hence the one rule: **whoever holds a [`Place`] calls [`Line::leave`] before dropping it.**
+//!
+//! | place | linked? | may be dropped? |
+//! |---|---|---|
+//! | never entered, or left | no | yes |
+//! | waiting | yes | after `leave`: the claim becomes a hole |
+//! | called out (outcome stored) | no | after `leave` or `look`, which take the outcome |
+//!
+//! This is the only file that names `pin-list`. Everything here happens under the limiter's lock, and no waker is
+//! woken, cloned or dropped here: wakers travel out to be handled after the lock.
+
+use pin_list::{Node, NodeData, PinList};
+use pin_project::pin_project;
+use std::pin::Pin;
+use std::task::Waker;
+
+/// A claim that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) waker: Waker,
+    /// Where the claim ends.
+    pub(crate) ticket: u64,
+    pub(crate) cost: u64,
+    /// Cancelled claims just behind this one: jumped when this one is granted.
+    pub(crate) skip: u64,
+}
+
+impl Waiter {
+    /// Where the claim begins.
+    pub(crate) fn start(&self) -> u64 {
+        self.ticket.wrapping_sub(self.cost)
+    }
+}
+
+/// Why a waiter was called out of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Granted { ticket: u64 },
+    Closed,
+}
+
+type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;
+
+/// A waiter's place, kept pinned inside its future.
+#[pin_project]
+#[derive(Debug)]
+pub(crate) struct Place {
+    #[pin]
+    node: Node<Types>,
+}
+
+impl Place {
+    pub(crate) const fn new() -> Self {
+        Self { node: Node::new() }
+    }
+
+    /// True if there is something to leave: the place waits, or holds an outcome nobody took.
+    pub(crate) fn is_entered(&self) -> bool {
+        !self.node.is_initial()
+    }
+}
+
+/// What [`Line::leave`] found.
+#[derive(Debug)]
+pub(crate) enum Left {
+    /// The place was never entered.
+    Nothing,
+    /// It had been called out, and nobody had looked.
+    Called(Outcome),
+    /// It waited at the front: the caller owns the hole.
+    Front(Waiter),
+    /// It waited further back: the hole was noted on the waiter before it. The waiter is returned for its waker.
+    Behind(Waiter),
+}
+
+#[derive(Debug)]
+pub(crate) struct Line {
+    list: PinList<Types>,
+    len: usize,
+    tokens: u64,
+}
+
+impl Line {
+    pub(crate) fn new() -> Self {
+        Self { list: PinList::new(pin_list::id::Checked::new()), len: 0, tokens: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The sum of what the waiters claim.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    pub(crate) fn front(&self) -> Option<&Waiter> {
+        self.list.cursor_front().protected()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
+        let mut cursor = self.list.cursor_ghost();
+        std::iter::from_fn(move || {
+            cursor.move_next();
+            cursor.protected()
+        })
+    }
+
+    pub(crate) fn push(&mut self, place: Pin<&mut Place>, waiter: Waiter) {
+        self.len += 1;
+        self.tokens += waiter.cost;
+        self.list.push_back(place.project().node, waiter, ());
+    }
+
+    /// Calls the front waiter out. Its future will find the outcome; its waker is the caller's to wake.
+    pub(crate) fn call_front(&mut self, outcome: Outcome) -> Option<Waiter> {
+        let waiter = self.list.cursor_front_mut().remove_current(outcome).ok()?;
+        self.forget(&waiter);
+        Some(waiter)
+    }
+
+    /// Takes the outcome, or leaves `waker` to be woken with it; the waker that need not be woken comes back.
+    pub(crate) fn look(&mut self, place: Pin<&mut Place>, waker: Waker) -> Result<Outcome, Waker> {
+        let node = place.project().node.initialized_mut().expect("a place is looked at while it is entered");
+        match node.take_removed(&self.list) {
+            Ok((outcome, ())) => Ok(outcome),
+            Err(node) => {
+                let waiter = node.protected_mut(&mut self.list).expect("a place is linked or called out");
+                if waiter.waker.will_wake(&waker) {
+                    return Err(waker);
+                }
+                Err(std::mem::replace(&mut waiter.waker, waker))
+            }
+        }
+    }
+
+    /// Empties the place, whatever its state; see [`Left`].
+    pub(crate) fn leave(&mut self, place: Pin<&mut Place>) -> Left {
+        let Some(node) = place.project().node.initialized_mut() else { return Left::Nothing };
+        let hole = node.protected(&self.list).map(|waiter| waiter.cost + waiter.skip);
+        let at_front = match (hole, node.cursor_mut(&mut self.list)) {
+            (Some(hole), Some(mut cursor)) => {
+                cursor.move_previous();
+                match cursor.protected_mut() {
+                    Some(before) => {
+                        before.skip += hole;
+                        false
+                    }
+                    None => true,
+                }
+            }
+            _ => false,
+        };
+        match node.reset(&mut self.list).0 {
+            NodeData::Removed(outcome) => Left::Called(outcome),
+            NodeData::Linked(waiter) => {
+                self.forget(&waiter);
+                if at_front { Left::Front(waiter) } else { Left::Behind(waiter) }
+            }
+        }
+    }
+
+    /// Takes everybody's waker; who is woken this way polls again and leaves a new one.
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        let mut wakers = Vec::with_capacity(self.len);
+        let mut cursor = self.list.cursor_front_mut();
+        while let Some(waiter) = cursor.protected_mut() {
+            wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));
+            cursor.move_next();
+        }
+        wakers
+    }
+
+    fn forget(&mut self, waiter: &Waiter) {
+        self.len -= 1;
+        self.tokens -= waiter.cost;
+    }
+}

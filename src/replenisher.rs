@@ -1,0 +1,97 @@
+//! The background task: sleeps until the front of the line is due, serves the line, sleeps again.
+//!
+//! Nobody has to start one: the first waiter of each runtime does. While nobody waits it is parked without a timer.
+//! It holds the limiter weakly and ends with it. When its runtime goes away it hands over: everybody who waits is woken
+//! to look again, and whoever still has a runtime starts the next one.
+
+use crate::alarm::Alarm;
+use crate::shared::{Drive, Shared};
+use pin_project::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Weak;
+use std::task::{Context, Poll, ready};
+use tokio::runtime::Handle;
+
+/// A future that serves a limiter's line whenever its time comes, for those who want to spawn it themselves; from
+/// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
+///
+/// Limiters spawn one on each runtime that has waiters by themselves; spawning another is harmless.
+///
+/// # Cancel safety
+///
+/// It can be dropped at any time: waiters are woken and start another one where they are.
+#[must_use = "a replenisher does nothing unless it is spawned or polled"]
+#[pin_project]
+#[derive(Debug)]
+pub struct Replenisher {
+    shared: Weak<Shared>,
+    registration: Option<Registration>,
+    #[pin]
+    alarm: Alarm,
+}
+
+impl Replenisher {
+    /// One that registers when it is first polled.
+    pub(crate) fn new(shared: Weak<Shared>) -> Self {
+        Self { shared, registration: None, alarm: Alarm::unset() }
+    }
+
+    /// One that is registered already.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, or on one without timers, as `tokio::time::sleep` does: in the caller's hands, where
+    /// it can be seen, rather than in a background task.
+    pub(crate) fn registered(registration: Registration) -> Self {
+        let shared = registration.shared.clone();
+        Self { shared, registration: Some(registration), alarm: Alarm::new() }
+    }
+}
+
+impl Future for Replenisher {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let Some(shared) = this.shared.upgrade() else { return Poll::Ready(()) };
+        let registration = this.registration.get_or_insert_with(|| Registration::new(&shared, this.shared.clone()));
+        let runtime = Handle::try_current().ok().map(|handle| handle.id());
+        loop {
+            let alarm = match shared.drive(registration.id, runtime, cx.waker()) {
+                Drive::Until(u64::MAX) => return Poll::Pending,
+                Drive::Until(at) => shared.time.instant(at),
+                Drive::Yield => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            };
+            ready!(this.alarm.as_mut().poll_until(alarm, cx));
+        }
+    }
+}
+
+/// A driver's entry in its limiter; dropping it hands over.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    shared: Weak<Shared>,
+    pub(crate) id: u64,
+}
+
+impl Registration {
+    pub(crate) fn new(shared: &Shared, weak: Weak<Shared>) -> Self {
+        Self::adopt(weak, shared.add_driver(None))
+    }
+
+    /// Takes charge of an entry that was added already.
+    pub(crate) fn adopt(shared: Weak<Shared>, id: u64) -> Self {
+        Self { shared, id }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.remove_driver(self.id);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Tokens <-> time: one quota's head rover and what it needs to move. Integers only, no clock, no locks, no waiters.
+//!
+//! **What this file guarantees:** after any sequence of `mint(now, limit)` the head has moved by no more than
+//! `amount x elapsed / period`, rounded down once over the whole sequence (the remainder of a token is carried), and
+//! never beyond a `limit`. `reached(ticket)` is the first nanosecond at which an unlimited `mint` gets there: minting
+//! rounds down, waiting rounds up, and the two agree.
+//!
+//! While the head stands at its limit, time burns: no credit for idle time. The remainder survives only if the last
+//! token arrived in this very nanosecond.
+
+use crate::Quota;
+use crate::quota::Refill;
+use crate::rovers::ahead;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) quota: Quota,
+    pub(crate) burst: u64,
+    pub(crate) head: u64,
+    mint: Mint,
+}
+
+#[derive(Clone, Debug)]
+enum Mint {
+    /// `amount` per `period`, in lowest terms; `rem < period` counts 1/period-ths of a token; minted up to `stamp`.
+    Continuous { amount: u64, period: u64, rem: u64, stamp: u64 },
+    /// `amount` at each boundary; `boundary` is the last one that was passed. Boundaries never drift.
+    Stepped { amount: u64, period: u64, boundary: u64 },
+    /// Nothing by itself.
+    Manual,
+}
+
+impl Schedule {
+    /// A schedule for a *checked* quota, whose bucket is empty when the head stands at `start`.
+    pub(crate) fn new(quota: Quota, start: u64, now: u64) -> Self {
+        Self {
+            quota,
+            burst: quota.capacity(),
+            head: start.wrapping_add(quota.filled_at_start()),
+            mint: Mint::new(quota, now),
+        }
+    }
+
+    /// Mints what came due by `now`, as far as `limit`.
+    pub(crate) fn mint(&mut self, now: u64, limit: u64) {
+        let room = ahead(limit, self.head).max(0) as u64;
+        let minted = match &mut self.mint {
+            Mint::Continuous { amount, period, rem, stamp } => {
+                let elapsed = now.saturating_sub(*stamp);
+                if elapsed == 0 {
+                    return;
+                }
+                *stamp = now;
+                let (minted, left) = mul_div(elapsed, *amount, *rem, *period);
+                // Full before this nanosecond: `left >= amount` says that the last token came in an earlier one.
+                let burned = minted > room || (minted == room && left >= *amount);
+                *rem = if burned { 0 } else { left };
+                minted
+            }
+            Mint::Stepped { amount, period, boundary } => {
+                let steps = now.saturating_sub(*boundary) / *period;
+                *boundary += steps * *period;
+                steps.saturating_mul(*amount)
+            }
+            Mint::Manual => 0,
+        };
+        self.head = self.head.wrapping_add(minted.min(room));
+    }
+
+    /// Adds up to `n` tokens by hand, as far as `limit`.
+    pub(crate) fn add(&mut self, n: u64, limit: u64) {
+        let room = ahead(limit, self.head).max(0) as u64;
+        self.head = self.head.wrapping_add(n.min(room));
+    }
+
+    /// Burns what is beyond `limit`.
+    pub(crate) fn cut(&mut self, limit: u64) {
+        if ahead(self.head, limit) > 0 {
+            self.head = limit;
+            if let Mint::Continuous { rem, .. } = &mut self.mint {
+                *rem = 0;
+            }
+        }
+    }
+
+    /// The instant at which the head reaches `ticket` if nothing limits it: 0 if it has, `None` if only hands move it.
+    pub(crate) fn reached(&self, ticket: u64) -> Option<u64> {
+        let need = ahead(ticket, self.head);
+        if need <= 0 {
+            return Some(0);
+        }
+        match self.mint {
+            Mint::Continuous { amount, period, rem, stamp } => {
+                let wait = (need as u128 * period as u128 - rem as u128).div_ceil(amount as u128);
+                Some(stamp.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)))
+            }
+            Mint::Stepped { amount, period, boundary } => {
+                Some(boundary.saturating_add((need as u64).div_ceil(amount).saturating_mul(period)))
+            }
+            Mint::Manual => None,
+        }
+    }
+
+    /// Goes on as `quota`, from what was accrued as the old one. The level stays; so does the fraction of a token.
+    pub(crate) fn become_quota(&mut self, quota: Quota, now: u64) {
+        let mut mint = Mint::new(quota, now);
+        if let (Mint::Continuous { period: old, rem: had, .. }, Mint::Continuous { period, rem, .. }) =
+            (&self.mint, &mut mint)
+        {
+            // had < old, so the result is below the new period.
+            *rem = (*had as u128 * *period as u128 / *old as u128) as u64;
+        }
+        self.quota = quota;
+        self.burst = quota.capacity();
+        self.mint = mint;
+    }
+
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self.mint, Mint::Manual)
+    }
+
+    /// True if the head passes every token on its way: a limit beyond the next ticket then never cuts anything.
+    pub(crate) fn is_gapless(&self) -> bool {
+        matches!(self.mint, Mint::Continuous { amount, period, .. } if amount <= period)
+    }
+}
+
+impl Mint {
+    fn new(quota: Quota, now: u64) -> Self {
+        match quota.refill() {
+            Refill::Manual => Self::Manual,
+            Refill::Stepped => Self::Stepped { amount: quota.amount(), period: quota.period_nanos(), boundary: now },
+            Refill::Continuous => {
+                let (amount, period) = (quota.amount(), quota.period_nanos());
+                let common = gcd(amount, period);
+                Self::Continuous { amount: amount / common, period: period / common, rem: 0, stamp: now }
+            }
+        }
+    }
+}
+
+/// `(a * b + c) / d`, saturating, and the remainder.
+fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
+    // The common case fits a word, where a division costs a fraction of the 128-bit one.
+    if let Some(sum) = a.checked_mul(b).and_then(|product| product.checked_add(c)) {
+        return (sum / d, sum % d);
+    }
+    let (sum, d) = (a as u128 * b as u128 + c as u128, d as u128);
+    (u64::try_from(sum / d).unwrap_or(u64::MAX), (sum % d) as u64)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

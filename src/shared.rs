@@ -1,0 +1,277 @@
+//! What all clones of a limiter share: the rovers, and one lock around line and supply.
+//!
+//! The shape of every verb: read tail and time, take the lock, bring the line up to that time, act, serve again,
+//! publish, set alarms, leave the lock, wake. [`Shared::with`] is that shape; nothing else takes the lock to act.
+//!
+//! No user code runs under the lock: clocks are read and wakers cloned before it, wakers are dropped and woken after.
+
+use crate::clock::Time;
+use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
+use crate::queue::{Outcome, Place};
+use crate::replenisher::{Registration, Replenisher};
+use crate::rovers::Rovers;
+use crate::state::{Arrival, Progress, Sample, State};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::wakes::{Wakes, wake_each};
+use std::pin::Pin;
+use std::sync::Weak;
+use std::task::{Poll, Waker};
+use tokio::runtime::Handle;
+
+/// How many batches a driver delivers before it yields: about a thousand grants. A poll that served 28,000 waiters
+/// starved the timers and made the next batch larger still.
+const BATCHES_PER_TURN: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) rovers: Rovers,
+    state: Mutex<State>,
+    pub(crate) time: Time,
+    /// With an in-flight cap, grants release on drop. Fixed when built.
+    pub(crate) capped: bool,
+    /// Tokens of forgotten grants: what may be released by hand.
+    owed: AtomicU64,
+    /// Itself, for the drivers it spawns.
+    weak: Weak<Shared>,
+}
+
+/// What a driver does next.
+#[derive(Debug)]
+pub(crate) enum Drive {
+    /// Sleep until this instant, or until woken.
+    Until(u64),
+    /// More is due, but others want to run.
+    Yield,
+}
+
+impl Shared {
+    pub(crate) fn new(rovers: Rovers, state: State, time: Time, weak: Weak<Shared>) -> Self {
+        let capped = state.cap.is_some();
+        Self { rovers, state: Mutex::new(state), time, capped, owed: AtomicU64::new(0), weak }
+    }
+
+    /// Every claim up to the tail read here was made by the time read after it.
+    fn sample(&self) -> Sample {
+        let tail = self.rovers.tail();
+        Sample { tail, now: self.time.now() }
+    }
+
+    /// Acts on the state, brought up to date before and served again after; see the head of this file.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        let sample = self.sample();
+        let mut wakes = Wakes::default();
+        let mut state = self.state.lock();
+        while state.settle(&self.rovers, sample.now, &mut wakes) == Progress::WakesFull {
+            state = self.wake_between(state, &mut wakes);
+        }
+        state.observe(&self.rovers, sample);
+        let result = act(&mut state, &self.rovers, sample);
+        while !Self::finish(&mut state, &self.rovers, sample.now, &mut wakes) {
+            state = self.wake_between(state, &mut wakes);
+        }
+        drop(state);
+        wakes.wake_all();
+        result
+    }
+
+    /// Serves what is due and rouses the drivers. False if `wakes` was too small for that.
+    fn finish(state: &mut State, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> bool {
+        state.settle(rovers, now, wakes) == Progress::Done && {
+            let due = state.due();
+            state.drivers.rouse(due, wakes)
+        }
+    }
+
+    fn wake_between<'a>(&'a self, state: MutexGuard<'a, State>, wakes: &mut Wakes) -> MutexGuard<'a, State> {
+        drop(state);
+        wakes.wake_all();
+        self.state.lock()
+    }
+
+    // ---- coming and going -------------------------------------------------------------------------------------
+
+    /// The ticket of a grant.
+    #[inline]
+    pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
+        match self.rovers.try_claim(cost) {
+            Some(ticket) => Ok(ticket),
+            None => self.with(|state, rovers, sample| state.try_acquire(rovers, cost, sample.now)),
+        }
+    }
+
+    /// The first poll of a claim.
+    #[inline]
+    pub(crate) fn arrive(
+        &self,
+        place: Pin<&mut Place>,
+        cost: u64,
+        allowed: Option<u64>,
+        waker: &Waker,
+    ) -> Poll<Result<u64, ConsumeError>> {
+        match self.rovers.try_claim(cost) {
+            Some(ticket) => Poll::Ready(Ok(ticket)),
+            None => self.arrive_slowly(place, cost, allowed, waker),
+        }
+    }
+
+    #[cold]
+    fn arrive_slowly(
+        &self,
+        mut place: Pin<&mut Place>,
+        cost: u64,
+        allowed: Option<u64>,
+        waker: &Waker,
+    ) -> Poll<Result<u64, ConsumeError>> {
+        let mut waker = Some(waker.clone());
+        let runtime = if self.time.is_manual() { None } else { Handle::try_current().ok() };
+        let (result, unserved) = self.with(|state, rovers, sample| {
+            let driven = self.time.is_manual() || runtime.is_some() || !state.drivers.is_empty();
+            let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
+            let result = state.arrive(rovers, arrival, sample.now);
+            // Registered at once, so that the next waiter here does not spawn a second one.
+            let unserved = match (&result, &runtime) {
+                (Ok(None), Some(handle)) if !state.drivers.serves(handle.id()) => {
+                    Some(state.drivers.add(Some(handle.id())))
+                }
+                _ => None,
+            };
+            (result, unserved)
+        });
+        if let (Some(id), Some(handle)) = (unserved, runtime)
+            && !self.spawn(id, &handle)
+        {
+            self.cancel(place, cost);
+            return Poll::Ready(Err(ConsumeError::NoRuntime));
+        }
+        match result {
+            Ok(Some(ticket)) => Poll::Ready(Ok(ticket)),
+            Ok(None) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Spawns the replenisher registered as `id`. False if the runtime is shutting down and dropped it at once.
+    fn spawn(&self, id: u64, handle: &Handle) -> bool {
+        let registration = Registration::adopt(self.weak.clone(), id);
+        handle.spawn(Replenisher::registered(registration));
+        self.state.lock().drivers.contains(id)
+    }
+
+    /// A later poll of a claim that waits.
+    pub(crate) fn look(&self, place: Pin<&mut Place>, waker: &Waker) -> Poll<Result<u64, ConsumeError>> {
+        // Cloned before the lock, and whichever of the two is not kept is dropped after it.
+        let waker = waker.clone();
+        let looked = self.state.lock().line.look(place, waker);
+        match looked {
+            Ok(Outcome::Granted { ticket }) => Poll::Ready(Ok(ticket)),
+            Ok(Outcome::Closed) => Poll::Ready(Err(ConsumeError::Closed)),
+            Err(_spare) => Poll::Pending,
+        }
+    }
+
+    /// The claim in `place` is dropped: it leaves the line, or gives back what it was granted and did not see.
+    pub(crate) fn cancel(&self, place: Pin<&mut Place>, cost: u64) {
+        let _waker = self.with(|state, rovers, _| {
+            let (outcome, waker) = state.depart(rovers, place);
+            if let Some(Outcome::Granted { .. }) = outcome {
+                state.give_back(rovers, cost);
+            }
+            waker
+        });
+    }
+
+    /// The claim in `place` ran out of time: it leaves the line, unless it was called out in this very moment.
+    pub(crate) fn give_up(&self, place: Pin<&mut Place>) -> Option<Outcome> {
+        let (outcome, _waker) = self.with(|state, rovers, _| state.depart(rovers, place));
+        outcome
+    }
+
+    // ---- afterwards -------------------------------------------------------------------------------------------
+
+    /// Tokens in flight have landed.
+    #[inline]
+    pub(crate) fn release(&self, cost: u64) {
+        if self.rovers.release(cost) {
+            self.tick();
+        }
+    }
+
+    pub(crate) fn forget(&self, cost: u64) {
+        self.owed.fetch_add(cost, Ordering::AcqRel);
+    }
+
+    pub(crate) fn release_owed(&self, asked: u64) -> Result<(), ReleaseError> {
+        if !self.capped {
+            return Err(ReleaseError::NotCapped);
+        }
+        let mut owed = self.owed.load(Ordering::Acquire);
+        loop {
+            let left = owed.checked_sub(asked).ok_or(ReleaseError::TooMuch { asked, owed })?;
+            match self.owed.compare_exchange_weak(owed, left, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => owed = now,
+            }
+        }
+        self.release(asked);
+        Ok(())
+    }
+
+    /// Changes what a grant cost, and says what it costs now.
+    pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
+        if actual > cost {
+            return cost + self.with(|state, rovers, _| state.charge(rovers, actual - cost));
+        }
+        if actual < cost {
+            self.with(|state, rovers, _| state.give_back(rovers, cost - actual));
+        }
+        actual
+    }
+
+    /// Mints what is due and serves the line.
+    pub(crate) fn tick(&self) {
+        self.with(|_, _, _| ());
+    }
+
+    // ---- drivers ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn add_driver(&self, runtime: Option<tokio::runtime::Id>) -> u64 {
+        self.state.lock().drivers.add(runtime)
+    }
+
+    /// Driver `id` ends. Whoever waits looks again, so that the runtimes of the others find it gone.
+    pub(crate) fn remove_driver(&self, id: u64) {
+        let mut state = self.state.lock();
+        let own = state.drivers.remove(id);
+        let waiting = state.line.take_wakers();
+        drop(state);
+        drop(own);
+        wake_each(waiting);
+    }
+
+    /// One turn of a driver: serves what is due, then says until when to sleep; `waker` cuts the sleep short.
+    pub(crate) fn drive(&self, id: u64, runtime: Option<tokio::runtime::Id>, waker: &Waker) -> Drive {
+        let waker = waker.clone();
+        let sample = self.sample();
+        let mut wakes = Wakes::default();
+        let mut state = self.state.lock();
+        for _ in 0..BATCHES_PER_TURN {
+            if Self::finish(&mut state, &self.rovers, sample.now, &mut wakes) {
+                let due = state.due();
+                let _old = state.drivers.sleep(id, runtime, due, waker);
+                drop(state);
+                wakes.wake_all();
+                return Drive::Until(due);
+            }
+            state = self.wake_between(state, &mut wakes);
+        }
+        Drive::Yield
+    }
+}
+
+impl Drop for Shared {
+    /// The last limiter is gone, and nobody can be waiting: its drivers find that out and end.
+    fn drop(&mut self) {
+        let drivers = self.state.lock().drivers.take_wakers();
+        wake_each(drivers);
+    }
+}

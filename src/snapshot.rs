@@ -1,0 +1,90 @@
+//! What a limiter looks like from outside, at one instant.
+
+use crate::Quota;
+use crate::rovers::{Rovers, ahead};
+use crate::state::State;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A consistent picture of a limiter; from [`Limiter::snapshot`](crate::Limiter::snapshot).
+///
+/// Positions are in tokens since the limiter was built, in the one line that all rovers move along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// How far tokens are claimed.
+    pub tail: u64,
+    /// How far claims may go without looking at the time.
+    pub published: u64,
+    /// How far the in-flight cap lets claims go; `None` without a cap.
+    pub ceiling: Option<u64>,
+    /// Each quota, in the order the builder was given them.
+    pub quotas: Vec<QuotaSnapshot>,
+    /// How many callers wait.
+    pub waiting_tasks: usize,
+    /// How many tokens they wait for.
+    pub waiting_tokens: u64,
+    /// Tokens granted and not yet released; `None` without a cap.
+    pub in_flight: Option<u64>,
+    /// Tokens granted since the limiter was built, those charged by `settle` included.
+    pub granted: u64,
+    /// Tokens that came back unused: settled below the grant, or granted to somebody who had left.
+    pub refunded: u64,
+    /// Calls that were refused.
+    pub refused: u64,
+    /// How long the pause still lasts; `None` without one.
+    pub paused_for: Option<Duration>,
+    /// True once the limiter was closed.
+    pub closed: bool,
+    /// The longest time between the instant at which the schedule granted somebody in line and the moment the timer let
+    /// it be delivered. An observer sees at most `burst + rate x (window + lateness)` tokens in any window.
+    pub lateness: Duration,
+}
+
+/// One quota of a [`Snapshot`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct QuotaSnapshot {
+    /// Its name, if it was given one.
+    pub name: Option<Arc<str>>,
+    /// What it is now.
+    pub quota: Quota,
+    /// How far tokens are minted.
+    pub head: u64,
+    /// Tokens in the bucket: the head minus all that was granted. Negative while `settle` left a debt.
+    pub level: i64,
+}
+
+impl Snapshot {
+    pub(crate) fn of(state: &State, rovers: &Rovers, now: u64) -> Self {
+        let origin = state.totals.origin;
+        let position = |at: u64| at.wrapping_sub(origin);
+        let supply = &state.supply;
+        let granted_to = state.line.front().map_or_else(|| rovers.tail(), |front| front.start());
+        let quotas = supply.quotas().iter().zip(&state.names);
+        Self {
+            tail: position(rovers.tail()),
+            published: position(rovers.published()),
+            ceiling: supply.ceiling().map(position),
+            quotas: quotas
+                .map(|(schedule, name)| QuotaSnapshot {
+                    name: name.clone(),
+                    quota: schedule.quota,
+                    head: position(schedule.head),
+                    level: ahead(schedule.head, granted_to),
+                })
+                .collect(),
+            waiting_tasks: state.line.len(),
+            waiting_tokens: state.line.tokens(),
+            in_flight: state.in_flight(rovers).map(|(flying, _)| flying),
+            granted: state.granted(rovers),
+            refunded: state.totals.refunded,
+            refused: state.totals.refused,
+            paused_for: supply.is_paused().then(|| Duration::from_nanos(supply.gate().saturating_sub(now))),
+            closed: state.closed,
+            lateness: Duration::from_nanos(state.totals.lateness),
+        }
+    }
+}

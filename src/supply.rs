@@ -1,0 +1,215 @@
+//! The supply side: every head, the ceiling and the gate, and the instant they stand at. Pure: no lock, no queue, no
+//! clock. The same code serves the line for real and, on a copy, foretells it.
+//!
+//! # The invariant, and the line that keeps it
+//!
+//! **Tokens granted over any window <= burst + rate x window, for each quota.** A bucket keeps it if its level, the
+//! head minus what is granted, never exceeds the burst at any instant. Here every move of a head passes
+//! [`Supply::bound`]:
+//!
+//! ```text
+//! head <= max(claimed + burst, ticket of the front waiter)
+//! ```
+//!
+//! * `claimed` is the position up to which claims are *known* to be granted by the instant `synced`. It is never ahead
+//!   of the truth at that instant, so a claim the last reading of time has not seen makes the bound too low, never too
+//!   high. (Clamping against the tail counts claims that still wait; when a gate opens, the whole line would pass.)
+//! * Only minting for the front waiter's own cost goes above the burst. If that waiter leaves, [`Supply::cut`] burns
+//!   what it had saved.
+//! * Gates (ceiling, pause) hold grants back and burn nothing below the bound.
+//!
+//! Time moves from grant to grant ([`Supply::due`], then [`Supply::mint`] to that very instant), not straight to now:
+//! minting to now first would clamp against a front that should have left long ago, or spend what had burned.
+
+use crate::Quota;
+use crate::error::Bound;
+use crate::rovers::{ahead, earlier, later};
+use crate::schedule::Schedule;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Supply {
+    /// One head per quota, all minted up to `synced`.
+    quotas: Box<[Schedule]>,
+    /// Where the in-flight cap ends; `None` without a cap.
+    ceiling: Option<u64>,
+    /// Nobody passes before this instant.
+    gate: u64,
+    /// The instant all of this stands at. Never moves back, whatever the clock does.
+    synced: u64,
+    /// See the invariant above.
+    claimed: u64,
+}
+
+impl Supply {
+    /// Checked quotas, whose empty buckets have their heads at `start`.
+    pub(crate) fn new(quotas: &[Quota], cap: Option<u64>, start: u64) -> Self {
+        Self {
+            quotas: quotas.iter().map(|quota| Schedule::new(*quota, start, 0)).collect(),
+            ceiling: cap.map(|cap| start.wrapping_add(cap)),
+            gate: 0,
+            synced: 0,
+            claimed: start,
+        }
+    }
+
+    pub(crate) fn quotas(&self) -> &[Schedule] {
+        &self.quotas
+    }
+
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    pub(crate) fn gate(&self) -> u64 {
+        self.gate
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.synced < self.gate
+    }
+
+    pub(crate) fn ceiling(&self) -> Option<u64> {
+        self.ceiling
+    }
+
+    /// The smallest burst of all quotas.
+    pub(crate) fn least_burst(&self) -> u64 {
+        self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(0)
+    }
+
+    /// How far claims may go: the nearest of all heads and the ceiling.
+    pub(crate) fn limit(&self) -> u64 {
+        let heads = self.quotas.iter().map(|quota| quota.head);
+        heads.chain(self.ceiling).reduce(earlier).unwrap_or(self.claimed)
+    }
+
+    /// Mints everything up to `now`. `front` is the ticket of the waiter in front, if anybody waits.
+    pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
+        let claimed = self.claimed;
+        for quota in &mut self.quotas {
+            quota.mint(now, Self::bound(claimed, quota.burst, front));
+        }
+        self.synced = self.synced.max(now);
+    }
+
+    fn bound(claimed: u64, burst: u64, front: Option<u64>) -> u64 {
+        let full = claimed.wrapping_add(burst);
+        front.map_or(full, |ticket| later(full, ticket))
+    }
+
+    /// The instant, not before `synced`, at which a waiter in front passes; `None` if no clock can tell.
+    pub(crate) fn due(&self, ticket: u64) -> Option<u64> {
+        if self.is_capped_below(ticket) { None } else { self.scheduled(ticket) }
+    }
+
+    /// The same by the schedule alone, as if there were no ceiling.
+    pub(crate) fn scheduled(&self, ticket: u64) -> Option<u64> {
+        let start = self.synced.max(self.gate);
+        self.quotas.iter().try_fold(start, |at, quota| Some(at.max(quota.reached(ticket)?)))
+    }
+
+    fn is_capped_below(&self, ticket: u64) -> bool {
+        self.ceiling.is_some_and(|ceiling| ahead(ticket, ceiling) > 0)
+    }
+
+    /// The bound that holds `ticket` back longest: what no clock can tell before what one can.
+    pub(crate) fn obstacle(&self, ticket: u64) -> Bound {
+        if self.is_capped_below(ticket) {
+            return Bound::InFlight;
+        }
+        let mut longest = (self.synced, Bound::Pause);
+        for (index, quota) in self.quotas.iter().enumerate() {
+            match quota.reached(ticket) {
+                None => return Bound::Quota(index),
+                Some(at) if at > longest.0 => longest = (at, Bound::Quota(index)),
+                Some(_) => {}
+            }
+        }
+        if self.gate > longest.0 { Bound::Pause } else { longest.1 }
+    }
+
+    /// Claims that began at `start` were granted; the next one begins at `next`, behind `skip` tokens of cancelled
+    /// ones, which are nobody's.
+    pub(crate) fn pass(&mut self, start: u64, next: u64, skip: u64) {
+        self.jump(skip);
+        self.claimed = self.claimed.wrapping_add(next.wrapping_sub(start));
+    }
+
+    /// The front claim from `start` left instead of passing, with `hole` tokens of its own and of cancelled ones.
+    pub(crate) fn drop_front(&mut self, start: u64, next: u64, hole: u64) {
+        self.pass(start, next, hole);
+        self.cut(None);
+    }
+
+    /// `n` tokens of the line are nobody's: everything steps over them.
+    fn jump(&mut self, n: u64) {
+        for quota in &mut self.quotas {
+            quota.head = quota.head.wrapping_add(n);
+        }
+        self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
+    }
+
+    /// Moves every position by `n`, after [`retract`](crate::rovers::Rovers::retract) moved the tail.
+    pub(crate) fn shift(&mut self, n: u64) {
+        self.jump(n);
+        self.claimed = self.claimed.wrapping_add(n);
+    }
+
+    /// Burns what stands above the bound.
+    pub(crate) fn cut(&mut self, front: Option<u64>) {
+        let claimed = self.claimed;
+        for quota in &mut self.quotas {
+            quota.cut(Self::bound(claimed, quota.burst, front));
+        }
+    }
+
+    /// `n` tokens were granted, at `synced`, to somebody who did not stand in the line.
+    pub(crate) fn claim(&mut self, n: u64) {
+        self.claimed = self.claimed.wrapping_add(n);
+    }
+
+    /// Claims up to `to` are known to be granted by `synced`.
+    pub(crate) fn know_claimed(&mut self, to: u64) {
+        self.claimed = later(self.claimed, to);
+    }
+
+    /// `n` granted tokens were not used: they go back, as far as the burst.
+    pub(crate) fn refund(&mut self, n: u64) {
+        for quota in &mut self.quotas {
+            quota.add(n, self.claimed.wrapping_add(quota.burst));
+        }
+    }
+
+    /// `n` tokens by hand: to the manual quotas if there are any, else to all.
+    pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
+        let any_manual = self.quotas.iter().any(Schedule::is_manual);
+        for quota in &mut self.quotas {
+            if quota.is_manual() || !any_manual {
+                quota.add(n, Self::bound(self.claimed, quota.burst, front));
+            }
+        }
+    }
+
+    pub(crate) fn raise_ceiling(&mut self, n: u64) {
+        self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
+    }
+
+    /// Moves the ceiling from `old` tokens in flight to `new` ones.
+    pub(crate) fn change_cap(&mut self, old: u64, new: u64) {
+        self.raise_ceiling(new.wrapping_sub(old));
+    }
+
+    pub(crate) fn pause_until(&mut self, gate: u64) {
+        self.gate = self.gate.max(gate);
+    }
+
+    pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {
+        self.quotas[index].become_quota(quota, self.synced);
+        self.cut(front);
+    }
+
+    /// True if the wait for a ticket is a matter of its number alone, whoever stands before it.
+    pub(crate) fn is_straight(&self) -> bool {
+        !self.is_paused() && matches!(&*self.quotas, [only] if only.is_gapless())
+    }
+}
