@@ -6,7 +6,7 @@ use crate::grant::Permit;
 use crate::replenisher::Registration;
 use crate::shared::{Drive, Shared};
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -19,12 +19,12 @@ impl Wake for Unpark {
     }
 }
 
-pub(crate) fn consume(shared: &Shared, weak: Weak<Shared>, cost: u64) -> Result<Permit<&Shared>, ConsumeError> {
+pub(crate) fn consume(shared: &Shared, cost: u64) -> Result<Permit<&Shared>, ConsumeError> {
     if let Some(ticket) = shared.rovers.try_claim(cost) {
         return Ok(Permit::new(shared, cost, ticket));
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let driver = Registration::new(shared, weak);
+    let driver = Registration::new(shared);
     let mut claim = pin!(Claim::new(shared, cost));
     loop {
         if let Poll::Ready(answer) = claim.as_mut().poll_within(&mut Context::from_waker(&waker), None) {

@@ -11,6 +11,8 @@ mod consume;
 mod drivers;
 mod error;
 mod grant;
+mod join;
+mod knot;
 mod limiter;
 mod queue;
 mod quota;
@@ -34,6 +36,7 @@ pub use {
     consume::{Consume, ConsumeOwned, Within, WithinOwned},
     error::{Bound, ConfigError, ConsumeError, Denied, ReleaseError, TryAcquireError},
     grant::{Grant, OwnedGrant},
+    join::{Join, JoinError, TryJoinError, join, try_join},
     limiter::Limiter,
     quota::{ParseQuotaError, Quota},
     replenisher::Replenisher,

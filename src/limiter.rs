@@ -49,6 +49,10 @@ impl Limiter {
         Self { shared }
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// Waits in line until `cost` tokens are there.
     ///
     /// The line is strictly first come, first served, counted from the first poll: small claims behind a large one
@@ -133,7 +137,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&self.shared, Arc::downgrade(&self.shared), cost).map(Grant::new)
+        blocking::consume(&self.shared, cost).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are there and nobody waits; never waits, never overtakes.
@@ -336,7 +340,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn replenisher(&self) -> Replenisher {
-        Replenisher::new(Arc::downgrade(&self.shared))
+        Replenisher::new(self.shared.weak())
     }
 }
 

@@ -15,6 +15,7 @@
 //! This is the only file that names `pin-list`. Everything here happens under the limiter's lock, and no waker is
 //! woken, cloned or dropped here: wakers travel out to be handled after the lock.
 
+use crate::knot::Strand;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
@@ -29,6 +30,8 @@ pub(crate) struct Waiter {
     pub(crate) cost: u64,
     /// Cancelled claims just behind this one: jumped when this one is granted.
     pub(crate) skip: u64,
+    /// Ties it to its other lines, if it stands in several.
+    pub(crate) strand: Option<Box<Strand>>,
 }
 
 impl Waiter {
@@ -84,11 +87,13 @@ pub(crate) struct Line {
     list: PinList<Types>,
     len: usize,
     tokens: u64,
+    /// How many of the waiters stand in other lines too.
+    tied: usize,
 }
 
 impl Line {
     pub(crate) fn new() -> Self {
-        Self { list: PinList::new(pin_list::id::Checked::new()), len: 0, tokens: 0 }
+        Self { list: PinList::new(pin_list::id::Checked::new()), len: 0, tokens: 0, tied: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -102,6 +107,11 @@ impl Line {
     /// The sum of what the waiters claim.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// True if somebody here also waits elsewhere, so that this line alone cannot tell when it moves.
+    pub(crate) fn is_tied(&self) -> bool {
+        self.tied > 0
     }
 
     pub(crate) fn front(&self) -> Option<&Waiter> {
@@ -119,6 +129,7 @@ impl Line {
     pub(crate) fn push(&mut self, place: Pin<&mut Place>, waiter: Waiter) {
         self.len += 1;
         self.tokens += waiter.cost;
+        self.tied += usize::from(waiter.strand.is_some());
         self.list.push_back(place.project().node, waiter, ());
     }
 
@@ -184,5 +195,6 @@ impl Line {
     fn forget(&mut self, waiter: &Waiter) {
         self.len -= 1;
         self.tokens -= waiter.cost;
+        self.tied -= usize::from(waiter.strand.is_some());
     }
 }

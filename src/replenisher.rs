@@ -54,7 +54,7 @@ impl Future for Replenisher {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         let Some(shared) = this.shared.upgrade() else { return Poll::Ready(()) };
-        let registration = this.registration.get_or_insert_with(|| Registration::new(&shared, this.shared.clone()));
+        let registration = this.registration.get_or_insert_with(|| Registration::new(&shared));
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         loop {
             let alarm = match shared.drive(registration.id, runtime, cx.waker()) {
@@ -78,8 +78,8 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn new(shared: &Shared, weak: Weak<Shared>) -> Self {
-        Self::adopt(weak, shared.add_driver(None))
+    pub(crate) fn new(shared: &Shared) -> Self {
+        Self::adopt(shared.weak(), shared.add_driver(None))
     }
 
     /// Takes charge of an entry that was added already.

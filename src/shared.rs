@@ -1,7 +1,8 @@
 //! What all clones of a limiter share: the rovers, and one lock around line and supply.
 //!
 //! The shape of every verb: read tail and time, take the lock, bring the line up to that time, act, serve again,
-//! publish, set alarms, leave the lock, wake. [`Shared::with`] is that shape; nothing else takes the lock to act.
+//! publish, set alarms, leave the lock, wake. [`Shared::with`] is that shape; only a joint claim (`join.rs`), which acts on
+//! several limiters at once, has that shape written out again.
 //!
 //! No user code runs under the lock: clocks are read and wakers cloned before it, wakers are dropped and woken after.
 
@@ -25,7 +26,7 @@ const BATCHES_PER_TURN: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) rovers: Rovers,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     pub(crate) time: Time,
     /// With an in-flight cap, grants release on drop. Fixed when built.
     pub(crate) capped: bool,
@@ -51,7 +52,7 @@ impl Shared {
     }
 
     /// Every claim up to the tail read here was made by the time read after it.
-    fn sample(&self) -> Sample {
+    pub(crate) fn sample(&self) -> Sample {
         let tail = self.rovers.tail();
         Sample { tail, now: self.time.now() }
     }
@@ -70,12 +71,34 @@ impl Shared {
             state = self.wake_between(state, &mut wakes);
         }
         drop(state);
-        wakes.wake_all();
+        Self::leave(wakes);
         result
     }
 
+    /// What is done without the lock: wakes, then has the other lines of joint claims look, one after the other, so
+    /// that a chain of them does not grow the stack.
+    pub(crate) fn leave(mut wakes: Wakes) {
+        wakes.wake_all();
+        while let Some(knot) = wakes.pop_knot() {
+            for shared in knot.members() {
+                shared.serve_into(&mut wakes);
+            }
+        }
+    }
+
+    /// Serves this line; what it calls for in others is left in `wakes`.
+    pub(crate) fn serve_into(&self, wakes: &mut Wakes) {
+        let now = self.time.now();
+        let mut state = self.state.lock();
+        while !Self::finish(&mut state, &self.rovers, now, wakes) {
+            state = self.wake_between(state, wakes);
+        }
+        drop(state);
+        wakes.wake_all();
+    }
+
     /// Serves what is due and rouses the drivers. False if `wakes` was too small for that.
-    fn finish(state: &mut State, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> bool {
+    pub(crate) fn finish(state: &mut State, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> bool {
         state.settle(rovers, now, wakes) == Progress::Done && {
             let due = state.due();
             state.drivers.rouse(due, wakes)
@@ -123,23 +146,15 @@ impl Shared {
         waker: &Waker,
     ) -> Poll<Result<u64, ConsumeError>> {
         let mut waker = Some(waker.clone());
-        let runtime = if self.time.is_manual() { None } else { Handle::try_current().ok() };
+        let host = self.host();
         let (result, unserved) = self.with(|state, rovers, sample| {
-            let driven = self.time.is_manual() || runtime.is_some() || !state.drivers.is_empty();
+            let driven = self.is_driven(state, &host);
             let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
             let result = state.arrive(rovers, arrival, sample.now);
-            // Registered at once, so that the next waiter here does not spawn a second one.
-            let unserved = match (&result, &runtime) {
-                (Ok(None), Some(handle)) if !state.drivers.serves(handle.id()) => {
-                    Some(state.drivers.add(Some(handle.id())))
-                }
-                _ => None,
-            };
+            let unserved = if let Ok(None) = result { Self::hire_driver(state, &host) } else { None };
             (result, unserved)
         });
-        if let (Some(id), Some(handle)) = (unserved, runtime)
-            && !self.spawn(id, &handle)
-        {
+        if !self.spawn_driver(unserved, &host) {
             self.cancel(place, cost);
             return Poll::Ready(Err(ConsumeError::NoRuntime));
         }
@@ -148,13 +163,6 @@ impl Shared {
             Ok(None) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
-    }
-
-    /// Spawns the replenisher registered as `id`. False if the runtime is shutting down and dropped it at once.
-    fn spawn(&self, id: u64, handle: &Handle) -> bool {
-        let registration = Registration::adopt(self.weak.clone(), id);
-        handle.spawn(Replenisher::registered(registration));
-        self.state.lock().drivers.contains(id)
     }
 
     /// A later poll of a claim that waits.
@@ -234,6 +242,35 @@ impl Shared {
 
     // ---- drivers ----------------------------------------------------------------------------------------------
 
+    /// The runtime that would serve a caller who has to wait; `None` where no timer can, or need.
+    pub(crate) fn host(&self) -> Option<Handle> {
+        if self.time.is_manual() { None } else { Handle::try_current().ok() }
+    }
+
+    /// Whether somebody will serve the line for a caller hosted here.
+    pub(crate) fn is_driven(&self, state: &State, host: &Option<Handle>) -> bool {
+        self.time.is_manual() || host.is_some() || !state.drivers.is_empty()
+    }
+
+    /// Registers a driver for the caller's runtime if it has none: at once, so that the next waiter does not do it
+    /// again. It must be spawned when the lock is left.
+    pub(crate) fn hire_driver(state: &mut State, host: &Option<Handle>) -> Option<u64> {
+        let runtime = host.as_ref()?.id();
+        if state.drivers.serves(runtime) { None } else { Some(state.drivers.add(Some(runtime))) }
+    }
+
+    /// Spawns what was hired. False if the runtime is shutting down and dropped it at once.
+    pub(crate) fn spawn_driver(&self, hired: Option<u64>, host: &Option<Handle>) -> bool {
+        let (Some(id), Some(host)) = (hired, host) else { return true };
+        let registration = Registration::adopt(self.weak(), id);
+        host.spawn(Replenisher::registered(registration));
+        self.state.lock().drivers.contains(id)
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        self.weak.clone()
+    }
+
     pub(crate) fn add_driver(&self, runtime: Option<tokio::runtime::Id>) -> u64 {
         self.state.lock().drivers.add(runtime)
     }
@@ -259,11 +296,13 @@ impl Shared {
                 let due = state.due();
                 let _old = state.drivers.sleep(id, runtime, due, waker);
                 drop(state);
-                wakes.wake_all();
+                Self::leave(wakes);
                 return Drive::Until(due);
             }
             state = self.wake_between(state, &mut wakes);
         }
+        drop(state);
+        Self::leave(wakes);
         Drive::Yield
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::drivers::Drivers;
 use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
+use crate::knot::{Strand, Tie};
 use crate::queue::{Left, Line, Outcome, Place, Waiter};
 use crate::rovers::{Rovers, ahead, earlier};
 use crate::supply::Supply;
@@ -139,41 +140,56 @@ impl State {
         let now = now.max(self.supply.synced());
         while let Some(front) = self.line.front() {
             let ticket = front.ticket;
-            let due = if self.closed { Some(now) } else { self.supply.due(ticket) };
-            match due {
-                Some(at) if at <= now => {
-                    if wakes.is_full() {
-                        return Progress::WakesFull;
-                    }
-                    self.supply.mint(at, Some(ticket));
-                    wakes.push(self.call_front(rovers, now - at));
-                }
-                _ => {
-                    self.supply.mint(now, Some(ticket));
-                    return Progress::Done;
-                }
+            let Some((at, outcome)) = self.verdict(front, now) else {
+                self.supply.mint(now, Some(ticket));
+                return Progress::Done;
+            };
+            if wakes.is_full() {
+                return Progress::WakesFull;
             }
+            self.supply.mint(at, Some(ticket));
+            self.totals.lateness = self.totals.lateness.max(now - at);
+            self.call_front(rovers, outcome, wakes);
         }
         self.supply.mint(now, None);
         Progress::Done
     }
 
-    /// Takes the front waiter out of the line, granted or turned away; its waker is the caller's to wake.
-    fn call_front(&mut self, rovers: &Rovers, late: u64) -> Waker {
-        let outcome = match self.line.front() {
-            Some(front) if !self.closed => Outcome::Granted { ticket: front.ticket },
-            _ => Outcome::Closed,
-        };
+    /// What becomes of the front waiter by `now`, and when; `None` if it goes on waiting.
+    fn verdict(&self, front: &Waiter, now: u64) -> Option<(u64, Outcome)> {
+        if self.closed {
+            return Some((now, Outcome::Closed));
+        }
+        let granted = Outcome::Granted { ticket: front.ticket };
+        let due = self.supply.due(front.ticket).filter(|at| *at <= now);
+        match &front.strand {
+            None => due.map(|at| (at, granted)),
+            // When the other lines became ready is not known here, so it passes now, not in the past.
+            Some(strand) => match strand.mark(due.is_some()) {
+                Tie::Committed => Some((now, granted)),
+                Tie::Dead => Some((now, Outcome::Closed)),
+                Tie::Held => None,
+            },
+        }
+    }
+
+    /// Takes the front waiter out of the line, granted or turned away.
+    fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         let waiter = self.line.call_front(outcome).expect("called only while somebody waits");
         self.totals.holes -= waiter.skip;
-        if self.closed {
+        if outcome == Outcome::Closed {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.fill_front(rovers, &waiter);
         } else {
-            self.totals.lateness = self.totals.lateness.max(late);
             self.supply.pass(waiter.start(), self.next_start(rovers), waiter.skip);
         }
-        waiter.waker
+        if let Some(strand) = waiter.strand {
+            // A line that closes turns the claim away everywhere. In all other cases this changes nothing, and the
+            // other lines must look: they hold the rest of it.
+            strand.knot.kill();
+            wakes.push_knot(strand.knot);
+        }
+        wakes.push(waiter.waker);
     }
 
     /// Where the front claim begins, or the next one would.
@@ -185,9 +201,11 @@ impl State {
         self.line.front().map(|front| front.ticket)
     }
 
-    /// The instant at which the front waiter passes; `u64::MAX` if nobody waits or no clock can tell.
+    /// The instant at which the front waiter has to be looked at; `u64::MAX` if nobody waits or no clock can tell.
     pub(crate) fn due(&self) -> u64 {
-        self.front_ticket().and_then(|ticket| self.supply.due(ticket)).unwrap_or(u64::MAX)
+        let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
+        // Due and still here: another line holds it, and will have this one look.
+        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
     }
 
     /// Reads what was released, raises the ceiling by it, and says how much that was. Whoever waits is told of every
@@ -227,7 +245,7 @@ impl State {
     }
 
     /// Stops the fast path: what was published and not claimed is ours again.
-    fn retract(&mut self, rovers: &Rovers) {
+    pub(crate) fn retract(&mut self, rovers: &Rovers) {
         let shift = rovers.retract();
         self.supply.shift(shift);
         self.totals.skipped = self.totals.skipped.wrapping_add(shift);
@@ -237,13 +255,18 @@ impl State {
     // ---- coming -----------------------------------------------------------------------------------------------
 
     /// Grants `cost` tokens now if nobody waits and they are there.
-    fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
+    pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
         if !self.line.is_empty() || self.supply.is_paused() {
             return None;
         }
         let ticket = rovers.try_claim_below(cost, self.supply.limit())?;
         self.supply.claim(cost);
         Some(ticket)
+    }
+
+    /// Whether `admit` would grant `cost` tokens, if the fast path is closed.
+    pub(crate) fn can_admit(&self, rovers: &Rovers, cost: u64) -> bool {
+        !self.closed && (cost == 0 || cost <= self.available(rovers))
     }
 
     pub(crate) fn try_acquire(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
@@ -295,32 +318,51 @@ impl State {
         now: u64,
     ) -> Result<Option<u64>, ConsumeError> {
         let cost = arrival.cost;
-        if self.closed {
-            return Err(ConsumeError::Closed);
-        }
+        self.check_claim(rovers, cost)?;
         if cost == 0 {
             return Ok(Some(rovers.tail()));
-        }
-        let most = self.most_claimable(rovers);
-        if cost > most {
-            return Err(ConsumeError::TooLarge { cost, most });
         }
         if let Some(ticket) = self.admit(rovers, cost) {
             return Ok(Some(ticket));
         }
-        if self.line.len() >= self.max_waiting {
-            return Err(ConsumeError::LineFull { waiting: self.line.len() });
-        }
+        self.check_line(arrival.driven)?;
         if let Some(allowed) = arrival.allowed {
             self.check_in_time(rovers, cost, now, allowed)?;
         }
-        if !arrival.driven {
-            return Err(ConsumeError::NoRuntime);
-        }
         let waker = arrival.waker.take().expect("an arrival brings a waker");
-        let ticket = rovers.claim(cost);
-        self.line.push(arrival.place, Waiter { waker, ticket, cost, skip: 0 });
+        self.enter(rovers, arrival.place, cost, waker, None);
         Ok(None)
+    }
+
+    /// Whether `cost` tokens can be claimed at all.
+    pub(crate) fn check_claim(&self, rovers: &Rovers, cost: u64) -> Result<(), ConsumeError> {
+        if self.closed {
+            return Err(ConsumeError::Closed);
+        }
+        let most = self.most_claimable(rovers);
+        if cost > most { Err(ConsumeError::TooLarge { cost, most }) } else { Ok(()) }
+    }
+
+    /// Whether one more may wait; `driven` says whether somebody will serve the line for it.
+    pub(crate) fn check_line(&self, driven: bool) -> Result<(), ConsumeError> {
+        let waiting = self.line.len();
+        if waiting >= self.max_waiting {
+            return Err(ConsumeError::LineFull { waiting });
+        }
+        if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }
+    }
+
+    /// Joins the end of the line.
+    pub(crate) fn enter(
+        &mut self,
+        rovers: &Rovers,
+        place: Pin<&mut Place>,
+        cost: u64,
+        waker: Waker,
+        strand: Option<Box<Strand>>,
+    ) {
+        let ticket = rovers.claim(cost);
+        self.line.push(place, Waiter { waker, ticket, cost, skip: 0, strand });
     }
 
     fn check_in_time(&mut self, rovers: &Rovers, cost: u64, now: u64, allowed: u64) -> Result<(), ConsumeError> {
@@ -349,11 +391,14 @@ impl State {
     }
 
     /// The instant at which a claim of `cost` made now would be granted, by the schedule alone: the ceiling is left
-    /// out. `None` if no clock can tell.
+    /// out. `None` if no clock can tell, or not this line alone.
     ///
     /// Costs as many steps as there are waiters, unless one continuous quota (up to a token per nanosecond) is all
     /// there is, or nobody waits.
     pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
+        if self.line.is_tied() {
+            return None;
+        }
         let end = rovers.tail().wrapping_add(cost);
         if self.line.is_empty() || self.supply.is_straight() {
             return self.supply.scheduled(end.wrapping_sub(self.totals.holes));

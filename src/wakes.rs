@@ -1,7 +1,9 @@
 //! Wakers on their way out of the lock.
 
+use crate::knot::Knot;
 use arrayvec::ArrayVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::task::Waker;
 
 /// How many wakers leave the lock together: tokio's batch size, small enough for the stack and large enough that the
@@ -11,25 +13,37 @@ const BATCH: usize = 32;
 #[cfg(tollgate_loom)]
 const BATCH: usize = 2;
 
-/// A bounded batch of wakers, to be woken when no lock is held.
+/// What is to be done when no lock is held: a bounded batch of wakers to wake, and other lines to serve.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(ArrayVec<Waker, BATCH>);
+pub(crate) struct Wakes {
+    wakers: ArrayVec<Waker, BATCH>,
+    /// Knots that were committed or killed here, so that their other lines must look. Empty without joint claims.
+    knots: Vec<Arc<Knot>>,
+}
 
 impl Wakes {
     pub(crate) fn is_full(&self) -> bool {
-        self.0.is_full()
+        self.wakers.is_full()
     }
 
     /// # Panics
     /// If the batch [is full](Self::is_full).
     pub(crate) fn push(&mut self, waker: Waker) {
-        self.0.push(waker);
+        self.wakers.push(waker);
+    }
+
+    pub(crate) fn push_knot(&mut self, knot: Arc<Knot>) {
+        self.knots.push(knot);
+    }
+
+    pub(crate) fn pop_knot(&mut self) -> Option<Arc<Knot>> {
+        self.knots.pop()
     }
 
     /// Wakes all of them. A waker that panics breaks its own task only: the others are woken, and the caller, who may
     /// be anybody that happened to serve the line, is left alone. (The panic hook has reported it.)
     pub(crate) fn wake_all(&mut self) {
-        wake_each(self.0.drain(..));
+        wake_each(self.wakers.drain(..));
     }
 }
 

@@ -1,0 +1,131 @@
+//! One claim as the client saw it: its place in line, its turn, and the instants, carried to the server in a header.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
+
+use tollgate::{ConsumeError, Grant, Limiter};
+
+pub(crate) const HEADER: &str = "x-claim";
+
+/// Instants are nanoseconds since the desk opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) cost: u64,
+    /// The how-manieth to ask.
+    pub(crate) place: u64,
+    /// The how-manieth to be admitted.
+    pub(crate) turn: u64,
+    pub(crate) asked: u64,
+    /// The admission happened between these two: the same instant for who waited (when the limiter woke it), around the
+    /// call for who was let through at once.
+    pub(crate) earliest: u64,
+    pub(crate) latest: u64,
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Claim { cost, place, turn, asked, earliest, latest } = self;
+        write!(f, "{cost} {place} {turn} {asked} {earliest} {latest}")
+    }
+}
+
+impl FromStr for Claim {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
+        match numbers.as_deref() {
+            Ok(&[cost, place, turn, asked, earliest, latest]) => {
+                Ok(Claim { cost, place, turn, asked, earliest, latest })
+            }
+            _ => Err("a claim is six numbers"),
+        }
+    }
+}
+
+/// Where claims are numbered and timed. One thread at a time makes claims, so its counters need no ordering.
+pub(crate) struct Desk {
+    opened: Instant,
+    places: AtomicU64,
+    turns: AtomicU64,
+}
+
+/// A turn, and when it came.
+type Stamp = (u64, u64);
+
+impl Desk {
+    pub(crate) fn open() -> Desk {
+        Desk { opened: Instant::now(), places: AtomicU64::new(0), turns: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.opened.elapsed().as_nanos() as u64
+    }
+
+    fn stamp(&self) -> Stamp {
+        (self.turns.fetch_add(1, Ordering::Relaxed), self.now())
+    }
+
+    /// `limiter.consume(cost).await`, with a note of when what happened.
+    ///
+    /// A waiter's turn is stamped when the limiter wakes it, not when its task resumes: a task that was already running
+    /// may rightly be let through in between, and would look as if it had overtaken.
+    pub(crate) async fn consume<'l>(
+        self: &Arc<Self>,
+        limiter: &'l Limiter,
+        cost: u64,
+    ) -> Result<(Claim, Grant<'l>), ConsumeError> {
+        let mut claim = pin!(limiter.consume(cost));
+        let mut bell: Option<Arc<Bell>> = None;
+        let (place, asked) = (self.places.fetch_add(1, Ordering::Relaxed), self.now());
+        poll_fn(|cx| {
+            let next = Arc::new(Bell { desk: self.clone(), rung: OnceLock::new(), task: cx.waker().clone() });
+            let answer = claim.as_mut().poll(&mut Context::from_waker(&Waker::from(next.clone())));
+            let Poll::Ready(admitted) = answer else {
+                bell = Some(next);
+                return Poll::Pending;
+            };
+            let (turn, latest) = bell.as_ref().map_or_else(|| self.stamp(), |bell| bell.stamp());
+            let earliest = if bell.is_some() { latest } else { asked };
+            Poll::Ready(admitted.map(|grant| (Claim { cost, place, turn, asked, earliest, latest }, grant)))
+        })
+        .await
+    }
+}
+
+/// Wakes a task, and remembers when it was first asked to.
+struct Bell {
+    desk: Arc<Desk>,
+    rung: OnceLock<Stamp>,
+    task: Waker,
+}
+
+impl Bell {
+    fn stamp(&self) -> Stamp {
+        *self.rung.get_or_init(|| self.desk.stamp())
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.stamp();
+        self.task.wake_by_ref();
+    }
+}
+
+#[test]
+fn a_claim_survives_the_header() {
+    let claim = Claim { cost: 1, place: 2, turn: 3, asked: 4, earliest: 5, latest: u64::MAX };
+    assert_eq!(claim.to_string().parse(), Ok(claim));
+    assert!("1 2 3 4 5".parse::<Claim>().is_err());
+}

@@ -1,0 +1,138 @@
+//! The load: tasks on one thread, each asking for tokens, then for work.
+//!
+//! One thread, because then tasks are woken and polled one after the other, and the order of turns can be judged.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval};
+use tollgate::{ConsumeError, Limiter};
+
+use crate::Failure;
+use crate::claim::{Desk, HEADER};
+
+const SAMPLE_EVERY: Duration = Duration::from_millis(20);
+
+pub(crate) struct Load {
+    pub(crate) tasks: u64,
+    pub(crate) costs: RangeInclusive<u64>,
+    pub(crate) seed: u64,
+    pub(crate) run_for: Duration,
+}
+
+/// What the limiter said of itself at one moment.
+pub(crate) struct Sample {
+    /// Nanoseconds since the desk opened.
+    pub(crate) at: u64,
+    pub(crate) tail: u64,
+    pub(crate) published: u64,
+    pub(crate) ceiling: Option<u64>,
+    pub(crate) granted: u64,
+    pub(crate) in_flight: Option<u64>,
+    pub(crate) waiting_tasks: usize,
+    pub(crate) waiting_tokens: u64,
+    /// How late, in nanoseconds, the runtime's timer was for this sample.
+    pub(crate) late: u64,
+}
+
+pub(crate) fn start(
+    load: Load,
+    limiter: Limiter,
+    desk: Arc<Desk>,
+    server: SocketAddr,
+    samples: Arc<Mutex<Vec<Sample>>>,
+) -> JoinHandle<Result<(), Failure>> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(run(load, limiter, desk, server, &samples))
+    })
+}
+
+async fn run(
+    load: Load,
+    limiter: Limiter,
+    desk: Arc<Desk>,
+    server: SocketAddr,
+    samples: &Mutex<Vec<Sample>>,
+) -> Result<(), Failure> {
+    let http = Client::builder(TokioExecutor::new()).build_http();
+    let mut tasks = JoinSet::new();
+    for number in 0..load.tasks {
+        let worker = Worker {
+            limiter: limiter.clone(),
+            desk: desk.clone(),
+            http: http.clone(),
+            url: format!("http://{server}/work"),
+            costs: load.costs.clone(),
+            random: fastrand::Rng::with_seed(load.seed.wrapping_mul(1 << 32).wrapping_add(number)),
+        };
+        tasks.spawn(worker.run());
+    }
+    tokio::select! {
+        () = sample(&limiter, &desk, load.run_for, samples) => {}
+        Some(ended) = tasks.join_next() => ended??, // too early: something failed
+    }
+    limiter.close(); // who stands in line is sent home; who was admitted finishes
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+struct Worker {
+    limiter: Limiter,
+    desk: Arc<Desk>,
+    http: Client<HttpConnector, Body>,
+    url: String,
+    costs: RangeInclusive<u64>,
+    random: fastrand::Rng,
+}
+
+impl Worker {
+    async fn run(mut self) -> Result<(), Failure> {
+        loop {
+            let cost = self.random.u64(self.costs.clone());
+            let (claim, grant) = match self.desk.consume(&self.limiter, cost).await {
+                Ok(admitted) => admitted,
+                Err(ConsumeError::Closed) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            let request = Request::get(&self.url).header(HEADER, claim.to_string()).body(Body::empty())?;
+            let answer = self.http.request(request).await?;
+            if !answer.status().is_success() {
+                return Err(format!("the server answered {}", answer.status()).into());
+            }
+            to_bytes(Body::new(answer.into_body()), 1 << 10).await?;
+            drop(grant); // the whole answer is here: with --max-in-flight, this is the release
+        }
+    }
+}
+
+async fn sample(limiter: &Limiter, desk: &Desk, run_for: Duration, samples: &Mutex<Vec<Sample>>) {
+    let started = Instant::now();
+    let mut ticks = interval(SAMPLE_EVERY);
+    while started.elapsed() < run_for {
+        let due = ticks.tick().await;
+        let late = due.elapsed().as_nanos() as u64;
+        let now = limiter.snapshot();
+        samples.lock().expect("the watcher never panics with the lock").push(Sample {
+            at: desk.now(),
+            tail: now.tail,
+            published: now.published,
+            ceiling: now.ceiling,
+            granted: now.granted,
+            in_flight: now.in_flight,
+            waiting_tasks: now.waiting_tasks,
+            waiting_tokens: now.waiting_tokens,
+            late,
+        });
+    }
+}

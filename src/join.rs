@@ -1,0 +1,402 @@
+//! One claim in several limiters at once: all or nothing.
+//!
+//! A joint claim enters all its lines under all their locks, taken in the order of their addresses: so two joint claims
+//! stand in the same order in every line they share, and no circle of lines can wait for each other. From there on
+//! each line serves itself; the claim's [`Knot`] makes them grant together.
+
+use crate::error::{ConsumeError, TryAcquireError};
+use crate::grant::{Grant, Permit};
+use crate::knot::{Knot, MOST_LINES, Strand};
+use crate::limiter::Limiter;
+use crate::queue::Place;
+use crate::shared::Shared;
+use crate::state::{Progress, Sample, State};
+use crate::sync::MutexGuard;
+use crate::wakes::Wakes;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tokio::runtime::Handle;
+
+/// Waits until every limiter grants its cost, and takes them all at that moment.
+///
+/// For quotas of different units: requests per minute and tokens per minute. The claim stands in all lines at once, in
+/// strict order in each. Where it comes to the front before the others are ready, that line waits, and what it mints
+/// meanwhile is kept up to its burst: nothing is granted early and held, so each limiter's law holds at the moment the
+/// work starts. Each [`Grant`] is [settled](Grant::settle) on its own.
+///
+/// While joint claims wait in a line, [`estimate`](Limiter::estimate) and `retry_after` are `None` there: the line alone
+/// cannot tell.
+///
+/// # Errors
+///
+/// A [`JoinError`] that names the limiter; nothing was consumed then.
+///
+/// # Cancel safety
+///
+/// The future can be dropped at any time: the claim leaves all lines, and no token is lost.
+///
+/// # Panics
+///
+/// As [`Consume`](crate::Consume).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::{Limiter, Quota, join};
+/// let requests = Limiter::new(Quota::per_minute(60).burst(5))?;
+/// let tokens = Limiter::new(Quota::per_minute(90_000))?;
+/// let [_request, mut spent] = join([(&requests, 1), (&tokens, 1_500)]).await?;
+/// // ... the answer says what it really cost ...
+/// spent.settle(1_117);
+/// assert_eq!(tokens.snapshot().granted - tokens.snapshot().refunded, 1_117);
+/// # Ok(()) }
+/// ```
+pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
+    const { assert!(N <= MOST_LINES, "a joint claim stands in at most 32 lines") };
+    Join { members: Some(claims.map(Member::new)), knot: None }
+}
+
+/// Takes every cost if all limiters can grant theirs now, or else nothing; never waits, never overtakes.
+///
+/// # Errors
+///
+/// A [`TryJoinError`] that names the limiter whose wait is longest; nothing was consumed then.
+///
+/// ```
+/// use tollgate::{Limiter, Quota, try_join};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let requests = Limiter::new(Quota::per_minute(60).burst(5))?;
+/// let tokens = Limiter::new(Quota::per_minute(90_000))?;
+/// let grants = try_join([(&requests, 1), (&tokens, 1_500)])?;
+/// assert_eq!(grants.map(|grant| grant.cost()), [1, 1_500]);
+/// let refusal = try_join([(&requests, 1), (&tokens, 90_000)]).unwrap_err();
+/// assert_eq!((refusal.limiter, requests.available()), (1, 4));
+/// # Ok(()) }
+/// ```
+pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'_>; N], TryJoinError> {
+    let mut members = claims.map(Member::new);
+    if let Some(limiter) = repeated(&members) {
+        return Err(TryJoinError::Repeated { limiter });
+    }
+    let mut lines = Lines::enter(&members);
+    let granted = lines.grant_all(&mut members);
+    let refusal = if granted { None } else { lines.worst_refusal(&members) };
+    lines.leave();
+    match refusal {
+        None => Ok(members.map(Member::into_grant)),
+        Some((limiter, error)) => Err(TryJoinError::Refused { limiter, error }),
+    }
+}
+
+/// Why [`join`] did not grant. Nothing was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// One of the limiters refused.
+    #[error("limiter {limiter} of the joint claim: {error}")]
+    Refused {
+        /// Its place in the array.
+        limiter: usize,
+        /// Why it refused.
+        #[source]
+        error: ConsumeError,
+    },
+    /// A limiter is in the array twice, and would wait for itself.
+    #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
+    Repeated {
+        /// The second of its places in the array.
+        limiter: usize,
+    },
+}
+
+/// Why [`try_join`] did not grant. Nothing was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryJoinError {
+    /// One of the limiters refused; of several, the one whose wait is longest.
+    #[error("limiter {limiter} of the joint claim: {error}")]
+    Refused {
+        /// Its place in the array.
+        limiter: usize,
+        /// Why it refused.
+        #[source]
+        error: TryAcquireError,
+    },
+    /// A limiter is in the array twice.
+    #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
+    Repeated {
+        /// The second of its places in the array.
+        limiter: usize,
+    },
+}
+
+/// The future of [`join`].
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[derive(Debug)]
+pub struct Join<'a, const N: usize> {
+    /// `None` once it has answered.
+    members: Option<[Member<'a>; N]>,
+    /// Present once it stands in line.
+    knot: Option<Arc<Knot>>,
+}
+
+/// One limiter's part of a joint claim.
+#[derive(Debug)]
+struct Member<'a> {
+    shared: &'a Shared,
+    cost: u64,
+    ticket: Option<u64>,
+    /// Made when it has to wait. A box, so that an array of them can be pinned without `unsafe`.
+    place: Option<Pin<Box<Place>>>,
+}
+
+impl<'a> Member<'a> {
+    fn new((limiter, cost): (&'a Limiter, u64)) -> Self {
+        Self { shared: limiter.shared(), cost, ticket: None, place: None }
+    }
+
+    fn into_grant(self) -> Grant<'a> {
+        let ticket = self.ticket.expect("every member was granted");
+        Grant::new(Permit::new(self.shared, self.cost, ticket))
+    }
+
+    /// Looks whether this line has called it out.
+    fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
+        let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
+        self.shared.look(place.as_mut(), waker).map_ok(|ticket| self.ticket = Some(ticket))
+    }
+
+    fn cancel(&mut self) {
+        if let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) {
+            self.shared.cancel(place.as_mut(), self.cost);
+        } else if self.ticket.take().is_some() {
+            self.shared.with(|state, rovers, _| state.give_back(rovers, self.cost));
+        }
+    }
+}
+
+fn repeated(members: &[Member<'_>]) -> Option<usize> {
+    let twice = |(index, member): &(usize, &Member<'_>)| {
+        members[..*index].iter().any(|earlier| std::ptr::eq(earlier.shared, member.shared))
+    };
+    members.iter().enumerate().find(twice).map(|(index, _)| index)
+}
+
+impl<'a, const N: usize> Join<'a, N> {
+    fn poll_members(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
+        if self.knot.is_none() {
+            return self.arrive(cx.waker());
+        }
+        let members = self.members.as_mut().expect("polled after it was ready");
+        let mut waiting = false;
+        for (limiter, member) in members.iter_mut().enumerate() {
+            match member.look(cx.waker()) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(JoinError::Refused { limiter, error })),
+                Poll::Pending => waiting = true,
+            }
+        }
+        if waiting { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+
+    /// The first poll: takes all, or enters all lines.
+    fn arrive(&mut self, waker: &Waker) -> Poll<Result<(), JoinError>> {
+        let members = self.members.as_mut().expect("polled after it was ready");
+        if let Some(limiter) = repeated(members) {
+            return Poll::Ready(Err(JoinError::Repeated { limiter }));
+        }
+        // Wakers are cloned and places made before the locks are taken.
+        let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
+        let hosts = members.each_ref().map(|member| member.shared.host());
+        let mut lines = Lines::enter(members);
+        let checked = lines.check(members, &hosts);
+        if checked != Ok(true) {
+            lines.leave();
+            let refused = |(limiter, error)| JoinError::Refused { limiter, error };
+            return Poll::Ready(checked.map(drop).map_err(refused));
+        }
+        let knot = tie(members);
+        let hired = lines.wait(members, &knot, &mut wakers, &hosts);
+        lines.leave();
+        self.knot = Some(knot);
+        for ((limiter, member), (hired, host)) in members.iter().enumerate().zip(hired.into_iter().zip(&hosts)) {
+            if !member.shared.spawn_driver(hired, host) {
+                return Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime }));
+            }
+        }
+        Poll::Pending
+    }
+
+    fn cancel(&mut self) {
+        // First of all, so that no line grants its part while the others are being left.
+        if let Some(knot) = self.knot.take() {
+            knot.kill();
+        }
+        for member in self.members.iter_mut().flatten() {
+            member.cancel();
+        }
+    }
+}
+
+fn tie(members: &mut [Member<'_>]) -> Arc<Knot> {
+    for member in members.iter_mut() {
+        member.place = Some(Box::pin(Place::new()));
+    }
+    let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
+    Arc::new(Knot::new(members.iter().map(|member| member.shared.weak()).collect(), idle))
+}
+
+impl<'a, const N: usize> Future for Join<'a, N> {
+    type Output = Result<[Grant<'a>; N], JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = std::task::ready!(self.poll_members(cx));
+        if answer.is_err() {
+            self.cancel();
+        }
+        let members = self.members.take().expect("polled after it was ready");
+        Poll::Ready(answer.map(|()| members.map(Member::into_grant)))
+    }
+}
+
+impl<const N: usize> Drop for Join<'_, N> {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+/// All lines of a joint claim, locked and brought up to date; nobody can take anything from any of them meanwhile.
+struct Lines<'a> {
+    held: Vec<Held<'a>>,
+    wakes: Wakes,
+}
+
+struct Held<'a> {
+    index: usize,
+    shared: &'a Shared,
+    sample: Sample,
+    state: MutexGuard<'a, State>,
+}
+
+impl<'a> Lines<'a> {
+    fn enter(members: &[Member<'a>]) -> Self {
+        let mut order: Vec<(usize, &'a Shared)> = members.iter().map(|member| member.shared).enumerate().collect();
+        order.sort_by_key(|(_, shared)| std::ptr::from_ref(*shared));
+        let mut wakes = Wakes::default();
+        loop {
+            let samples: Vec<Sample> = order.iter().map(|(_, shared)| shared.sample()).collect();
+            let locked = order.iter().zip(samples);
+            let hold = |(&(index, shared), sample): (&(usize, &'a Shared), Sample)| Held {
+                index,
+                shared,
+                sample,
+                state: shared.state.lock(),
+            };
+            let mut held: Vec<Held<'a>> = locked.map(hold).collect();
+            if held.iter_mut().all(|line| line.settle(&mut wakes)) {
+                return Self { held, wakes };
+            }
+            drop(held);
+            wakes.wake_all();
+        }
+    }
+
+    /// `Ok(true)` if it has to wait and may, `Ok(false)` if it was granted.
+    fn check(&mut self, members: &mut [Member<'a>], hosts: &[Option<Handle>]) -> Result<bool, (usize, ConsumeError)> {
+        for Held { index, shared, state, .. } in &mut self.held {
+            let fits = state.check_claim(&shared.rovers, members[*index].cost);
+            fits.inspect_err(|_| state.totals.refused += 1).map_err(|error| (*index, error))?;
+        }
+        if self.grant_all(members) {
+            return Ok(false);
+        }
+        for Held { index, shared, state, .. } in &mut self.held {
+            let open = state.check_line(shared.is_driven(state, &hosts[*index]));
+            open.inspect_err(|_| state.totals.refused += 1).map_err(|error| (*index, error))?;
+        }
+        Ok(true)
+    }
+
+    /// Takes every cost, if all are there.
+    fn grant_all(&mut self, members: &mut [Member<'a>]) -> bool {
+        let fits = |line: &Held<'_>| line.state.can_admit(&line.shared.rovers, members[line.index].cost);
+        if !self.held.iter().all(fits) {
+            return false;
+        }
+        for Held { index, shared, state, .. } in &mut self.held {
+            let cost = members[*index].cost;
+            let ticket = if cost == 0 { Some(shared.rovers.tail()) } else { state.admit(&shared.rovers, cost) };
+            members[*index].ticket = Some(ticket.expect("it fits, and the fast path is closed"));
+        }
+        true
+    }
+
+    /// Enters every line that has something to grant.
+    fn wait(
+        &mut self,
+        members: &mut [Member<'a>],
+        knot: &Arc<Knot>,
+        wakers: &mut Vec<Waker>,
+        hosts: &[Option<Handle>],
+    ) -> Vec<Option<u64>> {
+        let mut hired = vec![None; members.len()];
+        for Held { index, shared, state, .. } in &mut self.held {
+            let member = &mut members[*index];
+            if member.cost == 0 {
+                member.ticket = Some(shared.rovers.tail());
+            } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {
+                let strand = Box::new(Strand::new(Arc::clone(knot), *index));
+                state.enter(&shared.rovers, place.as_mut(), member.cost, waker, Some(strand));
+                hired[*index] = Shared::hire_driver(state, &hosts[*index]);
+            }
+        }
+        hired
+    }
+
+    /// Of those that refuse, the one whose wait is longest: for ever, unknown, then by time.
+    fn worst_refusal(&mut self, members: &[Member<'a>]) -> Option<(usize, TryAcquireError)> {
+        let mut worst = None;
+        for Held { index, shared, state, sample } in &mut self.held {
+            let cost = members[*index].cost;
+            if state.can_admit(&shared.rovers, cost) {
+                continue;
+            }
+            if let Err(error) = state.try_acquire(&shared.rovers, cost, sample.now) {
+                let rank = match error {
+                    TryAcquireError::Denied(denied) => denied.retry_after.map_or(u128::MAX - 1, |wait| wait.as_nanos()),
+                    TryAcquireError::TooLarge { .. } | TryAcquireError::Closed => u128::MAX,
+                };
+                if worst.is_none_or(|(most, _, _)| rank > most) {
+                    worst = Some((rank, *index, error));
+                }
+            }
+        }
+        worst.map(|(_, index, error)| (index, error))
+    }
+
+    fn leave(self) {
+        let Self { mut held, mut wakes } = self;
+        held.retain_mut(|line| !Shared::finish(&mut line.state, &line.shared.rovers, line.sample.now, &mut wakes));
+        // Where the batch was too small, the line is served on once no lock is held.
+        let unfinished: Vec<&Shared> = held.into_iter().map(|line| line.shared).collect();
+        wakes.wake_all();
+        for shared in unfinished {
+            shared.serve_into(&mut wakes);
+        }
+        Shared::leave(wakes);
+    }
+}
+
+impl Held<'_> {
+    /// Brings the line up to date and closes its fast path. False if `wakes` was too small for that.
+    fn settle(&mut self, wakes: &mut Wakes) -> bool {
+        let rovers = &self.shared.rovers;
+        if self.state.settle(rovers, self.sample.now, wakes) == Progress::WakesFull {
+            return false;
+        }
+        self.state.observe(rovers, self.sample);
+        self.state.retract(rovers);
+        true
+    }
+}

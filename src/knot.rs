@@ -1,0 +1,96 @@
+//! What ties one claim together that stands in several lines.
+//!
+//! Each line marks its strand ready when it has come to the front and its tokens are there; the last one to do so
+//! commits, and from then on every line grants its strand at sight. Until then a line holds its strand at the front,
+//! as it would for the ceiling: nothing is granted in one line and awaited in another.
+//!
+//! One word carries it, so that "all are ready" and "one of them is not any more" cannot both happen:
+//!
+//! | word | means | leads to |
+//! |---|---|---|
+//! | some ready bits | waiting for the others | more or fewer bits, all bits, dead |
+//! | all ready bits | committed: granted in every line, at sight | nothing else |
+//! | dead | turned away in every line, at sight | nothing else |
+//!
+//! Whoever commits or kills must have the other lines look: [`Knot::members`], after leaving its own lock.
+
+use crate::shared::Shared;
+use crate::sync::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+const DEAD: u64 = 1 << 63;
+
+/// How many lines one claim can stand in: one bit each, beside [`DEAD`].
+pub(crate) const MOST_LINES: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct Knot {
+    word: AtomicU64,
+    all: u64,
+    members: Box<[Weak<Shared>]>,
+}
+
+/// One line's part of a knot.
+#[derive(Debug)]
+pub(crate) struct Strand {
+    pub(crate) knot: Arc<Knot>,
+    bit: u64,
+}
+
+/// What a line does with a strand at its front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// All lines are ready: grant it.
+    Committed,
+    /// Others are not ready: hold it at the front.
+    Held,
+    /// It was given up or turned away elsewhere: turn it away.
+    Dead,
+}
+
+impl Knot {
+    /// A knot over the lines of `members`, of which those in `idle` have nothing to grant and are ready at once.
+    pub(crate) fn new(members: Box<[Weak<Shared>]>, idle: impl Iterator<Item = usize>) -> Self {
+        let all = (1 << members.len()) - 1;
+        Self { word: AtomicU64::new(idle.fold(0, |word, index| word | 1 << index)), all, members }
+    }
+
+    pub(crate) fn members(&self) -> impl Iterator<Item = Arc<Shared>> {
+        self.members.iter().filter_map(Weak::upgrade)
+    }
+
+    /// Gives the claim up, unless it is committed.
+    pub(crate) fn kill(&self) -> Tie {
+        self.change(|_| DEAD)
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) -> Tie {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word == self.all {
+                return Tie::Committed;
+            }
+            if word == DEAD {
+                return Tie::Dead;
+            }
+            let next = to(word);
+            match self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if next == self.all => return Tie::Committed,
+                Ok(_) if next == DEAD => return Tie::Dead,
+                Ok(_) => return Tie::Held,
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+impl Strand {
+    pub(crate) fn new(knot: Arc<Knot>, index: usize) -> Self {
+        Self { knot, bit: 1 << index }
+    }
+
+    /// This line is, or is not any more, ready to grant its strand.
+    pub(crate) fn mark(&self, ready: bool) -> Tie {
+        self.knot.change(|word| if ready { word | self.bit } else { word & !self.bit })
+    }
+}
