@@ -36,9 +36,13 @@ pub enum Capped {}
 ///
 /// Whoever wants tokens [grabs](Self::grab) them, whether they are there or not, and then asks for the
 /// [deficiency](Self::deficiency) until it is 0: the order of grabs is the order of grants. Somebody calls
-/// [`replenish`](Self::replenish) with the time, as often as is convenient. No call ever blocks.
+/// [`replenish`](Self::replenish) with the time. No call ever blocks.
 ///
-/// A [`CappedBucket`] also has [`release`](Bucket::release); on a `Bucket`, that does not compile:
+/// A grab brings no time with it, so between two calls of `replenish` all grabs count as made at the later one: a
+/// bucket that was full at the earlier stays full until then, and what would have been minted burns. So replenish
+/// often: each call loses no more than what is minted in between, and the bucket never grants too much.
+///
+/// A [`CappedBucket`], made by [`Bucket::capped`], also has [`release`](Bucket::release); here that does not compile:
 ///
 /// ```compile_fail,E0599
 /// use std::time::Duration;
@@ -59,7 +63,9 @@ pub enum Capped {}
 /// let now = bucket.grab(5);
 /// let later = bucket.grab(1);
 /// assert_eq!((bucket.deficiency(now), bucket.deficiency(later)), (0, 1));
-/// bucket.replenish(Duration::from_millis(100));
+/// for millis in 0..=100 {
+///     bucket.replenish(Duration::from_millis(millis));
+/// }
 /// assert_eq!(bucket.deficiency(later), 0);
 /// # Ok(()) }
 /// ```
@@ -100,7 +106,7 @@ impl Bucket<Capped> {
     /// # Errors
     ///
     /// A [`ConfigError`] if the quota or the cap makes no sense.
-    pub fn new(quota: Quota, max_in_flight: u64, now: Duration) -> Result<Self, ConfigError> {
+    pub fn capped(quota: Quota, max_in_flight: u64, now: Duration) -> Result<Self, ConfigError> {
         crate::builder::check_cap(max_in_flight)?;
         Self::build(quota, Some(max_in_flight), now)
     }
@@ -110,9 +116,9 @@ impl Bucket<Capped> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate::{CappedBucket, Quota};
+    /// use tollgate::{Bucket, Quota};
     /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let bucket = CappedBucket::new(Quota::per_second(100), 1, Duration::ZERO)?;
+    /// let bucket = Bucket::capped(Quota::per_second(100), 1, Duration::ZERO)?;
     /// let (first, second) = (bucket.grab(1), bucket.grab(1));
     /// assert_eq!((bucket.deficiency(first), bucket.deficiency(second)), (0, 1));
     /// bucket.release(1);
