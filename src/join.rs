@@ -377,14 +377,16 @@ impl<'a> Lines<'a> {
 
     fn leave(self) {
         let Self { mut held, mut wakes } = self;
-        held.retain_mut(|line| !Shared::finish(&mut line.state, &line.shared.rovers, line.sample.now, &mut wakes));
+        held.retain_mut(|line| {
+            line.state.finish(&line.shared.rovers, line.sample.now, &mut wakes) == Progress::WakesFull
+        });
         // Where the batch was too small, the line is served on once no lock is held.
         let unfinished: Vec<&Shared> = held.into_iter().map(|line| line.shared).collect();
         wakes.wake_all();
         for shared in unfinished {
             shared.serve_into(&mut wakes);
         }
-        Shared::leave(wakes);
+        Shared::leave(&mut wakes);
     }
 }
 

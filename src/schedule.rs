@@ -91,8 +91,7 @@ impl Schedule {
         }
         match self.mint {
             Mint::Continuous { amount, period, rem, stamp } => {
-                let wait = (need as u128 * period as u128 - rem as u128).div_ceil(amount as u128);
-                Some(stamp.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)))
+                Some(stamp.saturating_add(wait_for(need as u64, period, rem, amount)))
             }
             Mint::Stepped { amount, period, boundary } => {
                 Some(boundary.saturating_add((need as u64).div_ceil(amount).saturating_mul(period)))
@@ -147,6 +146,15 @@ fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     }
     let (sum, d) = (a as u128 * b as u128 + c as u128, d as u128);
     (u64::try_from(sum / d).unwrap_or(u64::MAX), (sum % d) as u64)
+}
+
+/// `(need * period - rem) / amount`, rounded up, saturating; `rem < period`.
+fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> u64 {
+    if let Some(product) = need.checked_mul(period) {
+        return (product - rem).div_ceil(amount);
+    }
+    let wait = (need as u128 * period as u128 - rem as u128).div_ceil(amount as u128);
+    u64::try_from(wait).unwrap_or(u64::MAX)
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

@@ -67,21 +67,21 @@ impl Shared {
         }
         state.observe(&self.rovers, sample);
         let result = act(&mut state, &self.rovers, sample);
-        while !Self::finish(&mut state, &self.rovers, sample.now, &mut wakes) {
+        while state.finish(&self.rovers, sample.now, &mut wakes) == Progress::WakesFull {
             state = self.wake_between(state, &mut wakes);
         }
         drop(state);
-        Self::leave(wakes);
+        Self::leave(&mut wakes);
         result
     }
 
     /// What is done without the lock: wakes, then has the other lines of joint claims look, one after the other, so
     /// that a chain of them does not grow the stack.
-    pub(crate) fn leave(mut wakes: Wakes) {
+    pub(crate) fn leave(wakes: &mut Wakes) {
         wakes.wake_all();
         while let Some(knot) = wakes.pop_knot() {
             for shared in knot.members() {
-                shared.serve_into(&mut wakes);
+                shared.serve_into(wakes);
             }
         }
     }
@@ -90,19 +90,11 @@ impl Shared {
     pub(crate) fn serve_into(&self, wakes: &mut Wakes) {
         let now = self.time.now();
         let mut state = self.state.lock();
-        while !Self::finish(&mut state, &self.rovers, now, wakes) {
+        while state.finish(&self.rovers, now, wakes) == Progress::WakesFull {
             state = self.wake_between(state, wakes);
         }
         drop(state);
         wakes.wake_all();
-    }
-
-    /// Serves what is due and rouses the drivers. False if `wakes` was too small for that.
-    pub(crate) fn finish(state: &mut State, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> bool {
-        state.settle(rovers, now, wakes) == Progress::Done && {
-            let due = state.due();
-            state.drivers.rouse(due, wakes)
-        }
     }
 
     fn wake_between<'a>(&'a self, state: MutexGuard<'a, State>, wakes: &mut Wakes) -> MutexGuard<'a, State> {
@@ -292,17 +284,17 @@ impl Shared {
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();
         for _ in 0..BATCHES_PER_TURN {
-            if Self::finish(&mut state, &self.rovers, sample.now, &mut wakes) {
+            if state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Done {
                 let due = state.due();
                 let _old = state.drivers.sleep(id, runtime, due, waker);
                 drop(state);
-                Self::leave(wakes);
+                Self::leave(&mut wakes);
                 return Drive::Until(due);
             }
             state = self.wake_between(state, &mut wakes);
         }
         drop(state);
-        Self::leave(wakes);
+        Self::leave(&mut wakes);
         Drive::Yield
     }
 }

@@ -119,7 +119,7 @@ impl State {
 
     // ---- serving ----------------------------------------------------------------------------------------------
 
-    /// Brings everything up to `now` and publishes it. To be called before acting on the state, and again after.
+    /// Brings everything up to `now`. To be called before acting on the state.
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
         loop {
             if self.serve(rovers, now, wakes) == Progress::WakesFull {
@@ -128,11 +128,25 @@ impl State {
             // The releases we read count from now on, not from when they were made: what they let through would
             // otherwise be granted in a past in which the ceiling was closed.
             if self.refresh_ceiling(rovers) == 0 {
-                break;
+                return Progress::Done;
             }
         }
+    }
+
+    /// After acting: serves the line again, publishes, and rouses the drivers whose alarms are too late.
+    pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
+        let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
+        if self.line.is_empty() && !watching {
+            // The common case: nobody to serve, no alarm to set.
+            self.publish(rovers);
+            return Progress::Done;
+        }
+        if self.settle(rovers, now, wakes) == Progress::WakesFull {
+            return Progress::WakesFull;
+        }
         self.publish(rovers);
-        Progress::Done
+        let due = self.due();
+        if self.drivers.rouse(due, wakes) { Progress::Done } else { Progress::WakesFull }
     }
 
     /// Serves the line in virtual time: each waiter at the very instant the schedule gives it.
