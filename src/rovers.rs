@@ -72,9 +72,11 @@ impl Rovers {
         }
     }
 
-    // Relaxed is enough for the tail: it publishes no data, only its own modification order matters.
+    // Acquire, paired with the Release in `try_claim_below`: who reads the tail and then the clock must not read a time
+    // before the claims that the tail counts. (Else they count as made before they were, and the burst fills up again.
+    // The other writes of the tail are read-modify-writes under the lock, which continue the release sequence.)
     pub(crate) fn tail(&self) -> u64 {
-        self.claims.tail.load(Ordering::Relaxed)
+        self.claims.tail.load(Ordering::Acquire)
     }
 
     // Acquire, paired with the Release in `publish`: who is granted what a release made room for also sees what the
@@ -96,7 +98,7 @@ impl Rovers {
     /// Claims `n` tokens if they end at or before `limit`; a `limit` beyond `published` takes the owner's lock.
     #[inline]
     pub(crate) fn try_claim_below(&self, n: u64, limit: u64) -> Option<u64> {
-        let mut tail = self.tail();
+        let mut tail = self.claims.tail.load(Ordering::Relaxed);
         loop {
             let free = ahead(limit, tail);
             // `n - 1 < free` wraps for n == 0 and so refuses it, at no price.
@@ -104,7 +106,7 @@ impl Rovers {
                 return None;
             }
             let ticket = tail.wrapping_add(n);
-            match self.claims.tail.compare_exchange_weak(tail, ticket, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.claims.tail.compare_exchange_weak(tail, ticket, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Some(ticket),
                 Err(now) => tail = now,
             }
