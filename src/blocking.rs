@@ -24,14 +24,14 @@ pub(crate) fn consume(shared: &Shared, cost: u64) -> Result<Permit<&Shared>, Con
         return Ok(Permit::new(shared, cost, ticket));
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let driver = Registration::new(shared);
+    let driver = Registration::new(shared, None);
     let mut claim = pin!(Claim::new(shared, cost));
     loop {
         if let Poll::Ready(answer) = claim.as_mut().poll_within(&mut Context::from_waker(&waker), None) {
             return answer;
         }
         // An unpark between here and parking is not lost: it makes the next park return at once.
-        match shared.drive(driver.id, None, &waker) {
+        match shared.drive(driver.id, &waker) {
             Drive::Yield => thread::yield_now(),
             Drive::Until(u64::MAX) => thread::park(),
             Drive::Until(_) if shared.time.is_manual() => thread::park(),

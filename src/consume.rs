@@ -45,7 +45,7 @@ impl<S: Deref<Target = Shared>> Claim<S> {
         let this = self.project();
         let shared = this.shared.as_ref().expect("polled after it was ready");
         let answer = if this.place.is_entered() {
-            shared.look(this.place, cx.waker())
+            shared.look(this.place, *this.cost, cx.waker())
         } else {
             shared.arrive(this.place, *this.cost, allowed, cx.waker())
         };
@@ -119,7 +119,7 @@ impl<S: Deref<Target = Shared>> Patience<S> {
         let shared = claim.shared.take().expect("present: it was just used");
         Poll::Ready(match outcome {
             Some(Outcome::Granted { ticket }) => Ok(Permit::new(shared, *claim.cost, ticket)),
-            Some(Outcome::Closed) => Err(ConsumeError::Closed),
+            Some(Outcome::Closed | Outcome::Untied) => Err(ConsumeError::Closed),
             None => Err(ConsumeError::TimedOut { waited }),
         })
     }

@@ -2,6 +2,7 @@
 
 use crate::wakes::Wakes;
 use std::task::Waker;
+use tokio::runtime::Handle;
 
 /// The registered drivers, under the limiter's lock.
 #[derive(Debug, Default)]
@@ -11,10 +12,10 @@ pub(crate) struct Drivers {
 }
 
 #[derive(Debug)]
-struct Driver {
+pub(crate) struct Driver {
     id: u64,
     /// The runtime it runs on; `None` for a thread that blocks.
-    runtime: Option<tokio::runtime::Id>,
+    host: Option<Handle>,
     /// Wakes it when its alarm must be set earlier; `None` before it first looked, and while it is on its way to look.
     waker: Option<Waker>,
     /// The instant at which it will look by itself; 0 while it is about to look anyway.
@@ -26,8 +27,13 @@ impl Drivers {
         self.list.is_empty()
     }
 
-    pub(crate) fn serves(&self, runtime: tokio::runtime::Id) -> bool {
-        self.list.iter().any(|driver| driver.runtime == Some(runtime))
+    pub(crate) fn serves(&self, runtime: &Handle) -> bool {
+        self.hosts().any(|host| host.id() == runtime.id())
+    }
+
+    /// The runtimes that have a driver here.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &Handle> {
+        self.list.iter().filter_map(|driver| driver.host.as_ref())
     }
 
     pub(crate) fn contains(&self, id: u64) -> bool {
@@ -35,29 +41,22 @@ impl Drivers {
     }
 
     /// Registers a driver that is about to look.
-    pub(crate) fn add(&mut self, runtime: Option<tokio::runtime::Id>) -> u64 {
+    pub(crate) fn add(&mut self, host: Option<Handle>) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.list.push(Driver { id, runtime, waker: None, alarm: 0 });
+        self.list.push(Driver { id, host, waker: None, alarm: 0 });
         id
     }
 
-    /// Its waker is returned to be dropped without the lock.
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Waker> {
+    /// The driver is returned to be dropped without the lock.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Driver> {
         let index = self.list.iter().position(|driver| driver.id == id)?;
-        self.list.swap_remove(index).waker
+        Some(self.list.swap_remove(index))
     }
 
     /// Driver `id` goes to sleep until `alarm`; returns its old waker, to be dropped without the lock.
-    pub(crate) fn sleep(
-        &mut self,
-        id: u64,
-        runtime: Option<tokio::runtime::Id>,
-        alarm: u64,
-        waker: Waker,
-    ) -> Option<Waker> {
+    pub(crate) fn sleep(&mut self, id: u64, alarm: u64, waker: Waker) -> Option<Waker> {
         let driver = self.list.iter_mut().find(|driver| driver.id == id)?;
-        driver.runtime = driver.runtime.or(runtime);
         driver.alarm = alarm;
         driver.waker.replace(waker)
     }

@@ -8,9 +8,9 @@ use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::{Grant, Permit};
 use crate::knot::{Knot, MOST_LINES, Strand};
 use crate::limiter::Limiter;
-use crate::queue::Place;
+use crate::queue::{Outcome, Place};
 use crate::shared::Shared;
-use crate::state::{Progress, Sample, State};
+use crate::state::{Progress, Reach, Sample, State};
 use crate::sync::MutexGuard;
 use crate::wakes::Wakes;
 use std::future::Future;
@@ -164,7 +164,19 @@ impl<'a> Member<'a> {
     /// Looks whether this line has called it out.
     fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
         let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
-        self.shared.look(place.as_mut(), waker).map_ok(|ticket| self.ticket = Some(ticket))
+        match self.shared.check(place.as_mut(), waker) {
+            (Poll::Ready(Outcome::Granted { ticket }), _, _) => {
+                self.ticket = Some(ticket);
+                Poll::Ready(Ok(()))
+            }
+            // Who closed has called its own part out first: that one tells.
+            (Poll::Ready(Outcome::Untied), _, _) => Poll::Ready(Ok(())),
+            (Poll::Ready(Outcome::Closed), _, _) => Poll::Ready(Err(ConsumeError::Closed)),
+            (Poll::Pending, true, Some(host)) if !self.shared.serve_here(&host) => {
+                Poll::Ready(Err(ConsumeError::NoRuntime))
+            }
+            (Poll::Pending, _, _) => Poll::Pending,
+        }
     }
 
     fn cancel(&mut self) {
@@ -217,15 +229,13 @@ impl<'a, const N: usize> Join<'a, N> {
             return Poll::Ready(checked.map(drop).map_err(refused));
         }
         let knot = tie(members);
-        let hired = lines.wait(members, &knot, &mut wakers, &hosts);
+        lines.wait(members, &knot, &mut wakers);
         lines.leave();
         self.knot = Some(knot);
-        for ((limiter, member), (hired, host)) in members.iter().enumerate().zip(hired.into_iter().zip(&hosts)) {
-            if !member.shared.spawn_driver(hired, host) {
-                return Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime }));
-            }
+        match serve_everywhere(members, &hosts) {
+            Some(limiter) => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime })),
+            None => Poll::Pending,
         }
-        Poll::Pending
     }
 
     fn cancel(&mut self) {
@@ -245,6 +255,25 @@ fn tie(members: &mut [Member<'_>]) -> Arc<Knot> {
     }
     let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
     Arc::new(Knot::new(members.iter().map(|member| member.shared.weak()).collect(), idle))
+}
+
+/// Has each runtime that serves one of the lines serve all of them, ours first: whoever waits behind this claim, on
+/// whatever runtime, then has a driver of its own for all it waits for. Names the line that our own runtime, shutting
+/// down, cannot serve.
+fn serve_everywhere(members: &[Member<'_>], hosts: &[Option<Handle>]) -> Option<usize> {
+    let waiting = || members.iter().enumerate().filter(|(_, member)| member.cost > 0);
+    for (index, member) in waiting() {
+        if hosts[index].as_ref().is_some_and(|host| !member.shared.serve_here(host)) {
+            return Some(index);
+        }
+    }
+    let elsewhere: Vec<Handle> = waiting().flat_map(|(_, member)| member.shared.hosts()).collect();
+    for host in &elsewhere {
+        for (_, member) in waiting() {
+            member.shared.serve_from(host);
+        }
+    }
+    None
 }
 
 impl<'a, const N: usize> Future for Join<'a, N> {
@@ -304,18 +333,28 @@ impl<'a> Lines<'a> {
 
     /// `Ok(true)` if it has to wait and may, `Ok(false)` if it was granted.
     fn check(&mut self, members: &mut [Member<'a>], hosts: &[Option<Handle>]) -> Result<bool, (usize, ConsumeError)> {
-        for Held { index, shared, state, .. } in &mut self.held {
-            let fits = state.check_claim(&shared.rovers, members[*index].cost);
-            fits.inspect_err(|_| state.totals.refused += 1).map_err(|error| (*index, error))?;
-        }
+        self.first_refusal(|Held { index, shared, state, .. }| {
+            state.check_claim(&shared.rovers, members[*index].cost)
+        })?;
         if self.grant_all(members) {
             return Ok(false);
         }
-        for Held { index, shared, state, .. } in &mut self.held {
-            let open = state.check_line(shared.is_driven(state, &hosts[*index]));
-            open.inspect_err(|_| state.totals.refused += 1).map_err(|error| (*index, error))?;
-        }
+        self.first_refusal(|Held { index, shared, state, .. }| {
+            let stands_in_line = members[*index].cost > 0;
+            if stands_in_line { state.check_line(shared.is_driven(state, &hosts[*index])) } else { Ok(()) }
+        })?;
         Ok(true)
+    }
+
+    /// Of those who refuse, the first in the caller's order.
+    fn first_refusal(
+        &mut self,
+        check: impl Fn(&Held<'a>) -> Result<(), ConsumeError>,
+    ) -> Result<(), (usize, ConsumeError)> {
+        let refusing = self.held.iter_mut().filter_map(|line| check(line).err().map(|error| (line, error)));
+        let Some((line, error)) = refusing.min_by_key(|(line, _)| line.index) else { return Ok(()) };
+        line.state.totals.refused += 1;
+        Err((line.index, error))
     }
 
     /// Takes every cost, if all are there.
@@ -333,28 +372,20 @@ impl<'a> Lines<'a> {
     }
 
     /// Enters every line that has something to grant.
-    fn wait(
-        &mut self,
-        members: &mut [Member<'a>],
-        knot: &Arc<Knot>,
-        wakers: &mut Vec<Waker>,
-        hosts: &[Option<Handle>],
-    ) -> Vec<Option<u64>> {
-        let mut hired = vec![None; members.len()];
-        for Held { index, shared, state, .. } in &mut self.held {
+    fn wait(&mut self, members: &mut [Member<'a>], knot: &Arc<Knot>, wakers: &mut Vec<Waker>) {
+        for Held { index, shared, state, sample } in &mut self.held {
             let member = &mut members[*index];
             if member.cost == 0 {
                 member.ticket = Some(shared.rovers.tail());
             } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {
-                let strand = Box::new(Strand::new(Arc::clone(knot), *index));
+                let entered = sample.now.max(state.supply.synced());
+                let strand = Box::new(Strand::new(Arc::clone(knot), *index, entered));
                 state.enter(&shared.rovers, place.as_mut(), member.cost, waker, Some(strand));
-                hired[*index] = Shared::hire_driver(state, &hosts[*index]);
             }
         }
-        hired
     }
 
-    /// Of those that refuse, the one whose wait is longest: for ever, unknown, then by time.
+    /// Of those that refuse, the one whose wait is longest: for ever, unknown, then by time; then the first.
     fn worst_refusal(&mut self, members: &[Member<'a>]) -> Option<(usize, TryAcquireError)> {
         let mut worst = None;
         for Held { index, shared, state, sample } in &mut self.held {
@@ -367,7 +398,7 @@ impl<'a> Lines<'a> {
                     TryAcquireError::Denied(denied) => denied.retry_after.map_or(u128::MAX - 1, |wait| wait.as_nanos()),
                     TryAcquireError::TooLarge { .. } | TryAcquireError::Closed => u128::MAX,
                 };
-                if worst.is_none_or(|(most, _, _)| rank > most) {
+                if worst.is_none_or(|(most, first, _)| (rank, first) > (most, *index)) {
                     worst = Some((rank, *index, error));
                 }
             }
@@ -394,7 +425,7 @@ impl Held<'_> {
     /// Brings the line up to date and closes its fast path. False if `wakes` was too small for that.
     fn settle(&mut self, wakes: &mut Wakes) -> bool {
         let rovers = &self.shared.rovers;
-        if self.state.settle(rovers, self.sample.now, wakes) == Progress::WakesFull {
+        if self.state.settle(rovers, self.sample.now, Reach::Held, wakes) == Progress::WakesFull {
             return false;
         }
         self.state.observe(rovers, self.sample);

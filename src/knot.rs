@@ -13,6 +13,9 @@
 //! | dead | turned away in every line, at sight | nothing else |
 //!
 //! Whoever commits or kills must have the other lines look: [`Knot::members`], after leaving its own lock.
+//!
+//! The instant of the grant is the latest of the instants at which the lines became ready, as counted from the moment
+//! the claim entered them all: limiters have no common clock, but that moment.
 
 use crate::shared::Shared;
 use crate::sync::{AtomicU64, Ordering};
@@ -26,6 +29,8 @@ pub(crate) const MOST_LINES: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Knot {
     word: AtomicU64,
+    /// The latest instant at which a line became ready, in nanoseconds since the claim entered.
+    ready_at: AtomicU64,
     all: u64,
     members: Box<[Weak<Shared>]>,
 }
@@ -35,6 +40,8 @@ pub(crate) struct Knot {
 pub(crate) struct Strand {
     pub(crate) knot: Arc<Knot>,
     bit: u64,
+    /// When the claim entered, in this line's time.
+    entered: u64,
 }
 
 /// What a line does with a strand at its front.
@@ -52,7 +59,8 @@ impl Knot {
     /// A knot over the lines of `members`, of which those in `idle` have nothing to grant and are ready at once.
     pub(crate) fn new(members: Box<[Weak<Shared>]>, idle: impl Iterator<Item = usize>) -> Self {
         let all = (1 << members.len()) - 1;
-        Self { word: AtomicU64::new(idle.fold(0, |word, index| word | 1 << index)), all, members }
+        let word = idle.fold(0, |word, index| word | 1 << index);
+        Self { word: AtomicU64::new(word), ready_at: AtomicU64::new(0), all, members }
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = Arc<Shared>> {
@@ -85,12 +93,24 @@ impl Knot {
 }
 
 impl Strand {
-    pub(crate) fn new(knot: Arc<Knot>, index: usize) -> Self {
-        Self { knot, bit: 1 << index }
+    pub(crate) fn new(knot: Arc<Knot>, index: usize, entered: u64) -> Self {
+        Self { knot, bit: 1 << index, entered }
     }
 
-    /// This line is, or is not any more, ready to grant its strand.
-    pub(crate) fn mark(&self, ready: bool) -> Tie {
-        self.knot.change(|word| if ready { word | self.bit } else { word & !self.bit })
+    /// This line has been ready to grant its strand since `at`.
+    pub(crate) fn ready(&self, at: u64) -> Tie {
+        // Before the bit, so that whoever sees all bits sees the latest instant.
+        self.knot.ready_at.fetch_max(at.saturating_sub(self.entered), Ordering::AcqRel);
+        self.knot.change(|word| word | self.bit)
+    }
+
+    /// This line is not, or not any more, ready.
+    pub(crate) fn unready(&self) -> Tie {
+        self.knot.change(|word| word & !self.bit)
+    }
+
+    /// The instant at which all lines were ready, in this line's time.
+    pub(crate) fn committed_at(&self) -> u64 {
+        self.entered.saturating_add(self.knot.ready_at.load(Ordering::Acquire))
     }
 }

@@ -44,8 +44,12 @@ impl Waiter {
 /// Why a waiter was called out of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Granted { ticket: u64 },
+    Granted {
+        ticket: u64,
+    },
     Closed,
+    /// Another line that the claim stands in has closed, or its caller gave it up.
+    Untied,
 }
 
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;

@@ -38,13 +38,9 @@ impl Replenisher {
     }
 
     /// One that is registered already.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime, or on one without timers, as `tokio::time::sleep` does: in the caller's hands, where
-    /// it can be seen, rather than in a background task.
     pub(crate) fn registered(registration: Registration) -> Self {
         let shared = registration.shared.clone();
-        Self { shared, registration: Some(registration), alarm: Alarm::new() }
+        Self { shared, registration: Some(registration), alarm: Alarm::unset() }
     }
 }
 
@@ -54,10 +50,10 @@ impl Future for Replenisher {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         let Some(shared) = this.shared.upgrade() else { return Poll::Ready(()) };
-        let registration = this.registration.get_or_insert_with(|| Registration::new(&shared));
-        let runtime = Handle::try_current().ok().map(|handle| handle.id());
+        let registration =
+            this.registration.get_or_insert_with(|| Registration::new(&shared, Handle::try_current().ok()));
         loop {
-            let alarm = match shared.drive(registration.id, runtime, cx.waker()) {
+            let alarm = match shared.drive(registration.id, cx.waker()) {
                 Drive::Until(u64::MAX) => return Poll::Pending,
                 Drive::Until(at) => shared.time.instant(at),
                 Drive::Yield => {
@@ -78,8 +74,8 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn new(shared: &Shared) -> Self {
-        Self::adopt(shared.weak(), shared.add_driver(None))
+    pub(crate) fn new(shared: &Shared, host: Option<Handle>) -> Self {
+        Self::adopt(shared.weak(), shared.add_driver(host))
     }
 
     /// Takes charge of an entry that was added already.

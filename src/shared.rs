@@ -6,16 +6,18 @@
 //!
 //! No user code runs under the lock: clocks are read and wakers cloned before it, wakers are dropped and woken after.
 
+use crate::alarm::Alarm;
 use crate::clock::Time;
 use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
+use crate::knot::Knot;
 use crate::queue::{Outcome, Place};
 use crate::replenisher::{Registration, Replenisher};
 use crate::rovers::Rovers;
-use crate::state::{Arrival, Progress, Sample, State};
+use crate::state::{Arrival, Progress, Reach, Sample, State};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::wakes::{Wakes, wake_each};
 use std::pin::Pin;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use tokio::runtime::Handle;
 
@@ -59,10 +61,15 @@ impl Shared {
 
     /// Acts on the state, brought up to date before and served again after; see the head of this file.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.reaching(Reach::Now, act)
+    }
+
+    /// `with` for those who come: they change nothing for whoever is at the front.
+    pub(crate) fn reaching<R>(&self, reach: Reach, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         let sample = self.sample();
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();
-        while state.settle(&self.rovers, sample.now, &mut wakes) == Progress::WakesFull {
+        while state.settle(&self.rovers, sample.now, reach, &mut wakes) == Progress::WakesFull {
             state = self.wake_between(state, &mut wakes);
         }
         state.observe(&self.rovers, sample);
@@ -110,7 +117,7 @@ impl Shared {
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         match self.rovers.try_claim(cost) {
             Some(ticket) => Ok(ticket),
-            None => self.with(|state, rovers, sample| state.try_acquire(rovers, cost, sample.now)),
+            None => self.reaching(Reach::Held, |state, rovers, sample| state.try_acquire(rovers, cost, sample.now)),
         }
     }
 
@@ -139,33 +146,57 @@ impl Shared {
     ) -> Poll<Result<u64, ConsumeError>> {
         let mut waker = Some(waker.clone());
         let host = self.host();
-        let (result, unserved) = self.with(|state, rovers, sample| {
+        let (result, unserved) = self.reaching(Reach::Held, |state, rovers, sample| {
             let driven = self.is_driven(state, &host);
             let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
-            let result = state.arrive(rovers, arrival, sample.now);
-            let unserved = if let Ok(None) = result { Self::hire_driver(state, &host) } else { None };
-            (result, unserved)
+            (state.arrive(rovers, arrival, sample.now), Self::is_unserved(state, &host))
         });
-        if !self.spawn_driver(unserved, &host) {
-            self.cancel(place, cost);
-            return Poll::Ready(Err(ConsumeError::NoRuntime));
-        }
         match result {
             Ok(Some(ticket)) => Poll::Ready(Ok(ticket)),
-            Ok(None) => Poll::Pending,
+            Ok(None) => self.wait_here(place, cost, unserved, &host),
             Err(error) => Poll::Ready(Err(error)),
         }
     }
 
     /// A later poll of a claim that waits.
-    pub(crate) fn look(&self, place: Pin<&mut Place>, waker: &Waker) -> Poll<Result<u64, ConsumeError>> {
+    pub(crate) fn look(&self, mut place: Pin<&mut Place>, cost: u64, waker: &Waker) -> Poll<Result<u64, ConsumeError>> {
+        match self.check(place.as_mut(), waker) {
+            (Poll::Ready(Outcome::Granted { ticket }), _, _) => Poll::Ready(Ok(ticket)),
+            (Poll::Ready(Outcome::Closed | Outcome::Untied), _, _) => Poll::Ready(Err(ConsumeError::Closed)),
+            (Poll::Pending, unserved, host) => self.wait_here(place, cost, unserved, &host),
+        }
+    }
+
+    /// Whether `place` was called out, else leaves `waker` there; and whether its runtime has no driver.
+    pub(crate) fn check(&self, place: Pin<&mut Place>, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
         // Cloned before the lock, and whichever of the two is not kept is dropped after it.
         let waker = waker.clone();
-        let looked = self.state.lock().line.look(place, waker);
+        let host = self.host();
+        let mut state = self.state.lock();
+        let looked = state.line.look(place, waker);
+        let unserved = Self::is_unserved(&state, &host);
+        drop(state);
         match looked {
-            Ok(Outcome::Granted { ticket }) => Poll::Ready(Ok(ticket)),
-            Ok(Outcome::Closed) => Poll::Ready(Err(ConsumeError::Closed)),
-            Err(_spare) => Poll::Pending,
+            Ok(outcome) => (Poll::Ready(outcome), false, host),
+            Err(_spare) => (Poll::Pending, unserved, host),
+        }
+    }
+
+    /// `place` waits, on a runtime that may have no driver yet: because it is the first here, or was polled on another
+    /// runtime before.
+    fn wait_here(
+        &self,
+        place: Pin<&mut Place>,
+        cost: u64,
+        unserved: bool,
+        host: &Option<Handle>,
+    ) -> Poll<Result<u64, ConsumeError>> {
+        match host {
+            Some(host) if unserved && !self.serve_here(host) => {
+                self.cancel(place, cost);
+                Poll::Ready(Err(ConsumeError::NoRuntime))
+            }
+            _ => Poll::Pending,
         }
     }
 
@@ -244,27 +275,68 @@ impl Shared {
         self.time.is_manual() || host.is_some() || !state.drivers.is_empty()
     }
 
-    /// Registers a driver for the caller's runtime if it has none: at once, so that the next waiter does not do it
-    /// again. It must be spawned when the lock is left.
-    pub(crate) fn hire_driver(state: &mut State, host: &Option<Handle>) -> Option<u64> {
-        let runtime = host.as_ref()?.id();
-        if state.drivers.serves(runtime) { None } else { Some(state.drivers.add(Some(runtime))) }
+    fn is_unserved(state: &State, host: &Option<Handle>) -> bool {
+        host.as_ref().is_some_and(|host| !state.drivers.serves(host))
     }
 
-    /// Spawns what was hired. False if the runtime is shutting down and dropped it at once.
-    pub(crate) fn spawn_driver(&self, hired: Option<u64>, host: &Option<Handle>) -> bool {
-        let (Some(id), Some(host)) = (hired, host) else { return true };
-        let registration = Registration::adopt(self.weak(), id);
-        host.spawn(Replenisher::registered(registration));
+    /// Has the runtime we are on serve this line. False if it is shutting down.
+    ///
+    /// # Panics
+    /// If it has no timers: in the caller's hands, where it can be seen, rather than in a background task.
+    pub(crate) fn serve_here(&self, host: &Handle) -> bool {
+        drop(Alarm::new());
+        self.serve_from(host)
+    }
+
+    /// Has runtime `host` serve this line and all that its joint claims stand in: whoever waits on `host` behind one of
+    /// them is not to depend on other runtimes. False if it is shutting down.
+    pub(crate) fn serve_from(&self, host: &Handle) -> bool {
+        let served = self.hire(host);
+        let mut tied = self.tied_to();
+        while let Some(shared) = tied.pop() {
+            if !shared.state.lock().drivers.serves(host) && shared.hire(host) {
+                tied.extend(shared.tied_to());
+            }
+        }
+        served
+    }
+
+    /// Spawns a driver on `host`, if it has none here. False if the runtime is shutting down and dropped it at once.
+    fn hire(&self, host: &Handle) -> bool {
+        let mut state = self.state.lock();
+        if state.drivers.serves(host) {
+            return true;
+        }
+        // Registered at once, so that the next waiter does not do it again.
+        let id = state.drivers.add(Some(host.clone()));
+        drop(state);
+        host.spawn(Replenisher::registered(Registration::adopt(self.weak(), id)));
         self.state.lock().drivers.contains(id)
+    }
+
+    /// The lines that joint claims in this one also stand in.
+    fn tied_to(&self) -> Vec<Arc<Shared>> {
+        let state = self.state.lock();
+        if !state.line.is_tied() {
+            return Vec::new();
+        }
+        let strands = state.line.iter().filter_map(|waiter| waiter.strand.as_ref());
+        let knots: Vec<Arc<Knot>> = strands.map(|strand| Arc::clone(&strand.knot)).collect();
+        drop(state);
+        knots.iter().flat_map(|knot| knot.members()).filter(|shared| !std::ptr::eq(&**shared, self)).collect()
+    }
+
+    /// The runtimes that serve this line.
+    pub(crate) fn hosts(&self) -> Vec<Handle> {
+        self.state.lock().drivers.hosts().cloned().collect()
     }
 
     pub(crate) fn weak(&self) -> Weak<Self> {
         self.weak.clone()
     }
 
-    pub(crate) fn add_driver(&self, runtime: Option<tokio::runtime::Id>) -> u64 {
-        self.state.lock().drivers.add(runtime)
+    pub(crate) fn add_driver(&self, host: Option<Handle>) -> u64 {
+        self.state.lock().drivers.add(host)
     }
 
     /// Driver `id` ends. Whoever waits looks again, so that the runtimes of the others find it gone.
@@ -278,7 +350,7 @@ impl Shared {
     }
 
     /// One turn of a driver: serves what is due, then says until when to sleep; `waker` cuts the sleep short.
-    pub(crate) fn drive(&self, id: u64, runtime: Option<tokio::runtime::Id>, waker: &Waker) -> Drive {
+    pub(crate) fn drive(&self, id: u64, waker: &Waker) -> Drive {
         let waker = waker.clone();
         let sample = self.sample();
         let mut wakes = Wakes::default();
@@ -286,7 +358,7 @@ impl Shared {
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Done {
                 let due = state.due();
-                let _old = state.drivers.sleep(id, runtime, due, waker);
+                let _old = state.drivers.sleep(id, due, waker);
                 drop(state);
                 Self::leave(&mut wakes);
                 return Drive::Until(due);

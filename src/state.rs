@@ -36,6 +36,31 @@ pub(crate) enum Progress {
     WakesFull,
 }
 
+/// How far a line is brought whose front is ready and held by another line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// To now, as every line: for whoever acts on the state.
+    Now,
+    /// To the instant at which it was ready, so that the grant can still have its own instant, and what is minted after
+    /// that is not cut at the burst: for whoever only looks, or joins the end.
+    Held,
+}
+
+enum Served {
+    All,
+    /// The front is held by another line, and nothing was minted past the instant at which it was ready.
+    Held,
+    WakesFull,
+}
+
+enum Verdict {
+    /// Out of the line, as of this instant.
+    Call(u64, Outcome),
+    /// Ready since this instant, but another line is not.
+    Held(u64),
+    Wait,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) line: Line,
@@ -120,10 +145,13 @@ impl State {
     // ---- serving ----------------------------------------------------------------------------------------------
 
     /// Brings everything up to `now`. To be called before acting on the state.
-    pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
+    pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Progress {
         loop {
-            if self.serve(rovers, now, wakes) == Progress::WakesFull {
-                return Progress::WakesFull;
+            match self.serve(rovers, now, reach, wakes) {
+                Served::WakesFull => return Progress::WakesFull,
+                // Releases are for those who advance to now: they make it theirs.
+                Served::Held => return Progress::Done,
+                Served::All => {}
             }
             // The releases we read count from now on, not from when they were made: what they let through would
             // otherwise be granted in a past in which the ceiling was closed.
@@ -138,10 +166,11 @@ impl State {
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
         if self.line.is_empty() && !watching {
             // The common case: nobody to serve, no alarm to set.
+            self.supply.mint(now, None);
             self.publish(rovers);
             return Progress::Done;
         }
-        if self.settle(rovers, now, wakes) == Progress::WakesFull {
+        if self.settle(rovers, now, Reach::Held, wakes) == Progress::WakesFull {
             return Progress::WakesFull;
         }
         self.publish(rovers);
@@ -150,40 +179,45 @@ impl State {
     }
 
     /// Serves the line in virtual time: each waiter at the very instant the schedule gives it.
-    fn serve(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
+    fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Served {
         let now = now.max(self.supply.synced());
         while let Some(front) = self.line.front() {
             let ticket = front.ticket;
-            let Some((at, outcome)) = self.verdict(front, now) else {
-                self.supply.mint(now, Some(ticket));
-                return Progress::Done;
+            let (at, outcome) = match self.verdict(front, now) {
+                Verdict::Call(at, outcome) => (at, outcome),
+                Verdict::Held(since) if reach == Reach::Held => {
+                    self.supply.mint(since, Some(ticket));
+                    return Served::Held;
+                }
+                Verdict::Held(_) | Verdict::Wait => {
+                    self.supply.mint(now, Some(ticket));
+                    return Served::All;
+                }
             };
             if wakes.is_full() {
-                return Progress::WakesFull;
+                return Served::WakesFull;
             }
             self.supply.mint(at, Some(ticket));
             self.totals.lateness = self.totals.lateness.max(now - at);
             self.call_front(rovers, outcome, wakes);
         }
         self.supply.mint(now, None);
-        Progress::Done
+        Served::All
     }
 
-    /// What becomes of the front waiter by `now`, and when; `None` if it goes on waiting.
-    fn verdict(&self, front: &Waiter, now: u64) -> Option<(u64, Outcome)> {
+    /// What becomes of the front waiter by `now`.
+    fn verdict(&self, front: &Waiter, now: u64) -> Verdict {
         if self.closed {
-            return Some((now, Outcome::Closed));
+            return Verdict::Call(now, Outcome::Closed);
         }
         let granted = Outcome::Granted { ticket: front.ticket };
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
-        match &front.strand {
-            None => due.map(|at| (at, granted)),
-            // When the other lines became ready is not known here, so it passes now, not in the past.
-            Some(strand) => match strand.mark(due.is_some()) {
-                Tie::Committed => Some((now, granted)),
-                Tie::Dead => Some((now, Outcome::Closed)),
-                Tie::Held => None,
-            },
+        let Some(strand) = &front.strand else { return due.map_or(Verdict::Wait, |at| Verdict::Call(at, granted)) };
+        match (due.map_or_else(|| strand.unready(), |at| strand.ready(at)), due) {
+            (Tie::Committed, _) => Verdict::Call(strand.committed_at().clamp(self.supply.synced(), now), granted),
+            (Tie::Dead, _) => Verdict::Call(now, Outcome::Untied),
+            (Tie::Held, Some(since)) => Verdict::Held(since),
+            (Tie::Held, None) => Verdict::Wait,
         }
     }
 
@@ -191,7 +225,7 @@ impl State {
     fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         let waiter = self.line.call_front(outcome).expect("called only while somebody waits");
         self.totals.holes -= waiter.skip;
-        if outcome == Outcome::Closed {
+        if !matches!(outcome, Outcome::Granted { .. }) {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.fill_front(rovers, &waiter);
         } else {
