@@ -16,6 +16,7 @@
 //! woken, cloned or dropped here: wakers travel out to be handled after the lock.
 
 use crate::knot::Strand;
+use crate::supply::Stretch;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
@@ -38,6 +39,10 @@ impl Waiter {
     /// Where the claim begins.
     pub(crate) fn start(&self) -> u64 {
         self.ticket.wrapping_sub(self.cost)
+    }
+
+    pub(crate) fn stretch(&self) -> Stretch {
+        Stretch { start: self.start(), cost: self.cost, skip: self.skip }
     }
 }
 

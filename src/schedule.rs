@@ -48,6 +48,11 @@ impl Schedule {
             Mint::Continuous { amount, period, rem, stamp } => {
                 let elapsed = now.saturating_sub(*stamp);
                 if elapsed == 0 {
+                    // Filled by hand, by a refund, or by a limit that came down: what was on its way to the next token
+                    // burns here too.
+                    if room == 0 && *rem >= *amount {
+                        *rem = 0;
+                    }
                     return;
                 }
                 *stamp = now;

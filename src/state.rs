@@ -229,7 +229,7 @@ impl State {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.fill_front(rovers, &waiter);
         } else {
-            self.supply.pass(waiter.start(), self.next_start(rovers), waiter.skip);
+            self.supply.pass(waiter.stretch(), self.next_start(rovers));
         }
         if let Some(strand) = waiter.strand {
             // A line that closes turns the claim away everywhere. In all other cases this changes nothing, and the
@@ -460,13 +460,16 @@ impl State {
 
     /// How long a claim of `cost` made now would wait.
     pub(crate) fn estimate(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Option<Duration> {
-        if cost == 0 {
-            return Some(Duration::ZERO);
-        }
         if self.closed || cost > self.most_claimable(rovers) {
             return None;
         }
-        self.foretell(rovers, cost).map(|at| Duration::from_nanos(at.saturating_sub(now)))
+        if cost == 0 {
+            return Some(Duration::ZERO);
+        }
+        let at = self.foretell(rovers, cost)?;
+        // What could pass now need not wait until a clock that stepped back has caught up.
+        let wait = if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) };
+        Some(Duration::from_nanos(wait))
     }
 
     /// Serves the whole line in `ahead`, as `serve` would in time.
@@ -475,7 +478,7 @@ impl State {
         while let Some(waiter) = line.next() {
             let next = line.peek().map_or_else(|| rovers.tail(), |next| next.start());
             ahead.mint(ahead.scheduled(waiter.ticket)?, Some(waiter.ticket));
-            ahead.pass(waiter.start(), next, waiter.skip);
+            ahead.pass(waiter.stretch(), next);
         }
         Some(())
     }
@@ -504,7 +507,7 @@ impl State {
 
     /// A claim left from the front: jump over it now, and burn what it had saved above the burst.
     fn fill_front(&mut self, rovers: &Rovers, waiter: &Waiter) {
-        self.supply.drop_front(waiter.start(), self.next_start(rovers), waiter.cost + waiter.skip);
+        self.supply.drop_front(waiter.stretch(), self.next_start(rovers));
     }
 
     // ---- afterwards -------------------------------------------------------------------------------------------
@@ -526,6 +529,8 @@ impl State {
         rovers.claim(tokens);
         if self.line.is_empty() {
             self.supply.claim(tokens);
+        } else {
+            self.supply.owe(tokens);
         }
         tokens
     }

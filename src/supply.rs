@@ -32,6 +32,8 @@ pub(crate) struct Supply {
     quotas: Box<[Schedule]>,
     /// Where the in-flight cap ends; `None` without a cap.
     ceiling: Option<u64>,
+    /// Debts that lie behind waiters: in flight already, though nobody has passed them.
+    debts: u64,
     /// Nobody passes before this instant.
     gate: u64,
     /// The instant all of this stands at. Never moves back, whatever the clock does.
@@ -40,12 +42,21 @@ pub(crate) struct Supply {
     claimed: u64,
 }
 
+/// A claim in the line, and the holes behind it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) start: u64,
+    pub(crate) cost: u64,
+    pub(crate) skip: u64,
+}
+
 impl Supply {
     /// Checked quotas, whose empty buckets have their heads at `start`.
     pub(crate) fn new(quotas: &[Quota], cap: Option<u64>, start: u64) -> Self {
         Self {
             quotas: quotas.iter().map(|quota| Schedule::new(*quota, start, 0)).collect(),
             ceiling: cap.map(|cap| start.wrapping_add(cap)),
+            debts: 0,
             gate: 0,
             synced: 0,
             claimed: start,
@@ -109,7 +120,7 @@ impl Supply {
     }
 
     fn is_capped_below(&self, ticket: u64) -> bool {
-        self.ceiling.is_some_and(|ceiling| ahead(ticket, ceiling) > 0)
+        self.ceiling.is_some_and(|ceiling| ahead(ticket.wrapping_add(self.debts), ceiling) > 0)
     }
 
     /// The bound that holds `ticket` back longest: what no clock can tell before what one can.
@@ -128,17 +139,29 @@ impl Supply {
         if self.gate > longest.0 { Bound::Pause } else { longest.1 }
     }
 
-    /// Claims that began at `start` were granted; the next one begins at `next`, behind `skip` tokens of cancelled
-    /// ones, which are nobody's.
-    pub(crate) fn pass(&mut self, start: u64, next: u64, skip: u64) {
-        self.jump(skip);
-        self.claimed = self.claimed.wrapping_add(next.wrapping_sub(start));
+    /// The front claim was granted. The next one begins at `next`, behind the holes of cancelled ones and behind debts,
+    /// which are charged by this.
+    pub(crate) fn pass(&mut self, front: Stretch, next: u64) {
+        self.move_on(front, next);
+        self.jump(front.skip);
     }
 
-    /// The front claim from `start` left instead of passing, with `hole` tokens of its own and of cancelled ones.
-    pub(crate) fn drop_front(&mut self, start: u64, next: u64, hole: u64) {
-        self.pass(start, next, hole);
+    /// The front claim left instead of passing: it is a hole too.
+    pub(crate) fn drop_front(&mut self, front: Stretch, next: u64) {
+        self.move_on(front, next);
+        self.jump(front.cost + front.skip);
         self.cut(None);
+    }
+
+    fn move_on(&mut self, front: Stretch, next: u64) {
+        let stretch = next.wrapping_sub(front.start);
+        self.claimed = self.claimed.wrapping_add(stretch);
+        self.debts -= stretch - front.cost - front.skip;
+    }
+
+    /// A debt of `n` tokens was put behind those who wait.
+    pub(crate) fn owe(&mut self, n: u64) {
+        self.debts += n;
     }
 
     /// `n` tokens of the line are nobody's: everything steps over them.

@@ -1,0 +1,129 @@
+//! Asking the oracle for tokens, and what a refusal says.
+
+use super::{Answer, Bound, Bucket, COST_MAX, END_OF_TIME, Entry, Id, Int, Oracle};
+
+impl Oracle {
+    pub(crate) fn try_acquire(&mut self, now: Int, id: Id, cost: Int) -> Answer {
+        self.advance(now);
+        if self.closed {
+            return Answer::Closed;
+        }
+        if cost > self.most_at_once() {
+            return Answer::TooLarge { most: self.most_at_once() };
+        }
+        if cost > 0 && !self.fits_now(cost) {
+            return Answer::Denied {
+                retry_after: self.wait(now, cost),
+                remaining: self.available(),
+                by: self.bound_of(cost),
+            };
+        }
+        self.take(id, cost);
+        Answer::Granted
+    }
+
+    /// The first poll of a `consume`.
+    pub(crate) fn consume(&mut self, now: Int, id: Id, cost: Int) -> Answer {
+        self.advance(now);
+        if self.closed {
+            return Answer::Closed;
+        }
+        if cost > self.most_ever() {
+            return Answer::TooLarge { most: self.most_ever() };
+        }
+        if cost == 0 || self.fits_now(cost) {
+            self.take(id, cost);
+            return Answer::Granted;
+        }
+        if self.waiting() >= self.max_waiting {
+            return Answer::LineFull { waiting: self.waiting() };
+        }
+        self.line.push_back(Entry::Waiter { id, cost });
+        self.advance(now);
+        Answer::Waits
+    }
+
+    /// The first poll of a `consume(..).within(allowed)`: refused at once if the schedule already says it will be late.
+    pub(crate) fn consume_within(&mut self, now: Int, id: Id, cost: Int, allowed: Int) -> Answer {
+        let mut tried = self.clone();
+        let answer = tried.consume(now, id, cost);
+        if answer == Answer::Waits
+            && let Some(estimate) = self.estimate(now, cost).filter(|&estimate| estimate > allowed)
+        {
+            return Answer::TooLate { estimate };
+        }
+        *self = tried;
+        answer
+    }
+
+    /// How long a `consume(cost)` would wait, were nobody's release needed. `None`: a manual quota has to be fed first,
+    /// or it would be refused. Like every wait it is counted from what the clock shows, though that may have stepped
+    /// back: it is that clock the caller will watch.
+    pub(crate) fn estimate(&mut self, now: Int, cost: Int) -> Option<Int> {
+        self.advance(now);
+        if self.closed || cost > self.most_ever() {
+            return None;
+        }
+        let uncapped = Oracle { max_in_flight: None, ..self.clone() };
+        if cost == 0 || uncapped.fits_now(cost) {
+            return Some(0);
+        }
+        uncapped.wait(now, cost)
+    }
+
+    /// The most a `consume` could ever be granted.
+    fn most_ever(&self) -> Int {
+        self.max_in_flight.unwrap_or(COST_MAX).min(COST_MAX)
+    }
+
+    /// The most a `try_acquire` could ever be granted.
+    fn most_at_once(&self) -> Int {
+        let bursts = self.buckets.iter().map(|bucket| bucket.rule.burst);
+        bursts.chain(self.max_in_flight).min().expect("a limiter has a quota")
+    }
+
+    fn fits_now(&self, cost: Int) -> bool {
+        self.line.is_empty()
+            && self.last >= self.gate
+            && !self.ceiling_lacks(cost)
+            && self.buckets.iter().all(|bucket| bucket.level >= cost)
+    }
+
+    /// How long somebody who stands at the end of the line from now on would wait.
+    fn wait(&self, now: Int, cost: Int) -> Option<Int> {
+        self.grant_instant(cost).map(|at| at.min(END_OF_TIME) - now)
+    }
+
+    /// When somebody who stands at the end of the line from now on is granted, if nobody calls anything: play it out.
+    fn grant_instant(&self, cost: Int) -> Option<Int> {
+        let mut played = Oracle { log: Vec::new(), ..self.clone() };
+        let newcomer = Id::MAX;
+        played.line.push_back(Entry::Waiter { id: newcomer, cost });
+        if self.by_nanosecond {
+            return super::by_nanosecond::grant_instant(played, newcomer);
+        }
+        while played.log.last().is_none_or(|granted| granted.id != newcomer) {
+            let at = played.next_grant()?;
+            played.mint(at);
+            played.grant_front();
+        }
+        Some(played.last)
+    }
+
+    /// Which bound keeps `cost` out longest: unknown waits are longer than known ones, the ceiling longest of all.
+    fn bound_of(&self, cost: Int) -> Bound {
+        if !self.line.is_empty() {
+            return Bound::Line;
+        }
+        let never = Int::MAX;
+        let in_flight = self.ceiling_lacks(cost).then_some((never, Bound::InFlight));
+        let due = |bucket: &Bucket| bucket.when(self.last, cost).map_or(never, |due| due.min(END_OF_TIME));
+        let lacking = self.buckets.iter().enumerate().filter(|(_, bucket)| bucket.level < cost);
+        let quotas = lacking.map(|(index, bucket)| (due(bucket), Bound::Quota(index)));
+        let pause = (self.last < self.gate).then_some((self.gate, Bound::Pause));
+        // Of equal waits the first in this order is named.
+        let bounds: Vec<(Int, Bound)> = in_flight.into_iter().chain(quotas).chain(pause).collect();
+        let longest = bounds.iter().map(|&(due, _)| due).max();
+        bounds.iter().find(|&&(due, _)| Some(due) == longest).expect("something refused it").1
+    }
+}

@@ -1,0 +1,129 @@
+//! One quota of the model: a level and what it takes to raise it.
+
+use super::Int;
+
+/// How a quota fills.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refill {
+    /// `amount` tokens per `period` nanoseconds, each as soon as it is due.
+    Continuous { amount: Int, period: Int },
+    /// `amount` tokens at the end of each `period` nanoseconds.
+    Stepped { amount: Int, period: Int },
+    /// Only by `replenish`.
+    Manual,
+}
+
+/// A quota as configured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) refill: Refill,
+    pub(crate) burst: Int,
+    pub(crate) initial: Int,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    pub(crate) rule: Rule,
+    /// Tokens here for the front of the line; negative while something is owed.
+    pub(crate) level: Int,
+    /// Continuous: the part of the next token that is there already, in `1 / period` of a token.
+    pub(crate) rest: Int,
+    /// Stepped: the instant its periods are counted from.
+    pub(crate) origin: Int,
+}
+
+impl Bucket {
+    pub(crate) fn new(rule: Rule) -> Bucket {
+        Bucket { rule: rule.reduced(), level: rule.initial, rest: 0, origin: 0 }
+    }
+
+    /// Nothing is minted above this: the burst, or what the front waiter needs if that is more.
+    pub(crate) fn bound(&self, front: Option<Int>) -> Int {
+        self.rule.burst.max(front.unwrap_or(0))
+    }
+
+    /// What `last .. to` brings.
+    pub(crate) fn mint(&mut self, last: Int, to: Int, front: Option<Int>) {
+        match self.rule.refill {
+            Refill::Continuous { amount, period } => {
+                let parts = (to - last) * amount + self.rest;
+                let minted = parts / period;
+                let rest = parts % period;
+                let room = (self.bound(front) - self.level).max(0);
+                // More than one nanosecond's worth above a full bucket: it was full before, and that time burns.
+                let burns = minted > room || minted == room && rest >= amount;
+                self.level += minted.min(room);
+                self.rest = if burns { 0 } else { rest };
+            }
+            Refill::Stepped { amount, period } => {
+                let steps = (to - self.origin) / period - (last - self.origin) / period;
+                self.add(steps * amount, self.bound(front));
+            }
+            Refill::Manual => {}
+        }
+    }
+
+    /// The earliest instant the level is at least `want`, if only time does anything.
+    pub(crate) fn when(&self, last: Int, want: Int) -> Option<Int> {
+        let missing = want - self.level;
+        if missing <= 0 {
+            return Some(last);
+        }
+        match self.rule.refill {
+            Refill::Continuous { amount, period } => Some(last + div_ceil(missing * period - self.rest, amount)),
+            Refill::Stepped { amount, period } => {
+                let steps = (last - self.origin) / period + div_ceil(missing, amount);
+                Some(self.origin + steps * period)
+            }
+            Refill::Manual => None,
+        }
+    }
+
+    /// Adds tokens up to `most`; never takes any away.
+    pub(crate) fn add(&mut self, tokens: Int, most: Int) {
+        self.level = self.level.max(most.min(self.level + tokens));
+    }
+
+    pub(crate) fn cut_to_burst(&mut self) {
+        self.cut(self.rule.burst);
+    }
+
+    fn cut(&mut self, most: Int) {
+        if self.level > most {
+            self.level = most;
+            self.rest = 0;
+        }
+    }
+
+    /// A new rule from `now` on. The part of a token that is there already stays that part of a token.
+    pub(crate) fn change(&mut self, rule: Rule, now: Int, front: Option<Int>) {
+        let rule = rule.reduced();
+        self.rest = match (self.rule.refill, rule.refill) {
+            (Refill::Continuous { period: old, .. }, Refill::Continuous { period: new, .. }) => self.rest * new / old,
+            _ => 0,
+        };
+        self.rule = rule;
+        self.origin = now;
+        self.cut(self.bound(front));
+    }
+}
+
+impl Rule {
+    /// 20 tokens in 100 ns are 1 token in 5 ns; a step stays what it is.
+    fn reduced(mut self) -> Rule {
+        if let Refill::Continuous { amount, period } = &mut self.refill {
+            let divisor = gcd(*amount, *period);
+            *amount /= divisor;
+            *period /= divisor;
+        }
+        self
+    }
+}
+
+fn gcd(a: Int, b: Int) -> Int {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn div_ceil(a: Int, b: Int) -> Int {
+    (a + b - 1) / b
+}

@@ -1,0 +1,86 @@
+//! The same model without arithmetic on time: it lives through every nanosecond, and looks at each who can go.
+//!
+//! Far too slow for real histories, and simpler still than the oracle: `itself.rs` holds the one against
+//! the other on small numbers, so that the closed forms in `bucket.rs` and `Oracle::advance` need not be believed.
+
+use super::{Bucket, Id, Int, Oracle, Refill};
+
+/// Longer waits than this are called endless. The small numbers of the self-tests stay far below.
+const PATIENCE: Int = 50_000;
+
+pub(super) fn advance(model: &mut Oracle, now: Int) {
+    serve(model);
+    while model.last < now {
+        let front = model.front();
+        model.last += 1;
+        for bucket in &mut model.buckets {
+            let bound = bucket.bound(front);
+            live_one_nanosecond(bucket, model.last, bound);
+        }
+        serve(model);
+    }
+}
+
+fn live_one_nanosecond(bucket: &mut Bucket, now: Int, bound: Int) {
+    match bucket.rule.refill {
+        Refill::Continuous { .. } if bucket.level >= bound => bucket.rest = 0,
+        Refill::Continuous { amount, period } => {
+            bucket.rest += amount;
+            while bucket.rest >= period && bucket.level < bound {
+                bucket.rest -= period;
+                bucket.level += 1;
+            }
+            if bucket.rest >= period {
+                bucket.rest = 0;
+            }
+        }
+        Refill::Stepped { amount, period } if (now - bucket.origin) % period == 0 => {
+            for _ in 0..amount {
+                if bucket.level < bound {
+                    bucket.level += 1;
+                }
+            }
+        }
+        Refill::Stepped { .. } | Refill::Manual => {}
+    }
+}
+
+fn serve(model: &mut Oracle) {
+    loop {
+        model.pay_debts_at_the_front();
+        let front = model.front();
+        for bucket in &mut model.buckets {
+            forget_what_full_buckets_cannot_hold(bucket, front);
+        }
+        let Some(cost) = front else { return };
+        let here = model.last >= model.gate && model.buckets.iter().all(|bucket| bucket.level >= cost);
+        if !here || model.ceiling_lacks(cost) {
+            return;
+        }
+        model.grant_front();
+    }
+}
+
+/// A bucket that was filled by hand holds no more of the next token than its last nanosecond can have brought.
+fn forget_what_full_buckets_cannot_hold(bucket: &mut Bucket, front: Option<Int>) {
+    if let Refill::Continuous { amount, .. } = bucket.rule.refill
+        && bucket.level >= bucket.bound(front)
+        && bucket.rest >= amount
+    {
+        bucket.rest = 0;
+    }
+}
+
+/// Plays on until the newcomer at the end of the line is granted.
+pub(super) fn grant_instant(mut played: Oracle, newcomer: Id) -> Option<Int> {
+    let end = played.last + PATIENCE;
+    serve(&mut played);
+    while played.log.last().is_none_or(|granted| granted.id != newcomer) {
+        if played.last == end {
+            return None;
+        }
+        let next = played.last + 1;
+        advance(&mut played, next);
+    }
+    Some(played.last)
+}

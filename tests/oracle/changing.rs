@@ -1,0 +1,106 @@
+//! Whatever changes the line or the levels other than time: tokens that come back, and the operator's verbs.
+
+use super::{Bucket, Entry, Id, Int, Oracle, Refill, Rule};
+
+impl Oracle {
+    /// A future is dropped while it waits, or after it was granted and before it was polled again.
+    pub(crate) fn cancel(&mut self, now: Int, id: Id) {
+        self.advance(now);
+        let place = self.line.iter().position(|entry| matches!(entry, Entry::Waiter { id: it, .. } if *it == id));
+        if let Some(place) = place {
+            self.line.remove(place);
+            if place == 0 {
+                self.front_left();
+            }
+        } else if !self.closed_under(id) {
+            let cost = self.cost_granted(id);
+            self.refund(cost);
+            self.in_flight -= cost;
+        }
+        self.advance(now);
+    }
+
+    /// What a giant saved up above the burst was minted for the giant alone.
+    fn front_left(&mut self) {
+        self.pay_debts_at_the_front();
+        self.buckets.iter_mut().for_each(Bucket::cut_to_burst);
+    }
+
+    /// The latest figure for a grant counts; `cost` is the one before.
+    pub(crate) fn settle(&mut self, now: Int, cost: Int, actual: Int) {
+        self.advance(now);
+        if actual < cost {
+            self.refund(cost - actual);
+        } else if actual > cost {
+            self.line.push_back(Entry::Debt(actual - cost));
+            self.charged += actual - cost;
+        }
+        self.in_flight += actual - cost;
+        self.advance(now);
+    }
+
+    /// A grant of (latest) cost `tokens` is dropped, or that many forgotten tokens are released.
+    pub(crate) fn release(&mut self, now: Int, tokens: Int) {
+        self.advance(now);
+        self.in_flight -= tokens;
+        self.advance(now);
+    }
+
+    fn refund(&mut self, tokens: Int) {
+        self.refunded += tokens;
+        self.buckets.iter_mut().for_each(|bucket| bucket.add(tokens, bucket.rule.burst));
+    }
+
+    fn cost_granted(&self, id: Id) -> Int {
+        self.log.iter().rev().find(|granted| granted.id == id).expect("neither waiting nor granted").cost
+    }
+
+    /// Whether `id` was waiting when the limiter closed.
+    fn closed_under(&self, id: Id) -> bool {
+        self.closed && self.log.iter().all(|granted| granted.id != id)
+    }
+
+    /// Feeds the manual quotas if there are any, else all.
+    pub(crate) fn replenish(&mut self, now: Int, tokens: Int) {
+        self.advance(now);
+        let front = self.front();
+        let any_manual = self.buckets.iter().any(|bucket| bucket.rule.refill == Refill::Manual);
+        for bucket in &mut self.buckets {
+            if !any_manual || bucket.rule.refill == Refill::Manual {
+                bucket.add(tokens, bucket.bound(front));
+            }
+        }
+        self.advance(now);
+    }
+
+    pub(crate) fn set_quota(&mut self, now: Int, index: usize, rule: Rule) {
+        self.advance(now);
+        let front = self.front();
+        self.buckets[index].change(rule, self.last, front);
+        self.advance(now);
+    }
+
+    pub(crate) fn set_max_in_flight(&mut self, now: Int, most: Int) {
+        self.advance(now);
+        self.max_in_flight = Some(most);
+        self.advance(now);
+    }
+
+    /// The later of all pauses holds. Like every span it is counted from what the clock shows.
+    pub(crate) fn pause_for(&mut self, now: Int, span: Int) {
+        self.advance(now);
+        self.gate = self.gate.max(now + span);
+    }
+
+    /// Everybody leaves the line, from the front.
+    pub(crate) fn close(&mut self, now: Int) -> Vec<Id> {
+        self.advance(now);
+        let mut turned_away = Vec::new();
+        while let Some(Entry::Waiter { id, .. }) = self.line.pop_front() {
+            turned_away.push(id);
+            self.front_left();
+        }
+        self.closed = true;
+        turned_away
+    }
+}

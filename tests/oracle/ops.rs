@@ -1,0 +1,248 @@
+//! A history: how a limiter is set up, and what is done to it, one thing after the other.
+//!
+//! Printed, a history is the Rust that makes it again: see [`recorded`].
+
+use std::fmt;
+
+use proptest::prelude::*;
+
+use super::{Int, Refill, Rule};
+
+/// Futures and grants are named by their place among those that live, counted around.
+pub(crate) type Place = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Try(Int),
+    /// `consume`, polled once.
+    Consume(Int),
+    /// `consume`, not polled yet.
+    Create(Int),
+    /// `consume(cost).within(allowed)`, polled once.
+    Within(Int, Int),
+    /// Polls a future, whether it was woken or not.
+    Poll(Place),
+    /// Drops a future: not polled yet, waiting, or granted and not polled since.
+    Cancel(Place),
+    Settle(Place, Int),
+    Drop(Place),
+    Forget(Place),
+    Release(Int),
+    Replenish(Int),
+    Tick,
+    Pass(Int),
+    Back(Int),
+    SetQuota(usize, Rule),
+    SetMax(Int),
+    Pause(Int),
+    Close,
+    Estimate(Int),
+    /// `try_acquire`, and if it names a time: again one nanosecond too early, and again when it said.
+    Heed(Int),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) max_in_flight: Option<Int>,
+    pub(crate) max_waiting: usize,
+    /// Where the rovers start.
+    pub(crate) rovers_at: u64,
+    /// Whether everything that can be seen is looked at after each op: looking brings the line up to date.
+    pub(crate) watched: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct History {
+    pub(crate) setup: Setup,
+    pub(crate) ops: Vec<Op>,
+}
+
+/// A history as it is printed.
+pub(crate) fn recorded(
+    rules: Vec<Rule>,
+    max_in_flight: Option<Int>,
+    max_waiting: usize,
+    rovers_at: u64,
+    watched: bool,
+    ops: Vec<Op>,
+) -> History {
+    History { setup: Setup { rules, max_in_flight, max_waiting, rovers_at, watched }, ops }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Written by hand: proptest asks for the tall form, which puts every number on a line of its own.
+        let Setup { rules, max_in_flight, max_waiting, rovers_at, watched } = &self.setup;
+        write!(
+            f,
+            "recorded(vec!{rules:?}, {max_in_flight:?}, {max_waiting}, {rovers_at}, {watched}, vec!{:?})",
+            self.ops
+        )
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rule { refill, burst, initial } = self;
+        match refill {
+            Refill::Continuous { amount, period } => write!(f, "continuous({amount}, {period}, {burst}, {initial})"),
+            Refill::Stepped { amount, period } => write!(f, "stepped({amount}, {period}, {burst}, {initial})"),
+            Refill::Manual => write!(f, "manual({burst}, {initial})"),
+        }
+    }
+}
+
+pub(crate) fn continuous(amount: Int, period: Int, burst: Int, initial: Int) -> Rule {
+    Rule { refill: Refill::Continuous { amount, period }, burst, initial }
+}
+
+pub(crate) fn stepped(amount: Int, period: Int, burst: Int, initial: Int) -> Rule {
+    Rule { refill: Refill::Stepped { amount, period }, burst, initial }
+}
+
+pub(crate) fn manual(burst: Int, initial: Int) -> Rule {
+    Rule { refill: Refill::Manual, burst, initial }
+}
+
+/// As many cases as `PROPTEST_CASES` asks for. A history that fails is printed, to be pasted, and not kept in a file.
+pub(crate) fn config(cases: u32) -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|asked| asked.parse().ok());
+    ProptestConfig { cases: asked.unwrap_or(cases), failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Random numbers that stand for a quota or an op. They shrink towards what is decoded from zeros.
+type Dice = (u8, u16, u16, u16);
+
+/// What the numbers of one history are multiples of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) tokens: Int,
+    pub(crate) nanoseconds: Int,
+}
+
+pub(crate) const SMALL: Scale = Scale { tokens: 1, nanoseconds: 1 };
+
+const SECOND: Int = 1_000_000_000;
+const DAY: Int = 86_400 * SECOND;
+
+/// Small numbers find most errors; the others are there for overflow and for rounding.
+pub(crate) fn any_scale() -> impl Strategy<Value = Scale> {
+    let tokens = prop_oneof![8 => Just(1), 1 => Just(97), 1 => Just(1_000_000_000)];
+    let nanoseconds = prop_oneof![5 => Just(1), 2 => Just(10), 1 => Just(1_000_003), 1 => Just(SECOND), 1 => Just(DAY)];
+    (tokens, nanoseconds).prop_map(|(tokens, nanoseconds)| Scale { tokens, nanoseconds })
+}
+
+/// Positions wrap where the type does, and change sign in the middle.
+fn rovers_at() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        2 => Just(0),
+        1 => (0_u64..300).prop_map(|below| u64::MAX - below),
+        1 => (0_u64..300).prop_map(|below| i64::MAX as u64 + 100 - below),
+    ]
+}
+
+pub(crate) fn history(
+    scale: impl Strategy<Value = Scale>,
+    rules: usize,
+    length: usize,
+) -> impl Strategy<Value = History> {
+    let dice = any::<Dice>;
+    let rules = prop::collection::vec(dice(), 1..=rules);
+    let limits = (prop::option::of(0_u16..40), prop_oneof![4 => Just(1000_usize), 1 => 0_usize..4]);
+    let ops = prop::collection::vec(dice(), 1..=length);
+    (scale, rules, limits, rovers_at(), any::<bool>(), ops).prop_map(
+        |(scale, rules, (most, max_waiting), rovers_at, watched, ops)| {
+            let rules: Vec<Rule> = rules.into_iter().map(|dice| rule(scale, dice)).collect();
+            let max_in_flight = most.map(|most| (1 + Int::from(most)) * scale.tokens);
+            let setup = Setup { rules, max_in_flight, max_waiting, rovers_at, watched };
+            let last = ops.len();
+            let ops = ops.into_iter().enumerate().map(|(place, dice)| op(&setup, scale, dice, last - place));
+            History { ops: ops.collect(), setup }
+        },
+    )
+}
+
+fn rule(scale: Scale, (kind, a, b, c): Dice) -> Rule {
+    let (a, b, c) = (Int::from(a), Int::from(b), Int::from(c));
+    let amount = (1 + a % 12) * scale.tokens;
+    let period = (1 + b % 20) * scale.nanoseconds;
+    let burst = (1 + c % 20) * scale.tokens;
+    let initial = |burst| match kind / 8 % 8 {
+        0..=4 => burst,
+        5 => 0,
+        _ => burst * (1 + b % 3) / 4,
+    };
+    match kind % 8 {
+        0..=4 => continuous(amount, period, burst, initial(burst)),
+        5 | 6 => stepped(amount, period, burst + amount, initial(burst + amount)),
+        _ => manual(burst, initial(burst)),
+    }
+}
+
+fn op(setup: &Setup, scale: Scale, (kind, a, b, c): Dice, left: usize) -> Op {
+    let place = usize::from(b);
+    match kind % 100 {
+        0..=13 => Op::Pass(span(setup, a, b)),
+        14..=27 => Op::Consume(cost(setup, scale, a, b)),
+        28..=39 => Op::Try(cost(setup, scale, a, b)),
+        40..=48 => Op::Poll(place),
+        49..=56 => Op::Cancel(place),
+        57..=63 => Op::Drop(place),
+        64..=70 => Op::Settle(place, cost(setup, scale, a, c)),
+        71..=73 => Op::Heed(cost(setup, scale, a, b)),
+        74..=77 => Op::Estimate(cost(setup, scale, a, b)),
+        78..=79 => Op::Create(cost(setup, scale, a, b)),
+        80..=82 => Op::Within(cost(setup, scale, a, b), span(setup, c, a)),
+        83..=84 => Op::Pause(span(setup, a, b)),
+        85..=87 => Op::SetQuota(place % setup.rules.len(), rule(scale, (kind.wrapping_add(a as u8), a, b, c))),
+        88..=89 => Op::SetMax((1 + Int::from(a % 40)) * scale.tokens),
+        90..=92 => Op::Replenish(cost(setup, scale, a, b)),
+        93 => Op::Forget(place),
+        94 => Op::Release(1 + Int::from(a % 8) * scale.tokens),
+        95 => Op::Back(span(setup, a, b)),
+        96 if left < 6 => Op::Close,
+        97 => Op::Pass(if a % 4 == 0 { 100 * 365 * DAY } else { DAY + Int::from(a) }),
+        _ => Op::Tick,
+    }
+}
+
+/// Around the bursts, where things change, or small; sometimes nothing at all, or far above.
+fn cost(setup: &Setup, scale: Scale, a: u16, b: u16) -> Int {
+    let (a, b) = (Int::from(a), Int::from(b));
+    let burst = setup.rules[b as usize % setup.rules.len()].burst;
+    match a % 16 {
+        0..=6 => 1 + a / 16 % 4 * scale.tokens,
+        7..=10 => 1 + a / 16 % burst,
+        11 => burst,
+        12 => burst + 1,
+        13 | 14 => burst + 1 + a / 16 % (2 * burst),
+        _ => {
+            if b % 8 == 0 {
+                1 << 40
+            } else {
+                0
+            }
+        }
+    }
+}
+
+/// Around the instants at which tokens arrive.
+fn span(setup: &Setup, a: u16, b: u16) -> Int {
+    let (a, b) = (Int::from(a), Int::from(b));
+    let (amount, period) = match setup.rules[a as usize % setup.rules.len()].refill {
+        Refill::Continuous { amount, period } | Refill::Stepped { amount, period } => (amount, period),
+        Refill::Manual => (1, 10),
+    };
+    match b % 16 {
+        0..=2 => 1 + b / 16 % 3,
+        3 => 0,
+        4..=7 => (1 + b / 16 % 6) * period / amount,
+        8 | 9 => (1 + b / 16 % 6) * period / amount + 1,
+        10 | 11 => (1 + b / 16 % 4) * period,
+        12 => (1 + b / 16 % 4) * period - 1,
+        13 => a % 50,
+        14 => a % (3 * period),
+        _ => 10 * period + a,
+    }
+}

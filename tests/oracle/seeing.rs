@@ -1,0 +1,84 @@
+//! What can be seen of the oracle.
+
+use super::{Entry, Granted, Int, Oracle};
+
+impl Oracle {
+    /// Tokens a `try_acquire` could take at this instant.
+    pub(crate) fn available(&self) -> Int {
+        let nothing = self.closed || !self.line.is_empty() || self.last < self.gate;
+        if nothing { 0 } else { self.here().max(0) }
+    }
+
+    /// How far the claims overrun the tokens: all that stands in line, less what is here for it, where that is worst.
+    /// A pause takes nothing away: what is here stays here.
+    pub(crate) fn deficiency(&self) -> Int {
+        let by_quota = self.levels().into_iter().map(|level| self.waiting_tokens() + self.debts() - level);
+        // What a debt holds is in flight already.
+        let by_ceiling = self.room().map(|room| self.waiting_tokens() - room);
+        by_quota.chain(by_ceiling).max().expect("a limiter has a quota").max(0)
+    }
+
+    /// What the scarcest of the quotas and the ceiling has for the front of the line.
+    pub(super) fn here(&self) -> Int {
+        self.levels().into_iter().chain(self.room()).min().expect("a limiter has a quota")
+    }
+
+    pub(super) fn room(&self) -> Option<Int> {
+        self.max_in_flight.map(|most| most - self.in_flight)
+    }
+
+    pub(super) fn debts(&self) -> Int {
+        let debts = self.line.iter().filter_map(|entry| match *entry {
+            Entry::Debt(tokens) => Some(tokens),
+            Entry::Waiter { .. } => None,
+        });
+        debts.sum()
+    }
+
+    pub(crate) fn levels(&self) -> Vec<Int> {
+        self.buckets.iter().map(|bucket| bucket.level).collect()
+    }
+
+    fn waiters(&self) -> impl Iterator<Item = Int> {
+        self.line.iter().filter_map(|entry| match *entry {
+            Entry::Waiter { cost, .. } => Some(cost),
+            Entry::Debt(_) => None,
+        })
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiters().count()
+    }
+
+    pub(crate) fn waiting_tokens(&self) -> Int {
+        self.waiters().sum()
+    }
+
+    /// Tokens granted or charged, and tokens that came back, since the beginning.
+    pub(crate) fn turnover(&self) -> (Int, Int) {
+        (self.log.iter().map(|granted| granted.cost).sum::<Int>() + self.charged, self.refunded)
+    }
+
+    pub(crate) fn in_flight(&self) -> Option<Int> {
+        self.max_in_flight.map(|_| self.in_flight)
+    }
+
+    /// How long the pause still lasts.
+    pub(crate) fn paused_for(&self, now: Int) -> Option<Int> {
+        (self.last < self.gate).then(|| self.gate - now)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The latest instant the model has been told of.
+    pub(crate) fn now(&self) -> Int {
+        self.last
+    }
+
+    /// Every grant so far, in order.
+    pub(crate) fn log(&self) -> &[Granted] {
+        &self.log
+    }
+}

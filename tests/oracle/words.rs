@@ -1,0 +1,60 @@
+//! Says the same in the words of the crate and in those of the oracle.
+
+use std::fmt;
+use std::time::Duration;
+
+use tollgate::{Bound, Denied, Limiter, ManualClock, Quota};
+
+use crate::oracle::model::Seen;
+use crate::oracle::ops::Setup;
+use crate::oracle::{self, Answer, Int, Refill, Rule};
+
+/// A limiter as `setup` says; `stride` is forced, 0 being exact.
+pub(crate) fn limiter(setup: &Setup, stride: u64, clock: &ManualClock) -> Limiter {
+    let mut builder = Limiter::builder().clock(clock.clone()).max_waiting(setup.max_waiting);
+    builder = setup.rules.iter().fold(builder, |builder, &rule| builder.quota(quota(rule)));
+    if let Some(most) = setup.max_in_flight {
+        builder = builder.max_in_flight(unsigned(most));
+    }
+    builder.rovers_at(setup.rovers_at).stride(stride).build().expect("histories are set up sensibly")
+}
+
+pub(crate) fn quota(rule: Rule) -> Quota {
+    let quota = match rule.refill {
+        Refill::Continuous { amount, period } => Quota::new(unsigned(amount), nanoseconds(period)),
+        Refill::Stepped { amount, period } => Quota::new(unsigned(amount), nanoseconds(period)).stepped(),
+        Refill::Manual => Quota::manual(unsigned(rule.burst)),
+    };
+    quota.burst(unsigned(rule.burst)).initial(unsigned(rule.initial))
+}
+
+pub(crate) fn denial(Denied { retry_after, remaining, by, .. }: Denied) -> Answer {
+    let by = match by {
+        Bound::Quota(index) => oracle::Bound::Quota(index),
+        Bound::InFlight => oracle::Bound::InFlight,
+        Bound::Pause => oracle::Bound::Pause,
+        Bound::Line => oracle::Bound::Line,
+        other => panic!("{other:?}"),
+    };
+    Answer::Denied { retry_after: retry_after.map(signed), remaining: remaining.into(), by }
+}
+
+pub(crate) fn told_off<E: fmt::Debug>(result: Result<(), E>) -> Seen {
+    if result.is_ok() { Seen::Nothing } else { Seen::Refused }
+}
+
+pub(crate) fn unsigned(tokens: Int) -> u64 {
+    tokens.try_into().expect("tokens of a history fit")
+}
+
+pub(crate) fn signed_tokens(tokens: u64) -> Int {
+    tokens.into()
+}
+
+pub(crate) fn nanoseconds(span: Int) -> Duration {
+    Duration::from_nanos(span.try_into().expect("spans of a history fit"))
+}
+
+pub(crate) fn signed(span: Duration) -> Int {
+    span.as_nanos().try_into().expect("a duration fits")
+}
