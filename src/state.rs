@@ -343,7 +343,7 @@ impl State {
             .in_flight(rovers)
             .is_none_or(|(flying, cap)| flying.saturating_add(self.line.tokens()).saturating_add(cost) <= cap);
         let at = if fits_in_flight { self.foretell(rovers, cost) } else { None };
-        let retry_after = at.map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        let retry_after = at.map(|at| self.wait(at, now));
         Err(TryAcquireError::Denied(Denied { retry_after, remaining: self.available(rovers), by }))
     }
 
@@ -414,13 +414,9 @@ impl State {
     }
 
     fn check_in_time(&mut self, rovers: &Rovers, cost: u64, now: u64, allowed: u64) -> Result<(), ConsumeError> {
-        match self.foretell(rovers, cost) {
-            Some(at) if at.saturating_sub(now) > allowed => {
-                let estimate = Duration::from_nanos(at.saturating_sub(now));
-                Err(ConsumeError::TooLate { estimate, allowed: Duration::from_nanos(allowed) })
-            }
-            _ => Ok(()),
-        }
+        let estimate = self.foretell(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
+        let allowed = Duration::from_nanos(allowed);
+        if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
     }
 
     /// The most that the in-flight cap lets one claim have.
@@ -466,10 +462,12 @@ impl State {
         if cost == 0 {
             return Some(Duration::ZERO);
         }
-        let at = self.foretell(rovers, cost)?;
-        // What could pass now need not wait until a clock that stepped back has caught up.
-        let wait = if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) };
-        Some(Duration::from_nanos(wait))
+        self.foretell(rovers, cost).map(|at| self.wait(at, now))
+    }
+
+    /// How long it is until `at`. What could pass by now need not wait until a clock that stepped back has caught up.
+    fn wait(&self, at: u64, now: u64) -> Duration {
+        Duration::from_nanos(if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) })
     }
 
     /// Serves the whole line in `ahead`, as `serve` would in time.

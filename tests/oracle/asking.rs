@@ -89,9 +89,10 @@ impl Oracle {
             && self.buckets.iter().all(|bucket| bucket.level >= cost)
     }
 
-    /// How long somebody who stands at the end of the line from now on would wait.
+    /// How long somebody who stands at the end of the line from now on would wait: not at all if the instant has come,
+    /// also where the clock shows less since it stepped back.
     fn wait(&self, now: Int, cost: Int) -> Option<Int> {
-        self.grant_instant(cost).map(|at| at.min(END_OF_TIME) - now)
+        self.grant_instant(cost).map(|at| if at <= self.last { 0 } else { at.min(END_OF_TIME) - now })
     }
 
     /// When somebody who stands at the end of the line from now on is granted, if nobody calls anything: play it out.
