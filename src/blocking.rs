@@ -1,6 +1,7 @@
 //! Waiting on a thread without a runtime: the thread drives the line itself while it waits.
 
 use crate::consume::Claim;
+use crate::drivers::Kind;
 use crate::error::ConsumeError;
 use crate::grant::Permit;
 use crate::replenisher::Registration;
@@ -21,10 +22,10 @@ impl Wake for Unpark {
 
 pub(crate) fn consume(shared: &Shared, cost: u64) -> Result<Permit<&Shared>, ConsumeError> {
     if let Some(ticket) = shared.rovers.try_claim(cost) {
-        return Ok(Permit::new(shared, cost, ticket));
+        return Ok(Permit::new(shared, cost, shared.rovers.left_behind(ticket)));
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let driver = Registration::new(shared, None);
+    let driver = Registration::new(shared, Kind::Thread(thread::current().id()));
     let mut claim = pin!(Claim::new(shared, cost));
     loop {
         if let Poll::Ready(answer) = claim.as_mut().poll_within(&mut Context::from_waker(&waker), None) {

@@ -127,7 +127,7 @@ impl Clock for QuantaClock {
 #[derive(Debug)]
 pub(crate) enum Time {
     Tokio { base: Instant },
-    Other { clock: Arc<dyn Clock>, base: Duration },
+    Other { clock: Arc<dyn Clock>, base: Duration, is_manual: bool },
 }
 
 impl Time {
@@ -136,18 +136,18 @@ impl Time {
     }
 
     pub(crate) fn other(clock: Arc<dyn Clock>) -> Self {
-        Self::Other { base: clock.now(), clock }
+        Self::Other { base: clock.now(), is_manual: clock.is_manual(), clock }
     }
 
     pub(crate) fn now(&self) -> u64 {
         match self {
             Self::Tokio { base } => whole_nanos(Instant::now().saturating_duration_since(*base)),
-            Self::Other { clock, base } => whole_nanos(clock.now().saturating_sub(*base)),
+            Self::Other { clock, base, .. } => whole_nanos(clock.now().saturating_sub(*base)),
         }
     }
 
     pub(crate) fn is_manual(&self) -> bool {
-        matches!(self, Self::Other { clock, .. } if clock.is_manual())
+        matches!(self, Self::Other { is_manual: true, .. })
     }
 
     /// What a tokio timer must be set to so as to fire at `at`. Far instants come nearer: whoever wakes early looks

@@ -49,10 +49,10 @@ impl<S: Deref<Target = Shared>> Claim<S> {
         } else {
             shared.arrive(this.place, *this.cost, allowed, cx.waker())
         };
-        let ticket = ready!(answer);
+        let answer = ready!(answer);
         // Present: it was just used.
         let shared = this.shared.take().expect("polled after it was ready");
-        Poll::Ready(ticket.map(|ticket| Permit::new(shared, *this.cost, ticket)))
+        Poll::Ready(answer.map(|remaining| Permit::new(shared, *this.cost, remaining)))
     }
 
     fn now(&self) -> Option<u64> {
@@ -101,10 +101,10 @@ impl<S: Deref<Target = Shared>> Patience<S> {
         }
         let claim = this.claim.project();
         let (Some(shared), Some((start, end))) = (claim.shared.as_ref(), *this.since) else { return Poll::Pending };
-        loop {
+        let waited = loop {
             let now = shared.time.now();
             if now >= end {
-                break;
+                break Duration::from_nanos(now.saturating_sub(start));
             }
             if shared.time.is_manual() {
                 // Nothing sleeps by a clock that is moved by hand; whoever moves it polls.
@@ -112,13 +112,12 @@ impl<S: Deref<Target = Shared>> Patience<S> {
             }
             // Ready early if the end is far: then it looks at the clock and sleeps again.
             ready!(this.alarm.as_mut().poll_until(shared.time.instant(end), cx));
-        }
+        };
         // It may have been called out in this very moment; then that counts.
         let outcome = shared.give_up(claim.place);
-        let waited = Duration::from_nanos(shared.time.now().saturating_sub(start));
         let shared = claim.shared.take().expect("present: it was just used");
         Poll::Ready(match outcome {
-            Some(Outcome::Granted { ticket }) => Ok(Permit::new(shared, *claim.cost, ticket)),
+            Some(Outcome::Granted { remaining }) => Ok(Permit::new(shared, *claim.cost, remaining)),
             Some(Outcome::Closed | Outcome::Untied) => Err(ConsumeError::Closed),
             None => Err(ConsumeError::TimedOut { waited }),
         })

@@ -2,6 +2,7 @@
 
 use crate::wakes::Wakes;
 use std::task::Waker;
+use std::thread::{self, ThreadId};
 use tokio::runtime::Handle;
 
 /// The registered drivers, under the limiter's lock.
@@ -14,26 +15,51 @@ pub(crate) struct Drivers {
 #[derive(Debug)]
 pub(crate) struct Driver {
     id: u64,
-    /// The runtime it runs on; `None` for a thread that blocks.
-    host: Option<Handle>,
+    kind: Kind,
     /// Wakes it when its alarm must be set earlier; `None` before it first looked, and while it is on its way to look.
     waker: Option<Waker>,
     /// The instant at which it will look by itself; 0 while it is about to look anyway.
     alarm: u64,
 }
 
+/// Who drives, and who may rely on it.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// A replenisher that a waiter spawned on its runtime. The waiters of that runtime rely on it: if they are polled, so
+    /// is it.
+    Hired(Handle),
+    /// A replenisher in the user's own hands, which may be kept and not polled. Only those who wait outside of all
+    /// runtimes rely on it: they are told to have one.
+    ByHand,
+    /// A thread that blocks in the line. Only it relies on itself.
+    Thread(ThreadId),
+}
+
+impl Driver {
+    pub(crate) fn serves_others(&self) -> bool {
+        !matches!(self.kind, Kind::Thread(_))
+    }
+}
+
 impl Drivers {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+    /// Whether a caller on this thread, outside of all runtimes, can rely on somebody.
+    pub(crate) fn serve_outside(&self) -> bool {
+        let here = thread::current().id();
+        self.list.iter().any(|driver| match &driver.kind {
+            Kind::Hired(_) => false,
+            Kind::ByHand => true,
+            Kind::Thread(thread) => *thread == here,
+        })
     }
 
-    pub(crate) fn serves(&self, runtime: &Handle) -> bool {
+    /// Whether the waiters of `runtime` can rely on somebody.
+    pub(crate) fn serve(&self, runtime: &Handle) -> bool {
         self.hosts().any(|host| host.id() == runtime.id())
     }
 
     /// The runtimes that have a driver here.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &Handle> {
-        self.list.iter().filter_map(|driver| driver.host.as_ref())
+        self.list.iter().filter_map(|driver| if let Kind::Hired(host) = &driver.kind { Some(host) } else { None })
     }
 
     pub(crate) fn contains(&self, id: u64) -> bool {
@@ -41,10 +67,10 @@ impl Drivers {
     }
 
     /// Registers a driver that is about to look.
-    pub(crate) fn add(&mut self, host: Option<Handle>) -> u64 {
+    pub(crate) fn add(&mut self, kind: Kind) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.list.push(Driver { id, host, waker: None, alarm: 0 });
+        self.list.push(Driver { id, kind, waker: None, alarm: 0 });
         id
     }
 

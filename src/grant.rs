@@ -1,6 +1,5 @@
 //! Proofs of admission.
 
-use crate::rovers::ahead;
 use crate::shared::Shared;
 use std::fmt;
 use std::ops::Deref;
@@ -10,17 +9,13 @@ use std::sync::Arc;
 pub(crate) struct Permit<S: Deref<Target = Shared>> {
     shared: S,
     cost: u64,
-    ticket: u64,
+    remaining: u64,
 }
 
 impl<S: Deref<Target = Shared>> Permit<S> {
     #[inline]
-    pub(crate) fn new(shared: S, cost: u64, ticket: u64) -> Self {
-        Self { shared, cost, ticket }
-    }
-
-    fn remaining(&self) -> u64 {
-        ahead(self.shared.rovers.limit(), self.ticket).max(0) as u64
+    pub(crate) fn new(shared: S, cost: u64, remaining: u64) -> Self {
+        Self { shared, cost, remaining }
     }
 
     fn settle(&mut self, actual: u64) {
@@ -46,7 +41,7 @@ impl<S: Deref<Target = Shared>> Drop for Permit<S> {
 
 impl<S: Deref<Target = Shared>> fmt::Debug for Permit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining()).finish()
+        f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
     }
 }
 
@@ -72,10 +67,10 @@ macro_rules! grant_methods {
             self.0.cost
         }
 
-        /// How many tokens are left behind this grant, as of the limiter's last look at the time: what a response
-        /// header would report. Reads one word and takes no lock.
+        /// How many tokens this grant left behind, as of the limiter's last look at the time: what a response header
+        /// would report. Of a grant that waited, what was left at the instant it was granted.
         pub fn remaining(&self) -> u64 {
-            self.0.remaining()
+            self.0.remaining
         }
 
         /// Sets the real cost, known afterwards, and refunds or charges the difference at once. The latest figure

@@ -146,33 +146,34 @@ pub struct Join<'a, const N: usize> {
 struct Member<'a> {
     shared: &'a Shared,
     cost: u64,
-    ticket: Option<u64>,
+    /// What its grant left behind, once it has been granted.
+    granted: Option<u64>,
     /// Made when it has to wait. A box, so that an array of them can be pinned without `unsafe`.
     place: Option<Pin<Box<Place>>>,
 }
 
 impl<'a> Member<'a> {
     fn new((limiter, cost): (&'a Limiter, u64)) -> Self {
-        Self { shared: limiter.shared(), cost, ticket: None, place: None }
+        Self { shared: limiter.shared(), cost, granted: None, place: None }
     }
 
     fn into_grant(self) -> Grant<'a> {
-        let ticket = self.ticket.expect("every member was granted");
-        Grant::new(Permit::new(self.shared, self.cost, ticket))
+        let remaining = self.granted.expect("every member was granted");
+        Grant::new(Permit::new(self.shared, self.cost, remaining))
     }
 
     /// Looks whether this line has called it out.
     fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
         let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
         match self.shared.check(place.as_mut(), waker) {
-            (Poll::Ready(Outcome::Granted { ticket }), _, _) => {
-                self.ticket = Some(ticket);
+            (Poll::Ready(Outcome::Granted { remaining }), _, _) => {
+                self.granted = Some(remaining);
                 Poll::Ready(Ok(()))
             }
             // Who closed has called its own part out first: that one tells.
             (Poll::Ready(Outcome::Untied), _, _) => Poll::Ready(Ok(())),
             (Poll::Ready(Outcome::Closed), _, _) => Poll::Ready(Err(ConsumeError::Closed)),
-            (Poll::Pending, true, Some(host)) if !self.shared.serve_here(&host) => {
+            (Poll::Pending, true, host) if !host.as_ref().is_some_and(|host| self.shared.serve_here(host)) => {
                 Poll::Ready(Err(ConsumeError::NoRuntime))
             }
             (Poll::Pending, _, _) => Poll::Pending,
@@ -182,8 +183,8 @@ impl<'a> Member<'a> {
     fn cancel(&mut self) {
         if let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) {
             self.shared.cancel(place.as_mut(), self.cost);
-        } else if self.ticket.take().is_some() {
-            self.shared.with(|state, rovers, _| state.give_back(rovers, self.cost));
+        } else if self.granted.take().is_some() {
+            self.shared.give_back(self.cost);
         }
     }
 }
@@ -365,8 +366,9 @@ impl<'a> Lines<'a> {
         }
         for Held { index, shared, state, .. } in &mut self.held {
             let cost = members[*index].cost;
-            let ticket = if cost == 0 { Some(shared.rovers.tail()) } else { state.admit(&shared.rovers, cost) };
-            members[*index].ticket = Some(ticket.expect("it fits, and the fast path is closed"));
+            let rovers = &shared.rovers;
+            let remaining = if cost == 0 { Some(state.available(rovers)) } else { state.admit(rovers, cost) };
+            members[*index].granted = Some(remaining.expect("it fits, and the fast path is closed"));
         }
         true
     }
@@ -376,7 +378,7 @@ impl<'a> Lines<'a> {
         for Held { index, shared, state, sample } in &mut self.held {
             let member = &mut members[*index];
             if member.cost == 0 {
-                member.ticket = Some(shared.rovers.tail());
+                member.granted = Some(state.available(&shared.rovers));
             } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {
                 let entered = sample.now.max(state.supply.synced());
                 let strand = Box::new(Strand::new(Arc::clone(knot), *index, entered));

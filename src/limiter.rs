@@ -174,8 +174,8 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_>, TryAcquireError> {
-        let ticket = self.shared.try_acquire(cost)?;
-        Ok(Grant::new(Permit::new(&self.shared, cost, ticket)))
+        let remaining = self.shared.try_acquire(cost)?;
+        Ok(Grant::new(Permit::new(&self.shared, cost, remaining)))
     }
 
     /// Adds `tokens` by hand, as far as the bursts, and serves the line: to the manual quotas if there are any, else to

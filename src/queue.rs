@@ -50,7 +50,8 @@ impl Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted {
-        ticket: u64,
+        /// What is left behind it.
+        remaining: u64,
     },
     Closed,
     /// Another line that the claim stands in has closed, or its caller gave it up.
@@ -150,16 +151,16 @@ impl Line {
     }
 
     /// Takes the outcome, or leaves `waker` to be woken with it; the waker that need not be woken comes back.
-    pub(crate) fn look(&mut self, place: Pin<&mut Place>, waker: Waker) -> Result<Outcome, Waker> {
+    pub(crate) fn look(&mut self, place: Pin<&mut Place>, waker: Waker) -> (Option<Outcome>, Waker) {
         let node = place.project().node.initialized_mut().expect("a place is looked at while it is entered");
         match node.take_removed(&self.list) {
-            Ok((outcome, ())) => Ok(outcome),
+            Ok((outcome, ())) => (Some(outcome), waker),
             Err(node) => {
                 let waiter = node.protected_mut(&mut self.list).expect("a place is linked or called out");
                 if waiter.waker.will_wake(&waker) {
-                    return Err(waker);
+                    return (None, waker);
                 }
-                Err(std::mem::replace(&mut waiter.waker, waker))
+                (None, std::mem::replace(&mut waiter.waker, waker))
             }
         }
     }

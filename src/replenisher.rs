@@ -5,13 +5,13 @@
 //! to look again, and whoever still has a runtime starts the next one.
 
 use crate::alarm::Alarm;
+use crate::drivers::Kind;
 use crate::shared::{Drive, Shared};
 use pin_project::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::{Context, Poll, ready};
-use tokio::runtime::Handle;
 
 /// A future that serves a limiter's line whenever its time comes, for those who want to spawn it themselves; from
 /// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
@@ -20,7 +20,11 @@ use tokio::runtime::Handle;
 ///
 /// # Cancel safety
 ///
-/// It can be dropped at any time: waiters are woken and start another one where they are.
+/// It can be dropped at any time: waiters are woken and look for another one where they are.
+///
+/// # Panics
+///
+/// When polled outside of a tokio runtime, or on one without timers, as `tokio::time::sleep` does.
 #[must_use = "a replenisher does nothing unless it is spawned or polled"]
 #[pin_project]
 #[derive(Debug)]
@@ -50,8 +54,7 @@ impl Future for Replenisher {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         let Some(shared) = this.shared.upgrade() else { return Poll::Ready(()) };
-        let registration =
-            this.registration.get_or_insert_with(|| Registration::new(&shared, Handle::try_current().ok()));
+        let registration = this.registration.get_or_insert_with(|| Registration::new(&shared, Kind::ByHand));
         loop {
             let alarm = match shared.drive(registration.id, cx.waker()) {
                 Drive::Until(u64::MAX) => return Poll::Pending,
@@ -74,8 +77,8 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn new(shared: &Shared, host: Option<Handle>) -> Self {
-        Self::adopt(shared.weak(), shared.add_driver(host))
+    pub(crate) fn new(shared: &Shared, kind: Kind) -> Self {
+        Self::adopt(shared.weak(), shared.add_driver(kind))
     }
 
     /// Takes charge of an entry that was added already.

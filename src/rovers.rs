@@ -60,7 +60,7 @@ struct Claims {
 #[derive(Debug)]
 struct Supply {
     published: AtomicU64,
-    /// The nearest of all heads and the ceiling, also where it is not published. Read by `Grant::remaining` only.
+    /// The nearest of all heads and the ceiling, also where it is not published. What a grant reports as remaining.
     limit: AtomicU64,
 }
 
@@ -85,8 +85,10 @@ impl Rovers {
         self.supply.published.load(Ordering::Acquire)
     }
 
-    pub(crate) fn limit(&self) -> u64 {
-        self.supply.limit.load(Ordering::Relaxed)
+    /// How many tokens a claim that ends at `ticket` leaves behind.
+    #[inline]
+    pub(crate) fn left_behind(&self, ticket: u64) -> u64 {
+        ahead(self.supply.limit.load(Ordering::Relaxed), ticket).max(0) as u64
     }
 
     /// Claims `n` tokens if they are published, and says where the claim ends. Never `Some` for `n == 0`.
@@ -193,7 +195,7 @@ mod tests {
         rovers.publish(20, 20);
         rovers.publish(15, 15);
         assert_eq!(rovers.published(), 20);
-        assert_eq!(rovers.limit(), 15);
+        assert_eq!(rovers.left_behind(10), 5);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 use crate::alarm::Alarm;
 use crate::clock::Time;
+use crate::drivers::{Driver, Kind};
 use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
 use crate::knot::Knot;
 use crate::queue::{Outcome, Place};
@@ -16,6 +17,8 @@ use crate::rovers::Rovers;
 use crate::state::{Arrival, Progress, Reach, Sample, State};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::wakes::{Wakes, wake_each};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
@@ -25,7 +28,6 @@ use tokio::runtime::Handle;
 /// starved the timers and made the next batch larger still.
 const BATCHES_PER_TURN: usize = 32;
 
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) rovers: Rovers,
     pub(crate) state: Mutex<State>,
@@ -36,6 +38,13 @@ pub(crate) struct Shared {
     owed: AtomicU64,
     /// Itself, for the drivers it spawns.
     weak: Weak<Shared>,
+}
+
+impl fmt::Debug for Shared {
+    /// Without the state: nobody's writer runs under the lock.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("rovers", &self.rovers).field("time", &self.time).finish_non_exhaustive()
+    }
 }
 
 /// What a driver does next.
@@ -66,9 +75,24 @@ impl Shared {
 
     /// `with` for those who come: they change nothing for whoever is at the front.
     pub(crate) fn reaching<R>(&self, reach: Reach, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
-        let sample = self.sample();
+        self.sampled(Some(self.sample()), reach, act)
+    }
+
+    /// `with` for those who leave, and must: a clock that panics is one that stands still, or the place would be
+    /// dropped in the line, and the process with it.
+    fn leaving<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(catch_unwind(AssertUnwindSafe(|| self.sample())).ok(), Reach::Now, act)
+    }
+
+    fn sampled<R>(
+        &self,
+        sample: Option<Sample>,
+        reach: Reach,
+        act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
+    ) -> R {
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();
+        let sample = sample.unwrap_or(state.stride.seen);
         while state.settle(&self.rovers, sample.now, reach, &mut wakes) == Progress::WakesFull {
             state = self.wake_between(state, &mut wakes);
         }
@@ -112,16 +136,16 @@ impl Shared {
 
     // ---- coming and going -------------------------------------------------------------------------------------
 
-    /// The ticket of a grant.
+    /// Grants, saying what remains.
     #[inline]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         match self.rovers.try_claim(cost) {
-            Some(ticket) => Ok(ticket),
+            Some(ticket) => Ok(self.rovers.left_behind(ticket)),
             None => self.reaching(Reach::Held, |state, rovers, sample| state.try_acquire(rovers, cost, sample.now)),
         }
     }
 
-    /// The first poll of a claim.
+    /// The first poll of a claim; ready with what remains.
     #[inline]
     pub(crate) fn arrive(
         &self,
@@ -131,7 +155,7 @@ impl Shared {
         waker: &Waker,
     ) -> Poll<Result<u64, ConsumeError>> {
         match self.rovers.try_claim(cost) {
-            Some(ticket) => Poll::Ready(Ok(ticket)),
+            Some(ticket) => Poll::Ready(Ok(self.rovers.left_behind(ticket))),
             None => self.arrive_slowly(place, cost, allowed, waker),
         }
     }
@@ -147,12 +171,15 @@ impl Shared {
         let mut waker = Some(waker.clone());
         let host = self.host();
         let (result, unserved) = self.reaching(Reach::Held, |state, rovers, sample| {
-            let driven = self.is_driven(state, &host);
+            // `within` needs a timer of its own.
+            let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
+            let driven = timed && self.is_driven(state, &host);
             let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
-            (state.arrive(rovers, arrival, sample.now), Self::is_unserved(state, &host))
+            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host))
         });
+        drop_quietly(waker);
         match result {
-            Ok(Some(ticket)) => Poll::Ready(Ok(ticket)),
+            Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),
             Ok(None) => self.wait_here(place, cost, unserved, &host),
             Err(error) => Poll::Ready(Err(error)),
         }
@@ -161,7 +188,7 @@ impl Shared {
     /// A later poll of a claim that waits.
     pub(crate) fn look(&self, mut place: Pin<&mut Place>, cost: u64, waker: &Waker) -> Poll<Result<u64, ConsumeError>> {
         match self.check(place.as_mut(), waker) {
-            (Poll::Ready(Outcome::Granted { ticket }), _, _) => Poll::Ready(Ok(ticket)),
+            (Poll::Ready(Outcome::Granted { remaining }), _, _) => Poll::Ready(Ok(remaining)),
             (Poll::Ready(Outcome::Closed | Outcome::Untied), _, _) => Poll::Ready(Err(ConsumeError::Closed)),
             (Poll::Pending, unserved, host) => self.wait_here(place, cost, unserved, &host),
         }
@@ -174,12 +201,11 @@ impl Shared {
         let host = self.host();
         let mut state = self.state.lock();
         let looked = state.line.look(place, waker);
-        let unserved = Self::is_unserved(&state, &host);
+        let unserved = self.is_unserved(&state, &host);
         drop(state);
-        match looked {
-            Ok(outcome) => (Poll::Ready(outcome), false, host),
-            Err(_spare) => (Poll::Pending, unserved, host),
-        }
+        let (outcome, spare) = looked;
+        drop_quietly(spare);
+        (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
     }
 
     /// `place` waits, on a runtime that may have no driver yet: because it is the first here, or was polled on another
@@ -191,18 +217,16 @@ impl Shared {
         unserved: bool,
         host: &Option<Handle>,
     ) -> Poll<Result<u64, ConsumeError>> {
-        match host {
-            Some(host) if unserved && !self.serve_here(host) => {
-                self.cancel(place, cost);
-                Poll::Ready(Err(ConsumeError::NoRuntime))
-            }
-            _ => Poll::Pending,
+        if unserved && !host.as_ref().is_some_and(|host| self.serve_here(host)) {
+            self.cancel(place, cost);
+            return Poll::Ready(Err(ConsumeError::NoRuntime));
         }
+        Poll::Pending
     }
 
     /// The claim in `place` is dropped: it leaves the line, or gives back what it was granted and did not see.
     pub(crate) fn cancel(&self, place: Pin<&mut Place>, cost: u64) {
-        let _waker = self.with(|state, rovers, _| {
+        let _waker = self.leaving(|state, rovers, _| {
             let (outcome, waker) = state.depart(rovers, place);
             if let Some(Outcome::Granted { .. }) = outcome {
                 state.give_back(rovers, cost);
@@ -211,9 +235,14 @@ impl Shared {
         });
     }
 
+    /// A grant of `cost` that nobody saw.
+    pub(crate) fn give_back(&self, cost: u64) {
+        self.leaving(|state, rovers, _| state.give_back(rovers, cost));
+    }
+
     /// The claim in `place` ran out of time: it leaves the line, unless it was called out in this very moment.
     pub(crate) fn give_up(&self, place: Pin<&mut Place>) -> Option<Outcome> {
-        let (outcome, _waker) = self.with(|state, rovers, _| state.depart(rovers, place));
+        let (outcome, _waker) = self.leaving(|state, rovers, _| state.depart(rovers, place));
         outcome
     }
 
@@ -270,13 +299,17 @@ impl Shared {
         if self.time.is_manual() { None } else { Handle::try_current().ok() }
     }
 
-    /// Whether somebody will serve the line for a caller hosted here.
+    /// Whether somebody will serve the line for a caller hosted here, or can be hired to.
     pub(crate) fn is_driven(&self, state: &State, host: &Option<Handle>) -> bool {
-        self.time.is_manual() || host.is_some() || !state.drivers.is_empty()
+        self.time.is_manual() || host.is_some() || state.drivers.serve_outside()
     }
 
-    fn is_unserved(state: &State, host: &Option<Handle>) -> bool {
-        host.as_ref().is_some_and(|host| !state.drivers.serves(host))
+    /// Whether nobody serves the line for a caller hosted here, yet or any more.
+    fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
+        match host {
+            Some(host) => !state.drivers.serve(host),
+            None => !self.is_driven(state, host),
+        }
     }
 
     /// Has the runtime we are on serve this line. False if it is shutting down.
@@ -294,7 +327,7 @@ impl Shared {
         let served = self.hire(host);
         let mut tied = self.tied_to();
         while let Some(shared) = tied.pop() {
-            if !shared.state.lock().drivers.serves(host) && shared.hire(host) {
+            if !shared.state.lock().drivers.serve(host) && shared.hire(host) {
                 tied.extend(shared.tied_to());
             }
         }
@@ -304,11 +337,11 @@ impl Shared {
     /// Spawns a driver on `host`, if it has none here. False if the runtime is shutting down and dropped it at once.
     fn hire(&self, host: &Handle) -> bool {
         let mut state = self.state.lock();
-        if state.drivers.serves(host) {
+        if state.drivers.serve(host) {
             return true;
         }
         // Registered at once, so that the next waiter does not do it again.
-        let id = state.drivers.add(Some(host.clone()));
+        let id = state.drivers.add(Kind::Hired(host.clone()));
         drop(state);
         host.spawn(Replenisher::registered(Registration::adopt(self.weak(), id)));
         self.state.lock().drivers.contains(id)
@@ -335,15 +368,16 @@ impl Shared {
         self.weak.clone()
     }
 
-    pub(crate) fn add_driver(&self, host: Option<Handle>) -> u64 {
-        self.state.lock().drivers.add(host)
+    pub(crate) fn add_driver(&self, kind: Kind) -> u64 {
+        self.state.lock().drivers.add(kind)
     }
 
     /// Driver `id` ends. Whoever waits looks again, so that the runtimes of the others find it gone.
     pub(crate) fn remove_driver(&self, id: u64) {
         let mut state = self.state.lock();
         let own = state.drivers.remove(id);
-        let waiting = state.line.take_wakers();
+        let is_missed = own.as_ref().is_some_and(Driver::serves_others);
+        let waiting = if is_missed { state.line.take_wakers() } else { Vec::new() };
         drop(state);
         drop(own);
         wake_each(waiting);
@@ -369,6 +403,11 @@ impl Shared {
         Self::leave(&mut wakes);
         Drive::Yield
     }
+}
+
+/// Drops what may be the user's and may panic: no grant must be lost by that.
+fn drop_quietly(spare: impl Sized) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(spare))).map_err(std::mem::forget);
 }
 
 impl Drop for Shared {

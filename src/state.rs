@@ -54,8 +54,9 @@ enum Served {
 }
 
 enum Verdict {
-    /// Out of the line, as of this instant.
-    Call(u64, Outcome),
+    /// As of this instant.
+    Grant(u64),
+    TurnAway(Outcome),
     /// Ready since this instant, but another line is not.
     Held(u64),
     Wait,
@@ -183,8 +184,8 @@ impl State {
         let now = now.max(self.supply.synced());
         while let Some(front) = self.line.front() {
             let ticket = front.ticket;
-            let (at, outcome) = match self.verdict(front, now) {
-                Verdict::Call(at, outcome) => (at, outcome),
+            let verdict = self.verdict(front, now);
+            match verdict {
                 Verdict::Held(since) if reach == Reach::Held => {
                     self.supply.mint(since, Some(ticket));
                     return Served::Held;
@@ -193,13 +194,17 @@ impl State {
                     self.supply.mint(now, Some(ticket));
                     return Served::All;
                 }
-            };
-            if wakes.is_full() {
-                return Served::WakesFull;
+                _ if wakes.is_full() => return Served::WakesFull,
+                Verdict::Grant(at) => {
+                    self.supply.mint(at, Some(ticket));
+                    self.totals.lateness = self.totals.lateness.max(now - at);
+                    self.call_front(rovers, Outcome::Granted { remaining: self.left_behind(ticket) }, wakes);
+                }
+                Verdict::TurnAway(outcome) => {
+                    self.supply.mint(now, Some(ticket));
+                    self.call_front(rovers, outcome, wakes);
+                }
             }
-            self.supply.mint(at, Some(ticket));
-            self.totals.lateness = self.totals.lateness.max(now - at);
-            self.call_front(rovers, outcome, wakes);
         }
         self.supply.mint(now, None);
         Served::All
@@ -208,14 +213,14 @@ impl State {
     /// What becomes of the front waiter by `now`.
     fn verdict(&self, front: &Waiter, now: u64) -> Verdict {
         if self.closed {
-            return Verdict::Call(now, Outcome::Closed);
+            return Verdict::TurnAway(Outcome::Closed);
         }
-        let granted = Outcome::Granted { ticket: front.ticket };
-        let due = self.supply.due(front.ticket).filter(|at| *at <= now);
-        let Some(strand) = &front.strand else { return due.map_or(Verdict::Wait, |at| Verdict::Call(at, granted)) };
+        // The last instant there is stands for all beyond it: nobody is due then.
+        let due = self.supply.due(front.ticket).filter(|at| *at <= now && *at < u64::MAX);
+        let Some(strand) = &front.strand else { return due.map_or(Verdict::Wait, Verdict::Grant) };
         match (due.map_or_else(|| strand.unready(), |at| strand.ready(at)), due) {
-            (Tie::Committed, _) => Verdict::Call(strand.committed_at().clamp(self.supply.synced(), now), granted),
-            (Tie::Dead, _) => Verdict::Call(now, Outcome::Untied),
+            (Tie::Committed, _) => Verdict::Grant(strand.committed_at().clamp(self.supply.synced(), now)),
+            (Tie::Dead, _) => Verdict::TurnAway(Outcome::Untied),
             (Tie::Held, Some(since)) => Verdict::Held(since),
             (Tie::Held, None) => Verdict::Wait,
         }
@@ -302,14 +307,19 @@ impl State {
 
     // ---- coming -----------------------------------------------------------------------------------------------
 
-    /// Grants `cost` tokens now if nobody waits and they are there.
+    /// How many tokens a claim that ends at `ticket` leaves behind.
+    fn left_behind(&self, ticket: u64) -> u64 {
+        ahead(self.supply.limit(), ticket).max(0) as u64
+    }
+
+    /// Grants `cost` tokens now if nobody waits and they are there, and says what remains.
     pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
         if !self.line.is_empty() || self.supply.is_paused() {
             return None;
         }
         let ticket = rovers.try_claim_below(cost, self.supply.limit())?;
         self.supply.claim(cost);
-        Some(ticket)
+        Some(self.left_behind(ticket))
     }
 
     /// Whether `admit` would grant `cost` tokens, if the fast path is closed.
@@ -328,14 +338,14 @@ impl State {
             return Err(TryAcquireError::Closed);
         }
         if cost == 0 {
-            return Ok(rovers.tail());
+            return Ok(self.available(rovers));
         }
         let most = self.supply.least_burst().min(self.most_in_flight());
         if cost > most {
             return Err(TryAcquireError::TooLarge { cost, most });
         }
-        if let Some(ticket) = self.admit(rovers, cost) {
-            return Ok(ticket);
+        if let Some(remaining) = self.admit(rovers, cost) {
+            return Ok(remaining);
         }
         let by =
             if self.line.is_empty() { self.supply.obstacle(rovers.tail().wrapping_add(cost)) } else { Bound::Line };
@@ -347,7 +357,7 @@ impl State {
         Err(TryAcquireError::Denied(Denied { retry_after, remaining: self.available(rovers), by }))
     }
 
-    /// Grants at once or enters the line; `Ok(None)` means that `arrival.place` now waits.
+    /// Grants at once, saying what remains, or enters the line: `Ok(None)` means that `arrival.place` now waits.
     pub(crate) fn arrive(
         &mut self,
         rovers: &Rovers,
@@ -368,10 +378,10 @@ impl State {
         let cost = arrival.cost;
         self.check_claim(rovers, cost)?;
         if cost == 0 {
-            return Ok(Some(rovers.tail()));
+            return Ok(Some(self.available(rovers)));
         }
-        if let Some(ticket) = self.admit(rovers, cost) {
-            return Ok(Some(ticket));
+        if let Some(remaining) = self.admit(rovers, cost) {
+            return Ok(Some(remaining));
         }
         self.check_line(arrival.driven)?;
         if let Some(allowed) = arrival.allowed {
@@ -559,6 +569,7 @@ impl State {
         quota.check(index)?;
         self.retract(rovers);
         self.supply.set_quota(index, quota, self.front_ticket());
+        self.stride.tokens = self.stride.tokens.min(self.supply.least_burst() / 64);
         Ok(())
     }
 

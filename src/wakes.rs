@@ -50,6 +50,9 @@ impl Wakes {
 /// Wakes each, whatever the others do; see [`Wakes::wake_all`].
 pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            // Dropping it may panic in its turn.
+            std::mem::forget(payload);
+        }
     }
 }
