@@ -21,8 +21,8 @@ impl Wake for Unpark {
 }
 
 pub(crate) fn consume(shared: &Shared, cost: u64) -> Result<Permit<&Shared>, ConsumeError> {
-    if let Some(ticket) = shared.rovers.try_claim(cost) {
-        return Ok(Permit::new(shared, cost, shared.rovers.left_behind(ticket)));
+    if let Some(remaining) = shared.try_claim(cost) {
+        return Ok(Permit::new(shared, cost, remaining));
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let driver = Registration::new(shared, Kind::Thread(thread::current().id()));

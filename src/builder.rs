@@ -1,6 +1,6 @@
 //! Building a limiter: every configuration check is made here or in `Quota::check`.
 
-use crate::clock::{Clock, Time};
+use crate::clock::{Chosen, Clock, Time};
 use crate::error::ConfigError;
 use crate::quota::MOST_BURST;
 use crate::rovers::Rovers;
@@ -30,7 +30,7 @@ pub struct Builder {
     names: Vec<Option<Arc<str>>>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
-    clock: Option<Arc<dyn Clock>>,
+    clock: Option<Chosen>,
     rovers_at: u64,
     stride: Option<u64>,
 }
@@ -65,7 +65,7 @@ impl Builder {
 
     /// Takes time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Arc::new(clock));
+        self.clock = Some(Chosen::new(clock));
         self
     }
 

@@ -1,6 +1,7 @@
 //! Where time comes from. Below `Limiter` and `Replenisher`, `now` is a number of nanoseconds.
 
 use crate::sync::{AtomicU64, Ordering};
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +128,27 @@ impl Clock for QuantaClock {
 #[derive(Debug)]
 pub(crate) enum Time {
     Tokio { base: Instant },
-    Other { clock: Arc<dyn Clock>, base: Duration, is_manual: bool },
+    Other { chosen: Chosen, base: Duration },
+}
+
+/// A clock that was given to the builder, and what was asked of it once: it is the user's code.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    clock: Arc<dyn Clock>,
+    is_manual: bool,
+    /// Equal if it is the same clock: for clones of a manual one, and for clones of a builder.
+    identity: usize,
+}
+
+impl Chosen {
+    pub(crate) fn new<C: Clock>(clock: C) -> Self {
+        let manual = (&clock as &dyn Any).downcast_ref::<ManualClock>();
+        let shared = manual.map(|manual| Arc::as_ptr(&manual.nanos).addr());
+        let is_manual = clock.is_manual();
+        let clock: Arc<dyn Clock> = Arc::new(clock);
+        let identity = shared.unwrap_or_else(|| Arc::as_ptr(&clock).addr());
+        Self { clock, is_manual, identity }
+    }
 }
 
 impl Time {
@@ -135,19 +156,28 @@ impl Time {
         Self::Tokio { base: Instant::now() }
     }
 
-    pub(crate) fn other(clock: Arc<dyn Clock>) -> Self {
-        Self::Other { base: clock.now(), is_manual: clock.is_manual(), clock }
+    pub(crate) fn other(chosen: Chosen) -> Self {
+        Self::Other { base: chosen.clock.now(), chosen }
+    }
+
+    /// True if the two read one clock, so that their differences can be compared.
+    pub(crate) fn is_one_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tokio { .. }, Self::Tokio { .. }) => true,
+            (Self::Other { chosen: one, .. }, Self::Other { chosen: two, .. }) => one.identity == two.identity,
+            _ => false,
+        }
     }
 
     pub(crate) fn now(&self) -> u64 {
         match self {
             Self::Tokio { base } => whole_nanos(Instant::now().saturating_duration_since(*base)),
-            Self::Other { clock, base, .. } => whole_nanos(clock.now().saturating_sub(*base)),
+            Self::Other { chosen, base } => whole_nanos(chosen.clock.now().saturating_sub(*base)),
         }
     }
 
     pub(crate) fn is_manual(&self) -> bool {
-        matches!(self, Self::Other { is_manual: true, .. })
+        matches!(self, Self::Other { chosen: Chosen { is_manual: true, .. }, .. })
     }
 
     /// What a tokio timer must be set to so as to fire at `at`. Far instants come nearer: whoever wakes early looks

@@ -13,7 +13,9 @@ use crate::shared::Shared;
 use crate::state::{Progress, Reach, Sample, State};
 use crate::sync::MutexGuard;
 use crate::wakes::Wakes;
+use std::any::Any;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -233,10 +235,17 @@ impl<'a, const N: usize> Join<'a, N> {
         lines.wait(members, &knot, &mut wakers);
         lines.leave();
         self.knot = Some(knot);
-        match serve_everywhere(members, &hosts) {
+        let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));
+        match served.unwrap_or_else(|panic| self.cancel_and(panic)) {
             Some(limiter) => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime })),
             None => Poll::Pending,
         }
+    }
+
+    /// For want of timers: whoever catches this holds a future that stands nowhere.
+    fn cancel_and(&mut self, panic: Box<dyn Any + Send>) -> ! {
+        self.cancel();
+        resume_unwind(panic)
     }
 
     fn cancel(&mut self) {
@@ -255,7 +264,8 @@ fn tie(members: &mut [Member<'_>]) -> Arc<Knot> {
         member.place = Some(Box::pin(Place::new()));
     }
     let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
-    Arc::new(Knot::new(members.iter().map(|member| member.shared.weak()).collect(), idle))
+    let one_clock = members.windows(2).all(|pair| pair[0].shared.time.is_one_with(&pair[1].shared.time));
+    Arc::new(Knot::new(members.iter().map(|member| member.shared.weak()).collect(), idle, one_clock))
 }
 
 /// Has each runtime that serves one of the lines serve all of them, ours first: whoever waits behind this claim, on
@@ -380,8 +390,7 @@ impl<'a> Lines<'a> {
             if member.cost == 0 {
                 member.granted = Some(state.available(&shared.rovers));
             } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {
-                let entered = sample.now.max(state.supply.synced());
-                let strand = Box::new(Strand::new(Arc::clone(knot), *index, entered));
+                let strand = Box::new(Strand::new(Arc::clone(knot), *index, sample.now));
                 state.enter(&shared.rovers, place.as_mut(), member.cost, waker, Some(strand));
             }
         }

@@ -14,8 +14,9 @@
 //!
 //! Whoever commits or kills must have the other lines look: [`Knot::members`], after leaving its own lock.
 //!
-//! The instant of the grant is the latest of the instants at which the lines became ready, as counted from the moment
-//! the claim entered them all: limiters have no common clock, but that moment.
+//! The instant of the grant is the latest of the instants at which the lines became ready, counted from the moment the
+//! claim entered them all. Lines on different clocks have no instants in common: there the grant counts when each of them
+//! sees it.
 
 use crate::shared::Shared;
 use crate::sync::{AtomicU64, Ordering};
@@ -31,6 +32,8 @@ pub(crate) struct Knot {
     word: AtomicU64,
     /// The latest instant at which a line became ready, in nanoseconds since the claim entered.
     ready_at: AtomicU64,
+    /// Whether all lines read the same clock.
+    one_clock: bool,
     all: u64,
     members: Box<[Weak<Shared>]>,
 }
@@ -57,10 +60,10 @@ pub(crate) enum Tie {
 
 impl Knot {
     /// A knot over the lines of `members`, of which those in `idle` have nothing to grant and are ready at once.
-    pub(crate) fn new(members: Box<[Weak<Shared>]>, idle: impl Iterator<Item = usize>) -> Self {
+    pub(crate) fn new(members: Box<[Weak<Shared>]>, idle: impl Iterator<Item = usize>, one_clock: bool) -> Self {
         let all = (1 << members.len()) - 1;
         let word = idle.fold(0, |word, index| word | 1 << index);
-        Self { word: AtomicU64::new(word), ready_at: AtomicU64::new(0), all, members }
+        Self { word: AtomicU64::new(word), ready_at: AtomicU64::new(0), one_clock, all, members }
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = Arc<Shared>> {
@@ -97,10 +100,14 @@ impl Strand {
         Self { knot, bit: 1 << index, entered }
     }
 
-    /// This line has been ready to grant its strand since `at`.
+    /// This line has been ready to grant its strand since `at`. What it says first counts: later it may only know that
+    /// it was ready before it last looked.
     pub(crate) fn ready(&self, at: u64) -> Tie {
-        // Before the bit, so that whoever sees all bits sees the latest instant.
-        self.knot.ready_at.fetch_max(at.saturating_sub(self.entered), Ordering::AcqRel);
+        // Only this line sets this bit, under its lock.
+        if self.knot.word.load(Ordering::Acquire) & self.bit == 0 {
+            // Before the bit, so that whoever sees all bits sees the latest instant.
+            self.knot.ready_at.fetch_max(at.saturating_sub(self.entered), Ordering::AcqRel);
+        }
         self.knot.change(|word| word | self.bit)
     }
 
@@ -110,7 +117,7 @@ impl Strand {
     }
 
     /// The instant at which all lines were ready, in this line's time.
-    pub(crate) fn committed_at(&self) -> u64 {
-        self.entered.saturating_add(self.knot.ready_at.load(Ordering::Acquire))
+    pub(crate) fn committed_at(&self, now: u64) -> u64 {
+        if self.knot.one_clock { self.entered.saturating_add(self.knot.ready_at.load(Ordering::Acquire)) } else { now }
     }
 }

@@ -237,13 +237,13 @@ impl Limiter {
 
     /// How many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while anybody waits.
     pub fn available(&self) -> u64 {
-        self.shared.with(|state, rovers, _| state.available(rovers))
+        self.shared.look_at(|state, rovers, _| state.available(rovers))
     }
 
     /// By how many tokens claims overrun what there is: what those in line still lack, and the debts left by
     /// [`settle`](Grant::settle).
     pub fn deficiency(&self) -> u64 {
-        self.shared.with(|state, rovers, _| state.deficiency(rovers))
+        self.shared.look_at(|state, rovers, _| state.deficiency(rovers))
     }
 
     /// How long a [`consume`](Self::consume) of `cost` made now would wait, by the schedule: exact if nobody leaves the
@@ -262,7 +262,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
-        self.shared.with(|state, rovers, sample| state.estimate(rovers, cost, sample.now))
+        self.shared.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now))
     }
 
     /// Changes a quota, by index or by name. What has accrued counts at the old rate up to now and stays, as far as the
@@ -318,12 +318,12 @@ impl Limiter {
 
     /// True once [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
-        self.shared.with(|state, _, _| state.closed)
+        self.shared.look_at(|state, _, _| state.closed)
     }
 
     /// A consistent picture of everything. Takes the lock; costs the others nothing: the rovers are the counters.
     pub fn snapshot(&self) -> Snapshot {
-        self.shared.with(|state, rovers, sample| Snapshot::of(state, rovers, sample.now))
+        self.shared.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now))
     }
 
     /// The background task, for those who want to spawn it themselves, on a runtime of their choice. Nobody has to: the

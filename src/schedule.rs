@@ -88,7 +88,8 @@ impl Schedule {
         }
     }
 
-    /// The instant at which the head reaches `ticket` if nothing limits it: 0 if it has, `None` if only hands move it.
+    /// The instant at which the head reaches `ticket` if nothing limits it: 0 if it has, `None` if only hands move it,
+    /// or if the instant is beyond the end of time (584 years).
     pub(crate) fn reached(&self, ticket: u64) -> Option<u64> {
         let need = ahead(ticket, self.head);
         if need <= 0 {
@@ -96,10 +97,10 @@ impl Schedule {
         }
         match self.mint {
             Mint::Continuous { amount, period, rem, stamp } => {
-                Some(stamp.saturating_add(wait_for(need as u64, period, rem, amount)))
+                stamp.checked_add(wait_for(need as u64, period, rem, amount)?)
             }
             Mint::Stepped { amount, period, boundary } => {
-                Some(boundary.saturating_add((need as u64).div_ceil(amount).saturating_mul(period)))
+                boundary.checked_add((need as u64).div_ceil(amount).checked_mul(period)?)
             }
             Mint::Manual => None,
         }
@@ -153,13 +154,13 @@ fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     (u64::try_from(sum / d).unwrap_or(u64::MAX), (sum % d) as u64)
 }
 
-/// `(need * period - rem) / amount`, rounded up, saturating; `rem < period`.
-fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> u64 {
+/// `(need * period - rem) / amount`, rounded up; `rem < period`.
+fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<u64> {
     if let Some(product) = need.checked_mul(period) {
-        return (product - rem).div_ceil(amount);
+        return Some((product - rem).div_ceil(amount));
     }
     let wait = (need as u128 * period as u128 - rem as u128).div_ceil(amount as u128);
-    u64::try_from(wait).unwrap_or(u64::MAX)
+    u64::try_from(wait).ok()
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

@@ -14,11 +14,11 @@ use crate::knot::Knot;
 use crate::queue::{Outcome, Place};
 use crate::replenisher::{Registration, Replenisher};
 use crate::rovers::Rovers;
-use crate::state::{Arrival, Progress, Reach, Sample, State};
+use crate::state::{Arrival, MOST_COST, Progress, Reach, Sample, State};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::wakes::{Wakes, wake_each};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
@@ -70,12 +70,12 @@ impl Shared {
 
     /// Acts on the state, brought up to date before and served again after; see the head of this file.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
-        self.reaching(Reach::Now, act)
+        self.sampled(Some(self.sample()), Reach::Now, act)
     }
 
-    /// `with` for those who come: they change nothing for whoever is at the front.
-    pub(crate) fn reaching<R>(&self, reach: Reach, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
-        self.sampled(Some(self.sample()), reach, act)
+    /// `with` for those who change nothing for whoever is at the front: they look, or come to the end.
+    pub(crate) fn look_at<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(Some(self.sample()), Reach::Held, act)
     }
 
     /// `with` for those who leave, and must: a clock that panics is one that stands still, or the place would be
@@ -141,8 +141,15 @@ impl Shared {
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         match self.rovers.try_claim(cost) {
             Some(ticket) => Ok(self.rovers.left_behind(ticket)),
-            None => self.reaching(Reach::Held, |state, rovers, sample| state.try_acquire(rovers, cost, sample.now)),
+            None => self.look_at(|state, rovers, sample| state.try_acquire(rovers, cost, sample.now)),
         }
+    }
+
+    /// The fast path of those who may wait: says what remains.
+    #[inline]
+    pub(crate) fn try_claim(&self, cost: u64) -> Option<u64> {
+        // Of no price where the cost is known: and else a claim could be larger while the fast path is open.
+        if cost > MOST_COST { None } else { self.rovers.try_claim(cost).map(|ticket| self.rovers.left_behind(ticket)) }
     }
 
     /// The first poll of a claim; ready with what remains.
@@ -154,8 +161,8 @@ impl Shared {
         allowed: Option<u64>,
         waker: &Waker,
     ) -> Poll<Result<u64, ConsumeError>> {
-        match self.rovers.try_claim(cost) {
-            Some(ticket) => Poll::Ready(Ok(self.rovers.left_behind(ticket))),
+        match self.try_claim(cost) {
+            Some(remaining) => Poll::Ready(Ok(remaining)),
             None => self.arrive_slowly(place, cost, allowed, waker),
         }
     }
@@ -170,7 +177,7 @@ impl Shared {
     ) -> Poll<Result<u64, ConsumeError>> {
         let mut waker = Some(waker.clone());
         let host = self.host();
-        let (result, unserved) = self.reaching(Reach::Held, |state, rovers, sample| {
+        let (result, unserved) = self.look_at(|state, rovers, sample| {
             // `within` needs a timer of its own.
             let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
             let driven = timed && self.is_driven(state, &host);
@@ -217,11 +224,21 @@ impl Shared {
         unserved: bool,
         host: &Option<Handle>,
     ) -> Poll<Result<u64, ConsumeError>> {
-        if unserved && !host.as_ref().is_some_and(|host| self.serve_here(host)) {
-            self.cancel(place, cost);
-            return Poll::Ready(Err(ConsumeError::NoRuntime));
+        if !unserved {
+            return Poll::Pending;
         }
-        Poll::Pending
+        match catch_unwind(AssertUnwindSafe(|| host.as_ref().is_some_and(|host| self.serve_here(host)))) {
+            Ok(true) => Poll::Pending,
+            Ok(false) => {
+                self.cancel(place, cost);
+                Poll::Ready(Err(ConsumeError::NoRuntime))
+            }
+            Err(no_timers) => {
+                // Whoever catches this holds a future that does not stand in the line.
+                self.cancel(place, cost);
+                resume_unwind(no_timers)
+            }
+        }
     }
 
     /// The claim in `place` is dropped: it leaves the line, or gives back what it was granted and did not see.
@@ -289,7 +306,7 @@ impl Shared {
 
     /// Mints what is due and serves the line.
     pub(crate) fn tick(&self) {
-        self.with(|_, _, _| ());
+        self.look_at(|_, _, _| ());
     }
 
     // ---- drivers ----------------------------------------------------------------------------------------------

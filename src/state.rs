@@ -215,11 +215,10 @@ impl State {
         if self.closed {
             return Verdict::TurnAway(Outcome::Closed);
         }
-        // The last instant there is stands for all beyond it: nobody is due then.
-        let due = self.supply.due(front.ticket).filter(|at| *at <= now && *at < u64::MAX);
+        let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(strand) = &front.strand else { return due.map_or(Verdict::Wait, Verdict::Grant) };
         match (due.map_or_else(|| strand.unready(), |at| strand.ready(at)), due) {
-            (Tie::Committed, _) => Verdict::Grant(strand.committed_at().clamp(self.supply.synced(), now)),
+            (Tie::Committed, _) => Verdict::Grant(strand.committed_at(now).clamp(self.supply.synced(), now)),
             (Tie::Dead, _) => Verdict::TurnAway(Outcome::Untied),
             (Tie::Held, Some(since)) => Verdict::Held(since),
             (Tie::Held, None) => Verdict::Wait,

@@ -1,6 +1,6 @@
 //! Asking the oracle for tokens, and what a refusal says.
 
-use super::{Answer, Bound, Bucket, COST_MAX, END_OF_TIME, Entry, Id, Int, Oracle};
+use super::{Answer, Bound, Bucket, COST_MAX, Entry, Id, Int, Oracle};
 
 impl Oracle {
     pub(crate) fn try_acquire(&mut self, now: Int, id: Id, cost: Int) -> Answer {
@@ -92,7 +92,7 @@ impl Oracle {
     /// How long somebody who stands at the end of the line from now on would wait: not at all if the instant has come,
     /// also where the clock shows less since it stepped back.
     fn wait(&self, now: Int, cost: Int) -> Option<Int> {
-        self.grant_instant(cost).map(|at| if at <= self.last { 0 } else { at.min(END_OF_TIME) - now })
+        self.grant_instant(cost).map(|at| if at <= self.last { 0 } else { at - now })
     }
 
     /// When somebody who stands at the end of the line from now on is granted, if nobody calls anything: play it out.
@@ -118,7 +118,7 @@ impl Oracle {
         }
         let never = Int::MAX;
         let in_flight = self.ceiling_lacks(cost).then_some((never, Bound::InFlight));
-        let due = |bucket: &Bucket| bucket.when(self.last, cost).map_or(never, |due| due.min(END_OF_TIME));
+        let due = |bucket: &Bucket| bucket.when(self.last, cost).unwrap_or(never);
         let lacking = self.buckets.iter().enumerate().filter(|(_, bucket)| bucket.level < cost);
         let quotas = lacking.map(|(index, bucket)| (due(bucket), Bound::Quota(index)));
         let pause = (self.last < self.gate).then_some((self.gate, Bound::Pause));

@@ -1,6 +1,6 @@
 //! One quota of the model: a level and what it takes to raise it.
 
-use super::Int;
+use super::{END_OF_TIME, Int};
 
 /// How a quota fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,14 +69,15 @@ impl Bucket {
         if missing <= 0 {
             return Some(last);
         }
-        match self.rule.refill {
+        let when = match self.rule.refill {
             Refill::Continuous { amount, period } => Some(last + div_ceil(missing * period - self.rest, amount)),
             Refill::Stepped { amount, period } => {
                 let steps = (last - self.origin) / period + div_ceil(missing, amount);
                 Some(self.origin + steps * period)
             }
             Refill::Manual => None,
-        }
+        };
+        when.filter(|&when| when <= END_OF_TIME)
     }
 
     /// Adds tokens up to `most`; never takes any away.
