@@ -169,6 +169,20 @@ impl Time {
         }
     }
 
+    /// The instant that is `at` in the time of `other`, which reads the same clock.
+    pub(crate) fn translate(&self, other: &Self, at: u64) -> u64 {
+        let (later, earlier) = match (self, other) {
+            (Self::Tokio { base }, Self::Tokio { base: other }) => {
+                (base.saturating_duration_since(*other), other.saturating_duration_since(*base))
+            }
+            (Self::Other { base, .. }, Self::Other { base: other, .. }) => {
+                (base.saturating_sub(*other), other.saturating_sub(*base))
+            }
+            _ => (Duration::ZERO, Duration::ZERO),
+        };
+        at.saturating_add(whole_nanos(earlier)).saturating_sub(whole_nanos(later))
+    }
+
     pub(crate) fn now(&self) -> u64 {
         match self {
             Self::Tokio { base } => whole_nanos(Instant::now().saturating_duration_since(*base)),

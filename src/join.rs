@@ -279,8 +279,8 @@ fn serve_everywhere(members: &[Member<'_>], hosts: &[Option<Handle>]) -> Option<
         }
     }
     let elsewhere: Vec<Handle> = waiting().flat_map(|(_, member)| member.shared.hosts()).collect();
-    for host in &elsewhere {
-        for (_, member) in waiting() {
+    for (_, member) in waiting() {
+        for host in &elsewhere {
             member.shared.serve_from(host);
         }
     }
@@ -385,12 +385,15 @@ impl<'a> Lines<'a> {
 
     /// Enters every line that has something to grant.
     fn wait(&mut self, members: &mut [Member<'a>], knot: &Arc<Knot>, wakers: &mut Vec<Waker>) {
-        for Held { index, shared, state, sample } in &mut self.held {
+        // One reading of the clock for all of them: a thread that is held up between two would put them out of step.
+        let Some((reference, entered)) = self.held.first().map(|line| (line.shared, line.sample.now)) else { return };
+        for Held { index, shared, state, .. } in &mut self.held {
             let member = &mut members[*index];
             if member.cost == 0 {
                 member.granted = Some(state.available(&shared.rovers));
             } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {
-                let strand = Box::new(Strand::new(Arc::clone(knot), *index, sample.now));
+                let entered = shared.time.translate(&reference.time, entered);
+                let strand = Box::new(Strand::new(Arc::clone(knot), *index, entered));
                 state.enter(&shared.rovers, place.as_mut(), member.cost, waker, Some(strand));
             }
         }

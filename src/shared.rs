@@ -334,34 +334,39 @@ impl Shared {
     /// # Panics
     /// If it has no timers: in the caller's hands, where it can be seen, rather than in a background task.
     pub(crate) fn serve_here(&self, host: &Handle) -> bool {
+        if self.state.lock().drivers.serve(host) {
+            return true;
+        }
         drop(Alarm::new());
         self.serve_from(host)
     }
 
     /// Has runtime `host` serve this line and all that its joint claims stand in: whoever waits on `host` behind one of
-    /// them is not to depend on other runtimes. False if it is shutting down.
+    /// them is not to depend on other runtimes. (So every line tied to one that `host` serves is served by it too.)
+    /// False if it is shutting down.
     pub(crate) fn serve_from(&self, host: &Handle) -> bool {
-        let served = self.hire(host);
+        let Some(served) = self.hire(host) else { return true };
         let mut tied = self.tied_to();
         while let Some(shared) = tied.pop() {
-            if !shared.state.lock().drivers.serve(host) && shared.hire(host) {
+            if shared.hire(host).is_some() {
                 tied.extend(shared.tied_to());
             }
         }
         served
     }
 
-    /// Spawns a driver on `host`, if it has none here. False if the runtime is shutting down and dropped it at once.
-    fn hire(&self, host: &Handle) -> bool {
+    /// Spawns a driver on `host`, unless it has one here. `Some(false)` if the runtime is shutting down and dropped it at
+    /// once.
+    fn hire(&self, host: &Handle) -> Option<bool> {
         let mut state = self.state.lock();
         if state.drivers.serve(host) {
-            return true;
+            return None;
         }
         // Registered at once, so that the next waiter does not do it again.
         let id = state.drivers.add(Kind::Hired(host.clone()));
         drop(state);
         host.spawn(Replenisher::registered(Registration::adopt(self.weak(), id)));
-        self.state.lock().drivers.contains(id)
+        Some(self.state.lock().drivers.contains(id))
     }
 
     /// The lines that joint claims in this one also stand in.
