@@ -56,6 +56,13 @@ pub(crate) enum Drive {
     Yield,
 }
 
+enum Hired {
+    Now,
+    Before,
+    /// The runtime is shutting down, and dropped the driver at once.
+    InVain,
+}
+
 impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
@@ -345,28 +352,31 @@ impl Shared {
     /// them is not to depend on other runtimes. (So every line tied to one that `host` serves is served by it too.)
     /// False if it is shutting down.
     pub(crate) fn serve_from(&self, host: &Handle) -> bool {
-        let Some(served) = self.hire(host) else { return true };
+        match self.hire(host) {
+            Hired::Now => {}
+            Hired::Before => return true,
+            Hired::InVain => return false,
+        }
         let mut tied = self.tied_to();
         while let Some(shared) = tied.pop() {
-            if shared.hire(host).is_some() {
+            if let Hired::Now = shared.hire(host) {
                 tied.extend(shared.tied_to());
             }
         }
-        served
+        true
     }
 
-    /// Spawns a driver on `host`, unless it has one here. `Some(false)` if the runtime is shutting down and dropped it at
-    /// once.
-    fn hire(&self, host: &Handle) -> Option<bool> {
+    /// Spawns a driver on `host`, unless it has one here.
+    fn hire(&self, host: &Handle) -> Hired {
         let mut state = self.state.lock();
         if state.drivers.serve(host) {
-            return None;
+            return Hired::Before;
         }
         // Registered at once, so that the next waiter does not do it again.
         let id = state.drivers.add(Kind::Hired(host.clone()));
         drop(state);
         host.spawn(Replenisher::registered(Registration::adopt(self.weak(), id)));
-        Some(self.state.lock().drivers.contains(id))
+        if self.state.lock().drivers.contains(id) { Hired::Now } else { Hired::InVain }
     }
 
     /// The lines that joint claims in this one also stand in.
