@@ -600,7 +600,9 @@ impl State {
     pub(crate) fn in_flight(&self, rovers: &Rovers) -> Option<(u64, u64)> {
         let (cap, ceiling) = (self.cap.as_ref()?.tokens, self.supply.ceiling()?);
         let claims = rovers.tail().wrapping_sub(self.totals.holes).wrapping_sub(self.line.tokens());
-        let flying = ahead(claims, ceiling.wrapping_sub(cap));
+        // A line that is held reads its releases late; they have landed all the same.
+        let unread = self.cap.as_ref().map_or(0, |cap| rovers.released_since(&mut cap.seen.clone()));
+        let flying = ahead(claims, ceiling.wrapping_sub(cap).wrapping_add(unread));
         Some((flying.max(0) as u64, cap))
     }
 

@@ -1,0 +1,209 @@
+//! The allocation audit: granting, refusing, waiting and leaving never touch the heap.
+//!
+//! Allocations are counted for each thread, so that tests beside each other do not disturb the count.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::hint::black_box;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota, Within};
+
+struct Counting;
+
+thread_local! {
+    // Without lazy initialisation and without a destructor: it can be used from inside the allocator.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count_one() {
+    COUNT.set(COUNT.get() + 1);
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count_one();
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and all memory is the system's.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count_one();
+        // SAFETY: the caller keeps the contract of `realloc`, and all memory is the system's.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const MILLI: Duration = Duration::from_millis(1);
+const ROUNDS: u64 = 1_000;
+
+/// How often this thread allocated during `act`.
+fn allocations<T>(act: impl FnOnce() -> T) -> u64 {
+    let before = COUNT.get();
+    drop(black_box(act()));
+    COUNT.get() - before
+}
+
+/// A token each millisecond, by a clock moved by hand.
+fn by_hand(initial: u64) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let quota = Quota::new(1, MILLI).burst(10_000).initial(initial);
+    let limiter = Limiter::builder().quota(quota).max_in_flight(20_000).clock(clock.clone()).build().unwrap();
+    (limiter, clock)
+}
+
+fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
+    std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn the_count_counts() {
+    assert_eq!(allocations(|| Box::new(7)), 1);
+    assert_eq!(allocations(|| vec![0_u8; 100]), 1);
+    assert_eq!(allocations(|| 7), 0);
+}
+
+#[test]
+fn try_acquire_that_is_granted_allocates_nothing() {
+    let (limiter, _clock) = by_hand(10_000);
+    let count = allocations(|| (0..ROUNDS).for_each(|_| drop(limiter.try_acquire(1).unwrap())));
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn try_acquire_that_is_refused_allocates_nothing() {
+    let (limiter, _clock) = by_hand(0);
+    let refuse = || {
+        assert!(limiter.try_acquire(1).is_err());
+        assert!(limiter.try_acquire(20_001).is_err());
+    };
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| refuse())), 0);
+}
+
+#[test]
+fn try_acquire_that_is_refused_by_a_line_allocates_nothing() {
+    let (limiter, _clock) = by_hand(0);
+    let mut waiting = Box::pin(limiter.consume(5));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| assert!(limiter.try_acquire(1).is_err()))), 0);
+}
+
+#[test]
+fn consume_that_need_not_wait_allocates_nothing() {
+    let (limiter, _clock) = by_hand(10_000);
+    let count = allocations(|| {
+        for _ in 0..ROUNDS {
+            let Poll::Ready(Ok(_grant)) = poll_once(limiter.consume(1)) else { panic!("it should be there") };
+            let Poll::Ready(Ok(_grant)) = poll_once(limiter.consume(1).within(MILLI)) else { panic!("here too") };
+            let owned = limiter.clone().consume_owned(1);
+            let Poll::Ready(Ok(_grant)) = poll_once(owned) else { panic!("and here") };
+        }
+    });
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn consume_that_is_refused_allocates_nothing() {
+    let (limiter, _clock) = by_hand(0);
+    let count = allocations(|| {
+        for _ in 0..ROUNDS {
+            assert!(poll_once(limiter.consume(20_001)).is_ready());
+            assert!(poll_once(limiter.consume(5).within(MILLI)).is_ready());
+        }
+    });
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn entering_the_line_being_served_and_leaving_it_allocate_nothing() {
+    let (limiter, clock) = by_hand(0);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut round = || {
+        let mut front = std::pin::pin!(limiter.consume(1));
+        let mut middle = Box::pin(limiter.consume(1));
+        let mut back = std::pin::pin!(limiter.consume(1));
+        assert!(front.as_mut().poll(&mut cx).is_pending());
+        assert!(middle.as_mut().poll(&mut cx).is_pending());
+        assert!(back.as_mut().poll(&mut cx).is_pending());
+        drop(middle);
+        clock.advance(2 * MILLI);
+        limiter.tick();
+        assert!(front.poll(&mut cx).is_ready());
+        assert!(back.poll(&mut cx).is_ready());
+    };
+    // The box in the middle is ours.
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| round())), ROUNDS);
+}
+
+#[test]
+fn leaving_from_each_place_allocates_nothing() {
+    let (limiter, clock) = by_hand(0);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut line: Vec<_> = (0..10_u64).map(|_| Some(Box::pin(limiter.consume(5)))).collect();
+    for waiting in line.iter_mut().flatten() {
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    }
+    clock.advance(7 * MILLI);
+    // Granted and not looked at, in front, at the back, in the middle, then the rest.
+    for place in [0, 1, 9, 4, 2, 3, 5, 6, 7, 8] {
+        assert_eq!(allocations(|| line[place] = None), 0, "from place {place}");
+    }
+}
+
+#[test]
+fn settling_releasing_and_replenishing_allocate_nothing() {
+    let (limiter, _clock) = by_hand(10_000);
+    let count = allocations(|| {
+        for _ in 0..ROUNDS {
+            let mut grant = limiter.try_acquire(5).unwrap();
+            grant.settle(3);
+            grant.settle(7);
+            grant.settle(1);
+            grant.forget();
+            limiter.release(1).unwrap();
+            limiter.replenish(1);
+            black_box((limiter.available(), limiter.deficiency(), limiter.estimate(3)));
+        }
+    });
+    assert_eq!(count, 0);
+}
+
+/// On a runtime, with the replenisher's timer and all: the first wait starts the task, the later ones cost nothing.
+#[test]
+fn consume_that_waits_on_a_runtime_allocates_nothing_once_the_replenisher_is_there() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let limiter = runtime.block_on(async { Limiter::new(Quota::new(1, MILLI).burst(1).initial(0)).unwrap() });
+    let wait = |rounds: u64| {
+        runtime.block_on(async {
+            for _ in 0..rounds {
+                let _grant = limiter.consume(1).await.unwrap();
+                // And one that gives up.
+                let mut left = std::pin::pin!(limiter.consume(1));
+                let _pending = futures::poll!(left.as_mut());
+            }
+        });
+    };
+    assert!(allocations(|| wait(10)) > 0, "the task has to live somewhere");
+    assert_eq!(allocations(|| wait(ROUNDS)), 0);
+    assert_eq!(limiter.snapshot().granted - limiter.snapshot().refunded, 10 + ROUNDS);
+}
+
+#[test]
+fn the_futures_are_small() {
+    println!("Consume: {} bytes, ConsumeOwned: {}", size_of::<Consume<'_>>(), size_of::<ConsumeOwned>());
+    println!("Within: {} bytes", size_of::<Within<'_>>());
+    println!("Grant: {} bytes", size_of::<tollgate::Grant<'_>>());
+    assert!(size_of::<Consume<'_>>() <= 96);
+    assert!(size_of::<ConsumeOwned>() <= 96);
+    assert!(size_of::<tollgate::Grant<'_>>() <= 24);
+}

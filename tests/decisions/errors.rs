@@ -1,0 +1,92 @@
+//! Errors as errors: their texts, and what they cost.
+
+use super::*;
+use std::error::Error;
+use tollgate::{ConfigError, ConsumeError, ReleaseError};
+
+/// The text names each value and says what to do.
+#[track_caller]
+fn says(error: impl Error, words: &[&str]) {
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "`{text}` should contain `{word}`");
+    }
+    assert!(!text.ends_with('.') && !text.contains('\n'), "`{text}` is to be put into other sentences");
+}
+
+#[test]
+fn errors_of_consume_name_their_values_and_say_what_to_do() {
+    says(ConsumeError::TooLarge { cost: 17, most: 5 }, &["17", "5", "ask for less"]);
+    says(ConsumeError::Closed, &["closed"]);
+    says(ConsumeError::LineFull { waiting: 23 }, &["23", "max_waiting"]);
+    says(ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI }, &["21ms", "20ms", "later"]);
+    says(ConsumeError::TimedOut { waited: 20 * MILLI }, &["20ms"]);
+    says(ConsumeError::NoRuntime, &["tokio runtime", "blocking_consume", "replenisher()"]);
+}
+
+#[test]
+fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
+    says(TryAcquireError::TooLarge { cost: 17, most: 5 }, &["17", "5", "consume"]);
+    says(TryAcquireError::Closed, &["closed"]);
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(4)).max_in_flight(8));
+    says(TryAcquireError::Denied(stand.denied(7)), &["quota 0", "4 tokens", "retry after 3ms"]);
+    says(stand.denied(7), &["quota 0", "4 tokens", "retry after 3ms"]);
+    stand.limiter.pause_for(5 * MILLI);
+    says(stand.denied(1), &["pause", "retry after 5ms"]);
+    let _line = stand.enter(1);
+    says(stand.denied(2), &["line", "0 tokens", "retry after 5ms"]);
+    let capped = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(4)).max_in_flight(2));
+    let _held = capped.take(2);
+    says(capped.denied(1), &["in-flight cap", "0 tokens", "replenished or released"]);
+}
+
+#[test]
+fn errors_of_release_name_their_values_and_say_what_to_do() {
+    says(ReleaseError::TooMuch { asked: 17, owed: 5 }, &["17", "5", "forgotten"]);
+    says(ReleaseError::NotCapped, &["max_in_flight"]);
+}
+
+#[test]
+fn errors_of_configuration_name_the_field_and_say_what_to_write_instead() {
+    let refused = |builder: Builder| builder.build().unwrap_err();
+    let quota = |quota: Quota| refused(Limiter::builder().quota(Quota::per_second(1)).quota(quota));
+    says(refused(Limiter::builder()), &["quota", ".quota(Quota::per_second(100))"]);
+    says(quota(Quota::per_second(0)), &["quota 1", "amount", "0", "at least 1"]);
+    says(quota(Quota::new(1, Duration::ZERO)), &["quota 1", "period", "0ns", "1 ns"]);
+    says(quota(Quota::new(1, Duration::MAX)), &["quota 1", "period", "584 years"]);
+    says(quota(Quota::per_second(1).burst(0)), &["quota 1", "burst of 0", "between 1 and"]);
+    says(quota(Quota::manual(0)), &["quota 1", "burst of 0"]);
+    says(quota(Quota::per_second(1 << 62)), &["quota 1", "burst of 4611686018427387904", "2305843009213693952"]);
+    says(quota(Quota::per_second(7).burst(3).stepped()), &["quota 1", "7", "3", "raise the burst to 7"]);
+    says(quota(Quota::per_second(7).initial(9)), &["quota 1", "9", "at most 7"]);
+    says(refused(Limiter::builder().quota(Quota::per_second(1)).max_in_flight(0)), &["max_in_flight is 0", "1"]);
+    let twice = Limiter::builder().quota_named("api", Quota::per_second(1)).quota_named("api", Quota::per_hour(1));
+    says(refused(twice), &["`api`", "its own name"]);
+    let limiter = Limiter::new(Quota::per_second(1)).unwrap();
+    says(limiter.set_quota(3, Quota::per_second(1)).unwrap_err(), &["quota 3", "1", "from 0"]);
+    says(limiter.set_quota("web", Quota::per_second(1)).unwrap_err(), &["`web`", "quota_named"]);
+    says(limiter.set_max_in_flight(1).unwrap_err(), &["max_in_flight"]);
+    says("100 per s".parse::<Quota>().unwrap_err(), &["`100 per s`", "100/s, burst 20"]);
+}
+
+#[test]
+fn a_denial_is_found_through_its_error_and_turns_into_it() {
+    let stand = Stand::new(one_per_milli(9));
+    let denied = stand.denied(2);
+    assert_eq!(TryAcquireError::from(denied), stand.limiter.try_acquire(2).unwrap_err());
+    let boxed: Box<dyn Error + Send + Sync> = stand.limiter.try_acquire(2).unwrap_err().into();
+    assert!(boxed.downcast_ref::<TryAcquireError>().is_some());
+}
+
+#[test]
+fn refusals_are_plain_values_that_fit_a_few_words() {
+    fn plain<T: Copy + Send + Sync + Eq + std::fmt::Debug + Error + 'static>(most: usize) {
+        assert!(size_of::<T>() <= most, "{} takes {} bytes", std::any::type_name::<T>(), size_of::<T>());
+    }
+    plain::<ConsumeError>(40);
+    plain::<TryAcquireError>(48);
+    plain::<Denied>(48);
+    plain::<ReleaseError>(24);
+    fn shared<T: Clone + Send + Sync + Eq + std::fmt::Debug + Error + 'static>() {}
+    shared::<ConfigError>();
+}

@@ -1,0 +1,72 @@
+//! `estimate`, and the line that is full.
+
+use super::*;
+use tokio_test::assert_ready_err;
+use tollgate::ConsumeError;
+
+#[test]
+fn estimate_is_what_a_consume_would_wait() {
+    let stand = Stand::new(one_per_milli(9).initial(4));
+    assert_eq!(stand.limiter.estimate(0), Some(Duration::ZERO));
+    assert_eq!(stand.limiter.estimate(4), Some(Duration::ZERO));
+    assert_eq!(stand.limiter.estimate(6), Some(2 * MILLI));
+    // Above the burst too: `consume` waits for that.
+    assert_eq!(stand.limiter.estimate(50), Some(46 * MILLI));
+    let _line = stand.enter(10);
+    assert_eq!(stand.limiter.estimate(1), Some(7 * MILLI));
+    assert_eq!(stand.limiter.estimate(0), Some(Duration::ZERO), "cost 0 passes by the line");
+}
+
+#[test]
+fn estimate_comes_true_to_the_nanosecond() {
+    let stepped = Quota::new(4, 10 * MILLI).burst(8).stepped().initial(5);
+    let stand = Stand::built(Limiter::builder().quota(Quota::per_second(700).burst(6).initial(1)).quota(stepped));
+    stand.limiter.pause_for(3 * MILLI);
+    let _line = [4, 7, 1].map(|cost| stand.enter(cost));
+    let estimate = stand.limiter.estimate(3).unwrap();
+    let mut last = stand.enter(3);
+    stand.clock.advance(estimate - NANO);
+    stand.limiter.tick();
+    assert!(!last.is_woken());
+    stand.clock.advance(NANO);
+    stand.limiter.tick();
+    let _grant = assert_ready_ok!(last.poll());
+}
+
+#[test]
+fn estimate_leaves_the_ceiling_out() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(5)).max_in_flight(5));
+    let _held = stand.take(5);
+    assert_eq!(stand.limiter.estimate(2), Some(2 * MILLI));
+}
+
+#[test]
+fn estimate_is_none_where_no_wait_can_be_known() {
+    let capped = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(5));
+    assert_eq!(capped.limiter.estimate(6), None, "it can never be granted");
+    assert_eq!(Stand::new(one_per_milli(9)).limiter.estimate((1 << 48) + 1), None);
+    let manual = Stand::new(Quota::manual(9).initial(2));
+    assert_eq!((manual.limiter.estimate(2), manual.limiter.estimate(3)), (Some(Duration::ZERO), None));
+    let closed = Stand::new(one_per_milli(9));
+    closed.limiter.close();
+    assert_eq!(closed.limiter.estimate(1), None);
+}
+
+#[test]
+fn line_full_tells_how_many_wait_and_comes_after_what_can_be_granted_at_once() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(2)).max_waiting(1));
+    let _at_once = stand.take(2);
+    let _waiting = stand.enter(1);
+    let error = assert_ready_err!(spawn(stand.limiter.consume(1)).poll());
+    assert_eq!(error, ConsumeError::LineFull { waiting: 1 });
+    let error = assert_ready_err!(spawn(stand.limiter.consume(1).within(MILLI)).poll());
+    assert_eq!(error, ConsumeError::LineFull { waiting: 1 }, "before it is found too late");
+}
+
+#[test]
+fn a_line_of_nobody_lets_nobody_wait() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(2)).max_waiting(0));
+    let error = assert_ready_err!(spawn(stand.limiter.consume(3)).poll());
+    assert_eq!(error, ConsumeError::LineFull { waiting: 0 });
+    let _grant = stand.take(2);
+}

@@ -1,0 +1,121 @@
+//! `within`: too late, in time, timed out.
+
+use super::*;
+use tokio::time::Instant;
+use tokio_test::assert_ready_err;
+use tollgate::ConsumeError;
+
+/// A thousand tokens a second on tokio's clock, none of them there yet.
+fn paused_time(builder: Builder) -> (Limiter, Instant) {
+    let limiter = builder.quota(Quota::per_second(1_000).burst(5).initial(0)).build().unwrap();
+    (limiter, Instant::now())
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_refuses_at_once_what_the_schedule_says_is_too_late() {
+    let (limiter, start) = paused_time(Limiter::builder());
+    let error = limiter.consume(21).within(20 * MILLI).await.unwrap_err();
+    assert_eq!(error, ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI });
+    assert_eq!((Instant::now(), limiter.snapshot().waiting_tasks), (start, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_grants_what_comes_in_the_very_last_moment() {
+    let (limiter, start) = paused_time(Limiter::builder());
+    let grant = limiter.consume(20).within(20 * MILLI).await.unwrap();
+    assert_eq!((grant.cost(), Instant::now()), (20, start + 20 * MILLI));
+    let owned = limiter.clone().consume_owned(7).within(7 * MILLI).await.unwrap();
+    assert_eq!((owned.cost(), Instant::now()), (7, start + 27 * MILLI));
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_counts_the_line_before_it() {
+    let (limiter, start) = paused_time(Limiter::builder());
+    let mut before = spawn(limiter.consume(15));
+    assert_pending!(before.poll());
+    let error = limiter.consume(6).within(20 * MILLI).await.unwrap_err();
+    assert_eq!(error, ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI });
+    let _grant = limiter.consume(5).within(20 * MILLI).await.unwrap();
+    assert_eq!(Instant::now(), start + 20 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_ends_at_its_time_under_a_ceiling() {
+    let (limiter, start) = paused_time(Limiter::builder().max_in_flight(5));
+    let held = limiter.consume(5).await.unwrap();
+    let error = limiter.consume(1).within(20 * MILLI).await.unwrap_err();
+    assert_eq!(error, ConsumeError::TimedOut { waited: 20 * MILLI });
+    assert_eq!((Instant::now(), limiter.snapshot().waiting_tasks), (start + 25 * MILLI, 0));
+    drop(held);
+    assert_eq!(limiter.available(), 5, "who gave up took nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_is_granted_if_the_ceiling_opens_in_time() {
+    let (limiter, start) = paused_time(Limiter::builder().max_in_flight(5));
+    let held = limiter.clone().consume_owned(5).await.unwrap();
+    tokio::spawn(async move {
+        tokio::time::sleep(19 * MILLI).await;
+        drop(held);
+    });
+    let _grant = limiter.consume(1).within(20 * MILLI).await.unwrap();
+    assert_eq!(Instant::now(), start + 24 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_knows_a_pause_that_came_before_it() {
+    let (limiter, start) = paused_time(Limiter::builder());
+    limiter.pause_for(21 * MILLI);
+    let error = limiter.consume(1).within(20 * MILLI).await.unwrap_err();
+    assert_eq!(error, ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI });
+    let _grant = limiter.consume(1).within(21 * MILLI).await.unwrap();
+    assert_eq!(Instant::now(), start + 21 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_ends_at_its_time_under_a_pause_that_came_after_it() {
+    let (limiter, start) = paused_time(Limiter::builder());
+    let task = tokio::spawn(limiter.clone().consume_owned(10).within(20 * MILLI));
+    tokio::time::sleep(4 * MILLI).await;
+    limiter.pause_for(100 * MILLI);
+    assert_eq!(task.await.unwrap().unwrap_err(), ConsumeError::TimedOut { waited: 20 * MILLI });
+    assert_eq!((Instant::now(), limiter.snapshot().waiting_tasks), (start + 20 * MILLI, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_that_timed_out_lets_those_behind_move_up_at_that_instant() {
+    let (limiter, start) = paused_time(Limiter::builder().max_in_flight(5));
+    let _held = limiter.consume(3).await.unwrap();
+    let impatient = tokio::spawn(limiter.clone().consume_owned(4).within(10 * MILLI));
+    tokio::task::yield_now().await;
+    let _grant = limiter.consume(2).await.unwrap();
+    assert_eq!(Instant::now(), start + 13 * MILLI);
+    assert!(impatient.await.unwrap().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_a_long_time_does_not_mind() {
+    let (limiter, start) = paused_time(Limiter::builder());
+    let _grant = limiter.consume(3).within(Duration::MAX).await.unwrap();
+    assert_eq!(Instant::now(), start + 3 * MILLI);
+}
+
+#[test]
+fn within_no_time_at_all_is_a_try_that_may_be_refused_with_its_wait() {
+    let stand = Stand::new(one_per_milli(9).initial(2));
+    let _grant = assert_ready_ok!(spawn(stand.limiter.consume(2).within(Duration::ZERO)).poll());
+    let error = assert_ready_err!(spawn(stand.limiter.consume(3).within(Duration::ZERO)).poll());
+    assert_eq!(error, ConsumeError::TooLate { estimate: 3 * MILLI, allowed: Duration::ZERO });
+}
+
+#[test]
+fn within_by_a_clock_moved_by_hand_ends_when_it_is_polled_after_its_time() {
+    let stand = Stand::new(Quota::manual(9).initial(0));
+    let mut waiting = spawn(stand.limiter.consume(3).within(5 * MILLI));
+    assert_pending!(waiting.poll());
+    stand.clock.advance(5 * MILLI - NANO);
+    assert_pending!(waiting.poll());
+    stand.clock.advance(3 * MILLI);
+    let error = assert_ready_err!(waiting.poll());
+    assert_eq!(error, ConsumeError::TimedOut { waited: 8 * MILLI - NANO });
+}

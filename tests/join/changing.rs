@@ -1,0 +1,264 @@
+//! One limiter is paused, given another quota or another cap while a joint claim is ready in it.
+
+use super::{MS, costs, done, empty, full, limiter, pass, spent, tick};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio_test::assert_pending;
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{Clock, Join, Limiter, ManualClock, Quota, join};
+
+/// A claim that is ready in the first limiter and lacks one token, which only hands bring, in the second.
+fn half_ready<'a>(ready: &'a Limiter, cost: u64, by_hand: &'a Limiter) -> Spawn<Join<'a, 2>> {
+    let mut claim = spawn(join([(ready, cost), (by_hand, 1)]));
+    assert_pending!(claim.poll());
+    claim
+}
+
+fn by_hand(clock: &ManualClock) -> Limiter {
+    limiter(clock, Quota::manual(5).initial(0))
+}
+
+fn capped(clock: &ManualClock, cap: u64) -> Limiter {
+    Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(cap).clock(clock.clone()).build().unwrap()
+}
+
+#[test]
+fn a_pause_of_the_line_that_was_ready_holds_both() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), by_hand(&clock));
+    let mut claim = half_ready(&a, 5, &b);
+    a.pause_for(3 * MS);
+    b.replenish(1);
+    pass(2, &clock, &[&b, &a]);
+    assert!(!claim.is_woken(), "paused");
+    assert_eq!((spent(&a), spent(&b)), (0, 0));
+    pass(1, &clock, &[&b, &a]);
+    assert!(claim.is_woken(), "to the millisecond");
+    assert_eq!(costs(&mut claim), [5, 1]);
+    assert_eq!(a.available(), 0, "the burst, and nothing for the time of the pause");
+}
+
+#[test]
+fn a_pause_of_the_slower_line_holds_both() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    let mut claim = spawn(join([(&a, 1), (&b, 1)]));
+    assert_pending!(claim.poll());
+    b.pause_for(4 * MS);
+    pass(3, &clock, &[&a, &b]);
+    assert!(!claim.is_woken());
+    pass(1, &clock, &[&a, &b]);
+    assert!(claim.is_woken());
+}
+
+#[test]
+fn a_pause_after_the_grant_takes_nothing_back() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), by_hand(&clock));
+    let mut claim = half_ready(&a, 5, &b);
+    b.replenish(1);
+    a.pause_for(MS);
+    b.pause_for(MS);
+    assert_eq!(costs(&mut claim), [5, 1]);
+}
+
+#[test]
+fn a_smaller_burst_leaves_the_front_what_it_saved_and_a_smaller_rate_retimes_it() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), by_hand(&clock));
+    let mut claim = half_ready(&a, 5, &b);
+    a.set_quota(0, Quota::per_second(500).burst(2)).unwrap();
+    assert_eq!(a.snapshot().quotas[0].level, 5);
+    b.replenish(1);
+    assert!(claim.is_woken());
+    assert_eq!(costs(&mut claim), [5, 1]);
+
+    let claim = half_ready(&a, 2, &b);
+    b.replenish(1);
+    pass(1, &clock, &[&a, &b]);
+    a.set_quota(0, Quota::per_second(250).burst(2)).unwrap(); // half a token is carried over
+    pass(5, &clock, &[&a, &b]);
+    assert!(!claim.is_woken());
+    pass(1, &clock, &[&a, &b]);
+    assert!(claim.is_woken(), "2 ms for the half, 4 ms for the second one");
+}
+
+#[test]
+fn a_greater_rate_in_the_slower_line_brings_the_grant_forward() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), limiter(&clock, Quota::per_hour(5).initial(0)));
+    let mut claim = spawn(join([(&b, 5), (&a, 5)]));
+    assert_pending!(claim.poll());
+    b.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
+    pass(5, &clock, &[&a, &b]);
+    assert!(claim.is_woken());
+}
+
+#[test]
+fn a_cap_lowered_below_a_ready_claim_holds_it_in_all_lines() {
+    let clock = ManualClock::new();
+    let (a, b) = (capped(&clock, 5), by_hand(&clock));
+    let mut claim = half_ready(&a, 4, &b);
+    a.set_max_in_flight(3).unwrap();
+    b.replenish(1);
+    tick(&[&a, &b]);
+    assert!(!claim.is_woken());
+    assert_eq!((spent(&a), spent(&b), b.snapshot().quotas[0].level), (0, 0, 1));
+    a.set_max_in_flight(4).unwrap();
+    assert!(claim.is_woken());
+    assert_eq!(costs(&mut claim), [4, 1]);
+}
+
+#[test]
+fn a_cap_lowered_and_raised_again_while_the_other_line_is_not_ready_changes_nothing() {
+    let clock = ManualClock::new();
+    let (a, b) = (capped(&clock, 5), by_hand(&clock));
+    let mut claim = half_ready(&a, 4, &b);
+    a.set_max_in_flight(1).unwrap();
+    a.set_max_in_flight(9).unwrap();
+    assert!(!claim.is_woken());
+    b.replenish(1);
+    assert_eq!(costs(&mut claim), [4, 1]);
+}
+
+#[test]
+fn caps_on_both_lines_release_whoever_is_next_whatever_the_order_of_arguments() {
+    let clock = ManualClock::new();
+    let (a, b) = (capped(&clock, 2), capped(&clock, 2));
+    let mut line: Vec<_> = (0..6)
+        .map(|turn| spawn(if turn % 2 == 0 { join([(&a, 2), (&b, 1)]) } else { join([(&b, 2), (&a, 1)]) }))
+        .collect();
+    let mut held = done(&mut line[0]).unwrap();
+    line[1..].iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    for claim in &mut line[1..] {
+        assert!(!claim.is_woken());
+        let [of_a, of_b] = held;
+        drop(of_b);
+        assert!(!claim.is_woken(), "one of two is not enough");
+        drop(of_a);
+        assert!(claim.is_woken());
+        held = done(claim).unwrap();
+        assert!(a.snapshot().in_flight <= Some(2) && b.snapshot().in_flight <= Some(2));
+    }
+}
+
+#[test]
+fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), by_hand(&clock));
+    let mut earlier = a.try_acquire(2).unwrap();
+    let mut claim = half_ready(&a, 3, &b);
+    let mut behind = spawn(a.consume(1));
+    assert_pending!(behind.poll());
+    earlier.settle(6);
+    b.replenish(1);
+    assert!(claim.is_woken());
+    assert_eq!(costs(&mut claim), [3, 1]);
+    pass(1, &clock, &[&a]);
+    assert!(behind.is_woken(), "it stood there before the debt");
+    assert_eq!(a.deficiency(), 4);
+}
+
+#[test]
+fn a_clock_that_steps_back_takes_no_readiness_away() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, 5), by_hand(&clock));
+    let mut claim = half_ready(&a, 3, &b);
+    pass(3, &clock, &[&a, &b]);
+    clock.step_back(2 * MS);
+    tick(&[&a, &b]);
+    b.replenish(1);
+    assert_eq!(costs(&mut claim), [3, 1]);
+    assert_eq!(a.available(), 0);
+}
+
+#[test]
+fn a_joint_claim_at_a_stepped_quota_passes_at_the_step() {
+    let clock = ManualClock::new();
+    let (a, b) = (limiter(&clock, Quota::new(4, 10 * MS).stepped().initial(0)), full(&clock, 5));
+    let mut claim = spawn(join([(&a, 3), (&b, 3)]));
+    assert_pending!(claim.poll());
+    pass(9, &clock, &[&b, &a]);
+    assert!(!claim.is_woken());
+    pass(1, &clock, &[&b, &a]);
+    assert_eq!(costs(&mut claim), [3, 3]);
+    assert_eq!((a.available(), b.available()), (1, 2));
+}
+
+#[test]
+fn a_clock_that_stepped_back_between_two_lines_lets_no_more_than_the_burst_pass() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, 1), full(&clock, 5));
+    clock.advance(10_000 * MS);
+    assert!(a.try_acquire(1).is_ok()); // a has seen this hour, b has not
+    clock.step_back(10_000 * MS);
+    let mut joint = spawn(join([(&a, 1), (&b, 1)]));
+    assert_pending!(joint.poll());
+    let mut behind: Vec<_> = (0..100).map(|_| spawn(b.consume(1))).collect();
+    behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    clock.advance(10_001 * MS);
+    a.tick();
+    assert!(joint.is_woken());
+    assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
+}
+
+/// With a late timer at b: a is looked at before b is, and b must not be charged for the looking.
+#[test]
+fn looking_at_a_line_that_is_ready_does_not_put_the_grant_off() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 100), empty(&clock, 1));
+    let mut joint = spawn(join([(&a, 1), (&b, 1)]));
+    assert_pending!(joint.poll());
+    let mut behind = spawn(b.consume(1));
+    assert_pending!(behind.poll());
+    clock.advance(2 * MS);
+    assert_eq!(a.available(), 0);
+    b.tick();
+    assert!(joint.is_woken() && behind.is_woken(), "due at 1 ms and at 2 ms");
+}
+
+/// A clock that jumps by a second when it has been read once more.
+#[derive(Clone, Debug)]
+struct Jumpy(Arc<Mutex<(Duration, bool)>>);
+
+impl Clock for Jumpy {
+    fn now(&self) -> Duration {
+        let (now, armed) = &mut *self.0.lock().unwrap();
+        let read = *now;
+        if std::mem::take(armed) {
+            *now += Duration::from_secs(1);
+        }
+        read
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// The caller is held up between the readings it takes of one clock for two lines. Which line is read first is not
+/// known, so each has its turn as the one that holds the claim.
+#[test]
+fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burst_pass() {
+    let clock = Jumpy(Arc::new(Mutex::new((Duration::from_secs(9), false))));
+    let builder = Limiter::builder().quota(Quota::manual(5).initial(0)).clock(clock.clone());
+    let lines = [builder.clone().build().unwrap(), builder.build().unwrap()];
+    for [held, last] in [[0, 1], [1, 0]].map(|order| order.map(|index: usize| &lines[index])) {
+        held.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
+        clock.0.lock().unwrap().0 += Duration::from_secs(1);
+        assert_eq!((held.available(), last.available()), (5, 0));
+        clock.0.lock().unwrap().1 = true;
+        let mut joint = spawn(join([(held, 1), (last, 1)]));
+        assert_pending!(joint.poll());
+        let mut behind: Vec<_> = (0..100).map(|_| spawn(held.consume(1))).collect();
+        behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        last.replenish(1);
+        assert!(joint.is_woken());
+        assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
+        drop(behind);
+        drop(joint);
+        held.set_quota(0, Quota::manual(5)).unwrap();
+        last.replenish(5);
+        assert!(held.try_acquire(held.available()).is_ok() && last.try_acquire(last.available()).is_ok());
+    }
+}

@@ -1,0 +1,415 @@
+//! Random histories of two lines: against the oracle where every nanosecond is looked at, and by the promises alone
+//! where timers are late.
+
+use super::oracle::{Oracle, Rule};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::task::Poll;
+use std::time::Duration;
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{Consume, Grant, Join, Limiter, ManualClock, Quota, join, try_join};
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Join([u64; 2]),
+    /// The same with the arguments the other way round.
+    Turned([u64; 2]),
+    Plain(usize, u64),
+    TryJoin([u64; 2]),
+    /// The claim that arrived this many claims ago, if it is still there, is dropped, granted or not.
+    Cancel(usize),
+    /// The same one is polled; what it has is kept.
+    Poll(usize),
+    /// The oldest grants that were seen are dropped.
+    Release,
+    Pass(u64),
+    /// Time passes, and one line only is looked at.
+    Glance(usize, u64),
+    Pause(usize, u64),
+    SetCap(usize, u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let costs = || [0_u64..6, 0_u64..6];
+    prop_oneof![
+        4 => costs().prop_map(Op::Join),
+        2 => costs().prop_map(Op::Turned),
+        3 => (0_usize..2, 1_u64..6).prop_map(|(line, cost)| Op::Plain(line, cost)),
+        1 => costs().prop_map(Op::TryJoin),
+        3 => (0_usize..8).prop_map(Op::Cancel),
+        2 => (0_usize..8).prop_map(Op::Poll),
+        2 => Just(Op::Release),
+        6 => (1_u64..30).prop_map(Op::Pass),
+        2 => (0_usize..2, 1_u64..30).prop_map(|(line, span)| Op::Glance(line, span)),
+        1 => (0_usize..2, 1_u64..20).prop_map(|(line, span)| Op::Pause(line, span)),
+        1 => (0_usize..2, 5_u64..9).prop_map(|(line, cap)| Op::SetCap(line, cap)),
+    ]
+}
+
+/// In lowest terms, as the oracle wants it.
+fn rule() -> impl Strategy<Value = Rule> {
+    let cap = prop_oneof![Just(None), (5_u64..9).prop_map(Some)];
+    (1_u64..4, prop_oneof![Just(1_u64), Just(5), Just(7), Just(13)], 1_u64..6, cap).prop_flat_map(
+        |(amount, period, burst, cap)| {
+            (0..=burst).prop_map(move |initial| Rule { amount, period, burst, initial, cap })
+        },
+    )
+}
+
+fn rules() -> impl Strategy<Value = [Rule; 2]> {
+    [rule(), rule()]
+}
+
+fn build(rule: Rule, clock: &ManualClock) -> Limiter {
+    let quota = Quota::new(rule.amount, Duration::from_nanos(rule.period)).burst(rule.burst).initial(rule.initial);
+    let builder = Limiter::builder().quota(quota).clock(clock.clone());
+    rule.cap.into_iter().fold(builder, tollgate::Builder::max_in_flight).build().unwrap()
+}
+
+enum Future<'a> {
+    Joint(Spawn<Join<'a, 2>>),
+    Plain(Spawn<Consume<'a>>),
+}
+
+/// A claim as its caller holds it.
+struct Claim<'a> {
+    future: Future<'a>,
+    costs: [u64; 2],
+    turned: bool,
+}
+
+impl<'a> Claim<'a> {
+    fn is_woken(&self) -> bool {
+        match &self.future {
+            Future::Joint(future) => future.is_woken(),
+            Future::Plain(future) => future.is_woken(),
+        }
+    }
+
+    /// `None` if it waits, `Some(None)` if it was refused.
+    fn poll(&mut self) -> Option<Option<Vec<Grant<'a>>>> {
+        match &mut self.future {
+            Future::Joint(future) => match future.poll() {
+                Poll::Ready(grants) => Some(grants.ok().map(Vec::from)),
+                Poll::Pending => None,
+            },
+            Future::Plain(future) => match future.poll() {
+                Poll::Ready(grant) => Some(grant.ok().map(|grant| vec![grant])),
+                Poll::Pending => None,
+            },
+        }
+    }
+}
+
+struct World<'a> {
+    clock: &'a ManualClock,
+    limiters: &'a [Limiter; 2],
+    next: usize,
+    waiting: BTreeMap<usize, Claim<'a>>,
+    held: BTreeMap<usize, ([u64; 2], Vec<Grant<'a>>)>,
+    /// Tokens that ever stayed with somebody who saw them, in each line.
+    spent: [u64; 2],
+}
+
+impl<'a> World<'a> {
+    fn new(clock: &'a ManualClock, limiters: &'a [Limiter; 2]) -> Self {
+        Self { clock, limiters, next: 0, waiting: BTreeMap::new(), held: BTreeMap::new(), spent: [0, 0] }
+    }
+
+    fn tick(&self) {
+        self.limiters.iter().for_each(Limiter::tick);
+    }
+
+    fn claim(&mut self, future: Future<'a>, costs: [u64; 2], turned: bool) -> (usize, Option<bool>) {
+        let number = self.next;
+        self.next += 1;
+        self.waiting.insert(number, Claim { future, costs, turned });
+        (number, self.poll(number))
+    }
+
+    fn joint(&mut self, costs: [u64; 2], turned: bool) -> (usize, Option<bool>) {
+        let [a, b] = self.limiters;
+        let claims = if turned { [(b, costs[1]), (a, costs[0])] } else { [(a, costs[0]), (b, costs[1])] };
+        self.claim(Future::Joint(spawn(join(claims))), costs, turned)
+    }
+
+    fn plain(&mut self, line: usize, cost: u64) -> (usize, Option<bool>) {
+        let mut costs = [0, 0];
+        costs[line] = cost;
+        self.claim(Future::Plain(spawn(self.limiters[line].consume(cost))), costs, false)
+    }
+
+    fn try_joint(&mut self, costs: [u64; 2]) -> Option<usize> {
+        let [a, b] = self.limiters;
+        let grants = try_join([(a, costs[0]), (b, costs[1])]).ok()?;
+        self.next += 1;
+        self.keep(self.next - 1, costs, grants.into());
+        Some(self.next - 1)
+    }
+
+    /// Whether it was granted; `None` while it waits.
+    fn poll(&mut self, number: usize) -> Option<bool> {
+        let answer = self.waiting.get_mut(&number)?.poll()?;
+        let claim = self.waiting.remove(&number)?;
+        let granted = answer.is_some();
+        if let Some(grants) = answer {
+            self.keep(number, claim.costs, grants);
+        }
+        Some(granted)
+    }
+
+    fn keep(&mut self, number: usize, costs: [u64; 2], grants: Vec<Grant<'a>>) {
+        self.held.insert(number, (costs, grants));
+        (0..2).for_each(|line| self.spent[line] += costs[line]);
+    }
+
+    /// The claim that arrived `ago` claims ago, if its caller has not left it.
+    fn back(&self, ago: usize) -> Option<usize> {
+        self.waiting.keys().rev().nth(ago).copied()
+    }
+
+    fn granted_unseen(&self) -> Vec<usize> {
+        self.waiting.iter().filter(|(_, claim)| claim.is_woken()).map(|(number, _)| *number).collect()
+    }
+
+    /// What nobody may doubt at any time: in each line those who wait are behind those who were granted, and all tokens
+    /// are accounted for.
+    fn check(&self) -> Result<(), TestCaseError> {
+        for (line, limiter) in self.limiters.iter().enumerate() {
+            let (mut unseen, mut waiting, mut tokens) = (0, 0, 0);
+            for claim in self.waiting.values().filter(|claim| claim.costs[line] > 0) {
+                if claim.is_woken() {
+                    prop_assert!(waiting == 0, "in line {}, somebody was overtaken", line);
+                    unseen += claim.costs[line];
+                } else {
+                    (waiting, tokens) = (waiting + 1, tokens + claim.costs[line]);
+                }
+            }
+            let seen = limiter.snapshot();
+            prop_assert_eq!((seen.waiting_tasks, seen.waiting_tokens), (waiting, tokens));
+            prop_assert_eq!(seen.granted - seen.refunded, self.spent[line] + unseen);
+            let held: u64 = self.held.values().map(|(costs, _)| costs[line]).sum();
+            prop_assert!(seen.in_flight.is_none_or(|flying| flying == held + unseen));
+        }
+        Ok(())
+    }
+}
+
+/// Looks at both lines in every nanosecond: then all is as the oracle has it, to the nanosecond.
+fn agree(rules: [Rule; 2], ops: &[Op]) -> Result<(), TestCaseError> {
+    let clock = ManualClock::new();
+    let limiters = rules.map(|rule| build(rule, &clock));
+    let (mut world, mut oracle) = (World::new(&clock, &limiters), Oracle::new(rules));
+    for &op in ops {
+        step(&mut world, &mut oracle, op)?;
+        world.check()?;
+        compare(&world, &oracle, op)?;
+    }
+    Ok(())
+}
+
+fn step(world: &mut World<'_>, oracle: &mut Oracle, op: Op) -> Result<(), TestCaseError> {
+    match op {
+        Op::Join(costs) | Op::Turned(costs) => {
+            let (number, granted) = world.joint(costs, matches!(op, Op::Turned(_)));
+            let possible = oracle.claim(number, costs);
+            prop_assert_eq!(granted, expected(oracle, number, possible), "{:?}", op);
+        }
+        Op::Plain(line, cost) => {
+            let (number, granted) = world.plain(line, cost);
+            let mut costs = [0, 0];
+            costs[line] = cost;
+            let possible = oracle.claim(number, costs);
+            prop_assert_eq!(granted, expected(oracle, number, possible), "{:?}", op);
+        }
+        Op::TryJoin(costs) => {
+            let number = world.next;
+            prop_assert_eq!(world.try_joint(costs).is_some(), oracle.try_claim(number, costs), "{:?}", op);
+        }
+        Op::Cancel(ago) => {
+            if let Some(number) = world.back(ago) {
+                let turned = world.waiting.remove(&number).is_some_and(|claim| claim.turned);
+                oracle.cancel(number, if turned { [1, 0] } else { [0, 1] });
+            }
+        }
+        Op::Poll(ago) => {
+            if let Some(number) = world.back(ago) {
+                let granted = world.poll(number);
+                prop_assert_eq!(granted, expected(oracle, number, true), "{:?}", op);
+            }
+        }
+        Op::Release => {
+            if let Some((number, grants)) = world.held.pop_first() {
+                drop(grants);
+                oracle.release(number);
+            }
+        }
+        Op::Pass(span) | Op::Glance(_, span) => {
+            for _ in 0..span {
+                world.clock.advance(Duration::from_nanos(1));
+                world.tick();
+                oracle.pass(1);
+            }
+        }
+        Op::Pause(line, span) => {
+            world.limiters[line].pause_for(Duration::from_nanos(span));
+            oracle.pause(line, span);
+        }
+        Op::SetCap(line, cap) => {
+            if world.limiters[line].set_max_in_flight(cap).is_ok() {
+                oracle.set_cap(line, cap);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a poll should say.
+fn expected(oracle: &Oracle, number: usize, possible: bool) -> Option<bool> {
+    if !possible {
+        return Some(false);
+    }
+    oracle.claims[&number].granted_at.is_some().then_some(true)
+}
+
+fn compare(world: &World<'_>, oracle: &Oracle, op: Op) -> Result<(), TestCaseError> {
+    let granted = |number: &usize| oracle.claims[number].granted_at.is_some();
+    let unseen: Vec<usize> = world.waiting.keys().copied().filter(granted).collect();
+    prop_assert_eq!(world.granted_unseen(), unseen, "granted by limiter (left), oracle (right) after {:?}", op);
+    for (limiter, bucket) in world.limiters.iter().zip(&oracle.buckets) {
+        let (seen, now) = (limiter.snapshot(), oracle.now);
+        prop_assert_eq!(seen.waiting_tasks, bucket.waiting().len());
+        prop_assert_eq!(limiter.available(), bucket.available(now));
+        // A line that is ready and waits for the other stands at the instant at which it became ready.
+        let held = bucket.front_cost().filter(|cost| seen.quotas[0].level >= *cost as i64);
+        let level = held.map_or(bucket.level() as i64, |_| seen.quotas[0].level);
+        prop_assert!(level <= bucket.level() as i64, "{:?} at {} after {:?}, seen {:?}", bucket, now, op, seen);
+        prop_assert_eq!(seen.quotas[0].level, level, "{:?} at {} after {:?}", bucket, now, op);
+    }
+    Ok(())
+}
+
+/// Looks once in a while, at one line first or at the other.
+fn keep_the_promises(rules: [Rule; 2], ops: &[Op], turned: bool) -> Result<(), TestCaseError> {
+    let clock = ManualClock::new();
+    let limiters = rules.map(|rule| build(Rule { cap: None, ..rule }, &clock));
+    let mut world = World::new(&clock, &limiters);
+    let mut seen = Seen::default();
+    for &op in ops {
+        match op {
+            Op::Join(costs) | Op::Turned(costs) => drop(world.joint(costs, matches!(op, Op::Turned(_)))),
+            Op::Plain(line, cost) => drop(world.plain(line, cost)),
+            Op::TryJoin(costs) => drop(world.try_joint(costs)),
+            // Only claims that wait: what refunds allow would have to be added to the law.
+            Op::Cancel(ago) => {
+                let waits = |number: &usize| !world.waiting[number].is_woken();
+                if let Some(number) = world.back(ago).filter(waits) {
+                    world.waiting.remove(&number);
+                }
+            }
+            Op::Poll(ago) => drop(world.back(ago).and_then(|number| world.poll(number))),
+            Op::Pass(span) => {
+                clock.advance(Duration::from_nanos(span));
+                seen.now += span;
+                if turned {
+                    limiters.iter().rev().for_each(Limiter::tick)
+                } else {
+                    world.tick()
+                }
+                seen.note(&world);
+                world.check()?;
+                seen.looked = seen.now;
+            }
+            Op::Glance(line, span) => {
+                clock.advance(Duration::from_nanos(span));
+                seen.now += span;
+                limiters[line].tick();
+            }
+            Op::Release | Op::Pause(..) | Op::SetCap(..) => {}
+        }
+        seen.note(&world);
+    }
+    for (line, rule) in rules.iter().enumerate() {
+        seen.keeps_the_law(line, rule)?;
+    }
+    everybody_is_served(&mut world, rules)
+}
+
+/// When grants were seen.
+#[derive(Default)]
+struct Seen {
+    now: u64,
+    /// When both lines were last looked at.
+    looked: u64,
+    granted: BTreeMap<usize, (u64, u64, [u64; 2])>,
+}
+
+impl Seen {
+    fn note(&mut self, world: &World<'_>) {
+        let unseen = world.waiting.iter().filter(|(_, claim)| claim.is_woken());
+        let all = unseen.map(|(number, claim)| (*number, claim.costs));
+        for (number, costs) in all.chain(world.held.iter().map(|(number, (costs, _))| (*number, *costs))) {
+            self.granted.entry(number).or_insert((self.looked, self.now, costs));
+        }
+    }
+
+    /// A grant seen at `at` was due after `from`: windows are counted between the earliest and the latest it can be.
+    fn keeps_the_law(&self, line: usize, rule: &Rule) -> Result<(), TestCaseError> {
+        let mut grants: Vec<_> = self.granted.values().filter(|(_, _, costs)| costs[line] > 0).collect();
+        grants.sort_by_key(|(_, at, _)| *at);
+        for (place, (from, _, first)) in grants.iter().enumerate() {
+            let mut tokens = 0;
+            for (_, at, costs) in &grants[place..] {
+                tokens += costs[line];
+                // A claim above the burst is saved up for, so a window may open with one.
+                let most = rule.burst.max(first[line]) + (at - from + 1) * rule.amount / rule.period;
+                prop_assert!(tokens <= most, "line {}: {} tokens in {}..={}, at most {}", line, tokens, from, at, most);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Given time, all who wait are granted, and the buckets fill to the brim and no further.
+fn everybody_is_served(world: &mut World<'_>, rules: [Rule; 2]) -> Result<(), TestCaseError> {
+    for _ in 0..=world.waiting.len() {
+        world.clock.advance(Duration::from_nanos(100));
+        world.tick();
+    }
+    let numbers: Vec<usize> = world.waiting.keys().copied().collect();
+    for number in numbers {
+        prop_assert_eq!(world.poll(number), Some(true), "claim {} still waits", number);
+    }
+    world.check()?;
+    world.clock.advance(Duration::from_nanos(100));
+    for (limiter, rule) in world.limiters.iter().zip(rules) {
+        prop_assert_eq!(limiter.available(), rule.burst);
+        prop_assert_eq!(limiter.deficiency(), 0);
+    }
+    Ok(())
+}
+
+/// As many cases as `PROPTEST_CASES` asks for.
+fn config() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|asked| asked.parse().ok());
+    let cases = asked.unwrap_or(500);
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 100_000, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn limiters_and_oracle_agree_in_every_nanosecond(rules in rules(), ops in prop::collection::vec(op(), 1..60)) {
+        agree(rules, &ops)?;
+    }
+
+    #[test]
+    fn with_late_timers_the_promises_hold(
+        rules in rules(),
+        ops in prop::collection::vec(op(), 1..60),
+        turned in any::<bool>(),
+    ) {
+        keep_the_promises(rules, &ops, turned)?;
+    }
+}

@@ -1,0 +1,201 @@
+//! Refusals: typed, naming the limiter, and taking nothing.
+
+use super::{MS, costs, done, empty, full, limiter, pass, spent};
+use std::error::Error;
+use std::time::Duration;
+use tokio_test::assert_pending;
+use tokio_test::task::spawn;
+use tollgate::{
+    Bound, ConsumeError, Denied, JoinError, Limiter, ManualClock, Quota, TryAcquireError, TryJoinError, join, try_join,
+};
+
+fn refusal<const N: usize>(claims: [(&Limiter, u64); N]) -> JoinError {
+    done(&mut spawn(join(claims))).unwrap_err()
+}
+
+fn by(limiter: usize, error: ConsumeError) -> JoinError {
+    JoinError::Refused { limiter, error }
+}
+
+fn denied<const N: usize>(claims: [(&Limiter, u64); N]) -> (usize, Denied) {
+    match try_join(claims) {
+        Err(TryJoinError::Refused { limiter, error: TryAcquireError::Denied(denied) }) => (limiter, denied),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_same_limiter_twice_is_an_error_that_says_what_to_do() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), full(&clock, 5));
+    let twin = a.clone();
+    let error = refusal([(&a, 1), (&b, 1), (&twin, 1)]);
+    assert_eq!(error, JoinError::Repeated { limiter: 2 });
+    assert_eq!(error.to_string(), "limiter 2 of the joint claim is in it twice: add its costs up");
+    assert!(matches!(try_join([(&a, 1), (&twin, 1)]), Err(TryJoinError::Repeated { limiter: 1 })));
+    assert_eq!((a.available(), b.available()), (5, 5));
+}
+
+#[test]
+fn a_full_line_is_named() {
+    let clock = ManualClock::new();
+    let a = empty(&clock, 5);
+    let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
+    let mut in_line = spawn(b.consume(1));
+    assert_pending!(in_line.poll());
+    assert_eq!(refusal([(&a, 1), (&b, 1)]), by(1, ConsumeError::LineFull { waiting: 1 }));
+    assert_eq!(refusal([(&b, 1), (&a, 1)]), by(0, ConsumeError::LineFull { waiting: 1 }));
+    assert_eq!(a.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn a_joint_claim_counts_in_a_bounded_line_and_makes_room_when_it_leaves() {
+    let clock = ManualClock::new();
+    let a = empty(&clock, 5);
+    let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
+    let mut in_line = spawn(join([(&a, 1), (&b, 1)]));
+    assert_pending!(in_line.poll());
+    assert_eq!(done(&mut spawn(b.consume(1))).unwrap_err(), ConsumeError::LineFull { waiting: 1 });
+    drop(in_line);
+    assert_pending!(spawn(b.consume(1)).poll());
+}
+
+#[test]
+fn a_member_that_costs_nothing_does_not_mind_a_full_line() {
+    let clock = ManualClock::new();
+    let a = empty(&clock, 5);
+    let nobody_waits =
+        Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(0).clock(clock.clone()).build().unwrap();
+    let mut claim = spawn(join([(&a, 1), (&nobody_waits, 0)]));
+    assert_pending!(claim.poll());
+    pass(1, &clock, &[&a]);
+    assert_eq!(costs(&mut claim), [1, 0]);
+}
+
+#[test]
+fn a_cost_that_can_never_be_granted_is_named() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 5);
+    let b = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(4).clock(clock.clone()).build().unwrap();
+    assert_eq!(refusal([(&a, 1), (&b, 5)]), by(1, ConsumeError::TooLarge { cost: 5, most: 4 }));
+    let beyond = (1 << 48) + 1;
+    assert_eq!(refusal([(&a, beyond), (&b, 4)]), by(0, ConsumeError::TooLarge { cost: beyond, most: 1 << 48 }));
+    let too_large = TryAcquireError::TooLarge { cost: 6, most: 5 };
+    assert_eq!(try_join([(&b, 1), (&a, 6)]).unwrap_err(), TryJoinError::Refused { limiter: 1, error: too_large });
+    assert_eq!((a.available(), b.available()), (5, 4));
+}
+
+#[test]
+fn without_a_runtime_the_limiter_that_would_have_to_wait_is_named() {
+    let clock = ManualClock::new();
+    let by_hand = empty(&clock, 5);
+    let by_tokio = Limiter::new(Quota::per_second(1).initial(0)).unwrap();
+    assert_eq!(refusal([(&by_hand, 1), (&by_tokio, 1)]), by(1, ConsumeError::NoRuntime));
+    assert_eq!(by_hand.snapshot().waiting_tasks, 0);
+    let full = Limiter::new(Quota::per_hour(1)).unwrap();
+    assert_eq!(costs(&mut spawn(join([(&full, 1)]))), [1], "who need not wait needs no runtime");
+}
+
+#[test]
+fn errors_name_the_limiter_in_words_and_lead_to_their_source() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), full(&clock, 5));
+    b.close();
+    let error = refusal([(&a, 1), (&b, 1)]);
+    let source = ConsumeError::Closed.to_string();
+    assert_eq!(error.to_string(), format!("limiter 1 of the joint claim: {source}"));
+    assert_eq!(error.source().unwrap().to_string(), source);
+    let error = try_join([(&a, 1), (&b, 1)]).unwrap_err();
+    assert!(error.source().unwrap().downcast_ref::<TryAcquireError>().is_some());
+}
+
+#[test]
+fn of_two_that_refuse_alike_the_first_in_the_array_is_named() {
+    let clock = ManualClock::new();
+    let [a, b] = [0, 0].map(|initial| limiter(&clock, Quota::manual(5).initial(initial)));
+    for claims in [[(&a, 1), (&b, 1)], [(&b, 1), (&a, 1)]] {
+        assert_eq!(denied(claims).0, 0, "no clock can tell when either has tokens");
+    }
+    a.close();
+    b.close();
+    for claims in [[(&a, 1), (&b, 1)], [(&b, 1), (&a, 1)]] {
+        assert_eq!(refusal(claims), by(0, ConsumeError::Closed));
+    }
+}
+
+#[test]
+fn try_join_takes_all_or_nothing() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), full(&clock, 5));
+    assert_eq!(try_join([(&a, 5), (&b, 4), (&limiter(&clock, Quota::manual(1)), 0)]).unwrap()[1].cost(), 4);
+    clock.advance(2 * MS);
+    let (limiter, refused) = denied([(&b, 1), (&a, 3)]);
+    assert_eq!((limiter, refused.by, refused.remaining), (1, Bound::Quota(0), 2));
+    assert_eq!(refused.retry_after, Some(MS));
+    assert_eq!((a.available(), b.available()), (2, 3));
+    clock.advance(MS);
+    assert!(try_join([(&b, 1), (&a, 3)]).is_ok(), "after exactly that long it is granted");
+}
+
+#[test]
+fn try_join_names_the_longest_wait() {
+    let clock = ManualClock::new();
+    let second = limiter(&clock, Quota::per_second(1).initial(0));
+    let hour = limiter(&clock, Quota::per_hour(1).initial(0));
+    let by_hand = limiter(&clock, Quota::manual(1).initial(0));
+    let shut = full(&clock, 1);
+    shut.close();
+    let (limiter, refused) = denied([(&second, 1), (&hour, 1)]);
+    assert_eq!((limiter, refused.retry_after), (1, Some(Duration::from_secs(3_600))));
+    assert_eq!(denied([(&hour, 1), (&second, 1)]).0, 0);
+    let (limiter, refused) = denied([(&hour, 1), (&by_hand, 1), (&second, 1)]);
+    assert_eq!((limiter, refused.retry_after), (1, None));
+    let ended = try_join([(&by_hand, 1), (&hour, 1), (&shut, 1)]).unwrap_err();
+    assert_eq!(ended, TryJoinError::Refused { limiter: 2, error: TryAcquireError::Closed });
+    let refused: u64 = [&second, &hour, &by_hand].iter().map(|limiter| spent(limiter)).sum();
+    assert_eq!(refused, 0);
+}
+
+#[test]
+fn try_join_never_overtakes_those_in_line() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    let mut held = spawn(join([(&a, 1), (&b, 1)]));
+    assert_pending!(held.poll());
+    let (limiter, refused) = denied([(&a, 1)]);
+    assert_eq!((limiter, refused.by, refused.retry_after, refused.remaining), (0, Bound::Line, None, 0));
+    let c = full(&clock, 5);
+    assert_eq!(denied([(&c, 1), (&a, 1)]).0, 1);
+    assert_eq!(c.available(), 5);
+}
+
+#[test]
+fn no_wait_is_foretold_while_a_joint_claim_stands_in_line() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(5).initial(0)));
+    let mut plain = spawn(a.consume(1));
+    assert_pending!(plain.poll());
+    assert_eq!(a.estimate(1), Some(2 * MS));
+    let mut joint = spawn(join([(&b, 1), (&a, 1)]));
+    assert_pending!(joint.poll());
+    assert_eq!(a.estimate(1), None);
+    assert_eq!(denied([(&a, 1)]).1.retry_after, None);
+    let mut patient = spawn(a.consume(1).within(MS));
+    assert_pending!(patient.poll(), "nothing says that it would be too late");
+    drop(patient);
+    drop(joint);
+    assert_eq!(a.estimate(1), Some(2 * MS));
+    pass(1, &clock, &[&a]);
+    assert!(plain.is_woken());
+}
+
+#[test]
+fn refusals_are_counted_where_they_happened() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    assert!(try_join([(&a, 1), (&b, 1)]).is_err());
+    assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 1));
+    b.close();
+    refusal([(&a, 1), (&b, 1)]);
+    assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 2));
+}

@@ -1,0 +1,143 @@
+//! Wakers that panic, and wakers that call the limiters back while their lines are being served.
+
+use super::{costs, empty, full, pass, spent, tick};
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use tokio_test::assert_pending;
+use tokio_test::task::spawn;
+use tollgate::{Join, Limiter, ManualClock, join};
+
+/// Calls `act` with how often it was woken before.
+struct Bell<F> {
+    rung: AtomicUsize,
+    act: F,
+}
+
+impl<F: Fn(usize) + Send + Sync + 'static> Bell<F> {
+    fn new(act: F) -> Arc<Self> {
+        Arc::new(Self { rung: AtomicUsize::new(0), act })
+    }
+
+    fn rung(&self) -> usize {
+        self.rung.load(Ordering::Relaxed)
+    }
+}
+
+impl<F: Fn(usize) + Send + Sync + 'static> Wake for Bell<F> {
+    fn wake(self: Arc<Self>) {
+        (self.act)(self.rung.fetch_add(1, Ordering::Relaxed));
+    }
+}
+
+fn poll<const N: usize>(claim: &mut Join<'_, N>, waker: &Waker) -> bool {
+    std::pin::Pin::new(claim).poll(&mut Context::from_waker(waker)).is_ready()
+}
+
+/// Wakers are `'static`; so are the limiters they call back.
+fn forever(limiter: Limiter) -> &'static Limiter {
+    Box::leak(Box::new(limiter))
+}
+
+#[test]
+fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_line() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, 5), empty(&clock, 5));
+    let (old, new) = (Bell::new(|_| ()), Bell::new(|_| ()));
+    let mut claim = join([(&a, 1), (&b, 2)]);
+    assert!(!poll(&mut claim, &Waker::from(old.clone())));
+    assert!(!poll(&mut claim, &Waker::from(new.clone())));
+    pass(1, &clock, &[&a, &b]);
+    assert_eq!(new.rung(), 0, "being ready in one line is no news");
+    pass(1, &clock, &[&a, &b]);
+    assert!((1..=2).contains(&new.rung()));
+    assert_eq!(old.rung(), 0);
+    let all = new.rung();
+    pass(2, &clock, &[&a, &b]);
+    assert_eq!(new.rung(), all);
+    assert!(poll(&mut claim, Waker::noop()));
+}
+
+#[test]
+fn a_waker_that_panics_keeps_neither_its_other_line_nor_its_neighbours() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, 5), empty(&clock, 5));
+    let panics = Waker::from(Bell::new(|_| panic!("this waker panics, and that is all right")));
+    let mut first = join([(&a, 1), (&b, 1)]);
+    assert!(!poll(&mut first, &panics));
+    let mut second = spawn(join([(&b, 1), (&a, 1)]));
+    let mut third = spawn(b.consume(1));
+    assert_pending!(second.poll());
+    assert_pending!(third.poll());
+    clock.advance(super::MS * 3);
+    tick(&[&a, &b]);
+    assert!(second.is_woken() && third.is_woken());
+    assert_eq!((spent(&a), spent(&b)), (2, 3));
+    assert!(poll(&mut first, Waker::noop()));
+}
+
+#[test]
+fn a_waker_may_poll_its_own_claim_and_take_the_grants() {
+    let clock = ManualClock::new();
+    let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
+    let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
+    let slot = claim.clone();
+    let eager = Waker::from(Bell::new(move |_| {
+        let mut slot = slot.lock().unwrap();
+        if slot.as_mut().is_some_and(|claim| poll(claim, Waker::noop())) {
+            *slot = None;
+        }
+    }));
+    assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &eager));
+    pass(1, &clock, &[a, b]);
+    // The first line wakes before the second has looked: then it is for the second one's waker, which is a noop by now.
+    let left = claim.lock().unwrap().take();
+    assert!(left.is_none_or(|mut claim| poll(&mut claim, Waker::noop())));
+    assert_eq!((spent(a), spent(b)), (1, 1));
+}
+
+#[test]
+fn a_waker_may_drop_its_own_claim_between_the_two_lines() {
+    let clock = ManualClock::new();
+    let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
+    let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
+    let slot = claim.clone();
+    let fickle = Waker::from(Bell::new(move |_| {
+        let taken = slot.lock().unwrap().take(); // and the lock is left before it is dropped, which may wake again
+        drop(taken);
+    }));
+    assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &fickle));
+    let mut behind = spawn(join([(b, 1), (a, 1)]));
+    assert_pending!(behind.poll());
+    pass(1, &clock, &[a, b]);
+    assert!(claim.lock().unwrap().is_none());
+    assert!(behind.is_woken(), "what one line had granted and the other had not is there for the next");
+    assert_eq!(costs(&mut behind), [1, 1]);
+    assert_eq!((spent(a), spent(b)), (1, 1));
+}
+
+#[test]
+fn a_waker_may_close_pause_and_claim_again() {
+    let clock = ManualClock::new();
+    let (a, b) = (forever(empty(&clock, 5)), forever(full(&clock, 50)));
+    let again = Arc::new(Mutex::new(Vec::new()));
+    let claims = again.clone();
+    let busy = Waker::from(Bell::new(move |rung| {
+        b.pause_for(super::MS * 2);
+        let mut claim = join([(b, 1), (a, 1)]);
+        assert!(!poll(&mut claim, Waker::noop()));
+        claims.lock().unwrap().push(claim);
+        if rung == 1 {
+            a.close();
+        }
+    }));
+    let mut claim = join([(a, 1), (b, 1)]);
+    assert!(!poll(&mut claim, &busy));
+    pass(1, &clock, &[a, b]);
+    assert!(poll(&mut claim, Waker::noop()), "granted before the waker closed anything");
+    pass(5, &clock, &[a, b]);
+    let mut again = again.lock().unwrap();
+    assert!(!again.is_empty() && again.iter_mut().all(|claim| poll(claim, Waker::noop())));
+    assert_eq!(a.snapshot().waiting_tasks + b.snapshot().waiting_tasks, 0);
+}

@@ -1,0 +1,283 @@
+//! Coming and passing: the order, no barging, every size of cost, the ceiling, the end.
+
+use super::*;
+use tokio_test::{assert_ready, assert_ready_err};
+use tollgate::{Bound, ConsumeError, TryAcquireError};
+
+fn denial(limiter: &Limiter, cost: u64) -> (Bound, u64) {
+    match limiter.try_acquire(cost) {
+        Err(TryAcquireError::Denied(denied)) => (denied.by, denied.remaining),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_order_is_that_of_the_first_polls_not_that_of_the_calls() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut late = spawn(stand.limiter.consume(1));
+    let mut first = stand.enter(1);
+    let mut second = stand.enter(1);
+    assert_pending!(late.poll());
+    for waiting in [&mut first, &mut second, &mut late] {
+        stand.pass(MILLI);
+        let _grant = served(waiting);
+    }
+}
+
+#[test]
+fn each_passes_in_the_nanosecond_in_which_its_last_token_is_minted() {
+    let stand = Stand::new(one_per_milli(5));
+    let costs = [3, 1, 4, 2];
+    let mut line = costs.map(|cost| stand.enter(cost));
+    for (waiting, cost) in line.iter_mut().zip(costs) {
+        stand.pass(MILLI * cost as u32 - NANO);
+        waits(waiting);
+        stand.pass(NANO);
+        assert_eq!(served(waiting).cost(), cost);
+    }
+    assert_eq!(stand.limiter.available(), 0);
+}
+
+#[test]
+fn whoever_fell_due_during_a_late_tick_is_served_with_it_and_nobody_else() {
+    let stand = Stand::new(one_per_milli(2));
+    let mut line: Vec<_> = (0..6).map(|_| stand.enter(1)).collect();
+    stand.pass(4 * MILLI);
+    for waiting in &mut line[..4] {
+        let _grant = served(waiting);
+    }
+    for waiting in &mut line[4..] {
+        waits(waiting);
+    }
+}
+
+#[test]
+fn small_ones_wait_behind_a_large_one_though_their_tokens_are_there() {
+    let stand = Stand::new(one_per_milli(10));
+    let mut large = stand.enter(10);
+    stand.pass(9 * MILLI);
+    let mut small = stand.enter(1);
+    waits(&mut large);
+    stand.pass(MILLI);
+    let _grant = served(&mut large);
+    waits(&mut small);
+    stand.pass(MILLI);
+    let _grant = served(&mut small);
+}
+
+#[test]
+fn try_acquire_never_overtakes_a_waiter_though_its_tokens_are_there() {
+    let stand = Stand::new(one_per_milli(10));
+    let mut large = stand.enter(10);
+    stand.pass(9 * MILLI);
+    for cost in [1, 9, 10] {
+        assert_eq!(denial(&stand.limiter, cost), (Bound::Line, 0));
+    }
+    stand.pass(MILLI);
+    let _grant = served(&mut large);
+    assert_eq!(denial(&stand.limiter, 1), (Bound::Quota(0), 0));
+    stand.pass(MILLI);
+    assert!(stand.limiter.try_acquire(1).is_ok(), "nobody waits any more");
+}
+
+#[test]
+fn nobody_is_barred_by_a_grant_that_was_not_looked_at_yet() {
+    let stand = Stand::new(one_per_milli(10));
+    let mut waiting = stand.enter(2);
+    stand.pass(5 * MILLI);
+    assert_eq!(stand.limiter.available(), 3);
+    let _theirs = stand.limiter.try_acquire(3).unwrap();
+    let _grant = served(&mut waiting);
+}
+
+#[test]
+fn cost_zero_passes_by_any_line() {
+    let stand = Stand::new(one_per_milli(10));
+    let _front = stand.enter(10);
+    let before = stand.limiter.snapshot();
+    assert_eq!(stand.take(0).cost(), 0);
+    assert_eq!(stand.limiter.try_acquire(0).unwrap().cost(), 0);
+    assert_eq!(stand.limiter.snapshot(), before);
+}
+
+#[test]
+fn a_cost_of_the_whole_burst_passes_at_once_if_the_bucket_is_full_and_else_when_it_is() {
+    let stand = Stand::new(one_per_milli(7).initial(7));
+    let _first = stand.take(7);
+    let mut second = stand.enter(7);
+    stand.pass(7 * MILLI - NANO);
+    waits(&mut second);
+    stand.pass(NANO);
+    let _grant = served(&mut second);
+}
+
+#[test]
+fn a_cost_above_the_burst_waits_as_long_as_minting_takes_and_leaves_nothing_over() {
+    let stand = Stand::new(one_per_milli(3).initial(3));
+    let mut giant = stand.enter(1_000);
+    let mut next = stand.enter(1);
+    stand.pass(997 * MILLI - NANO);
+    waits(&mut giant);
+    stand.pass(NANO);
+    let _grant = served(&mut giant);
+    waits(&mut next);
+    stand.pass(MILLI);
+    let _grant = served(&mut next);
+}
+
+#[test]
+fn a_giant_is_not_starved_by_any_number_of_small_ones_behind_it() {
+    let stand = Stand::new(one_per_milli(3));
+    let mut giant = stand.enter(50);
+    let _crowd: Vec<_> = (0..100).map(|_| stand.enter(1)).collect();
+    stand.pass(50 * MILLI);
+    let _grant = served(&mut giant);
+}
+
+#[test]
+fn what_could_never_be_granted_is_turned_away_and_takes_no_place() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(100)).max_in_flight(10));
+    for cost in [11, 1 << 48, u64::MAX] {
+        let error = assert_ready_err!(spawn(stand.limiter.consume(cost)).poll());
+        assert_eq!(error, ConsumeError::TooLarge { cost, most: 10 });
+    }
+    assert_eq!(stand.limiter.snapshot().waiting_tasks, 0);
+    let mut most = stand.enter(10);
+    stand.pass(10 * MILLI);
+    let _grant = served(&mut most);
+}
+
+#[test]
+fn one_claim_of_two_to_the_48_may_wait_and_one_more_token_may_not() {
+    let most = 1 << 48;
+    let stand = Stand::new(one_per_milli(1));
+    let _waiting = stand.enter(most);
+    let error = assert_ready_err!(spawn(stand.limiter.consume(most + 1)).poll());
+    assert_eq!(error, ConsumeError::TooLarge { cost: most + 1, most });
+}
+
+#[test]
+fn a_full_line_turns_callers_away_until_somebody_passed_or_left() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(5)).max_waiting(2));
+    let full = |stand: &Stand| match spawn(stand.limiter.consume(1)).poll() {
+        std::task::Poll::Ready(answer) => assert_eq!(answer.unwrap_err(), ConsumeError::LineFull { waiting: 2 }),
+        std::task::Poll::Pending => panic!("there should be no room"),
+    };
+    let mut first = stand.enter(1);
+    let second = stand.enter(1);
+    full(&stand);
+    stand.pass(MILLI);
+    let third = stand.enter(1);
+    full(&stand);
+    drop(second);
+    let _fourth = stand.enter(1);
+    full(&stand);
+    let _grant = served(&mut first);
+    drop(third);
+}
+
+// ---- the ceiling ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_release_wakes_as_many_as_fit_below_the_ceiling_in_their_order() {
+    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(4));
+    let large = stand.take(3);
+    let small = stand.take(1);
+    let mut line = [2, 1, 2].map(|cost| stand.enter(cost));
+    drop(small);
+    waits(&mut line[0]);
+    drop(large);
+    let [first, second] = [served(&mut line[0]), served(&mut line[1])];
+    waits(&mut line[2]);
+    drop(second);
+    let _grant = served(&mut line[2]);
+    drop(first);
+    assert_eq!(stand.limiter.snapshot().in_flight, Some(2));
+}
+
+#[test]
+fn a_release_by_hand_wakes_the_next() {
+    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(4));
+    stand.take(4).forget();
+    let mut next = stand.enter(2);
+    stand.limiter.release(1).unwrap();
+    waits(&mut next);
+    stand.limiter.release(1).unwrap();
+    let _grant = served(&mut next);
+}
+
+#[test]
+fn a_grant_dropped_by_a_panic_wakes_the_next() {
+    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(1));
+    let grant = stand.take(1);
+    let mut next = stand.enter(1);
+    let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        let _held = grant;
+        // Not `panic!`: this one is meant, and need not be printed.
+        std::panic::resume_unwind(Box::new("the work failed"));
+    }));
+    assert!(died.is_err());
+    let _grant = served(&mut next);
+}
+
+#[test]
+fn below_the_ceiling_the_rate_decides_and_below_the_rate_the_ceiling() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(5)).max_in_flight(2));
+    let mut line: Vec<_> = (0..5).map(|_| stand.enter(1)).collect();
+    stand.pass(MILLI);
+    let first = served(&mut line[0]);
+    stand.pass(MILLI);
+    let second = served(&mut line[1]);
+    stand.pass(MILLI);
+    waits(&mut line[2]);
+    drop(first);
+    let third = served(&mut line[2]);
+    drop(second);
+    waits(&mut line[3]);
+    stand.pass(MILLI);
+    let _fourth = served(&mut line[3]);
+    drop(third);
+    waits(&mut line[4]);
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn close_turns_away_everybody_in_line_and_everybody_after() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut line = [3, 1, 9].map(|cost| stand.enter(cost));
+    let mut not_polled = spawn(stand.limiter.consume(1));
+    stand.limiter.close();
+    for waiting in &mut line {
+        assert!(waiting.is_woken());
+        assert_eq!(assert_ready_err!(waiting.poll()), ConsumeError::Closed);
+    }
+    assert_eq!(assert_ready_err!(not_polled.poll()), ConsumeError::Closed);
+    assert_eq!(stand.limiter.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
+    assert_eq!(stand.limiter.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn who_was_granted_before_the_close_has_the_grant_though_it_looks_later() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut due = stand.enter(1);
+    let mut not_due = stand.enter(1);
+    // No tick: what fell due before the close is granted before it.
+    stand.clock.advance(MILLI);
+    stand.limiter.close();
+    assert_eq!(assert_ready!(due.poll()).unwrap().cost(), 1);
+    assert_eq!(assert_ready_err!(not_due.poll()), ConsumeError::Closed);
+}
+
+#[test]
+fn a_closed_line_can_be_left_in_any_state() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(5)).max_in_flight(5));
+    let granted = stand.enter(1);
+    let turned_away = stand.enter(1);
+    stand.pass(MILLI);
+    stand.limiter.close();
+    drop(turned_away);
+    drop(granted);
+    let after = stand.limiter.snapshot();
+    assert_eq!((after.waiting_tasks, after.waiting_tokens, after.in_flight), (0, 0, Some(0)));
+}

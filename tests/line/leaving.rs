@@ -1,0 +1,287 @@
+//! Leaving: from every place and in every state. Those behind move up at once, no token is lost, and none is invented.
+
+use super::*;
+
+#[test]
+fn who_was_never_polled_leaves_nothing_behind() {
+    let stand = Stand::new(one_per_milli(5));
+    let _front = stand.enter(5);
+    let before = stand.limiter.snapshot();
+    drop(stand.limiter.consume(3));
+    drop(stand.limiter.clone().consume_owned(3));
+    drop(stand.limiter.consume(3).within(MILLI));
+    assert_eq!(stand.limiter.snapshot(), before);
+}
+
+#[test]
+fn when_the_front_leaves_the_next_passes_at_once_if_its_tokens_are_there() {
+    let stand = Stand::new(one_per_milli(9));
+    let front = stand.enter(9);
+    let mut next = stand.enter(2);
+    let mut last = stand.enter(2);
+    stand.pass(3 * MILLI);
+    drop(front);
+    let _grant = served(&mut next);
+    waits(&mut last);
+    stand.pass(MILLI);
+    let _grant = served(&mut last);
+}
+
+#[test]
+fn a_waiter_dropped_in_the_middle_lets_those_behind_move_up_and_those_before_stay() {
+    let stand = Stand::new(one_per_milli(9));
+    let mut before = stand.enter(3);
+    let middle = stand.enter(3);
+    let mut behind = stand.enter(3);
+    stand.pass(2 * MILLI);
+    drop(middle);
+    waits(&mut before);
+    stand.pass(MILLI);
+    let _grant = served(&mut before);
+    stand.pass(3 * MILLI - NANO);
+    waits(&mut behind);
+    stand.pass(NANO);
+    let _grant = served(&mut behind);
+}
+
+#[test]
+fn a_waiter_dropped_at_the_back_delays_no_newcomer() {
+    let stand = Stand::new(one_per_milli(9));
+    let mut before = stand.enter(3);
+    let back = stand.enter(3);
+    drop(back);
+    waits(&mut before);
+    let mut newcomer = stand.enter(1);
+    stand.pass(3 * MILLI);
+    let _grant = served(&mut before);
+    waits(&mut newcomer);
+    stand.pass(MILLI);
+    let _grant = served(&mut newcomer);
+}
+
+#[test]
+fn the_only_waiter_gone_the_bucket_is_as_if_it_had_never_come() {
+    let stand = Stand::new(one_per_milli(9));
+    let only = stand.enter(5);
+    stand.pass(4 * MILLI);
+    drop(only);
+    assert_eq!((stand.limiter.available(), stand.limiter.deficiency()), (4, 0));
+    stand.pass(20 * MILLI);
+    assert_eq!(stand.limiter.available(), 9);
+}
+
+#[test]
+fn a_grant_that_was_never_looked_at_goes_to_the_next() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
+    let granted = stand.enter(3);
+    let mut next = stand.enter(2);
+    stand.pass(3 * MILLI);
+    assert!(granted.is_woken());
+    waits(&mut next);
+    drop(granted);
+    let _grant = served(&mut next);
+    let after = stand.limiter.snapshot();
+    assert_eq!((stand.limiter.available(), after.in_flight, after.refunded), (1, Some(2), 3));
+}
+
+#[test]
+fn a_grant_that_fell_due_and_was_not_even_told_goes_to_the_next() {
+    let stand = Stand::new(one_per_milli(9));
+    let due = stand.enter(3);
+    let mut next = stand.enter(2);
+    // No tick: the drop itself finds that three tokens were granted a moment ago.
+    stand.clock.advance(3 * MILLI);
+    drop(due);
+    let _grant = served(&mut next);
+    assert_eq!(stand.limiter.available(), 1);
+}
+
+#[test]
+fn a_future_dropped_after_its_grant_was_taken_gives_nothing_back() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
+    let mut waiting = stand.enter(3);
+    stand.pass(3 * MILLI);
+    let grant = served(&mut waiting);
+    drop(waiting);
+    let after = stand.limiter.snapshot();
+    assert_eq!((stand.limiter.available(), after.in_flight, after.refunded), (0, Some(3), 0));
+    drop(grant);
+    assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+}
+
+#[test]
+fn every_second_one_leaving_together_closes_the_gaps() {
+    let stand = Stand::new(one_per_milli(9));
+    let line: Vec<_> = (0..20).map(|_| stand.enter(2)).collect();
+    let (mut staying, leaving): (Vec<_>, Vec<_>) = line.into_iter().enumerate().partition(|(place, _)| place % 2 == 1);
+    drop(leaving);
+    for (_, waiting) in &mut staying {
+        waits(waiting);
+        stand.pass(2 * MILLI);
+        let _grant = served(waiting);
+    }
+    assert_eq!(stand.limiter.available(), 0);
+}
+
+#[test]
+fn all_leaving_together_leave_what_was_minted() {
+    for backwards in [false, true] {
+        let stand = Stand::new(one_per_milli(9));
+        let mut line: Vec<_> = (0..10).map(|_| stand.enter(5)).collect();
+        stand.pass(4 * MILLI);
+        if backwards {
+            while let Some(last) = line.pop() {
+                drop(last);
+            }
+        }
+        drop(line);
+        assert_eq!((stand.limiter.available(), stand.limiter.deficiency()), (4, 0), "backwards: {backwards}");
+    }
+}
+
+#[test]
+fn every_second_one_dropped_when_woken_costs_the_others_nothing() {
+    let stand = Stand::new(one_per_milli(9));
+    let mut line: std::collections::VecDeque<_> = (0..40).map(|_| stand.enter(1)).collect();
+    for _ in 0..20 {
+        stand.pass(MILLI);
+        let woken = line.pop_front().unwrap();
+        assert!(woken.is_woken());
+        drop(woken);
+        let _grant = served(&mut line.pop_front().unwrap());
+    }
+    assert_eq!(stand.limiter.available(), 0);
+}
+
+#[test]
+fn a_chain_of_woken_ones_that_leave_passes_one_token_along() {
+    let stand = Stand::new(one_per_milli(9));
+    let mut line: std::collections::VecDeque<_> = (0..50).map(|_| stand.enter(1)).collect();
+    stand.pass(MILLI);
+    while let Some(front) = line.pop_front() {
+        assert!(front.is_woken());
+        assert!(line.iter().all(|behind| !behind.is_woken()), "one token wakes one");
+        drop(front);
+    }
+    assert_eq!(stand.limiter.available(), 1);
+}
+
+#[test]
+fn the_front_can_leave_while_the_ceiling_holds_it() {
+    let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(4));
+    let held = stand.take(3);
+    let front = stand.enter(4);
+    let mut next = stand.enter(1);
+    drop(front);
+    let _grant = served(&mut next);
+    assert_eq!(stand.limiter.snapshot().in_flight, Some(4));
+    drop(held);
+    assert_eq!(stand.limiter.available(), 3);
+}
+
+#[test]
+fn the_front_can_leave_during_a_pause_and_nobody_passes_for_it() {
+    let stand = Stand::new(one_per_milli(9));
+    let front = stand.enter(5);
+    let mut next = stand.enter(1);
+    stand.limiter.pause_for(7 * MILLI);
+    stand.pass(3 * MILLI);
+    drop(front);
+    waits(&mut next);
+    stand.pass(4 * MILLI - NANO);
+    waits(&mut next);
+    stand.pass(NANO);
+    let _grant = served(&mut next);
+    assert_eq!(stand.limiter.available(), 6);
+}
+
+#[test]
+fn the_front_can_leave_a_line_of_several_quotas() {
+    let slow = Quota::new(1, 2 * MILLI).burst(9).initial(0);
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota(slow));
+    let front = stand.enter(5);
+    let mut next = stand.enter(3);
+    stand.pass(4 * MILLI);
+    drop(front);
+    waits(&mut next);
+    stand.pass(2 * MILLI);
+    let _grant = served(&mut next);
+    let levels: Vec<_> = stand.limiter.snapshot().quotas.iter().map(|quota| quota.level).collect();
+    assert_eq!(levels, [3, 0]);
+}
+
+// ---- giants: costs above the burst ----------------------------------------------------------------------------------
+
+#[test]
+fn a_giant_that_saved_above_the_burst_and_leaves_lets_a_burst_pass_and_then_the_rate() {
+    let stand = Stand::new(one_per_milli(3));
+    let giant = stand.enter(10);
+    let mut line: Vec<_> = (0..6).map(|_| stand.enter(1)).collect();
+    stand.pass(8 * MILLI);
+    drop(giant);
+    for waiting in &mut line[..3] {
+        let _grant = served(waiting);
+    }
+    for waiting in &mut line[3..] {
+        stand.pass(MILLI - NANO);
+        waits(waiting);
+        stand.pass(NANO);
+        let _grant = served(waiting);
+    }
+}
+
+#[test]
+fn a_lonely_giant_that_leaves_leaves_at_most_the_burst() {
+    for (saved, left) in [(2, 2), (3, 3), (8, 3)] {
+        let stand = Stand::new(one_per_milli(3));
+        let giant = stand.enter(10);
+        stand.pass(saved * MILLI);
+        drop(giant);
+        assert_eq!(stand.limiter.available(), left, "it had saved {saved}");
+    }
+}
+
+#[test]
+fn a_giant_does_not_inherit_what_a_giant_before_it_had_saved() {
+    let stand = Stand::new(one_per_milli(3));
+    let first = stand.enter(10);
+    let mut second = stand.enter(5);
+    stand.pass(8 * MILLI);
+    drop(first);
+    waits(&mut second);
+    stand.pass(2 * MILLI - NANO);
+    waits(&mut second);
+    stand.pass(NANO);
+    let _grant = served(&mut second);
+}
+
+#[test]
+fn a_giant_that_leaves_from_behind_burns_nothing_of_the_front() {
+    let stand = Stand::new(one_per_milli(3));
+    let mut front = stand.enter(6);
+    let giant = stand.enter(10);
+    let mut last = stand.enter(1);
+    stand.pass(5 * MILLI);
+    drop(giant);
+    waits(&mut front);
+    stand.pass(MILLI);
+    let _grant = served(&mut front);
+    stand.pass(MILLI);
+    let _grant = served(&mut last);
+}
+
+#[test]
+fn a_giant_granted_and_never_looked_at_gives_back_at_most_the_burst() {
+    let stand = Stand::new(one_per_milli(3));
+    let giant = stand.enter(10);
+    let mut line: Vec<_> = (0..5).map(|_| stand.enter(1)).collect();
+    stand.pass(10 * MILLI);
+    assert!(giant.is_woken());
+    drop(giant);
+    for waiting in &mut line[..3] {
+        let _grant = served(waiting);
+    }
+    for waiting in &mut line[3..] {
+        waits(waiting);
+    }
+}

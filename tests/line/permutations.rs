@@ -1,0 +1,93 @@
+//! Every set of leavers, in every order: those who stay are served as if the others had never come.
+//!
+//! The yardstick is arithmetic, not a second limiter. All leave at one instant, before the front is due. If the front
+//! stays, the others never were: the bucket served the stayers from the start. If the front leaves, nobody has been
+//! served yet, and the stayers find what an idle bucket would have: what was minted, as far as the burst.
+
+use super::*;
+use tokio_test::assert_ready_ok;
+
+const BURST: u64 = 4;
+/// Small and large ones in turn, all alike, and with giants in front, in the middle and at the back.
+const LINES: [[u64; 5]; 5] = [[3, 1, 4, 1, 2], [4, 4, 4, 4, 4], [9, 1, 2, 4, 1], [2, 1, 9, 3, 1], [6, 7, 2, 1, 8]];
+
+/// Every ordered choice of any number of `0..n`.
+fn ordered_choices(n: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![vec![]];
+    let mut grown = 0;
+    while grown < all.len() {
+        let choice = all[grown].clone();
+        all.extend((0..n).filter(|next| !choice.contains(next)).map(|next| [&choice[..], &[next]].concat()));
+        grown += 1;
+    }
+    all
+}
+
+/// When each of those who stay passes, in milliseconds, by the yardstick above.
+fn expected(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
+    let front_stays = !leavers.contains(&0);
+    let (mut now, mut level) = if front_stays { (0, 0) } else { (at, at.min(BURST)) };
+    let staying = costs.iter().enumerate().filter(|(place, _)| !leavers.contains(place));
+    let passes = |(place, &cost): (usize, &u64)| {
+        let lack = cost.saturating_sub(level);
+        now += lack;
+        level = level + lack - cost;
+        (place, now)
+    };
+    staying.map(passes).collect()
+}
+
+/// When each of those who stay passes in truth.
+fn observed(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
+    let stand = Stand::new(one_per_milli(BURST));
+    let mut line: Vec<_> = costs.iter().map(|&cost| Some(stand.enter(cost))).collect();
+    stand.pass(at as u32 * MILLI);
+    for &leaver in leavers {
+        line[leaver] = None;
+    }
+    let mut passed = vec![];
+    for now in at..=at + costs.iter().sum::<u64>() {
+        for (place, slot) in line.iter_mut().enumerate() {
+            if slot.as_ref().is_some_and(|waiting| waiting.is_woken()) {
+                let _grant = assert_ready_ok!(slot.as_mut().unwrap().poll());
+                *slot = None;
+                passed.push((place, now));
+            }
+        }
+        stand.pass(MILLI);
+    }
+    passed
+}
+
+#[test]
+fn whoever_leaves_in_whatever_order_the_others_are_served_as_if_it_had_never_come() {
+    for costs in LINES {
+        for leavers in ordered_choices(costs.len()) {
+            // At once, halfway, and a moment before the front is due.
+            for at in [0, costs[0] / 2, costs[0] - 1] {
+                assert_eq!(
+                    observed(&costs, &leavers, at),
+                    expected(&costs, &leavers, at),
+                    "costs {costs:?}, {leavers:?} left at {at} ms"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn whoever_leaves_in_whatever_order_the_bucket_holds_the_same_afterwards() {
+    for costs in LINES {
+        for leavers in ordered_choices(costs.len()).into_iter().filter(|leavers| leavers.len() == costs.len()) {
+            let at = costs[0] - 1;
+            let stand = Stand::new(one_per_milli(BURST));
+            let mut line: Vec<_> = costs.iter().map(|&cost| Some(stand.enter(cost))).collect();
+            stand.pass(at as u32 * MILLI);
+            for &leaver in &leavers {
+                line[leaver] = None;
+            }
+            let (available, deficiency) = (stand.limiter.available(), stand.limiter.deficiency());
+            assert_eq!((available, deficiency), (at.min(BURST), 0), "costs {costs:?}, all left in order {leavers:?}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Polls and wakers: too many of them, other ones than before, none ever again, and wakers that misbehave.
+
+use super::*;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use tokio_test::assert_ready;
+
+/// Polls `future` as the task `task` would, leaving its waker.
+fn poll_as<F: Future + Unpin>(task: &mut Spawn<()>, future: &mut F) -> Poll<F::Output> {
+    task.enter(|cx, _| std::pin::Pin::new(future).poll(cx))
+}
+
+#[test]
+fn spurious_polls_change_nothing() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut front = stand.enter(2);
+    let mut back = stand.enter(1);
+    let before = stand.limiter.snapshot();
+    for _ in 0..100 {
+        waits(&mut back);
+        waits(&mut front);
+    }
+    assert_eq!(stand.limiter.snapshot(), before);
+    stand.pass(3 * MILLI);
+    let _grants = [served(&mut front), served(&mut back)];
+    assert_eq!(stand.limiter.available(), 0);
+}
+
+#[test]
+fn who_looks_without_having_been_woken_finds_its_grant_and_is_granted_once() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut waiting = stand.enter(2);
+    let mut next = stand.enter(1);
+    stand.pass(2 * MILLI);
+    // The waker is there; this look would have come anyway.
+    let grant = assert_ready_ok!(waiting.poll());
+    drop(waiting);
+    waits(&mut next);
+    assert_eq!((grant.cost(), stand.limiter.snapshot().granted), (2, 2));
+}
+
+#[test]
+fn of_two_wakers_the_latest_is_woken_and_the_other_let_go() {
+    let stand = Stand::new(one_per_milli(5));
+    let (mut old, mut new) = (spawn(()), spawn(()));
+    let mut waiting = Box::pin(stand.limiter.consume(1));
+    assert_pending!(poll_as(&mut old, &mut waiting));
+    assert_pending!(poll_as(&mut new, &mut waiting));
+    assert_eq!((old.waker_ref_count(), new.waker_ref_count()), (1, 2));
+    stand.pass(MILLI);
+    assert!(!old.is_woken() && new.is_woken());
+    assert_eq!(new.waker_ref_count(), 1);
+    let _grant = assert_ready_ok!(poll_as(&mut old, &mut waiting));
+}
+
+#[test]
+fn who_leaves_is_not_woken_any_more_and_its_waker_is_let_go() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut task = spawn(());
+    let mut waiting = Box::pin(stand.limiter.consume(1));
+    assert_pending!(poll_as(&mut task, &mut waiting));
+    drop(waiting);
+    assert_eq!(task.waker_ref_count(), 1);
+    stand.pass(MILLI);
+    assert!(!task.is_woken());
+}
+
+#[test]
+fn a_future_moved_to_another_task_keeps_its_place() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut first_task = spawn(());
+    let mut moving = Box::pin(stand.limiter.consume(1));
+    assert_pending!(poll_as(&mut first_task, &mut moving));
+    let mut behind = stand.enter(1);
+    let mut second_task = spawn(moving);
+    drop(first_task);
+    assert_pending!(second_task.poll());
+    stand.pass(MILLI);
+    assert!(second_task.is_woken());
+    let _grant = assert_ready_ok!(second_task.poll());
+    waits(&mut behind);
+}
+
+#[test]
+fn a_future_moved_to_another_thread_keeps_its_place() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut first_task = spawn(());
+    let mut moving = Box::pin(stand.limiter.clone().consume_owned(1));
+    assert_pending!(poll_as(&mut first_task, &mut moving));
+    let mut behind = stand.enter(1);
+    let elsewhere = std::thread::spawn(move || {
+        let mut task = spawn(moving);
+        assert_pending!(task.poll());
+        task
+    });
+    let mut second_task = elsewhere.join().unwrap();
+    stand.pass(MILLI);
+    assert!(!first_task.is_woken() && second_task.is_woken());
+    let _grant = assert_ready_ok!(second_task.poll());
+    waits(&mut behind);
+}
+
+#[test]
+fn who_is_polled_once_and_then_never_again_delays_nobody() {
+    let stand = Stand::new(one_per_milli(5));
+    let stalled = stand.enter(3);
+    let mut others: Vec<_> = (0..20).map(|_| stand.enter(1)).collect();
+    stand.pass(3 * MILLI);
+    assert!(stalled.is_woken(), "it has its tokens, whether it looks or not");
+    for waiting in &mut others {
+        waits(waiting);
+        stand.pass(MILLI);
+        let _grant = served(waiting);
+    }
+    drop(stalled);
+    assert_eq!(stand.limiter.available(), 3);
+}
+
+#[test]
+fn who_is_forgotten_in_a_box_delays_nobody_and_the_limiter_can_go() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut task = spawn(());
+    let mut forgotten = Box::pin(stand.limiter.consume(3));
+    let mut forgotten_too = Box::pin(stand.limiter.clone().consume_owned(2));
+    assert_pending!(poll_as(&mut task, &mut forgotten));
+    assert_pending!(poll_as(&mut task, &mut forgotten_too));
+    let mut next = stand.enter(1);
+    std::mem::forget(forgotten);
+    std::mem::forget(forgotten_too);
+    stand.pass(5 * MILLI);
+    waits(&mut next);
+    stand.pass(MILLI);
+    let _grant = served(&mut next);
+    let mut still_in_line = Box::pin(stand.limiter.consume(1));
+    assert_pending!(poll_as(&mut task, &mut still_in_line));
+    std::mem::forget(still_in_line);
+}
+
+#[test]
+#[should_panic(expected = "polled after it was ready")]
+fn a_future_polled_after_its_grant_panics() {
+    let stand = Stand::new(one_per_milli(5).initial(5));
+    let mut done = spawn(stand.limiter.consume(1));
+    let _grant = assert_ready_ok!(done.poll());
+    let _ = done.poll();
+}
+
+#[test]
+#[should_panic(expected = "polled after it was ready")]
+fn a_future_polled_after_its_grant_in_line_panics() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut done = stand.enter(1);
+    stand.pass(MILLI);
+    let _grant = served(&mut done);
+    let _ = done.poll();
+}
+
+#[test]
+#[should_panic(expected = "polled after it was ready")]
+fn a_future_polled_after_its_error_panics() {
+    let stand = Stand::new(one_per_milli(5));
+    stand.limiter.close();
+    let mut done = spawn(stand.limiter.clone().consume_owned(1));
+    assert!(assert_ready!(done.poll()).is_err());
+    let _ = done.poll();
+}
+
+#[test]
+#[should_panic(expected = "polled after it was ready")]
+fn a_future_polled_after_its_time_was_up_panics() {
+    let stand = Stand::built(Limiter::builder().quota(Quota::manual(5)).max_in_flight(1));
+    let _held = stand.take(1);
+    let mut done = spawn(stand.limiter.consume(1).within(Duration::ZERO));
+    assert!(assert_ready!(done.poll()).is_err());
+    let _ = done.poll();
+}
+
+// ---- wakers of our own ----------------------------------------------------------------------------------------------
+
+/// What a waker does when it is woken.
+struct OnWake<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for OnWake<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+fn waker(act: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(OnWake(act)))
+}
+
+#[test]
+fn those_due_together_are_woken_in_the_order_of_the_line_however_many_they_are() {
+    let stand = Stand::new(one_per_milli(5));
+    let rung = Arc::new(Mutex::new(vec![]));
+    let mut line: Vec<_> = (0..200).map(|_| Box::pin(stand.limiter.consume(1))).collect();
+    for (place, waiting) in line.iter_mut().enumerate() {
+        let rung = Arc::clone(&rung);
+        let waker = waker(move || rung.lock().unwrap().push(place));
+        assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
+    }
+    stand.pass(150 * MILLI);
+    assert_eq!(*rung.lock().unwrap(), (0..150).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_waker_may_call_the_limiter() {
+    let stand = Stand::new(one_per_milli(5));
+    let seen = Arc::new(Mutex::new(None));
+    let (limiter, told) = (stand.limiter.clone(), Arc::clone(&seen));
+    // With a lock still held this would hang.
+    let waker = waker(move || *told.lock().unwrap() = Some(limiter.available()));
+    let mut waiting = Box::pin(stand.limiter.consume(1));
+    assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
+    stand.pass(3 * MILLI);
+    assert_eq!(*seen.lock().unwrap(), Some(2));
+}
+
+#[test]
+fn a_waker_may_drop_another_waiter() {
+    let stand = Stand::new(one_per_milli(5));
+    let other = Arc::new(Mutex::new(Some(Box::pin(stand.limiter.clone().consume_owned(3)))));
+    let victim = Arc::clone(&other);
+    let waker = waker(move || drop(victim.lock().unwrap().take()));
+    let mut waiting = Box::pin(stand.limiter.consume(1));
+    assert_pending!(waiting.as_mut().poll(&mut Context::from_waker(&waker)));
+    assert_pending!(spawn(()).enter(|cx, _| other.lock().unwrap().as_mut().unwrap().as_mut().poll(cx)));
+    let mut last = stand.enter(1);
+    stand.pass(2 * MILLI);
+    let _grant = served(&mut last);
+}
+
+#[test]
+fn a_waker_that_panics_breaks_nobody_else() {
+    let stand = Stand::new(one_per_milli(5));
+    // Not `panic!`: this one is meant, and need not be printed.
+    let waker = waker(|| std::panic::resume_unwind(Box::new("a broken waker")));
+    let mut broken = Box::pin(stand.limiter.consume(1));
+    assert_pending!(broken.as_mut().poll(&mut Context::from_waker(&waker)));
+    let mut others: Vec<_> = (0..3).map(|_| stand.enter(1)).collect();
+    stand.pass(3 * MILLI);
+    for waiting in &mut others[..2] {
+        let _grant = served(waiting);
+    }
+    waits(&mut others[2]);
+    let _grant = assert_ready_ok!(poll_as(&mut spawn(()), &mut broken));
+}
+
+/// A waker whose end calls the limiter: with a lock held while a waker is dropped, that hangs.
+struct CallsOnDrop(Limiter);
+
+impl Wake for CallsOnDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for CallsOnDrop {
+    fn drop(&mut self) {
+        self.0.tick();
+    }
+}
+
+#[test]
+fn the_end_of_a_waker_may_call_the_limiter_wherever_it_comes() {
+    let stand = Stand::new(one_per_milli(5));
+    let fresh = || Waker::from(Arc::new(CallsOnDrop(stand.limiter.clone())));
+    let poll = |waiting: &mut std::pin::Pin<Box<Consume<'_>>>| {
+        let _ = waiting.as_mut().poll(&mut Context::from_waker(&fresh()));
+    };
+    let mut line: Vec<_> = (0..5).map(|_| Box::pin(stand.limiter.consume(1))).collect();
+    line.iter_mut().for_each(&poll);
+    // Replaced by another, left in the middle, woken, left in front, turned away.
+    line.iter_mut().for_each(&poll);
+    drop(line.remove(2));
+    stand.pass(MILLI);
+    poll(&mut line[0]);
+    drop(line.remove(1));
+    stand.limiter.close();
+    line[1..].iter_mut().for_each(&poll);
+    assert_eq!(stand.limiter.snapshot().waiting_tasks, 0);
+}

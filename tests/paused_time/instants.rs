@@ -1,0 +1,244 @@
+//! When waiters pass.
+
+use super::*;
+use tollgate::Clock;
+
+#[tokio::test(start_paused = true)]
+async fn fifteen_claims_of_a_hundred_after_draining_take_a_hundred_milliseconds_each_in_order() {
+    let limiter = Limiter::new(Quota::per_second(1_000)).unwrap();
+    let start = Instant::now();
+    let _drained = limiter.consume(1_000).await.unwrap();
+    assert_eq!(Instant::now(), start);
+    let mut line = vec![];
+    for _ in 0..15 {
+        line.push(enter(&limiter, 100).await);
+    }
+    for (place, waiting) in (1..).zip(line) {
+        assert_eq!(waiting.await.unwrap().0, start + place * 100 * MILLI);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
+    let limiter = Limiter::new(Quota::per_second(1_000).burst(20)).unwrap();
+    let start = Instant::now();
+    for n in 1..=100_u32 {
+        let _grant = limiter.consume(1).await.unwrap();
+        assert_eq!(Instant::now(), start + n.saturating_sub(20) * MILLI);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_day_and_an_idle_year_are_worth_a_burst() {
+    let limiter = Limiter::new(Quota::per_second(1_000).burst(20)).unwrap();
+    for idle in [DAY, 365 * DAY] {
+        let _drained = limiter.consume(20).await.unwrap();
+        sleep(idle).await;
+        let start = Instant::now();
+        for n in 1..=30_u32 {
+            let _grant = limiter.consume(1).await.unwrap();
+            assert_eq!(Instant::now(), start + n.saturating_sub(20) * MILLI);
+        }
+        sleep(DAY).await;
+    }
+}
+
+/// Far beyond what a tokio timer holds.
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_ten_years_ends_on_its_day() {
+    let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();
+    let start = Instant::now();
+    let (first, second) = (enter(&limiter, 3_652).await, enter(&limiter, 1).await);
+    assert_eq!(first.await.unwrap().0, start + 3_652 * DAY);
+    assert_eq!(second.await.unwrap().0, start + 3_653 * DAY);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_waits_does_not_drift() {
+    let limiter = Limiter::new(Quota::per_second(3).burst(1).initial(0)).unwrap();
+    let start = Instant::now();
+    for n in 1..=3_000_u64 {
+        let _grant = limiter.consume(1).await.unwrap();
+        let due = Duration::from_nanos((n * 1_000_000_000).div_ceil(3));
+        let late = start.elapsed().checked_sub(due).expect("it came early");
+        assert!(late < MILLI, "number {n} was {late:?} late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_falls_due_between_two_ticks_of_the_timer_comes_with_the_next_one() {
+    let limiter = Limiter::new(Quota::per_second(1_000_000).burst(1).initial(0)).unwrap();
+    let start = Instant::now();
+    let mut line = vec![];
+    for _ in 0..5_000 {
+        line.push(enter(&limiter, 1).await);
+    }
+    assert_eq!(Instant::now(), start);
+    for (place, waiting) in (1..).zip(line) {
+        let late = waiting.await.unwrap().0 - start - Duration::from_micros(place);
+        assert!(late < MILLI, "number {place} was {late:?} late");
+    }
+    assert_eq!(start.elapsed(), 5 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stepped_quota_lets_pass_at_the_ends_of_its_periods() {
+    let limiter = Limiter::new(Quota::new(4, 10 * MILLI).stepped()).unwrap();
+    let start = Instant::now();
+    sleep(3 * MILLI).await;
+    for n in 0..20_u32 {
+        let _grant = limiter.consume(1).await.unwrap();
+        assert_eq!(Instant::now(), start + (3 * MILLI).max(n / 4 * 10 * MILLI));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_quotas_let_pass_when_the_last_of_them_does() {
+    let seconds = Quota::per_second(100).burst(10);
+    let limiter = Limiter::builder().quota(seconds).quota(Quota::per_minute(60).burst(12)).build().unwrap();
+    let start = Instant::now();
+    // 10 at once, 2 more as the first quota lets them, the others as the second does.
+    let due = (1..=15_u32).map(|n| match n {
+        1..=10 => Duration::ZERO,
+        11..=12 => (n - 10) * 10 * MILLI,
+        _ => (n - 12) * Duration::from_secs(1),
+    });
+    for due in due {
+        let _grant = limiter.consume(1).await.unwrap();
+        assert_eq!(start.elapsed(), due);
+    }
+}
+
+// ---- what changes while somebody sleeps -------------------------------------------------------------------------------
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_lets_those_behind_move_up_at_that_instant() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let impatient = enter(&limiter, 100).await;
+    let (next, last) = (enter(&limiter, 30).await, enter(&limiter, 30).await);
+    sleep(40 * MILLI).await;
+    impatient.abort();
+    assert_eq!(next.await.unwrap().0, start + 40 * MILLI);
+    assert_eq!(last.await.unwrap().0, start + 60 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_around_a_wait_costs_the_others_nothing() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let mut line = vec![];
+    for _ in 0..10 {
+        let impatient = limiter.clone().consume_owned(500);
+        tokio::spawn(tokio::time::timeout(5 * MILLI, impatient));
+        line.push(enter(&limiter, 10).await);
+    }
+    for (place, waiting) in (1..).zip(line) {
+        assert_eq!(waiting.await.unwrap().0, start + place * 10 * MILLI);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_polled_once_and_stalls_in_front_delays_nobody() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let mut stalled = std::pin::pin!(limiter.consume(10));
+    assert!(futures::poll!(stalled.as_mut()).is_pending());
+    for n in 1..=20_u32 {
+        let _grant = limiter.consume(1).await.unwrap();
+        assert_eq!(Instant::now(), start + (10 + n) * MILLI);
+    }
+    let _grant = stalled.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_lets_the_front_pass_at_that_instant() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let mut grant = limiter.consume(100).await.unwrap();
+    let waiting = enter(&limiter, 80).await;
+    sleep(10 * MILLI).await;
+    grant.settle(30);
+    assert_eq!(waiting.await.unwrap().0, start + 110 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partial_refund_brings_the_alarm_nearer() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let mut grant = limiter.consume(100).await.unwrap();
+    let waiting = enter(&limiter, 80).await;
+    sleep(10 * MILLI).await;
+    grant.settle(60);
+    assert_eq!(waiting.await.unwrap().0, start + 140 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_rate_sets_the_alarm_anew_both_ways() {
+    for (amount, due) in [(10_000, 19), (100, 100)] {
+        let (limiter, start) = thousand_a_second(Limiter::builder());
+        let waiting = enter(&limiter, 100).await;
+        sleep(10 * MILLI).await;
+        limiter.set_quota(0, Quota::per_second(amount).burst(1_000)).unwrap();
+        let due = if amount == 100 { 10 + 900 } else { due };
+        assert_eq!(waiting.await.unwrap().0, start + due * MILLI);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_sets_the_alarm_later() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let (first, second) = (enter(&limiter, 50).await, enter(&limiter, 1_000).await);
+    sleep(10 * MILLI).await;
+    limiter.pause_for(200 * MILLI);
+    assert_eq!(first.await.unwrap().0, start + 210 * MILLI);
+    assert_eq!(second.await.unwrap().0, start + 1_050 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_lets_the_front_pass_at_that_instant() {
+    let (limiter, start) = thousand_a_second(Limiter::builder().max_in_flight(10));
+    let held = limiter.consume(10).await.unwrap();
+    let waiting = enter(&limiter, 5).await;
+    sleep(500 * MILLI).await;
+    drop(held);
+    assert_eq!(waiting.await.unwrap().0, start + 510 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_by_hand_let_the_front_pass_at_that_instant() {
+    let limiter = Limiter::new(Quota::manual(100).initial(0)).unwrap();
+    let start = Instant::now();
+    let waiting = enter(&limiter, 5).await;
+    sleep(DAY).await;
+    limiter.replenish(4);
+    sleep(DAY).await;
+    limiter.replenish(1);
+    assert_eq!(waiting.await.unwrap().0, start + 2 * DAY);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_turns_those_in_line_away_at_that_instant() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let waiting = tokio::spawn(limiter.clone().consume_owned(100));
+    sleep(10 * MILLI).await;
+    limiter.close();
+    assert!(waiting.await.unwrap().is_err());
+    assert_eq!(Instant::now(), start + 10 * MILLI);
+}
+
+/// A clock of one's own that moves by itself: tokio's timers follow it.
+#[derive(Debug)]
+struct SinceThen(Instant);
+
+impl Clock for SinceThen {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_clock_that_moves_by_itself_is_served_at_its_instants() {
+    let clock = SinceThen(Instant::now());
+    sleep(7 * MILLI).await;
+    let (limiter, start) = thousand_a_second(Limiter::builder().clock(clock));
+    for n in 1..=10_u32 {
+        let _grant = limiter.consume(5).await.unwrap();
+        assert_eq!(Instant::now(), start + 5 * n * MILLI);
+    }
+}

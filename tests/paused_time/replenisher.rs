@@ -1,0 +1,224 @@
+//! The background task: one where somebody waits, none where nobody does, and no timer while it has nothing to do.
+
+use super::*;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use tokio::time::timeout;
+use tollgate::Replenisher;
+
+/// Lets all tasks run that can: paused time moves on when none is left.
+async fn settle_down() {
+    sleep(MILLI).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_has_to_start_it_and_it_is_started_once() {
+    let (limiter, _start) = thousand_a_second(Limiter::builder());
+    assert_eq!(tasks(), 0);
+    for _ in 0..10 {
+        let _grant = limiter.consume(1).await.unwrap();
+        assert_eq!(tasks(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_starts_it_while_nobody_waits() {
+    let limiter = Limiter::new(Quota::per_second(1_000)).unwrap();
+    let _grants = [limiter.try_acquire(1).unwrap(), limiter.consume(1).await.unwrap()];
+    assert!(limiter.try_acquire(1_000).is_err());
+    assert!(limiter.consume(2_000).within(MILLI).await.is_err());
+    limiter.pause_for(DAY);
+    assert_eq!(tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn spawned_by_hand_it_serves_and_at_most_one_other_is_started() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let _task = tokio::spawn(limiter.replenisher());
+    yield_now().await;
+    for n in 1..=10_u32 {
+        let _grant = limiter.consume(1).await.unwrap();
+        assert_eq!(Instant::now(), start + n * MILLI);
+        assert!(tasks() <= 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn spawned_by_hand_after_the_automatic_one_it_does_no_harm() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let waiting = enter(&limiter, 5).await;
+    let _tasks = [(); 3].map(|()| tokio::spawn(limiter.replenisher()));
+    assert_eq!(waiting.await.unwrap().0, start + 5 * MILLI);
+    for n in 6..=10_u32 {
+        let _grant = limiter.consume(1).await.unwrap();
+        assert_eq!(Instant::now(), start + n * MILLI);
+    }
+}
+
+/// The docs of `Replenisher`: waiters are woken and start another one where they are.
+#[tokio::test(start_paused = true)]
+async fn spawned_by_hand_and_aborted_under_a_waiter_it_is_replaced() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let by_hand = tokio::spawn(limiter.replenisher());
+    yield_now().await;
+    let waiting = enter(&limiter, 20).await;
+    sleep(10 * MILLI).await;
+    by_hand.abort();
+    let (granted, _grant) = timeout(DAY, waiting).await.expect("it would hang").unwrap();
+    assert_eq!(granted, start + 20 * MILLI);
+}
+
+#[tokio::test(start_paused = true)]
+async fn spawned_by_hand_and_aborted_before_anybody_waits_it_is_replaced() {
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    let by_hand = tokio::spawn(limiter.replenisher());
+    yield_now().await;
+    by_hand.abort();
+    yield_now().await;
+    let _grant = timeout(DAY, limiter.consume(20)).await.expect("it would hang").unwrap();
+    assert_eq!((Instant::now(), tasks()), (start + 20 * MILLI, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_with_the_last_clone_of_its_limiter() {
+    let (limiter, _start) = thousand_a_second(Limiter::builder());
+    drop(limiter.consume(1).await.unwrap());
+    let clone = limiter.clone();
+    let by_hand = tokio::spawn(limiter.replenisher());
+    settle_down().await;
+    drop(limiter);
+    settle_down().await;
+    assert_eq!(tasks(), 2, "a clone is left");
+    drop(clone);
+    timeout(DAY, by_hand).await.expect("it would stay for ever").unwrap();
+    settle_down().await;
+    assert_eq!(tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_though_its_alarm_is_still_set() {
+    let (limiter, _start) = thousand_a_second(Limiter::builder());
+    let waiting = enter(&limiter, 1_000_000).await;
+    assert_eq!(tasks(), 2);
+    waiting.abort();
+    drop(limiter);
+    settle_down().await;
+    assert_eq!(tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn polled_after_its_limiter_is_gone_it_is_ready() {
+    let (limiter, _start) = thousand_a_second(Limiter::builder());
+    let replenisher = limiter.replenisher();
+    drop(limiter);
+    replenisher.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_limiters_come_and_go_and_leave_no_task() {
+    for turn in 0..5_000_u32 {
+        let (limiter, start) = thousand_a_second(Limiter::builder());
+        match turn % 4 {
+            0 => {
+                let _grant = limiter.consume(1).await.unwrap();
+                assert_eq!(start.elapsed(), MILLI);
+            }
+            1 => assert!(timeout(MILLI, limiter.consume(5)).await.is_err()),
+            2 => limiter.close(),
+            _ => drop(limiter.try_acquire(1)),
+        }
+        drop(limiter);
+        assert!(tasks() <= 1);
+    }
+    settle_down().await;
+    assert_eq!(tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_limiters_at_once_have_a_task_each_where_somebody_waits() {
+    let limiters: Vec<_> = (0..4_000).map(|_| thousand_a_second(Limiter::builder()).0).collect();
+    let start = Instant::now();
+    let mut line = vec![];
+    for limiter in limiters.iter().step_by(2) {
+        line.push(enter(limiter, 5).await);
+    }
+    assert_eq!(tasks(), 2 * line.len(), "a waiter and a replenisher each");
+    for waiting in line {
+        assert_eq!(waiting.await.unwrap().0, start + 5 * MILLI);
+    }
+    drop(limiters);
+    settle_down().await;
+    assert_eq!(tasks(), 0);
+}
+
+/// Counts how often the replenisher is woken.
+struct Counted(Pin<Box<Replenisher>>, Arc<AtomicU64>);
+
+impl Future for Counted {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.as_mut().poll(cx)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_sleeps_without_a_timer_while_nobody_waits() {
+    let (limiter, _start) = thousand_a_second(Limiter::builder());
+    let polls = Arc::new(AtomicU64::new(0));
+    tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&polls)));
+    let polls_during = async |time: Duration| {
+        let before = polls.load(Ordering::Relaxed);
+        sleep(time).await;
+        polls.load(Ordering::Relaxed) - before
+    };
+    assert_eq!(polls_during(DAY).await, 1, "its first look");
+    assert_eq!(polls_during(DAY).await, 0);
+    let _drained = limiter.consume(1_010).await.unwrap();
+    settle_down().await;
+    // The bucket fills up, is drawn from, and nobody waits.
+    assert_eq!(polls_during(10 * MILLI).await, 0);
+    drop(limiter.try_acquire(5).unwrap());
+    assert_eq!(polls_during(DAY).await, 0);
+    // Whoever gave up while it slept leaves it at most the alarm it had set.
+    assert!(timeout(10 * MILLI, limiter.consume(2_000)).await.is_err());
+    assert!(polls_during(DAY).await <= 1);
+    assert_eq!(polls_during(DAY).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_looks_once_for_each_instant_at_which_something_is_due() {
+    let (limiter, _start) = thousand_a_second(Limiter::builder());
+    let polls = Arc::new(AtomicU64::new(0));
+    tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&polls)));
+    settle_down().await;
+    // Ten instants, ten waiters at each, and a crowd behind them that has no business yet.
+    let mut line = vec![];
+    for place in 0..100 {
+        line.push(enter(&limiter, if place % 10 == 0 { 100 } else { 0 }).await);
+    }
+    let before = polls.load(Ordering::Relaxed);
+    for waiting in line {
+        let _granted = waiting.await.unwrap();
+    }
+    assert_eq!(polls.load(Ordering::Relaxed) - before, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_delivers_tens_of_thousands_at_one_instant_and_lets_others_run_between() {
+    let limiter = Limiter::new(Quota::manual(1 << 20).initial(0)).unwrap();
+    let mut line = vec![];
+    for _ in 0..20_000 {
+        line.push(enter(&limiter, 1).await);
+    }
+    let start = Instant::now();
+    limiter.replenish(1 << 20);
+    for waiting in line {
+        assert_eq!(waiting.await.unwrap().0, start);
+    }
+    assert_eq!(limiter.snapshot().waiting_tasks, 0);
+}

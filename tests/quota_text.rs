@@ -1,0 +1,185 @@
+//! Quotas as text: what is printed is read back, and what is no quota is refused by naming the part that is wrong.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tollgate::Quota;
+
+/// Any quota that can be written: periods fit 64 bits of nanoseconds, and nothing has to make sense otherwise.
+fn any_quota() -> impl Strategy<Value = Quota> {
+    let unit = prop::sample::select(vec![1, 1_000, 1_000_000, 1_000_000_000, 60_000_000_000, 86_400_000_000_000]);
+    let period = prop_oneof![any::<u64>(), (1_u64..100_000, unit).prop_map(|(count, unit): (u64, u64)| count * unit)];
+    let rate = (any::<u64>(), period.prop_map(Duration::from_nanos), any::<bool>());
+    let rated = rate.prop_map(|(amount, period, stepped)| {
+        let quota = Quota::new(amount, period);
+        if stepped { quota.stepped() } else { quota }
+    });
+    let extras = (any::<Option<u64>>(), any::<Option<u64>>());
+    (prop_oneof![3 => rated, 1 => any::<u64>().prop_map(Quota::manual)], extras).prop_map(
+        |(quota, (burst, initial))| {
+            let quota = burst.map_or(quota, |burst| quota.burst(burst));
+            initial.map_or(quota, |initial| quota.initial(initial))
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_quota_is_read_back_as_it_was_printed(quota in any_quota()) {
+        let text = quota.to_string();
+        prop_assert_eq!(text.parse::<Quota>(), Ok(quota), "{}", text);
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC*") {
+        let _ = text.parse::<Quota>();
+    }
+
+    #[test]
+    fn nothing_near_a_quota_makes_it_panic(text in "(manual |[0-9]{1,22}/)?[0-9 ]{0,22}[a-z]{0,3}(, ?[a-z]{0,7} ?[0-9]{0,3}){0,3}") {
+        let _ = text.parse::<Quota>();
+    }
+
+    #[test]
+    fn whatever_is_read_means_what_is_printed_then(text in "[0-9]{1,3}/[0-9]{0,3} ?(s|min|h|d|ms|us|ns)(, burst [0-9])?") {
+        let quota: Quota = text.parse().unwrap();
+        prop_assert_eq!(quota.to_string().parse::<Quota>(), Ok(quota));
+    }
+}
+
+#[test]
+fn the_text_is_what_a_person_would_write() {
+    for (text, quota) in [
+        ("100/s", Quota::per_second(100)),
+        ("100/s, burst 20", Quota::per_second(100).burst(20)),
+        ("60/min", Quota::per_minute(60)),
+        ("5/h, initial 0", Quota::per_hour(5).initial(0)),
+        ("1/d", Quota::per_day(1)),
+        ("5/10s, stepped", Quota::new(5, Duration::from_secs(10)).stepped()),
+        ("7/90s", Quota::new(7, Duration::from_secs(90))),
+        (
+            "1/1500us, burst 3, initial 2, stepped",
+            Quota::new(1, Duration::from_micros(1_500)).burst(3).initial(2).stepped(),
+        ),
+        ("1/ns", Quota::new(1, Duration::from_nanos(1))),
+        ("manual 50", Quota::manual(50)),
+        ("manual 50, initial 7", Quota::manual(50).initial(7)),
+    ] {
+        assert_eq!(quota.to_string(), text);
+        assert_eq!(text.parse(), Ok(quota));
+    }
+}
+
+#[test]
+fn spaces_and_units_may_be_written_otherwise() {
+    for (text, quota) in [
+        ("  100 / s ", Quota::per_second(100)),
+        ("100/1s", Quota::per_second(100)),
+        ("100/60s", Quota::per_minute(100)),
+        ("100/24h", Quota::per_day(100)),
+        ("100/1 d", Quota::per_day(100)),
+        ("100/s,burst 20,initial 3", Quota::per_second(100).burst(20).initial(3)),
+        ("100/s, initial 3, burst 20", Quota::per_second(100).burst(20).initial(3)),
+        ("manual  50", Quota::manual(50)),
+    ] {
+        assert_eq!(text.parse(), Ok(quota), "{text}");
+    }
+}
+
+#[test]
+fn an_error_names_the_part_that_is_wrong_and_shows_one_that_is_right() {
+    for (text, part, expected) in [
+        ("", "``", "rate"),
+        ("100", "`100`", "rate"),
+        ("100 per s", "`100 per s`", "rate"),
+        ("manual", "`manual`", "rate"),
+        ("many/s", "`many`", "whole number of tokens"),
+        ("-1/s", "`-1`", "whole number of tokens"),
+        ("1.5/s", "`1.5`", "whole number of tokens"),
+        ("18446744073709551616/s", "`18446744073709551616`", "whole number of tokens"),
+        ("/s", "``", "whole number of tokens"),
+        ("manual few", "`few`", "whole number of tokens"),
+        ("100/", "``", "period"),
+        ("100/10", "`10`", "period"),
+        ("100/fortnight", "`fortnight`", "period"),
+        ("100/1.5s", "`1.5s`", "period"),
+        ("100/999999999d", "`999999999d`", "period"),
+        ("100/99999999999999999999s", "`99999999999999999999s`", "period"),
+        ("100/s/s", "`s/s`", "period"),
+        ("100/s, burst", "`burst`", "burst N"),
+        ("100/s, burst lots", "`lots`", "whole number of tokens"),
+        ("100/s, initial -3", "`-3`", "whole number of tokens"),
+        ("100/s, bursts 3", "`bursts 3`", "burst N"),
+        ("100/s, stepped 3", "`stepped 3`", "stepped"),
+        ("100/s,", "``", "burst N"),
+        ("100/s; burst 3", "`s; burst 3`", "period"),
+        ("manual 50, stepped", "`stepped`", "burst N"),
+    ] {
+        let error = text.parse::<Quota>().expect_err(text).to_string();
+        assert!(error.contains(part) && error.contains(expected), "of `{text}` it says: {error}");
+        assert!(error.contains("100/s, burst 20"), "{error}");
+    }
+}
+
+#[cfg(feature = "serde")]
+mod with_serde {
+    //! A quota is its text in every format; a snapshot is its fields.
+
+    use super::*;
+    use serde_json::{from_reader, from_str, from_value, json, to_string, to_value};
+    use tollgate::{Limiter, ManualClock};
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_quota_comes_back_from_json(quota in any_quota()) {
+            let text = to_string(&quota).unwrap();
+            prop_assert_eq!(from_str::<Quota>(&text).unwrap(), quota);
+        }
+    }
+
+    #[test]
+    fn a_quota_is_its_text_in_json() {
+        assert_eq!(to_value(Quota::per_second(100).burst(20)).unwrap(), json!("100/s, burst 20"));
+    }
+
+    #[test]
+    fn a_quota_is_read_however_the_format_hands_its_text_over() {
+        let quota = Quota::per_second(100).burst(20);
+        assert_eq!(from_str::<Quota>(r#""100/s, burst 20""#).unwrap(), quota, "borrowed");
+        assert_eq!(from_str::<Quota>(r#""100\u002fs, burst 20""#).unwrap(), quota, "unescaped");
+        assert_eq!(from_value::<Quota>(json!("100/s, burst 20")).unwrap(), quota, "owned");
+        assert_eq!(from_reader::<_, Quota>(&br#""100/s, burst 20""#[..]).unwrap(), quota, "read bit by bit");
+    }
+
+    #[test]
+    fn an_error_in_json_names_the_part_that_is_wrong() {
+        let error = from_str::<Quota>(r#""100/fortnight""#).unwrap_err().to_string();
+        assert!(error.contains("`fortnight`"), "{error}");
+        assert!(from_str::<Quota>("100").is_err());
+    }
+
+    #[test]
+    fn a_snapshot_is_written_with_all_its_numbers() {
+        let clock = ManualClock::new();
+        let api = Quota::per_second(100).burst(20);
+        let builder = Limiter::builder().quota_named("api", api).quota(Quota::manual(50)).max_in_flight(30);
+        let limiter = builder.clock(clock.clone()).build().unwrap();
+        let _grant = limiter.try_acquire(4).unwrap();
+        limiter.pause_for(Duration::from_millis(1_500));
+        let written = to_value(limiter.snapshot()).unwrap();
+        assert_eq!(written["quotas"][0]["name"], json!("api"));
+        assert_eq!(written["quotas"][0]["quota"], json!("100/s, burst 20"));
+        assert_eq!(written["quotas"][0]["level"], json!(16));
+        assert_eq!(written["quotas"][1]["name"], json!(null));
+        assert_eq!(written["quotas"][1]["quota"], json!("manual 50"));
+        assert_eq!(written["quotas"][1]["level"], json!(46));
+        assert_eq!(written["paused_for"], json!({"secs": 1, "nanos": 500_000_000}));
+        let numbers = ["tail", "granted", "in_flight", "refunded", "refused", "waiting_tasks", "waiting_tokens"];
+        assert_eq!(numbers.map(|name| written[name].as_u64()), [4, 4, 4, 0, 0, 0, 0].map(Some));
+        assert_eq!((&written["closed"], written["ceiling"].as_u64()), (&json!(false), Some(30)));
+    }
+}

@@ -1,0 +1,156 @@
+//! Costs, the line, leaving it, and being refused.
+
+use super::*;
+use tokio_test::assert_ready_err;
+use tollgate::ConsumeError;
+
+#[test]
+fn cost_zero_is_granted_at_once_and_touches_nothing() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(5)).max_in_flight(1).max_waiting(1));
+    let _waiting = stand.enter(1);
+    stand.limiter.pause_for(DAY);
+    let before = stand.limiter.snapshot();
+    assert_eq!(stand.limiter.try_acquire(0).unwrap().cost(), 0);
+    assert_eq!(stand.take(0).cost(), 0);
+    let _within = assert_ready_ok!(spawn(stand.limiter.consume(0).within(Duration::ZERO)).poll());
+    assert_eq!(stand.limiter.snapshot(), before);
+}
+
+#[test]
+fn cost_above_the_burst_waits_in_consume_as_long_as_minting_takes() {
+    let stand = Stand::new(one_per_milli(3).initial(3));
+    let mut giant = stand.enter(10);
+    stand.pass(7 * MILLI - NANO);
+    waits(&mut giant);
+    stand.pass(NANO);
+    let _grant = served(&mut giant);
+    assert_eq!(stand.limiter.available(), 0);
+}
+
+#[test]
+fn cost_above_the_burst_is_too_large_for_try_acquire() {
+    let stand = Stand::new(one_per_milli(3).initial(3));
+    let error = stand.limiter.try_acquire(4).unwrap_err();
+    assert_eq!(error, TryAcquireError::TooLarge { cost: 4, most: 3 });
+    assert_eq!(stand.limiter.available(), 3);
+}
+
+#[test]
+fn cost_above_the_smallest_of_several_bursts_is_too_large_for_try_acquire() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota(one_per_milli(3)).max_in_flight(5));
+    assert_eq!(stand.limiter.try_acquire(4).unwrap_err(), TryAcquireError::TooLarge { cost: 4, most: 3 });
+}
+
+#[test]
+fn cost_above_max_in_flight_is_too_large_for_everybody() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(5));
+    assert_eq!(stand.limiter.try_acquire(6).unwrap_err(), TryAcquireError::TooLarge { cost: 6, most: 5 });
+    let error = assert_ready_err!(spawn(stand.limiter.consume(6)).poll());
+    assert_eq!(error, ConsumeError::TooLarge { cost: 6, most: 5 });
+    assert_eq!(stand.limiter.blocking_consume(6).unwrap_err(), ConsumeError::TooLarge { cost: 6, most: 5 });
+}
+
+#[test]
+fn small_requests_behind_a_large_one_wait_and_try_acquire_never_overtakes() {
+    let stand = Stand::new(one_per_milli(9));
+    let mut large = stand.enter(9);
+    stand.pass(8 * MILLI);
+    let mut small = stand.enter(1);
+    let denied = stand.denied(1);
+    assert_eq!((denied.by, denied.remaining), (Bound::Line, 0));
+    stand.pass(MILLI);
+    let _grant = served(&mut large);
+    waits(&mut small);
+}
+
+// The five points at which a waiter can be dropped. Each time the one behind moves up at once, and in the end the
+// bucket holds exactly what was minted and not granted.
+
+#[test]
+fn waiter_dropped_before_its_first_poll_was_never_in_line() {
+    let stand = Stand::new(one_per_milli(9));
+    let never_polled = stand.limiter.consume(5);
+    let mut behind = stand.enter(2);
+    drop(never_polled);
+    stand.pass(2 * MILLI);
+    let _grant = served(&mut behind);
+    assert_eq!(stand.level(), 0);
+}
+
+#[test]
+fn waiter_dropped_in_front_lets_those_behind_move_up() {
+    let stand = Stand::new(one_per_milli(9));
+    let front = stand.enter(5);
+    let mut behind = stand.enter(2);
+    stand.pass(3 * MILLI);
+    drop(front);
+    let _grant = served(&mut behind);
+    assert_eq!(stand.level(), 1);
+}
+
+#[test]
+fn waiter_dropped_in_the_middle_lets_those_behind_move_up_and_those_before_pass_no_earlier() {
+    let stand = Stand::new(one_per_milli(9));
+    let mut before = stand.enter(4);
+    let middle = stand.enter(5);
+    let mut behind = stand.enter(2);
+    stand.pass(3 * MILLI);
+    drop(middle);
+    waits(&mut before);
+    stand.pass(MILLI);
+    let _grant = served(&mut before);
+    stand.pass(2 * MILLI);
+    let _grant = served(&mut behind);
+    assert_eq!(stand.level(), 0);
+}
+
+#[test]
+fn waiter_dropped_when_granted_but_not_polled_again_gives_back_all() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
+    // Nobody ticks: its instant has come, and it was neither woken nor polled.
+    let granted = stand.enter(5);
+    let mut behind = stand.enter(2);
+    stand.clock.advance(5 * MILLI);
+    drop(granted);
+    let _grant = served(&mut behind);
+    assert_eq!((stand.level(), stand.limiter.snapshot().in_flight), (3, Some(2)));
+}
+
+#[test]
+fn waiter_dropped_when_woken_gives_back_all() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
+    let woken = stand.enter(5);
+    let mut behind = stand.enter(2);
+    stand.pass(5 * MILLI);
+    assert!(woken.is_woken());
+    drop(woken);
+    let _grant = served(&mut behind);
+    assert_eq!((stand.level(), stand.limiter.snapshot().in_flight), (3, Some(2)));
+}
+
+#[test]
+fn waiter_polled_once_and_then_never_polled_or_dropped_delays_nobody() {
+    let stand = Stand::new(one_per_milli(9));
+    let stalled: Vec<_> = [2, 3].iter().map(|&cost| stand.enter(cost)).collect();
+    let mut other = stand.enter(1);
+    stand.pass(6 * MILLI - NANO);
+    waits(&mut other);
+    stand.pass(NANO);
+    let _grant = served(&mut other);
+    drop(stalled);
+}
+
+#[test]
+fn refused_requests_consume_nothing() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(5).initial(3)).max_in_flight(4).max_waiting(0));
+    for _ in 0..1_000 {
+        stand.denied(4);
+        assert!(stand.limiter.try_acquire(5).is_err());
+        assert_ready_err!(spawn(stand.limiter.consume(4)).poll());
+        assert_ready_err!(spawn(stand.limiter.consume(5)).poll());
+        assert_ready_err!(spawn(stand.limiter.consume(4).within(Duration::ZERO)).poll());
+    }
+    let after = stand.limiter.snapshot();
+    assert_eq!((after.granted, after.in_flight, after.refused), (0, Some(0), 5_000));
+    let _all = stand.limiter.try_acquire(3).unwrap();
+}

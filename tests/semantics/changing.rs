@@ -1,0 +1,217 @@
+//! Another quota, a pause, no burst given, the end.
+
+use super::*;
+use tokio::time::Instant;
+use tokio_test::assert_ready_err;
+use tollgate::{ConfigError, ConsumeError};
+
+#[test]
+fn set_quota_settles_what_has_accrued_at_the_old_rate_first() {
+    let stand = Stand::new(one_per_milli(100));
+    stand.clock.advance(7 * MILLI);
+    stand.limiter.set_quota(0, Quota::new(5, MILLI).burst(100)).unwrap();
+    assert_eq!(stand.limiter.available(), 7);
+    stand.clock.advance(2 * MILLI);
+    assert_eq!(stand.limiter.available(), 17);
+}
+
+#[test]
+fn set_quota_keeps_the_fraction_of_a_token() {
+    let stand = Stand::new(one_per_milli(100));
+    stand.clock.advance(MILLI / 2);
+    stand.limiter.set_quota(0, Quota::new(1, 10 * MILLI).burst(100)).unwrap();
+    stand.clock.advance(5 * MILLI - NANO);
+    assert_eq!(stand.limiter.available(), 0);
+    stand.clock.advance(NANO);
+    assert_eq!(stand.limiter.available(), 1);
+}
+
+#[test]
+fn set_quota_times_waiters_anew() {
+    for (period, more) in [(MILLI / 5, MILLI), (10 * MILLI, 50 * MILLI)] {
+        let stand = Stand::new(one_per_milli(100));
+        let mut waiting = stand.enter(10);
+        stand.pass(5 * MILLI);
+        stand.limiter.set_quota(0, Quota::new(1, period).burst(100)).unwrap();
+        stand.pass(more - NANO);
+        waits(&mut waiting);
+        stand.pass(NANO);
+        let _grant = served(&mut waiting);
+    }
+}
+
+#[test]
+fn set_quota_to_a_smaller_burst_burns_the_excess() {
+    let stand = Stand::new(one_per_milli(10).initial(10));
+    stand.limiter.set_quota(0, one_per_milli(4)).unwrap();
+    assert_eq!(stand.limiter.available(), 4);
+    stand.limiter.set_quota(0, one_per_milli(10)).unwrap();
+    assert_eq!(stand.limiter.available(), 4, "what burned is gone");
+    assert_eq!(stand.limiter.try_acquire(11).unwrap_err(), TryAcquireError::TooLarge { cost: 11, most: 10 });
+}
+
+#[test]
+fn set_quota_to_a_smaller_burst_never_underflows() {
+    let stand = Stand::new(one_per_milli(10).initial(10));
+    let mut grant = stand.take(10);
+    grant.settle(13);
+    stand.limiter.set_quota(0, one_per_milli(1)).unwrap();
+    assert_eq!((stand.level(), stand.limiter.available(), stand.limiter.deficiency()), (-3, 0, 3));
+    stand.pass(4 * MILLI);
+    assert_eq!(stand.limiter.available(), 1);
+}
+
+#[test]
+fn set_quota_to_a_smaller_burst_leaves_a_waiting_giant_what_it_saved() {
+    let stand = Stand::new(one_per_milli(10));
+    let mut giant = stand.enter(9);
+    stand.pass(8 * MILLI);
+    stand.limiter.set_quota(0, one_per_milli(2)).unwrap();
+    waits(&mut giant);
+    stand.pass(MILLI);
+    let _grant = served(&mut giant);
+}
+
+#[test]
+fn set_quota_does_not_look_at_initial() {
+    let stand = Stand::new(one_per_milli(10).initial(3));
+    stand.limiter.set_quota(0, one_per_milli(10).initial(9)).unwrap();
+    assert_eq!(stand.limiter.available(), 3);
+}
+
+#[test]
+fn set_quota_that_makes_no_sense_changes_nothing() {
+    let stand = Stand::new(one_per_milli(10).initial(3));
+    let before = stand.limiter.snapshot();
+    assert_eq!(stand.limiter.set_quota(0, Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0 }));
+    assert!(matches!(stand.limiter.set_quota("api", one_per_milli(1)), Err(ConfigError::UnknownQuota { .. })));
+    let after = stand.limiter.snapshot();
+    assert_eq!((after.quotas, after.granted), (before.quotas, before.granted));
+}
+
+#[test]
+fn pause_lets_nobody_pass_before_its_end_and_then_the_level_and_the_rate() {
+    let stand = Stand::new(one_per_milli(5).initial(2));
+    stand.limiter.pause_for(50 * MILLI);
+    let mut line: Vec<_> = (0..10).map(|_| stand.enter(1)).collect();
+    assert_eq!((stand.limiter.available(), stand.limiter.snapshot().paused_for), (0, Some(50 * MILLI)));
+    stand.pass(50 * MILLI - NANO);
+    assert_eq!(count_served(&mut line), 0);
+    stand.pass(NANO);
+    assert_eq!(count_served(&mut line), 5, "at most the burst");
+    for _ in 0..5 {
+        stand.pass(MILLI - NANO);
+        assert_eq!(count_served(&mut line), 0);
+        stand.pass(NANO);
+        assert_eq!(count_served(&mut line), 1);
+    }
+}
+
+#[test]
+fn pause_with_nobody_waiting_turns_try_acquire_away_until_its_end() {
+    let stand = Stand::new(one_per_milli(5).initial(2));
+    stand.limiter.pause_for(2 * MILLI);
+    let denied = stand.denied(1);
+    assert_eq!((denied.by, denied.remaining, denied.retry_after), (Bound::Pause, 0, Some(2 * MILLI)));
+    stand.clock.advance(2 * MILLI);
+    assert_eq!((stand.limiter.available(), stand.limiter.snapshot().paused_for), (4, None));
+}
+
+#[test]
+fn pause_that_is_shorter_never_shortens_a_longer_one() {
+    let stand = Stand::new(one_per_milli(5).initial(5));
+    stand.limiter.pause_for(10 * MILLI);
+    stand.limiter.pause_for(3 * MILLI);
+    stand.limiter.pause_for(Duration::ZERO);
+    stand.pass(10 * MILLI - NANO);
+    assert_eq!(stand.denied(1).by, Bound::Pause);
+    stand.pass(NANO);
+    let _grant = stand.take(5);
+}
+
+#[test]
+fn pause_that_is_longer_prolongs_a_shorter_one_also_for_who_waits() {
+    let stand = Stand::new(one_per_milli(5).initial(5));
+    stand.limiter.pause_for(3 * MILLI);
+    let mut waiting = stand.enter(1);
+    stand.pass(MILLI);
+    stand.limiter.pause_for(4 * MILLI);
+    stand.pass(4 * MILLI - NANO);
+    waits(&mut waiting);
+    stand.pass(NANO);
+    let _grant = served(&mut waiting);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_until_an_instant_ends_at_it() {
+    let limiter = Limiter::new(Quota::per_second(1_000).burst(5)).unwrap();
+    let end = Instant::now() + 50 * MILLI;
+    limiter.pause_until(end);
+    limiter.pause_until(end - 20 * MILLI);
+    limiter.pause_until(Instant::now() - MILLI);
+    for expected in [0, 0, 0, 0, 0, 1, 2] {
+        let _grant = limiter.consume(1).await.unwrap();
+        assert_eq!(Instant::now(), end + expected * MILLI);
+    }
+}
+
+#[test]
+fn pause_leaves_grants_already_out_alone() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(5).initial(5)).max_in_flight(5));
+    let mut grant = stand.take(5);
+    stand.limiter.pause_for(DAY);
+    grant.settle(3);
+    assert_eq!((stand.level(), stand.limiter.snapshot().in_flight), (2, Some(3)));
+    drop(grant);
+    assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+}
+
+#[test]
+fn quota_without_a_burst_has_one_period_of_tokens_and_starts_full() {
+    for quota in [Quota::per_second(90), Quota::per_minute(90), Quota::per_hour(90), Quota::per_day(90)] {
+        let stand = Stand::new(quota);
+        assert_eq!(stand.limiter.available(), 90);
+        let _all = stand.take(90);
+        stand.pass(2 * quota.period());
+        assert_eq!(stand.limiter.available(), 90);
+    }
+}
+
+#[test]
+fn quota_starts_with_what_initial_says() {
+    for initial in [0, 1, 90] {
+        assert_eq!(Stand::new(Quota::per_second(90).initial(initial)).limiter.available(), initial);
+        assert_eq!(Stand::new(Quota::manual(90).initial(initial)).limiter.available(), initial);
+        assert_eq!(Stand::new(Quota::per_second(90).stepped().initial(initial)).limiter.available(), initial);
+    }
+}
+
+#[test]
+fn close_turns_every_waiter_and_every_later_caller_away() {
+    let stand = Stand::new(one_per_milli(5));
+    let mut line = [1, 2].map(|cost| stand.enter(cost));
+    stand.limiter.close();
+    for waiting in &mut line {
+        assert!(waiting.is_woken());
+        assert_eq!(assert_ready_err!(waiting.poll()), ConsumeError::Closed);
+    }
+    for cost in [0, 1, 99] {
+        assert_eq!(stand.limiter.try_acquire(cost).unwrap_err(), TryAcquireError::Closed);
+        assert_eq!(assert_ready_err!(spawn(stand.limiter.consume(cost)).poll()), ConsumeError::Closed);
+        assert_eq!(stand.limiter.blocking_consume(cost).unwrap_err(), ConsumeError::Closed);
+    }
+    assert_eq!((stand.limiter.is_closed(), stand.limiter.available(), stand.limiter.estimate(1)), (true, 0, None));
+}
+
+#[test]
+fn close_leaves_grants_already_out_valid() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(9));
+    let mut grant = stand.take(5);
+    stand.take(2).forget();
+    stand.limiter.close();
+    grant.settle(3);
+    assert_eq!((grant.cost(), stand.limiter.snapshot().in_flight), (3, Some(5)));
+    drop(grant);
+    stand.limiter.release(2).unwrap();
+    assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+}

@@ -1,0 +1,129 @@
+//! Several runtimes on one limiter. Real runtimes and threads, nothing timed: whoever hangs hangs the test.
+
+use super::*;
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::thread;
+use tokio::runtime::{self, Runtime};
+use tollgate::{ConsumeError, OwnedGrant};
+
+/// Fast enough that nobody is bored, slow enough that everybody has to wait.
+fn slow() -> Limiter {
+    Limiter::new(Quota::new(1, MILLI).burst(1).initial(0)).unwrap()
+}
+
+fn current_thread() -> Runtime {
+    runtime::Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+fn worker() -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap()
+}
+
+fn until_waiting(limiter: &Limiter, tasks: usize) {
+    while limiter.snapshot().waiting_tasks < tasks {
+        thread::yield_now();
+    }
+}
+
+/// Polls once, on the runtime it is called on.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx))).await
+}
+
+#[test]
+fn runtime_shut_down_under_the_replenisher_while_tasks_of_another_wait() {
+    let limiter = slow();
+    // The first waiter is a giant: nobody passes before it is gone, and its runtime with it.
+    let (first, second) = (worker(), worker());
+    let _lost = first.spawn(limiter.clone().consume_owned(1 << 40));
+    until_waiting(&limiter, 1);
+    let others: Vec<_> = (0..20).map(|_| second.spawn(limiter.clone().consume_owned(1))).collect();
+    until_waiting(&limiter, 21);
+    drop(first);
+    assert!(limiter.snapshot().waiting_tasks <= 20, "the tasks of the first runtime left the line");
+    for other in others {
+        let _grant: OwnedGrant = second.block_on(other).unwrap().unwrap();
+    }
+}
+
+#[test]
+fn runtime_shut_down_under_a_future_that_goes_on_in_another() {
+    let limiter = slow();
+    let (first, second) = (current_thread(), current_thread());
+    let mut moving = Box::pin(limiter.clone().consume_owned(3));
+    assert_pending!(first.block_on(poll_once(&mut moving)));
+    let mut task = spawn(moving);
+    assert_pending!(second.block_on(async { task.poll() }));
+    drop(first);
+    // Woken to look again; where it looks is where the next replenisher lives.
+    assert!(task.is_woken());
+    let _looked = second.block_on(async { task.poll() });
+    assert_eq!(second.metrics().num_alive_tasks(), 1, "without a replenisher here it would hang");
+    let _grant = second.block_on(task).unwrap();
+}
+
+#[test]
+fn runtime_shut_down_under_a_waiter_that_has_none_itself_turns_it_away_rather_than_leave_it() {
+    let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();
+    let first = current_thread();
+    // Who waits outside of all runtimes relies on a replenisher that was spawned by hand.
+    first.spawn(limiter.replenisher());
+    first.block_on(tokio::task::yield_now());
+    let mut outside = spawn(limiter.consume(1));
+    assert_pending!(outside.poll());
+    drop(first);
+    assert!(outside.is_woken());
+    let answer = outside.poll();
+    assert!(matches!(answer, Poll::Ready(Err(ConsumeError::NoRuntime))), "it would hang: {answer:?}");
+    assert_eq!(limiter.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn runtime_of_the_first_waiter_is_alive_but_its_block_on_returned() {
+    let limiter = slow();
+    let (first, second) = (current_thread(), current_thread());
+    let mut stalled = Box::pin(limiter.clone().consume_owned(1));
+    assert_pending!(first.block_on(poll_once(&mut stalled)));
+    for _ in 0..10 {
+        let _grant = second.block_on(limiter.consume(1)).unwrap();
+    }
+    let _grant = first.block_on(stalled).unwrap();
+}
+
+#[test]
+fn runtime_nobody_drives_holds_up_no_thread_that_blocks() {
+    let limiter = slow();
+    let first = current_thread();
+    let mut stalled = Box::pin(limiter.clone().consume_owned(1));
+    assert_pending!(first.block_on(poll_once(&mut stalled)));
+    for _ in 0..10 {
+        let _grant = limiter.blocking_consume(1).unwrap();
+    }
+    let _grant = first.block_on(stalled).unwrap();
+}
+
+#[test]
+fn runtimes_of_several_threads_each_serve_their_own_and_whoever_wakes_serves_all() {
+    let limiter = slow();
+    let work = |limiter: Limiter, rounds: usize| {
+        let runtime = current_thread();
+        for round in 0..rounds {
+            let _grant = runtime.block_on(limiter.consume(1)).unwrap();
+            // Between two rounds nobody drives this runtime, and in some a waiter of it stands in line.
+            if round % 3 == 0 {
+                let mut left = pin!(limiter.consume(2));
+                let _pending = runtime.block_on(poll_once(&mut left));
+                thread::yield_now();
+            }
+        }
+    };
+    // They end one after the other, each leaving a runtime that goes away under the line.
+    let threads: Vec<_> =
+        (1..=4).map(|n| (n, limiter.clone())).map(|(n, l)| thread::spawn(move || work(l, 10 * n))).collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(limiter.snapshot().waiting_tasks, 0);
+}

@@ -1,0 +1,158 @@
+//! Fractions, idle time, and clocks that step back.
+
+use super::*;
+
+/// Moves on in uneven steps, so that every reading leaves a fraction of a token, and compares with exact arithmetic.
+fn exact_in_uneven_steps(quota: Quota, steps: u32, step: Duration) {
+    let stand = Stand::new(quota.burst(1 << 61).initial(0));
+    let (amount, period) = (u128::from(quota.amount()), quota.period().as_nanos());
+    let mut elapsed = Duration::ZERO;
+    let mut taken = 0;
+    for turn in 0..steps {
+        let time = step + NANO * (turn % 97);
+        stand.clock.advance(time);
+        elapsed += time;
+        let minted = (elapsed.as_nanos() * amount / period) as u64;
+        assert_eq!(taken + stand.limiter.available(), minted, "{quota}: after {elapsed:?}");
+        let some = (minted - taken) / 3;
+        let _grant = stand.limiter.try_acquire(some).unwrap();
+        taken += some;
+    }
+}
+
+#[test]
+fn fractions_are_exact_at_one_token_a_day_for_ten_years() {
+    exact_in_uneven_steps(Quota::per_day(1), 40_000, Duration::from_secs(7_919));
+}
+
+#[test]
+fn fractions_are_exact_at_a_billion_tokens_a_second_for_ten_years() {
+    exact_in_uneven_steps(Quota::per_second(1_000_000_000), 3_652, DAY);
+    exact_in_uneven_steps(Quota::per_second(1_000_000_000), 1_000, NANO);
+}
+
+#[test]
+fn fractions_are_exact_at_uneven_rates_for_years() {
+    for quota in [
+        Quota::per_second(3),
+        Quota::per_minute(7),
+        Quota::per_day(1_000_003),
+        Quota::per_second(999_999_937),
+        Quota::new(3, Duration::from_nanos(7)),
+        Quota::new(1, 3_652 * DAY),
+    ] {
+        exact_in_uneven_steps(quota, 5_000, Duration::from_secs(50_021));
+        exact_in_uneven_steps(quota, 5_000, NANO);
+    }
+}
+
+#[test]
+fn fractions_are_exact_in_line_for_ten_years() {
+    let stand = Stand::new(Quota::per_day(1).initial(0));
+    for day in 0..3_652 {
+        let mut waiting = stand.enter(1);
+        stand.pass(DAY - NANO);
+        waits(&mut waiting);
+        stand.pass(NANO);
+        assert!(waiting.is_woken(), "on day {day}");
+        let _grant = served(&mut waiting);
+    }
+}
+
+#[test]
+fn fractions_are_exact_in_line_at_a_billion_tokens_a_second() {
+    let stand = Stand::new(Quota::per_second(1_000_000_000).burst(10).initial(0));
+    let mut line: Vec<_> = (0..1_000).map(|_| stand.enter(1)).collect();
+    for waiting in &mut line {
+        waits(waiting);
+        stand.pass(NANO);
+        let _grant = served(waiting);
+    }
+}
+
+#[test]
+fn idle_while_full_burns_time() {
+    for idle in [NANO, MILLI / 3, MILLI, DAY, 3_652 * DAY] {
+        let stand = Stand::new(one_per_milli(10).initial(10));
+        stand.clock.advance(idle);
+        let _all = stand.limiter.try_acquire(10).unwrap();
+        assert_eq!(stand.denied(1).retry_after, Some(MILLI), "idle for {idle:?}");
+        stand.clock.advance(MILLI - NANO);
+        assert_eq!(stand.limiter.available(), 0, "idle for {idle:?}");
+        stand.clock.advance(NANO);
+        assert_eq!(stand.limiter.available(), 1, "idle for {idle:?}");
+    }
+}
+
+#[test]
+fn idle_time_before_the_bucket_is_full_is_credit_and_after_it_is_none() {
+    let stand = Stand::new(one_per_milli(10).initial(8));
+    for (idle, available) in [(MILLI, 9), (MILLI / 2, 9), (MILLI / 2, 10), (MILLI / 2, 10), (MILLI, 10)] {
+        stand.clock.advance(idle);
+        assert_eq!(stand.limiter.available(), available);
+    }
+    let _grant = stand.limiter.try_acquire(1).unwrap();
+    stand.clock.advance(MILLI - NANO);
+    assert_eq!(stand.limiter.available(), 9, "the half millisecond while full is not carried over");
+    stand.clock.advance(NANO);
+    assert_eq!(stand.limiter.available(), 10);
+}
+
+#[test]
+fn idle_while_full_burns_the_time_of_a_stepped_quota_but_no_boundary_moves() {
+    let stand = Stand::new(Quota::new(10, MILLI).stepped());
+    stand.clock.advance(MILLI * 7 / 2);
+    let _all = stand.limiter.try_acquire(10).unwrap();
+    stand.clock.advance(MILLI / 2 - NANO);
+    assert_eq!(stand.limiter.available(), 0);
+    stand.clock.advance(NANO);
+    assert_eq!(stand.limiter.available(), 10);
+}
+
+#[test]
+fn clock_that_steps_back_mints_nothing_until_it_is_where_it_was() {
+    let stand = Stand::new(one_per_milli(10));
+    stand.clock.advance(3 * MILLI);
+    assert_eq!(stand.limiter.available(), 3);
+    stand.clock.step_back(2 * MILLI);
+    assert_eq!(stand.limiter.available(), 3);
+    stand.clock.advance(2 * MILLI);
+    assert_eq!(stand.limiter.available(), 3, "the same two milliseconds do not count twice");
+    stand.clock.advance(MILLI);
+    assert_eq!(stand.limiter.available(), 4);
+}
+
+#[test]
+fn clock_that_steps_back_takes_nothing_from_who_waits_and_gives_it_nothing() {
+    let stand = Stand::new(one_per_milli(10));
+    let mut waiting = stand.enter(5);
+    stand.pass(3 * MILLI);
+    stand.clock.step_back(3 * MILLI);
+    stand.limiter.tick();
+    stand.pass(5 * MILLI - NANO);
+    waits(&mut waiting);
+    stand.pass(NANO);
+    let _grant = served(&mut waiting);
+}
+
+#[test]
+fn clock_that_steps_back_before_the_limiter_was_built_counts_as_no_time() {
+    let stand = Stand::new(one_per_milli(10));
+    stand.clock.step_back(100 * DAY);
+    assert_eq!(stand.limiter.available(), 0);
+    stand.clock.advance(100 * DAY);
+    assert_eq!(stand.limiter.available(), 0);
+    stand.pass(2 * MILLI);
+    assert_eq!(stand.limiter.available(), 2);
+}
+
+#[test]
+fn clock_that_trembles_is_as_good_as_its_latest_reading() {
+    let stand = Stand::new(one_per_milli(1 << 40));
+    for turn in 1..=1_000_u64 {
+        stand.clock.advance(3 * MILLI);
+        stand.limiter.tick();
+        stand.clock.step_back(2 * MILLI);
+        assert_eq!(stand.limiter.available(), turn + 2);
+    }
+}

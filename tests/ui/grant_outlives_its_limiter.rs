@@ -1,0 +1,11 @@
+//! A grant releases to its limiter, so the limiter must still be there.
+
+use tollgate::{Limiter, Quota};
+
+fn main() {
+    let grant = {
+        let limiter = Limiter::new(Quota::per_second(100)).unwrap();
+        limiter.try_acquire(1).unwrap()
+    };
+    drop(grant);
+}

@@ -1,0 +1,16 @@
+//! A future that nobody polls does nothing.
+
+#![deny(unused_must_use)]
+
+use std::time::Duration;
+use tollgate::{Limiter, Quota, join};
+
+fn main() {
+    let limiter = Limiter::new(Quota::per_second(100)).unwrap();
+    limiter.consume(1);
+    limiter.consume(1).within(Duration::ZERO);
+    limiter.clone().consume_owned(1);
+    limiter.clone().consume_owned(1).within(Duration::ZERO);
+    limiter.replenisher();
+    join([(&limiter, 1)]);
+}
