@@ -6,15 +6,16 @@
 //! minted meanwhile is kept up to the burst. And seastar's concurrent `replenish` calls can overshoot, since stamp and
 //! head move in two steps; here whoever replenishes holds a lock that others do not wait for.
 //!
-//! **The invariant** is the one of `supply.rs`, with the tail of the last `replenish` as what is known to be claimed,
-//! or the ceiling, if claims have run beyond it: claims behind a closed ceiling are not granted yet.
+//! **The invariant** is the one of `supply.rs`, with the tail of the last `replenish` as what is known to be claimed.
+//! Where claims have run beyond the ceiling, those behind it are not granted yet, nor is one that lies astride it; where
+//! that one begins is not known here, but no further back than the largest claim is long.
 
 use crate::Quota;
 use crate::clock::whole_nanos;
 use crate::error::ConfigError;
 use crate::rovers::{Rovers, ahead, earlier, later};
 use crate::schedule::Schedule;
-use crate::sync::Mutex;
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -72,6 +73,8 @@ pub enum Capped {}
 pub struct Bucket<C = Uncapped> {
     rovers: Rovers,
     mint: Mutex<Minting>,
+    /// The largest grab so far: as much of a claim can lie below the ceiling without being granted.
+    largest: AtomicU64,
     kind: PhantomData<fn() -> C>,
 }
 
@@ -139,7 +142,8 @@ impl<C> Bucket<C> {
             claimed: 0,
             ceiling: cap.map(|cap| (cap, 0)),
         };
-        let bucket = Self { rovers: Rovers::new(0), mint: Mutex::new(minting), kind: PhantomData };
+        let bucket =
+            Self { rovers: Rovers::new(0), mint: Mutex::new(minting), largest: AtomicU64::new(1), kind: PhantomData };
         bucket.replenish(now);
         Ok(bucket)
     }
@@ -148,6 +152,10 @@ impl<C> Bucket<C> {
     ///
     /// A claim cannot be undone. All claims that are not granted yet may add up to 2<sup>62</sup> tokens.
     pub fn grab(&self, n: u64) -> Ticket {
+        // Before the claim, which releases it: whoever finds the claim in the tail must know how large it can be.
+        if self.largest.load(Ordering::Relaxed) < n {
+            self.largest.fetch_max(n, Ordering::Relaxed);
+        }
         Ticket(self.rovers.claim(n))
     }
 
@@ -162,16 +170,23 @@ impl<C> Bucket<C> {
     pub fn replenish(&self, now: Duration) {
         let tail = self.rovers.tail();
         let Some(mut minting) = self.mint.try_lock() else { return };
-        let limit = minting.step(&self.rovers, tail, whole_nanos(now));
+        let largest = self.largest.load(Ordering::Relaxed);
+        let limit = minting.step(&self.rovers, tail, largest, whole_nanos(now));
         self.rovers.publish(limit, limit);
     }
 }
 
 impl Minting {
     /// Mints by the ceiling as it was, then raises it: what the ceiling held back is kept, up to the burst.
-    fn step(&mut self, rovers: &Rovers, tail: u64, now: u64) -> u64 {
-        let granted = self.ceiling.map_or(self.claimed, |(ceiling, _)| earlier(self.claimed, ceiling));
-        self.schedule.mint(now, granted.wrapping_add(self.schedule.burst));
+    fn step(&mut self, rovers: &Rovers, tail: u64, largest: u64, now: u64) -> u64 {
+        let granted = match self.ceiling {
+            // One claim may lie astride the ceiling: the part of it below is not granted either.
+            Some((ceiling, _)) if ahead(self.claimed, ceiling) > 0 => ceiling.wrapping_sub(largest - 1),
+            _ => self.claimed,
+        };
+        // What is claimed below the ceiling waits for tokens only, however large a claim of it is.
+        let wanted = self.ceiling.map_or(self.claimed, |(ceiling, _)| earlier(self.claimed, ceiling));
+        self.schedule.mint(now, later(granted.wrapping_add(self.schedule.burst), wanted));
         self.claimed = later(self.claimed, tail);
         match &mut self.ceiling {
             None => self.schedule.head,

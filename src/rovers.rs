@@ -117,7 +117,8 @@ impl Rovers {
 
     /// Claims `n` tokens whether they are there or not, and says where the claim ends.
     pub(crate) fn claim(&self, n: u64) -> u64 {
-        self.claims.tail.fetch_add(n, Ordering::Relaxed).wrapping_add(n)
+        // Release, as in `try_claim_below`: who finds the claim in the tail also finds what was noted of it before.
+        self.claims.tail.fetch_add(n, Ordering::Release).wrapping_add(n)
     }
 
     /// Lets claims go as far as `to`, under the owner's lock. Never takes back what is published already.

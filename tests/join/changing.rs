@@ -202,6 +202,23 @@ fn a_clock_that_stepped_back_between_two_lines_lets_no_more_than_the_burst_pass(
     assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
 }
 
+#[test]
+fn a_clock_that_stepped_back_behind_the_building_of_one_line_lets_no_more_than_the_burst_pass() {
+    let clock = ManualClock::new();
+    let b = full(&clock, 5);
+    clock.advance(10_000 * MS);
+    let a = limiter(&clock, Quota::manual(1).initial(0));
+    clock.step_back(10_000 * MS);
+    let mut joint = spawn(join([(&a, 1), (&b, 1)]));
+    assert_pending!(joint.poll());
+    let mut behind: Vec<_> = (0..100).map(|_| spawn(b.consume(1))).collect();
+    behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    clock.advance(5_000 * MS);
+    a.replenish(1);
+    assert!(joint.is_woken());
+    assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
+}
+
 /// With a late timer at b: a is looked at before b is, and b must not be charged for the looking.
 #[test]
 fn looking_at_a_line_that_is_ready_does_not_put_the_grant_off() {

@@ -1,13 +1,14 @@
 //! Wakers that panic, and wakers that call the limiters back while their lines are being served.
 
-use super::{costs, empty, full, pass, spent, tick};
+use super::{costs, empty, full, limiter, pass, spent, tick};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 use tokio_test::assert_pending;
 use tokio_test::task::spawn;
-use tollgate::{Join, Limiter, ManualClock, join};
+use tollgate::{Join, Limiter, ManualClock, Quota, join};
 
 /// Calls `act` with how often it was woken before.
 struct Bell<F> {
@@ -140,4 +141,40 @@ fn a_waker_may_close_pause_and_claim_again() {
     let mut again = again.lock().unwrap();
     assert!(!again.is_empty() && again.iter_mut().all(|claim| poll(claim, Waker::noop())));
     assert_eq!(a.snapshot().waiting_tasks + b.snapshot().waiting_tasks, 0);
+}
+
+/// Somebody read the clock a second ago, was held up, and looks at the second line now, between what happened to the
+/// first one and the second one's hearing of it.
+fn passes_behind(happens: impl Fn(&Limiter, &mut Option<Join<'static, 2>>)) -> usize {
+    let clock = ManualClock::new();
+    let (a, b) = (forever(limiter(&clock, Quota::manual(1).initial(0))), forever(full(&clock, 5)));
+    let time = clock.clone();
+    let held_up = Waker::from(Bell::new(move |_| {
+        time.step_back(Duration::from_secs(1));
+        b.tick();
+        time.advance(Duration::from_secs(1));
+    }));
+    let mut joint = Some(join([(a, 1), (b, 1)]));
+    assert!(!poll(joint.as_mut().unwrap(), &held_up));
+    let mut behind: Vec<_> = (0..100).map(|_| spawn(b.consume(1))).collect();
+    behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    clock.advance(Duration::from_secs(1));
+    happens(a, &mut joint);
+    b.tick();
+    behind.iter().filter(|claim| claim.is_woken()).count()
+}
+
+#[test]
+fn a_look_with_an_old_reading_of_the_clock_grants_no_earlier_than_the_commit() {
+    assert_eq!(passes_behind(|a, _| a.replenish(1)), 4, "a burst of 5, of which the joint claim has 1");
+}
+
+#[test]
+fn a_look_with_an_old_reading_of_the_clock_lets_nobody_pass_before_the_claim_was_dropped() {
+    assert_eq!(passes_behind(|_, joint| *joint = None), 5);
+}
+
+#[test]
+fn a_look_with_an_old_reading_of_the_clock_lets_nobody_pass_before_the_other_line_closed() {
+    assert_eq!(passes_behind(|a, _| a.close()), 5);
 }

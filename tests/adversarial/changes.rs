@@ -1,0 +1,243 @@
+//! Quotas, caps and costs that change under everybody's feet, to and fro between extremes.
+
+use super::*;
+use tollgate::{Bound, Quota};
+
+/// Quotas as far apart as they come.
+fn extremes() -> [Quota; 8] {
+    [
+        Quota::per_second(1),
+        Quota::new(u64::MAX, NANO).burst(MOST),
+        Quota::new(1, Duration::from_nanos(u64::MAX)).burst(1),
+        Quota::new(MOST, YEAR).burst(MOST).stepped(),
+        Quota::manual(1),
+        Quota::per_second(1_000_000_000).burst(1),
+        Quota::manual(MOST),
+        Quota::new(u64::MAX - 1, Duration::from_nanos(u64::MAX)).burst(3),
+    ]
+}
+
+#[test]
+fn a_storm_of_extreme_quotas_strands_nobody() {
+    let passing = [Duration::ZERO, NANO, SECOND, Duration::from_nanos(999_999_999), YEAR / 30];
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::per_second(1)).quota(Quota::per_second(2)).build().unwrap();
+        let mut queue = Queue::new(&limiter);
+        let mut noted = Vec::new();
+        for round in 0..1_000 {
+            let quota = extremes()[round * 5 % 8];
+            limiter.set_quota(round % 2, quota).unwrap();
+            let _ = queue.try_enter([1, 2, GIANT, 3, 1_000][round % 5]);
+            clock.advance(passing[round * 3 % 5]);
+            let front_most = GIANT as i64;
+            let snapshot = limiter.snapshot();
+            for quota in &snapshot.quotas {
+                assert!(quota.level <= front_most.max(quota.quota.capacity() as i64), "{quota:?}");
+            }
+            queue.granted();
+            noted.push((snapshot, limiter.estimate(GIANT), limiter.estimate(1)));
+            if round % 7 == 0 && queue.len() > 3 {
+                queue.cancel(round % 3);
+                queue.granted();
+            }
+        }
+        [0, 1].iter().for_each(|index| limiter.set_quota(*index, Quota::new(GIANT, SECOND)).unwrap());
+        queue.outlast(clock, SECOND, 1_000);
+        noted
+    });
+}
+
+/// Among sane quotas: what passed is what was minted, each stretch of time at the rate it had.
+#[test]
+fn a_storm_of_rates_mints_each_stretch_at_its_own_rate() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::per_second(10).initial(0)).build().unwrap();
+        let mut queue = Queue::new(&limiter);
+        // In tokens times 10^9; a change of rate carries the fraction of a token, rounded down.
+        let (mut minted, mut rate, mut granted) = (0_u128, 10, 0);
+        for round in 0..1_000_u64 {
+            while queue.len() < 20 {
+                // More than any stretch mints, and no burst below is smaller: nothing ever burns.
+                queue.enter(5);
+            }
+            let elapsed = round * 7_919_017 % 900_000_000;
+            clock.advance(Duration::from_nanos(elapsed));
+            minted += u128::from(elapsed * rate);
+            granted += queue.serve();
+            rate = [1, 50, 9, 32, 3, 17][(round % 6) as usize];
+            limiter.set_quota(0, Quota::per_second(rate).burst(5 + round % 3)).unwrap();
+            let whole = (minted / 1_000_000_000) as i64;
+            let there = granted as i64 + level(&limiter);
+            assert!(there == whole || there == whole - 1, "{there} of {whole} after {round} changes");
+        }
+        queue.outlast(clock, SECOND, 100);
+    });
+}
+
+#[test]
+fn a_cap_below_what_is_out_holds_everybody_until_enough_is_back() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::per_second(1_000).burst(100)).max_in_flight(50).build().unwrap();
+        let mut out: Vec<_> = (0..10).map(|_| limiter.try_acquire(5).unwrap()).collect();
+        limiter.set_max_in_flight(12).unwrap();
+        let mut queue = Queue::new(&limiter);
+        [3, 13, 1].into_iter().for_each(|cost| assert_eq!(queue.try_enter(cost).is_err(), cost > 12));
+        assert_eq!(limiter.snapshot().in_flight, Some(50));
+        while out.len() > 2 {
+            assert_eq!(queue.serve(), 0, "{} are still out", out.len());
+            assert!(limiter.try_acquire(1).is_err());
+            clock.advance(SECOND);
+            out.pop();
+        }
+        // 10 are out, and 3 do not fit beside them; the 1 behind them does not overtake.
+        assert_eq!(queue.serve(), 0);
+        out.pop();
+        let passed = queue.granted();
+        assert_eq!(passed.iter().map(Grant::cost).collect::<Vec<_>>(), [3, 1]);
+        assert_eq!((limiter.snapshot().in_flight, limiter.available()), (Some(9), 3));
+        drop((passed, out));
+        assert_eq!(limiter.snapshot().in_flight, Some(0));
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn a_cap_below_a_waiter_blocks_the_line_until_it_is_raised_or_the_waiter_leaves() {
+    for raise in [true, false] {
+        everywhere(|builder, clock| {
+            let limiter = builder.quota(Quota::per_second(10)).max_in_flight(MOST).build().unwrap();
+            let held = limiter.try_acquire(10).unwrap();
+            let mut queue = Queue::new(&limiter);
+            [GIANT, 2, 2].into_iter().for_each(|cost| queue.enter(cost));
+            for cap in [1, MOST, 1, MOST, 5] {
+                limiter.set_max_in_flight(cap).unwrap();
+            }
+            drop(held);
+            clock.advance(YEAR * 200);
+            assert_eq!(queue.serve(), 0);
+            if raise {
+                limiter.set_max_in_flight(GIANT).unwrap();
+                clock.advance(YEAR * 100);
+                // 10 tokens a second make a giant in 890,000 years.
+                limiter.set_quota(0, Quota::new(GIANT, SECOND)).unwrap();
+                assert_eq!(queue.outlast(clock, SECOND, 3), GIANT + 4);
+            } else {
+                queue.cancel(0);
+                assert_eq!(queue.granted().len(), 2);
+            }
+            assert_eq!(limiter.snapshot().in_flight, Some(0));
+            limiter.snapshot()
+        });
+    }
+}
+
+#[test]
+fn settled_to_everything_again_and_again_a_grant_owes_what_the_rovers_span() {
+    everywhere(|builder, _| {
+        let limiter = builder.quota(Quota::manual(100)).build().unwrap();
+        let mut grant = limiter.try_acquire(40).unwrap();
+        for _ in 0..SPAN / GIANT + 10 {
+            grant.settle(u64::MAX);
+        }
+        let owed = grant.cost() - 100;
+        assert!((SPAN - GIANT..=SPAN).contains(&owed), "{owed}");
+        assert_eq!((limiter.deficiency(), limiter.available()), (owed, 0));
+        let mut queue = Queue::new(&limiter);
+        assert_eq!(queue.try_enter(1), Err(ConsumeError::TooLarge { cost: 1, most: 0 }));
+        assert!(limiter.try_acquire(1).is_err());
+        limiter.replenish(3);
+        queue.enter(2);
+        grant.settle(0);
+        assert_eq!((queue.serve(), grant.cost(), limiter.available()), (2, 0, 98));
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn settled_to_everything_under_a_cap_it_is_all_in_flight_and_all_comes_back() {
+    everywhere(|builder, clock| {
+        let builder = builder.quota(Quota::new(u64::MAX, NANO).burst(MOST)).max_in_flight(100);
+        let limiter = builder.build().unwrap();
+        for round in 0..3 {
+            let mut grants = [limiter.try_acquire(40).unwrap(), limiter.try_acquire(40).unwrap()];
+            for grant in &mut grants {
+                (0..100).for_each(|_| grant.settle(u64::MAX));
+            }
+            let flying = grants.iter().map(Grant::cost).sum();
+            assert_eq!(flying, 80 + 200 * GIANT);
+            assert_eq!(limiter.snapshot().in_flight, Some(flying));
+            let denied = super::numbers::denied(&limiter, 1);
+            assert_eq!((denied.by, denied.retry_after), (Bound::InFlight, None));
+            let mut queue = Queue::new(&limiter);
+            queue.enter(100);
+            clock.advance(SECOND);
+            let [first, second] = grants;
+            if round == 1 {
+                first.forget();
+                limiter.release(flying / 2).unwrap();
+            } else {
+                drop(first);
+            }
+            assert_eq!(queue.serve(), 0);
+            drop(second);
+            assert_eq!(queue.granted().len(), 1);
+            assert_eq!((limiter.available(), limiter.snapshot().in_flight), (100, Some(0)));
+        }
+        limiter.snapshot()
+    });
+}
+
+/// Debts of giants lie between those in line, some of whom leave; what is settled down again comes back as far as the
+/// burst.
+#[test]
+fn debts_of_giants_between_waiters_strand_nobody() {
+    for capped in [false, true] {
+        everywhere(|builder, clock| {
+            let builder = if capped { builder.max_in_flight(MOST) } else { builder };
+            let limiter = builder.quota(Quota::per_second(10)).build().unwrap();
+            let mut grant = limiter.try_acquire(10).unwrap();
+            let mut queue = Queue::new(&limiter);
+            for round in 1..=300 {
+                queue.enter(1 + round % 10);
+                let owed = grant.cost();
+                grant.settle(u64::MAX);
+                assert_eq!(grant.cost(), owed + GIANT);
+            }
+            let waiting = limiter.snapshot().waiting_tokens;
+            assert_eq!(limiter.deficiency(), 300 * GIANT + waiting);
+            (0..100).for_each(|place| queue.cancel(place * 2));
+            clock.advance(YEAR);
+            assert_eq!(queue.serve(), 0, "the front left, and what was behind it is owed");
+            grant.settle(5);
+            assert_eq!(queue.serve(), 3, "a burst came back; the next debt takes more than that");
+            limiter.set_quota(0, Quota::new(GIANT, SECOND).burst(10)).unwrap();
+            let left = limiter.snapshot().waiting_tokens;
+            assert_eq!(queue.outlast(clock, SECOND, 400), left);
+            drop(grant);
+            clock.advance(SECOND);
+            assert_eq!((level(&limiter), limiter.deficiency()), (10, 0));
+            assert_eq!(limiter.snapshot().in_flight, capped.then_some(0));
+            limiter.snapshot()
+        });
+    }
+}
+
+/// Up and down by giants, past more positions than there are, while time pays the debts.
+#[test]
+fn a_grant_settled_up_and_down_for_ever_loses_count_of_nothing() {
+    let clock = ManualClock::new();
+    let quota = Quota::new(u64::MAX, NANO).burst(MOST);
+    let limiter = Limiter::builder().quota(quota).max_in_flight(MOST).clock(clock.clone()).build().unwrap();
+    let mut grant = limiter.try_acquire(5).unwrap();
+    for round in 0..u64::MAX / GIANT + 1_000 {
+        let before = grant.cost();
+        grant.settle(u64::MAX);
+        assert_eq!(grant.cost(), before + GIANT);
+        clock.advance(NANO);
+        grant.settle(round % 7);
+        assert_eq!(limiter.snapshot().in_flight, Some(round % 7));
+    }
+    drop(grant);
+    clock.advance(NANO);
+    assert_eq!((limiter.available(), limiter.snapshot().in_flight), (MOST, Some(0)));
+}

@@ -1,0 +1,143 @@
+//! Claims that no bucket holds, by the thousands, given up in every order.
+
+use super::*;
+use tollgate::Quota;
+
+const TENTH: Duration = Duration::from_millis(100);
+
+/// An empty bucket of 10 tokens and as many each second. The cap, where there is one, never gates; it takes part in the
+/// sums.
+fn drained(builder: Builder, capped: bool) -> Limiter {
+    let builder = if capped { builder.max_in_flight(MOST) } else { builder };
+    builder.quota(Quota::per_second(10).initial(0)).build().unwrap()
+}
+
+fn giant(limiter: &Limiter) -> Option<Spawn<Consume<'_>>> {
+    let mut claim = spawn(limiter.consume(GIANT));
+    assert!(claim.poll().is_pending());
+    Some(claim)
+}
+
+/// The numbers below `count`, in some order.
+type Order = fn(count: usize) -> Vec<usize>;
+
+const ORDERS: [Order; 4] = [
+    |count| (0..count).collect(),
+    |count| (0..count).rev().collect(),
+    |count| (0..count).step_by(2).chain((1..count).step_by(2).rev()).collect(),
+    // 7919 is a prime and no factor of any count used here.
+    |count| (0..count).map(|place| place * 7_919 % count).collect(),
+];
+
+#[test]
+fn small_claims_between_thousands_of_giants_that_leave_are_served_to_the_nanosecond() {
+    const PAIRS: usize = 1_000;
+    for (order, capped) in ORDERS.into_iter().zip([false, true, true, false]) {
+        everywhere(|builder, clock| {
+            let limiter = drained(builder, capped);
+            let mut queue = Queue::new(&limiter);
+            let enter = |_| {
+                queue.enter(1);
+                [giant(&limiter), giant(&limiter)]
+            };
+            let mut giants: Vec<_> = (0..PAIRS).flat_map(enter).collect();
+            assert_eq!(limiter.deficiency(), (2 * GIANT + 1) * PAIRS as u64);
+            order(2 * PAIRS).into_iter().for_each(|index| giants[index] = None);
+            assert_eq!(limiter.deficiency(), PAIRS as u64);
+            for _ in 0..10 {
+                clock.advance(TENTH - NANO);
+                assert_eq!(queue.serve(), 0);
+                clock.advance(NANO);
+                assert_eq!(queue.serve(), 1);
+            }
+            clock.advance(TENTH * (PAIRS as u32 - 10) - NANO);
+            assert_eq!((queue.serve(), queue.len()), (PAIRS as u64 - 11, 1));
+            clock.advance(NANO);
+            assert_eq!((queue.serve(), level(&limiter)), (1, 0));
+            limiter.snapshot()
+        });
+    }
+}
+
+/// What a giant had saved up above the burst goes with it.
+#[test]
+fn giants_that_leave_from_the_front_leave_a_burst_at_most() {
+    everywhere(|builder, clock| {
+        let limiter = drained(builder, false);
+        let mut passed = 0;
+        for round in 1..=1_000_u64 {
+            let mut queue = Queue::new(&limiter);
+            let in_front = giant(&limiter);
+            (0..20).for_each(|_| queue.enter(1));
+            clock.advance(Duration::from_secs(3_600));
+            assert_eq!(queue.serve(), 0);
+            drop(in_front);
+            // The front left at this very instant, so the burst is there for those behind; nobody ticks.
+            passed += queue.granted().iter().map(Grant::cost).sum::<u64>();
+            assert_eq!((passed, level(&limiter)), (10 * round, 0));
+        }
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn giants_that_leave_behind_a_waiter_use_up_the_span_until_it_is_served() {
+    everywhere(|builder, clock| {
+        let limiter = drained(builder, true);
+        let mut queue = Queue::new(&limiter);
+        queue.enter(1);
+        let most_giants = SPAN / GIANT - 1;
+        let mut giants: Vec<_> = (0..most_giants).map(|_| giant(&limiter)).collect();
+        let refused = ConsumeError::TooLarge { cost: GIANT, most: GIANT - 1 };
+        assert_eq!(queue.try_enter(GIANT), Err(refused));
+        giants.clear();
+        assert_eq!(queue.try_enter(GIANT), Err(refused), "their place is kept until the waiter before them is gone");
+        queue.enter(1);
+        clock.advance(TENTH);
+        assert_eq!(queue.serve(), 1);
+        giants.push(giant(&limiter));
+        drop(giants);
+        clock.advance(TENTH);
+        assert_eq!((queue.serve(), limiter.available(), limiter.deficiency()), (1, 0, 0));
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn more_giants_come_and_go_than_there_are_positions() {
+    const EACH: u64 = 8_000;
+    let clock = ManualClock::new();
+    let limiter = drained(Limiter::builder().clock(clock.clone()), true);
+    let rounds = u64::MAX / (GIANT * EACH) + 2;
+    for round in 1..=rounds {
+        let mut queue = Queue::new(&limiter);
+        queue.enter(1);
+        drop((0..EACH).map(|_| giant(&limiter)).collect::<Vec<_>>());
+        clock.advance(TENTH);
+        assert_eq!(queue.serve(), 1);
+        let snapshot = limiter.snapshot();
+        assert_eq!((snapshot.granted, snapshot.in_flight, snapshot.quotas[0].level), (round, Some(0), 0));
+    }
+}
+
+/// Granted in the nanosecond they came, given up before they saw it: their tokens go back, as far as the burst.
+#[test]
+fn giants_dropped_after_they_were_granted_give_everything_back() {
+    const COUNT: u64 = 1_000;
+    everywhere(|builder, clock| {
+        let quota = Quota::new(u64::MAX, NANO).burst(MOST).initial(0);
+        let limiter = builder.quota(quota).max_in_flight(MOST).build().unwrap();
+        let mut giants: Vec<_> = (0..COUNT).map(|_| giant(&limiter)).collect();
+        clock.advance(NANO);
+        limiter.tick();
+        assert_eq!(limiter.snapshot().in_flight, Some(COUNT * GIANT));
+        for waiting in giants.iter_mut().skip(1).step_by(2) {
+            assert_eq!(waiting.take().unwrap().poll().map(|answer| answer.unwrap().cost()), Poll::Ready(GIANT));
+        }
+        drop(giants);
+        let snapshot = limiter.snapshot();
+        assert_eq!((snapshot.in_flight, snapshot.refunded), (Some(0), COUNT / 2 * GIANT));
+        assert_eq!(limiter.available(), MOST - COUNT / 2 * GIANT);
+        snapshot
+    });
+}

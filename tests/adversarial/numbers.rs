@@ -1,0 +1,222 @@
+//! The largest, the smallest, and what is beyond them.
+
+use super::*;
+use tollgate::{Bound, ConfigError, Denied, Quota, TryAcquireError};
+
+#[test]
+fn configurations_beyond_the_legal_are_refused_with_their_numbers() {
+    let refusal = |quota: Quota| Limiter::new(quota).unwrap_err();
+    for burst in [u64::MAX, 1 << 63, MOST + 1] {
+        let expected = ConfigError::BadBurst { quota: 0, burst, most: MOST };
+        assert_eq!(refusal(Quota::per_second(1).burst(burst)), expected);
+        assert_eq!(refusal(Quota::new(burst, NANO)), expected, "the amount is the burst where none is given");
+        assert_eq!(refusal(Quota::manual(burst)), expected);
+    }
+    for period in [Duration::ZERO, Duration::MAX, Duration::from_nanos(u64::MAX) + NANO] {
+        assert_eq!(refusal(Quota::new(1, period)), ConfigError::BadPeriod { quota: 0, period });
+    }
+    for cap in [0, MOST + 1, u64::MAX] {
+        let refused = Limiter::builder().quota(Quota::per_second(1)).max_in_flight(cap).build().unwrap_err();
+        assert_eq!(refused, ConfigError::BadMaxInFlight { cap, most: MOST });
+    }
+}
+
+#[test]
+fn a_change_beyond_the_legal_changes_nothing() {
+    everywhere(|builder, _| {
+        let limiter = builder.quota(Quota::per_second(3).burst(7)).max_in_flight(5).build().unwrap();
+        let before = limiter.snapshot();
+        for quota in [Quota::per_second(u64::MAX), Quota::per_second(0), Quota::new(1, Duration::MAX)] {
+            assert!(limiter.set_quota(0, quota).is_err());
+        }
+        assert!(limiter.set_quota(usize::MAX, Quota::per_second(1)).is_err());
+        assert!(limiter.set_quota("nobody", Quota::per_second(1)).is_err());
+        assert!(limiter.set_max_in_flight(u64::MAX).is_err() && limiter.set_max_in_flight(0).is_err());
+        assert!(limiter.release(u64::MAX).is_err() && limiter.release(1).is_err());
+        assert_eq!(limiter.snapshot(), before);
+        before
+    });
+}
+
+/// Every verb with a cost, on an empty line and on one where others wait.
+#[test]
+fn a_cost_of_everything_is_refused_by_every_verb_and_takes_nothing() {
+    everywhere(|builder, _| {
+        let limiter = builder.quota(Quota::per_second(3).burst(7)).build().unwrap();
+        let mut queue = Queue::new(&limiter);
+        for waiting in 0..2 {
+            for cost in [u64::MAX, u64::MAX - 1, 1 << 63, SPAN, GIANT + 1] {
+                let refused = TryAcquireError::TooLarge { cost, most: 7 };
+                assert_eq!(limiter.try_acquire(cost).unwrap_err(), refused);
+                let refused = ConsumeError::TooLarge { cost, most: GIANT };
+                assert_eq!(queue.try_enter(cost), Err(refused));
+                assert_eq!(
+                    spawn(limiter.consume(cost).within(YEAR)).poll().map(Result::unwrap_err),
+                    Poll::Ready(refused)
+                );
+                assert_eq!(limiter.blocking_consume(cost).unwrap_err(), refused);
+                let mut owned = spawn(limiter.clone().consume_owned(cost));
+                assert_eq!(owned.poll().map(Result::unwrap_err), Poll::Ready(refused));
+                assert_eq!(limiter.estimate(cost), None);
+            }
+            let snapshot = limiter.snapshot();
+            assert_eq!((snapshot.granted, snapshot.waiting_tasks), (0, waiting));
+            queue.enter(GIANT);
+        }
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn the_largest_burst_passes_at_once_and_not_a_token_more() {
+    everywhere(|builder, clock| {
+        let each_nano = Quota::new(u64::MAX, NANO).burst(MOST);
+        let builder = builder.quota(Quota::per_second(1).burst(MOST)).quota(each_nano).max_in_flight(MOST);
+        let limiter = builder.build().unwrap();
+        let grant = limiter.try_acquire(MOST).unwrap();
+        let denied = denied(&limiter, 1);
+        assert_eq!((denied.by, denied.retry_after, denied.remaining), (Bound::InFlight, None, 0));
+        drop(grant);
+        let denied = self::denied(&limiter, 1);
+        assert_eq!((denied.by, denied.retry_after), (Bound::Quota(0), Some(SECOND)));
+        clock.advance(SECOND);
+        drop(limiter.try_acquire(1).unwrap());
+        assert_eq!(limiter.available(), 0);
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn a_full_bucket_of_the_largest_size_serves_its_giants_and_then_waits() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::new(GIANT, SECOND).burst(MOST)).build().unwrap();
+        for _ in 0..MOST / GIANT {
+            drop(spawn(limiter.consume(GIANT)).poll().map(Result::unwrap));
+        }
+        let mut queue = Queue::new(&limiter);
+        queue.enter(GIANT);
+        clock.advance(SECOND - NANO);
+        assert_eq!(queue.serve(), 0);
+        clock.advance(NANO);
+        assert_eq!(queue.serve(), GIANT);
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn a_token_each_nanosecond_into_a_bucket_of_one() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::per_second(1_000_000_000).burst(1)).build().unwrap();
+        for idle in [NANO, NANO * 2, SECOND, YEAR] {
+            drop(limiter.try_acquire(1).unwrap());
+            assert_eq!(denied(&limiter, 1).retry_after, Some(NANO));
+            clock.advance(idle);
+        }
+        drop(limiter.try_acquire(1).unwrap());
+        let mut queue = Queue::new(&limiter);
+        (0..1_000).for_each(|_| queue.enter(1));
+        clock.advance(NANO * 999);
+        assert_eq!((queue.serve(), queue.len()), (999, 1));
+        clock.advance(NANO);
+        assert_eq!(queue.serve(), 1);
+        assert_eq!(limiter.available(), 0);
+        limiter.snapshot()
+    });
+}
+
+/// A burst per nanosecond, then, whatever the rate says: time comes in whole nanoseconds.
+#[test]
+fn more_tokens_in_a_nanosecond_than_the_bucket_holds() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::new(u64::MAX, NANO).burst(MOST).initial(0)).build().unwrap();
+        let mut queue = Queue::new(&limiter);
+        for _ in 0..SPAN / GIANT {
+            queue.enter(GIANT);
+        }
+        assert_eq!(queue.try_enter(1), Err(ConsumeError::TooLarge { cost: 1, most: 0 }), "the rovers span no more");
+        clock.advance(NANO);
+        assert_eq!(queue.serve(), MOST);
+        assert_eq!(
+            (level(&limiter), limiter.estimate(1)),
+            (0, Some(NANO * 2)),
+            "a nanosecond for those in line, one for the next"
+        );
+        clock.advance(NANO);
+        assert_eq!((queue.serve(), queue.len()), (MOST, 0));
+        clock.advance(YEAR);
+        assert_eq!(limiter.available(), MOST);
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn a_claim_above_the_most_is_refused_whether_the_fast_path_is_open_or_not() {
+    for stride in [0, 1 << 50] {
+        let limiter = Limiter::builder().quota(Quota::per_second(1).burst(MOST)).stride(stride).build().unwrap();
+        drop(limiter.try_acquire(1).unwrap());
+        let answer = spawn(limiter.consume(GIANT + 1)).poll().map(|answer| answer.map(|grant| grant.cost()));
+        let refused = ConsumeError::TooLarge { cost: GIANT + 1, most: GIANT };
+        assert_eq!(answer, Poll::Ready(Err(refused)), "with a stride of {stride}");
+    }
+}
+
+#[test]
+fn replenishing_everything_fills_to_the_burst_or_for_the_front() {
+    everywhere(|builder, _| {
+        let limiter = builder.quota(Quota::manual(10).initial(0)).build().unwrap();
+        for _ in 0..3 {
+            limiter.replenish(u64::MAX);
+            assert_eq!(limiter.available(), 10);
+        }
+        drop(limiter.try_acquire(10).unwrap());
+        let mut queue = Queue::new(&limiter);
+        [GIANT, 7, 7].into_iter().for_each(|cost| queue.enter(cost));
+        limiter.replenish(u64::MAX);
+        assert_eq!(queue.serve(), GIANT, "what the first one lacks, and nothing for the next");
+        limiter.replenish(u64::MAX);
+        assert_eq!((queue.serve(), level(&limiter)), (7, 3));
+        limiter.replenish(u64::MAX);
+        assert_eq!((queue.serve(), level(&limiter)), (7, 3));
+        limiter.snapshot()
+    });
+}
+
+/// Larger costs never wait for less time, and no question is too large to be asked.
+#[test]
+fn everything_can_be_estimated() {
+    let costs = [0, 1, 9, 10, 11, GIANT - 1, GIANT, GIANT + 1, MOST, SPAN, 1 << 63, u64::MAX];
+    let quotas: [&[Quota]; 5] = [
+        &[Quota::per_second(10)],
+        &[Quota::new(1, YEAR * 100).burst(10), Quota::new(u64::MAX, NANO).burst(MOST)],
+        &[Quota::new(7, Duration::from_nanos(u64::MAX)).stepped(), Quota::per_second(10)],
+        &[Quota::manual(10), Quota::per_second(10)],
+        &[Quota::new(MOST, NANO).stepped(), Quota::new(1, NANO).burst(1)],
+    ];
+    for quotas in quotas {
+        everywhere(|builder, _| {
+            let limiter = quotas.iter().fold(builder, |builder, quota| builder.quota(*quota)).build().unwrap();
+            let mut queue = Queue::new(&limiter);
+            let mut noted = Vec::new();
+            for round in 0..4 {
+                let waits = costs.map(|cost| limiter.estimate(cost));
+                let known: Vec<Duration> = waits.into_iter().map_while(|wait| wait).collect();
+                assert!(known.is_sorted(), "{waits:?}");
+                assert!(waits[known.len()..].iter().all(Option::is_none), "{waits:?}");
+                noted.push(waits);
+                match round {
+                    0 => drop(limiter.try_acquire(1).unwrap()),
+                    1 => [GIANT, GIANT, 1].into_iter().for_each(|cost| queue.enter(cost)),
+                    _ => limiter.pause_for(Duration::MAX),
+                }
+            }
+            noted
+        });
+    }
+}
+
+pub(crate) fn denied(limiter: &Limiter, cost: u64) -> Denied {
+    match limiter.try_acquire(cost) {
+        Err(TryAcquireError::Denied(denied)) => denied,
+        other => panic!("{other:?}"),
+    }
+}

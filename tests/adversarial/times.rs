@@ -1,0 +1,211 @@
+//! Clocks that stand, jump, step back, disagree with themselves, or come to the end of time.
+
+use super::numbers::denied;
+use super::*;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tollgate::{Bound, Clock, Quota};
+
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+#[test]
+fn a_token_in_a_century_comes_to_the_nanosecond() {
+    for quota in [Quota::new(1, CENTURY).initial(0), Quota::new(1, CENTURY).initial(0).stepped()] {
+        everywhere(|builder, clock| {
+            let limiter = builder.quota(quota).build().unwrap();
+            assert_eq!(denied(&limiter, 1).retry_after, Some(CENTURY));
+            clock.advance(CENTURY - NANO);
+            assert_eq!(denied(&limiter, 1).retry_after, Some(NANO));
+            clock.advance(NANO);
+            drop(limiter.try_acquire(1).unwrap());
+            let mut queue = Queue::new(&limiter);
+            queue.enter(3);
+            assert_eq!(limiter.estimate(1), Some(CENTURY * 4));
+            clock.advance(CENTURY * 3 - NANO);
+            assert_eq!(queue.serve(), 0);
+            clock.advance(NANO);
+            assert_eq!(queue.serve(), 3);
+            limiter.snapshot()
+        });
+    }
+}
+
+/// Time by hand from 0 to the very last nanosecond, where [`ManualClock`] starts at a year and never gets.
+#[derive(Clone, Debug, Default)]
+struct Whole(Arc<AtomicU64>);
+
+impl Clock for Whole {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_period_of_all_time_brings_its_token_in_the_last_nanosecond() {
+    let all = Quota::new(1, Duration::from_nanos(u64::MAX)).initial(0);
+    for quota in [all, all.stepped()] {
+        let clock = Whole::default();
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let mut queue = Queue::new(&limiter);
+        queue.enter(1);
+        clock.0.store(u64::MAX - 1, Ordering::SeqCst);
+        assert_eq!(queue.serve(), 0);
+        clock.0.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(queue.serve(), 1);
+    }
+}
+
+/// What is due after the end of time is not due at its end: where a sum of nanoseconds saturates, nobody may pass.
+#[test]
+fn who_is_due_after_the_end_of_time_is_not_granted_at_its_end() {
+    let all = Quota::new(1, Duration::from_nanos(u64::MAX)).initial(0);
+    let quotas: [&[Quota]; 4] =
+        [&[all], &[all.stepped()], &[all, Quota::per_second(100)], &[Quota::new(1, CENTURY).initial(0)]];
+    for quotas in quotas {
+        let clock = Whole::default();
+        let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
+        let limiter = builder.clock(clock.clone()).build().unwrap();
+        let mut queue = Queue::new(&limiter);
+        queue.enter(7);
+        clock.0.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(queue.serve(), 0, "granted 7 tokens of which {} were minted: {quotas:?}", level(&limiter) + 7);
+        limiter.set_quota(0, Quota::per_second(10)).unwrap();
+        limiter.replenish(u64::MAX);
+        assert_eq!(queue.serve(), 7, "by hand tokens still come");
+    }
+}
+
+#[test]
+fn at_the_end_of_time_what_is_there_passes_and_the_rest_waits_for_hands() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::per_second(3).burst(5).initial(0)).build().unwrap();
+        clock.advance(Duration::MAX);
+        clock.advance(Duration::MAX);
+        drop(limiter.try_acquire(5).unwrap());
+        let mut queue = Queue::new(&limiter);
+        [2, GIANT, 4].into_iter().for_each(|cost| queue.enter(cost));
+        clock.advance(Duration::MAX);
+        assert_eq!(queue.serve(), 0);
+        limiter.replenish(2);
+        assert_eq!(queue.serve(), 2);
+        queue.cancel(0);
+        limiter.replenish(u64::MAX);
+        assert_eq!(queue.serve(), 4);
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn while_the_clock_stands_still_only_the_burst_passes() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::new(u64::MAX, NANO).burst(1_000)).max_in_flight(1_000).build().unwrap();
+        let mut granted = 0;
+        for cost in (1..=7).cycle().take(2_000) {
+            granted += limiter.try_acquire(cost).map_or(0, |grant| grant.cost());
+            clock.step_back(Duration::from_millis(cost));
+            if let Poll::Ready(answer) = spawn(limiter.consume(cost)).poll() {
+                granted += answer.unwrap().cost();
+            }
+        }
+        assert_eq!(granted, 1_000);
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn two_jumps_of_many_years_in_a_row_bring_one_burst() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::per_second(7).burst(10)).build().unwrap();
+        let mut queue = Queue::new(&limiter);
+        for look_between in [false, true] {
+            drop(limiter.try_acquire(10).unwrap());
+            clock.advance(YEAR * 90);
+            if look_between {
+                assert_eq!(limiter.available(), 10);
+            }
+            clock.advance(YEAR * 90);
+            assert_eq!(limiter.available(), 10);
+        }
+        // Whoever waits has years enough, one after the other; what is left over is a burst again.
+        drop(limiter.try_acquire(10).unwrap());
+        [4, 1_000, 4, 4].into_iter().for_each(|cost| queue.enter(cost));
+        clock.advance(YEAR * 90);
+        clock.advance(YEAR * 90);
+        assert_eq!((queue.serve(), limiter.available()), (1_012, 10));
+        limiter.snapshot()
+    });
+}
+
+#[test]
+fn a_pause_to_the_end_of_time_holds_everybody_until_the_limiter_is_closed() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::per_second(3).burst(5)).build().unwrap();
+        let mut queue = Queue::new(&limiter);
+        limiter.pause_for(Duration::MAX);
+        limiter.pause_for(NANO);
+        limiter.pause_until(tokio::time::Instant::now());
+        let denied = denied(&limiter, 1);
+        assert_eq!((denied.by, denied.remaining), (Bound::Pause, 0));
+        [1, GIANT, 5].into_iter().for_each(|cost| queue.enter(cost));
+        clock.advance(Duration::MAX);
+        limiter.replenish(u64::MAX);
+        assert_eq!((queue.serve(), limiter.available()), (0, 0));
+        limiter.close();
+        for mut waiting in queue.waiting {
+            assert_eq!(waiting.poll().map(Result::unwrap_err), Poll::Ready(ConsumeError::Closed));
+        }
+        limiter.snapshot()
+    });
+}
+
+thread_local! {
+    /// By how much this thread reads the clock late.
+    static BEHIND: Cell<u64> = const { Cell::new(0) };
+}
+
+/// One clock that each thread reads differently, and not even steadily.
+#[derive(Clone, Debug, Default)]
+struct Skewed(Arc<AtomicU64>);
+
+impl Clock for Skewed {
+    fn now(&self) -> Duration {
+        let behind = BEHIND.get();
+        // Now later, now earlier than before, by up to a millisecond.
+        BEHIND.set((behind * 7 + 1) % 1_000_003);
+        Duration::from_nanos(self.0.load(Ordering::SeqCst).saturating_sub(behind))
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_clock_that_each_thread_reads_differently_mints_every_token_once() {
+    const STEPS: u64 = 20_000;
+    // A token per microsecond; the bucket is never full, so that none may be missing either.
+    let quota = Quota::per_second(1_000_000).burst(1 << 40).initial(0);
+    let clock = Skewed::default();
+    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let granted: u64 = std::thread::scope(|scope| {
+        let worker = |seed: u64| {
+            BEHIND.set(seed);
+            let step = |_| {
+                clock.0.fetch_add(1_500, Ordering::SeqCst);
+                u64::from(limiter.try_acquire(1).is_ok())
+            };
+            (0..STEPS).map(step).sum::<u64>()
+        };
+        let workers: Vec<_> = (0..4).map(|seed| scope.spawn(move || worker(seed))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    BEHIND.set(0);
+    clock.0.fetch_add(1_000_003, Ordering::SeqCst);
+    let minted = clock.0.load(Ordering::SeqCst) / 1_000;
+    assert_eq!(granted + limiter.available(), minted);
+}

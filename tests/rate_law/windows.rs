@@ -1,0 +1,204 @@
+//! The law over every window of random histories, counted over what callers saw and with no model of the limiter.
+
+use proptest::prelude::*;
+use std::task::Poll;
+use std::time::Duration;
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{Consume, Limiter, ManualClock, Quota};
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Try(u64),
+    Consume(u64),
+    /// Somebody leaves the line.
+    Leave(usize),
+    Pass(u64),
+}
+
+/// One grant, as its caller saw it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: u64,
+    cost: u64,
+}
+
+fn quota(tokens: u64, nanos: u64) -> impl Strategy<Value = Quota> {
+    let continuous = (1..tokens, 1..nanos, 1..tokens, 0..tokens).prop_map(|(amount, period, burst, initial)| {
+        Quota::new(amount, Duration::from_nanos(period)).burst(burst).initial(initial.min(burst))
+    });
+    let stepped = (1..tokens, 1..nanos, 0..tokens, 0..tokens).prop_map(|(amount, period, more, initial)| {
+        let burst = amount + more;
+        Quota::new(amount, Duration::from_nanos(period)).burst(burst).initial(initial.min(burst)).stepped()
+    });
+    prop_oneof![3 => continuous, 1 => stepped]
+}
+
+fn ops(tokens: u64, nanos: u64) -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        3 => (1..tokens).prop_map(Op::Try),
+        3 => (1..tokens * 2).prop_map(Op::Consume),
+        1 => any::<usize>().prop_map(Op::Leave),
+        4 => (1..nanos).prop_map(Op::Pass),
+    ];
+    prop::collection::vec(op, 1..80)
+}
+
+struct World<'a> {
+    limiter: &'a Limiter,
+    clock: &'a ManualClock,
+    now: u64,
+    line: Vec<(u64, Spawn<Consume<'a>>)>,
+    log: Vec<Seen>,
+}
+
+impl World<'_> {
+    fn see(&mut self, cost: u64) {
+        self.log.push(Seen { at: self.now, cost });
+    }
+
+    /// Time passes by `step` at a time; whoever is served sees it then.
+    fn pass(&mut self, nanos: u64, step: u64) {
+        let end = self.now + nanos;
+        while self.now < end {
+            let step = step.min(end - self.now);
+            self.now += step;
+            self.clock.advance(Duration::from_nanos(step));
+            self.limiter.tick();
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        let mut served = Vec::new();
+        self.line.retain_mut(|(cost, claim)| {
+            let ready = claim.is_woken() && claim.poll().is_ready();
+            served.extend(ready.then_some(*cost));
+            !ready
+        });
+        served.into_iter().for_each(|cost| self.see(cost));
+    }
+
+    fn play(&mut self, op: Op, step: u64) {
+        match op {
+            Op::Try(cost) if self.limiter.try_acquire(cost).is_ok() => self.see(cost),
+            Op::Try(_) => {}
+            Op::Consume(cost) => {
+                let mut claim = spawn(self.limiter.consume(cost));
+                match claim.poll() {
+                    Poll::Ready(_) => self.see(cost),
+                    Poll::Pending => self.line.push((cost, claim)),
+                }
+            }
+            Op::Leave(place) if !self.line.is_empty() => drop(self.line.remove(place % self.line.len())),
+            Op::Leave(_) => {}
+            Op::Pass(nanos) => self.pass(nanos, step),
+        }
+        self.look();
+    }
+}
+
+/// What `from ..= to` can bring: time is seen in whole nanoseconds, so the one in which a window opens counts.
+fn minted(quota: Quota, from: u64, to: u64) -> u128 {
+    let (amount, period) = (u128::from(quota.amount()), quota.period().as_nanos());
+    let (from, to) = (u128::from(from), u128::from(to));
+    if quota.is_stepped() { (to / period - from / period) * amount } else { (to - from + 1) * amount / period }
+}
+
+/// The first window with more in it than `quota` allows, said in words. Whoever was seen at an instant may have been
+/// due by `late` before it. A claim above the burst is saved up for: a window may open with one.
+fn broken(quota: Quota, log: &[Seen], late: u64) -> Option<String> {
+    for (place, opens) in log.iter().enumerate() {
+        let from = opens.at.saturating_sub(late);
+        let mut passed = 0;
+        for closes in &log[place..] {
+            passed += u128::from(closes.cost);
+            let most = u128::from(quota.capacity().max(opens.cost)) + minted(quota, from, closes.at);
+            if passed > most {
+                return Some(format!("{passed} from {opens:?} to {closes:?}, at most {most} by {quota}, {log:?}"));
+            }
+        }
+    }
+    None
+}
+
+/// Plays the ops, looking every `step` nanoseconds, and holds what was seen against every quota.
+fn keeps_the_law(quotas: &[Quota], ops: &[Op], step: u64, stride: Option<u64>) -> Result<(), TestCaseError> {
+    let clock = ManualClock::new();
+    let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
+    let builder = stride.into_iter().fold(builder, |builder, stride| builder.stride(stride));
+    let limiter = builder.clock(clock.clone()).build().unwrap();
+    let mut world = World { limiter: &limiter, clock: &clock, now: 0, line: Vec::new(), log: Vec::new() };
+    ops.iter().for_each(|op| world.play(*op, step));
+    let lateness = limiter.snapshot().lateness.as_nanos() as u64;
+    prop_assert!(lateness < step, "{} late, though somebody looked every {} ns", lateness, step);
+    for quota in quotas {
+        prop_assert_eq!(broken(*quota, &world.log, lateness), None);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Somebody looks in every nanosecond: what callers see is the schedule itself.
+    #[test]
+    fn no_window_of_a_single_quota_holds_more_than_the_burst_and_the_rate(quota in quota(12, 15), ops in ops(14, 20)) {
+        keeps_the_law(&[quota], &ops, 1, None)?;
+    }
+
+    #[test]
+    fn no_window_holds_more_than_any_of_several_quotas_allows(
+        quotas in prop::collection::vec(quota(12, 15), 2..4),
+        ops in ops(14, 20),
+    ) {
+        keeps_the_law(&quotas, &ops, 1, None)?;
+    }
+
+    /// The fast path, which does not look at the clock, never grants early: a bucket of thousands, up to one in a
+    /// nanosecond.
+    #[test]
+    fn no_window_holds_more_when_tokens_are_published_ahead(
+        quotas in prop::collection::vec(quota(3_000, 5_000), 1..3),
+        ops in ops(300, 300),
+        stride in prop::option::of(1_u64..500),
+    ) {
+        keeps_the_law(&quotas, &ops, 7, stride)?;
+    }
+
+    /// Somebody looks now and then only: a window then holds what the rate brings in it and in the lateness.
+    #[test]
+    fn no_window_holds_more_than_the_lateness_adds(
+        quotas in prop::collection::vec(quota(1_000, 1_000_000_000), 1..4),
+        ops in ops(1_200, 200_000_000),
+        step in 1_000_000_u64..300_000_000,
+    ) {
+        keeps_the_law(&quotas, &ops, step, None)?;
+    }
+}
+
+/// Histories that failed once. In both, a giant had saved half a token above the burst before it left.
+#[test]
+fn what_a_giant_saved_above_the_burst_goes_with_it_to_the_last_fraction() {
+    let per_four_nanos = |burst| Quota::new(1, Duration::from_nanos(4)).burst(burst);
+    let one = [per_four_nanos(6)];
+    let ops = [Op::Consume(7), Op::Pass(2), Op::Leave(0), Op::Consume(1), Op::Pass(2), Op::Try(6)];
+    keeps_the_law(&one, &ops, 1, None).unwrap();
+
+    let two = [per_four_nanos(9).initial(0), Quota::new(1, Duration::from_nanos(1)).burst(9).initial(0)];
+    let ops = [Op::Pass(35), Op::Consume(10), Op::Consume(10), Op::Pass(2), Op::Leave(0), Op::Pass(1)];
+    let then = [Op::Consume(1), Op::Leave(0), Op::Consume(9), Op::Pass(1), Op::Pass(1)];
+    keeps_the_law(&two, &[&ops[..], &then].concat(), 1, None).unwrap();
+}
+
+/// The judge itself: a burst twice in the same nanosecond is one too many, and so is a token early.
+#[test]
+fn the_judge_sees_what_is_too_much() {
+    let quota = Quota::new(1, Duration::from_nanos(10)).burst(3);
+    let seen = |log: &[(u64, u64)]| {
+        let log: Vec<Seen> = log.iter().map(|(at, cost)| Seen { at: *at, cost: *cost }).collect();
+        broken(quota, &log, 0).is_some()
+    };
+    assert!(!seen(&[(0, 3), (10, 1), (20, 1)]) && !seen(&[(0, 3), (50, 3)]) && !seen(&[(7, 30), (37, 3)]));
+    assert!(seen(&[(0, 3), (0, 1)]) && seen(&[(0, 3), (8, 1)]) && seen(&[(0, 3), (10, 1), (18, 1)]));
+    assert!(seen(&[(0, 1), (0, 1), (0, 2)]) && seen(&[(7, 30), (35, 3)]));
+}

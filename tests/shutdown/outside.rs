@@ -1,0 +1,168 @@
+//! Callers outside of every runtime: those who block, and those who are driven from elsewhere.
+
+use super::*;
+use futures::executor::block_on;
+use std::sync::{Arc, Mutex};
+use tokio::sync::oneshot;
+use tokio_test::task::spawn;
+use tollgate::ConsumeError;
+
+/// Spawns the limiter's replenisher, and returns when it is there.
+fn drive(limiter: &Limiter, runtime: &Runtime) -> tokio::task::JoinHandle<()> {
+    let (ready, is_ready) = oneshot::channel();
+    let replenisher = limiter.replenisher();
+    let task = runtime.spawn(async move {
+        let mut replenisher = std::pin::pin!(replenisher);
+        assert!(futures::poll!(&mut replenisher).is_pending());
+        ready.send(()).unwrap();
+        replenisher.await;
+    });
+    block_on(is_ready).unwrap();
+    task
+}
+
+#[test]
+fn outside_of_a_runtime_what_is_there_is_granted_and_to_wait_is_refused() {
+    let limiter = Limiter::new(Quota::manual(3)).unwrap();
+    drop(block_on(limiter.consume(3)).unwrap());
+    assert_eq!(block_on(limiter.consume(1)).unwrap_err(), ConsumeError::NoRuntime);
+    assert_eq!(block_on(limiter.consume(1).within(Duration::MAX)).unwrap_err(), ConsumeError::NoRuntime);
+    assert_eq!(block_on(limiter.clone().consume_owned(1)).unwrap_err(), ConsumeError::NoRuntime);
+    let snapshot = limiter.snapshot();
+    assert_eq!((snapshot.waiting_tasks, snapshot.refused, snapshot.granted), (0, 3, 3));
+}
+
+#[test]
+fn outside_of_a_runtime_a_replenisher_elsewhere_serves_those_who_wait() {
+    to_its_end(|| {
+        let (limiter, runtime) = (empty(), workers(1));
+        let task = drive(&limiter, &runtime);
+        for _ in 0..20 {
+            drop(block_on(limiter.consume(1)).unwrap());
+        }
+        assert_eq!(runtime.metrics().num_alive_tasks(), 1);
+        drop(limiter);
+        runtime.block_on(task).unwrap();
+    });
+}
+
+/// It was let in because somebody would wake it; now nobody will.
+#[test]
+fn outside_of_a_runtime_a_waiter_whose_replenisher_ends_is_told() {
+    to_its_end(|| {
+        let runtime = workers(1);
+        let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
+        drop(drive(&limiter, &runtime));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| block_on(limiter.consume(1)).map(|grant| grant.cost()));
+            await_line(&limiter, 1);
+            drop(runtime);
+            limiter.set_quota(0, Quota::per_second(1_000).burst(1)).unwrap();
+            assert_eq!(waiting.join().unwrap(), Err(ConsumeError::NoRuntime));
+        });
+        assert_eq!(limiter.snapshot().waiting_tasks, 0);
+    });
+}
+
+/// A blocked thread drives the line while it waits; it is no reason to let others rely on it.
+#[test]
+fn outside_of_a_runtime_a_waiter_does_not_outlive_the_blocked_thread_it_counted_on() {
+    to_its_end(|| {
+        let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
+        thread::scope(|scope| {
+            let blocked = scope.spawn(|| limiter.blocking_consume(1).unwrap().cost());
+            await_line(&limiter, 1);
+            let outside = scope.spawn(|| block_on(limiter.consume(1)).map(|grant| grant.cost()));
+            // It is refused at once, or stands in line until the thread is served.
+            while !outside.is_finished() && limiter.snapshot().waiting_tasks < 2 {
+                thread::yield_now();
+            }
+            limiter.set_quota(0, Quota::per_second(1_000).burst(1)).unwrap();
+            assert_eq!(blocked.join().unwrap(), 1);
+            let answer = outside.join().unwrap();
+            assert!(matches!(answer, Err(ConsumeError::NoRuntime) | Ok(1)), "{answer:?}");
+        });
+    });
+}
+
+#[test]
+fn threads_that_block_share_the_rate_without_any_runtime() {
+    to_its_end(|| {
+        let limiter = Limiter::new(Quota::per_second(10_000).burst(1).initial(0)).unwrap();
+        let take = || (1..=25).map(|cost| limiter.blocking_consume(cost % 3).unwrap().cost()).sum::<u64>();
+        let taken: u64 = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        let snapshot = limiter.snapshot();
+        assert_eq!((taken, snapshot.granted, snapshot.waiting_tasks), (4 * 25, 4 * 25, 0));
+    });
+}
+
+/// Threads and tasks, all in one line: each notes its number while it holds the only slot.
+#[test]
+fn threads_that_block_and_tasks_that_wait_are_served_in_the_order_they_came() {
+    const COUNT: usize = 60;
+    to_its_end(|| {
+        let runtimes = [workers(1), workers(1)];
+        let limiter = Limiter::builder().quota(Quota::per_second(5_000).burst(1)).max_in_flight(1).build().unwrap();
+        let held = limiter.try_acquire(1).unwrap();
+        let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let mut threads = Vec::new();
+        let mut tasks = Vec::new();
+        for index in 0..COUNT {
+            let (limiter, order) = (limiter.clone(), Arc::clone(&order));
+            let seen = limiter.clone();
+            if index % 2 == 0 {
+                threads.push(thread::spawn(move || {
+                    let grant = limiter.blocking_consume(1).unwrap();
+                    order.lock().unwrap().push(index);
+                    drop(grant);
+                }));
+            } else {
+                tasks.push(runtimes[index % 4 / 2].spawn(async move {
+                    let grant = limiter.consume_owned(1).await.unwrap();
+                    order.lock().unwrap().push(index);
+                    drop(grant);
+                }));
+            }
+            await_line(&seen, index + 1);
+        }
+        drop(held);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        tasks.into_iter().for_each(|task| block_on(task).unwrap());
+        assert!(order.lock().unwrap().iter().copied().eq(0..COUNT), "{order:?}");
+    });
+}
+
+#[test]
+fn a_limiter_that_is_closed_lets_blocked_threads_go() {
+    to_its_end(|| {
+        let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..5).map(|_| scope.spawn(|| limiter.blocking_consume(1).unwrap_err())).collect();
+            await_line(&limiter, 5);
+            limiter.close();
+            threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), ConsumeError::Closed));
+        });
+    });
+}
+
+/// Whoever leaves the line wakes those whose turn has come, and nobody for nothing.
+#[test]
+fn a_blocked_thread_that_was_served_wakes_nobody_whose_turn_has_not_come() {
+    to_its_end(|| {
+        let runtime = workers(1);
+        let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
+        thread::scope(|scope| {
+            let blocked = scope.spawn(|| drop(limiter.blocking_consume(1).unwrap()));
+            await_line(&limiter, 1);
+            let _runtime = runtime.enter();
+            let mut behind = [(); 3].map(|()| spawn(limiter.consume(1)));
+            assert!(behind.iter_mut().all(|claim| claim.poll().is_pending()));
+            limiter.replenish(1);
+            blocked.join().unwrap();
+            assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 0);
+        });
+    });
+}

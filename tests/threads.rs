@@ -1,0 +1,37 @@
+//! Real threads, real runtimes, and callers that break the rules: every token is accounted for, nobody is left waiting.
+//!
+//! What happens when is up to the scheduler; the verdicts are not: each test counts tokens, or awaits what must come.
+
+#[path = "threads/clocks.rs"]
+mod clocks;
+#[path = "threads/crowds.rs"]
+mod crowds;
+#[path = "threads/runtimes.rs"]
+mod runtimes;
+#[path = "threads/storm.rs"]
+mod storm;
+#[path = "threads/wakers.rs"]
+mod wakers;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// Runs `test` on a thread of its own, so that one that hangs fails instead of holding everybody up.
+fn to_its_end(test: impl FnOnce() + Send + 'static) {
+    let (running, ended) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        let _running = running;
+        test();
+    });
+    match ended.recv_timeout(Duration::from_secs(60)) {
+        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+    }
+}
+
+/// True if `act` panics.
+fn panics<R>(act: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(|| drop(act()))).is_err()
+}

@@ -1,0 +1,200 @@
+//! Clocks that panic, and clocks that call the limiter which asks them for the time.
+
+use super::*;
+use std::cell::Cell;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use tokio_test::task::spawn;
+use tollgate::{Clock, ConsumeError, Grant, Limiter, ManualClock, Quota};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// Time by hand; while it is broken, asking for it panics.
+#[derive(Clone, Debug, Default)]
+struct Brittle {
+    time: ManualClock,
+    broken: Arc<AtomicBool>,
+}
+
+impl Brittle {
+    fn breaks<R>(&self, act: impl FnOnce() -> R) -> bool {
+        self.broken.store(true, SeqCst);
+        let panicked = panics(act);
+        self.broken.store(false, SeqCst);
+        panicked
+    }
+}
+
+impl Clock for Brittle {
+    fn now(&self) -> Duration {
+        if self.broken.load(SeqCst) {
+            // Not `panic!`: this one is meant, and need not be printed.
+            resume_unwind(Box::new("a broken clock"));
+        }
+        self.time.now()
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// A token each millisecond into a bucket of 5, at most 4 of them in flight.
+fn brittle() -> (Limiter, Brittle) {
+    let clock = Brittle::default();
+    let quota = Quota::per_second(1_000).burst(5);
+    (Limiter::builder().quota(quota).max_in_flight(4).clock(clock.clone()).build().unwrap(), clock)
+}
+
+#[test]
+fn a_clock_that_panics_does_so_in_the_callers_hands_and_nothing_has_changed() {
+    let (limiter, clock) = brittle();
+    let mut grant = limiter.try_acquire(3).unwrap();
+    let before = limiter.snapshot();
+    let verbs: [&dyn Fn(); 12] = [
+        &|| drop(limiter.try_acquire(1)),
+        &|| drop(spawn(limiter.consume(1)).poll().map(Result::ok)),
+        &|| drop(spawn(limiter.consume(1).within(MILLI)).poll().map(Result::ok)),
+        &|| drop(limiter.blocking_consume(1)),
+        &|| limiter.replenish(1),
+        &|| limiter.tick(),
+        &|| assert_ne!(limiter.estimate(1), Some(Duration::MAX)),
+        &|| drop(limiter.set_quota(0, Quota::per_second(1))),
+        &|| drop(limiter.set_max_in_flight(1)),
+        &|| limiter.pause_for(MILLI),
+        &|| limiter.close(),
+        &|| drop(limiter.snapshot()),
+    ];
+    for (index, verb) in verbs.iter().enumerate() {
+        assert!(clock.breaks(verb), "verb {index}");
+    }
+    assert!(clock.breaks(|| grant.settle(1)) && clock.breaks(|| grant.settle(9)));
+    assert_eq!(grant.cost(), 3);
+    assert_eq!(limiter.snapshot(), before);
+    drop(grant);
+    assert_eq!((limiter.available(), limiter.snapshot().in_flight), (2, Some(0)));
+}
+
+#[test]
+fn a_grant_dropped_while_the_clock_panics_is_released_all_the_same() {
+    let (limiter, clock) = brittle();
+    let grant = limiter.try_acquire(4).unwrap();
+    let mut next = spawn(limiter.consume(1));
+    assert!(next.poll().is_pending());
+    clock.breaks(|| drop(grant));
+    limiter.tick();
+    assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
+}
+
+#[test]
+fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
+    let (limiter, clock) = brittle();
+    let _held = limiter.try_acquire(4).unwrap();
+    let mut plain = spawn(limiter.consume(1));
+    let mut patient = spawn(limiter.consume(1).within(MILLI * 10));
+    assert!(plain.poll().is_pending() && patient.poll().is_pending());
+    clock.breaks(|| plain.poll().is_pending());
+    clock.breaks(|| patient.poll().is_pending());
+    assert_eq!(limiter.snapshot().waiting_tasks, 2);
+    limiter.set_max_in_flight(6).unwrap();
+    assert!(plain.poll().is_ready() && patient.poll().is_pending());
+}
+
+/// Where a waiter does not leave the line, it must not go: the process ends rather than the line go on with a place
+/// that is not there any more. This test has a process of its own for that.
+#[test]
+fn a_waiter_dropped_while_the_clock_panics_leaves_the_line_and_the_process_lives() {
+    let child = "clocks::a_waiter_is_dropped_while_the_clock_panics";
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", child, "--ignored", "--nocapture"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("running 1 test"), "{told}");
+    assert!(output.status.success(), "it ended with {}: {told}", output.status);
+}
+
+#[test]
+#[ignore = "run in a process of its own, by the test above"]
+fn a_waiter_is_dropped_while_the_clock_panics() {
+    let (limiter, clock) = brittle();
+    let _held = limiter.try_acquire(4).unwrap();
+    let [mut front, mut leaving, mut last] = [(); 3].map(|()| spawn(limiter.consume(1)));
+    assert!(front.poll().is_pending() && leaving.poll().is_pending() && last.poll().is_pending());
+    clock.breaks(|| drop(leaving));
+    assert_eq!(limiter.snapshot().waiting_tasks, 2);
+    limiter.set_max_in_flight(5).unwrap();
+    assert!(front.is_woken());
+    clock.breaks(|| drop(front));
+    limiter.tick();
+    assert!(last.is_woken() && last.poll().is_ready());
+}
+
+/// Calls the limiter which asks it for the time, unless it is being called by itself.
+#[derive(Clone, Debug, Default)]
+struct Nosy {
+    nanos: Arc<AtomicU64>,
+    limiter: Arc<OnceLock<Limiter>>,
+    taken: Arc<AtomicU64>,
+}
+
+thread_local! {
+    static ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Clock for Nosy {
+    fn now(&self) -> Duration {
+        let now = Duration::from_nanos(self.nanos.load(SeqCst));
+        if let Some(limiter) = self.limiter.get()
+            && !ASKING.replace(true)
+        {
+            limiter.tick();
+            let grant = limiter.try_acquire(1).ok();
+            self.taken.fetch_add(grant.as_ref().map_or(0, Grant::cost), SeqCst);
+            let grant = spawn(limiter.consume(1)).poll();
+            self.taken.fetch_add(cost(grant), SeqCst);
+            limiter.estimate(1);
+            ASKING.set(false);
+        }
+        // What was read before all that: by now it is late.
+        now
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// What a first poll took; who did not get it at once has left the line again.
+fn cost(polled: Poll<Result<Grant<'_>, ConsumeError>>) -> u64 {
+    match polled {
+        Poll::Ready(grant) => grant.unwrap().cost(),
+        Poll::Pending => 0,
+    }
+}
+
+#[test]
+fn a_clock_that_calls_the_limiter_back_mints_every_token_once() {
+    to_its_end(|| {
+        let clock = Nosy::default();
+        let quota = Quota::per_second(1_000_000).burst(1 << 40).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        clock.limiter.set(limiter.clone()).unwrap();
+        let work = |seed: u64| {
+            let mut taken = 0;
+            for step in 0..3_000 {
+                clock.nanos.fetch_add(1_700, SeqCst);
+                taken += limiter.try_acquire(1 + (step + seed) % 3).map_or(0, |grant| grant.cost());
+                taken += cost(spawn(limiter.consume(2)).poll());
+            }
+            taken
+        };
+        let taken: u64 = thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|seed| scope.spawn(move || work(seed))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        ASKING.set(true);
+        let minted = clock.nanos.load(SeqCst) / 1_000;
+        assert_eq!(taken + clock.taken.load(SeqCst) + limiter.available(), minted);
+    });
+}

@@ -1,0 +1,199 @@
+//! Many callers at once, polled when they should not be, dropped when they should not be, or never polled again.
+
+use super::*;
+use futures::executor::block_on;
+use futures::{FutureExt, future, join, select_biased};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use tokio_test::task::spawn;
+use tollgate::{ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota};
+
+/// A hundred threads ask for one token each `calls` times; there are `amount`.
+fn take_all(amount: u64, calls: usize, stride: Option<u64>) {
+    let builder = Limiter::builder().quota(Quota::manual(amount)).clock(ManualClock::new());
+    let limiter = stride.into_iter().fold(builder, |builder, stride| builder.stride(stride)).build().unwrap();
+    let take = || (0..calls).filter(|_| limiter.try_acquire(1).is_ok()).count();
+    let taken: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..100).map(|_| scope.spawn(take)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!((taken as u64, limiter.available()), (amount, 0));
+    assert_eq!(limiter.snapshot().refused, 100 * calls as u64 - amount);
+}
+
+#[test]
+fn a_hundred_threads_take_a_fixed_amount_to_the_last_token() {
+    to_its_end(|| {
+        take_all(876_543, 10_000, None);
+        // Always under the lock, and hardly ever.
+        take_all(34_567, 1_000, Some(0));
+        take_all(34_567, 1_000, Some(500));
+    });
+}
+
+/// Ready after it has had its task polled `times` over.
+async fn churn(times: usize) {
+    let mut left = times;
+    future::poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Three claims in one task: whoever is woken, all are polled.
+async fn joined(limiter: &Limiter) -> u64 {
+    let mut taken = 0;
+    for _ in 0..300 {
+        let claims = [limiter.consume(3), limiter.consume(1), limiter.consume(2)];
+        let (grants, ()) = join!(future::try_join_all(claims), churn(20));
+        taken += grants.unwrap().iter().map(|grant| grant.cost()).sum::<u64>();
+    }
+    taken
+}
+
+/// One claim that is polled over and over, and another that is given up half of the time.
+async fn selected(limiter: &Limiter) -> u64 {
+    let mut taken = 0;
+    for round in 0..300 {
+        let mut claim = pin!(limiter.consume(2).fuse());
+        taken += loop {
+            select_biased! {
+                grant = claim => break grant.unwrap().cost(),
+                () = churn(1).fuse() => {}
+            }
+        };
+        let mut patience = pin!(churn(round % 9).fuse());
+        taken += select_biased! {
+            grant = limiter.consume(4).fuse() => grant.unwrap().cost(),
+            () = patience => 0,
+        };
+    }
+    taken
+}
+
+#[test]
+fn futures_polled_without_being_woken_are_granted_once_each() {
+    to_its_end(|| {
+        let clock = ManualClock::new();
+        let quota = Quota::per_second(1_000_000).burst(1 << 40).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (stop, passed) = (AtomicBool::new(false), AtomicU64::new(0));
+        let drain = || {
+            let mut taken = 0;
+            while !stop.load(SeqCst) {
+                clock.advance(Duration::from_nanos(700));
+                passed.fetch_add(700, SeqCst);
+                taken += limiter.try_acquire(1).map_or(0, |grant| grant.cost());
+                limiter.tick();
+            }
+            taken
+        };
+        let taken: u64 = thread::scope(|scope| {
+            let drain = scope.spawn(drain);
+            let polling = [scope.spawn(|| block_on(joined(&limiter))), scope.spawn(|| block_on(selected(&limiter)))];
+            let ends = polling.map(|thread| thread.join());
+            stop.store(true, SeqCst);
+            ends.into_iter().map(|end| end.unwrap()).sum::<u64>() + drain.join().unwrap()
+        });
+        assert_eq!(taken + limiter.available(), passed.load(SeqCst) / 1_000);
+    });
+}
+
+/// Says which waiter was woken.
+struct Bell(usize, mpsc::Sender<usize>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Nobody listens any more when the test is over.
+        let _ = self.1.send(self.0);
+    }
+}
+
+type Claims = Arc<Mutex<Vec<Option<std::pin::Pin<Box<ConsumeOwned>>>>>>;
+
+/// Polls the waiter that was woken, or drops it if its number is even.
+fn answer(claims: &Claims, index: usize) -> Option<OwnedGrant> {
+    let mut claim = claims.lock().unwrap()[index].take()?;
+    if index.is_multiple_of(2) {
+        return None;
+    }
+    match claim.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(grant) => Some(grant.unwrap()),
+        Poll::Pending => panic!("woken for nothing"),
+    }
+}
+
+/// Half of them need a token each, and so many are minted, not one more: those of the others must all come back.
+#[test]
+fn every_second_waiter_dropped_as_it_is_woken_costs_no_token() {
+    const COUNT: usize = 10_000;
+    to_its_end(|| {
+        let clock = ManualClock::new();
+        let quota = Quota::per_second(1_000).burst(5).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (ring, rung) = mpsc::channel();
+        let claims: Claims = Claims::default();
+        for index in 0..COUNT {
+            let mut claim = Box::pin(limiter.clone().consume_owned(1));
+            let waker = Waker::from(Arc::new(Bell(index, ring.clone())));
+            assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            claims.lock().unwrap().push(Some(claim));
+        }
+        let rung = Mutex::new(rung);
+        let answered = AtomicU64::new(0);
+        let answer_all = || {
+            let mut served = 0;
+            while answered.load(SeqCst) < COUNT as u64 {
+                let next = rung.lock().unwrap().try_recv();
+                match next {
+                    Ok(index) => {
+                        served += u64::from(answer(&claims, index).is_some());
+                        answered.fetch_add(1, SeqCst);
+                    }
+                    Err(_) => thread::yield_now(),
+                }
+            }
+            served
+        };
+        let served: u64 = thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(answer_all)).collect();
+            for _ in 0..COUNT / 2 {
+                clock.advance(Duration::from_millis(1));
+                limiter.tick();
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!((served, limiter.available()), (COUNT as u64 / 2, 0));
+        assert_eq!(limiter.snapshot().refunded, COUNT as u64 / 2);
+    });
+}
+
+/// Under a cap of one, the slot itself must come back from whoever is dropped half-woken.
+#[test]
+fn every_second_waiter_dropped_as_it_is_woken_keeps_no_slot() {
+    to_its_end(|| {
+        let builder = Limiter::builder().quota(Quota::manual(1_000)).max_in_flight(1).clock(ManualClock::new());
+        let limiter = builder.build().unwrap();
+        let held = limiter.try_acquire(1).unwrap();
+        let mut waiting: Vec<_> = (0..999).map(|_| spawn(limiter.consume(1))).collect();
+        waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+        drop(held);
+        let mut served = 0;
+        for (index, mut claim) in waiting.into_iter().enumerate() {
+            assert!(claim.is_woken(), "{index} is next, and the slot is free");
+            if index % 2 == 1 {
+                served += u64::from(claim.poll().map(|grant| grant.is_ok()) == Poll::Ready(true));
+            }
+        }
+        assert_eq!((served, limiter.snapshot().in_flight), (499, Some(0)));
+        limiter.set_max_in_flight(1_000).unwrap();
+        assert_eq!(limiter.available(), 1_000 - 1 - 499);
+    });
+}

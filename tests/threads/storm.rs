@@ -1,0 +1,207 @@
+//! Everybody does everything at once, and at the end the tokens are counted.
+
+use super::*;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::task::Poll;
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{Clock, Consume, Grant, Limiter, Quota};
+
+/// Tokens per second: one each 1,000 nanoseconds.
+const RATE: u64 = 1_000_000;
+/// So large that the bucket is never full: nothing burns, and the account is exact.
+const ENDLESS: u64 = 1 << 40;
+
+/// Small enough to be reached.
+const CAP: u64 = 300;
+
+fn quota() -> Quota {
+    Quota::per_second(RATE).burst(ENDLESS)
+}
+
+/// Time by hand, read by somebody who is then often held up: between the reading and the lock, others go first.
+#[derive(Clone, Debug, Default)]
+struct Slow {
+    nanos: Arc<AtomicU64>,
+    readings: Arc<AtomicU64>,
+}
+
+impl Clock for Slow {
+    fn now(&self) -> Duration {
+        let now = Duration::from_nanos(self.nanos.load(SeqCst));
+        if self.readings.fetch_add(1, SeqCst).is_multiple_of(4) {
+            thread::yield_now();
+        }
+        now
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// Reproducible noise: xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// What all workers share, and what they write down.
+struct World {
+    limiter: Limiter,
+    clock: Slow,
+    /// How many are in a call of the limiter's.
+    inside: AtomicU64,
+    /// How often somebody came in while another was inside.
+    met: AtomicU64,
+    /// The latest costs of all grants that were given up.
+    spent: AtomicU64,
+    replenished: AtomicU64,
+}
+
+impl World {
+    fn new(stride: Option<u64>) -> Self {
+        let clock = Slow::default();
+        let builder = Limiter::builder().quota(quota().initial(0)).max_in_flight(CAP).clock(clock.clone());
+        let builder = stride.into_iter().fold(builder, |builder, stride| builder.stride(stride));
+        let [inside, met, spent, replenished] = Default::default();
+        Self { limiter: builder.build().unwrap(), clock, inside, met, spent, replenished }
+    }
+
+    fn within<R>(&self, act: impl FnOnce() -> R) -> R {
+        if self.inside.fetch_add(1, SeqCst) > 0 {
+            self.met.fetch_add(1, SeqCst);
+        }
+        let result = act();
+        self.inside.fetch_sub(1, SeqCst);
+        result
+    }
+
+    /// Moves time on, sometimes back, until told to stop.
+    fn advance_until(&self, stop: &AtomicBool) {
+        let mut random = Random(99);
+        while !stop.load(SeqCst) {
+            self.clock.nanos.fetch_add(random.below(20_000), SeqCst);
+            self.within(|| self.limiter.tick());
+            let back = random.below(8_000);
+            let _ = self.clock.nanos.fetch_update(SeqCst, SeqCst, |nanos| Some(nanos.saturating_sub(back)));
+            thread::yield_now();
+        }
+    }
+
+    /// Everything that was minted or came by hand was spent, or is still there.
+    fn check_account(&self) {
+        // Further than any reading that a step back has undone.
+        let now = self.clock.nanos.fetch_add(100_000, SeqCst) + 100_000;
+        let snapshot = self.limiter.snapshot();
+        let minted = u128::from(now) * u128::from(RATE) / 1_000_000_000;
+        let came = minted as i64 + self.replenished.load(SeqCst) as i64;
+        let spent = self.spent.load(SeqCst);
+        assert_eq!(spent as i64 + snapshot.quotas[0].level, came, "{snapshot:?}");
+        assert_eq!(snapshot.granted - snapshot.refunded, spent);
+        assert_eq!((snapshot.in_flight, snapshot.waiting_tasks, snapshot.waiting_tokens), (Some(0), 0, 0));
+    }
+}
+
+struct Worker<'a> {
+    world: &'a World,
+    random: Random,
+    grants: VecDeque<Grant<'a>>,
+    claims: VecDeque<Spawn<Consume<'a>>>,
+}
+
+impl<'a> Worker<'a> {
+    fn run(world: &'a World, seed: u64, steps: usize) {
+        let mut worker = Self { world, random: Random(seed), grants: VecDeque::new(), claims: VecDeque::new() };
+        (0..steps).for_each(|_| worker.step());
+        while let Some(claim) = worker.claims.pop_front() {
+            world.within(|| drop(claim));
+        }
+        while let Some(grant) = worker.grants.pop_front() {
+            worker.let_go(grant);
+        }
+    }
+
+    fn step(&mut self) {
+        let World { limiter, replenished, .. } = self.world;
+        let some = self.random.below(20);
+        match self.random.below(13) {
+            0..=2 => self.grants.extend(self.world.within(|| limiter.try_acquire(some)).ok()),
+            3..=5 => self.poll(spawn(limiter.consume(some))),
+            6 | 7 => self.claims.pop_front().into_iter().for_each(|claim| self.poll(claim)),
+            8 => self.world.within(|| drop(self.claims.pop_back())),
+            9 => self.grants.front_mut().into_iter().for_each(|grant| self.world.within(|| grant.settle(some))),
+            10 => {
+                replenished.fetch_add(some, SeqCst);
+                self.world.within(|| limiter.replenish(some));
+            }
+            11 => self.world.within(|| self.change_nothing(some)),
+            _ => self.grants.pop_front().into_iter().for_each(|grant| self.let_go(grant)),
+        }
+        if self.grants.len() > 10 {
+            self.grants.pop_back().into_iter().for_each(|grant| self.let_go(grant));
+        }
+    }
+
+    /// Changes that are none, each of which takes back what was published.
+    fn change_nothing(&self, some: u64) {
+        let World { limiter, .. } = self.world;
+        match some % 3 {
+            0 => limiter.set_quota(0, quota()).unwrap(),
+            1 => limiter.set_max_in_flight(CAP).unwrap(),
+            _ => limiter.pause_for(Duration::ZERO),
+        }
+    }
+
+    fn poll(&mut self, mut claim: Spawn<Consume<'a>>) {
+        match self.world.within(|| claim.poll()) {
+            Poll::Ready(grant) => self.grants.extend(grant.ok()),
+            Poll::Pending => self.claims.push_back(claim),
+        }
+    }
+
+    fn let_go(&mut self, grant: Grant<'a>) {
+        let cost = grant.cost();
+        self.world.spent.fetch_add(cost, SeqCst);
+        if self.random.below(4) == 0 {
+            self.world.within(|| grant.forget());
+            self.world.within(|| self.world.limiter.release(cost)).expect("it was just forgotten");
+        } else {
+            self.world.within(|| drop(grant));
+        }
+    }
+}
+
+/// Fails unless the threads met inside the limiter, again and again.
+#[test]
+fn a_storm_of_threads_accounts_for_every_token() {
+    const ENOUGH: u64 = 1_000;
+    for stride in [None, Some(0), Some(64)] {
+        to_its_end(move || {
+            let world = World::new(stride);
+            for round in 1..=100 {
+                let (seen, stop) = (&world, AtomicBool::new(false));
+                thread::scope(|scope| {
+                    scope.spawn(|| seen.advance_until(&stop));
+                    let run = |seed| scope.spawn(move || Worker::run(seen, seed, 8_000));
+                    let workers: Vec<_> = (1..=4).map(|seed| run(seed + round * 1_000)).collect();
+                    let ends: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+                    stop.store(true, SeqCst);
+                    ends.into_iter().for_each(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
+                });
+                world.check_account();
+                if world.met.load(SeqCst) >= ENOUGH {
+                    return;
+                }
+            }
+            panic!("the threads never got into each other's way: {} times", world.met.load(SeqCst));
+        });
+    }
+}

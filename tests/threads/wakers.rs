@@ -1,0 +1,299 @@
+//! Wakers that panic wherever they are handled, or do things to the limiter that woke them.
+
+use super::*;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// Where a waker may misbehave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum When {
+    Cloned,
+    Woken,
+    Dropped,
+}
+
+type Act = Box<dyn Fn(When) + Send + Sync>;
+
+/// A waker that calls `act` whenever it is handled. The closure is leaked: a waker then is a plain reference.
+fn waker(act: impl Fn(When) + Send + Sync + 'static) -> Waker {
+    let act: Act = Box::new(act);
+    let act: &'static Act = Box::leak(Box::new(act));
+    // SAFETY: `raw` gives the table what it expects, a reference that lives for ever to what may be shared.
+    unsafe { Waker::from_raw(raw(std::ptr::from_ref(act).cast())) }
+}
+
+fn raw(act: *const ()) -> RawWaker {
+    fn call(act: *const (), when: When) {
+        // SAFETY: every pointer in here is the leaked reference of `waker`.
+        let act = unsafe { &*act.cast::<Act>() };
+        act(when);
+    }
+    fn clone(act: *const ()) -> RawWaker {
+        call(act, When::Cloned);
+        raw(act)
+    }
+    static TABLE: RawWakerVTable = RawWakerVTable::new(
+        clone,
+        |act| call(act, When::Woken),
+        |act| call(act, When::Woken),
+        |act| call(act, When::Dropped),
+    );
+    RawWaker::new(act, &TABLE)
+}
+
+/// A waker that panics in one way, while it is armed.
+struct Mine {
+    armed: Arc<AtomicBool>,
+    waker: std::mem::ManuallyDrop<Waker>,
+}
+
+impl Mine {
+    fn that_panics_when(at: When) -> Self {
+        let armed = Arc::new(AtomicBool::new(true));
+        let waker = waker({
+            let armed = Arc::clone(&armed);
+            move |when| {
+                if when == at && armed.load(SeqCst) {
+                    // Not `panic!`: this one is meant, and need not be printed.
+                    resume_unwind(Box::new("a broken waker"));
+                }
+            }
+        });
+        // Not dropped here: what is dropped is what the limiter has of it.
+        Self { armed, waker: std::mem::ManuallyDrop::new(waker) }
+    }
+
+    fn poll<F: Future>(&self, future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+        future.as_mut().poll(&mut Context::from_waker(&self.waker))
+    }
+}
+
+/// A token each millisecond into an empty bucket of 5, time by hand.
+fn empty() -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let quota = Quota::per_second(1_000).burst(5).initial(0);
+    (Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap(), clock)
+}
+
+fn enter(limiter: &Limiter) -> Spawn<Consume<'_>> {
+    let mut claim = spawn(limiter.consume(1));
+    assert!(claim.poll().is_pending());
+    claim
+}
+
+fn is_served(claim: &mut Spawn<Consume<'_>>) -> bool {
+    claim.is_woken() && matches!(claim.poll(), Poll::Ready(Ok(_)))
+}
+
+/// More of them than are woken at a time, at both ends and in the middle of a batch.
+#[test]
+fn wakers_that_panic_when_woken_break_nobody_else_and_still_get_their_tokens() {
+    let (limiter, clock) = empty();
+    let mine = Mine::that_panics_when(When::Woken);
+    let mut broken: Vec<_> = (0..100).map(|_| Box::pin(limiter.consume(1))).collect();
+    let mut sane = Vec::new();
+    for claim in &mut broken {
+        assert!(mine.poll(claim).is_pending());
+        sane.push(enter(&limiter));
+    }
+    clock.advance(MILLI * 200);
+    limiter.tick();
+    assert_eq!(sane.iter_mut().filter_map(|claim| is_served(claim).then_some(())).count(), 100);
+    assert!(broken.iter_mut().all(|claim| mine.poll(claim).is_ready()));
+    assert_eq!(limiter.available(), 0);
+}
+
+/// The worst that `panic_any` can throw: a payload whose end panics again.
+#[test]
+fn a_waker_that_panics_with_a_payload_that_panics_breaks_nobody_else() {
+    struct Grenade;
+    impl Drop for Grenade {
+        fn drop(&mut self) {
+            resume_unwind(Box::new("a broken panic"));
+        }
+    }
+    let (limiter, clock) = empty();
+    let thrower = waker(|when| {
+        if when == When::Woken {
+            resume_unwind(Box::new(Grenade));
+        }
+    });
+    let mut broken = Box::pin(limiter.consume(1));
+    assert!(broken.as_mut().poll(&mut Context::from_waker(&thrower)).is_pending());
+    let mut sane = [enter(&limiter), enter(&limiter)];
+    clock.advance(MILLI * 3);
+    assert!(!panics(|| limiter.tick()), "whoever happened to serve the line is left alone");
+    assert!(sane.iter_mut().all(is_served));
+}
+
+#[test]
+fn a_waker_that_panics_when_cloned_leaves_the_line_as_it_was() {
+    let (limiter, clock) = empty();
+    let mine = Mine::that_panics_when(When::Cloned);
+    let mut claim = Box::pin(limiter.consume(1));
+    let before = limiter.snapshot();
+    assert!(panics(|| mine.poll(&mut claim)));
+    assert_eq!(limiter.snapshot(), before, "it never came in");
+    mine.armed.store(false, SeqCst);
+    assert!(mine.poll(&mut claim).is_pending());
+    let mut behind = enter(&limiter);
+    mine.armed.store(true, SeqCst);
+    assert!(panics(|| mine.poll(&mut claim)));
+    assert_eq!(limiter.snapshot().waiting_tasks, 2, "it waits, with the waker it had");
+    clock.advance(MILLI * 2);
+    limiter.tick();
+    mine.armed.store(false, SeqCst);
+    assert!(is_served(&mut behind) && mine.poll(&mut claim).is_ready());
+}
+
+#[test]
+fn a_waker_that_panics_when_dropped_breaks_its_own_task_only() {
+    let (limiter, clock) = empty();
+    let mine = Mine::that_panics_when(When::Dropped);
+    let mut replaced = Box::pin(limiter.consume(1));
+    let mut dropped = Box::pin(limiter.consume(1));
+    assert!(mine.poll(&mut replaced).is_pending() && mine.poll(&mut dropped).is_pending());
+    let mut behind = enter(&limiter);
+    let mut other = spawn(());
+    // Whether the panic is passed on is not promised; what is left behind is.
+    let _ = panics(|| assert!(other.enter(|cx, _| replaced.as_mut().poll(cx).is_pending()), "the old waker goes"));
+    let _ = panics(|| drop(dropped));
+    assert_eq!(limiter.snapshot().waiting_tasks, 2);
+    clock.advance(MILLI * 2);
+    limiter.tick();
+    assert!(other.is_woken(), "the new waker is there");
+    assert!(is_served(&mut behind) && replaced.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+}
+
+#[test]
+fn a_waker_that_panics_when_dropped_after_a_refusal_changes_nothing() {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().quota(Quota::per_second(1_000).burst(5)).max_in_flight(9).max_waiting(0);
+    let limiter = builder.clock(clock).build().unwrap();
+    let _held = limiter.try_acquire(5).unwrap();
+    let before = limiter.snapshot();
+    let mine = Mine::that_panics_when(When::Dropped);
+    for cost in [1, 10] {
+        let _ = panics(|| assert!(mine.poll(&mut Box::pin(limiter.consume(cost))).is_ready()));
+    }
+    let after = limiter.snapshot();
+    assert_eq!((after.granted, after.waiting_tasks, after.in_flight), (before.granted, 0, before.in_flight));
+}
+
+/// Granted in the poll that panics: nobody holds the grant, so its slot must be free again.
+#[test]
+fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_keeps_no_slot() {
+    let builder = Limiter::builder().quota(Quota::manual(5)).max_in_flight(5).clock(ManualClock::new());
+    let limiter = builder.build().unwrap();
+    let mine = Mine::that_panics_when(When::Dropped);
+    for _ in 0..3 {
+        let _ = panics(|| mine.poll(&mut Box::pin(limiter.consume(1))).map(|grant| drop(grant.unwrap())));
+    }
+    assert_eq!(limiter.snapshot().in_flight, Some(0));
+}
+
+/// Every verb, from within `wake`, for each of a line longer than several batches; a lock still held would hang.
+#[test]
+fn wakers_may_call_every_verb_of_the_limiter_that_wakes_them() {
+    to_its_end(|| {
+        let (limiter, clock) = empty();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let call_all = {
+            let (limiter, calls) = (limiter.clone(), Arc::clone(&calls));
+            move |when| {
+                if when == When::Woken {
+                    calls.fetch_add(1, SeqCst);
+                    limiter.tick();
+                    assert!(limiter.try_acquire(1).is_err(), "others wait");
+                    limiter.replenish(0);
+                    limiter.pause_for(Duration::ZERO);
+                    limiter.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
+                    assert!(limiter.estimate(1).is_some() && limiter.deficiency() > 0 && !limiter.is_closed());
+                    assert_eq!(limiter.snapshot().quotas.len(), 1);
+                    assert!(spawn(limiter.consume(1)).poll().is_pending());
+                }
+            }
+        };
+        let waker = waker(call_all);
+        let mut line: Vec<_> = (0..1_000).map(|_| Box::pin(limiter.consume(1))).collect();
+        line.iter_mut().for_each(|claim| assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()));
+        let mut last = enter(&limiter);
+        clock.advance(MILLI * 1_000);
+        limiter.tick();
+        assert_eq!(calls.load(SeqCst), 1_000);
+        clock.advance(MILLI);
+        limiter.tick();
+        assert!(is_served(&mut last));
+    });
+}
+
+type Slot = Arc<Mutex<Option<Pin<Box<ConsumeOwned>>>>>;
+
+/// Its own, while it is being woken, and the one behind it, which is due as well or still waits.
+#[test]
+fn a_waker_may_drop_the_futures_of_its_own_line() {
+    to_its_end(|| {
+        let (limiter, clock) = empty();
+        let line: Arc<Vec<Slot>> = Arc::new((0..100).map(|_| Slot::default()).collect());
+        for (index, slot) in line.iter().enumerate() {
+            let mut claim = Box::pin(limiter.clone().consume_owned(1));
+            let seen = Arc::clone(&line);
+            let drops = waker(move |when| {
+                if when == When::Woken {
+                    for place in [index, index + 1] {
+                        let gone = seen.get(place).and_then(|slot| slot.lock().unwrap().take());
+                        drop(gone);
+                    }
+                }
+            });
+            assert!(claim.as_mut().poll(&mut Context::from_waker(&drops)).is_pending());
+            *slot.lock().unwrap() = Some(claim);
+        }
+        let mut last = enter(&limiter);
+        // One token: whoever is called out gives it back, and takes the next one along.
+        clock.advance(MILLI);
+        limiter.tick();
+        assert!(line.iter().all(|slot| slot.lock().unwrap().is_none()));
+        assert!(is_served(&mut last));
+        assert_eq!((limiter.available(), limiter.snapshot().waiting_tasks), (0, 0));
+    });
+}
+
+/// Two threads serve the line by turns, and each waker serves it again from within.
+#[test]
+fn wakers_that_serve_the_line_from_several_threads_serve_everybody_once() {
+    to_its_end(|| {
+        let (limiter, clock) = empty();
+        let woken: Arc<Vec<AtomicUsize>> = Arc::new((0..2_000).map(|_| AtomicUsize::new(0)).collect());
+        let mut line: Vec<_> = (0..2_000).map(|_| Box::pin(limiter.consume(1))).collect();
+        for (index, claim) in line.iter_mut().enumerate() {
+            let (limiter, woken) = (limiter.clone(), Arc::clone(&woken));
+            let serves = waker(move |when| {
+                if when == When::Woken {
+                    woken[index].fetch_add(1, SeqCst);
+                    limiter.tick();
+                }
+            });
+            assert!(claim.as_mut().poll(&mut Context::from_waker(&serves)).is_pending());
+        }
+        let advance = || {
+            for _ in 0..1_000 {
+                clock.advance(MILLI);
+                limiter.tick();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(advance);
+            scope.spawn(advance);
+        });
+        limiter.tick();
+        assert!(woken.iter().all(|count| count.load(SeqCst) == 1));
+        assert!(line.iter_mut().all(|claim| claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()));
+    });
+}
