@@ -1,0 +1,43 @@
+//! What `DESIGN.md` names as its defence is there: every test, every file.
+
+use std::fs;
+use std::path::Path;
+
+/// The text between backticks, in the part of the document that claims something.
+fn names() -> Vec<String> {
+    let design = fs::read_to_string("DESIGN.md").unwrap();
+    let (_, defence) = design.split_once("## How the contract is defended").unwrap();
+    defence.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// All Rust below `folder`.
+fn sources(folder: &Path, into: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn everything_that_design_names_as_a_defence_exists() {
+    let mut code = String::new();
+    for folder in ["src", "tests", "examples"] {
+        sources(Path::new(folder), &mut code);
+    }
+    let is_test = |name: &str| name.matches('_').count() >= 2 && name.chars().all(|c| c == '_' || c.is_alphanumeric());
+    let (mut files, mut tests) = (0, 0);
+    for name in names() {
+        if name.contains('/') {
+            assert!(Path::new(&name).exists(), "DESIGN.md names a file that is not there: {name}");
+            files += 1;
+        } else if is_test(&name) && name != "max_in_flight" {
+            assert!(code.contains(&format!("fn {name}(")), "DESIGN.md names a test that is not there: {name}");
+            tests += 1;
+        }
+    }
+    assert!(files > 20 && tests > 40, "the table was found: {files} files, {tests} tests");
+}
