@@ -166,7 +166,8 @@ impl<C> Bucket<C> {
 
     /// Mints what came due by `now`, which is counted from the same origin as in `new`; a `now` before the latest one
     /// counts as that. Read the clock right before the call: grabs that other threads make between the two count as made
-    /// by `now`, and so may be refilled that much too early. If another thread is replenishing at this moment, leaves it to that one.
+    /// by `now`, and so may be refilled that much too early. If another thread is replenishing at this moment, leaves it
+    /// to that one.
     pub fn replenish(&self, now: Duration) {
         let tail = self.rovers.tail();
         let Some(mut minting) = self.mint.try_lock() else { return };

@@ -117,6 +117,32 @@ fn while_the_clock_stands_still_only_the_burst_passes() {
     });
 }
 
+/// Nothing is minted until it has caught up; whoever needs no minting does not wait for that, and no pause comes back.
+#[test]
+fn a_clock_that_stepped_back_holds_up_nobody_whose_tokens_are_there() {
+    everywhere(|builder, clock| {
+        let limiter = builder.quota(Quota::per_second(10)).max_in_flight(20).build().unwrap();
+        limiter.pause_for(SECOND);
+        clock.advance(SECOND * 5);
+        let held = limiter.try_acquire(10).unwrap();
+        clock.step_back(SECOND * 5);
+        assert_eq!((limiter.available(), limiter.snapshot().paused_for), (0, None));
+        let mut queue = Queue::new(&limiter);
+        [3, 11, 6].into_iter().for_each(|cost| queue.enter(cost));
+        limiter.replenish(3);
+        assert_eq!(queue.granted().len(), 1);
+        clock.advance(SECOND * 5);
+        assert_eq!(queue.serve(), 0, "it was here before");
+        clock.advance(SECOND);
+        assert_eq!((queue.serve(), level(&limiter)), (0, 10), "11 do not fit beside the 10 in flight");
+        clock.step_back(SECOND);
+        drop(held);
+        queue.cancel(0);
+        assert_eq!(queue.granted().iter().map(Grant::cost).sum::<u64>(), 6);
+        limiter.snapshot()
+    });
+}
+
 #[test]
 fn two_jumps_of_many_years_in_a_row_bring_one_burst() {
     everywhere(|builder, clock| {

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
+use tokio::time::timeout;
 use tokio_test::assert_pending;
 use tokio_test::task::spawn;
 use tollgate::{Clock, Limiter, ManualClock, Quota, join};
 
 const CROWD: usize = 10_000;
+/// Not how long anything takes: how long before a hang is called one.
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn ten_thousand_joint_claims_due_at_once_are_served_by_one_look() {
@@ -58,7 +61,7 @@ fn on_a_small_stack(act: impl FnOnce() + Send) {
 fn rush(limiters: &[Limiter; 2], number: u64, turns: u64, granted: impl Fn(usize) + Copy) {
     let [a, b] = limiters;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    let coming_and_going = async {
         for turn in 0..turns {
             let claims = if (turn + number).is_multiple_of(2) { [(a, 1), (b, 1)] } else { [(b, 1), (a, 1)] };
             match turn % 5 {
@@ -80,7 +83,8 @@ fn rush(limiters: &[Limiter; 2], number: u64, turns: u64, granted: impl Fn(usize
                 }
             }
         }
-    });
+    };
+    runtime.block_on(async { timeout(LONG, coming_and_going).await.expect("somebody waits for ever") });
 }
 
 #[test]
@@ -150,7 +154,8 @@ fn a_close_in_the_middle_of_a_rush_lets_everybody_go() {
                 let [a, b] = &*limiters;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 let claims = || if number % 2 == 0 { [(a, 1), (b, 1)] } else { [(b, 1), (a, 1)] };
-                runtime.block_on(async { while join(claims()).await.is_ok() {} });
+                let until_closed = async { while join(claims()).await.is_ok() {} };
+                runtime.block_on(async { timeout(LONG, until_closed).await.expect("somebody waits for ever") });
             })
         })
         .collect();

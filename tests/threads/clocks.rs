@@ -2,9 +2,10 @@
 
 use super::*;
 use std::cell::Cell;
+use std::fmt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use tokio_test::task::spawn;
 use tollgate::{Clock, ConsumeError, Grant, Limiter, ManualClock, Quota};
@@ -128,6 +129,55 @@ fn a_waiter_is_dropped_while_the_clock_panics() {
     clock.breaks(|| drop(front));
     limiter.tick();
     assert!(last.is_woken() && last.poll().is_ready());
+}
+
+type Then = Box<dyn FnOnce() + Send>;
+
+/// Does something once, between the reading of the time and its arrival at whoever asked.
+#[derive(Clone, Default)]
+struct Interrupted {
+    time: ManualClock,
+    then: Arc<Mutex<Option<Then>>>,
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.time.fmt(f)
+    }
+}
+
+impl Clock for Interrupted {
+    fn now(&self) -> Duration {
+        let now = self.time.now();
+        let then = self.then.lock().unwrap().take();
+        then.into_iter().for_each(|then| then());
+        now
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// A caller is held up with an old reading of the time; meanwhile a second passes, and others take what was published.
+/// If the claims of that second counted as made before it, the bucket would be filled once more for them.
+#[test]
+fn claims_made_while_somebody_reads_the_clock_do_not_count_as_made_before() {
+    let clock = Interrupted::default();
+    let builder = Limiter::builder().quota(Quota::per_second(640)).stride(320).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    limiter.tick();
+    let (others, time) = (limiter.clone(), clock.time.clone());
+    let taken = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&taken);
+    *clock.then.lock().unwrap() = Some(Box::new(move || {
+        time.advance(Duration::from_secs(1));
+        count.store((0..320).filter(|_| others.try_acquire(1).is_ok()).count() as u64, SeqCst);
+    }));
+    limiter.tick();
+    assert_eq!(taken.load(SeqCst), 320, "what was published, without a look at the clock");
+    let rest = (0..1_000).filter(|_| limiter.try_acquire(1).is_ok()).count();
+    assert_eq!(rest, 320, "in one instant, a burst");
 }
 
 /// Calls the limiter which asks it for the time, unless it is being called by itself.

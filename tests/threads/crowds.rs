@@ -5,7 +5,7 @@ use futures::executor::block_on;
 use futures::{FutureExt, future, join, select_biased};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio_test::task::spawn;
 use tollgate::{ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota};
@@ -14,7 +14,11 @@ use tollgate::{ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota};
 fn take_all(amount: u64, calls: usize, stride: Option<u64>) {
     let builder = Limiter::builder().quota(Quota::manual(amount)).clock(ManualClock::new());
     let limiter = stride.into_iter().fold(builder, |builder, stride| builder.stride(stride)).build().unwrap();
-    let take = || (0..calls).filter(|_| limiter.try_acquire(1).is_ok()).count();
+    let all_here = Barrier::new(100);
+    let take = || {
+        all_here.wait();
+        (0..calls).filter(|_| limiter.try_acquire(1).is_ok()).count()
+    };
     let taken: usize = thread::scope(|scope| {
         let threads: Vec<_> = (0..100).map(|_| scope.spawn(take)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
@@ -29,7 +33,7 @@ fn a_hundred_threads_take_a_fixed_amount_to_the_last_token() {
         take_all(876_543, 10_000, None);
         // Always under the lock, and hardly ever.
         take_all(34_567, 1_000, Some(0));
-        take_all(34_567, 1_000, Some(500));
+        take_all(876_543, 10_000, Some(500));
     });
 }
 

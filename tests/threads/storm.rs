@@ -115,12 +115,15 @@ struct Worker<'a> {
     random: Random,
     grants: VecDeque<Grant<'a>>,
     claims: VecDeque<Spawn<Consume<'a>>>,
+    /// Whether it stays in line if it has to wait.
+    patient: bool,
 }
 
 impl<'a> Worker<'a> {
-    fn run(world: &'a World, seed: u64, steps: usize) {
-        let mut worker = Self { world, random: Random(seed), grants: VecDeque::new(), claims: VecDeque::new() };
-        (0..steps).for_each(|_| worker.step());
+    fn run(world: &'a World, seed: u64, patient: bool) {
+        let (grants, claims) = Default::default();
+        let mut worker = Self { world, random: Random(seed), grants, claims, patient };
+        (0..8_000).for_each(|_| worker.step());
         while let Some(claim) = worker.claims.pop_front() {
             world.within(|| drop(claim));
         }
@@ -163,7 +166,8 @@ impl<'a> Worker<'a> {
     fn poll(&mut self, mut claim: Spawn<Consume<'a>>) {
         match self.world.within(|| claim.poll()) {
             Poll::Ready(grant) => self.grants.extend(grant.ok()),
-            Poll::Pending => self.claims.push_back(claim),
+            Poll::Pending if self.patient => self.claims.push_back(claim),
+            Poll::Pending => self.world.within(|| drop(claim)),
         }
     }
 
@@ -179,29 +183,39 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Fails unless the threads met inside the limiter, again and again.
+/// Plays until the threads have met inside the limiter often enough; fails if they never do.
+fn storm(stride: Option<u64>, patient: bool) {
+    const ENOUGH: u64 = 1_000;
+    let world = World::new(stride);
+    for round in 1..=100 {
+        let (seen, stop) = (&world, AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| seen.advance_until(&stop));
+            let run = |seed| scope.spawn(move || Worker::run(seen, seed, patient));
+            let workers: Vec<_> = (1..=4).map(|seed| run(seed + round * 1_000)).collect();
+            let ends: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+            stop.store(true, SeqCst);
+            ends.into_iter().for_each(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
+        });
+        world.check_account();
+        if world.met.load(SeqCst) >= ENOUGH {
+            return;
+        }
+    }
+    panic!("the threads never got into each other's way: {} times", world.met.load(SeqCst));
+}
+
 #[test]
 fn a_storm_of_threads_accounts_for_every_token() {
-    const ENOUGH: u64 = 1_000;
     for stride in [None, Some(0), Some(64)] {
-        to_its_end(move || {
-            let world = World::new(stride);
-            for round in 1..=100 {
-                let (seen, stop) = (&world, AtomicBool::new(false));
-                thread::scope(|scope| {
-                    scope.spawn(|| seen.advance_until(&stop));
-                    let run = |seed| scope.spawn(move || Worker::run(seen, seed, 8_000));
-                    let workers: Vec<_> = (1..=4).map(|seed| run(seed + round * 1_000)).collect();
-                    let ends: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-                    stop.store(true, SeqCst);
-                    ends.into_iter().for_each(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
-                });
-                world.check_account();
-                if world.met.load(SeqCst) >= ENOUGH {
-                    return;
-                }
-            }
-            panic!("the threads never got into each other's way: {} times", world.met.load(SeqCst));
-        });
+        to_its_end(move || storm(stride, true));
+    }
+}
+
+/// Hardly anybody waits, so that tokens are published ahead, taken without the lock, and taken back.
+#[test]
+fn a_storm_of_threads_that_do_not_wait_accounts_for_every_token() {
+    for stride in [None, Some(10), Some(200)] {
+        to_its_end(move || storm(stride, false));
     }
 }

@@ -1,0 +1,172 @@
+//! Tokens in flight: releases that nobody may miss, and a ceiling that nobody may pass.
+
+use crate::{build, drain, explore, is_served, taken, try_keep, waiting};
+use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::task::Poll;
+use tokio_test::task;
+use tollgate::{Limiter, Quota};
+
+/// Room for `cap` in flight; tokens are no matter.
+fn capped(cap: u64) -> Limiter {
+    build(Limiter::builder().quota(Quota::manual(10)).max_in_flight(cap))
+}
+
+/// A claim enters the line, below a closed ceiling, while the grant that closes it is dropped. The release reports to
+/// those who asked for that before it, and is counted by those who ask later.
+///
+/// Plants `a_release_looks_first`: whether somebody asked is read before the release is counted;
+/// `watching_counts_first`: releases are counted before they are asked to report.
+#[test]
+fn consume_against_release() {
+    explore(|race| {
+        let limiter = capped(1);
+        let grant = taken(&limiter, 1);
+        let mut claim = task::spawn(limiter.clone().consume_owned(1));
+        let enter = race.actor(move || {
+            let answered = claim.poll().map(|answer| answer.map(std::mem::forget).is_ok());
+            (answered, claim)
+        });
+        let release = race.actor(move || drop(grant));
+        let (answered, mut claim) = enter.join().unwrap();
+        release.join().unwrap();
+        assert!(answered == Poll::Ready(true) || is_served(&mut claim), "the ceiling is open, and nobody said so");
+        assert_eq!(limiter.snapshot().in_flight, Some(1));
+    });
+}
+
+/// Two grants are dropped at once while somebody waits for both: the later of the two must report as well.
+///
+/// Plant `the_first_release_reports_for_all`: who reports clears the flag.
+#[test]
+fn two_releases_against_a_waiter() {
+    explore(|race| {
+        let limiter = capped(2);
+        let grants = [1, 1].map(|cost| taken(&limiter, cost));
+        let mut waiter = waiting(&limiter, 2);
+        let releases = grants.map(|grant| race.actor(move || drop(grant)));
+        for release in releases {
+            release.join().unwrap();
+        }
+        assert!(is_served(&mut waiter), "the ceiling is open, and nobody said so");
+        assert_eq!(limiter.snapshot().in_flight, Some(2));
+    });
+}
+
+/// A waiter is dropped while the grant that holds it back is dropped too: what it was granted unseen is not in flight.
+///
+/// Plant `given_back_but_in_flight`: tokens that are given back still count as in flight.
+#[test]
+fn cancel_against_release() {
+    explore(|race| {
+        let limiter = capped(1);
+        let grant = taken(&limiter, 1);
+        let waiter = waiting(&limiter, 1);
+        let cancel = race.actor(move || drop(waiter));
+        let release = race.actor(move || drop(grant));
+        cancel.join().unwrap();
+        release.join().unwrap();
+        assert_eq!(limiter.snapshot().in_flight, Some(0));
+        assert_eq!(drain(&limiter), 1);
+    });
+}
+
+/// A grant is dropped while the cap is lowered to what remains.
+///
+/// Plant `releases_are_read_twice`: what was released between two readings of the count is lost.
+#[test]
+fn drop_against_set_max_in_flight() {
+    explore(|race| {
+        let limiter = capped(3);
+        let grant = taken(&limiter, 1);
+        let release = race.actor(move || drop(grant));
+        let other = limiter.clone();
+        let change = race.actor(move || other.set_max_in_flight(2).unwrap());
+        release.join().unwrap();
+        change.join().unwrap();
+        assert_eq!(limiter.snapshot().in_flight, Some(0));
+        assert_eq!(drain(&limiter), 2, "the new cap, all of it");
+    });
+}
+
+/// Two tokens are published. The cap is lowered to one while somebody takes one without the lock; who lowered it takes
+/// another if it can. One of them has it.
+///
+/// Plant `set_max_in_flight_without_retract`: what was published stays so.
+#[test]
+fn a_claim_without_the_lock_against_set_max_in_flight() {
+    explore(|race| {
+        let limiter = build(Limiter::builder().quota(Quota::manual(10)).max_in_flight(2).stride(2));
+        limiter.tick();
+        let other = limiter.clone();
+        let claim = race.actor(move || try_keep(&other, 1));
+        let other = limiter.clone();
+        let change = race.actor(move || {
+            other.set_max_in_flight(1).unwrap();
+            try_keep(&other, 1)
+        });
+        assert!(claim.join().unwrap() != change.join().unwrap(), "one in flight, not two, not none");
+    });
+}
+
+/// Two threads release the same forgotten grant: one of them is told that it releases too much.
+///
+/// Plant `owed_is_checked_then_taken`.
+#[test]
+fn two_releases_of_one_forgotten_grant() {
+    explore(|race| {
+        let limiter = capped(3);
+        let _kept = taken(&limiter, 1);
+        taken(&limiter, 2).forget();
+        let releases = [(); 2].map(|()| {
+            let limiter = limiter.clone();
+            race.actor(move || limiter.release(2).is_ok())
+        });
+        let released = releases.map(|release| u64::from(release.join().unwrap()));
+        assert_eq!(released.iter().sum::<u64>(), 1);
+        assert_eq!(limiter.snapshot().in_flight, Some(1), "the one that was not forgotten");
+    });
+}
+
+/// One grant is forgotten while another, forgotten before, is released.
+///
+/// Plant `forgetting_stores_what_is_owed`: what is owed is read, then stored.
+#[test]
+fn forget_against_release() {
+    explore(|race| {
+        let limiter = capped(2);
+        let (one, other) = (taken(&limiter, 1), taken(&limiter, 1));
+        one.forget();
+        let forget = race.actor(move || other.forget());
+        let releaser = limiter.clone();
+        let release = race.actor(move || releaser.release(1).is_ok());
+        forget.join().unwrap();
+        assert!(release.join().unwrap(), "one was owed all the time");
+        assert!(limiter.release(1).is_ok() && limiter.release(1).is_err(), "one is owed still, and no more");
+        assert_eq!(limiter.snapshot().in_flight, Some(0));
+    });
+}
+
+/// Somebody works, then drops the grant; a second one reads the releases and publishes; a third one takes what was
+/// published. It sees the work.
+///
+/// Plants `a_release_is_relaxed` and `publishing_is_relaxed`.
+#[test]
+fn what_was_done_before_a_drop_is_seen_by_who_passes_because_of_it() {
+    explore(|race| {
+        let limiter = build(Limiter::builder().quota(Quota::manual(10)).max_in_flight(1).stride(1));
+        let grant = taken(&limiter, 1);
+        let work = Arc::new(AtomicU64::new(0));
+        let seen = work.clone();
+        let worker = race.actor(move || {
+            work.store(1, Relaxed);
+            drop(grant);
+        });
+        let other = limiter.clone();
+        let publisher = race.actor(move || other.tick());
+        let passer = race.actor(move || try_keep(&limiter, 1).then(|| seen.load(Relaxed)));
+        worker.join().unwrap();
+        publisher.join().unwrap();
+        assert_ne!(passer.join().unwrap(), Some(0), "it passed and did not see what was done");
+    });
+}
