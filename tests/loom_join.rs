@@ -370,3 +370,30 @@ fn looks_at_different_times_keep_the_law() {
         assert!(behind.iter().all(|behind| behind.is_woken()));
     });
 }
+
+/// The first line has held the claim from the beginning, with its token and plain claims behind; at 3 ms the second one
+/// commits, while somebody looks at the first with a reading of the clock that may be old.
+#[test]
+fn an_old_reading_against_commit() {
+    explore(3, |race| {
+        let clock = ManualClock::new();
+        let build = || Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock.clone()).build().unwrap();
+        let lines = sorted::<2>(build, |lines| {
+            lines[1].set_quota(0, Quota::manual(1)).unwrap();
+            lines[1].try_acquire(1).unwrap().forget();
+        });
+        let mut claim = waiting(&lines);
+        let mut behind = [(); 3].map(|()| spawn(lines[0].clone().consume_owned(1)));
+        behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
+        let (time, last) = (clock.clone(), lines[1].clone());
+        let commit = move || {
+            time.advance(3 * MS);
+            last.replenish(1);
+        };
+        race.run([Box::new(commit), on(&lines[0], Limiter::tick)]);
+        lines[0].tick();
+        assert_eq!(answer(&mut claim), Some(Ok(())));
+        let passed = behind.iter().filter(|behind| behind.is_woken()).count();
+        assert_eq!(passed, 0, "a burst of 1 had been kept, and the joint claim has it");
+    });
+}

@@ -197,6 +197,24 @@ fn a_runtime_without_timers_panics_in_the_callers_hands_and_leaves_nothing_behin
     }
 }
 
+/// In real time, which decides nothing: ten seconds are how long a hang is waited for.
+#[test]
+fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
+    let (a, b) = (every(1), every(1));
+    let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
+    idle.block_on(async { assert_pending!(stalled.poll()) });
+    let (tell, hear) = std::sync::mpsc::channel();
+    let served = std::thread::scope(|scope| {
+        let a = &a;
+        scope.spawn(move || tell.send(a.blocking_consume(1).map(|grant| grant.cost())));
+        let served = hear.recv_timeout(Duration::from_secs(10));
+        drop(stalled); // lets the thread end in any case
+        served
+    });
+    assert_eq!(served, Ok(Ok(1)), "both lines are its to drive");
+}
+
 /// The first line holds the claim for a second of its own time, while no time passes for the second one.
 #[tokio::test(start_paused = true)]
 async fn a_line_that_waited_for_one_on_another_clock_keeps_at_most_its_burst() {

@@ -119,6 +119,24 @@ fn a_waker_may_drop_its_own_claim_between_the_two_lines() {
 }
 
 #[test]
+fn a_waker_may_take_what_one_line_granted_and_drop_the_claim_before_the_other_line_has_looked() {
+    let clock = ManualClock::new();
+    let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
+    let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
+    let slot = claim.clone();
+    let fickle = Waker::from(Bell::new(move |_| {
+        let mut taken = slot.lock().unwrap().take();
+        let is_ready = taken.as_mut().is_some_and(|claim| poll(claim, Waker::noop()));
+        assert!(!is_ready, "the other line comes later");
+    }));
+    assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &fickle));
+    pass(1, &clock, &[a, b]);
+    assert!(claim.lock().unwrap().is_none());
+    assert_eq!((spent(a), spent(b)), (0, 0));
+    assert_eq!((a.available(), b.available()), (1, 1));
+}
+
+#[test]
 fn a_waker_may_close_pause_and_claim_again() {
     let clock = ManualClock::new();
     let (a, b) = (forever(empty(&clock, 5)), forever(full(&clock, 50)));

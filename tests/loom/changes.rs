@@ -105,9 +105,7 @@ fn close_against_enqueue() {
         close.join().unwrap();
         let closed = match answered {
             Poll::Ready(granted) => !granted,
-            Poll::Pending => {
-                claim.is_woken() && matches!(claim.poll(), Poll::Ready(Err(ConsumeError::Closed)))
-            }
+            Poll::Pending => claim.is_woken() && matches!(claim.poll(), Poll::Ready(Err(ConsumeError::Closed))),
         };
         assert!(closed, "left behind in a closed line: {answered:?}");
     });

@@ -252,10 +252,7 @@ fn another_waker_against_grant() {
     });
 }
 
-fn poll_with(
-    claim: &mut Pin<Box<ConsumeOwned>>,
-    waker: &Waker,
-) -> Poll<Result<tollgate::OwnedGrant, ConsumeError>> {
+fn poll_with(claim: &mut Pin<Box<ConsumeOwned>>, waker: &Waker) -> Poll<Result<tollgate::OwnedGrant, ConsumeError>> {
     claim.as_mut().poll(&mut Context::from_waker(waker))
 }
 
