@@ -12,6 +12,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+/// How often a thread that blocks behind a joint claim looks at the claim's other lines: ten times the lateness of a tokio
+/// timer. Nothing hangs by it where the other lines are driven.
+const LOOK_AROUND: Duration = Duration::from_millis(10);
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -34,6 +38,8 @@ pub(crate) fn consume(shared: &Shared, cost: u64) -> Result<Permit<&Shared>, Con
         // An unpark between here and parking is not lost: it makes the next park return at once.
         match shared.drive(driver.id, &waker) {
             Drive::Yield => thread::yield_now(),
+            // The runtimes of those lines may stand still, and this thread is a driver of its own line only.
+            _ if shared.tick_tied() && !shared.time.is_manual() => thread::park_timeout(LOOK_AROUND),
             Drive::Until(u64::MAX) => thread::park(),
             Drive::Until(_) if shared.time.is_manual() => thread::park(),
             Drive::Until(at) => thread::park_timeout(Duration::from_nanos(at.saturating_sub(shared.time.now()))),

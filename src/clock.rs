@@ -169,8 +169,9 @@ impl Time {
         }
     }
 
-    /// The instant that is `at` in the time of `other`, which reads the same clock.
-    pub(crate) fn translate(&self, other: &Self, at: u64) -> u64 {
+    /// The instant that is `at` in the time of `other`, which reads the same clock. Negative, if that is before the
+    /// limiter was built: the clock has stepped back.
+    pub(crate) fn translate(&self, other: &Self, at: u64) -> i128 {
         let (later, earlier) = match (self, other) {
             (Self::Tokio { base }, Self::Tokio { base: other }) => {
                 (base.saturating_duration_since(*other), other.saturating_duration_since(*base))
@@ -180,7 +181,7 @@ impl Time {
             }
             _ => (Duration::ZERO, Duration::ZERO),
         };
-        at.saturating_add(whole_nanos(earlier)).saturating_sub(whole_nanos(later))
+        at as i128 + whole_nanos(earlier) as i128 - whole_nanos(later) as i128
     }
 
     pub(crate) fn now(&self) -> u64 {

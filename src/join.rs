@@ -385,8 +385,10 @@ impl<'a> Lines<'a> {
 
     /// Enters every line that has something to grant.
     fn wait(&mut self, members: &mut [Member<'a>], knot: &Arc<Knot>, wakers: &mut Vec<Waker>) {
-        // One reading of the clock for all of them: a thread that is held up between two would put them out of step.
-        let Some((reference, entered)) = self.held.first().map(|line| (line.shared, line.sample.now)) else { return };
+        // One reading of the clock for all of them: a thread that is held up between two would put them out of step. That
+        // of the oldest limiter, which is before its beginning last if the clock steps back.
+        let oldest = self.held.iter().max_by_key(|line| line.sample.now);
+        let Some((reference, entered)) = oldest.map(|line| (line.shared, line.sample.now)) else { return };
         for Held { index, shared, state, .. } in &mut self.held {
             let member = &mut members[*index];
             if member.cost == 0 {
@@ -422,9 +424,7 @@ impl<'a> Lines<'a> {
 
     fn leave(self) {
         let Self { mut held, mut wakes } = self;
-        held.retain_mut(|line| {
-            line.state.finish(&line.shared.rovers, line.sample.now, &mut wakes) == Progress::WakesFull
-        });
+        held.retain_mut(|line| line.state.finish(&line.shared.rovers, line.sample.now, &mut wakes) == Progress::Again);
         // Where the batch was too small, the line is served on once no lock is held.
         let unfinished: Vec<&Shared> = held.into_iter().map(|line| line.shared).collect();
         wakes.wake_all();
@@ -439,7 +439,7 @@ impl Held<'_> {
     /// Brings the line up to date and closes its fast path. False if `wakes` was too small for that.
     fn settle(&mut self, wakes: &mut Wakes) -> bool {
         let rovers = &self.shared.rovers;
-        if self.state.settle(rovers, self.sample.now, Reach::Held, wakes) == Progress::WakesFull {
+        if self.state.settle(rovers, self.sample.now, Reach::Held, wakes) == Progress::Again {
             return false;
         }
         self.state.observe(rovers, self.sample);

@@ -20,6 +20,7 @@
 
 use crate::shared::Shared;
 use crate::sync::{AtomicU64, Ordering};
+use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
 const DEAD: u64 = 1 << 63;
@@ -43,8 +44,10 @@ pub(crate) struct Knot {
 pub(crate) struct Strand {
     pub(crate) knot: Arc<Knot>,
     bit: u64,
-    /// When the claim entered, in this line's time.
-    entered: u64,
+    /// When the claim entered, in this line's time; before its beginning, if the clock stepped back.
+    entered: i128,
+    /// Whether this line has read the time since it saw what became of the claim.
+    known: Cell<bool>,
 }
 
 /// What a line does with a strand at its front.
@@ -96,8 +99,8 @@ impl Knot {
 }
 
 impl Strand {
-    pub(crate) fn new(knot: Arc<Knot>, index: usize, entered: u64) -> Self {
-        Self { knot, bit: 1 << index, entered }
+    pub(crate) fn new(knot: Arc<Knot>, index: usize, entered: i128) -> Self {
+        Self { knot, bit: 1 << index, entered, known: Cell::new(false) }
     }
 
     /// This line has been ready to grant its strand since `at`. What it says first counts: later it may only know that
@@ -106,7 +109,7 @@ impl Strand {
         // Only this line sets this bit, under its lock.
         if self.knot.word.load(Ordering::Acquire) & self.bit == 0 {
             // Before the bit, so that whoever sees all bits sees the latest instant.
-            self.knot.ready_at.fetch_max(at.saturating_sub(self.entered), Ordering::AcqRel);
+            self.knot.ready_at.fetch_max(clamp(at as i128 - self.entered), Ordering::AcqRel);
         }
         self.knot.change(|word| word | self.bit)
     }
@@ -118,6 +121,17 @@ impl Strand {
 
     /// The instant at which all lines were ready, in this line's time.
     pub(crate) fn committed_at(&self, now: u64) -> u64 {
-        if self.knot.one_clock { self.entered.saturating_add(self.knot.ready_at.load(Ordering::Acquire)) } else { now }
+        let ready_at = self.knot.ready_at.load(Ordering::Acquire);
+        if self.knot.one_clock { clamp(self.entered + ready_at as i128) } else { now }
     }
+
+    /// True once, when this line first sees what became of the claim: it must read the time again then, since the
+    /// reading it has may be older than the decision.
+    pub(crate) fn is_news(&self) -> bool {
+        !self.known.replace(true)
+    }
+}
+
+fn clamp(nanos: i128) -> u64 {
+    nanos.clamp(0, u64::MAX as i128) as u64
 }

@@ -99,14 +99,14 @@ impl Shared {
     ) -> R {
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();
-        let sample = sample.unwrap_or(state.stride.seen);
-        while state.settle(&self.rovers, sample.now, reach, &mut wakes) == Progress::WakesFull {
-            state = self.wake_between(state, &mut wakes);
+        let mut sample = sample.unwrap_or(state.stride.seen);
+        while state.settle(&self.rovers, sample.now, reach, &mut wakes) == Progress::Again {
+            (state, sample) = self.again(state, sample, &mut wakes);
         }
         state.observe(&self.rovers, sample);
         let result = act(&mut state, &self.rovers, sample);
-        while state.finish(&self.rovers, sample.now, &mut wakes) == Progress::WakesFull {
-            state = self.wake_between(state, &mut wakes);
+        while state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Again {
+            (state, sample) = self.again(state, sample, &mut wakes);
         }
         drop(state);
         Self::leave(&mut wakes);
@@ -126,19 +126,27 @@ impl Shared {
 
     /// Serves this line; what it calls for in others is left in `wakes`.
     pub(crate) fn serve_into(&self, wakes: &mut Wakes) {
-        let now = self.time.now();
+        let mut sample = self.sample();
         let mut state = self.state.lock();
-        while state.finish(&self.rovers, now, wakes) == Progress::WakesFull {
-            state = self.wake_between(state, wakes);
+        while state.finish(&self.rovers, sample.now, wakes) == Progress::Again {
+            (state, sample) = self.again(state, sample, wakes);
         }
         drop(state);
         wakes.wake_all();
     }
 
-    fn wake_between<'a>(&'a self, state: MutexGuard<'a, State>, wakes: &mut Wakes) -> MutexGuard<'a, State> {
+    /// Leaves the lock, wakes, reads the time, and takes the lock again. A clock that panics stands still: somebody is in
+    /// the middle of something here.
+    fn again<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        before: Sample,
+        wakes: &mut Wakes,
+    ) -> (MutexGuard<'a, State>, Sample) {
         drop(state);
         wakes.wake_all();
-        self.state.lock()
+        let sample = catch_unwind(AssertUnwindSafe(|| self.sample())).unwrap_or(before);
+        (self.state.lock(), sample)
     }
 
     // ---- coming and going -------------------------------------------------------------------------------------
@@ -391,6 +399,21 @@ impl Shared {
         knots.iter().flat_map(|knot| knot.members()).filter(|shared| !std::ptr::eq(&**shared, self)).collect()
     }
 
+    /// Has the lines that joint claims in this one also stand in look, and those beyond. True if there are any.
+    pub(crate) fn tick_tied(&self) -> bool {
+        let mut seen: Vec<Arc<Shared>> = Vec::new();
+        let mut tied = self.tied_to();
+        while let Some(shared) = tied.pop() {
+            if std::ptr::eq(&*shared, self) || seen.iter().any(|known| Arc::ptr_eq(known, &shared)) {
+                continue;
+            }
+            shared.tick();
+            tied.extend(shared.tied_to());
+            seen.push(shared);
+        }
+        !seen.is_empty()
+    }
+
     /// The runtimes that serve this line.
     pub(crate) fn hosts(&self) -> Vec<Handle> {
         self.state.lock().drivers.hosts().cloned().collect()
@@ -418,7 +441,7 @@ impl Shared {
     /// One turn of a driver: serves what is due, then says until when to sleep; `waker` cuts the sleep short.
     pub(crate) fn drive(&self, id: u64, waker: &Waker) -> Drive {
         let waker = waker.clone();
-        let sample = self.sample();
+        let mut sample = self.sample();
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();
         for _ in 0..BATCHES_PER_TURN {
@@ -429,7 +452,7 @@ impl Shared {
                 Self::leave(&mut wakes);
                 return Drive::Until(due);
             }
-            state = self.wake_between(state, &mut wakes);
+            (state, sample) = self.again(state, sample, &mut wakes);
         }
         drop(state);
         Self::leave(&mut wakes);

@@ -32,8 +32,9 @@ pub(crate) struct Sample {
 pub(crate) enum Progress {
     /// The line is served up to now.
     Done,
-    /// No room for more wakers: wake them without the lock, then go on.
-    WakesFull,
+    /// Leave the lock, wake, read the time anew, and go on: there is no room for more wakers, or another line has decided
+    /// about the front, at an instant that the time read before may not have reached.
+    Again,
 }
 
 /// How far a line is brought whose front is ready and held by another line.
@@ -50,7 +51,7 @@ enum Served {
     All,
     /// The front is held by another line, and nothing was minted past the instant at which it was ready.
     Held,
-    WakesFull,
+    Again,
 }
 
 enum Verdict {
@@ -59,6 +60,8 @@ enum Verdict {
     TurnAway(Outcome),
     /// Ready since this instant, but another line is not.
     Held(u64),
+    /// Another line has just decided.
+    Again,
     Wait,
 }
 
@@ -149,7 +152,7 @@ impl State {
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Progress {
         loop {
             match self.serve(rovers, now, reach, wakes) {
-                Served::WakesFull => return Progress::WakesFull,
+                Served::Again => return Progress::Again,
                 // Releases are for those who advance to now: they make it theirs.
                 Served::Held => return Progress::Done,
                 Served::All => {}
@@ -171,18 +174,19 @@ impl State {
             self.publish(rovers);
             return Progress::Done;
         }
-        if self.settle(rovers, now, Reach::Held, wakes) == Progress::WakesFull {
-            return Progress::WakesFull;
+        if self.settle(rovers, now, Reach::Held, wakes) == Progress::Again {
+            return Progress::Again;
         }
         self.publish(rovers);
         let due = self.due();
-        if self.drivers.rouse(due, wakes) { Progress::Done } else { Progress::WakesFull }
+        if self.drivers.rouse(due, wakes) { Progress::Done } else { Progress::Again }
     }
 
     /// Serves the line in virtual time: each waiter at the very instant the schedule gives it.
     fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Served {
-        let now = now.max(self.supply.synced());
+        let mut now = now;
         while let Some(front) = self.line.front() {
+            now = now.max(self.supply.synced());
             let ticket = front.ticket;
             let verdict = self.verdict(front, now);
             match verdict {
@@ -194,10 +198,11 @@ impl State {
                     self.supply.mint(now, Some(ticket));
                     return Served::All;
                 }
-                _ if wakes.is_full() => return Served::WakesFull,
+                Verdict::Again => return Served::Again,
+                _ if wakes.is_full() => return Served::Again,
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
-                    self.totals.lateness = self.totals.lateness.max(now - at);
+                    self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
                     self.call_front(rovers, Outcome::Granted { remaining: self.left_behind(ticket) }, wakes);
                 }
                 Verdict::TurnAway(outcome) => {
@@ -206,7 +211,7 @@ impl State {
                 }
             }
         }
-        self.supply.mint(now, None);
+        self.supply.mint(now.max(self.supply.synced()), None);
         Served::All
     }
 
@@ -217,8 +222,13 @@ impl State {
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(strand) = &front.strand else { return due.map_or(Verdict::Wait, Verdict::Grant) };
-        match (due.map_or_else(|| strand.unready(), |at| strand.ready(at)), due) {
-            (Tie::Committed, _) => Verdict::Grant(strand.committed_at(now).clamp(self.supply.synced(), now)),
+        let tie = due.map_or_else(|| strand.unready(), |at| strand.ready(at));
+        if tie != Tie::Held && strand.is_news() {
+            return Verdict::Again;
+        }
+        match (tie, due) {
+            // That instant has come, also where this clock has stepped back behind it.
+            (Tie::Committed, _) => Verdict::Grant(strand.committed_at(now).max(self.supply.synced())),
             (Tie::Dead, _) => Verdict::TurnAway(Outcome::Untied),
             (Tie::Held, Some(since)) => Verdict::Held(since),
             (Tie::Held, None) => Verdict::Wait,

@@ -1,12 +1,13 @@
 //! Every interleaving of the races that matter: one named race per model, checked by loom.
 //!
 //! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release --test loom` runs them; with `-- --nocapture` each says how
-//! many executions it took. The planted bug that turns a model red is named above it and kept in `tests/plants`;
-//! `scripts/plants` proves that it does.
+//! many executions it took. The planted bugs that turn a model red are named above it and kept in `tests/plants`;
+//! `scripts/plants` proves that they do.
 //!
 //! * loom 0.7.2 misses races when a model is the main thread and one other that begins with a load. So the main thread
 //!   only sets up, joins and judges; every actor is spawned by [`Race::actor`], which begins it with a
 //!   read-modify-write.
+//! * All but two are exhaustive, in 15 to 6,000 executions, one in 60,000. The two that are not say why.
 //! * The clock is moved by hand, and its time is a loom atomic: a reading may be old.
 //! * Wakers are not loom's: whether somebody was woken is asked after all actors have ended.
 #![cfg(tollgate_loom)]
@@ -23,13 +24,17 @@ mod fast;
 mod in_flight;
 #[path = "loom/joint.rs"]
 mod joint;
+#[path = "loom/leave.rs"]
+mod leave;
 #[path = "loom/line.rs"]
 mod line;
 
+use futures::FutureExt;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{self, Spawn};
 use tollgate::{Builder, ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota};
@@ -88,7 +93,7 @@ fn waiting(limiter: &Limiter, cost: u64) -> Spawn<ConsumeOwned> {
 
 /// A grant that was there for the taking.
 fn taken(limiter: &Limiter, cost: u64) -> OwnedGrant {
-    let claim = futures::FutureExt::now_or_never(limiter.clone().consume_owned(cost));
+    let claim = limiter.clone().consume_owned(cost).now_or_never();
     claim.expect("set up to be granted at once").expect("set up to be granted")
 }
 
@@ -97,19 +102,19 @@ fn try_keep(limiter: &Limiter, cost: u64) -> bool {
     limiter.try_acquire(cost).map(std::mem::forget).is_ok()
 }
 
-/// Takes tokens one by one until refused, and says how many that were.
+/// Takes tokens one by one until refused, and says how many that were: nine at most, where no model has so many.
 fn drain(limiter: &Limiter) -> u64 {
-    std::iter::repeat_with(|| try_keep(limiter, 1)).take_while(|granted| *granted).count() as u64
+    (0..9).take_while(|_| try_keep(limiter, 1)).count() as u64
 }
 
-/// True if the claim was granted; it must have been woken for that, if its first poll (`entered`) left it waiting.
+/// Whether a claim that was left waiting has been granted since; if so, it must have been woken for that.
 fn is_served(waiter: &mut Spawn<ConsumeOwned>) -> bool {
     let woken = waiter.is_woken();
     match waiter.poll() {
-        std::task::Poll::Ready(answer) => {
+        Poll::Ready(answer) => {
             assert!(woken, "called out of the line and not woken");
             answer.map(std::mem::forget).is_ok()
         }
-        std::task::Poll::Pending => false,
+        Poll::Pending => false,
     }
 }

@@ -72,3 +72,28 @@ fn release_against_replenish() {
         assert_eq!(bucket.deficiency(second), 0, "the release was lost");
     });
 }
+
+/// Somebody grabs two tokens, of which the ceiling lets one through, so that neither is granted; somebody else finds that
+/// grab in the tail, and must know that it can be as large as two: time that passes then makes no room beyond it.
+///
+/// Plant `a_grab_is_relaxed`: the grab is seen, and how large it is is not.
+#[test]
+fn a_grab_astride_the_ceiling_against_replenish() {
+    explore(|race| {
+        let bucket = Arc::new(Bucket::capped(Quota::per_second(1).burst(4), 2, Duration::ZERO).unwrap());
+        assert_eq!(bucket.deficiency(bucket.grab(1)), 0);
+        let other = bucket.clone();
+        let grab = race.actor(move || other.deficiency(other.grab(2)));
+        let other = bucket.clone();
+        let replenish = race.actor(move || {
+            other.replenish(Duration::ZERO);
+            other.replenish(SECOND * 9);
+        });
+        assert_eq!(grab.join().unwrap(), 1, "one more may be in flight");
+        replenish.join().unwrap();
+        bucket.release(9);
+        bucket.replenish(SECOND * 9);
+        let granted = 12 - bucket.deficiency(bucket.grab(9));
+        assert_eq!(granted - 1, 4, "the first was granted long ago: from then on, a burst at once");
+    });
+}

@@ -72,7 +72,8 @@ fn a_refund_against_a_claim() {
 
 /// One thread moves the clock on and claims; the other claims with whichever time it reads. The head is minted once.
 ///
-/// Plant `elapsed_wraps`: an old reading after a new one counts as a very long time (better-bucket 1.0 had that).
+/// Plants `elapsed_wraps`: an old reading after a new one counts as a very long time (better-bucket 1.0 had that);
+/// `the_stamp_stays`: who looks next mints the same time again.
 #[test]
 fn an_old_reading_of_the_clock_against_a_new_one() {
     explore(|race| {

@@ -76,7 +76,7 @@ fn two_joint_claims_in_opposite_orders() {
 /// Bounded: each of the two actors crosses two locks, and may be stopped before each. Without a bound it is green as well
 /// and takes 140,000 executions.
 ///
-/// Plant `who_commits_tells_nobody`.
+/// Plants `who_commits_tells_nobody` and `who_is_turned_away_leaves_no_hole`.
 #[test]
 fn a_claim_behind_a_joint_one_that_is_turned_away() {
     explore_bounded(Some(4), |race| {

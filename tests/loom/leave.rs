@@ -1,0 +1,163 @@
+//! Leaving the line: dropped in it, or out of patience.
+
+use crate::{SECOND, drain, empty, explore, is_served, taken, waiting};
+use std::task::Poll;
+use tokio_test::task;
+use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
+
+/// A giant leaves the line, with whichever time it reads, while the clock moves on and somebody ticks. What the tick
+/// minted for the giant is enough for the one behind it, who is served when the giant leaves.
+///
+/// Plant `an_old_sample_serves_nobody`: the line is served up to the time of the sample, not up to the latest one.
+#[test]
+fn cancel_with_an_old_sample_against_a_tick() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        let quota = Quota::per_second(1).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (giant, mut behind) = (waiting(&limiter, 2), waiting(&limiter, 1));
+        let cancel = race.actor(move || drop(giant));
+        let other = limiter.clone();
+        let tick = race.actor(move || {
+            clock.advance(SECOND);
+            other.tick();
+        });
+        cancel.join().unwrap();
+        tick.join().unwrap();
+        assert!(is_served(&mut behind), "its token is there");
+        assert_eq!(limiter.available(), 0);
+    });
+}
+
+/// A waiter is dropped while the token it waits for is added: it gives back what it was granted and never saw.
+///
+/// Plant `drop_trusts_a_look`: whether there is something to give back is asked before the claim leaves.
+#[test]
+fn cancel_against_grant() {
+    explore(|race| {
+        let limiter = empty(1);
+        let waiter = waiting(&limiter, 1);
+        let cancel = race.actor(move || drop(waiter));
+        let other = limiter.clone();
+        let grant = race.actor(move || other.replenish(1));
+        cancel.join().unwrap();
+        grant.join().unwrap();
+        assert_eq!(drain(&limiter), 1);
+    });
+}
+
+/// The waiter in the middle is dropped while the one in front is granted: its claim becomes a hole behind somebody, or
+/// at the front.
+///
+/// Plants `a_hole_at_the_front_is_forgotten` and `a_hole_is_jumped_at_once`.
+#[test]
+fn cancel_in_the_middle_against_a_grant_of_the_front() {
+    explore(|race| {
+        let limiter = empty(3);
+        let [mut front, middle, mut back] = [1, 1, 1].map(|cost| waiting(&limiter, cost));
+        let cancel = race.actor(move || drop(middle));
+        let other = limiter.clone();
+        let grant = race.actor(move || {
+            assert_eq!(other.snapshot().granted, 0, "granted what was not added yet");
+            other.replenish(1);
+        });
+        cancel.join().unwrap();
+        grant.join().unwrap();
+        assert!(is_served(&mut front) && !is_served(&mut back), "one token was added");
+        limiter.replenish(1);
+        assert!(is_served(&mut back), "a second one was added");
+        limiter.replenish(3);
+        assert_eq!(drain(&limiter), 3, "the hole is passed");
+    });
+}
+
+/// Two neighbours in the middle are dropped at once: both holes are passed, whichever came first.
+///
+/// Plant `holes_do_not_add_up`: a waiter that leaves takes the hole noted on it along.
+#[test]
+fn two_cancels_in_the_middle() {
+    explore(|race| {
+        let limiter = empty(4);
+        let [mut front, one, other, mut back] = [1, 1, 1, 1].map(|cost| waiting(&limiter, cost));
+        let cancels = [one, other].map(|waiter| race.actor(move || drop(waiter)));
+        for cancel in cancels {
+            cancel.join().unwrap();
+        }
+        limiter.replenish(1);
+        assert!(is_served(&mut front) && !is_served(&mut back));
+        limiter.replenish(1);
+        assert!(is_served(&mut back));
+        limiter.replenish(4);
+        assert_eq!(drain(&limiter), 4);
+    });
+}
+
+/// Of two waiters the one in front is dropped while a third enters: the line neither breaks nor loses a token.
+///
+/// Plant `a_hole_at_the_front_is_forgotten`.
+#[test]
+fn cancel_of_the_front_against_enqueue() {
+    explore(|race| {
+        let limiter = empty(2);
+        let (front, mut behind) = (waiting(&limiter, 1), waiting(&limiter, 1));
+        let cancel = race.actor(move || drop(front));
+        let other = limiter.clone();
+        let enter = race.actor(move || waiting(&other, 1));
+        cancel.join().unwrap();
+        let mut last = enter.join().unwrap();
+        limiter.replenish(1);
+        assert!(is_served(&mut behind) && !is_served(&mut last));
+        limiter.replenish(1);
+        assert!(is_served(&mut last));
+        assert_eq!((limiter.available(), limiter.deficiency()), (0, 0));
+    });
+}
+
+/// A waiter runs out of patience while its token is added: it has the token, or the others have.
+///
+/// Plant `giving_up_ignores_the_outcome`: that it was called out in this very moment does not count.
+#[test]
+fn giving_up_against_grant() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        // The ceiling, not the quota, holds it back: no schedule foresees that, so it is let in.
+        let builder = Limiter::builder().quota(Quota::manual(2)).max_in_flight(1);
+        let limiter = builder.clock(clock.clone()).build().unwrap();
+        let first = taken(&limiter, 1);
+        let mut claim = task::spawn(limiter.clone().consume_owned(1).within(SECOND));
+        assert!(claim.poll().is_pending());
+        clock.advance(SECOND);
+        let impatient = race.actor(move || match claim.poll() {
+            Poll::Ready(Ok(grant)) => {
+                std::mem::forget(grant);
+                true
+            }
+            Poll::Ready(Err(ConsumeError::TimedOut { .. })) => false,
+            other => panic!("its time has come: {other:?}"),
+        });
+        let release = race.actor(move || drop(first));
+        let granted = u64::from(impatient.join().unwrap());
+        release.join().unwrap();
+        assert_eq!(limiter.snapshot().in_flight, Some(granted));
+        assert_eq!(granted + drain(&limiter), 1, "what one in flight leaves");
+    });
+}
+
+/// Three are served at once, which fills a batch of wakers, and the lock is let go in the middle; the last of the three
+/// is dropped meanwhile.
+///
+/// Plant `drop_trusts_a_look`.
+#[test]
+fn a_full_batch_against_cancel() {
+    explore(|race| {
+        let limiter = empty(3);
+        let [mut first, mut second, third] = [1, 1, 1].map(|cost| waiting(&limiter, cost));
+        let other = limiter.clone();
+        let grant = race.actor(move || other.replenish(3));
+        let cancel = race.actor(move || drop(third));
+        grant.join().unwrap();
+        cancel.join().unwrap();
+        assert!(is_served(&mut first) && is_served(&mut second));
+        assert_eq!(drain(&limiter), 1, "what the third did not take");
+    });
+}
