@@ -53,7 +53,8 @@ pub struct QuotaSnapshot {
     pub quota: Quota,
     /// How far tokens are minted.
     pub head: u64,
-    /// Tokens in the bucket: the head minus all that was granted. Negative while `settle` left a debt.
+    /// Tokens in the bucket: the head minus all that was granted. Negative while `settle` left a debt. Of a line whose
+    /// front is ready and held by another line of a joint claim, as of the instant it became ready.
     pub level: i64,
 }
 

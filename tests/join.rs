@@ -18,6 +18,8 @@ mod refusing;
 mod runtimes;
 #[path = "join/wakers.rs"]
 mod wakers;
+#[path = "join/world.rs"]
+mod world;
 
 use std::fmt::Debug;
 use std::future::Future;
