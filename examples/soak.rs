@@ -6,7 +6,8 @@
 //!
 //! Ten thousand tasks stand in one line and ask again as soon as they were served. Many give up half-way; those served
 //! settle for more or less than they asked; one more tries to barge in, looks at everything, and changes the in-flight cap.
-//! At the end one line says whether the law was kept, and the exit code is 1 if it was not.
+//! At the end one line says whether the law was kept, and the exit code is 1 if it was not
+//! (runs of 30 seconds and more are also held to 0.999 of the rate, and to flat memory).
 //!
 //! All tasks run on one thread, where wake order is poll order, so that "was served before" is no matter of opinion.
 //! (`tests/threads.rs` is where many threads meet.)
@@ -176,7 +177,10 @@ fn report(options: &Options, limiter: &Limiter, judge: &Judge, memory_at_first: 
         seen.lateness.as_secs_f64() * 1e3,
         took.as_secs_f64(),
     );
-    let kept = excess == 0.0 && judge.overtaken == 0 && judge.barged == 0 && achieved >= 0.999 && growth < 1.05;
+    let lawful = excess == 0.0 && judge.overtaken == 0 && judge.barged == 0;
+    // In a short run, one stall of the machine is a large share of it.
+    let steady = options.seconds < 30 || (achieved >= 0.999 && growth < 1.05);
+    let kept = lawful && steady;
     if kept { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
