@@ -19,17 +19,14 @@ struct Outcome {
     /// Tokens served, of those the rate allows.
     achieved: f64,
     cpu_per_grant: Duration,
-    /// Of all grants, those that went to somebody whose round had not come.
-    overtaking: f64,
 }
 
 pub fn report(seconds: u64) {
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["", "achieved / configured", "CPU per grant", "overtaking"]);
+    table.load_style(ASCII_MARKDOWN).set_header(["", "achieved / configured", "CPU per grant"]);
     let mut row = |name: &str, outcome: Outcome| {
-        let overtaking = format!("{:.1} %", outcome.overtaking * 100.0);
         let cpu = format!("{:.2} us", outcome.cpu_per_grant.as_nanos() as f64 / 1e3);
-        table.add_row([name.to_owned(), format!("{:.3}", outcome.achieved), cpu, overtaking]);
+        table.add_row([name.to_owned(), format!("{:.3}", outcome.achieved), cpu]);
     };
     row("tollgate", tollgate(seconds));
     row("tokio Semaphore + 1 ms interval, by hand", semaphore(seconds));
@@ -103,31 +100,26 @@ where
     F: Future<Output = ()> + Send,
 {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    let counts: Arc<[AtomicU64; 3]> = Arc::default(); // granted, of these out of turn, furthest round
+    let granted: Arc<AtomicU64> = Arc::default();
     runtime.spawn(beside);
     for _ in 0..TASKS {
-        let (shared, acquire, counts) = (shared.clone(), acquire.clone(), counts.clone());
+        let (shared, acquire, granted) = (shared.clone(), acquire.clone(), granted.clone());
         runtime.spawn(async move {
-            for round in 0.. {
+            loop {
                 acquire(shared.clone()).await;
-                counts[0].fetch_add(1, Relaxed);
-                // In a fair line nobody is served for the third time before all others were for the first.
-                let furthest = counts[2].fetch_max(round, Relaxed);
-                counts[1].fetch_add(u64::from(furthest > round + 1), Relaxed);
+                granted.fetch_add(1, Relaxed);
             }
         });
     }
     std::thread::sleep(Duration::from_millis(500));
     let (start, cpu) = (Instant::now(), ProcessTime::now());
-    let before: [u64; 2] = [counts[0].load(Relaxed), counts[1].load(Relaxed)];
+    let before = granted.load(Relaxed);
     std::thread::sleep(Duration::from_secs(seconds));
-    let granted = counts[0].load(Relaxed) - before[0];
-    let overtaken = counts[1].load(Relaxed) - before[1];
+    let granted = granted.load(Relaxed) - before;
     let (took, cpu) = (start.elapsed(), cpu.elapsed());
     runtime.shutdown_background();
     Outcome {
         achieved: granted as f64 / (RATE as f64 * took.as_secs_f64()),
         cpu_per_grant: cpu.div_f64(granted.max(1) as f64),
-        overtaking: overtaken as f64 / granted.max(1) as f64,
     }
 }
