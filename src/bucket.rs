@@ -148,7 +148,8 @@ impl<C> Bucket<C> {
         Ok(bucket)
     }
 
-    /// Claims `n` tokens, there or not, and returns the ticket that tells when they are. One atomic operation.
+    /// Claims `n` tokens, there or not, and returns the ticket that tells when they are. A load and an
+    /// atomic addition; one operation more for the largest claim so far.
     ///
     /// A claim cannot be undone. All claims that are not granted yet may add up to 2<sup>62</sup> tokens.
     pub fn grab(&self, n: u64) -> Ticket {
@@ -159,7 +160,7 @@ impl<C> Bucket<C> {
         Ticket(self.rovers.claim(n))
     }
 
-    /// How many of the tokens up to `ticket` are not there yet; 0 means that the claim is granted. Two loads at most.
+    /// How many of the tokens up to `ticket` are not there yet; 0 means that the claim is granted. One load.
     pub fn deficiency(&self, ticket: Ticket) -> u64 {
         ahead(ticket.0, self.rovers.published()).max(0) as u64
     }

@@ -71,7 +71,7 @@ pub enum TryAcquireError {
 #[non_exhaustive]
 pub struct Denied {
     /// Waiting exactly this long helps if nobody else comes meanwhile, and no shorter wait does. `None` if no clock
-    /// can tell: a manual quota or the in-flight cap stands in the way.
+    /// can tell: a manual quota, the in-flight cap or a joint claim stands in the way, or the instant is beyond 584 years.
     pub retry_after: Option<Duration>,
     /// How many tokens a smaller request could have now.
     pub remaining: u64,

@@ -248,7 +248,8 @@ impl Limiter {
 
     /// How long a [`consume`](Self::consume) of `cost` made now would wait, by the schedule: exact if nobody leaves the
     /// line and nothing is changed. The in-flight cap is left out, since no clock can tell when others release. `None`
-    /// if only [`replenish`](Self::replenish) can help, or the cost can never be granted.
+    /// if no clock can tell: only [`replenish`](Self::replenish) can help, a [joint claim](crate::join) waits in the line, the
+    /// cost can never be granted, or the instant is beyond 584 years.
     ///
     /// With several quotas, stepped ones, or during a pause, this takes a step per waiter.
     ///
