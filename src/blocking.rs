@@ -6,6 +6,7 @@ use crate::error::ConsumeError;
 use crate::grant::Permit;
 use crate::replenisher::Registration;
 use crate::shared::{Drive, Shared};
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -24,13 +25,17 @@ impl Wake for Unpark {
     }
 }
 
-pub(crate) fn consume(shared: &Shared, cost: u64) -> Result<Permit<&Shared>, ConsumeError> {
-    if let Some(remaining) = shared.try_claim(cost) {
-        return Ok(Permit::new(shared, cost, remaining));
+pub(crate) fn consume<S>(held: S, cost: u64) -> Result<Permit<S>, ConsumeError>
+where
+    S: Deref<Target = Shared> + Clone,
+{
+    if let Some(remaining) = held.try_claim(cost) {
+        return Ok(Permit::new(held, cost, remaining));
     }
+    let shared = held.clone();
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let driver = Registration::new(shared, Kind::Thread(thread::current().id()));
-    let mut claim = pin!(Claim::new(shared, cost));
+    let driver = Registration::new(&shared, Kind::Thread(thread::current().id()));
+    let mut claim = pin!(Claim::new(held, cost));
     loop {
         if let Poll::Ready(answer) = claim.as_mut().poll_within(&mut Context::from_waker(&waker), None) {
             return answer;

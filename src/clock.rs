@@ -125,7 +125,7 @@ impl Clock for QuantaClock {
 }
 
 /// A limiter's own time: nanoseconds since it was built.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Time {
     Tokio { base: Instant },
     Other { chosen: Chosen, base: Duration },

@@ -75,7 +75,7 @@ impl<S: Deref<Target = Shared>> PinnedDrop for Claim<S> {
 /// A claim that gives up after a while.
 #[pin_project]
 #[derive(Debug)]
-struct Patience<S: Deref<Target = Shared>> {
+pub(crate) struct Patience<S: Deref<Target = Shared>> {
     #[pin]
     claim: Claim<S>,
     allowed: Duration,
@@ -86,11 +86,11 @@ struct Patience<S: Deref<Target = Shared>> {
 }
 
 impl<S: Deref<Target = Shared>> Patience<S> {
-    fn new(claim: Claim<S>, allowed: Duration) -> Self {
+    pub(crate) fn new(claim: Claim<S>, allowed: Duration) -> Self {
         Self { claim, allowed, since: None, alarm: Alarm::unset() }
     }
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+    pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         let mut this = self.project();
         let allowed = whole_nanos(*this.allowed);
         if this.since.is_none() {

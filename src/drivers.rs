@@ -74,6 +74,12 @@ impl Drivers {
         id
     }
 
+    /// Registers a driver of many lines, under the number that it has in all of them.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
+        self.list.push(Driver { id, kind, waker: None, alarm: 0 });
+    }
+
     /// The driver is returned to be dropped without the lock.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Driver> {
         let index = self.list.iter().position(|driver| driver.id == id)?;

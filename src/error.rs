@@ -43,6 +43,12 @@ pub enum ConsumeError {
         "cannot wait outside of a tokio runtime: enter one, call blocking_consume, or spawn limiter.replenisher() on one"
     )]
     NoRuntime,
+    /// The key is new to a keyed limiter, and as many others as its `max_keys` allows still owe tokens.
+    #[error("{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket")]
+    TooManyKeys {
+        /// The most keys there may be.
+        most: u64,
+    },
 }
 
 /// Why [`try_acquire`](crate::Limiter::try_acquire) did not grant. Nothing was consumed.
@@ -63,6 +69,12 @@ pub enum TryAcquireError {
     /// The limiter was closed.
     #[error("the limiter is closed: no more tokens will be granted")]
     Closed,
+    /// The key is new to a keyed limiter, and as many others as its `max_keys` allows still owe tokens.
+    #[error("{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket")]
+    TooManyKeys {
+        /// The most keys there may be.
+        most: u64,
+    },
 }
 
 /// A refusal for now: until when, what is left, and who refused.
@@ -208,4 +220,24 @@ pub enum ConfigError {
     /// A run-time change of the in-flight cap of a limiter built without one.
     #[error("this limiter has no in-flight cap to change: build it with max_in_flight")]
     NotCapped,
+    /// A keyed limiter forgets whoever is full, so a newcomer's bucket is full.
+    #[error("a keyed quota starts with {initial} of {burst} tokens: leave `initial` out, a key that owes nothing is full")]
+    KeyedInitial {
+        /// The initial fill given.
+        initial: u64,
+        /// The burst.
+        burst: u64,
+    },
+    /// A keyed limiter cannot fill each of its keys by hand.
+    #[error("a keyed quota is manual: give it a rate, such as Quota::per_second(10)")]
+    KeyedManual,
+    /// A keyed limiter that may hold no key.
+    #[error("max_keys is 0: it must be at least 1")]
+    NoKeys,
+    /// A quota for one more key than there may be.
+    #[error("{most} keys owe tokens or have quotas of their own already: raise max_keys")]
+    TooManyKeys {
+        /// The most keys there may be.
+        most: u64,
+    },
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// What was granted, however the limiter is held. With an in-flight cap, dropping it is the release.
 pub(crate) struct Permit<S: Deref<Target = Shared>> {
     shared: S,
-    cost: u64,
-    remaining: u64,
+    pub(crate) cost: u64,
+    pub(crate) remaining: u64,
 }
 
 impl<S: Deref<Target = Shared>> Permit<S> {
@@ -18,11 +18,16 @@ impl<S: Deref<Target = Shared>> Permit<S> {
         Self { shared, cost, remaining }
     }
 
-    fn settle(&mut self, actual: u64) {
+    #[cfg(feature = "keyed")]
+    pub(crate) fn shared(&self) -> &S {
+        &self.shared
+    }
+
+    pub(crate) fn settle(&mut self, actual: u64) {
         self.cost = self.shared.resettle(self.cost, actual);
     }
 
-    fn forget(mut self) {
+    pub(crate) fn forget(mut self) {
         if self.shared.capped {
             self.shared.forget(self.cost);
             self.cost = 0;

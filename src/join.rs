@@ -412,7 +412,8 @@ impl<'a> Lines<'a> {
             if let Err(error) = state.try_acquire(&shared.rovers, cost, sample.now) {
                 let rank = match error {
                     TryAcquireError::Denied(denied) => denied.retry_after.map_or(u128::MAX - 1, |wait| wait.as_nanos()),
-                    TryAcquireError::TooLarge { .. } | TryAcquireError::Closed => u128::MAX,
+                    // Too large, or closed.
+                    _ => u128::MAX,
                 };
                 if worst.is_none_or(|(most, first, _)| (rank, first) > (most, *index)) {
                     worst = Some((rank, *index, error));

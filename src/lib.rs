@@ -99,6 +99,8 @@ mod drivers;
 mod error;
 mod grant;
 mod join;
+#[cfg(feature = "keyed")]
+mod keyed;
 mod knot;
 mod limiter;
 mod queue;
@@ -116,6 +118,11 @@ mod which;
 
 #[cfg(feature = "quanta")]
 pub use clock::QuantaClock;
+#[cfg(feature = "keyed")]
+pub use keyed::{
+    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedLimiter, KeyedReplenisher, KeyedSnapshot, KeyedWithin,
+    KeyedWithinOwned, OwnedKeyedGrant,
+};
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,

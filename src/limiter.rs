@@ -137,7 +137,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&self.shared, cost).map(Grant::new)
+        blocking::consume(&*self.shared, cost).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are there and nobody waits; never waits, never overtakes.

@@ -120,6 +120,32 @@ impl Schedule {
         self.mint = mint;
     }
 
+    /// A schedule whose head stands at `head`, with `fraction` of a token on top, as of `now`. Steps are counted from the
+    /// origin of time.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn resume(quota: Quota, head: u64, fraction: u64, now: u64) -> Self {
+        let mut schedule = Self { head, ..Self::new(quota, head, now) };
+        if let Mint::Continuous { rem, .. } = &mut schedule.mint {
+            *rem = fraction;
+        }
+        schedule.step_from_origin();
+        schedule
+    }
+
+    /// Counts steps from the origin of time, not from when the quota was given.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn step_from_origin(&mut self) {
+        if let Mint::Stepped { period, boundary, .. } = &mut self.mint {
+            *boundary -= *boundary % *period;
+        }
+    }
+
+    /// What there is of the next token: in parts of the period, in lowest terms.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn fraction(&self) -> u64 {
+        if let Mint::Continuous { rem, .. } = self.mint { rem } else { 0 }
+    }
+
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.mint, Mint::Manual)
     }

@@ -28,6 +28,12 @@ use tokio::runtime::Handle;
 /// starved the timers and made the next batch larger still.
 const BATCHES_PER_TURN: usize = 32;
 
+/// Drives the lines of many limiters at once.
+pub(crate) trait Warden: fmt::Debug + Send + Sync {
+    /// Has `host` serve this line from now on. False if it is shutting down.
+    fn hire(&self, host: &Handle, shared: &Shared) -> bool;
+}
+
 pub(crate) struct Shared {
     pub(crate) rovers: Rovers,
     pub(crate) state: Mutex<State>,
@@ -36,6 +42,11 @@ pub(crate) struct Shared {
     pub(crate) capped: bool,
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
+    /// Who serves this line, where it is one of many; else it hires drivers of its own.
+    warden: Option<Arc<dyn Warden>>,
+    /// By what its warden finds it.
+    #[cfg(feature = "keyed")]
+    mark: u64,
     /// Itself, for the drivers it spawns.
     weak: Weak<Shared>,
 }
@@ -66,7 +77,41 @@ enum Hired {
 impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
-        Self { rovers, state: Mutex::new(state), time, capped, owed: AtomicU64::new(0), weak }
+        Self {
+            rovers,
+            state: Mutex::new(state),
+            time,
+            capped,
+            owed: AtomicU64::new(0),
+            warden: None,
+            #[cfg(feature = "keyed")]
+            mark: 0,
+            weak,
+        }
+    }
+
+    /// One of many limiters, whose lines `warden` serves.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64) -> Self {
+        self.warden = Some(warden);
+        self.mark = mark;
+        self
+    }
+
+    #[cfg(feature = "keyed")]
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_waited_on(&self) -> bool {
+        !self.state.lock().line.is_empty()
+    }
+
+    /// Tokens of forgotten grants that were not released by hand yet.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn owed(&self) -> u64 {
+        self.owed.load(Ordering::Acquire)
     }
 
     /// Every claim up to the tail read here was made by the time read after it.
@@ -379,6 +424,10 @@ impl Shared {
         let mut state = self.state.lock();
         if state.drivers.serve(host) {
             return Hired::Before;
+        }
+        if let Some(warden) = &self.warden {
+            drop(state);
+            return if warden.hire(host, self) { Hired::Now } else { Hired::InVain };
         }
         // Registered at once, so that the next waiter does not do it again.
         let id = state.drivers.add(Kind::Hired(host.clone()));

@@ -76,6 +76,9 @@ pub(crate) struct State {
     pub(crate) closed: bool,
     pub(crate) stride: Stride,
     pub(crate) totals: Totals,
+    /// Which of a keyed map's changes of quotas this line has come to know.
+    #[cfg(feature = "keyed")]
+    pub(crate) edition: u64,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
     scratch: Option<Box<Supply>>,
 }
@@ -142,6 +145,8 @@ impl State {
             closed: false,
             stride: Stride { tokens: 0, fixed: None, seen: Sample { tail: origin, now: 0 } },
             totals: Totals { origin, ..Totals::default() },
+            #[cfg(feature = "keyed")]
+            edition: 0,
             scratch: None,
         }
     }

@@ -63,6 +63,19 @@ impl Supply {
         }
     }
 
+    /// One quota, whose schedule has come to `at` while everything claimed so far ends at `claimed`.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
+        let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
+        Self { quotas: Box::new([schedule]), ceiling, debts: 0, gate: 0, synced: at, claimed }
+    }
+
+    /// Counts all steps from the origin of time.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn step_from_origin(&mut self) {
+        self.quotas.iter_mut().for_each(Schedule::step_from_origin);
+    }
+
     pub(crate) fn quotas(&self) -> &[Schedule] {
         &self.quotas
     }

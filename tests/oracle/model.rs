@@ -265,6 +265,12 @@ impl Model {
         Seen::Heeded { first, early, then }
     }
 
+    /// What the clock shows.
+    #[allow(dead_code, reason = "for histories over several models")]
+    pub(crate) fn now(&self) -> Int {
+        self.clock
+    }
+
     /// Waiters that were served or turned away since the last call, in order, and not polled since.
     pub(crate) fn woken(&mut self) -> Vec<Id> {
         self.report();

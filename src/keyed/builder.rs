@@ -1,0 +1,213 @@
+//! Building a keyed limiter: every configuration check.
+
+use super::KeyedLimiter;
+use super::hub::Hub;
+use super::map::{Map, Parts, QuotaBy};
+use super::rate::Rate;
+use super::seat::Seating;
+use crate::builder::check_cap;
+use crate::clock::{Chosen, Clock, Time};
+use crate::error::ConfigError;
+use crate::Quota;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+
+/// How many rooms there are without a bound on keys: so many that a table of a million keys is rebuilt in small pieces,
+/// 30 us each. Not a power of two, so that these tables and those of maps with shards by powers of two do not fill up at
+/// the same counts.
+const ROOMS: usize = 960;
+/// How many keys a room is for, if their number is bounded: a table of 512 slots holds 448.
+const KEYS_PER_ROOM: u64 = 384;
+const MOST_ROOMS: u64 = 8_192;
+
+/// What a [`KeyedLimiter`] will be; from [`KeyedLimiter::builder`].
+///
+/// ```
+/// use tollgate::{KeyedLimiter, Quota};
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// let users: KeyedLimiter<u64> = KeyedLimiter::builder()
+///     .quota(Quota::per_second(10).burst(20)) // each
+///     .max_keys(100_000)
+///     .max_waiting(50)                        // in each user's line
+///     .build()?;
+/// # let _ = users; Ok(()) }
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct KeyedBuilder<K, S = RandomState> {
+    quota: Option<Quota>,
+    quota_by: Option<QuotaBy<K>>,
+    max_keys: Option<u64>,
+    overflow: Option<Quota>,
+    max_in_flight: Option<u64>,
+    max_waiting: Option<usize>,
+    clock: Option<Chosen>,
+    rooms: Option<usize>,
+    hasher: S,
+}
+
+impl<K> KeyedBuilder<K> {
+    pub(super) fn new() -> Self {
+        Self {
+            quota: None,
+            quota_by: None,
+            max_keys: None,
+            overflow: None,
+            max_in_flight: None,
+            max_waiting: None,
+            clock: None,
+            rooms: None,
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl<K, S> KeyedBuilder<K, S> {
+    /// The quota of each key.
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.quota = Some(quota);
+        self
+    }
+
+    /// Asks for the quota of each key instead, whenever a key comes that is not in memory. Called outside of all locks. A key
+    /// that owes nothing is forgotten, and asked for again when it comes back; one that does keeps its quota.
+    ///
+    /// # Panics
+    ///
+    /// Calls on the limiter do, if `quota_by` returns a quota that no keyed limiter could be built from.
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let plans = |user: &String| Quota::per_second(if user.starts_with("paid-") { 100 } else { 5 });
+    /// let users = KeyedLimiter::builder().quota_by(plans).build()?;
+    /// assert_eq!(users.available(&"paid-ann".to_owned()), 100);
+    /// assert_eq!(users.available(&"bob".to_owned()), 5);
+    /// # Ok(()) }
+    /// ```
+    pub fn quota_by(mut self, quota_by: impl Fn(&K) -> Quota + Send + Sync + 'static) -> Self {
+        self.quota_by = Some(Box::new(quota_by));
+        self
+    }
+
+    /// Keeps at most so many keys in memory. A key is kept while it owes tokens, somebody waits on it, holds its tokens in
+    /// flight, or it has a quota of its own. When so many are, newcomers are refused with `TooManyKeys`, or share a
+    /// bucket if there is an [`overflow`](Self::overflow). Without this, memory grows with the keys that owe at the same time.
+    ///
+    /// What a grant is [settled](super::KeyedGrant::settle) for above its cost is written down beyond this bound if need be:
+    /// that adds no more keys than there are such grants alive.
+    pub fn max_keys(mut self, keys: u64) -> Self {
+        self.max_keys = Some(keys);
+        self
+    }
+
+    /// Lets newcomers share one bucket of this quota while the map is full, instead of refusing them. Who shares it gets a
+    /// bucket of its own when there is room again: so one key can have both, and all newcomers together never more than this
+    /// quota on top.
+    pub fn overflow(mut self, quota: Quota) -> Self {
+        self.overflow = Some(quota);
+        self
+    }
+
+    /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). A key with
+    /// tokens in flight takes about a kilobyte instead of 16 bytes.
+    pub fn max_in_flight(mut self, tokens: u64) -> Self {
+        self.max_in_flight = Some(tokens);
+        self
+    }
+
+    /// Turns callers away once this many are waiting for the same key.
+    pub fn max_waiting(mut self, callers: usize) -> Self {
+        self.max_waiting = Some(callers);
+        self
+    }
+
+    /// Takes time from `clock` instead of tokio's clock.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Chosen::new(clock));
+        self
+    }
+
+    /// Hashes keys by this instead of the standard library's hasher, whose seed nobody can know. A hasher whose collisions can be
+    /// foreseen lets an attacker make every call slow, not wrong.
+    pub fn hasher<H: BuildHasher>(self, hasher: H) -> KeyedBuilder<K, H> {
+        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, clock, rooms, hasher: _ } = self;
+        KeyedBuilder { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, clock, rooms, hasher }
+    }
+
+    /// Fixes the number of rooms, for tests.
+    #[doc(hidden)]
+    pub fn rooms(mut self, rooms: usize) -> Self {
+        self.rooms = Some(rooms.max(1));
+        self
+    }
+}
+
+impl<K, S> KeyedBuilder<K, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Checks everything and builds the limiter. Its time begins now, and stepped quotas count their periods from here.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] that names the field and says what to write instead.
+    pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
+        let quota = match (self.quota, &self.quota_by) {
+            (Some(quota), _) => quota,
+            // Never used: whoever comes brings a quota.
+            (None, Some(_)) => Quota::per_second(1),
+            (None, None) => return Err(ConfigError::NoQuota),
+        };
+        check(&quota)?;
+        self.overflow.as_ref().map_or(Ok(()), check)?;
+        self.max_in_flight.map_or(Ok(()), check_cap)?;
+        if self.max_keys == Some(0) {
+            return Err(ConfigError::NoKeys);
+        }
+        let of_bound = |keys: u64| (keys / KEYS_PER_ROOM).clamp(1, MOST_ROOMS) as usize;
+        let rooms = self.rooms.unwrap_or(self.max_keys.map_or(ROOMS, of_bound));
+        let time = self.clock.map_or_else(Time::tokio, Time::other);
+        let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
+            let hub = Arc::new(Hub::new(map.clone(), time.clone()));
+            let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
+            let seating = Seating { time, cap: self.max_in_flight, max_waiting, warden: Arc::new(Arc::clone(&hub)) };
+            Map::new(Parts {
+                hasher: self.hasher,
+                rate: Arc::new(Rate::new(quota)),
+                quota_by: self.quota_by,
+                rooms,
+                max_keys: self.max_keys,
+                seating,
+                overflow: self.overflow.map(|quota| Arc::new(Rate::new(quota))),
+                hub,
+            })
+        });
+        Ok(KeyedLimiter { map })
+    }
+}
+
+/// What a quota of a keyed limiter must be, beside what every quota must be.
+pub(super) fn check(quota: &Quota) -> Result<(), ConfigError> {
+    quota.check(0)?;
+    if quota.is_manual() {
+        return Err(ConfigError::KeyedManual);
+    }
+    let (initial, burst) = (quota.filled_at_start(), quota.capacity());
+    if initial != burst { Err(ConfigError::KeyedInitial { initial, burst }) } else { Ok(()) }
+}
+
+impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedBuilder")
+            .field("quota", &self.quota)
+            .field("quota_by", &self.quota_by.is_some())
+            .field("max_keys", &self.max_keys)
+            .field("overflow", &self.overflow)
+            .field("max_in_flight", &self.max_in_flight)
+            .field("max_waiting", &self.max_waiting)
+            .finish_non_exhaustive()
+    }
+}
+

@@ -1,0 +1,288 @@
+//! The futures that wait for tokens of a key.
+//!
+//! A claim that finds its tokens never waits; one that does not becomes a [`Claim`](crate::consume::Claim) in the line of
+//! the key's seat, with all that this promises. While it stands there it holds the seat.
+
+use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
+use super::hold::{Borrowed, Hold, Owned};
+use super::map::Arrival;
+use crate::clock::whole_nanos;
+use crate::consume::{Claim, Patience};
+use crate::error::ConsumeError;
+use crate::grant::Permit;
+use crate::shared::Shared;
+use pin_project::{pin_project, pinned_drop};
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// What stands in a seat's line.
+pub(super) trait Waiting: Future<Output = Result<Permit<Arc<Shared>>, ConsumeError>> {
+    /// `allowed` is how long it may wait.
+    fn begin(seat: Arc<Shared>, cost: u64, allowed: Option<Duration>) -> Self;
+}
+
+/// Without a deadline.
+#[pin_project]
+pub(super) struct Patient {
+    #[pin]
+    claim: Claim<Arc<Shared>>,
+}
+
+/// With one.
+#[pin_project]
+pub(super) struct Hurried {
+    #[pin]
+    patience: Patience<Arc<Shared>>,
+}
+
+impl Future for Patient {
+    type Output = Result<Permit<Arc<Shared>>, ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().claim.poll_within(cx, None)
+    }
+}
+
+impl Future for Hurried {
+    type Output = Result<Permit<Arc<Shared>>, ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().patience.poll(cx)
+    }
+}
+
+impl Waiting for Patient {
+    fn begin(seat: Arc<Shared>, cost: u64, _: Option<Duration>) -> Self {
+        Self { claim: Claim::new(seat, cost) }
+    }
+}
+
+impl Waiting for Hurried {
+    fn begin(seat: Arc<Shared>, cost: u64, allowed: Option<Duration>) -> Self {
+        Self { patience: Patience::new(Claim::new(seat, cost), allowed.unwrap_or(Duration::MAX)) }
+    }
+}
+
+/// A claim on `cost` tokens of a key.
+#[pin_project(PinnedDrop)]
+pub(super) struct KeyedClaim<H: Hold, W> {
+    /// `None` once it has answered.
+    hold: Option<H>,
+    hash: u64,
+    cost: u64,
+    allowed: Option<Duration>,
+    #[pin]
+    waiting: Option<W>,
+    /// Whether what it waits for has been polled: from then on it is not refused any more, only disappointed.
+    has_entered: bool,
+}
+
+impl<H: Hold, W: Waiting> KeyedClaim<H, W> {
+    fn new(hold: H, cost: u64, allowed: Option<Duration>) -> Self {
+        Self { hold: Some(hold), hash: 0, cost, allowed, waiting: None, has_entered: false }
+    }
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
+        let mut this = self.project();
+        let hold = this.hold.as_ref().expect("polled after it was ready");
+        let (map, key, cost) = (hold.map(), hold.key(), *this.cost);
+        if this.waiting.is_none() {
+            *this.hash = map.hash(key);
+            let answer = match map.arrive(key, *this.hash, cost, this.allowed.map(whole_nanos)) {
+                Arrival::Wait(seat) => {
+                    this.waiting.set(Some(W::begin(seat, cost, *this.allowed)));
+                    None
+                }
+                Arrival::Taken(taken) => Some(Ok(taken)),
+                Arrival::Refused(error) => {
+                    map.count_refusal(key, *this.hash);
+                    Some(Err(error))
+                }
+            };
+            if let Some(answer) = answer {
+                let hold = this.hold.take().expect("present: it was just used");
+                return Poll::Ready(answer.map(|taken| Pass::new(hold, *this.hash, cost, taken)));
+            }
+        }
+        let first = !std::mem::replace(this.has_entered, true);
+        let waiting = this.waiting.as_mut().as_pin_mut().expect("set above");
+        let answer = ready!(waiting.poll(cx));
+        if first && answer.is_err() {
+            map.count_refusal(key, *this.hash);
+        }
+        let taken = answer.map(|permit| map.taken(*this.hash, permit));
+        this.waiting.set(None);
+        if taken.is_err() {
+            map.may_be_idle(*this.hash);
+        }
+        let hold = this.hold.take().expect("present: it was just used");
+        Poll::Ready(taken.map(|taken| Pass::new(hold, *this.hash, cost, taken)))
+    }
+}
+
+#[pinned_drop]
+impl<H: Hold, W> PinnedDrop for KeyedClaim<H, W> {
+    /// What it waits for leaves the line by itself; then the seat may not be needed any more.
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        if this.waiting.is_some() {
+            this.waiting.set(None);
+            if let Some(hold) = this.hold {
+                hold.map().may_be_idle(*this.hash);
+            }
+        }
+    }
+}
+
+impl<H: Hold, W> fmt::Debug for KeyedClaim<H, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waits = self.waiting.is_some();
+        f.debug_struct("KeyedClaim").field("cost", &self.cost).field("waits", &waits).finish_non_exhaustive()
+    }
+}
+
+/// The future of [`KeyedLimiter::consume`](super::KeyedLimiter::consume).
+///
+/// # Cancel safety
+///
+/// As [`Consume`](crate::Consume): it can be dropped at any time, those behind it move up at once, and no token is lost.
+///
+/// # Panics
+///
+/// As [`Consume`](crate::Consume). And where `Hash`, `Eq` or `Clone` of the key do, or `quota_by`: the limiter is then as it
+/// was before.
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct KeyedConsume<'a, K: Hash + Eq + Clone, S: BuildHasher> {
+    #[pin]
+    claim: KeyedClaim<Borrowed<'a, K, S>, Patient>,
+}
+
+impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
+    pub(super) fn new(hold: Borrowed<'a, K, S>, cost: u64) -> Self {
+        Self { claim: KeyedClaim::new(hold, cost, None) }
+    }
+
+    /// Waits for `allowed` at most; see [`Consume::within`](crate::Consume::within).
+    ///
+    /// # Panics
+    ///
+    /// If it was polled already.
+    pub fn within(mut self, allowed: Duration) -> KeyedWithin<'a, K, S> {
+        let hold = self.claim.take_hold();
+        KeyedWithin { claim: KeyedClaim::new(hold, self.claim.cost, Some(allowed)) }
+    }
+}
+
+impl<H: Hold, W> KeyedClaim<H, W> {
+    /// Of a claim that was never polled, and so holds nothing else.
+    fn take_hold(&mut self) -> H {
+        self.hold.take().expect("`within` is called before the first poll")
+    }
+}
+
+impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsume<'a, K, S> {
+    type Output = Result<KeyedGrant<'a, K, S>, ConsumeError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().claim.poll(cx).map_ok(KeyedGrant)
+    }
+}
+
+/// The future of [`KeyedConsume::within`]. It carries a timer.
+///
+/// # Cancel safety
+///
+/// As [`KeyedConsume`].
+///
+/// # Panics
+///
+/// As [`KeyedConsume`].
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct KeyedWithin<'a, K: Hash + Eq + Clone, S: BuildHasher> {
+    #[pin]
+    claim: KeyedClaim<Borrowed<'a, K, S>, Hurried>,
+}
+
+impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedWithin<'a, K, S> {
+    type Output = Result<KeyedGrant<'a, K, S>, ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().claim.poll(cx).map_ok(KeyedGrant)
+    }
+}
+
+/// The future of [`KeyedLimiter::consume_owned`](super::KeyedLimiter::consume_owned), for spawned tasks.
+///
+/// # Cancel safety
+///
+/// As [`KeyedConsume`].
+///
+/// # Panics
+///
+/// As [`KeyedConsume`].
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct KeyedConsumeOwned<K: Hash + Eq + Clone, S: BuildHasher> {
+    #[pin]
+    claim: KeyedClaim<Owned<K, S>, Patient>,
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
+    pub(super) fn new(hold: Owned<K, S>, cost: u64) -> Self {
+        Self { claim: KeyedClaim::new(hold, cost, None) }
+    }
+
+    /// Waits for `allowed` at most; see [`Consume::within`](crate::Consume::within).
+    ///
+    /// # Panics
+    ///
+    /// If it was polled already.
+    pub fn within(mut self, allowed: Duration) -> KeyedWithinOwned<K, S> {
+        let hold = self.claim.take_hold();
+        KeyedWithinOwned { claim: KeyedClaim::new(hold, self.claim.cost, Some(allowed)) }
+    }
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsumeOwned<K, S> {
+    type Output = Result<OwnedKeyedGrant<K, S>, ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().claim.poll(cx).map_ok(OwnedKeyedGrant)
+    }
+}
+
+/// The future of [`KeyedConsumeOwned::within`]. It carries a timer.
+///
+/// # Cancel safety
+///
+/// As [`KeyedConsume`].
+///
+/// # Panics
+///
+/// As [`KeyedConsume`].
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct KeyedWithinOwned<K: Hash + Eq + Clone, S: BuildHasher> {
+    #[pin]
+    claim: KeyedClaim<Owned<K, S>, Hurried>,
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedWithinOwned<K, S> {
+    type Output = Result<OwnedKeyedGrant<K, S>, ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().claim.poll(cx).map_ok(OwnedKeyedGrant)
+    }
+}

@@ -1,0 +1,127 @@
+//! Proofs of admission for a key.
+
+use super::hold::{Borrowed, Hold, Owned};
+use super::map::Taken;
+use crate::grant::Permit;
+use crate::shared::Shared;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+/// What was granted, however the map is held.
+pub(super) struct Pass<H: Hold> {
+    hold: H,
+    hash: u64,
+    cost: u64,
+    remaining: u64,
+    /// With an in-flight cap, or from the overflow: settled and released there, not by the key's level.
+    permit: Option<Permit<Arc<Shared>>>,
+}
+
+impl<H: Hold> Pass<H> {
+    pub(super) fn new(hold: H, hash: u64, cost: u64, taken: Taken) -> Self {
+        match taken {
+            Taken::Level { remaining } => Self { hold, hash, cost, remaining, permit: None },
+            Taken::Seat(permit) => {
+                let remaining = permit.remaining;
+                Self { hold, hash, cost, remaining, permit: Some(permit) }
+            }
+        }
+    }
+
+    fn settle(&mut self, actual: u64) {
+        self.cost = match &mut self.permit {
+            Some(permit) => {
+                permit.settle(actual);
+                permit.cost
+            }
+            None if actual == self.cost => actual,
+            None => self.hold.map().resettle(self.hold.key(), self.hash, self.cost, actual),
+        };
+    }
+
+    fn forget(mut self) {
+        if let Some(permit) = self.permit.take() {
+            permit.forget();
+        }
+    }
+}
+
+impl<H: Hold> Drop for Pass<H> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            let seat = Arc::clone(permit.shared());
+            drop(permit);
+            self.hold.map().let_go(self.hash, seat);
+        }
+    }
+}
+
+impl<H: Hold> fmt::Debug for Pass<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedGrant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
+    }
+}
+
+/// Proof that tokens of a key were granted; what a [`Grant`](crate::Grant) is to a limiter.
+///
+/// With [`max_in_flight`](super::KeyedBuilder::max_in_flight), the tokens are in flight until the grant is dropped: keep it for
+/// as long as the work lasts. Without, dropping it does nothing.
+#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
+#[derive(Debug)]
+pub struct KeyedGrant<'a, K: Hash + Eq + Clone, S: BuildHasher>(pub(super) Pass<Borrowed<'a, K, S>>);
+
+/// A [`KeyedGrant`] that holds limiter and key itself, for spawned tasks.
+#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
+#[derive(Debug)]
+pub struct OwnedKeyedGrant<K: Hash + Eq + Clone, S: BuildHasher>(pub(super) Pass<Owned<K, S>>);
+
+macro_rules! grant_methods {
+    () => {
+        /// What it cost: the latest figure, if it was [settled](Self::settle).
+        pub fn cost(&self) -> u64 {
+            self.0.cost
+        }
+
+        /// How many tokens this grant left behind for its key: what a response header would report.
+        pub fn remaining(&self) -> u64 {
+            self.0.remaining
+        }
+
+        /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, as
+        /// [`Grant::settle`](crate::Grant::settle) does. The latest figure counts.
+        ///
+        /// What is charged is always written down, also on a key that was forgotten meanwhile and while the map is full.
+        ///
+        /// ```
+        /// use tollgate::{KeyedLimiter, ManualClock, Quota};
+        /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// let builder = KeyedLimiter::builder().quota(Quota::per_second(100)).clock(ManualClock::new());
+        /// let users = builder.build()?;
+        /// let mut grant = users.try_acquire(&"ann", 40)?;
+        /// grant.settle(25);
+        /// assert_eq!(users.available(&"ann"), 75);
+        /// grant.settle(110);
+        /// assert_eq!((users.available(&"ann"), users.deficiency(&"ann")), (0, 10));
+        /// # Ok(()) }
+        /// ```
+        pub fn settle(&mut self, actual: u64) {
+            self.0.settle(actual);
+        }
+
+        /// Lets go of the grant without releasing it: the caller then owes a
+        /// [`release`](super::KeyedLimiter::release) of its cost. Without an in-flight cap, the same as dropping it.
+        pub fn forget(self) {
+            self.0.forget();
+        }
+    };
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedGrant<'_, K, S> {
+    grant_methods!();
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> OwnedKeyedGrant<K, S> {
+    grant_methods!();
+}

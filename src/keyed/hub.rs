@@ -1,0 +1,330 @@
+//! Who sleeps for all keys of a map: one task per runtime that has waiters, over one queue of due instants.
+//!
+//! A seat's line has a driver entry for each such runtime, as every line has; its waker does not wake a task of its own
+//! but puts the seat onto the runtime's [`Desk`]. The [`Attendant`] of the desk serves what is on it and what is due,
+//! sleeps until the next instant in its queue, and gives up seats on which nobody waited for a while. A key on which
+//! nobody waits has no seat, and so no entry anywhere here.
+
+use crate::alarm::Alarm;
+use crate::clock::Time;
+use crate::drivers::Kind;
+use crate::shared::{Drive, Shared, Warden};
+use crate::sync::Mutex;
+use crate::wakes::wake_each;
+use pin_project::{pin_project, pinned_drop};
+use std::collections::BinaryHeap;
+use std::cmp::Reverse;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use tokio::runtime::Handle;
+
+/// How many seats an attendant looks at before it yields: as many as a limiter's own driver delivers grants.
+const SEATS_PER_TURN: usize = 1_000;
+/// How long a seat is kept after its last waiter, in nanoseconds, so that a task that asks again and again does not have it
+/// made anew each time. It doubles each time the seat is found in use without anybody waiting.
+const LINGER: u64 = 100_000_000;
+const MOST_DOUBLINGS: u32 = 12;
+
+/// The map, as seen from here.
+pub(super) trait Landlord: Send + Sync {
+    /// Gives up the seat at this address if nobody needs it; true if it is gone.
+    fn retire(&self, seat: *const Shared, hash: u64) -> bool;
+    /// All seats.
+    fn seats(&self) -> Vec<Arc<Shared>>;
+}
+
+/// All desks of a map.
+pub(super) struct Hub {
+    landlord: Weak<dyn Landlord>,
+    time: Time,
+    desks: Mutex<Vec<Arc<Desk>>>,
+    numbers: AtomicU64,
+    /// How many of them are in the user's hands.
+    by_hand: AtomicUsize,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("time", &self.time).finish_non_exhaustive()
+    }
+}
+
+/// Where seats wait to be looked at by the attendant of one runtime.
+#[derive(Debug)]
+struct Desk {
+    /// Its driver number in all lines. Beyond those that lines give to drivers of their own.
+    number: u64,
+    /// `None` for an attendant in the user's own hands.
+    host: Option<Handle>,
+    tray: Mutex<Tray>,
+}
+
+#[derive(Debug, Default)]
+struct Tray {
+    seats: Vec<Arc<Bell>>,
+    /// The attendant's, while it sleeps.
+    waker: Option<Waker>,
+    /// The attendant is gone.
+    ended: bool,
+}
+
+/// What a seat's line rings when it has to be served earlier than was said before.
+#[derive(Debug)]
+struct Bell {
+    desk: Arc<Desk>,
+    seat: Weak<Shared>,
+    /// It is in the queue to be given up.
+    lingers: AtomicBool,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        let mut tray = self.desk.tray.lock();
+        if tray.ended {
+            return;
+        }
+        tray.seats.push(Arc::clone(&self));
+        let attendant = tray.waker.take();
+        drop(tray);
+        if let Some(attendant) = attendant {
+            attendant.wake();
+        }
+    }
+}
+
+impl Hub {
+    pub(super) fn new(landlord: Weak<dyn Landlord>, time: Time) -> Self {
+        Self { landlord, time, desks: Mutex::new(Vec::new()), numbers: AtomicU64::new(1 << 63), by_hand: AtomicUsize::new(0) }
+    }
+
+    /// An attendant for the user to spawn. It registers when it is first polled.
+    pub(super) fn by_hand(self: &Arc<Self>) -> Attendant {
+        let desk = self.open_desk(None);
+        Attendant::new(Arc::clone(self), desk)
+    }
+
+    fn open_desk(&self, host: Option<Handle>) -> Arc<Desk> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Desk { number, host, tray: Mutex::new(Tray::default()) })
+    }
+
+    /// The desk of `host`, opened if there is none. `None` if the runtime is shutting down.
+    fn desk(self: &Arc<Self>, host: &Handle) -> Option<Arc<Desk>> {
+        let mut desks = self.desks.lock();
+        let own = desks.iter().find(|desk| desk.host.as_ref().is_some_and(|it| it.id() == host.id()));
+        if let Some(desk) = own {
+            return Some(Arc::clone(desk));
+        }
+        let desk = self.open_desk(Some(host.clone()));
+        desks.push(Arc::clone(&desk));
+        drop(desks);
+        host.spawn(Attendant::new(Arc::clone(self), Arc::clone(&desk)));
+        let ended = desk.tray.lock().ended;
+        if ended { None } else { Some(desk) }
+    }
+
+    /// Has `desk` serve `seat` from now on. False if the desk is closed.
+    fn seat_at(&self, desk: &Arc<Desk>, seat: &Shared) -> bool {
+        let waker = Waker::from(Arc::new(Bell { desk: Arc::clone(desk), seat: seat.weak(), lingers: AtomicBool::new(false) }));
+        let kind = || desk.host.as_ref().map_or(Kind::ByHand, |host| Kind::Hired(host.clone()));
+        let mut state = seat.state.lock();
+        let is_new = !state.drivers.contains(desk.number);
+        if is_new {
+            state.drivers.adopt(desk.number, kind());
+        }
+        drop(state);
+        if is_new {
+            // It has not looked yet: whoever enters the line meanwhile does not ring.
+            waker.wake();
+        }
+        // Who closes a desk says so first, and then looks for its entries everywhere.
+        let ended = desk.tray.lock().ended;
+        if ended {
+            seat.remove_driver(desk.number);
+        }
+        !ended
+    }
+
+    /// Desks in the user's hands serve every new seat: whoever waits outside of all runtimes relies on them.
+    pub(super) fn welcome(&self, seat: &Shared) {
+        if self.by_hand.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let by_hand: Vec<_> = self.desks.lock().iter().filter(|desk| desk.host.is_none()).cloned().collect();
+        for desk in by_hand {
+            self.seat_at(&desk, seat);
+        }
+    }
+
+    /// The map is gone: the attendants find that out and end.
+    pub(super) fn close(&self) {
+        let desks = std::mem::take(&mut *self.desks.lock());
+        wake_each(desks.iter().filter_map(|desk| desk.tray.lock().waker.take()));
+    }
+}
+
+impl Warden for Arc<Hub> {
+    fn hire(&self, host: &Handle, seat: &Shared) -> bool {
+        self.desk(host).is_some_and(|desk| self.seat_at(&desk, seat))
+    }
+}
+
+/// An entry in the queue, the earliest first.
+#[derive(Debug)]
+struct Due {
+    at: u64,
+    bell: Arc<Bell>,
+    errand: Errand,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Errand {
+    Serve,
+    /// Nobody waited when this was written down. How often it was found in use since.
+    GiveUp(u32),
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+/// Serves the seats of one desk.
+#[pin_project(PinnedDrop)]
+pub(super) struct Attendant {
+    hub: Arc<Hub>,
+    desk: Arc<Desk>,
+    /// What was on the tray.
+    rung: Vec<Arc<Bell>>,
+    queue: BinaryHeap<Reverse<Due>>,
+    known: bool,
+    #[pin]
+    alarm: Alarm,
+}
+
+impl fmt::Debug for Attendant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attendant").field("queue", &self.queue.len()).finish_non_exhaustive()
+    }
+}
+
+impl Attendant {
+    fn new(hub: Arc<Hub>, desk: Arc<Desk>) -> Self {
+        let known = desk.host.is_some();
+        Self { hub, desk, rung: Vec::new(), queue: BinaryHeap::new(), known, alarm: Alarm::unset() }
+    }
+}
+
+impl Future for Attendant {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let Some(landlord) = this.hub.landlord.upgrade() else { return Poll::Ready(()) };
+        if !*this.known {
+            // In the user's hands: from the first poll on it serves everybody.
+            *this.known = true;
+            this.hub.by_hand.fetch_add(1, Ordering::Relaxed);
+            this.hub.desks.lock().push(Arc::clone(this.desk));
+            for seat in landlord.seats() {
+                this.hub.seat_at(this.desk, &seat);
+            }
+        }
+        let mut looks = 0;
+        loop {
+            collect(this.desk, this.rung, cx.waker());
+            for bell in this.rung.drain(..) {
+                this.queue.push(Reverse(Due { at: 0, bell, errand: Errand::Serve }));
+            }
+            let now = this.hub.time.now();
+            while this.queue.peek().is_some_and(|Reverse(due)| due.at <= now) {
+                if looks == SEATS_PER_TURN {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                looks += 1;
+                if let Some(Reverse(due)) = this.queue.pop() {
+                    this.queue.extend(run(due, this.desk.number, &*landlord, now).map(Reverse));
+                }
+            }
+            let Some(Reverse(next)) = this.queue.peek() else { return Poll::Pending };
+            ready!(this.alarm.as_mut().poll_until(this.hub.time.instant(next.at), cx));
+        }
+    }
+}
+
+/// Takes what is on the tray; whoever puts something there from now on wakes `waker`.
+fn collect(desk: &Desk, rung: &mut Vec<Arc<Bell>>, waker: &Waker) {
+    let waker = waker.clone();
+    let mut tray = desk.tray.lock();
+    std::mem::swap(&mut tray.seats, rung);
+    let old = tray.waker.replace(waker);
+    drop(tray);
+    drop(old);
+}
+
+/// Does an errand, and says what is to be done next for this seat.
+fn run(due: Due, number: u64, landlord: &dyn Landlord, now: u64) -> Option<Due> {
+    let Due { bell, errand, .. } = due;
+    let next = match errand {
+        Errand::Serve => {
+            let seat = bell.seat.upgrade()?;
+            match seat.drive(number, &Waker::from(Arc::clone(&bell))) {
+                Drive::Yield => (now, Errand::Serve),
+                Drive::Until(u64::MAX) if bell.lingers.swap(true, Ordering::Relaxed) => return None,
+                Drive::Until(u64::MAX) => (now.saturating_add(LINGER), Errand::GiveUp(0)),
+                Drive::Until(at) => (at, Errand::Serve),
+            }
+        }
+        Errand::GiveUp(times) => {
+            let (waits, hash) = bell.seat.upgrade().map(|seat| (seat.is_waited_on(), seat.mark()))?;
+            // Whoever waits now will be served here, and so end up here again.
+            if waits || times == MOST_DOUBLINGS || landlord.retire(bell.seat.as_ptr(), hash) {
+                bell.lingers.store(false, Ordering::Relaxed);
+                return None;
+            }
+            (now.saturating_add(LINGER << times), Errand::GiveUp(times + 1))
+        }
+    };
+    Some(Due { at: next.0, bell, errand: next.1 })
+}
+
+#[pinned_drop]
+impl PinnedDrop for Attendant {
+    /// The runtime goes away, or the user let go of it: its entries in all lines go too, and whoever waits looks again.
+    fn drop(self: Pin<&mut Self>) {
+        let this = self.project();
+        let mut tray = this.desk.tray.lock();
+        tray.ended = true;
+        let left = std::mem::take(&mut *tray);
+        tray.ended = true;
+        drop(tray);
+        drop(left);
+        let number = this.desk.number;
+        this.hub.desks.lock().retain(|desk| desk.number != number);
+        if let Some(landlord) = this.hub.landlord.upgrade() {
+            for seat in landlord.seats() {
+                seat.remove_driver(number);
+            }
+        }
+    }
+}

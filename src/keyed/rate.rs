@@ -1,0 +1,266 @@
+//! One quota as arithmetic on levels: what a key's bucket holds, when nobody waits on it. Integers only; no keys, no
+//! locks, no clock.
+//!
+//! A bucket's *level* is a number of *units*: `unit` of them are a token, and `amount` arrive with each *tick*. For a
+//! continuous quota of `a` tokens per `p` nanoseconds, in lowest terms, a tick is a nanosecond, a unit a `p`-th of a
+//! token, and `a` of them arrive in each: so fractions are exact and nothing is ever divided. For a stepped quota a
+//! tick is a period, counted from the map's origin, and a unit is a token.
+//!
+//! **What this file guarantees:** the levels are those of [`Schedule`](crate::schedule::Schedule), to the unit: full is
+//! full, and the fraction above it survives only if the last token arrived in this very nanosecond.
+//!
+//! # Words
+//!
+//! The *word* of a key is `units minted since the origin - level`, modulo 2^64: 8 bytes that need not be touched while
+//! time goes by. The level comes back as the distance between the two, which is right as long as it is less than 2^63
+//! away from zero. A full bucket gets no fuller by waiting, but its distance does grow. Hence the [window](Rate::window):
+//! a word that was not full at some instant can be read for this long after it. Whoever keeps words sweeps them at
+//! least that often, or reads them at the end of the window and goes on from there. A rate whose bucket does not fit has no
+//! window, and no words.
+
+use crate::Quota;
+
+/// Levels of words stay this far below the 2^63 at which distances turn around, twice: once for the level, once for what
+/// is minted inside the window.
+const MOST_WORD: i128 = 1 << 61;
+/// A window shorter than this would have the tables swept all the time.
+const LEAST_WINDOW: u64 = 1_000_000_000;
+
+#[derive(Debug)]
+pub(super) struct Rate {
+    pub(super) quota: Quota,
+    /// Units that arrive with each tick.
+    amount: u64,
+    /// Units in a token.
+    unit: u64,
+    /// Nanoseconds in a tick.
+    tick: u64,
+    /// The burst, in units.
+    full: i128,
+    window: Option<u64>,
+}
+
+/// A bucket at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Level {
+    pub(super) units: i128,
+    pub(super) at: u64,
+}
+
+impl Rate {
+    /// The arithmetic of a *checked* quota that mints by itself.
+    pub(super) fn new(quota: Quota) -> Self {
+        let (amount, unit, tick) = if quota.is_stepped() {
+            (quota.amount(), 1, quota.period_nanos())
+        } else {
+            let common = gcd(quota.amount(), quota.period_nanos());
+            (quota.amount() / common, quota.period_nanos() / common, 1)
+        };
+        let full = quota.capacity() as i128 * unit as i128;
+        let window = (MOST_WORD as u64 / amount).saturating_mul(tick);
+        let fits = full + unit as i128 <= MOST_WORD && window >= LEAST_WINDOW;
+        Self { quota, amount, unit, tick, full, window: fits.then_some(window) }
+    }
+
+    pub(super) fn burst(&self) -> u64 {
+        self.quota.capacity()
+    }
+
+    /// For how many nanoseconds a word can be read after an instant at which it was not full; `None` if this rate's
+    /// levels do not fit into words.
+    pub(super) fn window(&self) -> Option<u64> {
+        self.window
+    }
+
+    pub(super) fn full(&self) -> i128 {
+        self.full
+    }
+
+    pub(super) fn is_full(&self, units: i128) -> bool {
+        units >= self.full
+    }
+
+    pub(super) fn units(&self, tokens: u64) -> i128 {
+        tokens as i128 * self.unit as i128
+    }
+
+    /// Whole tokens, rounded down; negative for a debt.
+    pub(super) fn tokens(&self, units: i128) -> i64 {
+        match i64::try_from(units) {
+            // The common case: a 64-bit division costs a fraction of the 128-bit one.
+            Ok(units) if self.unit <= i64::MAX as u64 => units.div_euclid(self.unit as i64),
+            _ => units.div_euclid(self.unit as i128) as i64,
+        }
+    }
+
+    /// The fraction of a token, in units.
+    pub(super) fn fraction(&self, units: i128) -> u64 {
+        units.rem_euclid(self.unit as i128) as u64
+    }
+
+    /// Burns what is above a full bucket, except for the fraction on its way since the last token arrived in this very
+    /// tick.
+    pub(super) fn clip(&self, units: i128) -> i128 {
+        let spare = self.amount.min(self.unit) as i128;
+        if units >= self.full + spare { self.full } else { units }
+    }
+
+    /// What `level` has become by `now`; time does not go back.
+    pub(super) fn advance(&self, level: Level, now: u64) -> i128 {
+        let ticks = if self.tick == 1 {
+            now.saturating_sub(level.at)
+        } else {
+            (now / self.tick).saturating_sub(level.at / self.tick)
+        };
+        let minted = ticks as u128 * self.amount as u128;
+        // Debts are bounded by 2^62 tokens of 2^64 units, so the room is positive and fits.
+        let room = (self.full + self.unit as i128 - level.units) as u128;
+        if minted >= room { self.full } else { self.clip(level.units + minted as i128) }
+    }
+
+    /// The instant at which `level` holds `tokens`, were it not for the burst; `None` if that is after the end of time.
+    pub(super) fn reached(&self, level: Level, tokens: u64) -> Option<u64> {
+        let need = self.units(tokens) - level.units;
+        if need <= 0 {
+            return Some(level.at);
+        }
+        let ticks = u64::try_from((need as u128).div_ceil(self.amount as u128)).ok()?;
+        if self.tick == 1 {
+            level.at.checked_add(ticks)
+        } else {
+            (level.at / self.tick).checked_add(ticks)?.checked_mul(self.tick)
+        }
+    }
+
+    /// The level goes on as `self` from what it was as `old`: whole tokens stay, as far as the burst, and so does the
+    /// fraction.
+    pub(super) fn adopt(&self, old: &Self, units: i128) -> i128 {
+        let tokens = old.tokens(units);
+        if tokens as i128 > self.burst() as i128 {
+            return self.full;
+        }
+        let both_continuous = old.tick == 1 && self.tick == 1;
+        let fraction =
+            if both_continuous { old.fraction(units) as u128 * self.unit as u128 / old.unit as u128 } else { 0 };
+        self.clip(tokens as i128 * self.unit as i128 + fraction as i128)
+    }
+
+    // ---- words ----------------------------------------------------------------------------------------------------
+
+    /// Whether a level can be kept as a word.
+    pub(super) fn fits_word(&self, units: i128) -> bool {
+        self.window.is_some() && units > -MOST_WORD
+    }
+
+    pub(super) fn to_word(&self, level: Level) -> u64 {
+        self.minted(level.at).wrapping_sub(level.units as u64)
+    }
+
+    /// The level of `word` at `at`, an instant inside the window, with what may have burned still in it.
+    #[inline]
+    pub(super) fn of_word(&self, word: u64, at: u64) -> i64 {
+        self.minted(at).wrapping_sub(word) as i64
+    }
+
+    /// Units minted since the origin, modulo 2^64.
+    #[inline]
+    fn minted(&self, at: u64) -> u64 {
+        let ticks = if self.tick == 1 { at } else { at / self.tick };
+        ticks.wrapping_mul(self.amount)
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::schedule::Schedule;
+    use std::time::Duration;
+
+    /// Numbers from a seed, for histories.
+    fn dice(seed: &mut u64, sides: u64) -> u64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) % sides
+    }
+
+    fn quotas() -> Vec<Quota> {
+        let odd = Duration::from_nanos(999_999_937);
+        vec![
+            Quota::per_second(10),
+            Quota::per_second(1_000_003).burst(7),
+            Quota::new(3, Duration::from_nanos(2)).burst(5),
+            Quota::new(7, Duration::from_nanos(3)).burst(4),
+            Quota::new(1, Duration::from_nanos(10)).burst(3),
+            Quota::new(999_999_893, odd).burst(1 << 40),
+            Quota::per_day(1_000_003),
+            Quota::new(5, Duration::from_nanos(30)).burst(12).stepped(),
+            Quota::per_day(1).burst(1),
+        ]
+    }
+
+    /// Takes, refunds and waits: level and schedule say the same, to the token and to the nanosecond.
+    #[test]
+    fn a_level_is_a_schedules_to_the_unit() {
+        for (index, quota) in quotas().into_iter().enumerate() {
+            let rate = Rate::new(quota);
+            for seed in 0..200 {
+                let mut seed = seed * 1_000 + index as u64;
+                let mut schedule = Schedule::new(quota, 0, 0);
+                let (mut claimed, mut now) = (0_u64, 0_u64);
+                let mut level = Level { units: rate.full(), at: 0 };
+                for _ in 0..60 {
+                    let step = quota.period_nanos() / quota.amount().min(quota.period_nanos());
+                    now += [0, 1, 2, step, step + 1, step * 3, quota.period_nanos()][dice(&mut seed, 7) as usize];
+                    let limit = claimed.wrapping_add(quota.capacity());
+                    schedule.mint(now, limit);
+                    level = Level { units: rate.advance(level, now), at: now };
+                    let tokens = schedule.head.wrapping_sub(claimed) as i64;
+                    assert_eq!(rate.tokens(level.units), tokens, "{quota} at {now}");
+                    let n = dice(&mut seed, 2 * quota.capacity()) + 1;
+                    if tokens >= n as i64 {
+                        claimed += n;
+                        level.units -= rate.units(n);
+                    } else {
+                        let at = schedule.reached(claimed.wrapping_add(n));
+                        assert_eq!(rate.reached(level, n), at.map(|at| at.max(now)), "{quota} at {now}");
+                    }
+                    let word = rate.to_word(level);
+                    if rate.fits_word(level.units) {
+                        assert_eq!(rate.of_word(word, now) as i128, level.units);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_read_to_the_end_of_their_window_and_no_word_is_kept_without_one() {
+        for quota in quotas() {
+            let rate = Rate::new(quota);
+            let Some(window) = rate.window() else { continue };
+            for at in [0, 1, u64::MAX / 2, u64::MAX - window] {
+                for units in [rate.full() - 1, 0, -MOST_WORD + 1] {
+                    let level = Level { units, at };
+                    let read = rate.of_word(rate.to_word(level), at + window);
+                    assert_eq!(rate.clip(read as i128), rate.advance(level, at + window), "{quota}");
+                }
+            }
+        }
+        assert!(Rate::new(Quota::per_day(1_000_003)).window().is_none(), "its burst spans too many units");
+        assert!(Rate::new(Quota::new((1 << 40) + 1, Duration::from_secs(1)).burst(1)).window().is_none());
+    }
+
+    #[test]
+    fn a_changed_quota_keeps_tokens_and_fractions() {
+        let (ten, four) = (Rate::new(Quota::per_second(10).burst(10)), Rate::new(Quota::per_second(4).burst(5)));
+        // 3.5 tokens.
+        let units = ten.units(7) / 2;
+        let changed = four.adopt(&ten, units);
+        assert_eq!((four.tokens(changed), four.fraction(changed)), (3, four.units(1) as u64 / 2));
+        assert_eq!(four.adopt(&ten, ten.full()), four.full(), "cut at the new burst");
+        assert_eq!(four.tokens(four.adopt(&ten, -ten.units(2))), -2, "a debt stays a debt");
+    }
+}

@@ -1,0 +1,80 @@
+//! A key's seat: a whole limiter core, for as long as somebody waits on the key or holds its tokens in flight.
+//!
+//! Waiting, leaving, settling, deadlines, in-flight tokens and closing are the core's, with all it promises; nothing of
+//! that is written a second time for keyed limiters. What is done here is the conversion, exact to the unit: a level
+//! becomes a core, and a core that nobody needs becomes a level.
+//!
+//! A seat may be given up when only the map holds it. Whoever waits, holds tokens in flight or is about to act holds
+//! it too, and gets it under the room's lock only; so under that lock "nobody else holds it" cannot stop being true.
+
+use super::rate::{Level, Rate};
+use crate::clock::Time;
+use crate::rovers::{Rovers, ahead};
+use crate::schedule::Schedule;
+use crate::shared::{Shared, Warden};
+use crate::state::State;
+use crate::supply::Supply;
+use crate::wakes::Wakes;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// What all seats of a map have in common.
+#[derive(Debug)]
+pub(super) struct Seating {
+    pub(super) time: Time,
+    pub(super) cap: Option<u64>,
+    pub(super) max_waiting: usize,
+    pub(super) warden: Arc<dyn Warden>,
+}
+
+impl Seating {
+    /// A core that goes on from `level`, for the key of this hash; `edition` is the last change of quotas that `rate` knows
+    /// of.
+    pub(super) fn seat(&self, rate: &Rate, level: Level, edition: u64, hash: u64) -> Arc<Shared> {
+        let head = rate.tokens(level.units) as u64;
+        let schedule = Schedule::resume(rate.quota, head, rate.fraction(level.units), level.at);
+        let supply = Supply::resume(schedule, self.cap, 0, level.at);
+        let mut state = State::new(supply, Box::new([None]), self.cap, 0);
+        state.max_waiting = self.max_waiting;
+        state.stride.seen.now = level.at;
+        state.edition = edition;
+        Arc::new_cyclic(|weak| {
+            let shared = Shared::new(Rovers::new(0), state, self.time.clone(), weak.clone());
+            shared.one_of_many(Arc::clone(&self.warden), hash)
+        })
+    }
+}
+
+/// The level of a seat that nobody needs any more, as of `now` or of the later instant it has come to; `None` if
+/// somebody does. To be called under the lock of the room that `seat` is in.
+pub(super) fn level_of_idle(seat: &Arc<Shared>, rate: &Rate, now: u64) -> Option<Level> {
+    if Arc::strong_count(seat) > 1 {
+        return None;
+    }
+    // With the Release of whoever let go of it last: what it released before that is seen below.
+    fence(Ordering::Acquire);
+    let mut state = seat.state.lock();
+    let mut wakes = Wakes::default();
+    let flying = state.in_flight(&seat.rovers).map_or(0, |(tokens, _)| tokens);
+    if !state.line.is_empty() || flying > 0 || seat.owed() > 0 {
+        return None;
+    }
+    // Nobody waits: there is nobody to wake.
+    let _done = state.finish(&seat.rovers, now, &mut wakes);
+    let schedule = &state.supply.quotas()[0];
+    let tokens = ahead(schedule.head, seat.rovers.tail());
+    let fraction = schedule.fraction() as i128;
+    let units = if tokens < 0 { -rate.units(tokens.unsigned_abs()) } else { rate.units(tokens as u64) };
+    Some(Level { units: units + fraction, at: state.supply.synced() })
+}
+
+/// Makes the quota of `rate` the seat's, unless the seat knows of a later change.
+pub(super) fn set_quota(seat: &Shared, rate: &Rate, edition: u64) {
+    seat.with(|state, rovers, _| {
+        if state.edition < edition {
+            state.edition = edition;
+            state.set_quota(rovers, 0.into(), rate.quota).expect("it was checked, and there is one quota");
+            state.supply.step_from_origin();
+        }
+    });
+}
