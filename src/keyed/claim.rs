@@ -112,7 +112,8 @@ impl<H: Hold, W: Waiting> KeyedClaim<H, W> {
         let first = !std::mem::replace(this.has_entered, true);
         let waiting = this.waiting.as_mut().as_pin_mut().expect("set above");
         let answer = ready!(waiting.poll(cx));
-        if first && answer.is_err() {
+        // Who was let into the line and had to leave it was not refused.
+        if first && matches!(answer, Err(error) if !matches!(error, ConsumeError::TimedOut { .. })) {
             map.count_refusal(key, *this.hash);
         }
         let taken = answer.map(|permit| map.taken(*this.hash, permit));

@@ -378,35 +378,40 @@ where
 
     // ---- to look at -----------------------------------------------------------------------------------------------
 
-    /// Looks at a level or at a seat. A newcomer's level is a full one, and is not kept.
-    fn look<R>(&self, key: &K, at_level: impl Fn(&Rate, Level, u64) -> R, at_seat: impl Fn(&Shared) -> R, closed: R) -> R {
+    /// Looks at a level or at a seat; `closed` is what a closed limiter shows instead. A newcomer's level is a full one, and
+    /// is not kept.
+    fn look<R>(
+        &self,
+        key: &K,
+        at_level: impl Fn(&Rate, Level, u64) -> R,
+        at_seat: impl Fn(&Shared) -> R,
+        closed: Option<R>,
+    ) -> R {
         let hash = self.hash(key);
         let entered = self.enter(key, hash, false, |room, ask, house, trash| {
-            if room.closed {
-                return Ok(None);
-            }
-            room.at_level(ask, house, trash, |rate, level| Some(at_level(rate, *level, ask.now)))
+            let level = room.at_level(ask, house, trash, |rate, level| at_level(rate, *level, ask.now))?;
+            Ok((level, room.closed))
         });
         match entered {
-            Entered::Done(result) => result.unwrap_or(closed),
+            Entered::Done((level, is_closed)) => closed.filter(|_| is_closed).unwrap_or(level),
             Entered::Seat(seat) => {
                 let result = at_seat(&seat);
                 self.let_go(hash, seat);
                 result
             }
-            Entered::Full => closed,
+            Entered::Full => unreachable!("who looks is not kept"),
         }
     }
 
     pub(super) fn available(&self, key: &K) -> u64 {
         let cap = self.seating.cap.unwrap_or(u64::MAX);
         let at_level = |rate: &Rate, level: Level, _| (rate.tokens(level.units).max(0) as u64).min(cap);
-        self.look(key, at_level, |seat| seat.look_at(|state, rovers, _| state.available(rovers)), 0)
+        self.look(key, at_level, |seat| seat.look_at(|state, rovers, _| state.available(rovers)), Some(0))
     }
 
     pub(super) fn deficiency(&self, key: &K) -> u64 {
         let at_level = |rate: &Rate, level: Level, _| rate.tokens(level.units).min(0).unsigned_abs();
-        self.look(key, at_level, |seat| seat.look_at(|state, rovers, _| state.deficiency(rovers)), 0)
+        self.look(key, at_level, |seat| seat.look_at(|state, rovers, _| state.deficiency(rovers)), None)
     }
 
     pub(super) fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
@@ -421,7 +426,7 @@ where
             rate.reached(level, cost).map(|at| wait(at, level, now))
         };
         let at_seat = |seat: &Shared| seat.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now));
-        self.look(key, at_level, at_seat, None)
+        self.look(key, at_level, at_seat, Some(None))
     }
 
     // ---- changes --------------------------------------------------------------------------------------------------

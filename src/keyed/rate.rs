@@ -76,8 +76,9 @@ impl Rate {
         self.full
     }
 
+    /// True for a level that cannot be told from a newcomer's. One with a fraction on top can, until the next tick.
     pub(super) fn is_full(&self, units: i128) -> bool {
-        units >= self.full
+        units == self.full
     }
 
     pub(super) fn units(&self, tokens: u64) -> i128 {

@@ -209,7 +209,6 @@ impl<K: Clone + Eq> Room<K> {
                 house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
             }
             special.standing = Standing::of(rate, level);
-            self.window = self.window.min(span(rate));
             return Ok(result);
         }
         if let Some((_, word)) = self.words.find_mut(ask.hash, |(key, _)| key == ask.key) {
@@ -273,6 +272,8 @@ impl<K: Clone + Eq> Room<K> {
             return Ok(seat);
         }
         let rate = self.rate_for(ask)?;
+        self.expect(&rate, house, trash);
+        table::make_room(&mut self.specials, |special| special.hash);
         let key = ask.key.clone();
         ask.take_place(house.bound)?;
         let seat = house.seating.seat(&rate, Level { units: rate.full(), at: now }, edition, ask.hash);
@@ -300,6 +301,7 @@ impl<K: Clone + Eq> Room<K> {
         house: &House<'_, K>,
         trash: &mut Trash<K>,
     ) -> Result<(), Stop> {
+        self.expect(&rate, house, trash);
         let as_word = !self.by_key && rate.fits_word(level.units);
         if as_word && self.words.len() == self.words.capacity() {
             self.sweep(house, trash);
@@ -346,7 +348,7 @@ impl<K: Clone + Eq> Room<K> {
         let now = self.come_to(ask.now, house, trash);
         self.edition += 1;
         house.bound.idle_now(house.number);
-        self.window = self.window.min(span(&rate));
+        self.expect(&rate, house, trash);
         if let Some(special) = self.specials.find_mut(ask.hash, |special| special.key == *ask.key) {
             special.pinned = pinned;
             return Ok(special.go_on_as(rate, now));
@@ -364,6 +366,7 @@ impl<K: Clone + Eq> Room<K> {
             return Ok(None);
         }
         let old = self.rate_for(ask)?;
+        table::make_room(&mut self.specials, |special| special.hash);
         let key = ask.key.clone();
         ask.take_place(house.bound)?;
         let standing = Standing::of(&old, Level { units: old.full(), at: now });
@@ -375,8 +378,18 @@ impl<K: Clone + Eq> Room<K> {
 }
 
 impl<K> Room<K> {
+    /// Words of `rate` are going to be kept here.
+    fn expect(&mut self, rate: &Rate, house: &House<'_, K>, trash: &mut Trash<K>) {
+        if span(rate) < self.window {
+            if self.synced - self.swept > span(rate) {
+                self.sweep(house, trash);
+            }
+            self.window = self.window.min(span(rate));
+        }
+    }
+
+    /// There is room for it, and its rate is expected.
     fn push_special(&mut self, special: Special<K>) {
-        self.window = self.window.min(span(&special.rate));
         self.specials.insert_unique(special.hash, special, |special| special.hash);
     }
 
@@ -406,7 +419,11 @@ impl<K> Room<K> {
             is_full
         });
         trash.keys.extend(full.map(|(key, _)| key));
-        let first = |rate: &Rate, units| rate.reached(Level { units, at: synced }, rate.burst()).unwrap_or(u64::MAX);
+        // At the next instant for those who are full but for a fraction of a token on top.
+        let first = |rate: &Rate, units| {
+            let at = rate.reached(Level { units, at: synced }, rate.burst()).unwrap_or(u64::MAX);
+            at.max(synced.saturating_add(1))
+        };
         let mut next = fullest.map_or(u64::MAX, |units| first(rate, units));
         let mut window = span(rate);
         let full = self.specials.extract_if(|special| {
@@ -430,6 +447,23 @@ impl<K> Room<K> {
         (self.swept, self.window) = (synced, window);
         self.calls_left = (self.words.num_buckets() + self.specials.num_buckets()).max(SMALL);
         house.bound.end_sweep(house.number, had - self.len(), next);
+    }
+
+    /// Forgets, after a sweep at `now`, also those who have a fraction of a token on top: for a change of what full is.
+    fn forget_full(&mut self, now: u64, house: &House<'_, K>, trash: &mut Trash<K>) {
+        let (had, rate) = (self.len(), &self.rate);
+        let full = self.words.extract_if(|(_, word)| Self::read(rate, *word, now).units >= rate.full());
+        trash.keys.extend(full.map(|(key, _)| key));
+        let full = self.specials.extract_if(|special| {
+            let units = match &special.standing {
+                Standing::Seat(_) => return false,
+                Standing::Word(word) => Self::read(&special.rate, *word, now).units,
+                Standing::Wide(level) => special.rate.advance(**level, now),
+            };
+            !special.pinned && units >= special.rate.full()
+        });
+        trash.keys.extend(full.map(|special| special.key));
+        house.bound.give_back(had - self.len());
     }
 
     /// Turns seats that nobody needs into levels.
@@ -458,6 +492,11 @@ impl<K> Room<K> {
         let Standing::Seat(seat) = &special.standing else { return true };
         let Some(level) = seat::level_of_idle(seat, &special.rate, self.synced) else { return false };
         self.synced = self.synced.max(level.at);
+        if self.synced - self.swept > self.window {
+            // Nobody called for so long that no word can be read: the sweep gives up this seat with all others.
+            self.sweep(house, trash);
+            return true;
+        }
         let standing = Standing::of(&special.rate, level);
         trash.seats.extend(std::mem::replace(&mut special.standing, standing).into_seat());
         house.bound.idle_no_later_than(house.number, || special.rate.reached(level, special.rate.burst()));
@@ -527,10 +566,9 @@ impl<K> Room<K> {
         if version <= self.version {
             return Vec::new();
         }
-        // Whoever is full is forgotten, and everybody else can be read.
-        self.synced = self.synced.max(now);
-        self.sweep(house, trash);
+        self.sweep_at(now, house, trash);
         let (now, old) = (self.synced, Arc::clone(&self.rate));
+        self.forget_full(now, house, trash);
         let change = |word: u64| {
             Level { units: rate.adopt(&old, old.clip(old.of_word(word, now) as i128)), at: now }
         };

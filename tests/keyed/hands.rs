@@ -215,6 +215,11 @@ impl<'a> Hands<'a> {
         self.hands[usize::from(key)].futures.len()
     }
 
+    /// How many were polled and have not ended.
+    pub(crate) fn waiting(&self, key: Key) -> usize {
+        self.hands[usize::from(key)].futures.iter().filter(|live| live.polled).count()
+    }
+
     pub(crate) fn grants(&self, key: Key) -> usize {
         self.hands[usize::from(key)].grants.len()
     }
