@@ -44,7 +44,9 @@ pub enum ConsumeError {
     )]
     NoRuntime,
     /// The key is new to a keyed limiter, and as many others as its `max_keys` allows still owe tokens.
-    #[error("{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket")]
+    #[error(
+        "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket"
+    )]
     TooManyKeys {
         /// The most keys there may be.
         most: u64,
@@ -70,7 +72,9 @@ pub enum TryAcquireError {
     #[error("the limiter is closed: no more tokens will be granted")]
     Closed,
     /// The key is new to a keyed limiter, and as many others as its `max_keys` allows still owe tokens.
-    #[error("{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket")]
+    #[error(
+        "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket"
+    )]
     TooManyKeys {
         /// The most keys there may be.
         most: u64,
@@ -221,7 +225,9 @@ pub enum ConfigError {
     #[error("this limiter has no in-flight cap to change: build it with max_in_flight")]
     NotCapped,
     /// A keyed limiter forgets whoever is full, so a newcomer's bucket is full.
-    #[error("a keyed quota starts with {initial} of {burst} tokens: leave `initial` out, a key that owes nothing is full")]
+    #[error(
+        "a keyed quota starts with {initial} of {burst} tokens: leave `initial` out, a key that owes nothing is full"
+    )]
     KeyedInitial {
         /// The initial fill given.
         initial: u64,

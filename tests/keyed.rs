@@ -1,10 +1,20 @@
 //! Keyed limiters: what they promise for each key, in how much memory, and whatever the keys do.
 #![cfg(all(feature = "keyed", not(tollgate_loom)))]
 
+#[path = "keyed/bounded.rs"]
+mod bounded;
 #[path = "keyed/hands.rs"]
 mod hands;
 #[path = "keyed/histories.rs"]
 mod histories;
+#[path = "keyed/hostile.rs"]
+mod hostile;
+#[allow(dead_code, reason = "a part of it is for other tests")]
 mod oracle;
+#[path = "keyed/seed_004.rs"]
+mod seed_004;
+#[path = "keyed/waiting.rs"]
+mod waiting;
+#[allow(dead_code, reason = "a part of it is for other tests")]
 #[path = "oracle/words.rs"]
 mod words;

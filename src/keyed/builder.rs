@@ -5,10 +5,10 @@ use super::hub::Hub;
 use super::map::{Map, Parts, QuotaBy};
 use super::rate::Rate;
 use super::seat::Seating;
+use crate::Quota;
 use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
 use crate::error::ConfigError;
-use crate::Quota;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -210,4 +210,3 @@ impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
             .finish_non_exhaustive()
     }
 }
-

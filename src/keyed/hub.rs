@@ -12,8 +12,8 @@ use crate::shared::{Drive, Shared, Warden};
 use crate::sync::Mutex;
 use crate::wakes::wake_each;
 use pin_project::{pin_project, pinned_drop};
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -32,7 +32,7 @@ const MOST_DOUBLINGS: u32 = 12;
 /// The map, as seen from here.
 pub(super) trait Landlord: Send + Sync {
     /// Gives up the seat at this address if nobody needs it; true if it is gone.
-    fn retire(&self, seat: *const Shared, hash: u64) -> bool;
+    fn retire(&self, seat: *const Shared, hash: u64, now: u64) -> bool;
     /// All seats.
     fn seats(&self) -> Vec<Arc<Shared>>;
 }
@@ -98,7 +98,13 @@ impl Wake for Bell {
 
 impl Hub {
     pub(super) fn new(landlord: Weak<dyn Landlord>, time: Time) -> Self {
-        Self { landlord, time, desks: Mutex::new(Vec::new()), numbers: AtomicU64::new(1 << 63), by_hand: AtomicUsize::new(0) }
+        Self {
+            landlord,
+            time,
+            desks: Mutex::new(Vec::new()),
+            numbers: AtomicU64::new(1 << 63),
+            by_hand: AtomicUsize::new(0),
+        }
     }
 
     /// An attendant for the user to spawn. It registers when it is first polled.
@@ -129,7 +135,8 @@ impl Hub {
 
     /// Has `desk` serve `seat` from now on. False if the desk is closed.
     fn seat_at(&self, desk: &Arc<Desk>, seat: &Shared) -> bool {
-        let waker = Waker::from(Arc::new(Bell { desk: Arc::clone(desk), seat: seat.weak(), lingers: AtomicBool::new(false) }));
+        let waker =
+            Waker::from(Arc::new(Bell { desk: Arc::clone(desk), seat: seat.weak(), lingers: AtomicBool::new(false) }));
         let kind = || desk.host.as_ref().map_or(Kind::ByHand, |host| Kind::Hired(host.clone()));
         let mut state = seat.state.lock();
         let is_new = !state.drivers.contains(desk.number);
@@ -298,7 +305,7 @@ fn run(due: Due, number: u64, landlord: &dyn Landlord, now: u64) -> Option<Due> 
         Errand::GiveUp(times) => {
             let (waits, hash) = bell.seat.upgrade().map(|seat| (seat.is_waited_on(), seat.mark()))?;
             // Whoever waits now will be served here, and so end up here again.
-            if waits || times == MOST_DOUBLINGS || landlord.retire(bell.seat.as_ptr(), hash) {
+            if waits || times == MOST_DOUBLINGS || landlord.retire(bell.seat.as_ptr(), hash, now) {
                 bell.lingers.store(false, Ordering::Relaxed);
                 return None;
             }

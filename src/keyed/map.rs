@@ -269,9 +269,8 @@ where
                 return Ok(Verdict::Refused(ConsumeError::Closed));
             }
             if self.seating.cap.is_none() {
-                let verdict = room.at_level(ask, house, trash, |rate, level| {
-                    self.begin(rate, level, cost, allowed, ask.now)
-                })?;
+                let verdict =
+                    room.at_level(ask, house, trash, |rate, level| self.begin(rate, level, cost, allowed, ask.now))?;
                 if !matches!(verdict, Verdict::Wait) {
                     return Ok(verdict);
                 }
@@ -503,8 +502,8 @@ where
     K: Hash + Eq + Clone + Send + Sync,
     S: BuildHasher + Send + Sync,
 {
-    fn retire(&self, seat: *const Shared, hash: u64) -> bool {
-        self.in_room(self.room_of(hash), |room, house, trash| room.retire(hash, seat, house, trash))
+    fn retire(&self, seat: *const Shared, hash: u64, now: u64) -> bool {
+        self.in_room(self.room_of(hash), |room, house, trash| room.retire(hash, seat, now, house, trash))
     }
 
     fn seats(&self) -> Vec<Arc<Shared>> {

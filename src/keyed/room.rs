@@ -485,7 +485,15 @@ impl<K> Room<K> {
     }
 
     /// Gives up `seat`, the one at this address, if nobody needs it; true if it is not there any more. No user code runs.
-    pub(super) fn retire(&mut self, hash: u64, seat: *const Shared, house: &House<'_, K>, trash: &mut Trash<K>) -> bool {
+    pub(super) fn retire(
+        &mut self,
+        hash: u64,
+        seat: *const Shared,
+        now: u64,
+        house: &House<'_, K>,
+        trash: &mut Trash<K>,
+    ) -> bool {
+        self.synced = self.synced.max(now);
         let is_it = |special: &Special<K>| matches!(&special.standing, Standing::Seat(it) if Arc::as_ptr(it) == seat);
         let Ok(mut found) = self.specials.find_entry(hash, is_it) else { return true };
         let special = found.get_mut();
@@ -569,9 +577,7 @@ impl<K> Room<K> {
         self.sweep_at(now, house, trash);
         let (now, old) = (self.synced, Arc::clone(&self.rate));
         self.forget_full(now, house, trash);
-        let change = |word: u64| {
-            Level { units: rate.adopt(&old, old.clip(old.of_word(word, now) as i128)), at: now }
-        };
+        let change = |word: u64| Level { units: rate.adopt(&old, old.clip(old.of_word(word, now) as i128)), at: now };
         // User code first: the hashes of those whose level does not fit into a word any more.
         let unfit = |word: &u64| !rate.fits_word(change(*word).units);
         let hashes: Vec<u64> =

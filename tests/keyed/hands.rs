@@ -86,7 +86,9 @@ impl<'a> Hands<'a> {
             Op::Consume(cost) => return self.create(key, cost, None, true),
             Op::Create(cost) => return self.create(key, cost, None, false),
             Op::Within(cost, allowed) => return self.create(key, cost, Some(allowed), true),
-            Op::Poll(place) => return self.pick_future(key, place).map_or(Seen::Nothing, |place| self.poll(key, place)),
+            Op::Poll(place) => {
+                return self.pick_future(key, place).map_or(Seen::Nothing, |place| self.poll(key, place));
+            }
             Op::Cancel(place) => self.cancel(key, place),
             Op::Settle(place, actual) => self.settle(key, place, actual),
             Op::Drop(place) => drop(self.take_grant(key, place)),

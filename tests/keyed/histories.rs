@@ -139,6 +139,7 @@ impl Both<'_> {
                 self.own[key] = false;
             }
             _ => {
+                self.let_fractions_burn();
                 let owing: Vec<bool> = (0..KEYS).map(|key| self.owes(key)).collect();
                 self.keyed.set_quota(quota(rule)).expect("a sensible quota");
                 self.common = rule;
@@ -150,6 +151,22 @@ impl Both<'_> {
                         model.apply(Op::Replenish(rule.burst));
                     }
                 }
+            }
+        }
+    }
+
+    /// Lets time pass until nobody who is full has the fraction of a token on top, which the oracle would keep.
+    fn let_fractions_burn(&mut self) {
+        let full = |models: &mut Vec<Model>| -> Vec<bool> {
+            models.iter_mut().map(|model| model.view().levels[0] == model.burst()).collect()
+        };
+        loop {
+            let before = full(&mut self.models);
+            self.hands.pass(1);
+            self.everybody(Op::Pass(1));
+            let after = full(&mut self.models);
+            if after.iter().zip(before).all(|(after, before)| before || !after) {
+                return;
             }
         }
     }

@@ -1,0 +1,112 @@
+//! Memory and calls that do not wait, beside governor over dashmap.
+
+use crate::heap::alive;
+use ahash::RandomState;
+use governor::clock::DefaultClock;
+use governor::state::keyed::DashMapStateStore;
+use std::hash::BuildHasher;
+use std::hint::black_box;
+use std::num::NonZeroU32;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+use tollgate::{KeyedLimiter, QuantaClock, Quota};
+
+const KEYS: u64 = 1_000_000;
+const BURST: u32 = 100_000;
+
+type Governor = governor::RateLimiter<u64, DashMapStateStore<u64, RandomState>, DefaultClock>;
+
+/// So slow that everybody owes, with a burst that is never used up.
+fn tollgate<S: BuildHasher + Send + Sync + 'static>(hasher: S, quanta: bool) -> KeyedLimiter<u64, S> {
+    let builder = KeyedLimiter::builder().quota(Quota::per_hour(1).burst(BURST.into())).hasher(hasher);
+    let builder = if quanta { builder.clock(QuantaClock::new()) } else { builder };
+    builder.build().expect("valid")
+}
+
+fn governor() -> Governor {
+    let burst = NonZeroU32::new(BURST).expect("not zero");
+    let quota = governor::Quota::with_period(Duration::from_secs(3_600)).expect("not zero").allow_burst(burst);
+    governor::RateLimiter::dashmap_with_hasher(quota, RandomState::new())
+}
+
+pub fn memory() {
+    println!("\nheap bytes per key of u64, all of them owing\n\n| keys | tollgate | governor + dashmap | ratio |\n|---|---|---|---|");
+    for keys in [1_000, 100_000, 500_000, 700_000, 800_000, 880_000, 1_000_000, 1_400_000, 2_000_000] {
+        let before = alive();
+        let ours = tollgate(RandomState::new(), false);
+        (0..keys).for_each(|key| assert!(ours.try_acquire(&key, 1).is_ok()));
+        let mine = (alive() - before) as f64 / keys as f64;
+        drop(ours);
+        let before = alive();
+        let theirs = governor();
+        (0..keys).for_each(|key| assert!(theirs.check_key(&key).is_ok()));
+        let other = (alive() - before) as f64 / keys as f64;
+        println!("| {keys} | {mine:.1} | {other:.1} | {:.2} |", mine / other);
+    }
+}
+
+type Work<'a> = Box<dyn Fn(&[u64]) + Sync + 'a>;
+
+fn ours<S: BuildHasher + Send + Sync + 'static>(limiter: KeyedLimiter<u64, S>) -> Work<'static> {
+    (0..KEYS).for_each(|key| drop(limiter.try_acquire(&key, 1)));
+    Box::new(move |keys| {
+        for key in keys {
+            assert!(black_box(limiter.try_acquire(key, 1)).is_ok());
+        }
+    })
+}
+
+pub fn report() {
+    let theirs = governor();
+    (0..KEYS).for_each(|key| assert!(theirs.check_key(&key).is_ok()));
+    let contenders: Vec<(&str, Work<'_>)> = vec![
+        ("governor + dashmap + ahash", Box::new(move |keys| keys.iter().for_each(|key| assert!(theirs.check_key(key).is_ok())))),
+        ("tollgate + ahash", ours(tollgate(RandomState::new(), false))),
+        ("tollgate + ahash, quanta clock", ours(tollgate(RandomState::new(), true))),
+        ("tollgate, default hasher", ours(tollgate(std::hash::RandomState::new(), false))),
+    ];
+    let random: Vec<u64> = (0..200_000).map(|_| fastrand::u64(0..KEYS)).collect();
+    let hot = vec![7_u64; 200_000];
+    for (title, keys) in [("random key of 1M", &random), ("hot key", &hot)] {
+        for threads in [1, 2] {
+            let mut rounds = vec![Vec::new(); contenders.len()];
+            for _ in 0..15 {
+                for ((_, work), rounds) in contenders.iter().zip(&mut rounds) {
+                    rounds.push(on_threads(threads, keys, work));
+                }
+            }
+            println!("\n{title}, granted, {threads} thread(s)\n");
+            let base = median(&mut rounds[0]);
+            for ((name, _), rounds) in contenders.iter().zip(&mut rounds) {
+                let own = median(rounds);
+                println!("{name:32} {own:6.1} ns  {:.2} x", own / base);
+            }
+        }
+    }
+}
+
+fn median(rounds: &mut [f64]) -> f64 {
+    rounds.sort_by(f64::total_cmp);
+    rounds[rounds.len() / 2]
+}
+
+/// Nanoseconds per call. Each thread goes through the keys from a place of its own.
+pub fn on_threads(threads: usize, keys: &[u64], work: &(dyn Fn(&[u64]) + Sync)) -> f64 {
+    let barrier = Barrier::new(threads);
+    let run = |thread: usize| {
+        let (back, front) = keys.split_at(keys.len() * thread / threads);
+        barrier.wait();
+        let start = Instant::now();
+        work(front);
+        work(back);
+        start.elapsed()
+    };
+    let took = thread::scope(|scope| {
+        let run = &run;
+        let others: Vec<_> = (1..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        let own = run(0);
+        others.into_iter().map(|other| other.join().expect("no panic")).fold(own, Duration::max)
+    });
+    took.as_nanos() as f64 / keys.len() as f64
+}

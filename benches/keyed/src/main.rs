@@ -1,0 +1,49 @@
+//! One subcommand per row of what keyed limiters have to show.
+//!
+//! ```text
+//! cargo run --release --manifest-path benches/keyed/Cargo.toml -- all
+//! ```
+//!
+//! Contenders take turns, round by round, in one process; ratios and medians count.
+
+mod calls;
+mod churn;
+mod crowd;
+mod heap;
+mod maps;
+
+#[global_allocator]
+static HEAP: heap::Counting = heap::Counting;
+
+#[derive(clap::Parser)]
+enum Command {
+    /// Bytes per key, at several numbers of keys
+    Memory,
+    /// A random existing key of a million, granted; and a hot one
+    Calls,
+    /// Ten million keys through a bound of a hundred thousand
+    Churn,
+    /// A hundred thousand keys with waiters, beside one limiter
+    Crowd,
+    /// The maps that could be underneath
+    Maps,
+    /// All of them
+    All,
+}
+
+fn main() {
+    match clap::Parser::parse() {
+        Command::Memory => calls::memory(),
+        Command::Calls => calls::report(),
+        Command::Churn => churn::report(),
+        Command::Crowd => crowd::report(),
+        Command::Maps => maps::report(),
+        Command::All => {
+            calls::memory();
+            calls::report();
+            churn::report();
+            crowd::report();
+            maps::report();
+        }
+    }
+}

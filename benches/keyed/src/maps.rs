@@ -1,0 +1,122 @@
+//! The maps that could be underneath: the same claim on a word, a million keys, the same hasher.
+
+use crate::calls::on_threads;
+use crate::heap::alive;
+use ahash::RandomState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+use std::hint::black_box;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Instant;
+
+const KEYS: u64 = 1_000_000;
+
+/// A claim as a limiter makes it: the time, then the word.
+fn swap(word: &AtomicU64) {
+    let mut old = word.load(Relaxed);
+    while let Err(now) = word.compare_exchange_weak(old, old + 1, AcqRel, Relaxed) {
+        old = now;
+    }
+}
+
+struct Sharded<M> {
+    shards: Vec<M>,
+    hasher: RandomState,
+}
+
+impl<M> Sharded<M> {
+    fn new(shards: usize, make: impl Fn() -> M) -> Self {
+        Self { shards: (0..shards).map(|_| make()).collect(), hasher: RandomState::new() }
+    }
+
+    fn find(&self, key: u64) -> (u64, &M) {
+        let hash = self.hasher.hash_one(key);
+        let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash, &self.shards[((mixed as u128 * self.shards.len() as u128) >> 64) as usize])
+    }
+}
+
+fn claim(table: &mut HashTable<(u64, u64)>, hash: u64, key: u64, hasher: &RandomState) {
+    match table.find_mut(hash, |entry| entry.0 == key) {
+        Some(entry) => entry.1 += 1,
+        None => {
+            table.insert_unique(hash, (key, 1), |entry| hasher.hash_one(entry.0));
+        }
+    }
+}
+
+type Work = Box<dyn Fn(&[u64]) + Sync>;
+
+fn contenders() -> Vec<(&'static str, Box<dyn Fn() -> Work>)> {
+    vec![
+        ("960 x std Mutex<HashTable>", Box::new(|| {
+            let map = Sharded::new(960, || Mutex::new(HashTable::new()));
+            Box::new(move |keys| for &key in keys {
+                black_box(Instant::now());
+                let (hash, shard) = map.find(key);
+                claim(&mut shard.lock().expect("no panic"), hash, key, &map.hasher);
+            })
+        })),
+        ("960 x parking_lot Mutex<HashTable>", Box::new(|| {
+            let map = Sharded::new(960, || parking_lot::Mutex::new(HashTable::new()));
+            Box::new(move |keys| for &key in keys {
+                black_box(Instant::now());
+                let (hash, shard) = map.find(key);
+                claim(&mut shard.lock(), hash, key, &map.hasher);
+            })
+        })),
+        ("dashmap", Box::new(|| {
+            let map = dashmap::DashMap::<u64, AtomicU64, RandomState>::with_hasher(RandomState::new());
+            Box::new(move |keys| for &key in keys {
+                black_box(Instant::now());
+                match map.get(&key) {
+                    Some(word) => swap(&word),
+                    None => drop(map.entry(key).or_default()),
+                }
+            })
+        })),
+        ("papaya", Box::new(|| {
+            let map = papaya::HashMap::<u64, AtomicU64, RandomState>::with_hasher(RandomState::new());
+            Box::new(move |keys| for &key in keys {
+                black_box(Instant::now());
+                swap(map.pin().get_or_insert_with(key, AtomicU64::default));
+            })
+        })),
+        ("scc", Box::new(|| {
+            let map = scc::HashMap::<u64, AtomicU64, RandomState>::with_hasher(RandomState::new());
+            Box::new(move |keys| for &key in keys {
+                black_box(Instant::now());
+                if map.read_sync(&key, |_, word| swap(word)).is_none() {
+                    let _ = map.insert_sync(key, AtomicU64::default());
+                }
+            })
+        })),
+    ]
+}
+
+pub fn report() {
+    let random: Vec<u64> = (0..200_000).map(|_| fastrand::u64(0..KEYS)).collect();
+    let hot = vec![7_u64; 200_000];
+    let all: Vec<u64> = (0..KEYS).collect();
+    println!("\nmaps: a claim on a word, ahash, with Instant::now()\n");
+    println!("| map | bytes per key of 1M | random ns, 1 / 2 threads | hot ns, 1 / 2 threads |\n|---|---|---|---|");
+    for (name, make) in contenders() {
+        let before = alive();
+        let work = make();
+        work(&all);
+        let bytes = (alive() - before) as f64 / KEYS as f64;
+        let figure = |keys: &[u64], threads| {
+            let mut rounds: Vec<f64> = (0..9).map(|_| on_threads(threads, keys, &*work)).collect();
+            rounds.sort_by(f64::total_cmp);
+            rounds[4]
+        };
+        println!(
+            "| {name} | {bytes:.1} | {:.0} / {:.0} | {:.0} / {:.0} |",
+            figure(&random, 1),
+            figure(&random, 2),
+            figure(&hot, 1),
+            figure(&hot, 2)
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! Bounded memory that cannot be used to cheat.
+
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio_test::task;
+use tollgate::{ConfigError, ConsumeError, KeyedLimiter, ManualClock, Quota, TryAcquireError};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One token per second and a burst of two, for at most `most` keys.
+fn bounded(most: u64) -> (KeyedLimiter<u64>, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(most).clock(clock.clone());
+    (builder.build().unwrap(), clock)
+}
+
+fn is_turned_away(keyed: &KeyedLimiter<u64>, key: u64) -> bool {
+    match keyed.try_acquire(&key, 1).map(drop) {
+        Err(TryAcquireError::TooManyKeys { .. }) => true,
+        Ok(()) => false,
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn when_all_owe_newcomers_are_turned_away_and_nobody_is_reset() {
+    let (keyed, clock) = bounded(5);
+    for key in 0..5 {
+        drop(keyed.try_acquire(&key, 2).unwrap());
+    }
+    for newcomer in 5..1_000 {
+        assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 5 }));
+        let mut waiting = task::spawn(keyed.consume(&newcomer, 1));
+        let std::task::Poll::Ready(Err(error)) = waiting.poll() else { panic!("there is no room") };
+        assert_eq!(error, ConsumeError::TooManyKeys { most: 5 });
+    }
+    assert!((0..5).all(|key| keyed.available(&key) == 0), "nobody was reset");
+    assert_eq!(keyed.available(&7), 2, "to look needs no room");
+    clock.advance(2 * SECOND - Duration::from_nanos(1));
+    assert!(is_turned_away(&keyed, 9), "everybody owes for another nanosecond");
+    clock.advance(Duration::from_nanos(1));
+    assert!(!is_turned_away(&keyed, 9), "and then nobody does");
+    assert_eq!(keyed.snapshot().refused, 2 * 995 + 1);
+}
+
+#[test]
+fn a_newcomer_is_turned_away_exactly_while_everybody_owes() {
+    // Against a list of who owes until when, over random calls in all of several rooms.
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(20).clock(clock.clone());
+    let keyed: KeyedLimiter<u64> = builder.rooms(7).build().unwrap();
+    let (mut owing, mut now, mut turned_away) = (HashMap::<u64, u64>::new(), 0_u64, 0);
+    let mut random = 12_345_u64;
+    for _ in 0..20_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let key = (random >> 33) % 60;
+        let millis = (random >> 50) % 90;
+        clock.advance(Duration::from_millis(millis));
+        now += millis;
+        owing.retain(|_, full_at| *full_at > now);
+        // A bucket is full when what was taken has come back, a second each.
+        let full_at = owing.get(&key).copied().unwrap_or(now);
+        let expected = if full_at + 1_000 > now + 2_000 {
+            "denied"
+        } else if !owing.contains_key(&key) && owing.len() == 20 {
+            turned_away += 1;
+            "turned away"
+        } else {
+            owing.insert(key, full_at + 1_000);
+            "granted"
+        };
+        let answer = match keyed.try_acquire(&key, 1) {
+            Ok(_) => "granted",
+            Err(TryAcquireError::Denied(_)) => "denied",
+            Err(TryAcquireError::TooManyKeys { .. }) => "turned away",
+            Err(other) => panic!("{other:?}"),
+        };
+        assert_eq!(answer, expected, "key {key} at {now} ms");
+    }
+    assert!(turned_away > 1_000, "the bound was felt: {turned_away}");
+}
+
+#[test]
+fn a_key_that_is_waited_on_is_not_forgotten_however_many_others_come() {
+    let (keyed, clock) = bounded(2);
+    drop(keyed.try_acquire(&1, 2).unwrap());
+    let mut waiting = task::spawn(keyed.consume(&1, 3));
+    assert!(waiting.poll().is_pending());
+    for newcomer in 2..100 {
+        let _ = keyed.try_acquire(&newcomer, 1);
+        clock.advance(SECOND / 40);
+    }
+    assert!(keyed.available(&1) == 0, "somebody waits");
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(waiting.poll().is_ready());
+}
+
+#[test]
+fn a_seat_that_nobody_needs_any_more_makes_room() {
+    let (keyed, clock) = bounded(1);
+    drop(keyed.try_acquire(&1, 2).unwrap());
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert!(waiting.poll().is_pending());
+    clock.advance(10 * SECOND);
+    assert!(is_turned_away(&keyed, 2), "it stands there, due or not");
+    drop(waiting);
+    assert!(!is_turned_away(&keyed, 2), "it left, and its bucket is full");
+    assert!(is_turned_away(&keyed, 1));
+}
+
+#[test]
+fn tokens_in_flight_keep_a_key_and_their_landing_frees_it() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(1);
+    let keyed: KeyedLimiter<u64> = builder.clock(clock.clone()).build().unwrap();
+    let grant = keyed.try_acquire(&1, 1).unwrap();
+    clock.advance(10 * SECOND);
+    assert!(is_turned_away(&keyed, 2));
+    assert!(keyed.try_acquire(&1, 1).is_err(), "one in flight is all there may be");
+    drop(grant);
+    assert!(!is_turned_away(&keyed, 2));
+    clock.advance(10 * SECOND);
+    let forgotten = keyed.try_acquire(&1, 1).unwrap();
+    forgotten.forget();
+    clock.advance(10 * SECOND);
+    assert!(is_turned_away(&keyed, 2), "a token is owed by hand");
+    keyed.release(&1, 1).unwrap();
+    assert!(keyed.release(&1, 1).is_err());
+    assert!(!is_turned_away(&keyed, 2));
+}
+
+#[test]
+fn newcomers_share_the_overflow_if_there_is_one() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).clock(clock.clone());
+    let keyed: KeyedLimiter<u64> = builder.overflow(Quota::per_second(1).burst(3)).build().unwrap();
+    drop(keyed.try_acquire(&1, 2).unwrap());
+    let granted = (2..100).filter(|key| keyed.try_acquire(key, 1).is_ok()).count();
+    assert_eq!(granted, 3, "all newcomers together");
+    let mut waiting = task::spawn(keyed.consume(&50, 1));
+    assert!(waiting.poll().is_pending(), "in the line that they share");
+    clock.advance(SECOND);
+    keyed.tick();
+    let std::task::Poll::Ready(Ok(mut grant)) = waiting.poll() else { panic!("it is due") };
+    grant.settle(0);
+    assert!(keyed.try_acquire(&60, 1).is_ok(), "settled where it was granted");
+    clock.advance(SECOND);
+    assert_eq!(keyed.try_acquire(&60, 2).map(|grant| grant.remaining()), Ok(0), "a bucket of its own again");
+}
+
+#[test]
+fn a_debt_is_written_down_also_when_there_is_no_room_for_it() {
+    let (keyed, clock) = bounded(1);
+    let mut grant = keyed.try_acquire(&1, 1).unwrap();
+    clock.advance(SECOND);
+    assert!(!is_turned_away(&keyed, 2), "1 owes nothing, and 2 takes its place");
+    grant.settle(5);
+    assert_eq!((keyed.available(&1), keyed.deficiency(&1)), (0, 2));
+    assert!(is_turned_away(&keyed, 3));
+    assert_eq!(keyed.snapshot().keys, 2, "beyond the bound, by as many as there are such grants");
+}
+
+#[test]
+fn a_quota_of_its_own_is_never_forgotten_and_counts() {
+    let (keyed, clock) = bounded(2);
+    keyed.set_quota_for(&1, Quota::per_second(5)).unwrap();
+    keyed.set_quota_for(&2, Quota::per_second(5)).unwrap();
+    assert_eq!(keyed.set_quota_for(&3, Quota::per_second(5)), Err(ConfigError::TooManyKeys { most: 2 }));
+    clock.advance(100 * SECOND);
+    assert!(is_turned_away(&keyed, 3));
+    assert_eq!(keyed.available(&1), 5);
+    keyed.reset_quota_for(&1);
+    assert_eq!(keyed.available(&1), 2);
+    assert!(!is_turned_away(&keyed, 3));
+    assert_eq!(keyed.available(&2), 5, "the other keeps its own");
+}
+
+#[test]
+fn keys_that_owe_nothing_are_forgotten_by_and_by_without_a_bound() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).clock(clock.clone());
+    let keyed: KeyedLimiter<u64> = builder.rooms(4).build().unwrap();
+    for key in 0..100_000 {
+        let _ = keyed.try_acquire(&key, 1);
+        clock.advance(Duration::from_millis(1));
+    }
+    let keys = keyed.snapshot().keys;
+    assert!((1_000..4_000).contains(&keys), "a thousand owe at any time, {keys} are there");
+    clock.advance(100 * SECOND);
+    keyed.tick();
+    assert_eq!(keyed.snapshot().keys, 0);
+}
+
+#[test]
+fn a_word_is_read_right_however_long_nobody_looked() {
+    // A rate whose words wrap around every 5 hours.
+    let quota = Quota::per_second(1_000_003).burst(10_000);
+    for pause in [1, 3_600, 4 * 3_600, 5 * 3_600, 6 * 3_600, 86_400, 8 * 365 * 86_400_u64] {
+        let clock = ManualClock::new();
+        let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).rooms(1).build().unwrap();
+        drop(keyed.try_acquire(&"a", 10_000).unwrap());
+        // A debt that takes just as long.
+        let mut grant = keyed.try_acquire(&"b", 1).unwrap();
+        grant.settle(1_000_003 * pause + 10_000);
+        clock.advance(Duration::from_secs(pause));
+        assert_eq!(keyed.available(&"a"), 10_000, "after {pause} s");
+        assert!(keyed.try_acquire(&"a", 10_001).is_err());
+        assert_eq!((keyed.available(&"b"), keyed.deficiency(&"b")), (0, 0), "after {pause} s");
+        clock.advance(Duration::from_nanos(1_000));
+        assert_eq!(keyed.available(&"b"), 1, "after {pause} s");
+    }
+}
+
+#[test]
+fn configurations_that_make_no_sense_say_so() {
+    let build = |quota| KeyedLimiter::<u8>::builder().quota(quota).build().map(drop);
+    assert_eq!(KeyedLimiter::<u8>::builder().build().map(drop), Err(ConfigError::NoQuota));
+    assert_eq!(build(Quota::manual(5)), Err(ConfigError::KeyedManual));
+    assert_eq!(build(Quota::per_second(5).initial(2)), Err(ConfigError::KeyedInitial { initial: 2, burst: 5 }));
+    assert_eq!(build(Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0 }));
+    let none = KeyedLimiter::<u8>::builder().quota(Quota::per_second(1)).max_keys(0).build().map(drop);
+    assert_eq!(none, Err(ConfigError::NoKeys));
+    let keyed = KeyedLimiter::<u8>::new(Quota::per_second(1)).unwrap();
+    assert_eq!(keyed.set_quota(Quota::manual(1)), Err(ConfigError::KeyedManual));
+    assert_eq!(keyed.set_quota_for(&1, Quota::manual(1)), Err(ConfigError::KeyedManual));
+}

@@ -1,0 +1,199 @@
+//! Keys and hashers that mean no good.
+
+use std::cell::Cell;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+use tokio_test::task;
+use tollgate::{KeyedLimiter, ManualClock, Quota};
+
+/// All keys collide.
+#[derive(Default)]
+struct Nothing;
+
+impl Hasher for Nothing {
+    fn finish(&self) -> u64 {
+        0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+}
+
+#[test]
+fn keys_that_all_collide_are_kept_apart() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(500).clock(clock.clone());
+    let keyed = builder.hasher(BuildHasherDefault::<Nothing>::default()).build().unwrap();
+    let keys: Vec<u32> = (0..500).collect();
+    for key in &keys {
+        drop(keyed.try_acquire(key, 1 + u64::from(key % 2)).unwrap());
+    }
+    assert!(keys.iter().all(|key| keyed.available(key) == 1 - u64::from(key % 2)));
+    let mut waiting: Vec<_> = keys.iter().map(|key| task::spawn(keyed.consume(key, 2))).collect();
+    assert!(waiting.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    assert!(keyed.try_acquire(&1_000, 1).is_err(), "there is no room");
+    clock.advance(Duration::from_secs(1));
+    keyed.tick();
+    for (key, waiting) in waiting.iter_mut().enumerate() {
+        assert_eq!(waiting.poll().is_ready(), key % 2 == 0, "key {key}");
+    }
+}
+
+/// A hasher that gives everybody the same upper bits.
+#[derive(Default)]
+struct Plain(u64);
+
+impl Hasher for Plain {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+#[test]
+fn a_hasher_that_does_nothing_still_spreads_keys_over_rooms() {
+    let builder = KeyedLimiter::builder().quota(Quota::per_hour(1).burst(1));
+    let keyed: KeyedLimiter<u64, _> = builder.hasher(BuildHasherDefault::<Plain>::default()).build().unwrap();
+    assert!((0..50_000).all(|key| keyed.try_acquire(&key, 1).is_ok()));
+    assert!((0..50_000).all(|key| keyed.try_acquire(&key, 1).is_err()));
+    assert_eq!(keyed.snapshot().keys, 50_000);
+}
+
+thread_local! {
+    /// How many more of the keys' own calls go well; none of them panics if it is negative.
+    static PATIENCE: Cell<i64> = const { Cell::new(-1) };
+}
+
+fn suffer() {
+    let left = PATIENCE.get();
+    if left == 0 {
+        panic!("a key has lost its patience");
+    }
+    PATIENCE.set(left - 1);
+}
+
+/// A key that panics in the middle of whatever it is asked.
+#[derive(Debug)]
+struct Touchy(u32);
+
+impl Hash for Touchy {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        suffer();
+        self.0.hash(hasher);
+    }
+}
+
+impl PartialEq for Touchy {
+    fn eq(&self, other: &Self) -> bool {
+        suffer();
+        self.0 == other.0
+    }
+}
+
+impl Eq for Touchy {}
+
+impl Clone for Touchy {
+    fn clone(&self) -> Self {
+        suffer();
+        Self(self.0)
+    }
+}
+
+impl Drop for Touchy {
+    fn drop(&mut self) {
+        if PATIENCE.get() >= 0 && !std::thread::panicking() {
+            suffer();
+        }
+    }
+}
+
+/// Does `act`, which panics after so many of the keys' own calls, again and again, until it has gone through unharmed. Says
+/// how often it was harmed.
+fn harm(act: impl Fn()) -> i64 {
+    for patience in 0.. {
+        PATIENCE.set(patience);
+        let unharmed = catch_unwind(AssertUnwindSafe(&act)).is_ok();
+        PATIENCE.set(-1);
+        if unharmed {
+            return patience;
+        }
+    }
+    unreachable!("there are not so many calls")
+}
+
+#[test]
+fn keys_that_panic_leave_everything_as_it_was() {
+    let clock = ManualClock::new();
+    // One room, so that everybody is in everybody's way, and tables are rebuilt with all of them.
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).rooms(1);
+    let keyed: KeyedLimiter<Touchy> = builder.build().unwrap();
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut harmed = 0;
+    for number in 0..300 {
+        let key = Touchy(number);
+        // A try that panicked took nothing, or took its token before a drop panicked: at most one of each try.
+        harmed += harm(|| drop(keyed.try_acquire(&key, 1)));
+        harmed += harm(|| _ = keyed.available(&key));
+        harmed += harm(|| _ = keyed.estimate(&key, 1));
+    }
+    drop(std::panic::take_hook());
+    assert!(harmed > 1_000, "keys did panic, {harmed} times");
+    assert_eq!(keyed.snapshot().keys, 300, "nobody was lost, nobody is there twice");
+    assert!((0..300).all(|number| keyed.available(&Touchy(number)) == 2), "each took one token");
+}
+
+#[test]
+fn keys_that_panic_while_they_wait_change_or_are_forgotten_leave_everything_sound() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).rooms(1);
+    let keyed: KeyedLimiter<Touchy> = builder.max_keys(200).build().unwrap();
+    std::panic::set_hook(Box::new(|_| {}));
+    for number in 0..100 {
+        let key = Touchy(number);
+        drop(keyed.try_acquire(&key, 3).unwrap());
+        harm(|| {
+            let mut waiting = task::spawn(keyed.consume(&key, 1));
+            assert!(waiting.poll().is_pending());
+        });
+    }
+    harm(|| keyed.set_quota(Quota::per_second(2).burst(6)).unwrap());
+    harm(|| keyed.set_quota_for(&Touchy(5), Quota::per_second(4).burst(8)).unwrap());
+    harm(|| keyed.reset_quota_for(&Touchy(5)));
+    drop(std::panic::take_hook());
+    assert!((0..100).all(|number| keyed.available(&Touchy(number)) == 0), "nobody was reset");
+    clock.advance(Duration::from_secs(1));
+    assert!((0..100).all(|number| keyed.available(&Touchy(number)) == 2), "two per second now");
+    clock.advance(Duration::from_secs(2));
+    std::panic::set_hook(Box::new(|_| {}));
+    harm(|| keyed.tick());
+    drop(std::panic::take_hook());
+    assert_eq!(keyed.snapshot().keys, 0);
+    // The bound still counts right.
+    let newcomers: Vec<Touchy> = (1_000..1_201).map(Touchy).collect();
+    assert_eq!(newcomers.iter().filter(|key| keyed.try_acquire(key, 1).is_ok()).count(), 200);
+}
+
+#[test]
+fn a_quota_by_that_panics_or_makes_no_sense_changes_nothing() {
+    let clock = ManualClock::new();
+    let quota_by = |key: &u32| match key {
+        0 => panic!("no such key"),
+        1 => Quota::manual(1),
+        _ => Quota::per_second((*key).into()),
+    };
+    let keyed = KeyedLimiter::builder().quota_by(quota_by).clock(clock).max_keys(2).build().unwrap();
+    for key in [0, 1] {
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(keyed.try_acquire(&key, 1)))).is_err());
+    }
+    assert_eq!(keyed.snapshot().keys, 0);
+    assert_eq!(keyed.try_acquire(&7, 1).map(|grant| grant.remaining()), Ok(6));
+    assert_eq!(keyed.try_acquire(&9, 1).map(|grant| grant.remaining()), Ok(8));
+    assert!(keyed.try_acquire(&11, 1).is_err(), "there is no room");
+}

@@ -1,0 +1,201 @@
+//! Waiting: one background task for all keys, whatever becomes of runtimes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle};
+use tokio::time::Instant;
+use tollgate::{ConsumeError, KeyedLimiter, Quota};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+fn runtime() -> tokio::runtime::Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_key_is_served_in_its_order_at_its_instants() {
+    let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
+    let start = Instant::now();
+    let mut tasks = Vec::new();
+    for turn in 0..5_u32 {
+        for key in 0..100_u32 {
+            let claim = keyed.clone().consume_owned(key, 1);
+            tasks.push(tokio::spawn(async move {
+                drop(claim.await.unwrap());
+                (key, turn, start.elapsed())
+            }));
+            tokio::task::yield_now().await;
+        }
+    }
+    for task in tasks {
+        let (key, turn, after) = task.await.unwrap();
+        assert_eq!(after, turn * 100 * MILLI, "turn {turn} of key {key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_background_task_serves_all_keys_and_gives_up_their_seats() {
+    let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
+    let before = Handle::current().metrics().num_alive_tasks();
+    let claims: Vec<_> = (0..1_000_u32).map(|key| (keyed.clone(), key)).collect();
+    let claims = claims.into_iter().map(|(keyed, key)| async move {
+        drop(keyed.consume(&key, 1).await.unwrap());
+        drop(keyed.consume(&key, 1).await.unwrap());
+    });
+    let all = futures::future::join_all(claims);
+    tokio::pin!(all);
+    assert!(futures::poll!(&mut all).is_pending());
+    assert_eq!(keyed.snapshot().keys_waiting, 1_000);
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), before + 1);
+    all.await;
+    assert_eq!(keyed.snapshot().keys_waiting, 0);
+    // The last bucket is full and the last seat given up a moment later; nobody had to call for that.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), before + 1);
+    drop(keyed);
+    tokio::time::sleep(MILLI).await;
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), before, "it ends with the limiter");
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_refuses_at_once_or_gives_up_in_time() {
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).max_in_flight(1).build().unwrap();
+    let held = keyed.consume(&"a", 1).await.unwrap();
+    let start = Instant::now();
+    let refusal = keyed.consume(&"a", 1).within(50 * MILLI).await.unwrap_err();
+    assert!(matches!(refusal, ConsumeError::TooLate { .. }), "{refusal:?}");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    let refusal = keyed.consume(&"a", 1).within(250 * MILLI).await.unwrap_err();
+    assert!(matches!(refusal, ConsumeError::TimedOut { .. }), "the cap is not in the schedule: {refusal:?}");
+    assert_eq!(start.elapsed(), 250 * MILLI);
+    drop(held);
+    drop(keyed.consume_owned("a", 1).within(MILLI).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_quota_times_waiters_of_all_keys_anew() {
+    let keyed = KeyedLimiter::new(Quota::per_second(1).burst(1)).unwrap();
+    let start = Instant::now();
+    let claims = (0..50_u32).map(|key| {
+        let keyed = keyed.clone();
+        async move {
+            drop(keyed.consume(&key, 1).await.unwrap());
+            drop(keyed.consume(&key, 1).await.unwrap());
+            start.elapsed()
+        }
+    });
+    let tasks: Vec<_> = claims.map(tokio::spawn).collect();
+    tokio::time::sleep(500 * MILLI).await;
+    keyed.set_quota_for(&7, Quota::per_second(5).burst(1)).unwrap();
+    keyed.set_quota(Quota::per_second(10).burst(1)).unwrap();
+    for (key, task) in tasks.into_iter().enumerate() {
+        // Half a token was there; the other half comes in 50 ms, or for the seventh in 100.
+        let expected = if key == 7 { 600 * MILLI } else { 550 * MILLI };
+        assert_eq!(task.await.unwrap(), expected, "key {key}");
+    }
+}
+
+#[tokio::test]
+async fn closing_turns_waiters_of_all_keys_away() {
+    let keyed = KeyedLimiter::new(Quota::per_hour(1)).unwrap();
+    let claims = (0..50_u32).map(|key| {
+        let keyed = keyed.clone();
+        async move {
+            drop(keyed.consume(&key, 1).await.unwrap());
+            keyed.consume(&key, 1).await.map(drop)
+        }
+    });
+    let tasks: Vec<_> = claims.map(tokio::spawn).collect();
+    while keyed.snapshot().keys_waiting < 50 {
+        tokio::task::yield_now().await;
+    }
+    keyed.close();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), Err(ConsumeError::Closed));
+    }
+    assert_eq!(keyed.consume(&99, 1).await.map(drop), Err(ConsumeError::Closed));
+    assert!(keyed.snapshot().closed);
+}
+
+#[test]
+fn a_runtime_that_goes_away_leaves_nobody_of_another_waiting() {
+    let keyed = KeyedLimiter::new(Quota::new(1, 20 * MILLI).burst(1)).unwrap();
+    let first = runtime();
+    let ahead: Vec<_> = (0..10).map(|key| first.spawn(keyed.clone().consume_owned(key, 2))).collect();
+    first.block_on(async { tokio::time::sleep(MILLI).await });
+    assert_eq!(keyed.snapshot().waiting_tasks, 10);
+    let second = runtime();
+    let (done, count) = (Arc::new(AtomicUsize::new(0)), 10);
+    let behind: Vec<_> = (0..count)
+        .map(|key| {
+            let (claim, done) = (keyed.clone().consume_owned(key, 1), done.clone());
+            second.spawn(async move {
+                drop(claim.await.unwrap());
+                done.fetch_add(1, Ordering::Relaxed);
+            })
+        })
+        .collect();
+    second.block_on(async { tokio::time::sleep(MILLI).await });
+    drop(ahead);
+    drop(first);
+    second.block_on(async {
+        for task in behind {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(done.load(Ordering::Relaxed), count);
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_holds_up_nobody_else() {
+    let keyed = KeyedLimiter::new(Quota::new(1, 20 * MILLI).burst(1)).unwrap();
+    let idle = runtime();
+    let _stuck = idle.spawn(keyed.clone().consume_owned(1, 2));
+    idle.block_on(async { tokio::time::sleep(MILLI).await });
+    let busy = runtime();
+    let behind = keyed.clone();
+    busy.block_on(async move { behind.consume(&1, 1).await.map(drop) }).unwrap();
+    // The claim ahead was granted too, though its own runtime has not looked since.
+    assert_eq!(keyed.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn threads_that_block_serve_themselves() {
+    let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..8_u32 {
+            let keyed = &keyed;
+            scope.spawn(move || (0..5).for_each(|_| drop(keyed.blocking_consume(&(thread % 3), 1).unwrap())));
+        }
+    });
+    assert_eq!(keyed.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
+    let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let refusal = futures::executor::block_on(keyed.consume(&1, 5)).map(drop);
+    assert_eq!(refusal, Err(ConsumeError::NoRuntime));
+    let worker = runtime();
+    let replenisher = worker.spawn(keyed.replenisher());
+    let thread = thread::spawn(move || {
+        worker.block_on(async { tokio::time::sleep(500 * MILLI).await });
+        replenisher
+    });
+    // Once it was polled.
+    thread::sleep(50 * MILLI);
+    drop(futures::executor::block_on(keyed.consume(&1, 5)).unwrap());
+    drop(futures::executor::block_on(keyed.consume(&2, 5)).unwrap());
+    drop(thread.join());
+}
+
+#[test]
+fn waiting_stays_small() {
+    let keyed = KeyedLimiter::new(Quota::per_second(1)).unwrap();
+    let size = size_of_val(&keyed.consume(&1_u64, 1));
+    assert!(size <= 160, "{size} bytes");
+}
