@@ -36,7 +36,6 @@ impl Seating {
         let supply = Supply::resume(schedule, self.cap, 0, level.at);
         let mut state = State::new(supply, Box::new([None]), self.cap, 0);
         state.max_waiting = self.max_waiting;
-        state.stride.seen.now = level.at;
         // Levels are exact, and so are seats: the room's lock has cost more by then than the clock.
         state.stride.fixed = Some(0);
         state.edition = edition;

@@ -22,7 +22,7 @@ pub struct KeyedSnapshot<K> {
     pub waiting_tokens: u64,
     /// Tokens granted and not yet released, of all keys; `None` without a cap.
     pub in_flight: Option<u64>,
-    /// Calls that were refused.
+    /// Calls that were refused, denials of `try_acquire` among them.
     pub refused: u64,
     /// The keys refused most, and how often at least. Up to 16, whatever the number of keys: each that had more than a 17th of
     /// all refusals is among them.

@@ -6,7 +6,7 @@
 use crate::hands::{Hands, Key, build};
 use crate::oracle::model::{Model, Seen};
 use crate::oracle::ops::{History, Op, Setup, any_scale, config, continuous, history};
-use crate::oracle::{Int, Refill, Rule};
+use crate::oracle::{Answer, Int, Refill, Rule};
 use crate::words::quota;
 use proptest::prelude::*;
 use tollgate::ManualClock;
@@ -43,6 +43,16 @@ fn full(rule: Rule) -> Rule {
     Rule { initial: rule.burst, ..rule }
 }
 
+/// How many tries of an op were refused.
+fn denials(seen: &Seen) -> u64 {
+    let is_denied = |answer: &Answer| u64::from(*answer != Answer::Granted);
+    match seen {
+        Seen::Told(answer) => is_denied(answer),
+        Seen::Heeded { first, early, then } => is_denied(first) + early.iter().chain(then).map(is_denied).sum::<u64>(),
+        _ => 0,
+    }
+}
+
 struct Both<'a> {
     hands: Hands<'a>,
     models: Vec<Model>,
@@ -53,6 +63,8 @@ struct Both<'a> {
     common: Rule,
     capped: bool,
     watched: bool,
+    /// Calls of `try_acquire` that were refused: limiters do not count them.
+    denied: u64,
 }
 
 fn agree(History { setup, ops }: &History, keys: &[Key], rooms: usize) -> Result<(), TestCaseError> {
@@ -67,6 +79,7 @@ fn agree(History { setup, ops }: &History, keys: &[Key], rooms: usize) -> Result
         common: setup.rules[0],
         capped: setup.max_in_flight.is_some(),
         watched: setup.watched,
+        denied: 0,
     };
     for (place, (&op, &key)) in ops.iter().zip(keys).enumerate() {
         both.step(place, key, op)?;
@@ -96,6 +109,7 @@ impl Both<'_> {
             Op::Heed(_) => {
                 let before = self.models[own].now();
                 let (seen, expected) = (self.hands.apply(key, op), self.models[own].apply(op));
+                self.denied += denials(&seen);
                 prop_assert_eq!(seen, expected, "told key {} in op {}: {:?}", key, place, op);
                 let span = self.models[own].now() - before;
                 for (other, model) in self.models.iter_mut().enumerate() {
@@ -106,6 +120,7 @@ impl Both<'_> {
             }
             _ => {
                 let (seen, expected) = (self.hands.apply(key, op), self.models[own].apply(op));
+                self.denied += if matches!(op, Op::Try(_)) { denials(&seen) } else { 0 };
                 prop_assert_eq!(seen, expected, "told key {} in op {}: {:?}", key, place, op);
             }
         }
@@ -181,7 +196,7 @@ impl Both<'_> {
 
     /// Everything that can be seen of each key, and who was woken.
     fn look(&mut self, place: usize, op: Op) -> Result<(), TestCaseError> {
-        let mut sums = (0, 0, 0, self.keyed.snapshot().in_flight.map(|_| 0), 0);
+        let mut sums = (0, 0, 0, self.keyed.snapshot().in_flight.map(|_| 0), self.denied);
         for key in 0..KEYS {
             let view = self.models[usize::from(key)].view();
             let seen = (Int::from(self.keyed.available(&key)), Int::from(self.keyed.deficiency(&key)));
