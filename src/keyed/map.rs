@@ -15,7 +15,7 @@ use crate::error::{Bound as By, ConsumeError, Denied, ReleaseError, TryAcquireEr
 use crate::grant::Permit;
 use crate::shared::Shared;
 use crate::state::MOST_COST;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering, RoomMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,7 @@ pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
 
 pub(super) struct Map<K, S> {
     hasher: S,
-    pub(super) rooms: Box<[Mutex<Room<K>>]>,
+    pub(super) rooms: Box<[RoomMutex<Room<K>>]>,
     pub(super) bound: Bound,
     pub(super) seating: Seating,
     quota_by: Option<QuotaBy<K>>,
@@ -98,7 +98,7 @@ impl<K, S> Map<K, S> {
         let full = |rate: Arc<Rate>| seating.seat(&rate, Level { units: rate.full(), at: 0 }, 0, 0);
         Self {
             hasher,
-            rooms: (0..rooms).map(|_| Mutex::new(Room::new(Arc::clone(&rate), by_key))).collect(),
+            rooms: (0..rooms).map(|_| RoomMutex::new(Room::new(Arc::clone(&rate), by_key))).collect(),
             bound: Bound::new(max_keys, rooms),
             overflow: overflow.map(full),
             seating,
@@ -235,7 +235,25 @@ where
         result
     }
 
+    /// What nearly every call does: a key is there, and so are its tokens.
+    #[inline]
+    fn take_from_word(&self, key: &K, hash: u64, cost: u64) -> Option<u64> {
+        if self.seating.cap.is_some() {
+            return None;
+        }
+        let now = self.now();
+        self.rooms[self.room_of(hash)].lock().take_from_word(key, hash, cost, now)
+    }
+
     fn try_acquire_uncounted(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
+        if let Some(remaining) = self.take_from_word(key, hash, cost) {
+            return Ok(Taken::Level { remaining });
+        }
+        self.try_acquire_slowly(key, hash, cost)
+    }
+
+    #[inline(never)]
+    fn try_acquire_slowly(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         let entered = self.enter(key, hash, false, |room, ask, house, trash| {
             if room.closed {
                 return Ok(Err(TryAcquireError::Closed));
@@ -264,6 +282,9 @@ where
 
     /// Grants at once, refuses at once, or says in which line to stand.
     pub(super) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
+        if let Some(remaining) = self.take_from_word(key, hash, cost) {
+            return Arrival::Taken(Taken::Level { remaining });
+        }
         let entered = self.enter(key, hash, false, |room, ask, house, trash| {
             if room.closed {
                 return Ok(Verdict::Refused(ConsumeError::Closed));

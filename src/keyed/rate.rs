@@ -163,6 +163,31 @@ impl Rate {
         self.minted(at).wrapping_sub(word) as i64
     }
 
+    /// Takes `cost` tokens from `word` at `now`, an instant inside the window, and says how many units remain; `None` if they
+    /// are not there. The same as by levels, in 64 bits: what nearly every call does.
+    #[inline]
+    pub(super) fn take_from_word(&self, word: &mut u64, cost: u64, now: u64) -> Option<u64> {
+        if cost > self.burst() {
+            return None;
+        }
+        // A rate with words has bursts of less than 2^61 units.
+        let (full, spare) = (self.full as i64, self.amount.min(self.unit) as i64);
+        let units = self.of_word(*word, now);
+        let units = if units >= full + spare { full } else { units };
+        let left = units - (cost * self.unit) as i64;
+        if left < 0 {
+            return None;
+        }
+        *word = self.minted(now).wrapping_sub(left as u64);
+        Some(left as u64)
+    }
+
+    /// Whole tokens of what [`take_from_word`](Self::take_from_word) left.
+    #[inline]
+    pub(super) fn whole(&self, units: u64) -> u64 {
+        units / self.unit
+    }
+
     /// Units minted since the origin, modulo 2^64.
     #[inline]
     fn minted(&self, at: u64) -> u64 {

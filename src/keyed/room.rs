@@ -185,6 +185,24 @@ impl<K> Room<K> {
 }
 
 impl<K: Clone + Eq> Room<K> {
+    /// Takes `cost` tokens from a word, and says what remains, if all is as it mostly is; `None` leaves it to
+    /// [`at_level`](Self::at_level).
+    #[inline]
+    pub(super) fn take_from_word(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<u64> {
+        let now = self.synced.max(now);
+        if self.closed || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
+            return None;
+        }
+        if !self.specials.is_empty() && self.specials.find(hash, |special| special.key == *key).is_some() {
+            return None;
+        }
+        let (_, word) = self.words.find_mut(hash, |(other, _)| other == key)?;
+        let left = self.rate.take_from_word(word, cost, now)?;
+        self.synced = now;
+        self.calls_left -= 1;
+        Some(self.rate.whole(left))
+    }
+
     /// Shows `act` the level of a key that has no seat, and keeps what it makes of it. Whoever is full is not kept.
     pub(super) fn at_level<R>(
         &mut self,
