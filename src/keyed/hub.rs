@@ -5,6 +5,7 @@
 //! sleeps until the next instant in its queue, and gives up seats on which nobody waited for a while. A key on which
 //! nobody waits has no seat, and so no entry anywhere here.
 
+use super::agenda::Agenda;
 use crate::alarm::Alarm;
 use crate::clock::Time;
 use crate::drivers::Kind;
@@ -12,8 +13,6 @@ use crate::shared::{Drive, Shared, Warden};
 use crate::sync::Mutex;
 use crate::wakes::wake_each;
 use pin_project::{pin_project, pinned_drop};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -180,39 +179,14 @@ impl Warden for Arc<Hub> {
     }
 }
 
-/// An entry in the queue, the earliest first.
-#[derive(Debug)]
-struct Due {
-    at: u64,
-    bell: Arc<Bell>,
-    errand: Errand,
-}
+/// What is to be done for a seat.
+type Task = (Arc<Bell>, Errand);
 
 #[derive(Clone, Copy, Debug)]
 enum Errand {
     Serve,
     /// Nobody waited when this was written down. How often it was found in use since.
     GiveUp(u32),
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
 }
 
 /// Serves the seats of one desk.
@@ -222,7 +196,9 @@ pub(super) struct Attendant {
     desk: Arc<Desk>,
     /// What was on the tray.
     rung: Vec<Arc<Bell>>,
-    queue: BinaryHeap<Reverse<Due>>,
+    agenda: Agenda<Task>,
+    /// What has come due and has not been done yet.
+    due: Vec<Task>,
     known: bool,
     #[pin]
     alarm: Alarm,
@@ -230,14 +206,14 @@ pub(super) struct Attendant {
 
 impl fmt::Debug for Attendant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attendant").field("queue", &self.queue.len()).finish_non_exhaustive()
+        f.debug_struct("Attendant").field("due", &self.due.len()).finish_non_exhaustive()
     }
 }
 
 impl Attendant {
     fn new(hub: Arc<Hub>, desk: Arc<Desk>) -> Self {
         let known = desk.host.is_some();
-        Self { hub, desk, rung: Vec::new(), queue: BinaryHeap::new(), known, alarm: Alarm::unset() }
+        Self { hub, desk, rung: Vec::new(), agenda: Agenda::new(), due: Vec::new(), known, alarm: Alarm::unset() }
     }
 }
 
@@ -259,22 +235,23 @@ impl Future for Attendant {
         let mut looks = 0;
         loop {
             collect(this.desk, this.rung, cx.waker());
-            for bell in this.rung.drain(..) {
-                this.queue.push(Reverse(Due { at: 0, bell, errand: Errand::Serve }));
-            }
+            this.due.extend(this.rung.drain(..).map(|bell| (bell, Errand::Serve)));
             let now = this.hub.time.now();
-            while this.queue.peek().is_some_and(|Reverse(due)| due.at <= now) {
+            this.agenda.take_due(now, this.due);
+            while let Some((bell, errand)) = this.due.pop() {
+                if let Some((at, errand)) = run(&bell, errand, this.desk.number, &*landlord, now) {
+                    this.agenda.add(at, (bell, errand));
+                }
+                looks += 1;
                 if looks == SEATS_PER_TURN {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                looks += 1;
-                if let Some(Reverse(due)) = this.queue.pop() {
-                    this.queue.extend(run(due, this.desk.number, &*landlord, now).map(Reverse));
-                }
             }
-            let Some(Reverse(next)) = this.queue.peek() else { return Poll::Pending };
-            ready!(this.alarm.as_mut().poll_until(this.hub.time.instant(next.at), cx));
+            let Some(next) = this.agenda.next() else { return Poll::Pending };
+            if next > now {
+                ready!(this.alarm.as_mut().poll_until(this.hub.time.instant(next), cx));
+            }
         }
     }
 }
@@ -289,17 +266,16 @@ fn collect(desk: &Desk, rung: &mut Vec<Arc<Bell>>, waker: &Waker) {
     drop(old);
 }
 
-/// Does an errand, and says what is to be done next for this seat.
-fn run(due: Due, number: u64, landlord: &dyn Landlord, now: u64) -> Option<Due> {
-    let Due { bell, errand, .. } = due;
-    let next = match errand {
+/// Does an errand, and says what is to be done next for this seat, and when.
+fn run(bell: &Arc<Bell>, errand: Errand, number: u64, landlord: &dyn Landlord, now: u64) -> Option<(u64, Errand)> {
+    match errand {
         Errand::Serve => {
             let seat = bell.seat.upgrade()?;
-            match seat.drive(number, &Waker::from(Arc::clone(&bell))) {
-                Drive::Yield => (now, Errand::Serve),
-                Drive::Until(u64::MAX) if bell.lingers.swap(true, Ordering::Relaxed) => return None,
-                Drive::Until(u64::MAX) => (now.saturating_add(LINGER), Errand::GiveUp(0)),
-                Drive::Until(at) => (at, Errand::Serve),
+            match seat.drive(number, &Waker::from(Arc::clone(bell))) {
+                Drive::Yield => Some((now, Errand::Serve)),
+                Drive::Until(u64::MAX) if bell.lingers.swap(true, Ordering::Relaxed) => None,
+                Drive::Until(u64::MAX) => Some((now.saturating_add(LINGER), Errand::GiveUp(0))),
+                Drive::Until(at) => Some((at, Errand::Serve)),
             }
         }
         Errand::GiveUp(times) => {
@@ -309,10 +285,9 @@ fn run(due: Due, number: u64, landlord: &dyn Landlord, now: u64) -> Option<Due> 
                 bell.lingers.store(false, Ordering::Relaxed);
                 return None;
             }
-            (now.saturating_add(LINGER << times), Errand::GiveUp(times + 1))
+            Some((now.saturating_add(LINGER << times), Errand::GiveUp(times + 1)))
         }
-    };
-    Some(Due { at: next.0, bell, errand: next.1 })
+    }
 }
 
 #[pinned_drop]

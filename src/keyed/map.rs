@@ -7,7 +7,7 @@
 use super::bound::Bound;
 use super::hub::{Hub, Landlord};
 use super::rate::{Level, Rate};
-use super::room::{Ask, House, Room, Stop, Trash};
+use super::room::{Ask, House, Quick, Room, Stop, Trash};
 use super::seat::{self, Seating};
 use super::top::Top;
 use crate::Quota;
@@ -237,19 +237,17 @@ where
 
     /// What nearly every call does: a key is there, and so are its tokens.
     #[inline]
-    fn take_from_word(&self, key: &K, hash: u64, cost: u64) -> Option<u64> {
-        if self.seating.cap.is_some() {
-            return None;
-        }
+    fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
         let now = self.now();
-        self.rooms[self.room_of(hash)].lock().take_from_word(key, hash, cost, now)
+        self.rooms[self.room_of(hash)].lock().take_quickly(key, hash, cost, now)
     }
 
     fn try_acquire_uncounted(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
-        if let Some(remaining) = self.take_from_word(key, hash, cost) {
-            return Ok(Taken::Level { remaining });
+        match self.take_quickly(key, hash, cost) {
+            Some(Quick::Taken(remaining)) => Ok(Taken::Level { remaining }),
+            Some(Quick::Seat(seat)) => self.try_seat(hash, seat, cost),
+            None => self.try_acquire_slowly(key, hash, cost),
         }
-        self.try_acquire_slowly(key, hash, cost)
     }
 
     #[inline(never)]
@@ -266,24 +264,30 @@ where
         });
         match entered {
             Entered::Done(result) => result.map(|remaining| Taken::Level { remaining }),
-            Entered::Seat(seat) => {
-                let result = seat.try_acquire(cost);
-                match result {
-                    Ok(remaining) => Ok(self.taken(hash, Permit::new(seat, cost, remaining))),
-                    Err(error) => {
-                        self.let_go(hash, seat);
-                        Err(error)
-                    }
-                }
-            }
+            Entered::Seat(seat) => self.try_seat(hash, seat, cost),
             Entered::Full => Err(TryAcquireError::TooManyKeys { most: self.bound.most().unwrap_or(0) }),
+        }
+    }
+
+    fn try_seat(&self, hash: u64, seat: Arc<Shared>, cost: u64) -> Result<Taken, TryAcquireError> {
+        match seat.try_acquire(cost) {
+            Ok(remaining) => Ok(self.taken(hash, Permit::new(seat, cost, remaining))),
+            Err(error) => {
+                self.let_go(hash, seat);
+                Err(error)
+            }
         }
     }
 
     /// Grants at once, refuses at once, or says in which line to stand.
     pub(super) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
-        if let Some(remaining) = self.take_from_word(key, hash, cost) {
-            return Arrival::Taken(Taken::Level { remaining });
+        match self.take_quickly(key, hash, cost) {
+            Some(Quick::Taken(remaining)) => return Arrival::Taken(Taken::Level { remaining }),
+            Some(Quick::Seat(seat)) => {
+                self.hub.welcome(&seat);
+                return Arrival::Wait(seat);
+            }
+            None => {}
         }
         let entered = self.enter(key, hash, false, |room, ask, house, trash| {
             if room.closed {

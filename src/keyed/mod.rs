@@ -9,9 +9,10 @@
 //! | `bound.rs` | how many keys there may be |
 //! | `rate.rs` | levels and words; pure |
 //! | `seat.rs` | a level becomes a limiter's core, and a core a level |
-//! | `hub.rs` | who sleeps for all keys |
+//! | `hub.rs`, `agenda.rs` | who sleeps for all keys, and until when |
 //! | `top.rs` | who is refused most |
 
+mod agenda;
 mod bound;
 mod builder;
 mod claim;

@@ -120,6 +120,14 @@ impl<K> Default for Trash<K> {
     }
 }
 
+/// What [`Room::take_quickly`] did.
+pub(super) enum Quick {
+    /// Took the tokens; so many remain.
+    Taken(u64),
+    /// Found somebody's seat.
+    Seat(Arc<Shared>),
+}
+
 /// Why a level cannot be acted on here and now.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -185,22 +193,25 @@ impl<K> Room<K> {
 }
 
 impl<K: Clone + Eq> Room<K> {
-    /// Takes `cost` tokens from a word, and says what remains, if all is as it mostly is; `None` leaves it to
-    /// [`at_level`](Self::at_level).
+    /// Takes `cost` tokens from a word, and says what remains, if all is as it mostly is; or finds the key's seat. `None`
+    /// leaves it to [`at_level`](Self::at_level).
     #[inline]
-    pub(super) fn take_from_word(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<u64> {
+    pub(super) fn take_quickly(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<Quick> {
         let now = self.synced.max(now);
         if self.closed || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
             return None;
         }
-        if !self.specials.is_empty() && self.specials.find(hash, |special| special.key == *key).is_some() {
-            return None;
+        if !self.specials.is_empty()
+            && let Some(special) = self.specials.find(hash, |special| special.key == *key)
+        {
+            let Standing::Seat(seat) = &special.standing else { return None };
+            return Some(Quick::Seat(Arc::clone(seat)));
         }
         let (_, word) = self.words.find_mut(hash, |(other, _)| other == key)?;
         let left = self.rate.take_from_word(word, cost, now)?;
         self.synced = now;
         self.calls_left -= 1;
-        Some(self.rate.whole(left))
+        Some(Quick::Taken(self.rate.whole(left)))
     }
 
     /// Shows `act` the level of a key that has no seat, and keeps what it makes of it. Whoever is full is not kept.
