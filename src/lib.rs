@@ -76,13 +76,13 @@
 //! # When to use something else
 //!
 //! * To cap concurrency alone: `tokio::sync::Semaphore`.
-//! * To refuse and never wait, with a key per user: today, `governor`.
 //! * For one limit over many machines: not yet here.
 //!
 //! # Features
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `keyed` | `KeyedLimiter`: a quota and a line per user, address or API key, in bounded memory |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 

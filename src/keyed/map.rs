@@ -7,7 +7,7 @@
 use super::bound::Bound;
 use super::hub::{Hub, Landlord};
 use super::rate::{Level, Rate};
-use super::room::{Ask, House, Quick, Room, Stop, Trash};
+use super::room::{Ask, House, Locked, Quick, Room, Stop, Trash};
 use super::seat::{self, Seating};
 use super::top::Top;
 use crate::Quota;
@@ -29,7 +29,7 @@ pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
 
 pub(super) struct Map<K, S> {
     hasher: S,
-    pub(super) rooms: Box<[RoomMutex<Room<K>>]>,
+    pub(super) rooms: Box<[Locked<K>]>,
     pub(super) bound: Bound,
     pub(super) seating: Seating,
     quota_by: Option<QuotaBy<K>>,
@@ -40,7 +40,7 @@ pub(super) struct Map<K, S> {
     pub(super) hub: Arc<Hub>,
     /// Counts the quotas for all.
     versions: AtomicU64,
-    pub(super) top: Mutex<Top<K>>,
+    pub(super) top: RoomMutex<Top<K>>,
 }
 
 impl<K, S> fmt::Debug for Map<K, S> {
@@ -98,7 +98,7 @@ impl<K, S> Map<K, S> {
         let full = |rate: Arc<Rate>| seating.seat(&rate, Level { units: rate.full(), at: 0 }, 0, 0);
         Self {
             hasher,
-            rooms: (0..rooms).map(|_| RoomMutex::new(Room::new(Arc::clone(&rate), by_key))).collect(),
+            rooms: (0..rooms).map(|_| Locked::new(Arc::clone(&rate), by_key)).collect(),
             bound: Bound::new(max_keys, rooms),
             overflow: overflow.map(full),
             seating,
@@ -106,7 +106,7 @@ impl<K, S> Map<K, S> {
             known: Mutex::new(Default::default()),
             hub,
             versions: AtomicU64::new(0),
-            top: Mutex::new(Default::default()),
+            top: RoomMutex::new(Top::default()),
         }
     }
 
@@ -458,7 +458,7 @@ where
     /// One room after the other gets the new quota, a checked one.
     pub(super) fn set_quota(&self, quota: Quota) {
         let rate = self.rate(quota);
-        let version = self.versions.fetch_add(1, Ordering::AcqRel) + 1;
+        let version = self.versions.fetch_add(1, Ordering::AcqRel) as u32 + 1;
         for number in 0..self.rooms.len() {
             let now = self.now();
             let (seats, edition) = self.in_room(number, |room, house, trash| {
@@ -468,6 +468,7 @@ where
             for seat in seats {
                 seat::set_quota(&seat, &rate, edition);
             }
+            self.bound.idle_now(number);
         }
     }
 
@@ -501,6 +502,8 @@ where
                 room.seats().cloned().collect()
             });
             seats.iter().for_each(|seat| seat.with(|state, rovers, _| state.close(rovers)));
+            drop(seats);
+            self.bound.idle_now(number);
         }
         if let Some(overflow) = &self.overflow {
             overflow.with(|state, rovers, _| state.close(rovers));

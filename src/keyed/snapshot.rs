@@ -54,9 +54,13 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
                 snapshot.closed |= room.closed;
                 room.seats().cloned().collect()
             });
-            for seat in &seats {
-                snapshot.add(seat);
+            if seats.is_empty() {
+                continue;
             }
+            seats.iter().for_each(|seat| snapshot.add(seat));
+            // Whoever swept meanwhile found them held.
+            drop(seats);
+            map.bound.idle_now(number);
         }
         if let Some(overflow) = &map.overflow {
             snapshot.add(overflow);

@@ -199,3 +199,22 @@ fn waiting_stays_small() {
     let size = size_of_val(&keyed.consume(&1_u64, 1));
     assert!(size <= 160, "{size} bytes");
 }
+
+#[test]
+fn futures_and_grants_can_be_spawned_and_shared() {
+    fn is_send<T: Send>(_: &T) {}
+    fn is_shared<T: Send + Sync + 'static>(_: &T) {}
+    let keyed = KeyedLimiter::<String>::new(Quota::per_second(1)).unwrap();
+    is_shared(&keyed);
+    is_shared(&keyed.snapshot());
+    is_shared(&keyed.replenisher());
+    is_shared(&keyed.clone().consume_owned("ann".to_owned(), 1));
+    is_shared(&keyed.clone().consume_owned("ann".to_owned(), 1).within(MILLI));
+    let key = "ann".to_owned();
+    is_send(&async {
+        let grant = keyed.consume(&key, 1).within(MILLI).await;
+        let other = keyed.try_acquire(&key, 1);
+        tokio::task::yield_now().await;
+        drop((grant, other));
+    });
+}

@@ -1,0 +1,107 @@
+//! Changing quotas: of all keys, and of one.
+
+use super::{Ask, House, Level, Rate, Room, Special, Standing, Stop, Trash, span, table};
+use crate::shared::Shared;
+use std::sync::Arc;
+
+impl<K: Clone + Eq> Room<K> {
+    /// Gives `key` a quota of its own, or with `pinned` unset the common one again. What it holds stays. A seat that has to be told
+    /// is returned.
+    pub(in crate::keyed) fn set_quota_for(
+        &mut self,
+        ask: &Ask<'_, K>,
+        rate: Arc<Rate>,
+        pinned: bool,
+        house: &House<'_, K>,
+        trash: &mut Trash<K>,
+    ) -> Result<Option<Arc<Shared>>, Stop> {
+        let now = self.come_to(ask.now, house, trash);
+        self.edition += 1;
+        house.bound.idle_now(house.number);
+        self.expect(&rate, house, trash);
+        if let Some(special) = self.specials.find_mut(ask.hash, |special| special.key == *ask.key) {
+            special.pinned = pinned;
+            return Ok(special.go_on_as(rate, now));
+        }
+        table::make_room(&mut self.specials, |special| special.hash);
+        if let Ok(found) = self.words.find_entry(ask.hash, |(key, _)| key == ask.key) {
+            let ((key, word), _) = found.remove();
+            let (old, standing) = (Arc::clone(&self.rate), Standing::Word(word));
+            let mut special = Special { key, hash: ask.hash, rate: old, standing, pinned };
+            special.go_on_as(rate, now);
+            self.push_special(special);
+            return Ok(None);
+        }
+        if !pinned {
+            return Ok(None);
+        }
+        let old = self.rate_for(ask)?;
+        table::make_room(&mut self.specials, |special| special.hash);
+        let key = ask.key.clone();
+        ask.take_place(house.bound)?;
+        let standing = Standing::of(&old, Level { units: old.full(), at: now });
+        let mut special = Special { key, hash: ask.hash, rate: old, standing, pinned };
+        special.go_on_as(rate, now);
+        self.push_special(special);
+        Ok(None)
+    }
+}
+
+impl<K> Room<K> {
+    /// Gives everybody without a quota of their own this one, from what they hold now. The seats that have to be told are
+    /// returned.
+    pub(in crate::keyed) fn set_quota(
+        &mut self,
+        rate: Arc<Rate>,
+        version: u32,
+        now: u64,
+        house: &House<'_, K>,
+        trash: &mut Trash<K>,
+    ) -> Vec<Arc<Shared>> {
+        if version <= self.version {
+            return Vec::new();
+        }
+        self.sweep_at(now, house, trash);
+        let (now, old) = (self.synced, Arc::clone(&self.rate));
+        self.forget_full(now, house, trash);
+        let change = |word: u64| Level { units: rate.adopt(&old, old.clip(old.of_word(word, now) as i128)), at: now };
+        // User code first: the hashes of those whose level does not fit into a word any more.
+        let unfit = |word: &u64| !rate.fits_word(change(*word).units);
+        let hashes: Vec<u64> =
+            self.words.iter().filter(|(_, word)| unfit(word)).map(|(key, _)| (house.hash_of)(key)).collect();
+        let seats = self.specials.iter_mut().filter(|special| !special.pinned);
+        let seats: Vec<_> = seats.filter_map(|special| special.go_on_as(Arc::clone(&rate), now)).collect();
+        let leaving: Vec<(K, u64)> = self.words.extract_if(|(_, word)| unfit(word)).collect();
+        for (_, word) in self.words.iter_mut() {
+            *word = rate.to_word(change(*word));
+        }
+        for ((key, word), hash) in leaving.into_iter().zip(hashes) {
+            let standing = Standing::of(&rate, change(word));
+            table::make_room(&mut self.specials, |special| special.hash);
+            self.specials.insert_unique(
+                hash,
+                Special { key, hash, rate: Arc::clone(&rate), standing, pinned: false },
+                |special| special.hash,
+            );
+        }
+        self.window = self.specials.iter().map(|special| span(&special.rate)).fold(span(&rate), u64::min);
+        (self.rate, self.by_key, self.version) = (rate, false, version);
+        self.edition += 1;
+        house.bound.idle_now(house.number);
+        seats
+    }
+}
+
+impl<K> Special<K> {
+    /// Goes on by another quota, from what it holds at `now`. A seat that has to be told is returned.
+    fn go_on_as(&mut self, rate: Arc<Rate>, now: u64) -> Option<Arc<Shared>> {
+        let old = std::mem::replace(&mut self.rate, rate);
+        let units = match &self.standing {
+            Standing::Seat(seat) => return Some(Arc::clone(seat)),
+            Standing::Word(word) => old.clip(old.of_word(*word, now) as i128),
+            Standing::Wide(level) => old.advance(**level, now),
+        };
+        self.standing = Standing::of(&self.rate, Level { units: self.rate.adopt(&old, units), at: now });
+        None
+    }
+}
