@@ -22,11 +22,11 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The same in every execution.
 type Keyed = KeyedLimiter<u8, BuildHasherDefault<DefaultHasher>>;
 
-/// A token per second, one at once; at most so many keys, in one room.
-fn keyed(max_keys: u64) -> (Keyed, ManualClock) {
+/// A token per second, one at once; at most so many keys, in so many rooms.
+fn keyed(max_keys: u64, rooms: usize) -> (Keyed, ManualClock) {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).max_keys(max_keys);
-    let builder = builder.clock(clock.clone()).rooms(1).hasher(BuildHasherDefault::default());
+    let builder = builder.clock(clock.clone()).rooms(rooms).hasher(BuildHasherDefault::default());
     (builder.build().expect("valid"), clock)
 }
 
@@ -54,7 +54,7 @@ fn explore(model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
 #[test]
 fn two_calls_insert_the_same_key() {
     explore(|race| {
-        let (keyed, _clock) = keyed(5);
+        let (keyed, _clock) = keyed(5, 1);
         let calls = [keyed.clone(), keyed.clone()].map(|keyed| actor(race, move || takes(&keyed, 1)));
         let granted = calls.map(|call| call.join().unwrap());
         assert!(granted[0] != granted[1], "one token, granted {granted:?}");
@@ -68,7 +68,7 @@ fn two_calls_insert_the_same_key() {
 #[test]
 fn a_key_is_forgotten_while_its_token_is_taken() {
     explore(|race| {
-        let (keyed, clock) = keyed(5);
+        let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
         clock.advance(SECOND);
         let (taker, sweeper) = (keyed.clone(), keyed.clone());
@@ -80,13 +80,13 @@ fn a_key_is_forgotten_while_its_token_is_taken() {
     });
 }
 
-/// Two newcomers, one place.
+/// Two newcomers, one place, and a lock for each.
 ///
 /// Plant `places_are_counted_then_taken`: the count is read, then stored.
 #[test]
 fn two_newcomers_on_the_last_place() {
     explore(|race| {
-        let (keyed, _clock) = keyed(1);
+        let (keyed, _clock) = keyed(1, 8);
         let calls = [1, 2].map(|key| {
             let keyed = keyed.clone();
             actor(race, move || takes(&keyed, key))
@@ -102,7 +102,7 @@ fn two_newcomers_on_the_last_place() {
 #[test]
 fn a_seat_is_given_up_while_somebody_comes() {
     explore(|race| {
-        let (keyed, clock) = keyed(5);
+        let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
         let mut left = task::spawn(keyed.clone().consume_owned(1, 1));
         assert!(left.poll().is_pending());

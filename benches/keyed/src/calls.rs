@@ -32,7 +32,9 @@ fn governor() -> Governor {
 }
 
 pub fn memory() {
-    println!("\nheap bytes per key of u64, all of them owing\n\n| keys | tollgate | governor + dashmap | ratio |\n|---|---|---|---|");
+    println!(
+        "\nheap bytes per key of u64, all of them owing\n\n| keys | tollgate | governor + dashmap | ratio |\n|---|---|---|---|"
+    );
     for keys in [1_000, 100_000, 500_000, 700_000, 800_000, 880_000, 1_000_000, 1_400_000, 2_000_000] {
         let before = alive();
         let ours = tollgate(RandomState::new(), false);
@@ -62,7 +64,10 @@ pub fn report() {
     let theirs = governor();
     (0..KEYS).for_each(|key| assert!(theirs.check_key_n(&key, NonZeroU32::MIN.saturating_add(8)).is_ok()));
     let contenders: Vec<(&str, Work<'_>)> = vec![
-        ("governor + dashmap + ahash", Box::new(move |keys| keys.iter().for_each(|key| assert!(black_box(theirs.check_key(key)).is_ok())))),
+        (
+            "governor + dashmap + ahash",
+            Box::new(move |keys| keys.iter().for_each(|key| assert!(black_box(theirs.check_key(key)).is_ok()))),
+        ),
         ("tollgate + ahash", ours(tollgate(RandomState::new(), false))),
         ("tollgate + ahash, quanta clock", ours(tollgate(RandomState::new(), true))),
         ("tollgate, default hasher", ours(tollgate(std::hash::RandomState::new(), false))),

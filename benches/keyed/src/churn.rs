@@ -52,7 +52,10 @@ pub fn report() {
     println!("over-granted abusers: {}", over.count());
     println!("newcomers served {served}, turned away for want of room {full}; refused by their own bucket {refused}");
     println!("most keys at once: {most_keys}");
-    println!("heap after the first tenth: {least}..{most} bytes, {:.1} per key of the bound", most as f64 / BOUND as f64);
+    println!(
+        "heap after the first tenth: {least}..{most} bytes, {:.1} per key of the bound",
+        most as f64 / BOUND as f64
+    );
     let at = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
     println!(
         "a call: p50 {:.2} us, p99 {:.2} us, p99.9 {:.2} us, p99.99 {:.2} us, max {:.0} us, in all {took:.1?}",

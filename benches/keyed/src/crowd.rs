@@ -11,7 +11,7 @@ use tollgate::{KeyedLimiter, Limiter, Quota};
 
 const KEYS: usize = 100_000;
 const TASKS_PER_KEY: usize = 2;
-const WATCHED: Duration = Duration::from_secs(10);
+const WATCHED: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
 struct Line {
@@ -65,7 +65,11 @@ fn print(name: &str, outcome: &Outcome) {
     );
 }
 
-fn watch<F: Future<Output = ()> + 'static>(lines: usize, rate: f64, ask: impl Fn(usize) -> F + Clone + 'static) -> Outcome {
+fn watch<F: Future<Output = ()> + 'static>(
+    lines: usize,
+    rate: f64,
+    ask: impl Fn(usize) -> F + Clone + 'static,
+) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let local = LocalSet::new();
     let state: Rc<RefCell<Vec<Line>>> = Rc::new(RefCell::new((0..lines).map(|_| Line::default()).collect()));
@@ -106,9 +110,7 @@ fn watch<F: Future<Output = ()> + 'static>(lines: usize, rate: f64, ask: impl Fn
     });
     let lines = state.borrow();
     let achieved = |own: &Line| match (own.first, own.last) {
-        (Some(first), Some(last)) if last > first => {
-            (own.counted - 1) as f64 / (last - first).as_secs_f64() / rate
-        }
+        (Some(first), Some(last)) if last > first => (own.counted - 1) as f64 / (last - first).as_secs_f64() / rate,
         _ => 0.0,
     };
     Outcome {

@@ -50,48 +50,73 @@ type Work = Box<dyn Fn(&[u64]) + Sync>;
 
 fn contenders() -> Vec<(&'static str, Box<dyn Fn() -> Work>)> {
     vec![
-        ("960 x std Mutex<HashTable>", Box::new(|| {
-            let map = Sharded::new(960, || Mutex::new(HashTable::new()));
-            Box::new(move |keys| for &key in keys {
-                black_box(Instant::now());
-                let (hash, shard) = map.find(key);
-                claim(&mut shard.lock().expect("no panic"), hash, key, &map.hasher);
-            })
-        })),
-        ("960 x parking_lot Mutex<HashTable>", Box::new(|| {
-            let map = Sharded::new(960, || parking_lot::Mutex::new(HashTable::new()));
-            Box::new(move |keys| for &key in keys {
-                black_box(Instant::now());
-                let (hash, shard) = map.find(key);
-                claim(&mut shard.lock(), hash, key, &map.hasher);
-            })
-        })),
-        ("dashmap", Box::new(|| {
-            let map = dashmap::DashMap::<u64, AtomicU64, RandomState>::with_hasher(RandomState::new());
-            Box::new(move |keys| for &key in keys {
-                black_box(Instant::now());
-                match map.get(&key) {
-                    Some(word) => swap(&word),
-                    None => drop(map.entry(key).or_default()),
-                }
-            })
-        })),
-        ("papaya", Box::new(|| {
-            let map = papaya::HashMap::<u64, AtomicU64, RandomState>::with_hasher(RandomState::new());
-            Box::new(move |keys| for &key in keys {
-                black_box(Instant::now());
-                swap(map.pin().get_or_insert_with(key, AtomicU64::default));
-            })
-        })),
-        ("scc", Box::new(|| {
-            let map = scc::HashMap::<u64, AtomicU64, RandomState>::with_hasher(RandomState::new());
-            Box::new(move |keys| for &key in keys {
-                black_box(Instant::now());
-                if map.read_sync(&key, |_, word| swap(word)).is_none() {
-                    let _ = map.insert_sync(key, AtomicU64::default());
-                }
-            })
-        })),
+        (
+            "960 x std Mutex<HashTable>",
+            Box::new(|| {
+                let map = Sharded::new(960, || Mutex::new(HashTable::new()));
+                Box::new(move |keys| {
+                    for &key in keys {
+                        black_box(Instant::now());
+                        let (hash, shard) = map.find(key);
+                        claim(&mut shard.lock().expect("no panic"), hash, key, &map.hasher);
+                    }
+                })
+            }),
+        ),
+        (
+            "960 x parking_lot Mutex<HashTable>",
+            Box::new(|| {
+                let map = Sharded::new(960, || parking_lot::Mutex::new(HashTable::new()));
+                Box::new(move |keys| {
+                    for &key in keys {
+                        black_box(Instant::now());
+                        let (hash, shard) = map.find(key);
+                        claim(&mut shard.lock(), hash, key, &map.hasher);
+                    }
+                })
+            }),
+        ),
+        (
+            "dashmap",
+            Box::new(|| {
+                let map = dashmap::DashMap::<u64, AtomicU64, RandomState>::with_hasher(RandomState::new());
+                Box::new(move |keys| {
+                    for &key in keys {
+                        black_box(Instant::now());
+                        match map.get(&key) {
+                            Some(word) => swap(&word),
+                            None => drop(map.entry(key).or_default()),
+                        }
+                    }
+                })
+            }),
+        ),
+        (
+            "papaya",
+            Box::new(|| {
+                let map = papaya::HashMap::<u64, AtomicU64, RandomState>::with_hasher(RandomState::new());
+                Box::new(move |keys| {
+                    for &key in keys {
+                        black_box(Instant::now());
+                        swap(map.pin().get_or_insert_with(key, AtomicU64::default));
+                    }
+                })
+            }),
+        ),
+        (
+            "scc",
+            Box::new(|| {
+                let map = scc::HashMap::<u64, AtomicU64, RandomState>::with_hasher(RandomState::new());
+                Box::new(move |keys| {
+                    for &key in keys {
+                        black_box(Instant::now());
+                        if map.read_sync(&key, |_, word| swap(word)).is_none() {
+                            let _ = map.insert_sync(key, AtomicU64::default());
+                        }
+                    }
+                })
+            }),
+        ),
     ]
 }
 
