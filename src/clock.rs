@@ -221,12 +221,21 @@ impl Time {
         matches!(self, Self::Other { chosen: Chosen { is_manual: true, .. }, .. })
     }
 
-    /// What a tokio timer must be set to so as to fire at `at`. Far instants come nearer: whoever wakes early looks
-    /// at the clock and sleeps again.
+    /// What a tokio timer must be set to so as to fire before `at` or soon after. Whoever wakes early looks at the clock
+    /// and sleeps again.
     pub(crate) fn instant(&self, at: u64) -> Instant {
-        const FAR: Duration = Duration::from_secs(86_400);
+        // Far instants come nearer.
+        const FAR: u64 = 86_400 * 1_000_000_000;
+        // Tokio rounds up twice: instants to its ticks of a millisecond, and waits to whole milliseconds. Set to `at`, a
+        // timer would be late by up to two; set to the last tick before, it is late by one at most, and half of the time
+        // wakes a first time in vain. (A bucket of one token loses what comes after the first millisecond.)
+        const TICK: u64 = 1_000_000 - 1;
         let now = Instant::now();
-        let wait = |from: u64| Duration::from_nanos(at.saturating_sub(from)).min(FAR);
+        let wait = |from: u64| {
+            let wait = at.saturating_sub(from).min(FAR);
+            // Never at once, before its time has come: that would not be waiting.
+            Duration::from_nanos(if wait == 0 { 0 } else { wait.saturating_sub(TICK).max(1) })
+        };
         match self {
             // From the absolute schedule, not from the last wake-up: a chain of short sleeps would drift.
             Self::Tokio { base } => now + wait(nanos_between(*base, now)),

@@ -188,3 +188,14 @@ impl Drop for Shared {
         wake_each(drivers);
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clones_share_fits_ten_cache_lines() {
+        let size = size_of::<Shared>();
+        assert!(size <= 640, "{size} bytes");
+    }
+}

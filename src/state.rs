@@ -10,7 +10,6 @@ mod looking;
 
 pub(crate) use asking::Arrival;
 
-use crate::denial::Denial;
 use crate::drivers::Drivers;
 use crate::knot::Tie;
 use crate::queue::{Line, Outcome, Waiter};
@@ -80,8 +79,8 @@ pub(crate) struct State {
     pub(crate) closed: bool,
     pub(crate) stride: Stride,
     pub(crate) totals: Totals,
-    /// What was just denied: to be published, unless something else is done meanwhile.
-    denial: Option<Denial>,
+    /// Nothing was done but to deny: what is kept of that holds beyond the next publishing.
+    denied: bool,
     /// Which of a keyed map's changes of quotas this line has come to know.
     #[cfg(feature = "keyed")]
     pub(crate) edition: u64,
@@ -133,7 +132,7 @@ impl State {
             closed: false,
             stride: Stride::new(origin),
             totals: Totals { origin, ..Totals::default() },
-            denial: None,
+            denied: false,
             #[cfg(feature = "keyed")]
             edition: 0,
             scratch: None,
@@ -282,9 +281,8 @@ impl State {
 
     /// Tells the fast path how far it may go, and what to answer beyond. While anybody waits that is not even to the tail.
     fn publish(&mut self, rovers: &Rovers) {
-        match self.denial.take() {
-            Some(denial) => rovers.last_denial().keep(&denial),
-            None => rovers.last_denial().forget(),
+        if !std::mem::take(&mut self.denied) {
+            rovers.last_denial().forget();
         }
         let limit = self.supply.limit();
         let until = match self.line.front() {

@@ -13,6 +13,8 @@ mod hostile;
 mod oracle;
 #[path = "keyed/seed_004.rs"]
 mod seed_004;
+#[path = "keyed/storm.rs"]
+mod storm;
 #[path = "keyed/waiting.rs"]
 mod waiting;
 #[allow(dead_code, reason = "a part of it is for other tests")]

@@ -68,7 +68,8 @@ impl State {
             return Ok(remaining);
         }
         let denial = self.deny(rovers, cost);
-        self.denial = Some(denial);
+        rovers.last_denial().keep(&denial);
+        self.denied = true;
         Err(TryAcquireError::Denied(denial.as_of(now)))
     }
 
