@@ -36,7 +36,7 @@ impl<T> Mutex<T> {
 /// The lock of a keyed map's rooms, taken by every call: not std's, which is half as fast where threads meet on one key. It
 /// does not poison either.
 #[cfg(all(feature = "keyed", not(tollgate_loom)))]
-pub(crate) use parking_lot::Mutex as RoomMutex;
+pub(crate) use parking_lot::{Mutex as RoomMutex, MutexGuard as RoomGuard};
 
 #[cfg(all(feature = "keyed", tollgate_loom))]
-pub(crate) use Mutex as RoomMutex;
+pub(crate) use {Mutex as RoomMutex, MutexGuard as RoomGuard};
