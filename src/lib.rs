@@ -98,9 +98,13 @@ mod consume;
 mod drivers;
 mod error;
 mod grant;
+#[cfg(feature = "io")]
+pub mod io;
 mod join;
 mod knot;
 mod limiter;
+#[cfg(any(feature = "stream", feature = "io"))]
+mod pacer;
 mod queue;
 mod quota;
 mod replenisher;
@@ -109,6 +113,8 @@ mod schedule;
 mod shared;
 mod snapshot;
 mod state;
+#[cfg(feature = "stream")]
+pub mod stream;
 mod supply;
 mod sync;
 mod wakes;
