@@ -117,6 +117,8 @@ mod state;
 pub mod stream;
 mod supply;
 mod sync;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod wakes;
 mod which;
 
