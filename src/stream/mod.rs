@@ -35,7 +35,7 @@ mod paced_sink;
 mod paced_stream;
 
 pub use paced_sink::{PacedSink, PacedSinkError};
-pub use paced_stream::{PacedStream, Refused, WithGrants};
+pub use paced_stream::{PacedStream, RefusedItem, WithGrants};
 
 use crate::Limiter;
 use futures_core::Stream;

@@ -36,7 +36,7 @@ pub struct PacedStream<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
     pacer: Pacer,
 }
 
-type Passed<T> = Option<Result<(T, OwnedGrant), Refused<T>>>;
+type Passed<T> = Option<Result<(T, OwnedGrant), RefusedItem<T>>>;
 
 impl<S: Stream, C> PacedStream<S, C> {
     pub(super) fn new(inner: S, limiter: &Limiter, cost: C) -> Self {
@@ -91,13 +91,13 @@ impl<S: Stream, C: FnMut(&S::Item) -> u64> PacedStream<S, C> {
         let item = this.held.take().expect("present: it was just paid for");
         Poll::Ready(Some(match answer {
             Ok(grant) => Ok((item, grant)),
-            Err(error) => Err(Refused { item, error }),
+            Err(error) => Err(RefusedItem { item, error }),
         }))
     }
 }
 
 impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for PacedStream<S, C> {
-    type Item = Result<S::Item, Refused<S::Item>>;
+    type Item = Result<S::Item, RefusedItem<S::Item>>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_granted(cx).map(|passed| passed.map(|result| result.map(|(item, _grant)| item)))
@@ -160,7 +160,7 @@ impl<S: Stream, C> WithGrants<S, C> {
 }
 
 impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for WithGrants<S, C> {
-    type Item = Result<(S::Item, OwnedGrant), Refused<S::Item>>;
+    type Item = Result<(S::Item, OwnedGrant), RefusedItem<S::Item>>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.project().paced.poll_granted(cx)
@@ -186,7 +186,7 @@ impl<S: Stream + fmt::Debug, C> fmt::Debug for WithGrants<S, C> {
 /// An item that the limiter did not let pass, and why. Nothing was consumed.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an item may not pass: {error}")]
-pub struct Refused<T> {
+pub struct RefusedItem<T> {
     /// The item.
     pub item: T,
     /// Why.
@@ -195,8 +195,8 @@ pub struct Refused<T> {
 }
 
 /// Without the item, which need not be `Debug`.
-impl<T> fmt::Debug for Refused<T> {
+impl<T> fmt::Debug for RefusedItem<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("RefusedItem").field("error", &self.error).finish_non_exhaustive()
     }
 }

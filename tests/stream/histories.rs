@@ -214,7 +214,10 @@ proptest! {
                         Poll::Pending
                     } else {
                         world.model.claim(who).map(|answer| match answer {
-                            Ok(item) => Ok(taken[who].push(item)),
+                            Ok(item) => {
+                                taken[who].push(item);
+                                Ok(())
+                            }
                             Err((item, error)) => {
                                 // It stays, to be tried again.
                                 world.model.held[who] = Some((item, None));
