@@ -57,7 +57,7 @@
 //! [`snapshot`](Limiter::snapshot) shows everything there is to see.
 //!
 //! **Where the traffic flows.** Features `stream`, `io` and `tower` put a limiter before the items of a stream or sink, the
-//! bytes of a connection, the requests of a service: `stream.pace(&limiter)`, `socket.pace(&limiter)`,
+//! bytes of a connection, the requests of a service: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`,
 //! `LimitLayer::new(&limiter)`.
 //!
 //! **Tests.** Time is tokio's, so tests under `#[tokio::test(start_paused = true)]` just work, with exact instants.

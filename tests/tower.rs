@@ -9,6 +9,10 @@ mod bodies;
 mod clients;
 #[path = "tower/contract.rs"]
 mod contract;
+#[path = "tower/histories.rs"]
+mod histories;
+#[allow(dead_code, reason = "only the line and the levels are asked here")]
+mod oracle;
 #[path = "tower/servers.rs"]
 mod servers;
 

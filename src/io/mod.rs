@@ -1,6 +1,6 @@
 //! Paced bytes: tokio's `AsyncRead` and `AsyncWrite` at a token per byte. Feature `io`.
 //!
-//! [`PaceIoExt::pace`] wraps a connection, a file, one half of either, so that its bytes pass at the rate of a limiter, in
+//! [`PaceIoExt::pace_bytes`] wraps a connection, a file, one half of either, so that its bytes pass at the rate of a limiter, in
 //! both directions or in one. Wrappers that share a limiter share its one line: they take turns, each for a chunk.
 //!
 //! ```
@@ -56,7 +56,7 @@ use std::io;
 /// Paces the bytes of any `AsyncRead` or `AsyncWrite`. Another chunk than the default: [`PacedIo::chunk`].
 pub trait PaceIoExt: Sized {
     /// Paces reads and writes, which share the limiter. For two limiters, `pace_reads` and `pace_writes`.
-    fn pace(self, limiter: &Limiter) -> PacedIo<Self> {
+    fn pace_bytes(self, limiter: &Limiter) -> PacedIo<Self> {
         PacedIo::new(self).reads(limiter).writes(limiter)
     }
 
@@ -71,7 +71,7 @@ pub trait PaceIoExt: Sized {
     /// let mut file = tokio::io::repeat(7).take(5_000).pace_reads(&limiter);
     /// let mut bytes = [0; 60_000];
     /// assert_eq!(file.read(&mut bytes).await?, 5_000);
-    /// assert_eq!(limiter.available(), 995_000); // for what it got
+    /// assert_eq!(limiter.snapshot().granted, 5_000); // for what it got
     /// # Ok(()) }
     /// ```
     fn pace_reads(self, limiter: &Limiter) -> PacedIo<Self> {

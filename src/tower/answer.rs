@@ -14,10 +14,10 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pub enum Refused {
     /// It might have waited.
     #[error(transparent)]
-    InLine(ConsumeError),
+    InLine(#[from] ConsumeError),
     /// It could not be admitted at once.
     #[error(transparent)]
-    AtOnce(TryAcquireError),
+    AtOnce(#[from] TryAcquireError),
 }
 
 impl Refused {

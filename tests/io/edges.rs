@@ -114,7 +114,7 @@ fn a_write_that_was_dropped_keeps_its_place_until_shutdown() {
 #[test]
 fn flush_and_shutdown_wait_for_no_tokens() {
     let (limiter, _clock) = by_hand(160, 0);
-    let mut paced = drain([]).pace(&limiter);
+    let mut paced = drain([]).pace_bytes(&limiter);
     assert_ready_ok!(spawn(paced.flush()).poll());
     assert_ready_ok!(spawn(paced.shutdown()).poll());
     limiter.close();

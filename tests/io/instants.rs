@@ -110,7 +110,7 @@ async fn halves_of_a_split_connection_wait_each_for_themselves() {
     let limiter = thousand_per_milli(1_000);
     let start = Instant::now();
     let (here, there) = duplex(1 << 20);
-    let (mut reader, mut writer) = split(here.pace(&limiter));
+    let (mut reader, mut writer) = split(here.pace_bytes(&limiter));
     let (mut back, mut forth) = split(there);
     forth.write_all(&[1; 50_000]).await.unwrap();
     let write = tokio::spawn(async move {

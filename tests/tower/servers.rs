@@ -16,7 +16,7 @@ use tollgate::tower::{LimitLayer, Refused};
 
 /// Waits until it is so: for what is on its way through sockets.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
-    for _ in 0..60_000 {
+    for _ in 0..20_000 {
         if is_so() {
             return;
         }
