@@ -20,7 +20,7 @@ pub enum Patience {
     #[default]
     Endless,
     /// So long; see [`Consume::within`](crate::Consume::within).
-    Within(Duration),
+    AtMost(Duration),
     /// Not at all; see [`Limiter::try_acquire`].
     None,
 }
@@ -144,7 +144,7 @@ impl Admission {
     pub fn new(limiter: Limiter, cost: u64, patience: Patience) -> Self {
         let way = match patience {
             Patience::Endless => Way::Endless(limiter.consume_owned(cost)),
-            Patience::Within(allowed) => Way::Within(limiter.consume_owned(cost).within(allowed)),
+            Patience::AtMost(allowed) => Way::Within(limiter.consume_owned(cost).within(allowed)),
             Patience::None => Way::None(limiter, cost),
         };
         Self { way }

@@ -65,7 +65,7 @@ impl<H, A> LimitLayer<Limiter, H, A> {
 impl<G, H, A> LimitLayer<G, H, A> {
     /// Refuses requests that would wait longer; see [`Consume::within`](crate::Consume::within).
     pub fn within(self, allowed: Duration) -> Self {
-        Self { patience: Patience::Within(allowed), ..self }
+        Self { patience: Patience::AtMost(allowed), ..self }
     }
 
     /// Refuses requests whose tokens are not there at once; see [`Limiter::try_acquire`].
