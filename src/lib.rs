@@ -102,6 +102,7 @@ mod bucket;
 mod builder;
 mod clock;
 mod consume;
+mod denial;
 mod drivers;
 mod error;
 mod grant;
@@ -122,6 +123,7 @@ mod snapshot;
 mod state;
 #[cfg(feature = "stream")]
 pub mod stream;
+mod stride;
 mod supply;
 mod sync;
 #[cfg(feature = "tower")]
