@@ -1,12 +1,12 @@
 //! Hot loops that await and never have to wait.
 
 use crate::results::Results;
-use crate::rounds::Extent;
+use crate::rounds::{Extent, stay_on_core};
 use std::future::{Future, ready};
 use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
@@ -70,7 +70,13 @@ fn contenders() -> Vec<(&'static str, MakeJob)> {
 }
 
 pub fn run(results: &mut Results, tasks: usize, extent: Extent) {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let number = AtomicUsize::new(0);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .on_thread_start(move || stay_on_core(number.fetch_add(1, Relaxed)))
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let contenders = contenders();
     let case = format!("awaited, {tasks} tasks");
     for _ in 0..extent.rounds {

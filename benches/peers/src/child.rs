@@ -18,7 +18,7 @@ pub enum Job {
     Alone { peer: Peer, seconds: f64 },
     Cancel { peer: Peer },
     Idle { peer: Option<Peer>, seconds: f64 },
-    Hogs { contender: hogs::Contender, hogs: usize, seconds: f64 },
+    Hogs { contender: hogs::Contender, hogs: hogs::Hogs, seconds: f64 },
 }
 
 /// Numbers by measure.

@@ -71,7 +71,7 @@ pub fn measure(peer: Peer, seconds: f64) -> Outcome {
         ("share of the large / fair share".into(), vec![got[0] / all / (500.0 / 599.0)]),
         (
             "small: least / mean".into(),
-            vec![small.iter().copied().fold(f64::MAX, f64::min) * 99.0 / small.iter().sum::<f64>()],
+            vec![small.iter().copied().fold(f64::MAX, f64::min) * 99.0 / small.iter().sum::<f64>().max(1.0)],
         ),
     ])
 }

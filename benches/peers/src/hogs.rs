@@ -1,20 +1,22 @@
 //! Seastar's test of its token bucket: what is kept of the rate, and how evenly, beside others that burn all CPU.
 //!
-//! Each worker takes 10 tokens, works for a millisecond, and comes back. A cap that burned what is minted while it holds
-//! (seastar's) would lose rate here, since releases come late. Not so a cap that only gates.
+//! Each worker takes 10 tokens, works for a millisecond, and comes back. Hogs are threads, or tasks that keep the
+//! runtime from looking at its timers for some milliseconds. A cap that burns what is minted while it holds (seastar's)
+//! loses rate here, since releases come late and together. Not so a cap that only gates.
 
 use crate::child::{Job, Outcome, have_done};
 use crate::results::Results;
 use crate::waiting::two_workers;
 use crate::{Failure, Plan};
 use serde::{Deserialize, Serialize};
+use std::future::Future;
 use std::hint::spin_loop;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
-use tollgate::{Bucket, Limiter, Quota};
+use tollgate::{Bucket, CappedBucket, Limiter, Quota};
 
 const RATE: u64 = 10_000;
 const WORKERS: usize = 32;
@@ -22,70 +24,98 @@ const COST: u64 = 10;
 const BURST: u64 = 200;
 const CAP: u64 = 200;
 const WORK: Duration = Duration::from_millis(1);
+/// How long a hog burns before it yields. A runtime looks at its timers every 61 polls: some milliseconds late.
+const HOG: Duration = Duration::from_micros(200);
+pub const BURNING: &str = "seastar's rule for caps";
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Contender {
     Bucket,
     CappedBucket,
-    Limiter { capped: bool, hog_tasks: bool },
+    Limiter,
+    CappedLimiter,
+    /// Shows that the test can fail.
+    Burning,
 }
+use Contender as C;
 
-impl Contender {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Bucket => "Bucket, hog threads",
-            Self::CappedBucket => "CappedBucket, hog threads",
-            Self::Limiter { capped: false, hog_tasks: false } => "Limiter, hog threads",
-            Self::Limiter { capped: true, hog_tasks: false } => "Limiter with max_in_flight, hog threads",
-            Self::Limiter { capped: false, hog_tasks: true } => "Limiter, hog tasks",
-            Self::Limiter { capped: true, hog_tasks: true } => "Limiter with max_in_flight, hog tasks",
-        }
-    }
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Hogs {
+    count: usize,
+    tasks: bool,
 }
 
 pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
-    let limiters = [false, true].map(|hog_tasks| [false, true].map(|capped| Contender::Limiter { capped, hog_tasks }));
-    let contenders: Vec<_> =
-        [Contender::Bucket, Contender::CappedBucket].into_iter().chain(limiters.concat()).collect();
+    let contenders = [
+        (C::Bucket, "Bucket"),
+        (C::CappedBucket, "CappedBucket"),
+        (C::Limiter, "Limiter"),
+        (C::CappedLimiter, "Limiter with max_in_flight"),
+        (C::Burning, BURNING),
+    ];
     for _ in 0..plan.child_rounds {
-        for hogs in [0, 2, 4] {
-            let case = format!("hogs, {hogs} of them on {} cores", results.cores);
-            for contender in contenders.iter().filter(|_| plan.wants(&case)) {
+        for (count, tasks) in [(0, false), (2, false), (4, false), (2, true), (4, true)] {
+            let kind = if tasks { "tasks" } else { "threads" };
+            let case = format!("hogs, {count} {kind} on {} cores", results.cores);
+            for (contender, name) in contenders.iter().filter(|_| plan.wants(&case)) {
+                let hogs = Hogs { count, tasks };
                 let job = Job::Hogs { contender: *contender, hogs, seconds: plan.seconds };
-                have_done(results, &case, contender.name(), &job, plan.limit())?;
+                have_done(results, &case, name, &job, plan.limit())?;
             }
         }
     }
     Ok(())
 }
 
-pub fn measure(contender: Contender, hogs: usize, seconds: f64) -> Outcome {
+/// One turn of a worker: takes, works, gives back.
+trait Work: Send + Sync + 'static {
+    fn turn(&self, count: &AtomicU64) -> impl Future<Output = ()> + Send;
+}
+
+pub fn measure(contender: Contender, hogs: Hogs, seconds: f64) -> Outcome {
+    let quota = || Quota::per_second(RATE).burst(BURST).initial(0);
+    let limiter = || Limiter::builder().quota(quota());
+    match contender {
+        C::Bucket => watch(Polled(Bucket::new(quota(), Duration::ZERO).expect("valid"), Instant::now()), hogs, seconds),
+        C::CappedBucket => {
+            let bucket = Bucket::capped(quota(), CAP, Duration::ZERO).expect("valid");
+            watch(Polled(bucket, Instant::now()), hogs, seconds)
+        }
+        C::Burning => watch(Polled(Burning::default(), Instant::now()), hogs, seconds),
+        C::Limiter => watch(limiter().build().expect("valid"), hogs, seconds),
+        C::CappedLimiter => watch(limiter().max_in_flight(CAP).build().expect("valid"), hogs, seconds),
+    }
+}
+
+fn watch(work: impl Work, hogs: Hogs, seconds: f64) -> Outcome {
+    let (work, runtime) = (Arc::new(work), two_workers());
     let counts: Vec<Arc<AtomicU64>> = (0..WORKERS).map(|_| Arc::default()).collect();
-    let (quota, stop) = (Quota::per_second(RATE).burst(BURST).initial(0), AtomicBool::new(false));
+    for count in counts.iter().cloned() {
+        let work = work.clone();
+        runtime.spawn(async move {
+            loop {
+                work.turn(&count).await;
+            }
+        });
+    }
+    let stop = AtomicBool::new(false);
     let read = || counts.iter().map(|count| count.load(Relaxed)).collect::<Vec<_>>();
-    let watch = || {
+    let (each, took) = thread::scope(|scope| {
+        for _ in 0..hogs.count {
+            if hogs.tasks {
+                runtime.spawn(hog_task());
+            } else {
+                scope.spawn(|| burn_until(|| stop.load(Relaxed)));
+            }
+        }
         thread::sleep(Duration::from_millis(300));
         let (start, before) = (Instant::now(), read());
         thread::sleep(Duration::from_secs_f64(seconds));
         let each: Vec<f64> = read().iter().zip(before).map(|(now, before)| (now - before) as f64).collect();
         stop.store(true, Relaxed);
         (each, start.elapsed().as_secs_f64())
-    };
-    let (each, took) = match contender {
-        Contender::Bucket => {
-            let bucket = Bucket::new(quota, Duration::ZERO).expect("valid");
-            on_threads(&bucket, |_| (), hogs, &counts, &stop, watch)
-        }
-        Contender::CappedBucket => {
-            let bucket = Bucket::capped(quota, CAP, Duration::ZERO).expect("valid");
-            on_threads(&bucket, |n| bucket.release(n), hogs, &counts, &stop, watch)
-        }
-        Contender::Limiter { capped, hog_tasks } => {
-            let builder = Limiter::builder().quota(quota);
-            let limiter = if capped { builder.max_in_flight(CAP).build() } else { builder.build() };
-            on_tasks(limiter.expect("valid"), hogs, hog_tasks, &counts, &stop, watch)
-        }
-    };
+    });
+    runtime.shutdown_background();
     let all: f64 = each.iter().sum();
     let mean = all / WORKERS as f64;
     Outcome::from([
@@ -95,82 +125,113 @@ pub fn measure(contender: Contender, hogs: usize, seconds: f64) -> Outcome {
     ])
 }
 
-/// As on seastar's shards: everybody grabs, looks now and then, and tells the bucket the time.
-fn on_threads<C, R>(
-    bucket: &Bucket<C>,
-    release: impl Fn(u64) + Sync,
-    hogs: usize,
-    counts: &[Arc<AtomicU64>],
-    stop: &AtomicBool,
-    watch: impl FnOnce() -> R,
-) -> R {
-    let start = Instant::now();
-    thread::scope(|scope| {
-        for count in counts {
-            let release = &release;
-            scope.spawn(move || {
-                while !stop.load(Relaxed) {
-                    let ticket = bucket.grab(COST);
-                    while bucket.deficiency(ticket) > 0 && !stop.load(Relaxed) {
-                        thread::sleep(Duration::from_micros(200));
-                        bucket.replenish(start.elapsed());
-                    }
-                    count.fetch_add(COST, Relaxed);
-                    thread::sleep(WORK);
-                    release(COST);
-                }
-            });
-        }
-        for _ in 0..hogs {
-            scope.spawn(|| burn_until(|| stop.load(Relaxed)));
-        }
-        watch()
-    })
-}
-
-fn on_tasks<R>(
-    limiter: Limiter,
-    hogs: usize,
-    hog_tasks: bool,
-    counts: &[Arc<AtomicU64>],
-    stop: &AtomicBool,
-    watch: impl FnOnce() -> R,
-) -> R {
-    let runtime = two_workers();
-    for count in counts {
-        let (limiter, count) = (limiter.clone(), count.clone());
-        runtime.spawn(async move {
-            loop {
-                let _grant = limiter.consume(COST).await.expect("open");
-                count.fetch_add(COST, Relaxed);
-                sleep(WORK).await;
-            }
-        });
+async fn hog_task() {
+    loop {
+        let end = Instant::now() + HOG;
+        burn_until(|| Instant::now() >= end);
+        tokio::task::yield_now().await;
     }
-    if hog_tasks {
-        for _ in 0..hogs {
-            runtime.spawn(async {
-                loop {
-                    let end = Instant::now() + Duration::from_micros(100);
-                    burn_until(|| Instant::now() >= end);
-                    tokio::task::yield_now().await;
-                }
-            });
-        }
-        let seen = watch();
-        runtime.shutdown_background();
-        return seen;
-    }
-    thread::scope(|scope| {
-        for _ in 0..hogs {
-            scope.spawn(|| burn_until(|| stop.load(Relaxed)));
-        }
-        watch()
-    })
 }
 
 fn burn_until(done: impl Fn() -> bool) {
     while !done() {
         spin_loop();
+    }
+}
+
+impl Work for Limiter {
+    async fn turn(&self, count: &AtomicU64) {
+        let _grant = self.consume(COST).await.expect("open");
+        count.fetch_add(COST, Relaxed);
+        sleep(WORK).await;
+    }
+}
+
+/// A bucket, polled as on seastar's shards: everybody tells it the time and looks again.
+struct Polled<B>(B, Instant);
+
+/// What a dispatch loop needs.
+trait Dispense: Send + Sync + 'static {
+    type Ticket: Send + Sync;
+    fn grab(&self) -> Self::Ticket;
+    fn is_granted(&self, ticket: &Self::Ticket, now: Duration) -> bool;
+    fn release(&self) {}
+}
+
+impl<B: Dispense> Work for Polled<B> {
+    async fn turn(&self, count: &AtomicU64) {
+        let Self(bucket, start) = self;
+        let ticket = bucket.grab();
+        while !bucket.is_granted(&ticket, start.elapsed()) {
+            sleep(Duration::from_millis(1)).await;
+        }
+        count.fetch_add(COST, Relaxed);
+        sleep(WORK).await;
+        bucket.release();
+    }
+}
+
+impl Dispense for Bucket {
+    type Ticket = tollgate::Ticket;
+
+    fn grab(&self) -> Self::Ticket {
+        Bucket::grab(self, COST)
+    }
+
+    fn is_granted(&self, ticket: &Self::Ticket, now: Duration) -> bool {
+        self.replenish(now);
+        self.deficiency(*ticket) == 0
+    }
+}
+
+impl Dispense for CappedBucket {
+    type Ticket = tollgate::Ticket;
+
+    fn grab(&self) -> Self::Ticket {
+        CappedBucket::grab(self, COST)
+    }
+
+    fn is_granted(&self, ticket: &Self::Ticket, now: Duration) -> bool {
+        self.replenish(now);
+        self.deficiency(*ticket) == 0
+    }
+
+    fn release(&self) {
+        CappedBucket::release(self, COST);
+    }
+}
+
+/// Seastar's rule: what is minted while the ceiling holds the head back is gone.
+#[derive(Default)]
+struct Burning(Mutex<Rovers>);
+
+#[derive(Default)]
+struct Rovers {
+    tail: u64,
+    head: u64,
+    released: u64,
+    minted: u64,
+}
+
+impl Dispense for Burning {
+    type Ticket = u64;
+
+    fn grab(&self) -> u64 {
+        let mut rovers = self.0.lock().expect("no panics");
+        rovers.tail += COST;
+        rovers.tail
+    }
+
+    fn is_granted(&self, ticket: &u64, now: Duration) -> bool {
+        let mut rovers = self.0.lock().expect("no panics");
+        let due = now.as_micros() as u64 * RATE / 1_000_000;
+        let extra = due.saturating_sub(rovers.minted);
+        rovers.minted += extra;
+        rovers.head = (rovers.head + extra).min(rovers.released + CAP).min(rovers.tail + BURST);
+        *ticket <= rovers.head
+    }
+
+    fn release(&self) {
+        self.0.lock().expect("no panics").released += COST;
     }
 }

@@ -39,7 +39,7 @@ pub fn run(results: &mut Results) {
             let limiter =
                 governor::RateLimiter::direct(governor::Quota::per_second(some(1_000)).allow_burst(some(burst)));
             while burst == 1 && limiter.check().is_ok() {}
-            limiter
+            Arc::new(limiter)
         }
     };
     audit(
@@ -47,16 +47,16 @@ pub fn run(results: &mut Results) {
         "governor",
         governor(1),
         governor(100_000),
-        async |limiter: &governor::DefaultDirectRateLimiter, _| limiter.until_ready().await,
+        async |limiter: &Arc<governor::DefaultDirectRateLimiter>, _| limiter.until_ready().await,
     );
     size(results, "governor", &governor(1)().until_ready());
     let leaky = |initial| {
         move || {
             let mut builder = leaky_bucket::RateLimiter::builder();
-            builder.max(100_000).initial(initial).refill(1).interval(Duration::from_millis(1)).build()
+            Arc::new(builder.max(100_000).initial(initial).refill(1).interval(Duration::from_millis(1)).build())
         }
     };
-    audit(results, "leaky-bucket", leaky(0), leaky(100_000), async |limiter: &leaky_bucket::RateLimiter, _| {
+    audit(results, "leaky-bucket", leaky(0), leaky(100_000), async |limiter: &Arc<leaky_bucket::RateLimiter>, _| {
         limiter.acquire(1).await
     });
     size(results, "leaky-bucket", &leaky(0)().acquire(1));

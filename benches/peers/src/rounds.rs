@@ -37,15 +37,23 @@ pub fn measure(results: &mut Results, case: &str, contenders: &[Contender], thre
 /// How long it takes until `threads` threads have all done `work`, from a common start.
 fn on_threads(threads: usize, work: impl Fn() + Sync) -> Duration {
     let barrier = Barrier::new(threads);
-    let run = || {
+    let run = |number| {
+        stay_on_core(number);
         barrier.wait();
         let start = Instant::now();
         work();
         start.elapsed()
     };
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
-        let own = run();
-        others.into_iter().map(|other| other.join().expect("a contender panicked")).fold(own, Duration::max)
+        let run = &run;
+        let all: Vec<_> = (0..threads).map(|number| scope.spawn(move || run(number))).collect();
+        all.into_iter().map(|one| one.join().expect("a contender panicked")).fold(Duration::ZERO, Duration::max)
     })
+}
+
+/// Two threads on one core do not contend, and would look fast.
+pub fn stay_on_core(number: usize) {
+    if let Some(cores) = core_affinity::get_core_ids().filter(|cores| !cores.is_empty()) {
+        core_affinity::set_for_current(cores[number % cores.len()]);
+    }
 }
