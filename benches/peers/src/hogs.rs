@@ -22,10 +22,10 @@ const RATE: u64 = 10_000;
 const WORKERS: usize = 32;
 const COST: u64 = 10;
 const BURST: u64 = 200;
-const CAP: u64 = 200;
+const CAP: u64 = 160;
 const WORK: Duration = Duration::from_millis(1);
-/// How long a hog burns before it yields. A runtime looks at its timers every 61 polls: some milliseconds late.
-const HOG: Duration = Duration::from_micros(200);
+/// How long a hog burns before it yields: so late can a runtime look at its timers, or twice that with two on a worker.
+const HOG: Duration = Duration::from_millis(6);
 pub const BURNING: &str = "seastar's rule for caps";
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

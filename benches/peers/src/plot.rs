@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::peers::Peer;
 use crate::results::{Results, quantile};
 use crate::waiting::{LATENESS, TASKS, case};
+use plotters::coord::Shift;
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 use std::path::Path;
@@ -41,6 +42,10 @@ fn color(number: usize) -> RGBColor {
     if number == 0 { OURS } else { THEIRS[(number - 1) % THEIRS.len()] }
 }
 
+fn line(number: usize) -> ShapeStyle {
+    color(number).stroke_width(if number == 0 { 4 } else { 2 })
+}
+
 fn style(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
@@ -58,12 +63,12 @@ fn hot(results: &Results, path: &Path) -> Result<(), Failure> {
     let page = SVGBackend::new(path, (960, 80 + 34 * bars.len() as u32)).into_drawing_area();
     page.fill(&WHITE)?;
     let title = "A grant without waiting: nanoseconds, one thread (dark) and two threads on one limiter (light)";
-    let page = page.titled(title, style(17))?;
+    let page = page.margin(6, 0, 0, 0).titled(title, style(17))?;
     let mut chart = ChartBuilder::on(&page)
         .margin(12)
         .set_label_area_size(LabelAreaPosition::Left, 330)
         .set_label_area_size(LabelAreaPosition::Bottom, 30)
-        .build_cartesian_2d(0.0..most, (0..bars.len()).into_segmented())?;
+        .build_cartesian_2d(0.0..most, (0..bars.len() - 1).into_segmented())?;
     let label = |at: &SegmentValue<usize>| match at {
         SegmentValue::CenterOf(number) => bars.get(*number).map_or_else(String::new, |bar| bar.0.to_owned()),
         _ => String::new(),
@@ -71,6 +76,7 @@ fn hot(results: &Results, path: &Path) -> Result<(), Failure> {
     chart
         .configure_mesh()
         .disable_y_mesh()
+        .x_label_formatter(&|ns| format!("{ns:.0}"))
         .light_line_style(WHITE)
         .bold_line_style(FLOOR.mix(0.6))
         .y_labels(bars.len())
@@ -103,10 +109,14 @@ fn lateness(results: &Results, case: &str, path: &Path) -> Result<(), Failure> {
         Peer::ALL.iter().filter_map(|peer| Some((peer.name(), results.rounds(case, peer.name(), LATENESS)?))).collect();
     let page = SVGBackend::new(path, (960, 520)).into_drawing_area();
     page.fill(&WHITE)?;
-    let page = page.titled("10,000 tasks in line for 100,000 tokens/s: how late grants arrive", style(17))?;
-    let mut chart = ChartBuilder::on(&page)
+    let names: Vec<&str> = curves.iter().map(|curve| curve.0).collect();
+    let page = page
+        .margin(6, 0, 0, 0)
+        .titled("10,000 tasks in line for 100,000 tokens/s: how late grants arrive", style(17))?;
+    let (left, beside) = page.split_horizontally(720);
+    let mut chart = ChartBuilder::on(&left)
         .margin(12)
-        .margin_right(28)
+        .margin_right(20)
         .set_label_area_size(LabelAreaPosition::Left, 64)
         .set_label_area_size(LabelAreaPosition::Bottom, 48)
         .build_cartesian_2d((0.02f64..2_000.0).log_scale(), 0.0..100.0)?;
@@ -115,22 +125,19 @@ fn lateness(results: &Results, case: &str, path: &Path) -> Result<(), Failure> {
         .light_line_style(WHITE)
         .bold_line_style(FLOOR.mix(0.6))
         .x_desc("milliseconds after the instant at which the rate allows it (log)")
+        .y_label_formatter(&|share| format!("{share:.0}"))
         .y_desc("% of grants at most so late")
         .x_label_formatter(&|ms| format!("{ms}"))
         .label_style(style(14))
         .axis_desc_style(style(15))
         .draw()?;
-    for (number, (name, mut micros)) in curves.into_iter().enumerate() {
+    for (number, (_, mut micros)) in curves.into_iter().enumerate() {
         micros.sort_by(f64::total_cmp);
         let step = 100.0 / micros.len() as f64;
         let points = micros.iter().enumerate().map(|(n, late)| ((late / 1e3).clamp(0.02, 2_000.0), n as f64 * step));
-        let line = color(number).stroke_width(if number == 0 { 4 } else { 2 });
-        chart
-            .draw_series(LineSeries::new(points, line))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], line));
+        chart.draw_series(LineSeries::new(points, line(number)))?;
     }
-    legend(&mut chart, SeriesLabelPosition::LowerRight)?;
+    legend(&beside, &names)?;
     page.present()?;
     Ok(())
 }
@@ -142,15 +149,19 @@ fn cpu(results: &Results, path: &Path) -> Result<(), Failure> {
     };
     let page = SVGBackend::new(path, (960, 480)).into_drawing_area();
     page.fill(&WHITE)?;
-    let page = page.titled("CPU per grant by number of waiters, at 100,000 tokens/s, 2 workers", style(17))?;
+    let page = page
+        .margin(6, 0, 0, 0)
+        .titled("CPU per grant by number of waiters, at 100,000 tokens/s, 2 workers", style(17))?;
     let curves: Vec<(Peer, Vec<(f64, f64)>)> = Peer::ALL
         .iter()
         .map(|peer| (*peer, TASKS.iter().filter_map(|tasks| median(*peer, *tasks)).collect()))
         .collect();
+    let names: Vec<&str> = curves.iter().map(|(peer, _)| peer.name()).collect();
     let most = curves.iter().flat_map(|(_, points)| points).map(|point| point.1).fold(1.0, f64::max);
-    let mut chart = ChartBuilder::on(&page)
+    let (left, beside) = page.split_horizontally(720);
+    let mut chart = ChartBuilder::on(&left)
         .margin(12)
-        .margin_right(28)
+        .margin_right(20)
         .set_label_area_size(LabelAreaPosition::Left, 64)
         .set_label_area_size(LabelAreaPosition::Bottom, 48)
         .build_cartesian_2d((80f64..125_000.0).log_scale(), (0.5..most * 1.5).log_scale())?;
@@ -165,32 +176,22 @@ fn cpu(results: &Results, path: &Path) -> Result<(), Failure> {
         .label_style(style(14))
         .axis_desc_style(style(15))
         .draw()?;
-    for (number, (peer, points)) in curves.into_iter().enumerate() {
-        let line = color(number).stroke_width(if number == 0 { 4 } else { 2 });
-        chart
-            .draw_series(LineSeries::new(points, line).point_size(if number == 0 { 5 } else { 3 }))?
-            .label(peer.name())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], line));
+    for (number, (_, points)) in curves.iter().enumerate() {
+        let dots = points.iter().map(|point| Circle::new(*point, 4, color(number).filled()));
+        chart.draw_series(dots)?;
+        chart.draw_series(LineSeries::new(points.iter().copied(), line(number)))?;
     }
-    legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
+    legend(&beside, &names)?;
     page.present()?;
     Ok(())
 }
 
-type Chart<'a, X, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>;
-
-fn legend<'a, X, Y>(chart: &mut Chart<'a, X, Y>, position: SeriesLabelPosition) -> Result<(), Failure>
-where
-    X: Ranged<ValueType = f64>,
-    Y: Ranged<ValueType = f64>,
-{
-    chart
-        .configure_series_labels()
-        .position(position)
-        .background_style(WHITE.mix(0.9))
-        .border_style(FLOOR)
-        .label_font(style(14))
-        .legend_area_size(28)
-        .draw()?;
+/// Names and colours, beside the chart, where they hide nothing.
+fn legend(area: &DrawingArea<SVGBackend, Shift>, names: &[&str]) -> Result<(), Failure> {
+    for (number, name) in names.iter().enumerate() {
+        let y = 30 + 26 * number as i32;
+        area.draw(&PathElement::new([(4, y), (28, y)], line(number)))?;
+        area.draw(&Text::new(*name, (36, y - 7), style(14)))?;
+    }
     Ok(())
 }
