@@ -14,21 +14,21 @@ fn empty() -> Builder {
     Limiter::builder().quota(Quota::per_day(1).initial(0))
 }
 
-#[divan::bench(threads = [1, 2])]
+#[divan::bench(threads = [1, 2], sample_count = 200, sample_size = 2_000)]
 fn try_acquire(bencher: Bencher) {
     let limiter = empty().build().expect("valid");
     bencher.bench(|| limiter.try_acquire(black_box(1)).is_err());
 }
 
 #[cfg(feature = "quanta")]
-#[divan::bench(threads = [1, 2])]
+#[divan::bench(threads = [1, 2], sample_count = 200, sample_size = 2_000)]
 fn try_acquire_by_the_quanta_clock(bencher: Bencher) {
     let limiter = empty().clock(tollgate::QuantaClock::new()).build().expect("valid");
     bencher.bench(|| limiter.try_acquire(black_box(1)).is_err());
 }
 
 /// While others wait in line.
-#[divan::bench]
+#[divan::bench(sample_count = 200, sample_size = 2_000)]
 fn try_acquire_behind_a_line(bencher: Bencher) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let _inside = runtime.enter();
@@ -39,7 +39,7 @@ fn try_acquire_behind_a_line(bencher: Bencher) {
 }
 
 /// Turned away before waiting.
-#[divan::bench]
+#[divan::bench(sample_count = 200, sample_size = 2_000)]
 fn consume_within_a_millisecond(bencher: Bencher) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let _inside = runtime.enter();

@@ -32,7 +32,6 @@ pub fn publish(results: &Results, root: &Path) -> Result<(), Failure> {
         ("hogs", "hogs, "),
     ] {
         let tables = results.cases(prefix).into_iter().map(|case| {
-            // A case of its own has its title in the document.
             format!("**{case}**\n\n{}", table::of_case(results, case))
         });
         parts.push((name, tables.collect::<Vec<_>>().join("\n\n")));
@@ -55,72 +54,63 @@ fn replaced(text: &str, name: &str, part: &str) -> String {
     format!("{}{open}\n{part}\n{}", &text[..begin], &text[end..])
 }
 
-/// The comparison that README.md begins with: a row for each peer, ratios to ours.
+/// The comparison of README.md: our own figures, and everybody's over ours.
 fn short(results: &Results) -> Table {
-    let line = case(10_000, 100_000);
     let header = [
-        "x tollgate's time or CPU",
+        "",
         "granted, 1 / 2 threads",
         "refused, 1 / 2 threads",
         "awaited, 1 / 2 tasks",
         "10,000 in line: CPU, rate kept",
-        "fair to large costs",
-        "who gives up costs nothing",
+        "share of a large asker",
+        "who leaves keeps tokens",
         "1,000 idle: wake-ups/s",
     ];
     let mut table = table::new(header.map(str::to_owned));
-    for (name, hot, awaited, denied, peer) in [
-        ("**tollgate**", "tollgate", "tollgate", "tollgate", Peer::Tollgate),
-        (
-            "tokio Semaphore + interval",
-            "tokio Semaphore, no refill",
-            "tokio Semaphore, no refill",
-            "-",
-            Peer::Semaphore,
-        ),
-        ("governor", "governor", "governor", "governor", Peer::Governor),
-        ("leaky-bucket", "leaky-bucket", "leaky-bucket", "-", Peer::Leaky),
-        ("rate-net", "rate-net", "rate-net", "rate-net", Peer::RateNet),
-        ("better-bucket", "better-bucket", "-", "better-bucket", Peer::BetterBucket),
-        ("async-speed-limit", "async-speed-limit", "async-speed-limit", "-", Peer::SpeedLimit),
-        ("ratelimit (cannot wait)", "ratelimit", "-", "ratelimit", Peer::Tollgate),
+    let semaphore = "tokio Semaphore, no refill";
+    for (name, hot, denied, awaited, peer) in [
+        ("**tollgate**", "tollgate", "tollgate", "tollgate", Some(Peer::Tollgate)),
+        ("tokio Semaphore + interval", semaphore, "", semaphore, Some(Peer::Semaphore)),
+        ("governor", "governor", "governor", "governor", Some(Peer::Governor)),
+        ("leaky-bucket", "leaky-bucket", "", "leaky-bucket", Some(Peer::Leaky)),
+        ("rate-net", "rate-net", "rate-net", "rate-net", Some(Peer::RateNet)),
+        ("better-bucket", "better-bucket", "better-bucket", "", Some(Peer::BetterBucket)),
+        ("async-speed-limit", "async-speed-limit", "", "async-speed-limit", Some(Peer::SpeedLimit)),
+        ("ratelimit", "ratelimit", "ratelimit", "", None),
     ] {
-        let waits = !name.contains("cannot wait");
-        let median =
-            |case: &str, measure: &str| results.find(case, peer.name(), measure).filter(|_| waits).map(Series::median);
-        let pair = |kind: &str, unit: &str, contender: &str| {
-            let ratio = |n| ratio(results, &format!("{kind}, {n} {unit}"), contender);
-            match (ratio(1), ratio(2)) {
-                (Some(one), Some(two)) => format!("{one:.1} / {two:.1}"),
-                _ => "-".to_owned(),
-            }
-        };
-        let cpu = |peer: Peer| results.find(&line, peer.name(), "CPU per grant, us").map(Series::median);
-        let in_line = match (cpu(peer), cpu(Peer::Tollgate), median(&line, "achieved / configured")) {
-            (Some(theirs), Some(ours), Some(rate)) => format!("{:.1}, {:.0} %", theirs / ours, rate * 100.0),
-            _ => "-".to_owned(),
-        };
-        let fair = median(FAIR, "share of the large / fair share").map(|share| format!("{:.0} %", share * 100.0));
-        let leaving = median(CANCEL, "rest finished / ideal").map(|late| match late {
-            late if late < 1.03 => "yes".to_owned(),
-            late => format!("no: the rest take {late:.1} x as long"),
-        });
-        let idle = median(IDLE, "worker wake-ups/s").map(|wakes| format!("{wakes:.0}"));
-        table.add_row([
-            name.to_owned(),
-            pair("hot", "threads", hot),
-            pair("denied", "threads", denied),
-            pair("awaited", "tasks", awaited),
-            in_line,
-            fair.unwrap_or_else(|| "-".to_owned()),
-            leaving.unwrap_or_else(|| "-".to_owned()),
-            idle.unwrap_or_else(|| "-".to_owned()),
-        ]);
+        let median = |case: &str, measure: &str| results.find(case, peer?.name(), measure).map(Series::median);
+        let cells = [
+            pair(results, ["hot, 1 threads", "hot, 2 threads"], hot),
+            pair(results, ["denied, 1 threads", "denied, 2 threads"], denied),
+            pair(results, ["awaited, 1 tasks", "awaited, 2 tasks"], awaited),
+            peer.and_then(|peer| in_line(results, peer)),
+            median(FAIR, "share of the large / fair share").map(|share| format!("{:.0} %", share * 100.0)),
+            median(CANCEL, "rest finished / ideal").map(|took| match took {
+                took if took < 1.03 => "no".to_owned(),
+                took => format!("yes: the rest take {took:.1} x as long"),
+            }),
+            median(IDLE, "worker wake-ups/s").map(|wakes| format!("{wakes:.0}")),
+        ];
+        table.add_row(std::iter::once(name.to_owned()).chain(cells.map(Option::unwrap_or_default)).collect::<Vec<_>>());
     }
     table
 }
 
-/// A contender's time over ours, in the same case.
-fn ratio(results: &Results, case: &str, name: &str) -> Option<f64> {
-    Some(results.find(case, name, "ns")?.median() / results.find(case, "tollgate", "ns")?.median())
+fn pair(results: &Results, cases: [&str; 2], name: &str) -> Option<String> {
+    let [one, two] = cases.map(|case| results.find(case, name, "ns").map(Series::median));
+    if name == "tollgate" {
+        return Some(format!("{:.0} / {:.0} ns", one?, two?));
+    }
+    let [our_one, our_two] = cases.map(|case| results.find(case, "tollgate", "ns").map(Series::median));
+    Some(format!("{:.1} / {:.1} x", one? / our_one?, two? / our_two?))
+}
+
+fn in_line(results: &Results, peer: Peer) -> Option<String> {
+    let line = case(10_000, 100_000);
+    let cpu = |peer: Peer| results.find(&line, peer.name(), "CPU per grant, us").map(Series::median);
+    let kept = results.find(&line, peer.name(), "achieved / configured")?.median() * 100.0;
+    match peer {
+        Peer::Tollgate => Some(format!("{:.1} us, {kept:.0} %", cpu(peer)?)),
+        _ => Some(format!("{:.1} x, {kept:.0} %", cpu(peer)? / cpu(Peer::Tollgate)?)),
+    }
 }
