@@ -1,14 +1,14 @@
 //! Hot loops that await and never have to wait.
 
 use crate::results::Results;
-use crate::rounds::{Extent, stay_on_core};
+use crate::rounds::{Extent, Start, Turn, preemptions, stay_on_core, undisturbed};
 use std::future::{Future, ready};
 use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tollgate::{Limiter, Quota};
@@ -81,27 +81,26 @@ pub fn run(results: &mut Results, tasks: usize, extent: Extent) {
     let case = format!("awaited, {tasks} tasks");
     for _ in 0..extent.rounds {
         for (name, make) in &contenders {
-            let jobs = (0..tasks).map(|_| make(extent.operations)).collect();
-            results.add(&case, name, "ns", round(&runtime, jobs).as_nanos() as f64 / extent.operations as f64);
+            let jobs = || (0..tasks).map(|_| make(extent.operations)).collect();
+            let took = undisturbed(|| round(&runtime, jobs()));
+            results.add(&case, name, "ns", took.as_nanos() as f64 / extent.operations as f64);
         }
     }
 }
 
-/// How long until all jobs are done. No more of them than workers: they wait for each other at the start.
-fn round(runtime: &Runtime, jobs: Vec<Job>) -> Duration {
-    let barrier = Arc::new(Barrier::new(jobs.len()));
+/// All jobs, side by side. No more of them than workers: they wait for each other at the start.
+fn round(runtime: &Runtime, jobs: Vec<Job>) -> Turn {
+    let start_line = Arc::new(Start::new(jobs.len()));
     let running = jobs.into_iter().map(|job| {
-        let barrier = barrier.clone();
+        let start_line = start_line.clone();
         runtime.spawn(async move {
-            barrier.wait();
-            let start = Instant::now();
+            start_line.together();
+            let (before, start) = (preemptions(), Instant::now());
             job.await;
-            start.elapsed()
+            // Who yields now and then (tokio does) comes back to its worker: there is nobody else.
+            Turn { took: start.elapsed(), preempted: preemptions().saturating_sub(before) }
         })
     });
     let running: Vec<_> = running.collect();
-    running
-        .into_iter()
-        .map(|job| runtime.block_on(job).expect("a contender panicked"))
-        .fold(Duration::ZERO, Duration::max)
+    running.into_iter().map(|job| runtime.block_on(job).expect("a contender panicked")).fold(Turn::default(), Turn::and)
 }

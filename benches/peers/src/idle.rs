@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 pub const CASE: &str = "idle, 1,000 limiters that were waited for once";
-pub const NOTHING: &str = "floor: a runtime and no limiter";
+const NOTHING: &str = "floor: a runtime and no limiter";
 const LIMITERS: usize = 1_000;
 
 pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {

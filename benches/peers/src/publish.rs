@@ -31,9 +31,8 @@ pub fn publish(results: &Results, root: &Path) -> Result<(), Failure> {
         ("memory", "memory"),
         ("hogs", "hogs, "),
     ] {
-        let tables = results.cases(prefix).into_iter().map(|case| {
-            format!("**{case}**\n\n{}", table::of_case(results, case))
-        });
+        let tables =
+            results.cases(prefix).into_iter().map(|case| format!("**{case}**\n\n{}", table::of_case(results, case)));
         parts.push((name, tables.collect::<Vec<_>>().join("\n\n")));
     }
     for file in ["README.md", "docs/BENCHMARKS.md"] {
