@@ -1,15 +1,14 @@
 //! Hot loops that await and never have to wait.
 
 use crate::results::Results;
-use crate::rounds::{Extent, Start, Turn, preemptions, stay_on_core, undisturbed};
+use crate::rounds::{Extent, on_threads, undisturbed};
 use std::future::{Future, ready};
 use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
-use std::time::Instant;
-use tokio::runtime::{Builder, Runtime};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 use tollgate::{Limiter, Quota};
 
@@ -17,7 +16,7 @@ const PLENTY: u32 = 1_000_000_000;
 const BURST: u32 = 1_000_000;
 
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
-type MakeJob = Box<dyn Fn(u64) -> Job>;
+type MakeJob = Box<dyn Fn(u64) -> Job + Sync>;
 
 /// A contender whose future is made anew for each operation.
 macro_rules! contender {
@@ -70,37 +69,14 @@ fn contenders() -> Vec<(&'static str, MakeJob)> {
 }
 
 pub fn run(results: &mut Results, tasks: usize, extent: Extent) {
-    let number = AtomicUsize::new(0);
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(2)
-        .on_thread_start(move || stay_on_core(number.fetch_add(1, Relaxed)))
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let contenders = contenders();
     let case = format!("awaited, {tasks} tasks");
     for _ in 0..extent.rounds {
         for (name, make) in &contenders {
-            let jobs = || (0..tasks).map(|_| make(extent.operations)).collect();
-            let took = undisturbed(|| round(&runtime, jobs()));
+            // On a thread each: spawned ones can end up on one worker, and would not contend.
+            let took = undisturbed(|| on_threads(tasks, || runtime.block_on(make(extent.operations))));
             results.add(&case, name, "ns", took.as_nanos() as f64 / extent.operations as f64);
         }
     }
-}
-
-/// All jobs, side by side. No more of them than workers: they wait for each other at the start.
-fn round(runtime: &Runtime, jobs: Vec<Job>) -> Turn {
-    let start_line = Arc::new(Start::new(jobs.len()));
-    let running = jobs.into_iter().map(|job| {
-        let start_line = start_line.clone();
-        runtime.spawn(async move {
-            start_line.together();
-            let (before, start) = (preemptions(), Instant::now());
-            job.await;
-            // Who yields now and then (tokio does) comes back to its worker: there is nobody else.
-            Turn { took: start.elapsed(), preempted: preemptions().saturating_sub(before) }
-        })
-    });
-    let running: Vec<_> = running.collect();
-    running.into_iter().map(|job| runtime.block_on(job).expect("a contender panicked")).fold(Turn::default(), Turn::and)
 }

@@ -73,14 +73,14 @@ pub fn undisturbed(turn: impl Fn() -> Turn) -> Duration {
 }
 
 /// Of this thread, since it began. Reading it takes some microseconds.
-pub fn preemptions() -> u64 {
+fn preemptions() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 /// `threads` threads do `work`, from a common start.
-fn on_threads(threads: usize, work: impl Fn() + Sync) -> Turn {
+pub fn on_threads(threads: usize, work: impl Fn() + Sync) -> Turn {
     let start = Start::new(threads);
     let run = |number| {
         stay_on_core(number);
@@ -95,15 +95,15 @@ fn on_threads(threads: usize, work: impl Fn() + Sync) -> Turn {
 }
 
 /// A common start, to the nanosecond: a barrier that sleeps lets the last to arrive run ahead.
-pub struct Start(AtomicUsize);
+struct Start(AtomicUsize);
 
 impl Start {
     /// For so many, each on a core of its own.
-    pub fn new(count: usize) -> Self {
+    fn new(count: usize) -> Self {
         Self(AtomicUsize::new(count))
     }
 
-    pub fn together(&self) {
+    fn together(&self) {
         self.0.fetch_sub(1, AcqRel);
         while self.0.load(Acquire) > 0 {
             spin_loop();
@@ -112,7 +112,7 @@ impl Start {
 }
 
 /// Two threads on one core do not contend, and would look fast.
-pub fn stay_on_core(number: usize) {
+fn stay_on_core(number: usize) {
     if let Some(cores) = core_affinity::get_core_ids().filter(|cores| !cores.is_empty()) {
         core_affinity::set_for_current(cores[number % cores.len()]);
     }
