@@ -56,6 +56,10 @@
 //! [`pause_for`](Limiter::pause_for) and [`close`](Limiter::close) take effect at once, also for those in line.
 //! [`snapshot`](Limiter::snapshot) shows everything there is to see.
 //!
+//! **Where the traffic flows.** Features `stream`, `io` and `tower` put a limiter before the items of a stream or sink, the
+//! bytes of a connection, the requests of a service: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`,
+//! `LimitLayer::new(&limiter)`.
+//!
 //! **Tests.** Time is tokio's, so tests under `#[tokio::test(start_paused = true)]` just work, with exact instants.
 //! Without a runtime, give the builder a [`ManualClock`].
 //!
@@ -85,6 +89,9 @@
 //! | `keyed` | `KeyedLimiter`: a quota and a line per user, address or API key, in bounded memory |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
+//! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, a cost per item |
+//! | `io` | `io`: paced bytes, tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
+//! | `tower` | `tower`: `LimitLayer`, for axum, tonic, hyper and reqwest, in flight to the end of the body |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
@@ -99,11 +106,15 @@ mod denial;
 mod drivers;
 mod error;
 mod grant;
+#[cfg(feature = "io")]
+pub mod io;
 mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod knot;
 mod limiter;
+#[cfg(any(feature = "stream", feature = "io"))]
+mod pacer;
 mod queue;
 mod quota;
 mod replenisher;
@@ -112,9 +123,13 @@ mod schedule;
 mod shared;
 mod snapshot;
 mod state;
+#[cfg(feature = "stream")]
+pub mod stream;
 mod stride;
 mod supply;
 mod sync;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod wakes;
 mod which;
 

@@ -166,29 +166,31 @@ impl Line {
     }
 
     /// Empties the place, whatever its state; see [`Left`].
-    pub(crate) fn leave(&mut self, place: Pin<&mut Place>) -> Left {
+    pub(crate) fn leave(&mut self, mut place: Pin<&mut Place>) -> Left {
+        if let Some(waiter) = self.leave_behind(place.as_mut()) {
+            return Left::Behind(waiter);
+        }
         let Some(node) = place.project().node.initialized_mut() else { return Left::Nothing };
-        let hole = node.protected(&self.list).map(|waiter| waiter.cost + waiter.skip);
-        let at_front = match (hole, node.cursor_mut(&mut self.list)) {
-            (Some(hole), Some(mut cursor)) => {
-                cursor.move_previous();
-                match cursor.protected_mut() {
-                    Some(before) => {
-                        before.skip += hole;
-                        false
-                    }
-                    None => true,
-                }
-            }
-            _ => false,
-        };
         match node.reset(&mut self.list).0 {
             NodeData::Removed(outcome) => Left::Called(outcome),
             NodeData::Linked(waiter) => {
                 self.forget(&waiter);
-                if at_front { Left::Front(waiter) } else { Left::Behind(waiter) }
+                Left::Front(waiter)
             }
         }
+    }
+
+    /// Empties the place if it waits, and not at the front; else leaves it as it is.
+    pub(crate) fn leave_behind(&mut self, place: Pin<&mut Place>) -> Option<Waiter> {
+        let node = place.project().node.initialized_mut()?;
+        let waiter = node.protected(&self.list)?;
+        let hole = waiter.cost + waiter.skip;
+        let mut cursor = node.cursor_mut(&mut self.list)?;
+        cursor.move_previous();
+        cursor.protected_mut()?.skip += hole;
+        let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("it was linked above") };
+        self.forget(&waiter);
+        Some(waiter)
     }
 
     /// Takes everybody's waker; who is woken this way polls again and leaves a new one.

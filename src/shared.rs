@@ -111,10 +111,15 @@ impl Shared {
         self.sampled(Some(self.sample()), Reach::Held, act)
     }
 
-    /// `with` for those who leave, and must: a clock that panics is one that stands still, or the place would be
-    /// dropped in the line, and the process with it.
+    /// `with` for those who leave, and must.
     fn leaving<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
-        self.sampled(catch_unwind(AssertUnwindSafe(|| self.sample())).ok(), Reach::Now, act)
+        self.sampled(self.sample_anyway(), Reach::Now, act)
+    }
+
+    /// `None` if the clock panics: for those who leave it stands still then, or the place would be dropped in the line,
+    /// and the process with it.
+    fn sample_anyway(&self) -> Option<Sample> {
+        catch_unwind(AssertUnwindSafe(|| self.sample())).ok()
     }
 
     fn sampled<R>(

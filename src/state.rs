@@ -79,11 +79,13 @@ pub(crate) struct State {
     pub(crate) closed: bool,
     pub(crate) stride: Stride,
     pub(crate) totals: Totals,
-    /// Nothing was done but to deny: what is kept of that holds beyond the next publishing.
+    /// Since the lock was taken nothing was done but to deny: what is kept of that holds beyond the next publishing.
     denied: bool,
     /// Which of a keyed map's changes of quotas this line has come to know.
     #[cfg(feature = "keyed")]
     pub(crate) edition: u64,
+    /// What [`due`](Self::due) said when the lock was left last and somebody waited; 0 if it was left in the middle.
+    last_due: u64,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
     scratch: Option<Box<Supply>>,
 }
@@ -135,6 +137,7 @@ impl State {
             denied: false,
             #[cfg(feature = "keyed")]
             edition: 0,
+            last_due: u64::MAX,
             scratch: None,
         }
     }
@@ -143,7 +146,7 @@ impl State {
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Progress {
         loop {
             match self.serve(rovers, now, reach, wakes) {
-                Served::Again => return Progress::Again,
+                Served::Again => return self.leave_unfinished(rovers),
                 // Releases are for those who advance to now: they make it theirs.
                 Served::Held => return Progress::Done,
                 Served::All => {}
@@ -170,7 +173,21 @@ impl State {
         }
         self.publish(rovers);
         let due = self.due();
-        if self.drivers.rouse(due, wakes) { Progress::Done } else { Progress::Again }
+        self.last_due = due;
+        if self.drivers.rouse(due, wakes) { Progress::Done } else { self.leave_unfinished(rovers) }
+    }
+
+    /// The lock is about to be left in the middle: what was worked out before need not be so any more.
+    fn leave_unfinished(&mut self, rovers: &Rovers) -> Progress {
+        self.last_due = 0;
+        self.forget_denial(rovers);
+        Progress::Again
+    }
+
+    /// Whatever was denied last, the answer may be another one now.
+    fn forget_denial(&mut self, rovers: &Rovers) {
+        self.denied = false;
+        rovers.last_denial().forget();
     }
 
     /// Serves the line in virtual time: each waiter at the very instant the schedule gives it.
@@ -228,6 +245,7 @@ impl State {
 
     /// Takes the front waiter out of the line, granted or turned away.
     fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
+        self.forget_denial(rovers);
         let waiter = self.line.call_front(outcome).expect("called only while somebody waits");
         self.totals.holes -= waiter.skip;
         if !matches!(outcome, Outcome::Granted { .. }) {
@@ -282,7 +300,7 @@ impl State {
     /// Tells the fast path how far it may go, and what to answer beyond. While anybody waits that is not even to the tail.
     fn publish(&mut self, rovers: &Rovers) {
         if !std::mem::take(&mut self.denied) {
-            rovers.last_denial().forget();
+            self.forget_denial(rovers);
         }
         let limit = self.supply.limit();
         let until = match self.line.front() {

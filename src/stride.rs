@@ -28,8 +28,13 @@ impl Stride {
 
     /// The time was read to be `now`, and claims have come as far as `tail`, then or since; `most` is the longest stride.
     pub(crate) fn adapt(&mut self, tail: u64, now: u64, most: u64) {
-        if now < self.now {
-            // Somebody with a later reading was here first: ours says nothing about the pace since.
+        if let Some(fixed) = self.fixed {
+            self.tokens = fixed;
+            return;
+        }
+        // Somebody with a later reading was here first, or this is the same one again: nothing is to be learnt of the
+        // pace since.
+        if now < self.now || (tail, now) == (self.tail, self.now) {
             return;
         }
         let eaten = ahead(tail, self.tail).max(0) as u64;
@@ -38,13 +43,11 @@ impl Stride {
         // time and exactness is free; above it the clock begins to be the price.
         let stood_still = elapsed == 0;
         let fast = eaten.saturating_mul(1_000) >= elapsed && !stood_still;
-        self.tokens = match self.fixed {
-            Some(fixed) => fixed,
-            None if !fast => 0,
-            None if eaten >= self.tokens => (self.tokens * 2).max(1).min(most),
-            // Two callers came to the end of one stride, and this is the second: the pace is what it was.
-            None => self.tokens,
-        };
+        if !fast {
+            self.tokens = 0;
+        } else if eaten >= self.tokens {
+            self.tokens = (self.tokens * 2).max(1).min(most);
+        } // Else two callers came to the end of one stride, and this is the second: the pace is what it was.
         (self.tail, self.now) = (tail, now);
     }
 }
@@ -97,6 +100,13 @@ mod tests {
         let (tail, now) = (stride.tail, stride.now);
         stride.adapt(tail + 1, now - 1, MOST);
         assert_eq!((stride.tokens, stride.tail, stride.now), (16, tail, now));
+    }
+
+    #[test]
+    fn the_same_reading_twice_says_nothing() {
+        let mut stride = grown(5);
+        stride.adapt(stride.tail, stride.now, MOST);
+        assert_eq!(stride.tokens, 16);
     }
 
     #[test]

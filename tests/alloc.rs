@@ -198,6 +198,30 @@ fn consume_that_waits_on_a_runtime_allocates_nothing_once_the_replenisher_is_the
     assert_eq!(limiter.snapshot().granted - limiter.snapshot().refunded, 10 + ROUNDS);
 }
 
+/// Adaptors keep their claim in a box, which the first wait makes.
+#[cfg(all(feature = "stream", feature = "io"))]
+#[test]
+fn paced_items_and_bytes_that_wait_allocate_nothing_once_their_claim_is_there() {
+    use std::pin::pin;
+    use tokio::io::AsyncWrite;
+    use tollgate::{io::PaceIoExt, stream::PaceStreamExt};
+
+    let (limiter, clock) = by_hand(0);
+    let mut items = pin!(futures::stream::repeat(7).pace(&limiter));
+    let mut bytes = pin!(tokio::io::sink().pace_writes(&limiter));
+    let mut round = || {
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(futures::Stream::poll_next(items.as_mut(), &mut cx).is_pending());
+        assert!(bytes.as_mut().poll_write(&mut cx, &[7; 3]).is_pending());
+        clock.advance(4 * MILLI);
+        limiter.tick();
+        assert!(futures::Stream::poll_next(items.as_mut(), &mut cx).is_ready());
+        assert!(bytes.as_mut().poll_write(&mut cx, &[7; 3]).is_ready());
+    };
+    assert_eq!(allocations(&mut round), 2);
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| round())), 0);
+}
+
 #[test]
 fn the_futures_are_small() {
     println!("Consume: {} bytes, ConsumeOwned: {}", size_of::<Consume<'_>>(), size_of::<ConsumeOwned>());

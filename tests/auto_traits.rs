@@ -70,6 +70,33 @@ assert_traits! {
     TryJoinError:        yes yes yes;
 }
 
+#[cfg(all(feature = "stream", feature = "io", feature = "tower"))]
+mod around {
+    use futures::channel::mpsc::{Receiver, Sender};
+    use tollgate::{Limiter, OwnedGrant, io::*, stream::*, tower::*};
+
+    type Service = tower::util::BoxCloneService<(), (), ()>;
+
+    #[rustfmt::skip]
+    assert_traits! {
+        //                                                  Send Sync Unpin
+        // Their claims are in boxes of their own: they move if what they wrap does.
+        PacedStream<Receiver<u8>>:                           yes yes yes;
+        WithGrants<Receiver<u8>>:                            yes yes yes;
+        PacedSink<Sender<u8>, u8>:                           yes yes yes;
+        PacedIo<::tokio::net::TcpStream>:                    yes yes yes;
+        RefusedItem<u8>:                                     yes yes yes;
+        PacedSinkError<u8>:                                  yes yes yes;
+
+        LimitLayer:                                          yes yes yes;
+        Limit<u8>:                                           yes yes yes;
+        HeldBody<u8, OwnedGrant>:                            yes yes yes;
+        Admission:                                           yes yes no;
+        LimitFuture<(), Service, Limiter, ToHead, AsError>:  yes no no;
+        LimitError<u8>:                                      yes yes yes;
+    }
+}
+
 #[test]
 fn what_spawned_tasks_need_is_static() {
     fn is_static<T: Send + 'static>() {}

@@ -7,6 +7,8 @@ mod errors;
 mod estimates;
 #[path = "decisions/refusals.rs"]
 mod refusals;
+#[path = "decisions/repeated.rs"]
+mod repeated;
 #[path = "decisions/within.rs"]
 mod within;
 

@@ -149,8 +149,15 @@ impl Shared {
     }
 
     /// The claim in `place` is dropped: it leaves the line, or gives back what it was granted and did not see.
-    pub(crate) fn cancel(&self, place: Pin<&mut Place>, cost: u64) {
-        let _waker = self.leaving(|state, rovers, _| {
+    pub(crate) fn cancel(&self, mut place: Pin<&mut Place>, cost: u64) {
+        let sample = self.sample_anyway();
+        if let Some(Sample { now, .. }) = sample {
+            let left = self.state.lock().depart_quietly(&self.rovers, place.as_mut(), now);
+            if left.is_some() {
+                return;
+            }
+        }
+        let _waker = self.sampled(sample, Reach::Now, |state, rovers, _| {
             let (outcome, waker) = state.depart(rovers, place);
             if let Some(Outcome::Granted { .. }) = outcome {
                 state.give_back(rovers, cost);

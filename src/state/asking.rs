@@ -40,6 +40,7 @@ impl State {
         if self.closed || !self.line.is_empty() {
             return None;
         }
+        self.forget_denial(rovers);
         self.supply.mint(sample.now, None);
         self.refresh_ceiling(rovers);
         self.observe(rovers, sample);
@@ -74,12 +75,13 @@ impl State {
     }
 
     fn deny(&mut self, rovers: &Rovers, cost: u64) -> Denial {
-        // While nobody waits, claims can be made without the lock: the answer is about those we know of.
-        let (tail, by, until) = if self.line.is_empty() {
+        // The answer is about the claims we know of: not of those that were made without the lock since the sample.
+        let (tail, by, until) = if let Some(front) = self.line.front() {
+            let knows_all = self.supply.claimed() == front.start();
+            (rovers.tail(), Bound::Line, if knows_all { self.due() } else { 0 })
+        } else {
             let end = rovers.tail().wrapping_add(cost);
             (self.supply.claimed(), self.supply.obstacle(end), self.supply.next_mint())
-        } else {
-            (rovers.tail(), Bound::Line, self.due())
         };
         let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
         let fits_in_flight = self

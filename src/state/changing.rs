@@ -9,24 +9,42 @@ use std::pin::Pin;
 use std::task::Waker;
 
 impl State {
+    /// A future that waits behind the front is done with its place, while nothing is due by `now`: nothing moves but its
+    /// own claim, and what `settle` and `finish` would do can wait. `None` if that is not so; then nothing was done.
+    pub(crate) fn depart_quietly(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
+        let news = self.cap.as_ref().is_some_and(|cap| rovers.released_since(&mut cap.seen.clone()) > 0);
+        if self.closed || news || self.line.is_tied() || self.last_due <= now.max(self.supply.synced()) {
+            return None;
+        }
+        let waiter = self.line.leave_behind(place)?;
+        self.note_hole(waiter.cost);
+        self.forget_denial(rovers);
+        Some(waiter.waker)
+    }
+
+    /// A claim left from behind: it is noted on the waiter before it.
+    fn note_hole(&mut self, cost: u64) {
+        self.totals.holes += cost;
+        self.totals.skipped = self.totals.skipped.wrapping_add(cost);
+    }
+
     /// A future is done with its place, in whatever state. Says what it had been called out for and not seen; the
     /// waker is to be dropped without the lock.
     pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> (Option<Outcome>, Option<Waker>) {
-        let waiter = match self.line.leave(place) {
+        match self.line.leave(place) {
             Left::Nothing => return (None, None),
             Left::Called(outcome) => return (Some(outcome), None),
             Left::Front(waiter) => {
                 self.totals.holes -= waiter.skip;
+                self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
                 self.fill_front(rovers, &waiter);
-                waiter
+                (None, Some(waiter.waker))
             }
             Left::Behind(waiter) => {
-                self.totals.holes += waiter.cost;
-                waiter
+                self.note_hole(waiter.cost);
+                (None, Some(waiter.waker))
             }
-        };
-        self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-        (None, Some(waiter.waker))
+        }
     }
 
     /// `tokens` of a grant were not used, and are not in flight any more.

@@ -1,6 +1,6 @@
 //! Joint claims on their way into the lines; what happens to them there is in `loom_join.rs`.
 
-use crate::{explore, explore_bounded, is_served};
+use crate::{explore, explore_bounded, is_served, try_keep};
 use std::pin::Pin;
 use std::task::Poll;
 use tokio_test::task::{self, Spawn};
@@ -92,5 +92,31 @@ fn a_claim_behind_a_joint_one_that_is_turned_away() {
         let (answered, mut behind) = enter.join().unwrap();
         close.join().unwrap();
         assert!(answered == Poll::Ready(true) || is_served(&mut behind), "the token is there, and nobody said so");
+    });
+}
+
+/// A denial is made behind the joint claim, which the other line commits before the lock of this one is left. Who sees
+/// the joint claim granted is not answered as of before.
+///
+/// Plant `a_denial_outlives_its_instant`: the line moves on, and what was denied before is published.
+#[test]
+fn a_denial_against_a_commit() {
+    explore_bounded(Some(2), |race| {
+        let build = || Limiter::builder().quota(Quota::manual(5)).clock(ManualClock::new()).build().unwrap();
+        let mut pair = [build(), build()];
+        pair.sort_by_key(address);
+        pair[1].try_acquire(5).map(std::mem::forget).unwrap();
+        let mut claim = waiting(&pair);
+        let (held, asked, lacking) = (pair[0].clone(), pair[0].clone(), pair[1].clone());
+        let denier = race.actor(move || try_keep(&held, 1));
+        let feeder = race.actor(move || lacking.replenish(1));
+        let third = race.actor(move || {
+            let is_granted = claim.poll().is_ready();
+            assert!(!is_granted || try_keep(&asked, 1), "the line is empty, and a token is there");
+            claim
+        });
+        denier.join().unwrap();
+        feeder.join().unwrap();
+        let _claim = third.join().unwrap();
     });
 }

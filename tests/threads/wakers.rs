@@ -297,3 +297,17 @@ fn wakers_that_serve_the_line_from_several_threads_serve_everybody_once() {
         assert!(line.iter_mut().all(|claim| claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()));
     });
 }
+
+#[test]
+fn a_claim_whose_waker_cannot_be_cloned_leaves_no_old_denial_behind() {
+    let clock = ManualClock::new();
+    let quota = Quota::per_second(1).burst(5).initial(0);
+    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    assert!(limiter.try_acquire(1).is_err());
+    clock.advance(Duration::from_secs(1));
+    let mut claim = Box::pin(limiter.consume(3));
+    let broken = Mine::that_panics_when(When::Cloned);
+    catch_unwind(AssertUnwindSafe(|| broken.poll(&mut claim))).unwrap_err();
+    clock.step_back(Duration::from_millis(500));
+    assert!(limiter.try_acquire(1).is_ok(), "its token was minted in that poll");
+}

@@ -1,98 +1,82 @@
 //! Hot loops that await and never have to wait.
 
-use crate::table::Figures;
+use crate::results::Results;
+use crate::rounds::{Extent, on_threads, undisturbed};
 use std::future::{Future, ready};
 use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use std::time::Instant;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
+use tokio::sync::Semaphore;
 use tollgate::{Limiter, Quota};
 
+const PLENTY: u32 = 1_000_000_000;
+const BURST: u32 = 1_000_000;
+
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
-type MakeJob = Box<dyn Fn(u64) -> Job>;
+type MakeJob = Box<dyn Fn(u64) -> Job + Sync>;
+
+/// A contender whose future is made anew for each operation.
+macro_rules! contender {
+    ($name:literal, $shared:expr, |$it:ident| $operation:expr) => {{
+        let shared = $shared;
+        let make = move |n: u64| -> Job {
+            let $it = shared.clone();
+            Box::pin(async move {
+                for _ in 0..n {
+                    let _ = $operation;
+                }
+            })
+        };
+        ($name, Box::new(make) as MakeJob)
+    }};
+}
 
 fn contenders() -> Vec<(&'static str, MakeJob)> {
-    let counter = Arc::new(AtomicU64::new(0));
-    let limiter = Limiter::new(Quota::per_second(1_000_000_000).burst(1_000_000)).expect("valid");
-    let semaphore = Arc::new(tokio::sync::Semaphore::new(tokio::sync::Semaphore::MAX_PERMITS));
-    let plenty = NonZeroU32::new(1_000_000_000).expect("not zero");
-    let burst = NonZeroU32::new(1_000_000).expect("not zero");
-    let governor = Arc::new(governor::RateLimiter::direct(governor::Quota::per_second(plenty).allow_burst(burst)));
-    let leaky = leaky_bucket::RateLimiter::builder().max(usize::MAX / 4).initial(usize::MAX / 4).build();
-    let leaky = Arc::new(leaky);
+    let rate = |n| NonZeroU32::new(n).expect("not zero");
+    let quota = || Quota::per_second(PLENTY.into()).burst(BURST.into());
+    let limiter = Limiter::new(quota()).expect("valid");
+    let capped = Limiter::builder().quota(quota()).max_in_flight(BURST.into()).build().expect("valid");
+    let most = usize::MAX / 4;
+    let leaky = |fair| Arc::new(leaky_bucket::RateLimiter::builder().max(most).initial(most).fair(fair).build());
+    let governor_quota = governor::Quota::per_second(rate(PLENTY)).allow_burst(rate(BURST));
     vec![
-        (
-            "floor: fetch_add as a future",
-            job(counter, |counter, n| async move {
-                for _ in 0..n {
-                    black_box(ready(counter.fetch_add(1, Relaxed)).await);
-                }
-            }),
-        ),
-        (
-            "tollgate",
-            job(limiter, |limiter, n| async move {
-                for _ in 0..n {
-                    let _grant = limiter.consume(1).await.expect("open");
-                }
-            }),
-        ),
-        (
-            "tokio Semaphore (no refill)",
-            job(semaphore, |semaphore, n| async move {
-                for _ in 0..n {
-                    semaphore.acquire().await.expect("open").forget();
-                }
-            }),
-        ),
-        (
-            "governor",
-            job(governor, |governor, n| async move {
-                for _ in 0..n {
-                    governor.until_ready().await;
-                }
-            }),
-        ),
-        (
-            "leaky-bucket",
-            job(leaky, |leaky, n| async move {
-                for _ in 0..n {
-                    leaky.acquire(1).await;
-                }
-            }),
-        ),
+        contender!("floor: fetch_add as a future", Arc::new(AtomicU64::new(0)), |counter| {
+            black_box(ready(counter.fetch_add(1, Relaxed)).await)
+        }),
+        contender!("tollgate", limiter, |limiter| limiter.consume(1).await.expect("open")),
+        contender!("tollgate, capped, released", capped, |limiter| limiter.consume(1).await.expect("open")),
+        contender!("tokio Semaphore, no refill", Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)), |semaphore| {
+            semaphore.acquire().await.expect("open").forget()
+        }),
+        contender!("tokio Semaphore, released", Arc::new(Semaphore::new(BURST as usize)), |semaphore| {
+            semaphore.acquire().await.expect("open")
+        }),
+        contender!("governor", Arc::new(governor::RateLimiter::direct(governor_quota)), |governor| {
+            governor.until_ready().await
+        }),
+        contender!("leaky-bucket", leaky(true), |leaky| leaky.acquire(1).await),
+        contender!("leaky-bucket, unfair", leaky(false), |leaky| leaky.acquire(1).await),
+        contender!("rate-net", Arc::new(rate_net::DirectLimiter::per_second(PLENTY)), |limiter| {
+            limiter.try_until_ready().await.expect("it fits")
+        }),
+        contender!("async-speed-limit", <async_speed_limit::Limiter>::new(PLENTY.into()), |limiter| {
+            limiter.consume(1).await
+        }),
     ]
 }
 
-fn job<T: Clone + 'static, F: Future<Output = ()> + Send + 'static>(
-    shared: T,
-    run: impl Fn(T, u64) -> F + 'static,
-) -> MakeJob {
-    Box::new(move |n| Box::pin(run(shared.clone(), n)))
-}
-
-pub fn measure(tasks: usize, rounds: usize, operations: u64) -> Vec<Figures> {
+pub fn run(results: &mut Results, tasks: usize, extent: Extent) {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let contenders = contenders();
-    let mut figures: Vec<Figures> = contenders.iter().map(|(name, _)| Figures { name, rounds: Vec::new() }).collect();
-    for _ in 0..rounds {
-        for ((_, make), figures) in contenders.iter().zip(&mut figures) {
-            let jobs = (0..tasks).map(|_| make(operations)).collect();
-            figures.rounds.push(round(&runtime, jobs) / operations as f64);
+    let case = format!("awaited, {tasks} tasks");
+    for _ in 0..extent.rounds {
+        for (name, make) in &contenders {
+            // On a thread each: spawned ones can end up on one worker, and would not contend.
+            let took = undisturbed(|| on_threads(tasks, || runtime.block_on(make(extent.operations))));
+            results.add(&case, name, "ns", took.as_nanos() as f64 / extent.operations as f64);
         }
     }
-    figures
-}
-
-/// Nanoseconds until all jobs are done.
-fn round(runtime: &Runtime, jobs: Vec<Job>) -> f64 {
-    let start = Instant::now();
-    let running: Vec<_> = jobs.into_iter().map(|job| runtime.spawn(job)).collect();
-    for job in running {
-        runtime.block_on(job).expect("a contender panicked");
-    }
-    start.elapsed().as_nanos() as f64
 }

@@ -1,43 +1,166 @@
-//! tollgate beside its peers and beside the floor: what the same work costs with bare atomics.
+//! Tollgate, its peers and the floors: how fast, how late, how fair, in one run.
 //!
-//! ```text
-//! cargo run --release --manifest-path benches/peers/Cargo.toml
-//! ```
-//!
-//! All contenders of a table take turns, round by round, in one process, so that a noisy machine is noisy for all of
-//! them. What counts are the ratios; nanoseconds only illustrate.
+//! All contenders of a table take turns, round by round, in one process (those that wait: a process each, round by
+//! round), so that a noisy machine is noisy for all of them. What counts are the ratios; nanoseconds only illustrate.
 
 mod awaited;
+mod cancel;
+mod child;
+mod fair;
+mod hogs;
 mod hot;
-mod line;
+mod idle;
+mod memory;
+mod peers;
+mod plot;
+mod publish;
+mod results;
+mod rounds;
 mod table;
+mod targets;
+mod waiting;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use peers::Peer;
+use results::Results;
+use rounds::Extent;
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// Measure tollgate, its peers and the floor in one run
-#[derive(Parser)]
-struct Options {
-    /// Rounds that the contenders take in turn; the median counts
-    #[arg(long, default_value_t = 25)]
-    rounds: usize,
-    /// Operations in each round
-    #[arg(long, default_value_t = 200_000)]
-    operations: u64,
-    /// Seconds that each waiting line is watched
-    #[arg(long, default_value_t = 5)]
-    seconds: u64,
+pub type Failure = Box<dyn std::error::Error>;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    Hot,
+    Denied,
+    Capped,
+    Awaited,
+    Waiting,
+    Fair,
+    Cancel,
+    Idle,
+    Memory,
+    Hogs,
+    All,
 }
 
-fn main() {
+/// Measure tollgate, its peers and the floors in one run, and say which targets are met
+#[derive(Parser)]
+struct Options {
+    /// What to measure
+    #[arg(value_enum, default_value = "all")]
+    what: Vec<What>,
+    /// Rounds of a hot loop that the contenders take in turn; the median counts
+    #[arg(long, default_value_t = 25)]
+    rounds: usize,
+    /// Rounds of child processes, for all that waits; the median counts. Peers that burn a core take part in the first
+    #[arg(long, default_value_t = 5)]
+    child_rounds: usize,
+    /// Operations in each round of a hot loop
+    #[arg(long, default_value_t = 200_000)]
+    operations: u64,
+    /// Seconds that each waiting case is watched
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Only waiting cases whose title contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Leave out all peers that wait but tokio's Semaphore
+    #[arg(long)]
+    no_peers: bool,
+    /// Write the numbers here
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Measure nothing: read these files, pool them and print
+    #[arg(long, num_args = 1..)]
+    read: Vec<PathBuf>,
+    /// Rewrite the tables between markers in README.md and docs/, and the plots, in this directory
+    #[arg(long)]
+    publish: Option<PathBuf>,
+    /// A case to run in this process, as JSON
+    #[arg(long, hide = true)]
+    child: Option<String>,
+}
+
+/// How the waiting cases are run.
+pub struct Plan {
+    pub child_rounds: usize,
+    pub seconds: f64,
+    only: Option<String>,
+    no_peers: bool,
+}
+
+impl Plan {
+    pub fn wants(&self, case: &str) -> bool {
+        self.only.as_ref().is_none_or(|part| case.contains(part.as_str()))
+    }
+
+    pub fn invites(&self, peer: Peer, round: usize) -> bool {
+        matches!(peer, Peer::Tollgate | Peer::Semaphore) || (round == 0 && !self.no_peers)
+    }
+
+    /// For a child process, until it counts as hung.
+    pub fn limit(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds * 2.0 + 15.0)
+    }
+}
+
+fn main() -> Result<(), Failure> {
     let options = Options::parse();
-    for threads in [1, 2] {
-        let title = format!("try_acquire(1) in a hot loop, never empty, {threads} thread(s) on one limiter");
-        table::print(&title, &table::measure(&hot::granted(), threads, options.rounds, options.operations));
+    if let Some(job) = &options.child {
+        return child::work(job);
     }
-    table::print("a refused try_acquire(1)", &table::measure(&hot::denied(), 1, options.rounds, options.operations));
-    for tasks in [1, 2] {
-        let title = format!("consume(1).await in a hot loop, never empty, {tasks} task(s) on 2 workers");
-        table::print(&title, &awaited::measure(tasks, options.rounds, options.operations));
+    let results = if options.read.is_empty() { measure(&options)? } else { Results::read(&options.read)? };
+    for case in results.cases("") {
+        println!("\n{case}\n\n{}", table::of_case(&results, case));
     }
-    line::report(options.seconds);
+    println!("\n{}", targets::table(&targets::judge(&results)));
+    if let Some(path) = &options.json {
+        results.write(path)?;
+    }
+    if let Some(directory) = &options.publish {
+        publish::publish(&results, directory)?;
+    }
+    Ok(())
+}
+
+fn measure(options: &Options) -> Result<Results, Failure> {
+    let mut results = Results::here();
+    let wants = |what| options.what.contains(&what) || options.what.contains(&What::All);
+    let extent = Extent { rounds: options.rounds, operations: options.operations };
+    for count in [1, 2] {
+        if wants(What::Hot) {
+            hot::run_granted(&mut results, count, extent);
+        }
+        if wants(What::Denied) {
+            hot::run_denied(&mut results, count, extent);
+        }
+        if wants(What::Capped) {
+            hot::run_capped(&mut results, count, extent);
+        }
+        if wants(What::Awaited) {
+            awaited::run(&mut results, count, extent);
+        }
+    }
+    if wants(What::Memory) {
+        memory::run(&mut results);
+    }
+    let plan = Plan {
+        child_rounds: options.child_rounds,
+        seconds: options.seconds,
+        only: options.only.clone(),
+        no_peers: options.no_peers,
+    };
+    type Run = fn(&mut Results, &Plan) -> Result<(), Failure>;
+    let runs: [(What, Run); 5] = [
+        (What::Waiting, waiting::run),
+        (What::Fair, fair::run),
+        (What::Cancel, cancel::run),
+        (What::Idle, idle::run),
+        (What::Hogs, hogs::run),
+    ];
+    for (_, run) in runs.into_iter().filter(|(what, _)| wants(*what)) {
+        run(&mut results, &plan)?;
+    }
+    Ok(results)
 }

@@ -1,81 +1,52 @@
-//! Rounds in turn, medians, ratios.
+//! Numbers as tables, for terminals and Markdown alike.
 
+use crate::results::{Results, Series};
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
-use std::sync::Barrier;
-use std::thread;
-use std::time::{Duration, Instant};
 
-/// Something to measure: does the work so many times.
-pub struct Contender {
-    pub name: &'static str,
-    pub work: Box<dyn Fn(u64) + Sync>,
-}
-
-impl Contender {
-    pub fn new(name: &'static str, work: impl Fn(u64) + Sync + 'static) -> Self {
-        Self { name, work: Box::new(work) }
-    }
-}
-
-/// Nanoseconds per operation, a number per round.
-pub struct Figures {
-    pub name: &'static str,
-    pub rounds: Vec<f64>,
-}
-
-impl Figures {
-    pub fn quantile(&self, share: f64) -> f64 {
-        let mut sorted = self.rounds.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted[((sorted.len() - 1) as f64 * share).round() as usize]
-    }
-
-    pub fn median(&self) -> f64 {
-        self.quantile(0.5)
-    }
-}
-
-/// Everybody once per round, in turn.
-pub fn measure(contenders: &[Contender], threads: usize, rounds: usize, operations: u64) -> Vec<Figures> {
-    let mut figures: Vec<Figures> =
-        contenders.iter().map(|contender| Figures { name: contender.name, rounds: Vec::new() }).collect();
-    for _ in 0..rounds {
-        for (contender, figures) in contenders.iter().zip(&mut figures) {
-            let took = on_threads(threads, || (contender.work)(operations));
-            figures.rounds.push(took.as_nanos() as f64 / operations as f64);
-        }
-    }
-    figures
-}
-
-/// How long it takes until `threads` threads have all done `work`, from a common start.
-fn on_threads(threads: usize, work: impl Fn() + Sync) -> Duration {
-    let barrier = Barrier::new(threads);
-    let run = || {
-        barrier.wait();
-        let start = Instant::now();
-        work();
-        start.elapsed()
-    };
-    thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
-        let own = run();
-        others.into_iter().map(|other| other.join().expect("a contender panicked")).fold(own, Duration::max)
-    })
-}
-
-/// The first contender is the floor.
-pub fn print(title: &str, figures: &[Figures]) {
-    let floor = figures[0].median();
+pub fn new(header: impl IntoIterator<Item = String>) -> Table {
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["", "x floor", "ns, median", "ns, p10..p90"]);
-    for figure in figures {
-        table.add_row([
-            figure.name.to_owned(),
-            format!("{:.2}", figure.median() / floor),
-            format!("{:.1}", figure.median()),
-            format!("{:.1}..{:.1}", figure.quantile(0.1), figure.quantile(0.9)),
-        ]);
+    table.load_style(ASCII_MARKDOWN).set_header(header.into_iter().collect::<Vec<_>>());
+    table
+}
+
+/// A case that counts nanoseconds has its floor first, and ratios to it; others have a column for each measure.
+pub fn of_case(results: &Results, case: &str) -> Table {
+    let (names, measures) = results.names_and_measures(case);
+    if measures == ["ns"] {
+        let floor = results.find(case, names[0], "ns").map_or(f64::NAN, Series::median);
+        let mut table = new(["", "x floor", "ns, median", "ns, p10..p90"].map(str::to_owned));
+        for series in names.iter().filter_map(|name| results.find(case, name, "ns")) {
+            let spread = format!("{:.1}..{:.1}", series.quantile(0.1), series.quantile(0.9));
+            let ratio = format!("{:.2}", series.median() / floor);
+            table.add_row([series.name.clone(), ratio, format!("{:.1}", series.median()), spread]);
+        }
+        return table;
     }
-    println!("\n{title}\n\n{table}");
+    let mut table = new(std::iter::once(String::new()).chain(measures.iter().map(|m| m.to_string())));
+    for name in names {
+        let cells = measures.iter().map(|measure| results.find(case, name, measure).map_or_else(String::new, cell));
+        table.add_row(std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>());
+    }
+    table
+}
+
+fn cell(series: &Series) -> String {
+    let mut text = if series.rounds.is_empty() { String::new() } else { number(series.median()) };
+    if series.rounds.len() > 1 && series.quantile(0.1) != series.quantile(0.9) {
+        text += &format!(" ({}..{})", number(series.quantile(0.1)), number(series.quantile(0.9)));
+    }
+    match series.hung {
+        0 => text,
+        hung => format!("{text} hung {hung} x").trim_start().to_owned(),
+    }
+}
+
+/// With as many places as say something.
+pub fn number(n: f64) -> String {
+    match n.abs() {
+        _ if n.fract() == 0.0 && n.abs() < 1e6 => format!("{n:.0}"),
+        x if x < 2.0 => format!("{n:.3}"),
+        x if x < 100.0 => format!("{n:.2}"),
+        _ => format!("{n:.0}"),
+    }
 }

@@ -1,0 +1,84 @@
+//! One large asker among small ones; and one alone.
+
+use crate::child::{Job, Outcome, have_done};
+use crate::peers::{Peer, Scenario, Waits, present};
+use crate::results::Results;
+use crate::waiting::two_workers;
+use crate::{Failure, Plan};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+pub const FAIR: &str = "fair, one asker of 500 among 99 of 1, 50000 tokens/s";
+pub const ALONE: &str = "alone, one waiter, burst 1, 1000 tokens/s";
+
+pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
+    for round in 0..plan.child_rounds {
+        for peer in Peer::ALL.into_iter().filter(|peer| plan.invites(*peer, round)) {
+            let seconds = plan.seconds;
+            for (case, job) in [(FAIR, Job::Fair { peer, seconds }), (ALONE, Job::Alone { peer, seconds })] {
+                if plan.wants(case) {
+                    have_done(results, case, peer.name(), &job, plan.limit())?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Askers<'a> {
+    runtime: &'a Runtime,
+    costs: Vec<u32>,
+    seconds: f64,
+}
+
+impl Scenario for Askers<'_> {
+    /// Tokens that each asker got, and in how many seconds.
+    type Outcome = (Vec<f64>, f64);
+
+    fn run<W: Waits>(self, limiter: W) -> Self::Outcome {
+        let mut tokens = Vec::new();
+        for cost in self.costs {
+            let (limiter, count) = (limiter.clone(), Arc::new(AtomicU64::new(0)));
+            tokens.push(count.clone());
+            self.runtime.spawn(async move {
+                loop {
+                    limiter.acquire(cost).await;
+                    count.fetch_add(cost.into(), Relaxed);
+                }
+            });
+        }
+        let read = || tokens.iter().map(|count| count.load(Relaxed)).collect::<Vec<_>>();
+        std::thread::sleep(Duration::from_millis(300));
+        let (start, before) = (Instant::now(), read());
+        std::thread::sleep(Duration::from_secs_f64(self.seconds));
+        let got = read().into_iter().zip(before).map(|(now, before)| (now - before) as f64).collect();
+        (got, start.elapsed().as_secs_f64())
+    }
+}
+
+pub fn measure(peer: Peer, seconds: f64) -> Outcome {
+    let runtime = two_workers();
+    let _inside = runtime.enter();
+    let costs = std::iter::once(500).chain([1; 99]).collect();
+    let (got, took) = present(peer, 50_000, 500, Askers { runtime: &runtime, costs, seconds });
+    let all: f64 = got.iter().sum();
+    let small = &got[1..];
+    Outcome::from([
+        ("achieved / configured".into(), vec![all / (50_000.0 * took)]),
+        // In strict order each round of the line is one of 500 and 99 of 1.
+        ("share of the large / fair share".into(), vec![got[0] / all / (500.0 / 599.0)]),
+        (
+            "small: least / mean".into(),
+            vec![small.iter().copied().fold(f64::MAX, f64::min) * 99.0 / small.iter().sum::<f64>().max(1.0)],
+        ),
+    ])
+}
+
+pub fn alone(peer: Peer, seconds: f64) -> Outcome {
+    let runtime = two_workers();
+    let _inside = runtime.enter();
+    let (got, took) = present(peer, 1_000, 1, Askers { runtime: &runtime, costs: vec![1], seconds });
+    Outcome::from([("achieved / configured".into(), vec![got[0] / (1_000.0 * took)])])
+}

@@ -1,0 +1,73 @@
+//! 1,000 limiters that were waited for once: what they cost when nobody waits any more.
+
+use crate::child::{Job, Outcome, have_done};
+use crate::peers::{Peer, Scenario, Waits, present};
+use crate::results::Results;
+use crate::waiting::two_workers;
+use crate::{Failure, Plan};
+use cpu_time::ProcessTime;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+pub const CASE: &str = "idle, 1,000 limiters that were waited for once";
+const NOTHING: &str = "floor: a runtime and no limiter";
+const LIMITERS: usize = 1_000;
+
+pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
+    for round in 0..plan.child_rounds {
+        let peers = [None].into_iter().chain(Peer::ALL.map(Some));
+        for peer in peers.filter(|peer| plan.wants(CASE) && peer.is_none_or(|peer| plan.invites(peer, round))) {
+            let job = Job::Idle { peer, seconds: plan.seconds };
+            have_done(results, CASE, peer.map_or(NOTHING, Peer::name), &job, plan.limit())?;
+        }
+    }
+    Ok(())
+}
+
+struct WaitOnce<'a>(&'a Runtime);
+
+impl Scenario for WaitOnce<'_> {
+    type Outcome = Box<dyn std::any::Any>;
+
+    fn run<W: Waits>(self, limiter: W) -> Self::Outcome {
+        self.0
+            .block_on(self.0.spawn({
+                let limiter = limiter.clone();
+                async move { limiter.acquire(1).await }
+            }))
+            .expect("no panics");
+        Box::new(limiter)
+    }
+}
+
+pub fn measure(peer: Option<Peer>, seconds: f64) -> Outcome {
+    let runtime = two_workers();
+    let _inside = runtime.enter();
+    let count = if peer.is_some() { LIMITERS } else { 0 };
+    let _limiters: Vec<_> = (0..count).filter_map(|_| Some(present(peer?, 1_000, 10, WaitOnce(&runtime)))).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    let metrics = runtime.metrics();
+    let parks = || (0..metrics.num_workers()).map(|worker| metrics.worker_park_count(worker)).sum::<u64>();
+    let (start, cpu, before, switches) = (Instant::now(), ProcessTime::now(), parks(), worker_switches());
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+    let took = start.elapsed().as_secs_f64();
+    Outcome::from([
+        ("cores".into(), vec![cpu.elapsed().as_secs_f64() / took]),
+        ("worker wake-ups/s".into(), vec![(parks() - before) as f64 / took]),
+        ("voluntary context switches/s".into(), vec![(worker_switches() - switches) as f64 / took]),
+    ])
+}
+
+/// Of all threads but this one.
+fn worker_switches() -> u64 {
+    let own = std::process::id().to_string();
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let others = tasks.filter(|task| *task.file_name() != *own.as_str());
+    let status = others.map(|task| std::fs::read_to_string(task.path().join("status")).unwrap_or_default());
+    status
+        .filter_map(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            line.trim().parse::<u64>().ok()
+        })
+        .sum()
+}

@@ -1,0 +1,179 @@
+//! A long line: tasks that ask again as soon as they were served.
+
+use crate::child::{Job, Outcome, have_done};
+use crate::peers::{Peer, Scenario, Waits, present};
+use crate::results::{Results, quantile};
+use crate::{Failure, Plan};
+use cpu_time::ProcessTime;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+
+pub const TASKS: [usize; 3] = [100, 10_000, 100_000];
+pub const RATES: [u32; 3] = [1_000, 100_000, 1_000_000];
+pub const LATENESS: &str = "lateness, us";
+
+pub fn case(tasks: usize, rate: u32) -> String {
+    format!("waiting, {tasks} tasks, {rate} tokens/s")
+}
+
+/// Ours and the Semaphore in each round; the others, many of which burn a core, in the first.
+pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
+    for (tasks, rate) in TASKS.into_iter().flat_map(|tasks| RATES.map(|rate| (tasks, rate))) {
+        let case = case(tasks, rate);
+        if !plan.wants(&case) {
+            continue;
+        }
+        for round in 0..plan.child_rounds {
+            for peer in Peer::ALL.into_iter().filter(|peer| plan.invites(*peer, round)) {
+                let job = Job::Waiting { peer, tasks, rate, seconds: plan.seconds };
+                have_done(results, &case, peer.name(), &job, plan.limit())?;
+            }
+        }
+    }
+    let case = "order, 1,000 tasks, 100000 tokens/s, 1 worker";
+    for peer in Peer::ALL.into_iter().filter(|_| plan.wants(case)) {
+        have_done(results, case, peer.name(), &Job::Order { peer }, plan.limit())?;
+    }
+    Ok(())
+}
+
+pub fn two_workers() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// A tenth of a second's worth: a line that is served late, or empty for a moment, burns nothing.
+fn burst(rate: u32) -> u32 {
+    rate / 10
+}
+
+/// What the tasks note.
+struct Ledger {
+    start: Instant,
+    granted: AtomicU64,
+    asked: AtomicU64,
+    /// How late each was, in nanoseconds: noted of one grant in so many only, since it costs.
+    late: Mutex<Vec<i64>>,
+    one_in: u64,
+    nanos_per_token: f64,
+    /// Whether lateness counts yet.
+    counts: AtomicI64,
+}
+
+impl Ledger {
+    /// The k-th to be served was due when the k-th token fell due, whoever it is.
+    fn note(&self) {
+        let k = self.granted.fetch_add(1, Relaxed) + 1;
+        if k.is_multiple_of(self.one_in) && self.counts.load(Relaxed) != 0 {
+            let due = k as f64 * self.nanos_per_token;
+            let late = self.start.elapsed().as_nanos() as f64 - due;
+            self.late.lock().expect("no panics").push(late as i64);
+        }
+    }
+}
+
+struct Line<'a> {
+    runtime: &'a Runtime,
+    tasks: usize,
+    rate: u32,
+    seconds: f64,
+}
+
+pub fn measure(peer: Peer, tasks: usize, rate: u32, seconds: f64) -> Outcome {
+    let runtime = two_workers();
+    let _inside = runtime.enter();
+    present(peer, rate, burst(rate), Line { runtime: &runtime, tasks, rate, seconds })
+}
+
+impl Scenario for Line<'_> {
+    type Outcome = Outcome;
+
+    fn run<W: Waits>(self, limiter: W) -> Outcome {
+        let ledger = Arc::new(Ledger {
+            start: Instant::now(),
+            granted: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            late: Mutex::new(Vec::with_capacity(1 << 20)),
+            one_in: u64::from(self.rate / 20_000).max(1),
+            nanos_per_token: 1e9 / f64::from(self.rate),
+            counts: AtomicI64::new(0),
+        });
+        for _ in 0..self.tasks {
+            let (limiter, ledger) = (limiter.clone(), ledger.clone());
+            self.runtime.spawn(async move {
+                ledger.asked.fetch_add(1, Relaxed);
+                loop {
+                    limiter.acquire(1).await;
+                    ledger.note();
+                }
+            });
+        }
+        while ledger.asked.load(Relaxed) < self.tasks as u64 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // The line stands; let it settle.
+        std::thread::sleep(Duration::from_millis(300));
+        ledger.counts.store(1, Relaxed);
+        let (start, cpu, before) = (Instant::now(), ProcessTime::now(), ledger.granted.load(Relaxed));
+        std::thread::sleep(Duration::from_secs_f64(self.seconds));
+        let granted = (ledger.granted.load(Relaxed) - before) as f64;
+        let (took, cpu) = (start.elapsed(), cpu.elapsed());
+        let late: Vec<f64> = ledger.late.lock().expect("no panics").iter().map(|nanos| *nanos as f64 / 1e3).collect();
+        Outcome::from([
+            ("achieved / configured".into(), vec![granted / (f64::from(self.rate) * took.as_secs_f64())]),
+            ("CPU per grant, us".into(), vec![cpu.as_micros() as f64 / granted]),
+            ("late p50, ms".into(), vec![quantile(&late, 0.5) / 1e3]),
+            ("late p99, ms".into(), vec![quantile(&late, 0.99) / 1e3]),
+            // Evenly spread over the distribution, so that several runs can be put together.
+            (LATENESS.into(), sample(late, 400)),
+        ])
+    }
+}
+
+fn sample(mut numbers: Vec<f64>, points: usize) -> Vec<f64> {
+    numbers.sort_by(f64::total_cmp);
+    let at = |point: usize| numbers[(2 * point + 1) * numbers.len() / (2 * points)];
+    if numbers.is_empty() { numbers } else { (0..points).map(at).collect() }
+}
+
+struct Order<'a> {
+    runtime: &'a Runtime,
+}
+
+/// Who is served before somebody who asked earlier. On one worker, where the order of asking is known.
+pub fn order(peer: Peer) -> Outcome {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let _inside = runtime.enter();
+    present(peer, 100_000, 1_000, Order { runtime: &runtime })
+}
+
+impl Scenario for Order<'_> {
+    type Outcome = Outcome;
+
+    fn run<W: Waits>(self, limiter: W) -> Outcome {
+        const GRANTS: usize = 50_000;
+        let (asked, served) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::with_capacity(GRANTS))));
+        for _ in 0..1_000 {
+            let (limiter, asked, served) = (limiter.clone(), asked.clone(), served.clone());
+            self.runtime.spawn(async move {
+                loop {
+                    let number = asked.fetch_add(1, Relaxed);
+                    limiter.acquire(1).await;
+                    served.lock().expect("no panics").push(number);
+                }
+            });
+        }
+        self.runtime.block_on(async {
+            while served.lock().expect("no panics").len() < GRANTS {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let (served, mut latest) = (served.lock().expect("no panics"), 0);
+        let overtaken = served.iter().filter(|number| {
+            latest = latest.max(**number);
+            **number < latest
+        });
+        Outcome::from([("overtaken, %".into(), vec![overtaken.count() as f64 * 100.0 / served.len() as f64])])
+    }
+}

@@ -1,0 +1,59 @@
+//! What does it cost to stand in line and be served, by how many stand there?
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tollgate::{Limiter, ManualClock, Quota};
+
+fn main() {
+    divan::main();
+}
+
+const LENGTHS: [u64; 4] = [1, 100, 10_000, 100_000];
+
+/// A token each millisecond, by a clock moved by hand: nothing here waits for real time.
+fn limiter() -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let quota = Quota::new(1, Duration::from_millis(1)).burst(1).initial(0);
+    (Limiter::builder().quota(quota).clock(clock.clone()).build().expect("valid"), clock)
+}
+
+/// All of a line enter, fall due together, are served in one go and look again.
+#[divan::bench(args = LENGTHS)]
+fn enter_and_be_served(bencher: Bencher, length: u64) {
+    let (limiter, clock) = limiter();
+    bencher.counter(ItemsCount::new(length)).bench_local(|| {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut line: Vec<_> = (0..length).map(|_| Box::pin(limiter.consume(1))).collect();
+        for waiting in &mut line {
+            assert!(waiting.as_mut().poll(&mut cx).is_pending());
+        }
+        clock.advance(Duration::from_millis(length));
+        limiter.tick();
+        for waiting in &mut line {
+            assert!(waiting.as_mut().poll(&mut cx).is_ready());
+        }
+    });
+}
+
+/// One leaves in front and one joins at the end, behind so many.
+#[divan::bench(args = LENGTHS)]
+fn one_in_one_out(bencher: Bencher, length: u64) {
+    let (limiter, clock) = limiter();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut line: std::collections::VecDeque<_> = (0..length).map(|_| Box::pin(limiter.consume(1))).collect();
+    for waiting in &mut line {
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    }
+    bencher.bench_local(|| {
+        clock.advance(Duration::from_millis(1));
+        limiter.tick();
+        let mut front = line.pop_front().expect("somebody waits");
+        assert!(front.as_mut().poll(&mut cx).is_ready());
+        front.set(limiter.consume(1));
+        // With one in line, the place behind it is the front.
+        assert!(front.as_mut().poll(&mut cx).is_pending());
+        line.push_back(front);
+    });
+}

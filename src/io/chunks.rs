@@ -1,0 +1,71 @@
+//! Claims of one direction: bytes are paid for in chunks.
+
+use crate::error::ConsumeError;
+use crate::grant::OwnedGrant;
+use crate::limiter::Limiter;
+use crate::pacer::Pacer;
+use std::task::{Context, Poll, ready};
+
+/// A chunk's part of the burst: as many connections can begin at the same instant.
+const PER_BURST: u64 = 16;
+/// The largest chunk unless one is given: about what a socket takes in one call.
+const MOST: u64 = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Chunks {
+    pacer: Pacer,
+    /// As the user wants it.
+    fixed: Option<u64>,
+    /// As it is now, at least 1.
+    size: u64,
+    /// True once a claim had to wait: before that, the size of a chunk delays nobody.
+    waited: bool,
+}
+
+impl Chunks {
+    pub(super) fn new(limiter: &Limiter, fixed: Option<u64>) -> Self {
+        let size = fixed.unwrap_or_else(|| derived(limiter));
+        Self { pacer: Pacer::new(limiter), fixed, size, waited: false }
+    }
+
+    pub(super) fn fix(&mut self, size: u64) {
+        self.fixed = Some(size);
+        self.size = size;
+    }
+
+    /// How much of `wanted` the next claim is for.
+    pub(super) fn of(&mut self, wanted: usize) -> usize {
+        if std::mem::take(&mut self.waited) {
+            self.size = self.fixed.unwrap_or_else(|| derived(self.pacer.limiter()));
+        }
+        usize::try_from(self.size).map_or(wanted, |size| size.min(wanted))
+    }
+
+    /// Goes on with the claim that is out, or claims a chunk of `wanted`. The grant tells for how many bytes.
+    pub(super) fn poll_claim(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Result<OwnedGrant, ConsumeError>> {
+        loop {
+            let chunk = self.of(wanted) as u64;
+            let answer = self.pacer.poll_claim(cx, || chunk);
+            self.waited |= answer.is_pending();
+            match ready!(answer) {
+                // The in-flight cap was lowered, or is below the chunk that the user wants.
+                Err(ConsumeError::TooLarge { most, .. }) if 0 < most && most < self.size => self.size = most,
+                answer => return Poll::Ready(answer),
+            }
+        }
+    }
+
+    /// Leaves the line, if it stands there.
+    pub(super) fn leave(&mut self) {
+        self.pacer.leave();
+    }
+}
+
+/// The chunk that suits `limiter` as it is now.
+fn derived(limiter: &Limiter) -> u64 {
+    let (burst, cap) = limiter.shared().look_at(|state, _, _| {
+        let cap = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens);
+        (state.supply.least_burst(), cap)
+    });
+    (burst / PER_BURST).min(MOST).min(cap).max(1)
+}

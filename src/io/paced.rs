@@ -1,0 +1,149 @@
+//! The wrapper: what is paced in which direction.
+
+use super::reading::Reading;
+use super::writing::Writing;
+use crate::limiter::Limiter;
+use pin_project::pin_project;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A reader, a writer or both, whose bytes are paid for; from [`PaceIoExt`](super::PaceIoExt). See the
+/// [module](super) for what holds.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::io::PacedIo;
+/// use tollgate::{Limiter, Quota};
+/// let down = Limiter::new(Quota::per_second(10_000_000))?;
+/// let up = Limiter::new(Quota::per_second(1_000_000))?;
+/// let (mut here, there) = tokio::io::duplex(4096);
+/// let mut there = PacedIo::new(there).reads(&down).writes(&up).chunk(1024);
+/// # drop(here);
+/// # let (mut here, far) = tokio::io::duplex(4096); drop(far);
+/// tokio::io::copy_bidirectional(&mut here, &mut there).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Cancel safety
+///
+/// Futures that poll it can be dropped at any time: what was read stays here, and so does the place in the line. Dropped
+/// itself, it leaves the line, and no token is lost.
+///
+/// # Panics
+///
+/// As [`Consume`](crate::Consume), on a runtime without timers.
+#[pin_project]
+#[derive(Debug)]
+pub struct PacedIo<T> {
+    #[pin]
+    inner: T,
+    reading: Option<Reading>,
+    writing: Option<Writing>,
+    /// The chunk the user wants.
+    chunk: Option<u64>,
+}
+
+impl<T> PacedIo<T> {
+    /// Paces nothing yet.
+    pub fn new(inner: T) -> Self {
+        Self { inner, reading: None, writing: None, chunk: None }
+    }
+
+    /// Paces reads.
+    #[must_use = "it was moved here"]
+    pub fn reads(mut self, limiter: &Limiter) -> Self {
+        self.reading = Some(Reading::new(limiter, self.chunk));
+        self
+    }
+
+    /// Paces writes.
+    #[must_use = "it was moved here"]
+    pub fn writes(mut self, limiter: &Limiter) -> Self {
+        self.writing = Some(Writing::new(limiter, self.chunk));
+        self
+    }
+
+    /// The most bytes that are claimed at once, in each direction; 0 counts as 1. Smaller chunks let others pass sooner,
+    /// larger ones cost less: each is a call of the inner reader or writer. Above the burst, a chunk passes whole once
+    /// minting has caught up with it.
+    #[must_use = "it was moved here"]
+    pub fn chunk(mut self, bytes: usize) -> Self {
+        let bytes = bytes.max(1) as u64;
+        self.chunk = Some(bytes);
+        if let Some(reading) = &mut self.reading {
+            reading.chunks.fix(bytes);
+        }
+        if let Some(writing) = &mut self.writing {
+            writing.chunks.fix(bytes);
+        }
+        self
+    }
+
+    /// The inner reader or writer.
+    pub fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
+    /// The inner reader or writer. What passes here is unpaced, and does not see what was read ahead.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
+    /// The inner reader or writer, and what was read from it and not handed out: at most a chunk, and nothing unless a
+    /// read was dropped or refused. Leaves the line.
+    pub fn into_parts(self) -> (T, Vec<u8>) {
+        let aside = self.reading.map_or_else(Vec::new, |reading| reading.aside().to_vec());
+        (self.inner, aside)
+    }
+}
+
+impl<T: AsyncRead> AsyncRead for PacedIo<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.project();
+        match this.reading {
+            Some(reading) => reading.poll_read(cx, this.inner, buf),
+            None => this.inner.poll_read(cx, buf),
+        }
+    }
+}
+
+impl<T: AsyncWrite> AsyncWrite for PacedIo<T> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.project();
+        match this.writing {
+            Some(writing) => writing.poll_write(cx, this.inner, buf),
+            None => this.inner.poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.project();
+        match this.writing {
+            Some(writing) => writing.poll_write_vectored(cx, this.inner, bufs),
+            None => this.inner.poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.project().inner.poll_flush(cx)
+    }
+
+    /// Nothing will be written any more: a write that was dropped while it waited leaves the line.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.project();
+        if let Some(writing) = this.writing {
+            writing.chunks.leave();
+        }
+        this.inner.poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,85 @@
+//! The reading direction: read, pay, hand over.
+//!
+//! Bytes go straight into the caller's buffer, and stay there if their tokens are there at once. Else the read must be
+//! reported as pending, and the caller may come back with another buffer or not at all: so they move aside first. Nothing
+//! more is read before they are handed out, so never more than a chunk is here.
+
+use super::chunks::Chunks;
+use crate::limiter::Limiter;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, ReadBuf};
+
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) chunks: Chunks,
+    /// What was read and not handed out begins at `start`.
+    aside: Vec<u8>,
+    start: usize,
+    /// How much of it is paid for.
+    paid: usize,
+}
+
+impl Reading {
+    pub(super) fn new(limiter: &Limiter, chunk: Option<u64>) -> Self {
+        Self { chunks: Chunks::new(limiter, chunk), aside: Vec::new(), start: 0, paid: 0 }
+    }
+
+    /// What was read and not handed out.
+    pub(super) fn aside(&self) -> &[u8] {
+        &self.aside[self.start..]
+    }
+
+    pub(super) fn poll_read<R: AsyncRead>(
+        &mut self,
+        cx: &mut Context<'_>,
+        inner: Pin<&mut R>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.aside().is_empty() {
+            return self.poll_hand_out(cx, buf);
+        }
+        if buf.remaining() == 0 {
+            return inner.poll_read(cx, buf);
+        }
+        let most = self.chunks.of(buf.remaining());
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+        ready!(inner.poll_read(cx, &mut part))?;
+        let got = part.filled().len();
+        if got == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        match self.chunks.poll_claim(cx, got) {
+            // The chunk may have become smaller than the read.
+            Poll::Ready(Ok(grant)) if grant.cost() >= got as u64 => {
+                buf.advance(got);
+                Poll::Ready(Ok(()))
+            }
+            answer => {
+                self.start = 0;
+                self.aside.clear();
+                self.aside.extend_from_slice(part.filled());
+                let grant = ready!(answer)?;
+                self.paid = grant.cost() as usize;
+                self.poll_hand_out(cx, buf)
+            }
+        }
+    }
+
+    /// Pays for what lies aside, and hands out what is paid for.
+    fn poll_hand_out(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if self.paid == 0 {
+            let wanted = self.aside().len();
+            self.paid = ready!(self.chunks.poll_claim(cx, wanted))?.cost() as usize;
+        }
+        let part = self.paid.min(buf.remaining());
+        buf.put_slice(&self.aside()[..part]);
+        self.start += part;
+        self.paid -= part;
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,85 @@
+//! The writing direction: pay, write, give back what was not taken.
+//!
+//! Writing first and paying later is not possible: bytes that are gone must be reported, and a caller who is told "not
+//! yet" may come back with others or not at all.
+
+use super::chunks::Chunks;
+use crate::grant::OwnedGrant;
+use crate::limiter::Limiter;
+use arrayvec::ArrayVec;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::AsyncWrite;
+
+/// How many buffers of a vectored write are passed on at once; Linux takes 1024, few callers have more than this.
+const MOST_SLICES: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Writing {
+    pub(super) chunks: Chunks,
+}
+
+impl Writing {
+    pub(super) fn new(limiter: &Limiter, chunk: Option<u64>) -> Self {
+        Self { chunks: Chunks::new(limiter, chunk) }
+    }
+
+    pub(super) fn poll_write<W: AsyncWrite>(
+        &mut self,
+        cx: &mut Context<'_>,
+        inner: Pin<&mut W>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return inner.poll_write(cx, buf);
+        }
+        let grant = ready!(self.chunks.poll_claim(cx, buf.len()))?;
+        let part = &buf[..paid_of(&grant, buf.len())];
+        settled(grant, inner.poll_write(cx, part))
+    }
+
+    pub(super) fn poll_write_vectored<W: AsyncWrite>(
+        &mut self,
+        cx: &mut Context<'_>,
+        inner: Pin<&mut W>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if !inner.is_write_vectored() {
+            // It would take the first buffer only: then only that is claimed.
+            let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| buf);
+            return self.poll_write(cx, inner, first);
+        }
+        let total = bufs.iter().fold(0_usize, |total, buf| total.saturating_add(buf.len()));
+        if total == 0 {
+            return inner.poll_write_vectored(cx, bufs);
+        }
+        let grant = ready!(self.chunks.poll_claim(cx, total))?;
+        let parts = cut(bufs, paid_of(&grant, total));
+        settled(grant, inner.poll_write_vectored(cx, &parts))
+    }
+}
+
+/// How many of `len` bytes may go: the claim may have been made for another buffer.
+fn paid_of(grant: &OwnedGrant, len: usize) -> usize {
+    usize::try_from(grant.cost()).map_or(len, |paid| paid.min(len))
+}
+
+/// The first `most` bytes of `bufs`, or less if these are very many.
+fn cut<'b>(bufs: &'b [IoSlice<'_>], most: usize) -> ArrayVec<IoSlice<'b>, MOST_SLICES> {
+    let mut left = most;
+    let parts = bufs.iter().filter(|buf| !buf.is_empty()).map_while(|buf| {
+        let part = &buf[..left.min(buf.len())];
+        left -= part.len();
+        (!part.is_empty()).then(|| IoSlice::new(part))
+    });
+    parts.take(MOST_SLICES).collect()
+}
+
+/// Gives back what was paid for and not taken. To keep it until the peer reads again would let many such peers pass
+/// more than the limiter's burst when they wake together.
+fn settled(mut grant: OwnedGrant, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    let taken = if let Poll::Ready(Ok(taken)) = &written { *taken } else { 0 };
+    grant.settle(taken as u64);
+    written
+}

@@ -1,0 +1,202 @@
+//! A stream whose items are paid for.
+
+use crate::error::ConsumeError;
+use crate::grant::OwnedGrant;
+use crate::limiter::Limiter;
+use crate::pacer::Pacer;
+use futures_core::{FusedStream, Stream};
+use futures_sink::Sink;
+use pin_project::pin_project;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// A stream whose items pass when they are paid for; from [`pace`](super::PaceStreamExt::pace) and
+/// [`pace_by`](super::PaceStreamExt::pace_by).
+///
+/// For each item of the inner stream it yields one: `Ok` when it was granted, `Err` with the item inside when the
+/// limiter refused it. The next item is asked for when the one before has passed.
+///
+/// # Cancel safety
+///
+/// Futures that poll it can be dropped at any time: the item that waits stays here, in its place in the line. Dropped
+/// itself, it leaves the line, and no token is lost.
+///
+/// # Panics
+///
+/// As [`Consume`](crate::Consume), on a runtime without timers.
+#[must_use = "streams do nothing unless polled"]
+#[pin_project]
+pub struct PacedStream<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
+    #[pin]
+    inner: S,
+    cost: C,
+    /// An item that came out of `inner` and is not paid for.
+    held: Option<S::Item>,
+    pacer: Pacer,
+}
+
+type Passed<T> = Option<Result<(T, OwnedGrant), RefusedItem<T>>>;
+
+impl<S: Stream, C> PacedStream<S, C> {
+    pub(super) fn new(inner: S, limiter: &Limiter, cost: C) -> Self {
+        Self { inner, cost, held: None, pacer: Pacer::new(limiter) }
+    }
+
+    /// Hands each item out with its grant: with [`max_in_flight`](crate::Builder::max_in_flight), its tokens are in
+    /// flight until that is dropped.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use futures::{StreamExt, stream};
+    /// use tollgate::stream::PaceStreamExt;
+    /// use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(3).build()?;
+    /// let jobs = stream::iter(0..10).pace(&limiter).with_grants();
+    /// jobs.for_each_concurrent(None, async |job| {
+    ///     let (_job, _grant) = job.unwrap();
+    ///     tokio::task::yield_now().await; // the work: 3 at a time
+    /// })
+    /// .await;
+    /// # Ok(()) }
+    /// ```
+    pub fn with_grants(self) -> WithGrants<S, C> {
+        WithGrants { paced: self }
+    }
+
+    /// The inner stream.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner stream. What is taken from it here passes unpaced.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner stream, and the item that came out of it and has not passed. Leaves the line.
+    pub fn into_parts(self) -> (S, Option<S::Item>) {
+        (self.inner, self.held)
+    }
+}
+
+impl<S: Stream, C: FnMut(&S::Item) -> u64> PacedStream<S, C> {
+    fn poll_granted(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Passed<S::Item>> {
+        let this = self.project();
+        if this.held.is_none() {
+            *this.held = ready!(this.inner.poll_next(cx));
+        }
+        let Some(item) = this.held else { return Poll::Ready(None) };
+        let answer = ready!(this.pacer.poll_claim(cx, || (this.cost)(item)));
+        let item = this.held.take().expect("present: it was just paid for");
+        Poll::Ready(Some(match answer {
+            Ok(grant) => Ok((item, grant)),
+            Err(error) => Err(RefusedItem { item, error }),
+        }))
+    }
+}
+
+impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for PacedStream<S, C> {
+    type Item = Result<S::Item, RefusedItem<S::Item>>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_granted(cx).map(|passed| passed.map(|result| result.map(|(item, _grant)| item)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let held = usize::from(self.held.is_some());
+        let (least, most) = self.inner.size_hint();
+        (least.saturating_add(held), most.and_then(|most| most.checked_add(held)))
+    }
+}
+
+impl<S: FusedStream, C: FnMut(&S::Item) -> u64> FusedStream for PacedStream<S, C> {
+    fn is_terminated(&self) -> bool {
+        self.held.is_none() && self.inner.is_terminated()
+    }
+}
+
+/// What is sent into it goes to the inner stream as it is.
+impl<T, S: Stream + Sink<T>, C> Sink<T> for PacedStream<S, C> {
+    type Error = S::Error;
+
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.project().inner.poll_ready(cx)
+    }
+
+    fn start_send(self: Pin<&mut Self>, item: T) -> Result<(), S::Error> {
+        self.project().inner.start_send(item)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.project().inner.poll_flush(cx)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.project().inner.poll_close(cx)
+    }
+}
+
+impl<S: Stream + fmt::Debug, C> fmt::Debug for PacedStream<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holds = self.held.is_some();
+        f.debug_struct("PacedStream").field("inner", &self.inner).field("holds", &holds).finish_non_exhaustive()
+    }
+}
+
+/// A [`PacedStream`] that hands each item out with its grant; from [`with_grants`](PacedStream::with_grants).
+#[must_use = "streams do nothing unless polled"]
+#[pin_project]
+pub struct WithGrants<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
+    #[pin]
+    paced: PacedStream<S, C>,
+}
+
+impl<S: Stream, C> WithGrants<S, C> {
+    /// The inner stream, and the item that came out of it and has not passed. Leaves the line.
+    pub fn into_parts(self) -> (S, Option<S::Item>) {
+        self.paced.into_parts()
+    }
+}
+
+impl<S: Stream, C: FnMut(&S::Item) -> u64> Stream for WithGrants<S, C> {
+    type Item = Result<(S::Item, OwnedGrant), RefusedItem<S::Item>>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.project().paced.poll_granted(cx)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.paced.size_hint()
+    }
+}
+
+impl<S: FusedStream, C: FnMut(&S::Item) -> u64> FusedStream for WithGrants<S, C> {
+    fn is_terminated(&self) -> bool {
+        self.paced.is_terminated()
+    }
+}
+
+impl<S: Stream + fmt::Debug, C> fmt::Debug for WithGrants<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WithGrants").field("paced", &self.paced).finish()
+    }
+}
+
+/// An item that the limiter did not let pass, and why. Nothing was consumed.
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an item may not pass: {error}")]
+pub struct RefusedItem<T> {
+    /// The item.
+    pub item: T,
+    /// Why.
+    #[source]
+    pub error: ConsumeError,
+}
+
+/// Without the item, which need not be `Debug`.
+impl<T> fmt::Debug for RefusedItem<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RefusedItem").field("error", &self.error).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,131 @@
+//! What becomes of a refusal.
+
+use crate::error::{ConsumeError, TryAcquireError};
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why a request was not admitted. The inner service did not see it, and nothing was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// It might have waited.
+    #[error(transparent)]
+    InLine(#[from] ConsumeError),
+    /// It could not be admitted at once.
+    #[error(transparent)]
+    AtOnce(#[from] TryAcquireError),
+}
+
+impl Refused {
+    /// After how long the same request can be admitted, if nobody else comes meanwhile; `None` if no clock can tell, or it
+    /// never can.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
+            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
+            _ => None,
+        }
+    }
+}
+
+/// Either the limiter refused, or the inner service failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError<E> {
+    /// The limiter refused; the inner service did not see the request.
+    #[error("refused: {0}")]
+    Refused(#[source] Refused),
+    /// The inner service failed.
+    #[error(transparent)]
+    Inner(E),
+}
+
+/// What a refusal and an inner error become. [`AsError`], [`AsBoxError`] and [`AsResponse`] are all there are.
+pub trait Answer<Response, E>: sealed::Sealed {
+    /// The error of the limited service.
+    type Error;
+
+    /// A refusal.
+    fn refused(&self, refused: Refused) -> Result<Response, Self::Error>;
+
+    /// An error of the inner service.
+    fn failed(error: E) -> Self::Error;
+}
+
+/// Refusals and inner errors are the two sides of a [`LimitError`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AsError;
+
+impl<Response, E> Answer<Response, E> for AsError {
+    type Error = LimitError<E>;
+
+    fn refused(&self, refused: Refused) -> Result<Response, LimitError<E>> {
+        Err(LimitError::Refused(refused))
+    }
+
+    fn failed(error: E) -> LimitError<E> {
+        LimitError::Inner(error)
+    }
+}
+
+/// Refusals and inner errors are boxed, each as it is; see [`LimitLayer::box_errors`](super::LimitLayer::box_errors).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AsBoxError;
+
+impl<Response, E: Into<BoxError>> Answer<Response, E> for AsBoxError {
+    type Error = BoxError;
+
+    fn refused(&self, refused: Refused) -> Result<Response, BoxError> {
+        Err(refused.into())
+    }
+
+    fn failed(error: E) -> BoxError {
+        error.into()
+    }
+}
+
+/// Refusals are responses; see [`LimitLayer::on_refusal`](super::LimitLayer::on_refusal).
+pub struct AsResponse<F> {
+    respond: Arc<F>,
+}
+
+impl<F> AsResponse<F> {
+    pub(super) fn new(respond: F) -> Self {
+        Self { respond: Arc::new(respond) }
+    }
+}
+
+impl<Response, E, F: Fn(Refused) -> Response> Answer<Response, E> for AsResponse<F> {
+    type Error = E;
+
+    fn refused(&self, refused: Refused) -> Result<Response, E> {
+        Ok((self.respond)(refused))
+    }
+
+    fn failed(error: E) -> E {
+        error
+    }
+}
+
+impl<F> Clone for AsResponse<F> {
+    fn clone(&self) -> Self {
+        Self { respond: Arc::clone(&self.respond) }
+    }
+}
+
+impl<F> fmt::Debug for AsResponse<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsResponse").finish_non_exhaustive()
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for super::AsError {}
+    impl Sealed for super::AsBoxError {}
+    impl<F> Sealed for super::AsResponse<F> {}
+}

@@ -1,0 +1,171 @@
+//! What a request asks of whom.
+
+use super::answer::Refused;
+use crate::consume::{ConsumeOwned, WithinOwned};
+use crate::error::TryAcquireError;
+use crate::grant::{OwnedGrant, Permit};
+use crate::limiter::Limiter;
+use pin_project::pin_project;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// How long a request may wait in line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as it takes.
+    #[default]
+    Endless,
+    /// So long; see [`Consume::within`](crate::Consume::within).
+    AtMost(Duration),
+    /// Not at all; see [`Limiter::try_acquire`].
+    None,
+}
+
+/// Admits requests: knows which limiter a request stands before and what it costs there.
+///
+/// A [`Limiter`] is one, at a token per request; [`Priced`] asks a closure for the cost, [`Chosen`] for the limiter too.
+/// Implement it for anything else that grants, with a future that takes nothing before it is polled and gives back, when
+/// dropped, what it was granted.
+pub trait Gate<Request> {
+    /// Proof of admission, held while the request is in flight.
+    type Pass;
+    /// Becomes the proof.
+    type Admission: Future<Output = Result<Self::Pass, Refused>>;
+
+    /// Begins to admit `request`.
+    fn admit(&self, request: &Request, patience: Patience) -> Self::Admission;
+}
+
+impl<Request> Gate<Request> for Limiter {
+    type Pass = OwnedGrant;
+    type Admission = Admission;
+
+    fn admit(&self, _: &Request, patience: Patience) -> Admission {
+        Admission::new(self.clone(), 1, patience)
+    }
+}
+
+/// A [`Gate`] whose limiter is one for all, and whose cost is a function of the request; from
+/// [`LimitLayer::cost`](super::LimitLayer::cost).
+pub struct Priced<C> {
+    limiter: Limiter,
+    cost: Arc<C>,
+}
+
+impl<C> Priced<C> {
+    /// Requests cost what `cost` says of them.
+    pub fn new(limiter: &Limiter, cost: C) -> Self {
+        Self { limiter: limiter.clone(), cost: Arc::new(cost) }
+    }
+}
+
+impl<Request, C: Fn(&Request) -> u64> Gate<Request> for Priced<C> {
+    type Pass = OwnedGrant;
+    type Admission = Admission;
+
+    fn admit(&self, request: &Request, patience: Patience) -> Admission {
+        Admission::new(self.limiter.clone(), (self.cost)(request), patience)
+    }
+}
+
+impl<C> Clone for Priced<C> {
+    fn clone(&self) -> Self {
+        Self { limiter: self.limiter.clone(), cost: Arc::clone(&self.cost) }
+    }
+}
+
+impl<C> fmt::Debug for Priced<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Priced").field("limiter", &self.limiter).finish_non_exhaustive()
+    }
+}
+
+/// A [`Gate`] whose limiter and cost are functions of the request; from [`LimitLayer::by`](super::LimitLayer::by).
+pub struct Chosen<F> {
+    choose: Arc<F>,
+}
+
+impl<F> Chosen<F> {
+    /// Requests stand before the limiter that `choose` names, and cost there what it says.
+    pub fn new(choose: F) -> Self {
+        Self { choose: Arc::new(choose) }
+    }
+}
+
+impl<Request, F: Fn(&Request) -> (Limiter, u64)> Gate<Request> for Chosen<F> {
+    type Pass = OwnedGrant;
+    type Admission = Admission;
+
+    fn admit(&self, request: &Request, patience: Patience) -> Admission {
+        let (limiter, cost) = (self.choose)(request);
+        Admission::new(limiter, cost, patience)
+    }
+}
+
+impl<F> Clone for Chosen<F> {
+    fn clone(&self) -> Self {
+        Self { choose: Arc::clone(&self.choose) }
+    }
+}
+
+impl<F> fmt::Debug for Chosen<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chosen").finish_non_exhaustive()
+    }
+}
+
+/// A claim on a [`Limiter`], with more or less patience.
+///
+/// # Cancel safety
+///
+/// As [`Consume`](crate::Consume).
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct Admission {
+    #[pin]
+    way: Way,
+}
+
+#[pin_project(project = OnTheWay)]
+#[derive(Debug)]
+enum Way {
+    Endless(#[pin] ConsumeOwned),
+    Within(#[pin] WithinOwned),
+    None(Limiter, u64),
+}
+
+impl Admission {
+    /// Will claim `cost` tokens of `limiter`.
+    pub fn new(limiter: Limiter, cost: u64, patience: Patience) -> Self {
+        let way = match patience {
+            Patience::Endless => Way::Endless(limiter.consume_owned(cost)),
+            Patience::AtMost(allowed) => Way::Within(limiter.consume_owned(cost).within(allowed)),
+            Patience::None => Way::None(limiter, cost),
+        };
+        Self { way }
+    }
+}
+
+impl Future for Admission {
+    type Output = Result<OwnedGrant, Refused>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().way.project() {
+            OnTheWay::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
+            OnTheWay::Within(within) => within.poll(cx).map_err(Refused::InLine),
+            OnTheWay::None(limiter, cost) => Poll::Ready(try_acquire_owned(limiter, *cost).map_err(Refused::AtOnce)),
+        }
+    }
+}
+
+fn try_acquire_owned(limiter: &Limiter, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
+    let shared = limiter.shared();
+    let remaining = shared.try_acquire(cost)?;
+    let shared = shared.weak().upgrade().expect("alive: the limiter holds it");
+    Ok(OwnedGrant::new(Permit::new(shared, cost, remaining)))
+}

@@ -1,0 +1,108 @@
+//! The layer: the choices.
+
+use super::answer::{AsBoxError, AsError, AsResponse, Refused};
+use super::gate::{Chosen, Patience, Priced};
+use super::hold::{ToBody, ToHead};
+use super::service::Limit;
+use crate::limiter::Limiter;
+use std::time::Duration;
+use tower_layer::Layer;
+
+/// Puts services behind a limiter. See the [module](super) for the choices and their defaults.
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing until a service is put behind it"]
+pub struct LimitLayer<G = Limiter, H = ToBody, A = AsError> {
+    gate: G,
+    patience: Patience,
+    hold: H,
+    answer: A,
+}
+
+impl LimitLayer {
+    /// Requests wait in the line of `limiter` for a token each.
+    pub fn new(limiter: &Limiter) -> Self {
+        Self::through(limiter.clone())
+    }
+}
+
+impl<G> LimitLayer<G> {
+    /// Requests pass through a [`Gate`](super::Gate) of your own.
+    pub fn through(gate: G) -> Self {
+        Self { gate, patience: Patience::Endless, hold: ToBody, answer: AsError }
+    }
+}
+
+impl<F> LimitLayer<Chosen<F>> {
+    /// Requests stand before the limiter that `choose` names, and cost there what it says: one per user, tenant, route.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// use tollgate::tower::LimitLayer;
+    /// use tollgate::{Limiter, Quota};
+    /// let (reads, writes) = (Limiter::new(Quota::per_second(100))?, Limiter::new(Quota::per_second(5))?);
+    /// let layer = LimitLayer::by(move |request: &http::Request<String>| {
+    ///     let limiter = if request.method().is_safe() { &reads } else { &writes };
+    ///     (limiter.clone(), 1)
+    /// });
+    /// # let _ = layer; Ok(()) }
+    /// ```
+    pub fn by<Request>(choose: F) -> Self
+    where
+        F: Fn(&Request) -> (Limiter, u64),
+    {
+        Self::through(Chosen::new(choose))
+    }
+}
+
+impl<H, A> LimitLayer<Limiter, H, A> {
+    /// Requests cost what `cost` says of them; a cost of 0 passes at once.
+    pub fn cost<Request, C: Fn(&Request) -> u64>(self, cost: C) -> LimitLayer<Priced<C>, H, A> {
+        let Self { gate, patience, hold, answer } = self;
+        LimitLayer { gate: Priced::new(&gate, cost), patience, hold, answer }
+    }
+}
+
+impl<G, H, A> LimitLayer<G, H, A> {
+    /// Refuses requests that would wait longer; see [`Consume::within`](crate::Consume::within).
+    pub fn within(self, allowed: Duration) -> Self {
+        Self { patience: Patience::AtMost(allowed), ..self }
+    }
+
+    /// Refuses requests whose tokens are not there at once; see [`Limiter::try_acquire`].
+    pub fn refuse(self) -> Self {
+        Self { patience: Patience::None, ..self }
+    }
+
+    /// Requests are in flight until the service has responded: not until the body has come to its end. Responses can be
+    /// of any kind then.
+    pub fn release_at_head(self) -> LimitLayer<G, ToHead, A> {
+        self.hold(ToHead)
+    }
+
+    /// Requests are in flight until a [`Hold`](super::Hold) of your own lets go of them.
+    pub fn hold<Other>(self, hold: Other) -> LimitLayer<G, Other, A> {
+        let Self { gate, patience, answer, .. } = self;
+        LimitLayer { gate, patience, hold, answer }
+    }
+
+    /// Makes responses of refusals, so that the error stays the inner service's.
+    pub fn on_refusal<Response, F: Fn(Refused) -> Response>(self, respond: F) -> LimitLayer<G, H, AsResponse<F>> {
+        let Self { gate, patience, hold, .. } = self;
+        LimitLayer { gate, patience, hold, answer: AsResponse::new(respond) }
+    }
+
+    /// Boxes errors, as tower's own layers do: a refusal is a [`Refused`] in the box, an inner error is what it was. For
+    /// inner services whose error is boxed already.
+    pub fn box_errors(self) -> LimitLayer<G, H, AsBoxError> {
+        let Self { gate, patience, hold, .. } = self;
+        LimitLayer { gate, patience, hold, answer: AsBoxError }
+    }
+}
+
+impl<S, G: Clone, H: Clone, A: Clone> Layer<S> for LimitLayer<G, H, A> {
+    type Service = Limit<S, G, H, A>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Limit::new(inner, self.gate.clone(), self.patience, self.hold.clone(), self.answer.clone())
+    }
+}

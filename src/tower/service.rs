@@ -1,0 +1,144 @@
+//! The service: admission, then the call, then the hold.
+
+use super::answer::{Answer, AsError};
+use super::gate::{Gate, Patience};
+use super::hold::{Hold, ToBody};
+use crate::limiter::Limiter;
+use pin_project::pin_project;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tower_service::Service;
+
+/// A service behind a limiter; from [`LimitLayer`](super::LimitLayer). Clones share the limiter.
+///
+/// The inner service must be `Clone`: the one that was ready goes with the call, which may wait.
+#[derive(Clone, Debug)]
+pub struct Limit<S, G = Limiter, H = ToBody, A = AsError> {
+    inner: S,
+    gate: G,
+    patience: Patience,
+    hold: H,
+    answer: A,
+}
+
+impl<S, G, H, A> Limit<S, G, H, A> {
+    pub(super) fn new(inner: S, gate: G, patience: Patience, hold: H, answer: A) -> Self {
+        Self { inner, gate, patience, hold, answer }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service. What is called here is not limited.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<Request, S, G, H, A> Service<Request> for Limit<S, G, H, A>
+where
+    S: Service<Request> + Clone,
+    G: Gate<Request>,
+    H: Hold<S::Response, G::Pass> + Clone,
+    A: Answer<S::Response, S::Error> + Clone,
+{
+    type Response = H::Response;
+    type Error = A::Error;
+    type Future = LimitFuture<Request, S, G, H, A>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
+        self.inner.poll_ready(cx).map_err(A::failed)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let admission = self.gate.admit(&request, self.patience);
+        // What the inner service reserved when it was ready is this one's, and the clone has reserved nothing.
+        let clone = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, clone);
+        LimitFuture {
+            stage: Stage::Waits { admission, call: Some((ready, request)) },
+            hold: self.hold.clone(),
+            answer: self.answer.clone(),
+        }
+    }
+}
+
+/// The future of [`Limit`].
+///
+/// # Cancel safety
+///
+/// It can be dropped at any time. While it waits, the request leaves the line; while the service is at work, that is
+/// dropped and the tokens in flight land; no token is lost.
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+pub struct LimitFuture<Request, S: Service<Request>, G: Gate<Request>, H, A> {
+    #[pin]
+    stage: Stage<Request, S, G>,
+    hold: H,
+    answer: A,
+}
+
+#[pin_project(project = OnStage)]
+enum Stage<Request, S: Service<Request>, G: Gate<Request>> {
+    Waits {
+        #[pin]
+        admission: G::Admission,
+        /// The service that was ready, and what it is to be called with.
+        call: Option<(S, Request)>,
+    },
+    Works {
+        #[pin]
+        response: S::Future,
+        pass: Option<G::Pass>,
+    },
+}
+
+impl<Request, S, G, H, A> Future for LimitFuture<Request, S, G, H, A>
+where
+    S: Service<Request>,
+    G: Gate<Request>,
+    H: Hold<S::Response, G::Pass>,
+    A: Answer<S::Response, S::Error>,
+{
+    type Output = Result<H::Response, A::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let OnStage::Waits { admission, call } = this.stage.as_mut().project() {
+            let answer = ready!(admission.poll(cx));
+            let (mut service, request) = call.take().expect("polled after it was ready");
+            match answer {
+                Ok(pass) => {
+                    let response = service.call(request);
+                    this.stage.set(Stage::Works { response, pass: Some(pass) });
+                }
+                Err(refused) => {
+                    return Poll::Ready(this.answer.refused(refused).map(|response| this.hold.hold(response, None)));
+                }
+            }
+        }
+        let OnStage::Works { response, pass } = this.stage.project() else { unreachable!("it was just set") };
+        let response = ready!(response.poll(cx));
+        let pass = pass.take();
+        Poll::Ready(response.map_err(A::failed).map(|response| this.hold.hold(response, pass)))
+    }
+}
+
+impl<Request, S: Service<Request>, G: Gate<Request>, H, A> fmt::Debug for LimitFuture<Request, S, G, H, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match &self.stage {
+            Stage::Waits { .. } => "waits",
+            Stage::Works { .. } => "works",
+        };
+        f.debug_struct("LimitFuture").field("stage", &stage).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,124 @@
+//! A denial is kept and repeated without a look at the state: never beyond the moment in which it was right.
+
+use super::*;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use tollgate::{Clock, ConsumeOwned};
+
+type Claim = Pin<Box<ConsumeOwned>>;
+
+/// A waiter that asks for a token as soon as it is woken and sees its own answer.
+struct Asker {
+    limiter: Limiter,
+    claim: Mutex<Option<Claim>>,
+    heard: Mutex<Option<Result<(), TryAcquireError>>>,
+}
+
+impl Wake for Asker {
+    fn wake(self: Arc<Self>) {
+        let mut claim = self.claim.lock().unwrap().take().expect("woken once");
+        assert!(claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        *self.heard.lock().unwrap() = Some(self.limiter.try_acquire(1).map(drop));
+    }
+}
+
+/// What the first of a hundred waiters hears when it asks while the rest of them are still being served, in batches.
+fn heard_by_the_first(act: impl Fn(&Limiter)) -> Result<(), TryAcquireError> {
+    let stand = Stand::new(Quota::per_second(1).burst(2_000).initial(0));
+    let limiter = stand.limiter.clone();
+    let asker = Arc::new(Asker { limiter: limiter.clone(), claim: Mutex::default(), heard: Mutex::default() });
+    let mut first = Box::pin(limiter.clone().consume_owned(1));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&Waker::from(asker.clone()))).is_pending());
+    *asker.claim.lock().unwrap() = Some(first);
+    let mut others: Vec<_> = (1..100).map(|_| spawn(limiter.consume(1))).collect();
+    for other in &mut others {
+        assert_pending!(other.poll());
+    }
+    assert!(limiter.try_acquire(1).is_err(), "set up to be denied");
+    act(&limiter);
+    asker.heard.lock().unwrap().take().expect("the first was woken")
+}
+
+#[test]
+fn who_sees_the_limiter_closed_is_not_denied_as_before() {
+    assert_eq!(heard_by_the_first(Limiter::close), Err(TryAcquireError::Closed));
+}
+
+#[test]
+fn who_was_granted_what_was_replenished_is_not_denied_as_before() {
+    assert_eq!(heard_by_the_first(|limiter| limiter.replenish(2_000)), Ok(()));
+}
+
+#[test]
+fn it_is_repeated_until_the_next_token_and_counts_from_the_time_of_asking() {
+    let stand = Stand::new(one_per_milli(10));
+    let wait = |stand: &Stand| stand.denied(2).retry_after.unwrap();
+    assert_eq!(wait(&stand), 2 * MILLI);
+    for nanos in [1, 400_000, 999_999] {
+        stand.clock.advance(Duration::from_nanos(nanos) - (2 * MILLI - wait(&stand)));
+        assert_eq!((wait(&stand), stand.refusal(2).1), (2 * MILLI - Duration::from_nanos(nanos), 0));
+    }
+    stand.clock.advance(NANO);
+    assert_eq!(stand.refusal(2), (Bound::Quota(0), 1, Some(1)));
+}
+
+/// A clock that lets somebody act while it is read.
+#[derive(Clone, Default)]
+struct Meddled {
+    nanos: Arc<Mutex<u64>>,
+    acts: Arc<Mutex<Vec<Act>>>,
+}
+
+type Act = Box<dyn FnOnce() + Send>;
+
+impl std::fmt::Debug for Meddled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meddled")
+    }
+}
+
+impl Clock for Meddled {
+    fn now(&self) -> Duration {
+        let act = self.acts.lock().unwrap().pop();
+        if let Some(act) = act {
+            act();
+        }
+        Duration::from_nanos(*self.nanos.lock().unwrap())
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// A denial made with a reading that is older than a claim on the fast path, behind a waiter that came in between: it
+/// is right then, and too late a moment after.
+#[test]
+fn one_that_did_not_know_of_all_claims_is_not_repeated() {
+    let nanos = Duration::from_nanos;
+    let ask_twice = |tick: bool| {
+        let clock = Meddled::default();
+        let stepped = Quota::new(46, nanos(1_000)).stepped().burst(50).initial(4);
+        let builder = Limiter::builder().quota(Quota::new(1, nanos(100)).burst(5)).quota(stepped).stride(3);
+        let limiter = builder.clock(clock.clone()).build().unwrap();
+        limiter.tick();
+        let kept: Arc<Mutex<Vec<Claim>>> = Arc::default();
+        let (waiter, claimer) = (limiter.clone(), limiter.clone());
+        let (acts, keep) = (clock.acts.clone(), kept.clone());
+        clock.acts.lock().unwrap().push(Box::new(move || {
+            acts.lock().unwrap().push(Box::new(move || drop(claimer.try_acquire(1).unwrap())));
+            let mut claim = Box::pin(waiter.consume_owned(4));
+            assert!(claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            keep.lock().unwrap().push(claim);
+        }));
+        let first = limiter.try_acquire(5).map(drop);
+        *clock.nanos.lock().unwrap() = 200;
+        if tick {
+            limiter.tick();
+        }
+        (first, limiter.try_acquire(5).map(drop))
+    };
+    assert_eq!(ask_twice(false), ask_twice(true));
+}

@@ -1,0 +1,250 @@
+//! What happens at the edges: silence, stalls, empty buffers, several buffers, refusals, changes.
+
+use super::*;
+
+use scripted::Step::{Bytes, Fails, Pending};
+use scripted::{Drain, Source, Step};
+use std::io::{ErrorKind, IoSlice};
+use std::task::Poll;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_test::task::spawn;
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
+use tollgate::ConsumeError;
+use tollgate::io::PaceIoExt;
+
+fn source(script: impl IntoIterator<Item = Step>) -> Source {
+    Source { script: script.into_iter().collect(), next: 0 }
+}
+
+fn drain(script: impl IntoIterator<Item = Step>) -> Drain {
+    Drain { script: script.into_iter().collect(), ..Drain::default() }
+}
+
+#[test]
+fn a_read_pays_for_what_it_got_and_nothing_for_silence_and_the_end() {
+    let (limiter, _clock) = by_hand(16_000, 16_000);
+    let mut paced = source([Pending, Bytes(3), Pending, Bytes(5)]).pace_reads(&limiter);
+    let mut buffer = [0; 900];
+    assert_pending!(spawn(paced.read(&mut buffer)).poll());
+    assert_eq!(paid(&limiter), 0);
+    assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 3);
+    assert_eq!(paid(&limiter), 3);
+    assert_pending!(spawn(paced.read(&mut buffer)).poll());
+    assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 5);
+    assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 0);
+    assert_eq!((paid(&limiter), limiter.snapshot().refunded, &buffer[..5]), (8, 0, &[3, 4, 5, 6, 7][..]));
+}
+
+#[test]
+fn a_read_leaves_the_buffer_alone_until_it_is_paid_for() {
+    let (limiter, clock) = by_hand(160, 0);
+    let mut paced = source([Bytes(25)]).pace_reads(&limiter);
+    let mut buffer = [0; 100];
+    assert_pending!(spawn(paced.read(&mut buffer)).poll());
+    assert_eq!((limiter.snapshot().waiting_tokens, paced.get_ref().next), (10, 10), "a chunk of the 25 was read");
+    clock.advance(10 * MILLI);
+    limiter.tick();
+    // Another buffer, and a smaller one.
+    let mut small = [0; 4];
+    for expected in [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]] {
+        let got = assert_ready_ok!(spawn(paced.read(&mut small)).poll());
+        assert_eq!(small[..got], expected);
+    }
+    assert_eq!(paid(&limiter), 10);
+    assert_pending!(spawn(paced.read(&mut small)).poll());
+    assert_eq!((limiter.snapshot().waiting_tokens, paced.into_parts().1), (4, vec![10, 11, 12, 13]));
+    assert_eq!(limiter.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn a_write_is_reported_when_it_is_paid_for_and_pays_for_what_was_taken() {
+    let (limiter, clock) = by_hand(160, 0);
+    let mut paced = drain([Bytes(4), Fails]).pace_writes(&limiter);
+    let mut write = spawn(paced.write(&[7; 100]));
+    assert_pending!(write.poll());
+    assert_eq!(limiter.snapshot().waiting_tokens, 10);
+    clock.advance(10 * MILLI);
+    limiter.tick();
+    assert!(write.is_woken());
+    assert_eq!(assert_ready_ok!(write.poll()), 4);
+    drop(write);
+    assert_eq!((paid(&limiter), limiter.available()), (4, 6));
+    assert_eq!(assert_ready_err!(spawn(paced.write(&[7; 5])).poll()).kind(), ErrorKind::BrokenPipe);
+    assert_eq!((paid(&limiter), limiter.available()), (4, 6));
+}
+
+#[test]
+fn a_peer_that_does_not_read_holds_no_tokens() {
+    let (limiter, clock) = by_hand(160, 160);
+    let mut stalled = drain(vec![Pending; 100]).pace_writes(&limiter);
+    for _ in 0..100 {
+        assert_pending!(spawn(stalled.write(&[7; 100])).poll());
+        assert_eq!(limiter.available(), 160);
+    }
+    // Also one that had to wait in the line.
+    drop(limiter.try_acquire(160).unwrap());
+    stalled.get_mut().script = [Pending].into();
+    assert_pending!(spawn(stalled.write(&[7; 100])).poll());
+    clock.advance(10 * MILLI);
+    limiter.tick();
+    assert_eq!(limiter.available(), 0);
+    assert_pending!(spawn(stalled.write(&[7; 100])).poll());
+    assert_eq!(limiter.available(), 10);
+    assert_eq!(assert_ready_ok!(spawn(stalled.write(&[7; 100])).poll()), 10);
+}
+
+#[test]
+fn a_write_that_was_dropped_keeps_its_place_until_shutdown() {
+    let (limiter, clock) = by_hand(160, 0);
+    let mut paced = drain([]).pace_writes(&limiter);
+    assert_pending!(spawn(paced.write(&[7; 8])).poll());
+    let behind = spawn(limiter.consume(1)).poll().is_pending();
+    assert!(behind);
+    clock.advance(8 * MILLI);
+    limiter.tick();
+    // The bytes of the next one pass for the same claim; what it does not need goes back.
+    assert_eq!(assert_ready_ok!(spawn(paced.write(&[8; 3])).poll()), 3);
+    assert_eq!((paid(&limiter), limiter.available()), (3, 5));
+    assert_pending!(spawn(paced.write(&[9; 10])).poll());
+    assert_ready_ok!(spawn(paced.shutdown()).poll());
+    assert_eq!((limiter.snapshot().waiting_tasks, limiter.available()), (0, 5));
+    assert_eq!((paced.get_ref().is_shut, paced.get_ref().taken.clone()), (true, vec![8; 3]));
+}
+
+#[test]
+fn flush_and_shutdown_wait_for_no_tokens() {
+    let (limiter, _clock) = by_hand(160, 0);
+    let mut paced = drain([]).pace_bytes(&limiter);
+    assert_ready_ok!(spawn(paced.flush()).poll());
+    assert_ready_ok!(spawn(paced.shutdown()).poll());
+    limiter.close();
+    assert_ready_ok!(spawn(paced.flush()).poll());
+    assert_ready_ok!(spawn(paced.shutdown()).poll());
+}
+
+#[test]
+fn empty_buffers_pass_at_once_and_cost_nothing() {
+    let (limiter, _clock) = by_hand(160, 0);
+    let mut paced = source([Bytes(5)]).pace_reads(&limiter);
+    assert_eq!(assert_ready_ok!(spawn(paced.read(&mut [])).poll()), 0);
+    assert_pending!(spawn(paced.read(&mut [0; 9])).poll());
+    assert_eq!(assert_ready_ok!(spawn(paced.read(&mut [])).poll()), 0);
+    let mut paced = Drain { vectored: true, ..drain([]) }.pace_writes(&limiter);
+    assert_eq!(assert_ready_ok!(spawn(paced.write(&[])).poll()), 0);
+    assert_eq!(assert_ready_ok!(spawn(paced.write_vectored(&[])).poll()), 0);
+    assert_eq!(assert_ready_ok!(spawn(paced.write_vectored(&[IoSlice::new(&[]); 3])).poll()), 0);
+    assert_eq!(limiter.snapshot().granted, 0);
+}
+
+#[test]
+fn several_buffers_are_cut_where_the_chunk_ends() {
+    let (limiter, _clock) = by_hand(160, 160);
+    let bufs = [&[1; 4][..], &[], &[2; 4], &[3; 4]];
+    let bufs = bufs.map(IoSlice::new);
+    let mut paced = Drain { vectored: true, ..drain([]) }.pace_writes(&limiter);
+    assert!(paced.is_write_vectored());
+    assert_eq!(assert_ready_ok!(spawn(paced.write_vectored(&bufs)).poll()), 10);
+    assert_eq!((paid(&limiter), &paced.get_ref().slices), (10, &vec![vec![4, 4, 2]]));
+    assert_eq!(paced.get_ref().taken, [1, 1, 1, 1, 2, 2, 2, 2, 3, 3]);
+
+    // More buffers than are passed on at once: what is left over is given back.
+    let many = [IoSlice::new(&[5]); 200];
+    let mut paced = Drain { vectored: true, ..drain([]) }.pace_writes(&limiter).chunk(100);
+    let took = assert_ready_ok!(spawn(paced.write_vectored(&many)).poll());
+    assert!((1..100).contains(&took));
+    assert_eq!(paid(&limiter), 10 + took as u64);
+
+    // A writer that takes one at a time is given one.
+    let mut paced = drain([]).pace_writes(&limiter);
+    assert!(!paced.is_write_vectored());
+    assert_eq!(assert_ready_ok!(spawn(paced.write_vectored(&bufs[1..])).poll()), 4);
+    assert_eq!(paced.get_ref().slices, [[4]]);
+}
+
+#[test]
+fn a_refusal_is_an_error_with_its_cause_and_loses_no_byte() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(160).initial(0)).max_waiting(0));
+    let mut reader = source([Bytes(5)]).pace_reads(&limiter);
+    let mut writer = drain([]).pace_writes(&limiter);
+    let full = ConsumeError::LineFull { waiting: 0 };
+    let mut buffer = [0; 9];
+    assert_eq!(assert_ready_err!(spawn(reader.read(&mut buffer)).poll()).downcast::<ConsumeError>().unwrap(), full);
+    assert_eq!(assert_ready_err!(spawn(writer.write(&buffer)).poll()).downcast::<ConsumeError>().unwrap(), full);
+    limiter.replenish(7);
+    assert_eq!(assert_ready_ok!(spawn(reader.read(&mut buffer[..3])).poll()), 3);
+    limiter.close();
+    // Paid for before.
+    assert_eq!(assert_ready_ok!(spawn(reader.read(&mut buffer[3..])).poll()), 2);
+    assert_eq!(buffer[..5], [0, 1, 2, 3, 4]);
+    reader.get_mut().script = [Bytes(2)].into();
+    for _ in 0..2 {
+        let error = assert_ready_err!(spawn(reader.read(&mut buffer)).poll());
+        assert_eq!(error.get_ref().unwrap().downcast_ref::<ConsumeError>(), Some(&ConsumeError::Closed));
+        let error = assert_ready_err!(spawn(writer.write(&buffer)).poll());
+        assert_eq!(error.get_ref().unwrap().downcast_ref::<ConsumeError>(), Some(&ConsumeError::Closed));
+    }
+    assert_eq!((reader.into_parts().1, paid(&limiter)), (vec![5, 6], 5));
+}
+
+#[test]
+fn the_chunk_follows_the_quota_and_the_cap() {
+    let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(1_600)).max_in_flight(50));
+    let mut paced = drain([]).pace_writes(&limiter);
+    let mut written = || assert_ready_ok!(spawn(paced.write(&[7; 1_000])).poll());
+    assert_eq!(written(), 50);
+    limiter.set_max_in_flight(20).unwrap();
+    assert_eq!(written(), 20);
+    limiter.set_max_in_flight(1_000).unwrap();
+    limiter.set_quota(0, Quota::new(1, MILLI).burst(160)).unwrap();
+    // Nobody had to wait: the old size delays nobody.
+    assert_eq!(written(), 20);
+    drop(limiter.try_acquire(140).unwrap());
+    assert_pending!(spawn(paced.write(&[7; 1_000])).poll());
+    clock.advance(20 * MILLI);
+    limiter.tick();
+    assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 1_000])).poll()), 20);
+    clock.advance(100 * MILLI);
+    assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 1_000])).poll()), 10);
+
+    // A chunk of the user's is what the user says, as far as the cap lets it.
+    limiter.set_max_in_flight(8).unwrap();
+    let mut paced = source([Bytes(100)]).pace_reads(&limiter).chunk(30);
+    let mut buffer = [0; 100];
+    assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 8);
+    assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer[8..])).poll()), 8);
+    assert!((0..16).eq(buffer[..16].iter().copied()));
+    // Each of them took what came of its chunk; the rest of the first lies aside.
+    assert_eq!(paced.into_parts().1.len(), 14);
+}
+
+#[test]
+fn dropped_at_every_poll_it_loses_no_byte_and_no_token() {
+    for dropped_at in 0..60 {
+        let (limiter, clock) = by_hand(160, 12);
+        let script = [Bytes(3), Pending, Bytes(14), Bytes(1), Pending, Bytes(9)];
+        let mut reader = source(script).pace_reads(&limiter);
+        let mut writer = drain([Bytes(3), Pending, Bytes(1), Bytes(40), Pending]).pace_writes(&limiter);
+        let (mut got, mut sent) = (vec![], 0);
+        for _ in 0..dropped_at {
+            // A future of its own for each poll: none of them lives to be polled twice.
+            let mut buffer = [0; 5];
+            if let Poll::Ready(Ok(n)) = spawn(reader.read(&mut buffer)).poll() {
+                got.extend_from_slice(&buffer[..n]);
+            }
+            let bytes = (sent..sent + 7).collect::<Vec<u8>>();
+            if let Poll::Ready(Ok(n)) = spawn(writer.write(&bytes)).poll() {
+                sent += n as u8;
+            }
+            clock.advance(3 * MILLI);
+            limiter.tick();
+        }
+        let (drain, _) = writer.into_parts();
+        assert!(drain.taken.iter().copied().eq(0..sent), "dropped at {dropped_at}");
+        let (source, aside) = reader.into_parts();
+        let paid_aside = paid(&limiter) - got.len() as u64 - u64::from(sent);
+        assert!(paid_aside <= aside.len() as u64, "{paid_aside} of {} bytes aside", aside.len());
+        got.extend(aside);
+        assert!(got.iter().copied().eq(0..source.next), "dropped at {dropped_at}");
+        assert_eq!(limiter.snapshot().waiting_tasks, 0);
+    }
+}

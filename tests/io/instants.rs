@@ -1,0 +1,127 @@
+//! Exact rates under paused time, through tokio's own pipes and helpers.
+
+use super::*;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional, duplex, repeat, sink, split};
+use tokio::time::Instant;
+use tollgate::io::PaceIoExt;
+
+/// Rounded up to whole milliseconds, which is what tokio's timers can tell apart.
+fn millis(bytes: u64) -> Duration {
+    Duration::from_millis(bytes.div_ceil(1_000))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_through_a_paced_writer_takes_its_bytes_over_the_rate() {
+    let limiter = thousand_per_milli(10_000);
+    let start = Instant::now();
+    let mut paced = sink().pace_writes(&limiter);
+    assert_eq!(copy(&mut repeat(7).take(1_000_000), &mut paced).await.unwrap(), 1_000_000);
+    assert_eq!(Instant::now() - start, millis(1_000_000 - 10_000));
+    assert_eq!(paid(&limiter), 1_000_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_from_a_paced_reader_takes_its_bytes_over_the_rate() {
+    let limiter = thousand_per_milli(10_000);
+    let start = Instant::now();
+    let mut paced = repeat(7).take(1_000_000).pace_reads(&limiter);
+    assert_eq!(copy(&mut paced, &mut sink()).await.unwrap(), 1_000_000);
+    assert_eq!(Instant::now() - start, millis(1_000_000 - 10_000));
+    assert_eq!(paid(&limiter), 1_000_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_share_a_limiter_get_the_same() {
+    let limiter = Limiter::new(Quota::new(1_000, MILLI).burst(16_000).initial(0)).unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..8 {
+        // Half of them read, half of them write; each with buffers of its own size.
+        let limiter = limiter.clone();
+        tasks.spawn(async move {
+            let mut buffer = vec![0; 4_000 << (task / 2)];
+            let (mut reader, mut writer) = (repeat(7).pace_reads(&limiter), sink().pace_writes(&limiter));
+            let mut bytes = 0;
+            let end = Instant::now() + Duration::from_secs(1);
+            while Instant::now() < end {
+                bytes += match task % 2 {
+                    0 => reader.read(&mut buffer).await.unwrap(),
+                    _ => writer.write(&buffer).await.unwrap(),
+                };
+            }
+            bytes
+        });
+    }
+    let bytes = tasks.join_all().await;
+    let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
+    // A chunk is a 16th of the burst.
+    assert!(most - least <= 1_000, "{bytes:?}");
+    let total = bytes.iter().sum::<usize>();
+    assert!((999_000..=1_008_000).contains(&total), "a second, and a chunk each at its end: {total}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_writer_beside_a_large_one_waits_for_a_chunk_and_not_for_a_buffer() {
+    let limiter = thousand_per_milli(16_000);
+    let large = limiter.clone();
+    let large = tokio::spawn(async move { sink().pace_writes(&large).write_all(&vec![7; 1_000_000]).await.unwrap() });
+    let mut small = sink().pace_writes(&limiter);
+    tokio::time::sleep(100 * MILLI).await;
+    for _ in 0..100 {
+        let start = Instant::now();
+        small.write_all(&[7; 100]).await.unwrap();
+        assert!(Instant::now() - start <= 2 * MILLI);
+    }
+    large.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_directions_of_a_pair_keep_their_own_rates() {
+    let (down, up) = (thousand_per_milli(1_000), Limiter::new(Quota::new(100, MILLI).burst(100)).unwrap());
+    let start = Instant::now();
+    let (mut here, near) = duplex(1 << 20);
+    let (far, mut there) = duplex(1 << 20);
+    let relay = tokio::spawn(async move {
+        let mut far = far.pace_reads(&down).pace_writes(&up);
+        copy_bidirectional(&mut { near }, &mut far).await.unwrap()
+    });
+    here.write_all(&[1; 50_000]).await.unwrap();
+    here.shutdown().await.unwrap();
+    there.write_all(&[2; 300_000]).await.unwrap();
+    there.shutdown().await.unwrap();
+    let (mut up, mut down) = (vec![], vec![]);
+    let (uploaded, downloaded) = tokio::join!(
+        async {
+            there.read_to_end(&mut up).await.unwrap();
+            Instant::now() - start
+        },
+        async {
+            here.read_to_end(&mut down).await.unwrap();
+            Instant::now() - start
+        }
+    );
+    assert_eq!((up, down), (vec![1; 50_000], vec![2; 300_000]));
+    assert_eq!((downloaded, uploaded), (299 * MILLI, 499 * MILLI));
+    assert_eq!(relay.await.unwrap(), (50_000, 300_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn halves_of_a_split_connection_wait_each_for_themselves() {
+    let limiter = thousand_per_milli(1_000);
+    let start = Instant::now();
+    let (here, there) = duplex(1 << 20);
+    let (mut reader, mut writer) = split(here.pace_bytes(&limiter));
+    let (mut back, mut forth) = split(there);
+    forth.write_all(&[1; 50_000]).await.unwrap();
+    let write = tokio::spawn(async move {
+        writer.write_all(&[2; 50_000]).await.unwrap();
+        writer.shutdown().await.unwrap();
+    });
+    let mut got = vec![0; 50_000];
+    reader.read_exact(&mut got).await.unwrap();
+    write.await.unwrap();
+    assert_eq!(Instant::now() - start, 99 * MILLI);
+    let mut sent = vec![];
+    back.read_to_end(&mut sent).await.unwrap();
+    assert_eq!((got, sent), (vec![1; 50_000], vec![2; 50_000]));
+}

@@ -1,0 +1,214 @@
+//! Paced streams.
+
+use super::*;
+
+use futures::stream::FusedStream;
+use futures::{Sink, SinkExt, Stream, StreamExt, stream};
+use scripted::{Drain, Source};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+use tokio_test::task::spawn;
+use tokio_test::{assert_pending, assert_ready};
+use tollgate::ConsumeError;
+use tollgate::stream::PaceStreamExt;
+
+#[tokio::test(start_paused = true)]
+async fn items_pass_at_their_exact_instants_in_order() {
+    let limiter = per_milli(3);
+    let start = Instant::now();
+    let mut paced = stream::iter(0..50_u32).pace(&limiter);
+    for n in 0..50 {
+        assert_eq!(paced.next().await.unwrap().unwrap(), n);
+        assert_eq!(Instant::now(), start + (n + 1).saturating_sub(3) * MILLI);
+    }
+    assert!(paced.next().await.is_none());
+    assert_eq!(limiter.snapshot().granted, 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_pass_for_what_they_cost_also_above_the_burst() {
+    let limiter = per_milli(2);
+    let start = Instant::now();
+    let mut asked = 0;
+    let mut paced = stream::iter([2_u64, 0, 7, 1]).pace_by(&limiter, |cost| {
+        asked += 1;
+        *cost
+    });
+    let mut instants = vec![];
+    while let Some(item) = paced.next().await {
+        instants.push((item.unwrap(), (Instant::now() - start).as_millis()));
+    }
+    drop(paced);
+    assert_eq!(instants, [(2, 0), (0, 0), (7, 7), (1, 8)]);
+    assert_eq!(asked, 4, "the cost is asked once per item");
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_that_share_a_limiter_take_turns() {
+    let limiter = per_milli(1);
+    let left = stream::repeat("left").pace(&limiter);
+    let right = stream::repeat("right").pace(&limiter);
+    let both = stream::select(left, right).map(Result::unwrap).take(101).collect::<Vec<_>>().await;
+    assert!(both.windows(2).all(|pair| pair[0] != pair[1]), "{both:?}");
+}
+
+#[test]
+fn a_silent_source_takes_no_token() {
+    let (limiter, _clock) = by_hand(5);
+    limiter.replenish(5);
+    let mut paced = spawn(Source::new([None, Some(1), None]).pace(&limiter));
+    assert_pending!(paced.poll_next());
+    assert_eq!(limiter.available(), 5);
+    assert!(assert_ready!(paced.poll_next()).unwrap().is_ok());
+    assert_pending!(paced.poll_next());
+    assert_eq!((limiter.available(), limiter.snapshot().granted), (4, 1));
+}
+
+#[test]
+fn size_hint_and_termination_count_the_item_that_waits() {
+    let (limiter, clock) = by_hand(5);
+    let mut paced = spawn(Source::new([Some('a'), Some('b')]).pace(&limiter));
+    for left in [2, 1] {
+        assert_eq!((paced.size_hint(), paced.is_terminated()), ((left, Some(left)), false));
+        assert_pending!(paced.poll_next());
+        assert_eq!((paced.size_hint(), paced.is_terminated()), ((left, Some(left)), false));
+        clock.advance(MILLI);
+        limiter.tick();
+        assert!(paced.is_woken());
+        assert!(assert_ready!(paced.poll_next()).unwrap().is_ok());
+    }
+    assert_eq!((paced.size_hint(), paced.is_terminated()), ((0, Some(0)), true));
+    let mut grants = spawn(Source::new([Some('a')]).pace(&limiter).with_grants());
+    assert_pending!(grants.poll_next());
+    assert_eq!((grants.size_hint(), grants.is_terminated()), ((1, Some(1)), false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_limiter_hands_every_item_back_in_order() {
+    let limiter = per_milli(2);
+    let mut paced = stream::iter(0..5).pace(&limiter);
+    assert_eq!(paced.next().await.unwrap().unwrap(), 0);
+    assert_eq!(paced.next().await.unwrap().unwrap(), 1);
+    // One of them waits in the line when it closes.
+    assert!(futures::poll!(paced.next()).is_pending());
+    limiter.close();
+    for n in 2..5 {
+        let refused = paced.next().await.unwrap().unwrap_err();
+        assert_eq!((refused.item, refused.error), (n, ConsumeError::Closed));
+        assert!(refused.to_string().contains("closed"));
+        assert!(std::error::Error::source(&refused).unwrap().is::<ConsumeError>());
+    }
+    assert!(paced.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_grants_holds_items_in_flight_until_their_grants_are_dropped() {
+    let limiter = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(2).build().unwrap();
+    let mut jobs = spawn(stream::iter(0..3).pace(&limiter).with_grants());
+    let (_, first) = assert_ready!(jobs.poll_next()).unwrap().unwrap();
+    let (_, _second) = assert_ready!(jobs.poll_next()).unwrap().unwrap();
+    assert_pending!(jobs.poll_next());
+    assert_eq!(limiter.snapshot().in_flight, Some(2));
+    drop(first);
+    assert!(jobs.is_woken());
+    let (third, _grant) = assert_ready!(jobs.poll_next()).unwrap().unwrap();
+    assert_eq!(third, 2);
+    // Without, they land as they pass.
+    let more = stream::iter(0..100)
+        .pace(&Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap());
+    assert_eq!(more.filter(|item| std::future::ready(item.is_ok())).count().await, 100);
+}
+
+#[test]
+fn dropped_at_every_poll_it_loses_no_item_and_no_token() {
+    // Each poll: 0.4 ms later.
+    let costs = [1, 3, 0, 7, 2, 1, 1, 5];
+    for dropped_at in 0..80 {
+        let (limiter, clock) = by_hand(4);
+        limiter.replenish(2);
+        let script = costs.into_iter().enumerate().flat_map(|item| [None, Some(item)]);
+        let mut paced = Source::new(script).pace_by(&limiter, |(_, cost)| *cost);
+        let mut other = spawn(stream::repeat(()).pace_by(&limiter, |()| 2));
+        let (mut passed, mut others) = (vec![], 0);
+        for _ in 0..dropped_at {
+            // A future of its own for each poll: none of them lives to be polled twice.
+            if let Poll::Ready(Some(item)) = spawn(paced.next()).poll() {
+                passed.push(item.unwrap());
+            }
+            others += 2 * u64::from(other.poll_next().is_ready());
+            clock.advance(MILLI * 2 / 5);
+            limiter.tick();
+        }
+        let (rest, held) = paced.into_parts();
+        let seen = passed.iter().copied().chain(held).chain(rest.script.into_iter().flatten()).collect::<Vec<_>>();
+        assert_eq!(seen, costs.into_iter().enumerate().collect::<Vec<_>>(), "dropped at {dropped_at}");
+        drop(other);
+        let paid: u64 = passed.iter().map(|(_, cost)| cost).sum::<u64>() + others;
+        let seen = limiter.snapshot();
+        assert_eq!((seen.granted - seen.refunded, seen.waiting_tasks), (paid, 0), "dropped at {dropped_at}");
+    }
+}
+
+#[test]
+fn it_moves_while_it_waits() {
+    let (limiter, clock) = by_hand(5);
+    let mut paced = Box::new(Source::new([Some(7)]).pace(&limiter));
+    assert_pending!(spawn(paced.next()).poll());
+    let mut moved = *paced;
+    clock.advance(MILLI);
+    limiter.tick();
+    assert_eq!(assert_ready!(spawn(moved.next()).poll()).unwrap().unwrap(), 7);
+}
+
+/// A connection: a stream and a sink in one.
+struct Duplex(Source<u32>, Drain<u32>);
+
+impl Stream for Duplex {
+    type Item = u32;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<u32>> {
+        Pin::new(&mut self.0).poll_next(cx)
+    }
+}
+
+impl Sink<u32> for Duplex {
+    type Error = &'static str;
+
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Pin::new(&mut self.1).poll_ready(cx)
+    }
+
+    fn start_send(mut self: Pin<&mut Self>, item: u32) -> Result<(), Self::Error> {
+        Pin::new(&mut self.1).start_send(item)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Sink::poll_flush(Pin::new(&mut self.1), cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Sink::poll_close(Pin::new(&mut self.1), cx)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_direction_is_paced_the_other_goes_through() {
+    use tollgate::stream::PaceSinkExt;
+    let limiter = per_milli(1);
+    let start = Instant::now();
+    let connection = || Duplex(Source::new((0..4).map(Some)), Drain::new([]));
+    let mut paced = connection().pace(&limiter);
+    paced.send(1).await.unwrap();
+    paced.send(2).await.unwrap();
+    assert_eq!(limiter.snapshot().granted, 0);
+    assert_eq!(paced.by_ref().filter_map(async |item| item.ok()).collect::<Vec<_>>().await, [0, 1, 2, 3]);
+    assert_eq!((paced.get_ref().1.taken.clone(), Instant::now() - start), (vec![1, 2], 3 * MILLI));
+
+    let mut paced = connection().pace_sends(&limiter);
+    assert_eq!(paced.by_ref().collect::<Vec<_>>().await, [0, 1, 2, 3]);
+    assert_eq!(Instant::now() - start, 3 * MILLI);
+    paced.send(1).await.unwrap();
+    paced.send(2).await.unwrap();
+    assert_eq!((paced.get_ref().1.taken.clone(), Instant::now() - start), (vec![1, 2], 5 * MILLI));
+}
