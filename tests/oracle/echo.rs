@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use proptest::prelude::*;
 use tollgate::{ConsumeOwned, Limiter, ManualClock};
 
-use crate::checks::ending;
+use crate::checks::{ending, passes_by};
 use crate::hands::{Answers, Bell, Hands, Rung};
 use crate::oracle::model::{Model, Seen};
 use crate::oracle::ops::{History, Op, Place};
@@ -285,10 +285,11 @@ pub(crate) fn agree_with_echoes(History { setup, ops }: &History, acts: &Acts) -
 }
 
 impl Both<'_> {
-    /// Ops that call the limiter more than once, so that a waker could act in the middle, find nobody due.
+    /// Ops that call the limiter more than once, so that a waker could act in the middle, find nobody due; so do those that
+    /// may leave the line as it is.
     fn do_in_steps(&mut self, place: usize, op: Op) -> Result<(), TestCaseError> {
         let op = if let Op::Heed(cost) = op { Op::Try(cost) } else { op };
-        if matches!(op, Op::Poll(_) | Op::Cancel(_) | Op::Within(..) | Op::Back(_)) {
+        if (passes_by(op) || matches!(op, Op::Within(..))) && !matches!(op, Op::Pass(_) | Op::Create(_)) {
             self.step(place, Op::Tick)?;
         }
         self.step(place, op)?;

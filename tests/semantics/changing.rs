@@ -27,6 +27,20 @@ fn set_quota_keeps_the_fraction_of_a_token() {
 }
 
 #[test]
+fn set_quota_to_a_burst_that_is_just_full_keeps_what_came_in_this_nanosecond() {
+    let quota = Quota::new(3, 10 * NANO).burst(5).initial(4);
+    let stand = Stand::new(quota);
+    // A token and two tenths: the last token came in the fourth nanosecond, and so did what is on top of it.
+    stand.pass(4 * NANO);
+    stand.limiter.set_quota(0, quota).unwrap();
+    let _grant = stand.take(5);
+    stand.pass(2 * NANO);
+    assert_eq!(stand.limiter.available(), 0);
+    stand.pass(NANO);
+    assert_eq!(stand.limiter.available(), 1);
+}
+
+#[test]
 fn set_quota_times_waiters_anew() {
     for (period, more) in [(MILLI / 5, MILLI), (10 * MILLI, 50 * MILLI)] {
         let stand = Stand::new(one_per_milli(100));
