@@ -98,6 +98,8 @@ fn scale(kind: u8, units: u8) -> Scale {
         0..=7 => 1,
         8..=10 => 10,
         11 | 12 => 1_000_003,
+        // Who waits in such a history is waited for, though not for years.
+        13.. if kind % 8 == 7 => 1_000_000_000,
         13 | 14 => 1_000_000_000,
         _ => 86_400_000_000_000,
     };
