@@ -40,6 +40,23 @@ fn set_quota_to_a_burst_that_is_just_full_keeps_what_came_in_this_nanosecond() {
     assert_eq!(stand.limiter.available(), 1);
 }
 
+/// The fast path had been told that it may go on for 30 tokens: they are taken back for each change, and not lost.
+#[test]
+fn changes_cost_nobody_what_was_published_ahead() {
+    let quota = one_per_milli(100).initial(100);
+    let stand = Stand::built(Limiter::builder().quota(quota).max_in_flight(100).stride(30));
+    let _grant = stand.limiter.try_acquire(1).unwrap();
+    for left in (0..99).rev() {
+        match left % 3 {
+            0 => stand.limiter.set_quota(0, quota).unwrap(),
+            1 => stand.limiter.set_max_in_flight(100).unwrap(),
+            _ => stand.limiter.pause_for(Duration::ZERO),
+        }
+        stand.limiter.try_acquire(1).unwrap().forget();
+        assert_eq!((stand.limiter.available(), stand.level()), (left, left as i64));
+    }
+}
+
 #[test]
 fn set_quota_times_waiters_anew() {
     for (period, more) in [(MILLI / 5, MILLI), (10 * MILLI, 50 * MILLI)] {
