@@ -22,6 +22,15 @@ pub trait Clock: Debug + Send + Sync + 'static {
     fn is_manual(&self) -> bool {
         false
     }
+
+    /// The nanoseconds since `base`, an earlier reading of [`now`](Self::now); 0 if the clock has stepped back behind it.
+    ///
+    /// What the limiter calls. To be overridden only by clocks that count nanoseconds anyway, and can save themselves
+    /// the way through a [`Duration`].
+    #[inline]
+    fn nanos_since(&self, base: Duration) -> u64 {
+        whole_nanos(self.now().saturating_sub(base))
+    }
 }
 
 /// A clock that is moved by hand, for tests without a runtime. Clones share their time.
@@ -98,7 +107,7 @@ impl Clock for ManualClock {
 #[derive(Clone, Debug)]
 pub struct QuantaClock {
     clock: quanta::Clock,
-    base: quanta::Instant,
+    base: u64,
 }
 
 #[cfg(feature = "quanta")]
@@ -106,7 +115,12 @@ impl QuantaClock {
     /// The process-wide quanta clock; the first one calibrates it, which takes some milliseconds.
     pub fn new() -> Self {
         let clock = quanta::Clock::new();
-        Self { base: clock.now(), clock }
+        Self { base: clock.raw(), clock }
+    }
+
+    #[inline]
+    fn nanos(&self) -> u64 {
+        self.clock.delta_as_nanos(self.base, self.clock.raw())
     }
 }
 
@@ -120,15 +134,26 @@ impl Default for QuantaClock {
 #[cfg(feature = "quanta")]
 impl Clock for QuantaClock {
     fn now(&self) -> Duration {
-        self.clock.now().saturating_duration_since(self.base)
+        Duration::from_nanos(self.nanos())
+    }
+
+    #[inline]
+    fn nanos_since(&self, base: Duration) -> u64 {
+        self.nanos().saturating_sub(whole_nanos(base))
     }
 }
 
 /// A limiter's own time: nanoseconds since it was built.
 #[derive(Debug)]
 pub(crate) enum Time {
-    Tokio { base: Instant },
-    Other { chosen: Chosen, base: Duration },
+    /// Read by `tokio::time::Instant::now`, which knows of paused time, and kept as the standard library's instant.
+    Tokio {
+        base: std::time::Instant,
+    },
+    Other {
+        chosen: Chosen,
+        base: Duration,
+    },
 }
 
 /// A clock that was given to the builder, and what was asked of it once: it is the user's code.
@@ -153,7 +178,7 @@ impl Chosen {
 
 impl Time {
     pub(crate) fn tokio() -> Self {
-        Self::Tokio { base: Instant::now() }
+        Self::Tokio { base: Instant::now().into_std() }
     }
 
     pub(crate) fn other(chosen: Chosen) -> Self {
@@ -184,10 +209,11 @@ impl Time {
         at as i128 + whole_nanos(earlier) as i128 - whole_nanos(later) as i128
     }
 
+    #[inline]
     pub(crate) fn now(&self) -> u64 {
         match self {
-            Self::Tokio { base } => whole_nanos(Instant::now().saturating_duration_since(*base)),
-            Self::Other { chosen, base } => whole_nanos(chosen.clock.now().saturating_sub(*base)),
+            Self::Tokio { base } => nanos_between(*base, Instant::now()),
+            Self::Other { chosen, base } => chosen.clock.nanos_since(*base),
         }
     }
 
@@ -203,13 +229,21 @@ impl Time {
         let wait = |from: u64| Duration::from_nanos(at.saturating_sub(from)).min(FAR);
         match self {
             // From the absolute schedule, not from the last wake-up: a chain of short sleeps would drift.
-            Self::Tokio { base } => now + wait(whole_nanos(now.saturating_duration_since(*base))),
+            Self::Tokio { base } => now + wait(nanos_between(*base, now)),
             Self::Other { .. } => now + wait(self.now()),
         }
     }
 }
 
 /// Nanoseconds in 64 bits, which last for 584 years.
+#[inline]
 pub(crate) fn whole_nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    let (secs, nanos) = (duration.as_secs(), u64::from(duration.subsec_nanos()));
+    secs.checked_mul(1_000_000_000).and_then(|whole| whole.checked_add(nanos)).unwrap_or(u64::MAX)
+}
+
+/// 0 if `now` is before `base`.
+#[inline]
+fn nanos_between(base: std::time::Instant, now: Instant) -> u64 {
+    now.into_std().checked_duration_since(base).map_or(0, whole_nanos)
 }

@@ -17,6 +17,7 @@
 //!
 //! Positions are compared by wrapping difference ([`ahead`]); the owner keeps all of them within 2^62 of each other.
 
+use crate::denial::{Denial, LastDenial};
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
@@ -62,27 +63,45 @@ struct Supply {
     published: AtomicU64,
     /// The nearest of all heads and the ceiling, also where it is not published. What a grant reports as remaining.
     limit: AtomicU64,
+    /// What else is published: the answer to who finds that there is nothing to claim.
+    denial: LastDenial,
 }
 
 impl Rovers {
     pub(crate) fn new(at: u64) -> Self {
         Self {
             claims: CachePadded::new(Claims { tail: AtomicU64::new(at), released: AtomicU64::new(0) }),
-            supply: CachePadded::new(Supply { published: AtomicU64::new(at), limit: AtomicU64::new(at) }),
+            supply: CachePadded::new(Supply {
+                published: AtomicU64::new(at),
+                limit: AtomicU64::new(at),
+                denial: LastDenial::new(),
+            }),
         }
     }
 
     // Acquire, paired with the Release in `try_claim_below`: who reads the tail and then the clock must not read a time
     // before the claims that the tail counts. (Else they count as made before they were, and the burst fills up again.
-    // The other writes of the tail are read-modify-writes under the lock, which continue the release sequence.)
+    // The other writes of the tail, under the lock, continue the release sequence or begin one that follows it.)
+    #[inline]
     pub(crate) fn tail(&self) -> u64 {
         self.claims.tail.load(Ordering::Acquire)
     }
 
     // Acquire, paired with the Release in `publish`: who is granted what a release made room for also sees what the
     // releaser did before it.
+    #[inline]
     pub(crate) fn published(&self) -> u64 {
         self.supply.published.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn last_denial(&self) -> &LastDenial {
+        &self.supply.denial
+    }
+
+    /// The denial that was published last, if it is about who claims `cost` tokens from `tail` on.
+    #[inline]
+    pub(crate) fn denial_of(&self, cost: u64, tail: u64) -> Option<Denial> {
+        self.supply.denial.about(cost, tail, self.claims.released.load(Ordering::Acquire))
     }
 
     /// How many tokens a claim that ends at `ticket` leaves behind.
@@ -97,22 +116,37 @@ impl Rovers {
         self.try_claim_below(n, self.published())
     }
 
-    /// Claims `n` tokens if they end at or before `limit`; a `limit` beyond `published` takes the owner's lock.
+    /// The same under the owner's lock, as far as `limit`, published or not.
+    pub(crate) fn try_claim_owned(&self, n: u64, limit: u64) -> Option<u64> {
+        let tail = self.tail();
+        if ahead(self.supply.published.load(Ordering::Relaxed), tail) > 0 {
+            return self.try_claim_below(n, limit);
+        }
+        // Nothing is published that is not claimed. So the tail is ours alone until we publish more: who read an older
+        // tail, below what was published then, swaps in vain. A store will do, which is cheaper than a swap.
+        let ticket = tail.wrapping_add(Self::fit(n, limit, tail)?);
+        self.claims.tail.store(ticket, Ordering::Release);
+        Some(ticket)
+    }
+
     #[inline]
-    pub(crate) fn try_claim_below(&self, n: u64, limit: u64) -> Option<u64> {
+    fn try_claim_below(&self, n: u64, limit: u64) -> Option<u64> {
         let mut tail = self.claims.tail.load(Ordering::Relaxed);
         loop {
-            let free = ahead(limit, tail);
-            // `n - 1 < free` wraps for n == 0 and so refuses it, at no price.
-            if free <= 0 || n.wrapping_sub(1) >= free as u64 {
-                return None;
-            }
-            let ticket = tail.wrapping_add(n);
+            let ticket = tail.wrapping_add(Self::fit(n, limit, tail)?);
             match self.claims.tail.compare_exchange_weak(tail, ticket, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Some(ticket),
                 Err(now) => tail = now,
             }
         }
+    }
+
+    /// `n`, if there are so many between `tail` and `limit`, and it is not 0.
+    #[inline]
+    fn fit(n: u64, limit: u64, tail: u64) -> Option<u64> {
+        let free = ahead(limit, tail);
+        // `n - 1 < free` wraps for n == 0 and so refuses it, at no price.
+        (free > 0 && n.wrapping_sub(1) < free as u64).then_some(n)
     }
 
     /// Claims `n` tokens whether they are there or not, and says where the claim ends.

@@ -31,7 +31,8 @@ pub struct Snapshot {
     pub granted: u64,
     /// Tokens that came back unused: settled below the grant, or granted to somebody who had left.
     pub refunded: u64,
-    /// Calls that were refused.
+    /// Callers who wanted to wait and were turned away. Denials of `try_acquire` are told to who asks and not counted:
+    /// they write nothing that others read.
     pub refused: u64,
     /// How long the pause still lasts; `None` without one.
     pub paused_for: Option<Duration>,

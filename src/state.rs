@@ -1,20 +1,24 @@
-//! Supply meets line, under the lock: serving, entering, leaving.
+//! Supply meets line, under the lock: serving. Claims that come are in `state/asking.rs`, what else changes the state in
+//! `state/changing.rs`, and what it looks like in `state/looking.rs`.
 //!
 //! The lock is `Shared::state`; every method here runs with it held and touches no waker beyond moving it. Time comes
 //! in as a number that was read before the lock.
 
+mod asking;
+mod changing;
+mod looking;
+
+pub(crate) use asking::Arrival;
+
+use crate::denial::Denial;
 use crate::drivers::Drivers;
-use crate::error::{Bound, ConfigError, ConsumeError, Denied, TryAcquireError};
-use crate::knot::{Strand, Tie};
-use crate::queue::{Left, Line, Outcome, Place, Waiter};
+use crate::knot::Tie;
+use crate::queue::{Line, Outcome, Waiter};
 use crate::rovers::{Rovers, ahead, earlier};
+use crate::stride::Stride;
 use crate::supply::Supply;
 use crate::wakes::Wakes;
-use crate::{Quota, Which};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Waker;
-use std::time::Duration;
 
 /// The largest claim. Sixteen thousand of them, waiting or cancelled, fit between the rovers.
 pub(crate) const MOST_COST: u64 = 1 << 48;
@@ -76,6 +80,8 @@ pub(crate) struct State {
     pub(crate) closed: bool,
     pub(crate) stride: Stride,
     pub(crate) totals: Totals,
+    /// What was just denied: to be published, unless something else is done meanwhile.
+    denial: Option<Denial>,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
     scratch: Option<Box<Supply>>,
 }
@@ -90,17 +96,11 @@ pub(crate) struct Cap {
     pub(crate) watching: bool,
 }
 
-/// How far beyond the tail claims may go without reading the time.
-///
-/// 0, which makes every call exact, unless calls come so fast that a whole stride is eaten at over a token per
-/// microsecond: then it doubles, up to a 64th of the smallest burst. A clock that stood still between two readings is a
-/// test's clock, and tests must see exact numbers.
-#[derive(Debug)]
-pub(crate) struct Stride {
-    pub(crate) tokens: u64,
-    pub(crate) fixed: Option<u64>,
-    /// Tail and time of the last reading.
-    pub(crate) seen: Sample,
+impl Cap {
+    /// The word that counts releases, while there is nothing new in it.
+    fn word(&self) -> u64 {
+        self.seen | u64::from(self.watching)
+    }
 }
 
 /// What no rover tells.
@@ -118,18 +118,6 @@ pub(crate) struct Totals {
     pub(crate) lateness: u64,
 }
 
-/// A caller who wants to enter the line.
-pub(crate) struct Arrival<'a> {
-    pub(crate) place: Pin<&'a mut Place>,
-    pub(crate) cost: u64,
-    /// Taken if the caller has to wait; else left, to be dropped without the lock.
-    pub(crate) waker: &'a mut Option<Waker>,
-    /// The longest wait, in nanoseconds, that is worth beginning.
-    pub(crate) allowed: Option<u64>,
-    /// True if somebody will wake the caller when its time has come.
-    pub(crate) driven: bool,
-}
-
 impl State {
     pub(crate) fn new(supply: Supply, names: Box<[Option<Arc<str>>]>, cap: Option<u64>, origin: u64) -> Self {
         Self {
@@ -140,13 +128,12 @@ impl State {
             cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
             max_waiting: usize::MAX,
             closed: false,
-            stride: Stride { tokens: 0, fixed: None, seen: Sample { tail: origin, now: 0 } },
+            stride: Stride::new(origin),
             totals: Totals { origin, ..Totals::default() },
+            denial: None,
             scratch: None,
         }
     }
-
-    // ---- serving ----------------------------------------------------------------------------------------------
 
     /// Brings everything up to `now`. To be called before acting on the state.
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Progress {
@@ -288,8 +275,12 @@ impl State {
         released
     }
 
-    /// Tells the fast path how far it may go. While anybody waits that is not even to the tail.
-    fn publish(&self, rovers: &Rovers) {
+    /// Tells the fast path how far it may go, and what to answer beyond. While anybody waits that is not even to the tail.
+    fn publish(&mut self, rovers: &Rovers) {
+        match self.denial.take() {
+            Some(denial) => rovers.last_denial().keep(&denial),
+            None => rovers.last_denial().forget(),
+        }
         let limit = self.supply.limit();
         let until = match self.line.front() {
             Some(front) => front.start(),
@@ -299,11 +290,16 @@ impl State {
         rovers.publish(earlier(limit, until), limit);
     }
 
+    /// What a clock would say that has stood still since the last reading.
+    pub(crate) fn last_sample(&self) -> Sample {
+        Sample { tail: self.supply.claimed(), now: self.supply.synced() }
+    }
+
     /// Takes a reading of tail and time to heart, once the line is served up to it.
     pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
         self.supply.know_claimed(earlier(sample.tail, self.next_start(rovers)));
         let most = self.supply.least_burst() / 64;
-        self.stride.adapt(sample, most);
+        self.stride.adapt(rovers.tail(), sample.now, most);
     }
 
     /// Stops the fast path: what was published and not claimed is ours again.
@@ -311,331 +307,16 @@ impl State {
         let shift = rovers.retract();
         self.supply.shift(shift);
         self.totals.skipped = self.totals.skipped.wrapping_add(shift);
-        self.stride.seen.tail = self.stride.seen.tail.wrapping_add(shift);
+        self.stride.shift(shift);
     }
-
-    // ---- coming -----------------------------------------------------------------------------------------------
 
     /// How many tokens a claim that ends at `ticket` leaves behind.
     fn left_behind(&self, ticket: u64) -> u64 {
         ahead(self.supply.limit(), ticket).max(0) as u64
     }
 
-    /// Grants `cost` tokens now if nobody waits and they are there, and says what remains.
-    pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        if !self.line.is_empty() || self.supply.is_paused() {
-            return None;
-        }
-        let ticket = rovers.try_claim_below(cost, self.supply.limit())?;
-        self.supply.claim(cost);
-        Some(self.left_behind(ticket))
-    }
-
-    /// Whether `admit` would grant `cost` tokens, if the fast path is closed.
-    pub(crate) fn can_admit(&self, rovers: &Rovers, cost: u64) -> bool {
-        !self.closed && (cost == 0 || cost <= self.available(rovers))
-    }
-
-    pub(crate) fn try_acquire(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
-        let result = self.try_acquire_uncounted(rovers, cost, now);
-        self.totals.refused += u64::from(result.is_err());
-        result
-    }
-
-    fn try_acquire_uncounted(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
-        if self.closed {
-            return Err(TryAcquireError::Closed);
-        }
-        if cost == 0 {
-            return Ok(self.available(rovers));
-        }
-        let most = self.supply.least_burst().min(self.most_in_flight());
-        if cost > most {
-            return Err(TryAcquireError::TooLarge { cost, most });
-        }
-        if let Some(remaining) = self.admit(rovers, cost) {
-            return Ok(remaining);
-        }
-        let by =
-            if self.line.is_empty() { self.supply.obstacle(rovers.tail().wrapping_add(cost)) } else { Bound::Line };
-        let fits_in_flight = self
-            .in_flight(rovers)
-            .is_none_or(|(flying, cap)| flying.saturating_add(self.line.tokens()).saturating_add(cost) <= cap);
-        let at = if fits_in_flight { self.foretell(rovers, cost) } else { None };
-        let retry_after = at.map(|at| self.wait(at, now));
-        Err(TryAcquireError::Denied(Denied { retry_after, remaining: self.available(rovers), by }))
-    }
-
-    /// Grants at once, saying what remains, or enters the line: `Ok(None)` means that `arrival.place` now waits.
-    pub(crate) fn arrive(
-        &mut self,
-        rovers: &Rovers,
-        arrival: Arrival<'_>,
-        now: u64,
-    ) -> Result<Option<u64>, ConsumeError> {
-        let result = self.arrive_uncounted(rovers, arrival, now);
-        self.totals.refused += u64::from(result.is_err());
-        result
-    }
-
-    fn arrive_uncounted(
-        &mut self,
-        rovers: &Rovers,
-        arrival: Arrival<'_>,
-        now: u64,
-    ) -> Result<Option<u64>, ConsumeError> {
-        let cost = arrival.cost;
-        self.check_claim(rovers, cost)?;
-        if cost == 0 {
-            return Ok(Some(self.available(rovers)));
-        }
-        if let Some(remaining) = self.admit(rovers, cost) {
-            return Ok(Some(remaining));
-        }
-        self.check_line(arrival.driven)?;
-        if let Some(allowed) = arrival.allowed {
-            self.check_in_time(rovers, cost, now, allowed)?;
-        }
-        let waker = arrival.waker.take().expect("an arrival brings a waker");
-        self.enter(rovers, arrival.place, cost, waker, None);
-        Ok(None)
-    }
-
-    /// Whether `cost` tokens can be claimed at all.
-    pub(crate) fn check_claim(&self, rovers: &Rovers, cost: u64) -> Result<(), ConsumeError> {
-        if self.closed {
-            return Err(ConsumeError::Closed);
-        }
-        let most = self.most_claimable(rovers);
-        if cost > most { Err(ConsumeError::TooLarge { cost, most }) } else { Ok(()) }
-    }
-
-    /// Whether one more may wait; `driven` says whether somebody will serve the line for it.
-    pub(crate) fn check_line(&self, driven: bool) -> Result<(), ConsumeError> {
-        let waiting = self.line.len();
-        if waiting >= self.max_waiting {
-            return Err(ConsumeError::LineFull { waiting });
-        }
-        if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }
-    }
-
-    /// Joins the end of the line.
-    pub(crate) fn enter(
-        &mut self,
-        rovers: &Rovers,
-        place: Pin<&mut Place>,
-        cost: u64,
-        waker: Waker,
-        strand: Option<Box<Strand>>,
-    ) {
-        let ticket = rovers.claim(cost);
-        self.line.push(place, Waiter { waker, ticket, cost, skip: 0, strand });
-    }
-
-    fn check_in_time(&mut self, rovers: &Rovers, cost: u64, now: u64, allowed: u64) -> Result<(), ConsumeError> {
-        let estimate = self.foretell(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
-        let allowed = Duration::from_nanos(allowed);
-        if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
-    }
-
-    /// The most that the in-flight cap lets one claim have.
-    fn most_in_flight(&self) -> u64 {
-        self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens)
-    }
-
-    /// The most that one claim can ask for.
-    fn most_claimable(&self, rovers: &Rovers) -> u64 {
-        MOST_COST.min(self.most_in_flight()).min(self.room(rovers))
-    }
-
-    /// How many more tokens may be claimed before the rovers are too far apart to be compared.
-    fn room(&self, rovers: &Rovers) -> u64 {
-        (MOST_SPAN - ahead(rovers.tail(), self.supply.limit())).max(0) as u64
-    }
-
-    /// The instant at which a claim of `cost` made now would be granted, by the schedule alone: the ceiling is left
-    /// out. `None` if no clock can tell, or not this line alone.
-    ///
-    /// Costs as many steps as there are waiters, unless one continuous quota (up to a token per nanosecond) is all
-    /// there is, or nobody waits.
-    pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        if self.line.is_tied() {
-            return None;
-        }
-        let end = rovers.tail().wrapping_add(cost);
-        if self.line.is_empty() || self.supply.is_straight() {
-            return self.supply.scheduled(end.wrapping_sub(self.totals.holes));
-        }
-        let mut ahead = self.scratch.take().unwrap_or_else(|| Box::new(self.supply.clone()));
-        (*ahead).clone_from(&self.supply);
-        let at = self.run_ahead(rovers, &mut ahead).and_then(|()| ahead.scheduled(end));
-        self.scratch = Some(ahead);
-        at
-    }
-
-    /// How long a claim of `cost` made now would wait.
-    pub(crate) fn estimate(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Option<Duration> {
-        if self.closed || cost > self.most_claimable(rovers) {
-            return None;
-        }
-        if cost == 0 {
-            return Some(Duration::ZERO);
-        }
-        self.foretell(rovers, cost).map(|at| self.wait(at, now))
-    }
-
-    /// How long it is until `at`. What could pass by now need not wait until a clock that stepped back has caught up.
-    fn wait(&self, at: u64, now: u64) -> Duration {
-        Duration::from_nanos(if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) })
-    }
-
-    /// Serves the whole line in `ahead`, as `serve` would in time.
-    fn run_ahead(&self, rovers: &Rovers, ahead: &mut Supply) -> Option<()> {
-        let mut line = self.line.iter().peekable();
-        while let Some(waiter) = line.next() {
-            let next = line.peek().map_or_else(|| rovers.tail(), |next| next.start());
-            ahead.mint(ahead.scheduled(waiter.ticket)?, Some(waiter.ticket));
-            ahead.pass(waiter.stretch(), next);
-        }
-        Some(())
-    }
-
-    // ---- going ------------------------------------------------------------------------------------------------
-
-    /// A future is done with its place, in whatever state. Says what it had been called out for and not seen; the
-    /// waker is to be dropped without the lock.
-    pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> (Option<Outcome>, Option<Waker>) {
-        let waiter = match self.line.leave(place) {
-            Left::Nothing => return (None, None),
-            Left::Called(outcome) => return (Some(outcome), None),
-            Left::Front(waiter) => {
-                self.totals.holes -= waiter.skip;
-                self.fill_front(rovers, &waiter);
-                waiter
-            }
-            Left::Behind(waiter) => {
-                self.totals.holes += waiter.cost;
-                waiter
-            }
-        };
-        self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-        (None, Some(waiter.waker))
-    }
-
     /// A claim left from the front: jump over it now, and burn what it had saved above the burst.
     fn fill_front(&mut self, rovers: &Rovers, waiter: &Waiter) {
         self.supply.drop_front(waiter.stretch(), self.next_start(rovers));
-    }
-
-    // ---- afterwards -------------------------------------------------------------------------------------------
-
-    /// `tokens` of a grant were not used, and are not in flight any more.
-    pub(crate) fn give_back(&mut self, rovers: &Rovers, tokens: u64) {
-        self.supply.refund(tokens);
-        self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
-        if self.cap.is_some() {
-            // Nobody need be told: we hold the lock, and look at the releases again before we leave it.
-            rovers.release(tokens);
-        }
-    }
-
-    /// Charges `tokens` on top of a grant, as a debt at the end of the line, and says how many of them it took: a
-    /// debt that no rover could span is cut.
-    pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
-        let tokens = tokens.min(MOST_COST).min(self.room(rovers));
-        rovers.claim(tokens);
-        if self.line.is_empty() {
-            self.supply.claim(tokens);
-        } else {
-            self.supply.owe(tokens);
-        }
-        tokens
-    }
-
-    pub(crate) fn replenish(&mut self, tokens: u64) {
-        self.supply.replenish(tokens, self.front_ticket());
-    }
-
-    // ---- changes ----------------------------------------------------------------------------------------------
-
-    pub(crate) fn close(&mut self, rovers: &Rovers) {
-        self.retract(rovers);
-        self.closed = true;
-    }
-
-    pub(crate) fn pause_until(&mut self, rovers: &Rovers, gate: u64) {
-        self.retract(rovers);
-        self.supply.pause_until(gate);
-    }
-
-    pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
-        let found = match which {
-            Which::Index(index) => (index < self.names.len()).then_some(index),
-            Which::Name(name) => self.names.iter().position(|known| known.as_deref() == Some(name)),
-        };
-        let count = self.names.len();
-        let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
-        quota.check(index)?;
-        self.retract(rovers);
-        self.supply.set_quota(index, quota, self.front_ticket());
-        self.stride.tokens = self.stride.tokens.min(self.supply.least_burst() / 64);
-        Ok(())
-    }
-
-    pub(crate) fn set_max_in_flight(&mut self, rovers: &Rovers, tokens: u64) -> Result<(), ConfigError> {
-        self.retract(rovers);
-        let cap = self.cap.as_mut().ok_or(ConfigError::NotCapped)?;
-        self.supply.change_cap(cap.tokens, tokens);
-        cap.tokens = tokens;
-        Ok(())
-    }
-
-    // ---- to look at -------------------------------------------------------------------------------------------
-
-    /// What `try_acquire` could have now.
-    pub(crate) fn available(&self, rovers: &Rovers) -> u64 {
-        if self.closed || self.supply.is_paused() || !self.line.is_empty() {
-            return 0;
-        }
-        ahead(self.supply.limit(), rovers.tail()).max(0) as u64
-    }
-
-    /// By how much claims overrun the tokens.
-    pub(crate) fn deficiency(&self, rovers: &Rovers) -> u64 {
-        let claims = rovers.tail().wrapping_sub(self.totals.holes);
-        ahead(claims, self.supply.limit()).max(0) as u64
-    }
-
-    /// Tokens in flight, and the cap on them.
-    pub(crate) fn in_flight(&self, rovers: &Rovers) -> Option<(u64, u64)> {
-        let (cap, ceiling) = (self.cap.as_ref()?.tokens, self.supply.ceiling()?);
-        let claims = rovers.tail().wrapping_sub(self.totals.holes).wrapping_sub(self.line.tokens());
-        // A line that is held reads its releases late; they have landed all the same.
-        let unread = self.cap.as_ref().map_or(0, |cap| rovers.released_since(&mut cap.seen.clone()));
-        let flying = ahead(claims, ceiling.wrapping_sub(cap).wrapping_add(unread));
-        Some((flying.max(0) as u64, cap))
-    }
-
-    /// Tokens granted since the beginning, those charged afterwards included, those refunded too.
-    pub(crate) fn granted(&self, rovers: &Rovers) -> u64 {
-        let Totals { origin, skipped, .. } = self.totals;
-        rovers.tail().wrapping_sub(origin).wrapping_sub(skipped).wrapping_sub(self.line.tokens())
-    }
-}
-
-impl Stride {
-    fn adapt(&mut self, sample: Sample, most: u64) {
-        let eaten = ahead(sample.tail, self.seen.tail).max(0) as u64;
-        let elapsed = sample.now.saturating_sub(self.seen.now);
-        let stood_still = elapsed == 0;
-        // 1,000 ns per token: at a token per microsecond, reading the clock each time is about 2 % of the caller's
-        // time and exactness is free; above it the clock begins to be the price.
-        let fast = eaten.saturating_mul(1_000) >= elapsed && eaten >= self.tokens.max(1);
-        self.tokens = match self.fixed {
-            Some(fixed) => fixed,
-            None if fast && !stood_still => (self.tokens * 2).max(1).min(most),
-            None => 0,
-        };
-        self.seen = Sample { now: sample.now.max(self.seen.now), tail: sample.tail };
     }
 }

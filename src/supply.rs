@@ -71,6 +71,10 @@ impl Supply {
         self.synced
     }
 
+    pub(crate) fn claimed(&self) -> u64 {
+        self.claimed
+    }
+
     pub(crate) fn gate(&self) -> u64 {
         self.gate
     }
@@ -121,6 +125,12 @@ impl Supply {
 
     fn is_capped_below(&self, ticket: u64) -> bool {
         self.ceiling.is_some_and(|ceiling| ahead(ticket.wrapping_add(self.debts), ceiling) > 0)
+    }
+
+    /// The next instant at which a head moves while nobody waits; `u64::MAX` if no clock can tell.
+    pub(crate) fn next_mint(&self) -> u64 {
+        let moving = self.quotas.iter().filter(|quota| ahead(self.claimed.wrapping_add(quota.burst), quota.head) > 0);
+        moving.filter_map(|quota| quota.reached(quota.head.wrapping_add(1))).min().unwrap_or(u64::MAX)
     }
 
     /// The bound that holds `ticket` back longest: what no clock can tell before what one can.

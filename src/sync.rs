@@ -4,10 +4,10 @@
 //! itself. `Arc` stays std's in both worlds: what loom must see are the words and the lock.
 
 #[cfg(not(tollgate_loom))]
-pub(crate) use std::sync::{MutexGuard, atomic::AtomicU64, atomic::Ordering};
+pub(crate) use std::sync::{MutexGuard, atomic::AtomicU64, atomic::Ordering, atomic::fence};
 
 #[cfg(tollgate_loom)]
-pub(crate) use loom::sync::{MutexGuard, atomic::AtomicU64, atomic::Ordering};
+pub(crate) use loom::sync::{MutexGuard, atomic::AtomicU64, atomic::Ordering, atomic::fence};
 
 #[cfg(tollgate_loom)]
 use loom::sync as imp;

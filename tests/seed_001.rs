@@ -191,7 +191,7 @@ fn a_hundred_threads_get_what_there_is(stride: Option<u64>) {
         let seen = hammer(&limiter, |_| {});
         assert_eq!(seen.iter().map(|seen| seen.granted).sum::<u64>(), THERE, "not within 1 %");
         let snapshot = limiter.snapshot();
-        assert_eq!((snapshot.granted, snapshot.refused), (THERE, (THREADS * CALLS) as u64 - THERE));
+        assert_eq!((snapshot.granted, snapshot.refused), (THERE, 0), "denials are told to who asks, and not counted");
         if seen.iter().any(|seen| seen.met > 0) {
             return;
         }

@@ -141,7 +141,6 @@ fn scenario_1_consumption_summary_by_period() {
     }
     assert_eq!(consumed, [15, 11, 10]);
     assert_eq!(scene.limiter.snapshot().granted, 36);
-    assert_eq!(scene.limiter.snapshot().refused, 1);
 }
 
 // ---- Comparison Examples ---------------------------------------------------------------------------------------------
@@ -290,8 +289,7 @@ fn high_rate_single_token_requests_totals() {
         }
     }
     assert_eq!((attempted, accepted, attempted - accepted), (94, 50, 44));
-    let snapshot = scene.limiter.snapshot();
-    assert_eq!((snapshot.granted, snapshot.refused), (50, 44));
+    assert_eq!(scene.limiter.snapshot().granted, 50);
 }
 
 #[test]

@@ -131,7 +131,6 @@ impl Model {
         if answer == Answer::Granted {
             self.grants.push(cost);
         }
-        self.count(answer);
         answer
     }
 

@@ -1,0 +1,132 @@
+//! The last denial, kept so that the same question gets the same answer without the lock.
+//!
+//! A denial depends on the state under the lock, on the tail, on what was released, and on the time. So it may be
+//! repeated, word for word, while none of the first three has changed and the time has not come at which the fourth
+//! matters: [`Denial::until`]. Whoever changes the state [forgets](LastDenial::forget) it, under the same lock.
+//!
+//! A sequence lock: written under the owner's lock only, and read by anybody, who believes what was read between two
+//! equal and even versions. (After Boehm, "Can seqlocks get along with programming language memory models?", 2012.)
+
+use crate::error::{Bound, Denied};
+use crate::sync::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+/// What was answered, and for how long that is the answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Denial {
+    pub(crate) cost: u64,
+    /// The tail and the count of releases that it is about.
+    pub(crate) tail: u64,
+    pub(crate) released: u64,
+    /// The instant from which on time may have changed the answer.
+    pub(crate) until: u64,
+    /// When to come back; 0 if that depends on others alone, not on time. `None` if no clock can tell.
+    pub(crate) at: Option<u64>,
+    pub(crate) remaining: u64,
+    pub(crate) by: Bound,
+}
+
+impl Denial {
+    /// The answer to who asks at `now`, before [`until`](Self::until).
+    #[inline]
+    pub(crate) fn as_of(&self, now: u64) -> Denied {
+        let wait = |at: u64| Duration::from_nanos(at.saturating_sub(now));
+        Denied { retry_after: self.at.map(wait), remaining: self.remaining, by: self.by }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct LastDenial {
+    /// Odd while there is nothing to be read.
+    version: AtomicU64,
+    cost: AtomicU64,
+    tail: AtomicU64,
+    released: AtomicU64,
+    until: AtomicU64,
+    at: AtomicU64,
+    remaining: AtomicU64,
+    /// [`Bound`] as a number, and whether `at` says anything.
+    by: AtomicU64,
+}
+
+impl LastDenial {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            version: AtomicU64::new(1),
+            cost: zero(),
+            tail: zero(),
+            released: zero(),
+            until: zero(),
+            at: zero(),
+            remaining: zero(),
+            by: zero(),
+        }
+    }
+
+    /// The state changes: the answer may be another one. Under the owner's lock.
+    pub(crate) fn forget(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        if version.is_multiple_of(2) {
+            self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps `denial` until it is forgotten. Under the owner's lock.
+    pub(crate) fn keep(&self, denial: &Denial) {
+        self.forget();
+        // Who reads one of the words below has the odd version before it; paired with the fence in `about`.
+        fence(Ordering::Release);
+        self.cost.store(denial.cost, Ordering::Relaxed);
+        self.tail.store(denial.tail, Ordering::Relaxed);
+        self.released.store(denial.released, Ordering::Relaxed);
+        self.until.store(denial.until, Ordering::Relaxed);
+        self.at.store(denial.at.unwrap_or(0), Ordering::Relaxed);
+        self.remaining.store(denial.remaining, Ordering::Relaxed);
+        self.by.store(number(denial.by) << 1 | u64::from(denial.at.is_some()), Ordering::Relaxed);
+        let version = self.version.load(Ordering::Relaxed);
+        // And who reads this version has all of them.
+        self.version.store(version.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The last denial, if it is about this cost, this tail and these releases.
+    #[inline]
+    pub(crate) fn about(&self, cost: u64, tail: u64, released: u64) -> Option<Denial> {
+        let version = self.version.load(Ordering::Acquire);
+        let fits = version.is_multiple_of(2)
+            && self.cost.load(Ordering::Relaxed) == cost
+            && self.tail.load(Ordering::Relaxed) == tail
+            && self.released.load(Ordering::Relaxed) == released;
+        if !fits {
+            return None;
+        }
+        let until = self.until.load(Ordering::Relaxed);
+        let at = self.at.load(Ordering::Relaxed);
+        let remaining = self.remaining.load(Ordering::Relaxed);
+        let by = self.by.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        if self.version.load(Ordering::Relaxed) != version {
+            return None;
+        }
+        let at = (by % 2 == 1).then_some(at);
+        Some(Denial { cost, tail, released, until, at, remaining, by: bound(by >> 1) })
+    }
+}
+
+fn number(by: Bound) -> u64 {
+    match by {
+        Bound::InFlight => 0,
+        Bound::Pause => 1,
+        Bound::Line => 2,
+        Bound::Quota(index) => 3 + index as u64,
+    }
+}
+
+fn bound(number: u64) -> Bound {
+    match number {
+        0 => Bound::InFlight,
+        1 => Bound::Pause,
+        2 => Bound::Line,
+        _ => Bound::Quota((number - 3) as usize),
+    }
+}

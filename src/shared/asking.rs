@@ -1,0 +1,216 @@
+//! The life of a claim: coming, waiting, going, and what is paid afterwards.
+
+use super::{Shared, drop_quietly};
+use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
+use crate::queue::{Outcome, Place};
+use crate::rovers::ahead;
+use crate::state::{Arrival, MOST_COST, Reach, Sample};
+use crate::sync::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::{Poll, Waker};
+use tokio::runtime::Handle;
+
+impl Shared {
+    /// Grants, saying what remains.
+    #[inline]
+    pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
+        if let Some(ticket) = self.rovers.try_claim(cost) {
+            return Ok(self.rovers.left_behind(ticket));
+        }
+        // The tail before the time, as in `sample`.
+        let tail = self.rovers.tail();
+        let now = self.time.now();
+        match self.rovers.denial_of(cost, tail) {
+            Some(denial) if now < denial.until => Err(TryAcquireError::Denied(denial.as_of(now))),
+            _ => self.try_acquire_slowly(cost, Sample { tail, now }),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_acquire_slowly(&self, cost: u64, sample: Sample) -> Result<u64, TryAcquireError> {
+        if let Some(remaining) = self.admit_idle(cost, sample) {
+            return Ok(remaining);
+        }
+        self.sampled(Some(sample), Reach::Held, |state, rovers, sample| state.try_acquire(rovers, cost, sample.now))
+    }
+
+    /// Grants `cost` tokens if they are there and there is no line, which is the common case: at less price than
+    /// `sampled`, of which it is the part that matters then.
+    fn admit_idle(&self, cost: u64, sample: Sample) -> Option<u64> {
+        // Claimed beyond what is published: somebody waits or owes.
+        if ahead(sample.tail, self.rovers.published()) > 0 {
+            return None;
+        }
+        self.state.lock().admit_idle(&self.rovers, cost, sample)
+    }
+
+    /// The fast path of those who may wait: says what remains.
+    #[inline]
+    pub(crate) fn try_claim(&self, cost: u64) -> Option<u64> {
+        // Of no price where the cost is known: and else a claim could be larger while the fast path is open.
+        if cost > MOST_COST { None } else { self.rovers.try_claim(cost).map(|ticket| self.rovers.left_behind(ticket)) }
+    }
+
+    /// The first poll of a claim; ready with what remains.
+    #[inline]
+    pub(crate) fn arrive(
+        &self,
+        place: Pin<&mut Place>,
+        cost: u64,
+        allowed: Option<u64>,
+        waker: &Waker,
+    ) -> Poll<Result<u64, ConsumeError>> {
+        match self.try_claim(cost) {
+            Some(remaining) => Poll::Ready(Ok(remaining)),
+            None => self.arrive_slowly(place, cost, allowed, waker),
+        }
+    }
+
+    #[cold]
+    fn arrive_slowly(
+        &self,
+        mut place: Pin<&mut Place>,
+        cost: u64,
+        allowed: Option<u64>,
+        waker: &Waker,
+    ) -> Poll<Result<u64, ConsumeError>> {
+        let sample = self.sample();
+        if cost <= MOST_COST
+            && let Some(remaining) = self.admit_idle(cost, sample)
+        {
+            return Poll::Ready(Ok(remaining));
+        }
+        let mut waker = Some(waker.clone());
+        let host = self.host();
+        let (result, unserved) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
+            // `within` needs a timer of its own.
+            let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
+            let driven = timed && self.is_driven(state, &host);
+            let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
+            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host))
+        });
+        drop_quietly(waker);
+        match result {
+            Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),
+            Ok(None) => self.wait_here(place, cost, unserved, &host),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// A later poll of a claim that waits.
+    pub(crate) fn look(&self, mut place: Pin<&mut Place>, cost: u64, waker: &Waker) -> Poll<Result<u64, ConsumeError>> {
+        match self.check(place.as_mut(), waker) {
+            (Poll::Ready(Outcome::Granted { remaining }), _, _) => Poll::Ready(Ok(remaining)),
+            (Poll::Ready(Outcome::Closed | Outcome::Untied), _, _) => Poll::Ready(Err(ConsumeError::Closed)),
+            (Poll::Pending, unserved, host) => self.wait_here(place, cost, unserved, &host),
+        }
+    }
+
+    /// Whether `place` was called out, else leaves `waker` there; and whether its runtime has no driver.
+    pub(crate) fn check(&self, place: Pin<&mut Place>, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
+        // Cloned before the lock, and whichever of the two is not kept is dropped after it.
+        let waker = waker.clone();
+        let host = self.host();
+        let mut state = self.state.lock();
+        let looked = state.line.look(place, waker);
+        let unserved = self.is_unserved(&state, &host);
+        drop(state);
+        let (outcome, spare) = looked;
+        drop_quietly(spare);
+        (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
+    }
+
+    /// `place` waits, on a runtime that may have no driver yet: because it is the first here, or was polled on another
+    /// runtime before.
+    fn wait_here(
+        &self,
+        place: Pin<&mut Place>,
+        cost: u64,
+        unserved: bool,
+        host: &Option<Handle>,
+    ) -> Poll<Result<u64, ConsumeError>> {
+        if !unserved {
+            return Poll::Pending;
+        }
+        match catch_unwind(AssertUnwindSafe(|| host.as_ref().is_some_and(|host| self.serve_here(host)))) {
+            Ok(true) => Poll::Pending,
+            Ok(false) => {
+                self.cancel(place, cost);
+                Poll::Ready(Err(ConsumeError::NoRuntime))
+            }
+            Err(no_timers) => {
+                // Whoever catches this holds a future that does not stand in the line.
+                self.cancel(place, cost);
+                resume_unwind(no_timers)
+            }
+        }
+    }
+
+    /// The claim in `place` is dropped: it leaves the line, or gives back what it was granted and did not see.
+    pub(crate) fn cancel(&self, place: Pin<&mut Place>, cost: u64) {
+        let _waker = self.leaving(|state, rovers, _| {
+            let (outcome, waker) = state.depart(rovers, place);
+            if let Some(Outcome::Granted { .. }) = outcome {
+                state.give_back(rovers, cost);
+            }
+            waker
+        });
+    }
+
+    /// A grant of `cost` that nobody saw.
+    pub(crate) fn give_back(&self, cost: u64) {
+        self.leaving(|state, rovers, _| state.give_back(rovers, cost));
+    }
+
+    /// The claim in `place` ran out of time: it leaves the line, unless it was called out in this very moment.
+    pub(crate) fn give_up(&self, place: Pin<&mut Place>) -> Option<Outcome> {
+        let (outcome, _waker) = self.leaving(|state, rovers, _| state.depart(rovers, place));
+        outcome
+    }
+
+    /// Tokens in flight have landed.
+    #[inline]
+    pub(crate) fn release(&self, cost: u64) {
+        if self.rovers.release(cost) {
+            self.tick();
+        }
+    }
+
+    pub(crate) fn forget(&self, cost: u64) {
+        self.owed.fetch_add(cost, Ordering::AcqRel);
+    }
+
+    pub(crate) fn release_owed(&self, asked: u64) -> Result<(), ReleaseError> {
+        if !self.capped {
+            return Err(ReleaseError::NotCapped);
+        }
+        let mut owed = self.owed.load(Ordering::Acquire);
+        loop {
+            let left = owed.checked_sub(asked).ok_or(ReleaseError::TooMuch { asked, owed })?;
+            match self.owed.compare_exchange_weak(owed, left, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => owed = now,
+            }
+        }
+        self.release(asked);
+        Ok(())
+    }
+
+    /// Changes what a grant cost, and says what it costs now.
+    pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
+        if actual > cost {
+            return cost + self.with(|state, rovers, _| state.charge(rovers, actual - cost));
+        }
+        if actual < cost {
+            self.with(|state, rovers, _| state.give_back(rovers, cost - actual));
+        }
+        actual
+    }
+
+    /// Mints what is due and serves the line.
+    pub(crate) fn tick(&self) {
+        self.look_at(|_, _, _| ());
+    }
+}

@@ -1,0 +1,158 @@
+//! Who serves the line when its time has come: drivers, hired where somebody waits.
+
+use super::{Drive, Shared};
+use crate::alarm::Alarm;
+use crate::drivers::{Driver, Kind};
+use crate::knot::Knot;
+use crate::replenisher::{Registration, Replenisher};
+use crate::state::{Progress, State};
+use crate::wakes::{Wakes, wake_each};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use tokio::runtime::Handle;
+
+/// How many batches a driver delivers before it yields: about a thousand grants. A poll that served 28,000 waiters
+/// starved the timers and made the next batch larger still.
+const BATCHES_PER_TURN: usize = 32;
+
+enum Hired {
+    Now,
+    Before,
+    /// The runtime is shutting down, and dropped the driver at once.
+    InVain,
+}
+
+impl Shared {
+    /// The runtime that would serve a caller who has to wait; `None` where no timer can, or need.
+    pub(crate) fn host(&self) -> Option<Handle> {
+        if self.time.is_manual() { None } else { Handle::try_current().ok() }
+    }
+
+    /// Whether somebody will serve the line for a caller hosted here, or can be hired to.
+    pub(crate) fn is_driven(&self, state: &State, host: &Option<Handle>) -> bool {
+        self.time.is_manual() || host.is_some() || state.drivers.serve_outside()
+    }
+
+    /// Whether nobody serves the line for a caller hosted here, yet or any more.
+    pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
+        match host {
+            Some(host) => !state.drivers.serve(host),
+            None => !self.is_driven(state, host),
+        }
+    }
+
+    /// Has the runtime we are on serve this line. False if it is shutting down.
+    ///
+    /// # Panics
+    /// If it has no timers: in the caller's hands, where it can be seen, rather than in a background task.
+    pub(crate) fn serve_here(&self, host: &Handle) -> bool {
+        if self.state.lock().drivers.serve(host) {
+            return true;
+        }
+        drop(Alarm::new());
+        self.serve_from(host)
+    }
+
+    /// Has runtime `host` serve this line and all that its joint claims stand in: whoever waits on `host` behind one of
+    /// them is not to depend on other runtimes. (So every line tied to one that `host` serves is served by it too.)
+    /// False if it is shutting down.
+    pub(crate) fn serve_from(&self, host: &Handle) -> bool {
+        match self.hire(host) {
+            Hired::Now => {}
+            Hired::Before => return true,
+            Hired::InVain => return false,
+        }
+        let mut tied = self.tied_to();
+        while let Some(shared) = tied.pop() {
+            if let Hired::Now = shared.hire(host) {
+                tied.extend(shared.tied_to());
+            }
+        }
+        true
+    }
+
+    /// Spawns a driver on `host`, unless it has one here.
+    fn hire(&self, host: &Handle) -> Hired {
+        let mut state = self.state.lock();
+        if state.drivers.serve(host) {
+            return Hired::Before;
+        }
+        // Registered at once, so that the next waiter does not do it again.
+        let id = state.drivers.add(Kind::Hired(host.clone()));
+        drop(state);
+        host.spawn(Replenisher::registered(Registration::adopt(self.weak(), id)));
+        if self.state.lock().drivers.contains(id) { Hired::Now } else { Hired::InVain }
+    }
+
+    /// The lines that joint claims in this one also stand in.
+    fn tied_to(&self) -> Vec<Arc<Shared>> {
+        let state = self.state.lock();
+        if !state.line.is_tied() {
+            return Vec::new();
+        }
+        let strands = state.line.iter().filter_map(|waiter| waiter.strand.as_ref());
+        let knots: Vec<Arc<Knot>> = strands.map(|strand| Arc::clone(&strand.knot)).collect();
+        drop(state);
+        knots.iter().flat_map(|knot| knot.members()).filter(|shared| !std::ptr::eq(&**shared, self)).collect()
+    }
+
+    /// Has the lines that joint claims in this one also stand in look, and those beyond. True if there are any.
+    pub(crate) fn tick_tied(&self) -> bool {
+        let mut seen: Vec<Arc<Shared>> = Vec::new();
+        let mut tied = self.tied_to();
+        while let Some(shared) = tied.pop() {
+            if std::ptr::eq(&*shared, self) || seen.iter().any(|known| Arc::ptr_eq(known, &shared)) {
+                continue;
+            }
+            shared.tick();
+            tied.extend(shared.tied_to());
+            seen.push(shared);
+        }
+        !seen.is_empty()
+    }
+
+    /// The runtimes that serve this line.
+    pub(crate) fn hosts(&self) -> Vec<Handle> {
+        self.state.lock().drivers.hosts().cloned().collect()
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        self.weak.clone()
+    }
+
+    pub(crate) fn add_driver(&self, kind: Kind) -> u64 {
+        self.state.lock().drivers.add(kind)
+    }
+
+    /// Driver `id` ends. Whoever waits looks again, so that the runtimes of the others find it gone.
+    pub(crate) fn remove_driver(&self, id: u64) {
+        let mut state = self.state.lock();
+        let own = state.drivers.remove(id);
+        let is_missed = own.as_ref().is_some_and(Driver::serves_others);
+        let waiting = if is_missed { state.line.take_wakers() } else { Vec::new() };
+        drop(state);
+        drop(own);
+        wake_each(waiting);
+    }
+
+    /// One turn of a driver: serves what is due, then says until when to sleep; `waker` cuts the sleep short.
+    pub(crate) fn drive(&self, id: u64, waker: &Waker) -> Drive {
+        let waker = waker.clone();
+        let mut sample = self.sample();
+        let mut wakes = Wakes::default();
+        let mut state = self.state.lock();
+        for _ in 0..BATCHES_PER_TURN {
+            if state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Done {
+                let due = state.due();
+                let _old = state.drivers.sleep(id, due, waker);
+                drop(state);
+                Self::leave(&mut wakes);
+                return Drive::Until(due);
+            }
+            (state, sample) = self.again(state, sample, &mut wakes);
+        }
+        drop(state);
+        Self::leave(&mut wakes);
+        Drive::Yield
+    }
+}

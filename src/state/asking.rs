@@ -1,0 +1,221 @@
+//! Coming: claims that are granted, denied, or enter the line; and what is foretold to them.
+
+use super::{Cap, MOST_COST, Sample, State};
+use crate::denial::Denial;
+use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::knot::Strand;
+use crate::queue::{Place, Waiter};
+use crate::rovers::{Rovers, ahead};
+use crate::supply::Supply;
+use std::pin::Pin;
+use std::task::Waker;
+use std::time::Duration;
+
+/// A caller who wants to enter the line.
+pub(crate) struct Arrival<'a> {
+    pub(crate) place: Pin<&'a mut Place>,
+    pub(crate) cost: u64,
+    /// Taken if the caller has to wait; else left, to be dropped without the lock.
+    pub(crate) waker: &'a mut Option<Waker>,
+    /// The longest wait, in nanoseconds, that is worth beginning.
+    pub(crate) allowed: Option<u64>,
+    /// True if somebody will wake the caller when its time has come.
+    pub(crate) driven: bool,
+}
+
+impl State {
+    /// Grants `cost` tokens now if nobody waits and they are there, and says what remains.
+    pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
+        if !self.line.is_empty() || self.supply.is_paused() {
+            return None;
+        }
+        let limit = self.supply.limit();
+        let ticket = rovers.try_claim_owned(cost, limit)?;
+        self.supply.claim(cost);
+        Some(ahead(limit, ticket).max(0) as u64)
+    }
+
+    /// The same from beginning to end, where there is nobody to serve: what `settle`, `admit` and `finish` come to then.
+    pub(crate) fn admit_idle(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
+        if self.closed || !self.line.is_empty() {
+            return None;
+        }
+        self.supply.mint(sample.now, None);
+        self.refresh_ceiling(rovers);
+        self.observe(rovers, sample);
+        let remaining = self.admit(rovers, cost)?;
+        self.publish(rovers);
+        Some(remaining)
+    }
+
+    /// Whether `admit` would grant `cost` tokens, if the fast path is closed.
+    pub(crate) fn can_admit(&self, rovers: &Rovers, cost: u64) -> bool {
+        !self.closed && (cost == 0 || cost <= self.available(rovers))
+    }
+
+    pub(crate) fn try_acquire(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
+        if self.closed {
+            return Err(TryAcquireError::Closed);
+        }
+        if cost == 0 {
+            return Ok(self.available(rovers));
+        }
+        let most = self.supply.least_burst().min(self.most_in_flight());
+        if cost > most {
+            return Err(TryAcquireError::TooLarge { cost, most });
+        }
+        if let Some(remaining) = self.admit(rovers, cost) {
+            return Ok(remaining);
+        }
+        let denial = self.deny(rovers, cost);
+        self.denial = Some(denial);
+        Err(TryAcquireError::Denied(denial.as_of(now)))
+    }
+
+    fn deny(&mut self, rovers: &Rovers, cost: u64) -> Denial {
+        // While nobody waits, claims can be made without the lock: the answer is about those we know of.
+        let (tail, by, until) = if self.line.is_empty() {
+            let end = rovers.tail().wrapping_add(cost);
+            (self.supply.claimed(), self.supply.obstacle(end), self.supply.next_mint())
+        } else {
+            (rovers.tail(), Bound::Line, self.due())
+        };
+        let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
+        let fits_in_flight = self
+            .in_flight(rovers)
+            .is_none_or(|(flying, cap)| flying.saturating_add(self.line.tokens()).saturating_add(cost) <= cap);
+        let at = if fits_in_flight { self.foretell(rovers, cost) } else { None };
+        let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
+        let released = self.cap.as_ref().map_or(0, Cap::word);
+        Denial { cost, tail, released, until, at, remaining: self.available(rovers), by }
+    }
+
+    /// Grants at once, saying what remains, or enters the line: `Ok(None)` means that `arrival.place` now waits.
+    pub(crate) fn arrive(
+        &mut self,
+        rovers: &Rovers,
+        arrival: Arrival<'_>,
+        now: u64,
+    ) -> Result<Option<u64>, ConsumeError> {
+        let result = self.arrive_uncounted(rovers, arrival, now);
+        self.totals.refused += u64::from(result.is_err());
+        result
+    }
+
+    fn arrive_uncounted(
+        &mut self,
+        rovers: &Rovers,
+        arrival: Arrival<'_>,
+        now: u64,
+    ) -> Result<Option<u64>, ConsumeError> {
+        let cost = arrival.cost;
+        self.check_claim(rovers, cost)?;
+        if cost == 0 {
+            return Ok(Some(self.available(rovers)));
+        }
+        if let Some(remaining) = self.admit(rovers, cost) {
+            return Ok(Some(remaining));
+        }
+        self.check_line(arrival.driven)?;
+        if let Some(allowed) = arrival.allowed {
+            self.check_in_time(rovers, cost, now, allowed)?;
+        }
+        let waker = arrival.waker.take().expect("an arrival brings a waker");
+        self.enter(rovers, arrival.place, cost, waker, None);
+        Ok(None)
+    }
+
+    /// Whether `cost` tokens can be claimed at all.
+    pub(crate) fn check_claim(&self, rovers: &Rovers, cost: u64) -> Result<(), ConsumeError> {
+        if self.closed {
+            return Err(ConsumeError::Closed);
+        }
+        let most = self.most_claimable(rovers);
+        if cost > most { Err(ConsumeError::TooLarge { cost, most }) } else { Ok(()) }
+    }
+
+    /// Whether one more may wait; `driven` says whether somebody will serve the line for it.
+    pub(crate) fn check_line(&self, driven: bool) -> Result<(), ConsumeError> {
+        let waiting = self.line.len();
+        if waiting >= self.max_waiting {
+            return Err(ConsumeError::LineFull { waiting });
+        }
+        if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }
+    }
+
+    /// Joins the end of the line.
+    pub(crate) fn enter(
+        &mut self,
+        rovers: &Rovers,
+        place: Pin<&mut Place>,
+        cost: u64,
+        waker: Waker,
+        strand: Option<Box<Strand>>,
+    ) {
+        let ticket = rovers.claim(cost);
+        self.line.push(place, Waiter { waker, ticket, cost, skip: 0, strand });
+    }
+
+    fn check_in_time(&mut self, rovers: &Rovers, cost: u64, now: u64, allowed: u64) -> Result<(), ConsumeError> {
+        let estimate = self.foretell(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
+        let allowed = Duration::from_nanos(allowed);
+        if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
+    }
+
+    /// The most that the in-flight cap lets one claim have.
+    fn most_in_flight(&self) -> u64 {
+        self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens)
+    }
+
+    /// The most that one claim can ask for.
+    fn most_claimable(&self, rovers: &Rovers) -> u64 {
+        MOST_COST.min(self.most_in_flight()).min(self.room(rovers))
+    }
+
+    /// The instant at which a claim of `cost` made now would be granted, by the schedule alone: the ceiling is left
+    /// out. `None` if no clock can tell, or not this line alone.
+    ///
+    /// Costs as many steps as there are waiters, unless one continuous quota (up to a token per nanosecond) is all
+    /// there is, or nobody waits.
+    pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
+        if self.line.is_tied() {
+            return None;
+        }
+        let end = rovers.tail().wrapping_add(cost);
+        if self.line.is_empty() || self.supply.is_straight() {
+            return self.supply.scheduled(end.wrapping_sub(self.totals.holes));
+        }
+        let mut ahead = self.scratch.take().unwrap_or_else(|| Box::new(self.supply.clone()));
+        (*ahead).clone_from(&self.supply);
+        let at = self.run_ahead(rovers, &mut ahead).and_then(|()| ahead.scheduled(end));
+        self.scratch = Some(ahead);
+        at
+    }
+
+    /// How long a claim of `cost` made now would wait.
+    pub(crate) fn estimate(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Option<Duration> {
+        if self.closed || cost > self.most_claimable(rovers) {
+            return None;
+        }
+        if cost == 0 {
+            return Some(Duration::ZERO);
+        }
+        self.foretell(rovers, cost).map(|at| self.wait(at, now))
+    }
+
+    /// How long it is until `at`. What could pass by now need not wait until a clock that stepped back has caught up.
+    fn wait(&self, at: u64, now: u64) -> Duration {
+        Duration::from_nanos(if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) })
+    }
+
+    /// Serves the whole line in `ahead`, as `serve` would in time.
+    fn run_ahead(&self, rovers: &Rovers, ahead: &mut Supply) -> Option<()> {
+        let mut line = self.line.iter().peekable();
+        while let Some(waiter) = line.next() {
+            let next = line.peek().map_or_else(|| rovers.tail(), |next| next.start());
+            ahead.mint(ahead.scheduled(waiter.ticket)?, Some(waiter.ticket));
+            ahead.pass(waiter.stretch(), next);
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Going, paying afterwards, and changes of the limiter itself.
+
+use super::{MOST_COST, State};
+use crate::error::ConfigError;
+use crate::queue::{Left, Outcome, Place};
+use crate::rovers::Rovers;
+use crate::{Quota, Which};
+use std::pin::Pin;
+use std::task::Waker;
+
+impl State {
+    /// A future is done with its place, in whatever state. Says what it had been called out for and not seen; the
+    /// waker is to be dropped without the lock.
+    pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> (Option<Outcome>, Option<Waker>) {
+        let waiter = match self.line.leave(place) {
+            Left::Nothing => return (None, None),
+            Left::Called(outcome) => return (Some(outcome), None),
+            Left::Front(waiter) => {
+                self.totals.holes -= waiter.skip;
+                self.fill_front(rovers, &waiter);
+                waiter
+            }
+            Left::Behind(waiter) => {
+                self.totals.holes += waiter.cost;
+                waiter
+            }
+        };
+        self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+        (None, Some(waiter.waker))
+    }
+
+    /// `tokens` of a grant were not used, and are not in flight any more.
+    pub(crate) fn give_back(&mut self, rovers: &Rovers, tokens: u64) {
+        self.supply.refund(tokens);
+        self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
+        if self.cap.is_some() {
+            // Nobody need be told: we hold the lock, and look at the releases again before we leave it.
+            rovers.release(tokens);
+        }
+    }
+
+    /// Charges `tokens` on top of a grant, as a debt at the end of the line, and says how many of them it took: a
+    /// debt that no rover could span is cut.
+    pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
+        let tokens = tokens.min(MOST_COST).min(self.room(rovers));
+        rovers.claim(tokens);
+        if self.line.is_empty() {
+            self.supply.claim(tokens);
+        } else {
+            self.supply.owe(tokens);
+        }
+        tokens
+    }
+
+    pub(crate) fn replenish(&mut self, tokens: u64) {
+        self.supply.replenish(tokens, self.front_ticket());
+    }
+
+    pub(crate) fn close(&mut self, rovers: &Rovers) {
+        self.retract(rovers);
+        self.closed = true;
+    }
+
+    pub(crate) fn pause_until(&mut self, rovers: &Rovers, gate: u64) {
+        self.retract(rovers);
+        self.supply.pause_until(gate);
+    }
+
+    pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
+        let found = match which {
+            Which::Index(index) => (index < self.names.len()).then_some(index),
+            Which::Name(name) => self.names.iter().position(|known| known.as_deref() == Some(name)),
+        };
+        let count = self.names.len();
+        let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
+        quota.check(index)?;
+        self.retract(rovers);
+        self.supply.set_quota(index, quota, self.front_ticket());
+        self.stride.tokens = self.stride.tokens.min(self.supply.least_burst() / 64);
+        Ok(())
+    }
+
+    pub(crate) fn set_max_in_flight(&mut self, rovers: &Rovers, tokens: u64) -> Result<(), ConfigError> {
+        self.retract(rovers);
+        let cap = self.cap.as_mut().ok_or(ConfigError::NotCapped)?;
+        self.supply.change_cap(cap.tokens, tokens);
+        cap.tokens = tokens;
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! The stride: how far the fast path may go between two readings of the time.
+
+use crate::rovers::ahead;
+
+/// How far beyond the tail claims may go without reading the time.
+///
+/// 0, which makes every call exact, unless calls come so fast that a whole stride is eaten at over a token per
+/// microsecond: then it doubles, up to a 64th of the smallest burst. A clock that stood still between two readings is a
+/// test's clock, and tests must see exact numbers.
+#[derive(Debug)]
+pub(crate) struct Stride {
+    pub(crate) tokens: u64,
+    pub(crate) fixed: Option<u64>,
+    /// How far claims had come when the time was last read, and that reading.
+    tail: u64,
+    now: u64,
+}
+
+impl Stride {
+    pub(crate) fn new(tail: u64) -> Self {
+        Self { tokens: 0, fixed: None, tail, now: 0 }
+    }
+
+    /// All positions were moved by `n`.
+    pub(crate) fn shift(&mut self, n: u64) {
+        self.tail = self.tail.wrapping_add(n);
+    }
+
+    /// The time was read to be `now`, and claims have come as far as `tail`, then or since; `most` is the longest stride.
+    pub(crate) fn adapt(&mut self, tail: u64, now: u64, most: u64) {
+        if now < self.now {
+            // Somebody with a later reading was here first: ours says nothing about the pace since.
+            return;
+        }
+        let eaten = ahead(tail, self.tail).max(0) as u64;
+        let elapsed = now - self.now;
+        // 1,000 ns per token: at a token per microsecond, reading the clock each time is about 2 % of the caller's
+        // time and exactness is free; above it the clock begins to be the price.
+        let stood_still = elapsed == 0;
+        let fast = eaten.saturating_mul(1_000) >= elapsed && !stood_still;
+        self.tokens = match self.fixed {
+            Some(fixed) => fixed,
+            None if !fast => 0,
+            None if eaten >= self.tokens => (self.tokens * 2).max(1).min(most),
+            // Two callers came to the end of one stride, and this is the second: the pace is what it was.
+            None => self.tokens,
+        };
+        (self.tail, self.now) = (tail, now);
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    const MOST: u64 = 64;
+
+    /// A stride that was eaten whole, `times` times, a token per 100 ns.
+    fn grown(times: u32) -> Stride {
+        let mut stride = Stride::new(0);
+        for _ in 0..times {
+            let eaten = stride.tokens.max(1);
+            stride.adapt(stride.tail + eaten, stride.now + 100 * eaten, MOST);
+        }
+        stride
+    }
+
+    #[test]
+    fn it_doubles_while_whole_strides_are_eaten_fast_and_has_an_end() {
+        let tokens: Vec<u64> = (0..9).map(|times| grown(times).tokens).collect();
+        assert_eq!(tokens, [0, 1, 2, 4, 8, 16, 32, 64, 64]);
+    }
+
+    #[test]
+    fn a_slow_caller_and_a_clock_that_stands_still_are_exact() {
+        let mut slow = grown(5);
+        slow.adapt(slow.tail + 16, slow.now + 16_001, MOST);
+        assert_eq!(slow.tokens, 0, "less than a token per microsecond");
+        let mut just = grown(5);
+        just.adapt(just.tail + 16, just.now + 16_000, MOST);
+        assert_eq!(just.tokens, 32);
+        let mut still = grown(5);
+        still.adapt(still.tail + 16, still.now, MOST);
+        assert_eq!(still.tokens, 0);
+    }
+
+    #[test]
+    fn the_second_of_two_callers_at_the_end_of_a_stride_keeps_it() {
+        let mut stride = grown(5);
+        stride.adapt(stride.tail + 1, stride.now + 50, MOST);
+        assert_eq!(stride.tokens, 16, "not a whole stride, but at the same pace");
+    }
+
+    #[test]
+    fn an_older_reading_that_comes_late_says_nothing() {
+        let mut stride = grown(5);
+        let (tail, now) = (stride.tail, stride.now);
+        stride.adapt(tail + 1, now - 1, MOST);
+        assert_eq!((stride.tokens, stride.tail, stride.now), (16, tail, now));
+    }
+
+    #[test]
+    fn a_fixed_one_stays() {
+        let mut stride = Stride { fixed: Some(7), ..Stride::new(0) };
+        for (tail, now) in [(0, 0), (1, 1_000_000), (9, 1_000_001), (9, 5)] {
+            stride.adapt(tail, now, MOST);
+            assert_eq!(stride.tokens, 7);
+        }
+    }
+}

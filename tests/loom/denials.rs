@@ -1,0 +1,84 @@
+//! The denial that is kept and repeated without the lock.
+
+use crate::{SECOND, build, drain, empty, explore, explore_bounded, taken, try_keep};
+use loom::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::Arc;
+use tollgate::{Limiter, ManualClock, Quota, TryAcquireError};
+
+/// A token is replenished while the last denial lies there; who is told of it is granted.
+///
+/// Plant `a_denial_is_not_forgotten`: the state changes, and the answer stays.
+#[test]
+fn a_denial_against_a_replenish() {
+    explore(|race| {
+        let limiter = empty(1);
+        assert!(!try_keep(&limiter, 1), "set up to be denied");
+        let (one, other) = (limiter.clone(), limiter.clone());
+        let told = Arc::new(AtomicBool::new(false));
+        let tell = told.clone();
+        let replenish = race.actor(move || {
+            one.replenish(1);
+            tell.store(true, Release);
+        });
+        let claim = race.actor(move || (told.load(Acquire), try_keep(&other, 1)));
+        replenish.join().unwrap();
+        let (was_told, granted) = claim.join().unwrap();
+        assert!(granted || !was_told, "denied by an answer from before");
+        assert_eq!(u64::from(granted) + drain(&limiter), 1);
+    });
+}
+
+/// The same with a grant that is dropped: no lock is taken by that, and the answer is not forgotten.
+///
+/// Plant `a_denial_ignores_releases`: it is repeated whatever was released.
+#[test]
+fn a_denial_against_a_drop() {
+    explore(|race| {
+        let limiter = build(Limiter::builder().quota(Quota::manual(2)).max_in_flight(1));
+        let grant = taken(&limiter, 1);
+        assert!(!try_keep(&limiter, 1), "set up to be denied");
+        let told = Arc::new(AtomicBool::new(false));
+        let tell = told.clone();
+        let release = race.actor(move || {
+            drop(grant);
+            tell.store(true, Release);
+        });
+        let other = limiter.clone();
+        let claim = race.actor(move || (told.load(Acquire), try_keep(&other, 1)));
+        release.join().unwrap();
+        let (was_told, granted) = claim.join().unwrap();
+        assert!(granted || !was_told, "denied by an answer from before");
+    });
+}
+
+/// One denial is overwritten by the next while somebody reads: what is answered belongs together.
+///
+/// Plants `a_denial_is_read_once`: the version is not looked at again; `a_denial_is_overwritten_unmarked`: nobody is
+/// told that it is being written.
+///
+/// Bounded: every one of the reader's eight loads has two values to choose from.
+#[test]
+fn a_denial_against_the_next() {
+    explore_bounded(Some(2), |race| {
+        let quota = Quota::per_second(1).burst(4).initial(1);
+        let limiter = Limiter::builder().quota(quota).clock(ManualClock::new()).build().unwrap();
+        assert_eq!(denied(&limiter), (1, 1));
+        let (one, other) = (limiter.clone(), limiter.clone());
+        let next = race.actor(move || {
+            assert!(try_keep(&one, 1));
+            denied(&one)
+        });
+        let again = race.actor(move || denied(&other));
+        assert_eq!(next.join().unwrap(), (0, 2));
+        let answer = again.join().unwrap();
+        assert!(answer == (1, 1) || answer == (0, 2), "torn: {answer:?}");
+    });
+}
+
+/// What a claim on two tokens is told: how many there are, and how many seconds to wait.
+fn denied(limiter: &Limiter) -> (u64, u64) {
+    let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(2) else { panic!("set up to be denied") };
+    let wait = denied.retry_after.expect("a clock can tell");
+    assert_eq!(wait.as_nanos() % SECOND.as_nanos(), 0);
+    (denied.remaining, wait.as_secs())
+}
