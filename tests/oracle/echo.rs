@@ -125,7 +125,7 @@ impl Echo {
     fn try_acquire(&self, place: Place, cost: Int) {
         self.numbered.fetch_add(1, Ordering::Relaxed);
         let result = self.limiter.try_acquire(unsigned(cost));
-        let told = result.as_ref().map_or_else(|error| not_acquired(error.clone(), cost), |_| Answer::Granted);
+        let told = result.as_ref().map_or_else(|error| not_acquired(*error, cost), |_| Answer::Granted);
         self.correct(place, Seen::Told(told));
         // The grant goes here, and may wake others.
         drop(result);
@@ -149,7 +149,7 @@ impl Echo {
             }
             Poll::Ready(result) => {
                 drop(bystander);
-                let told = result.as_ref().map_or_else(|error| not_consumed(error.clone()), |_| Answer::Granted);
+                let told = result.as_ref().map_or_else(|error| not_consumed(*error), |_| Answer::Granted);
                 self.correct(place, Seen::Told(told));
                 drop(result);
             }
