@@ -24,10 +24,17 @@ fn to_its_end(test: impl FnOnce() + Send + 'static) {
         let _running = running;
         test();
     });
-    match ended.recv_timeout(Duration::from_secs(30)) {
+    // Miri is a thousand times slower, and its scheduler is not fair.
+    let patience = Duration::from_secs(if cfg!(miri) { 3_600 } else { 30 });
+    match ended.recv_timeout(patience) {
         Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
         _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
     }
+}
+
+/// As many as that; a fiftieth under Miri.
+const fn many(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(50) } else { count }
 }
 
 fn workers(count: usize) -> Runtime {

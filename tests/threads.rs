@@ -25,10 +25,17 @@ fn to_its_end(test: impl FnOnce() + Send + 'static) {
         let _running = running;
         test();
     });
-    match ended.recv_timeout(Duration::from_secs(60)) {
+    // Miri is a thousand times slower, and its scheduler is not fair.
+    let patience = Duration::from_secs(if cfg!(miri) { 3_600 } else { 60 });
+    match ended.recv_timeout(patience) {
         Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
         _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
     }
+}
+
+/// As many as that; a hundredth under Miri.
+const fn many(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(100) } else { count }
 }
 
 /// True if `act` panics.

@@ -32,8 +32,8 @@ impl State {
     /// waker is to be dropped without the lock.
     pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> (Option<Outcome>, Option<Waker>) {
         match self.line.leave(place) {
-            Left::Nothing => return (None, None),
-            Left::Called(outcome) => return (Some(outcome), None),
+            Left::Nothing => (None, None),
+            Left::Called(outcome) => (Some(outcome), None),
             Left::Front(waiter) => {
                 self.totals.holes -= waiter.skip;
                 self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);

@@ -48,6 +48,30 @@ fn of_several_quotas_the_one_whose_wait_is_longest_is_named() {
 }
 
 #[test]
+fn a_tie_of_a_pause_and_a_quota_goes_to_the_quota() {
+    let stand = Stand::new(one_per_milli(9));
+    stand.limiter.pause_for(5 * MILLI);
+    assert_eq!(stand.refusal(5), (Bound::Quota(0), 0, Some(5)));
+    assert_eq!(stand.refusal(4), (Bound::Pause, 0, Some(5)));
+}
+
+#[test]
+fn the_hint_is_exact_where_its_numbers_fill_more_than_64_bits() {
+    let day = Duration::from_secs(86_400);
+    let quota = Quota::new(1_000_000_007, day).burst(1 << 40).initial(0);
+    let stand = Stand::new(quota);
+    let hint = |stand: &Stand| match stand.limiter.try_acquire(3_000_000_000) {
+        Err(TryAcquireError::Denied(denied)) => denied.retry_after.unwrap().as_nanos(),
+        other => panic!("{other:?}"),
+    };
+    let wait = (3_000_000_000 * day.as_nanos()).div_ceil(1_000_000_007);
+    assert_eq!(hint(&stand), wait);
+    // Not a token yet, but a part of one.
+    stand.clock.advance(Duration::from_nanos(50_000));
+    assert_eq!(hint(&stand), wait - 50_000);
+}
+
+#[test]
 fn of_several_quotas_one_that_no_clock_can_fill_is_named_before_any_other() {
     let slow = Quota::new(1, Duration::from_secs(86_400)).burst(20).initial(0);
     let stand = Stand::built(Limiter::builder().quota(slow).quota(Quota::manual(20).initial(5)));

@@ -4,11 +4,11 @@
 use crate::oracle::model::{END, Seen};
 use crate::oracle::ops::{Op, Place, Setup};
 use crate::oracle::{Answer, Id, Int};
-use crate::words::{denial, nanoseconds, quota, signed, told_off, unsigned};
+use crate::words::{nanoseconds, not_acquired, not_consumed, quota, signed, told_off, unsigned};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use tollgate::{ConsumeError, KeyedGrant, KeyedLimiter, ManualClock, TryAcquireError};
+use tollgate::{ConsumeError, KeyedGrant, KeyedLimiter, ManualClock};
 
 pub(crate) type Key = u8;
 type Keyed = KeyedLimiter<Key>;
@@ -109,12 +109,7 @@ impl<'a> Hands<'a> {
             }
             Err(error) => {
                 self.number(key);
-                match error {
-                    TryAcquireError::Denied(denied) => denial(denied),
-                    TryAcquireError::TooLarge { most, .. } => Answer::TooLarge { most: most.into() },
-                    TryAcquireError::Closed => Answer::Closed,
-                    other => panic!("{other:?}"),
-                }
+                not_acquired(error, cost)
             }
         }
     }
@@ -149,12 +144,7 @@ impl<'a> Hands<'a> {
                 let cost = grant.cost().into();
                 self.keep(key, cost, grant)
             }
-            Err(ConsumeError::TimedOut { waited }) => Answer::TimedOut { waited: signed(waited) },
-            Err(ConsumeError::Closed) => Answer::Closed,
-            Err(ConsumeError::LineFull { waiting }) => Answer::LineFull { waiting },
-            Err(ConsumeError::TooLarge { most, .. }) => Answer::TooLarge { most: most.into() },
-            Err(ConsumeError::TooLate { estimate, .. }) => Answer::TooLate { estimate: signed(estimate) },
-            Err(other) => panic!("{other:?}"),
+            Err(error) => not_consumed(error),
         })
     }
 

@@ -1,30 +1,53 @@
 //! Does a history to a limiter, under a clock moved by hand and without a runtime, and says what each op is answered.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tollgate::{ConsumeError, Grant, Limiter, ManualClock, TryAcquireError};
+use tollgate::{ConsumeError, Grant, Limiter, ManualClock};
 
 use crate::oracle::law::Given;
 use crate::oracle::model::{END, Seen, View};
 use crate::oracle::ops::{Op, Place, Setup};
 use crate::oracle::{Answer, Granted, Id, Int};
-use crate::words::{denial, nanoseconds, quota, signed, signed_tokens, told_off, unsigned};
+use crate::words::{nanoseconds, not_acquired, not_consumed, quota, signed, signed_tokens, told_off, unsigned};
+
+/// Who was woken since this was last asked, in order.
+pub(crate) type Rung = Arc<Mutex<Vec<Id>>>;
+
+/// What is done in a waker, beyond writing down that it was called.
+pub(crate) trait Answers: Send + Sync {
+    fn answer(&self, id: Id);
+}
 
 /// A waker that writes down who was woken, in order.
-struct Bell {
+pub(crate) struct Bell {
     id: Id,
     /// A later poll brought another waker: this one must not be used any more.
     stale: AtomicBool,
-    rung: Arc<Mutex<Vec<Id>>>,
+    rung: Rung,
+    answers: Option<Weak<dyn Answers>>,
+}
+
+impl Bell {
+    pub(crate) fn new(id: Id, rung: &Rung, answers: Option<Weak<dyn Answers>>) -> Arc<Bell> {
+        Arc::new(Bell { id, stale: AtomicBool::new(false), rung: rung.clone(), answers })
+    }
+
+    /// From here on it must not be used any more.
+    pub(crate) fn retire(&self) {
+        self.stale.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         let id = if self.stale.load(Ordering::Relaxed) { Id::MAX } else { self.id };
         self.rung.lock().unwrap().push(id);
+        if let Some(answers) = self.answers.as_ref().and_then(Weak::upgrade) {
+            answers.answer(id);
+        }
     }
 }
 
@@ -53,8 +76,11 @@ pub(crate) struct Hands<'a> {
     pub(crate) broken: Option<String>,
     futures: Vec<Live<'a>>,
     grants: Vec<Grant<'a>>,
-    next: Id,
-    rung: Arc<Mutex<Vec<Id>>>,
+    /// How many callers were numbered.
+    pub(crate) numbered: Arc<AtomicUsize>,
+    pub(crate) rung: Rung,
+    /// What all wakers do.
+    pub(crate) answers: Option<Weak<dyn Answers>>,
     /// Where tail and published were last seen: they only grow.
     rovers: (u64, u64),
     /// Grants in the order they were noticed, each at the instant it was noticed.
@@ -77,8 +103,9 @@ impl<'a> Hands<'a> {
             broken: None,
             futures: Vec::new(),
             grants: Vec::new(),
-            next: 0,
+            numbered: Arc::default(),
             rung: Arc::default(),
+            answers: None,
             rovers: (0, 0),
             log: Vec::new(),
             given: Vec::new(),
@@ -136,13 +163,7 @@ impl<'a> Hands<'a> {
         let id = self.number();
         match self.limiter.try_acquire(unsigned(cost)) {
             Ok(grant) => self.keep(id, cost, grant),
-            Err(TryAcquireError::Denied(denied)) => denial(denied),
-            Err(TryAcquireError::TooLarge { cost: asked, most }) => {
-                assert_eq!(asked, unsigned(cost));
-                Answer::TooLarge { most: most.into() }
-            }
-            Err(TryAcquireError::Closed) => Answer::Closed,
-            Err(other) => panic!("{other:?}"),
+            Err(error) => not_acquired(error, cost),
         }
     }
 
@@ -171,21 +192,16 @@ impl<'a> Hands<'a> {
         self.unring(id);
         Seen::Told(match result {
             Ok(grant) => self.keep(id, cost, grant),
-            Err(ConsumeError::TimedOut { waited }) => Answer::TimedOut { waited: signed(waited) },
-            Err(ConsumeError::Closed) => Answer::Closed,
-            Err(ConsumeError::LineFull { waiting }) => Answer::LineFull { waiting },
-            Err(ConsumeError::TooLarge { most, .. }) => Answer::TooLarge { most: most.into() },
-            Err(ConsumeError::TooLate { estimate, .. }) => Answer::TooLate { estimate: signed(estimate) },
-            Err(other) => panic!("{other:?}"),
+            Err(error) => not_consumed(error),
         })
     }
 
     fn poll_once(&mut self, place: Place) -> Poll<Result<Grant<'a>, ConsumeError>> {
         let Live { id, future, bell, .. } = &mut self.futures[place];
-        let next = Arc::new(Bell { id: *id, stale: AtomicBool::new(false), rung: self.rung.clone() });
+        let next = Bell::new(*id, &self.rung, self.answers.clone());
         let polled = future.as_mut().poll(&mut Context::from_waker(&Waker::from(next.clone())));
         if let Some(before) = bell.replace(next) {
-            before.stale.store(true, Ordering::Relaxed);
+            before.retire();
         }
         polled
     }
@@ -343,14 +359,18 @@ impl<'a> Hands<'a> {
         self.futures.len()
     }
 
+    /// Which future `place` names.
+    pub(crate) fn id_at(&self, place: Place) -> Option<Id> {
+        self.pick_future(place).map(|place| self.futures[place].id)
+    }
+
     /// How many grants are held.
     pub(crate) fn grants(&self) -> usize {
         self.grants.len()
     }
 
     fn number(&mut self) -> Id {
-        self.next += 1;
-        self.next
+        1 + self.numbered.fetch_add(1, Ordering::Relaxed)
     }
 
     fn pick_future(&self, place: Place) -> Option<Place> {

@@ -312,6 +312,26 @@ impl Model {
         }
     }
 
+    /// Which future is at `place`.
+    pub(crate) fn id_at(&self, place: Place) -> Option<Id> {
+        self.futures.get(place).map(|future| future.id)
+    }
+
+    /// Where the future `id` is, if it was not taken to its end.
+    pub(crate) fn place_of(&self, id: Id) -> Option<Place> {
+        self.futures.iter().position(|future| future.id == id)
+    }
+
+    /// The grant that was made last, if one is held.
+    pub(crate) fn latest_grant(&self) -> Option<Place> {
+        self.grants.len().checked_sub(1)
+    }
+
+    /// The number of the latest caller.
+    pub(crate) fn latest_caller(&self) -> Id {
+        self.next
+    }
+
     fn number(&mut self) -> Id {
         self.next += 1;
         self.next

@@ -112,7 +112,7 @@ pub(crate) fn config(cases: u32) -> ProptestConfig {
 }
 
 /// Random numbers that stand for a quota or an op. They shrink towards what is decoded from zeros.
-type Dice = (u8, u16, u16, u16);
+pub(crate) type Dice = (u8, u16, u16, u16);
 
 /// What the numbers of one history are multiples of.
 #[derive(Clone, Copy, Debug)]
@@ -155,15 +155,19 @@ pub(crate) fn history(
         |(scale, rules, (most, max_waiting), rovers_at, watched, ops)| {
             let rules: Vec<Rule> = rules.into_iter().map(|dice| rule(scale, dice)).collect();
             let max_in_flight = most.map(|most| (1 + Int::from(most)) * scale.tokens);
-            let setup = Setup { rules, max_in_flight, max_waiting, rovers_at, watched };
-            let last = ops.len();
-            let ops = ops.into_iter().enumerate().map(|(place, dice)| op(&setup, scale, dice, last - place));
-            History { ops: ops.collect(), setup }
+            done_to(Setup { rules, max_in_flight, max_waiting, rovers_at, watched }, scale, ops)
         },
     )
 }
 
-fn rule(scale: Scale, (kind, a, b, c): Dice) -> Rule {
+/// The history that `dice` stand for.
+pub(crate) fn done_to(setup: Setup, scale: Scale, dice: Vec<Dice>) -> History {
+    let last = dice.len();
+    let ops = dice.into_iter().enumerate().map(|(place, dice)| op(&setup, scale, dice, last - place));
+    History { ops: ops.collect(), setup }
+}
+
+pub(crate) fn rule(scale: Scale, (kind, a, b, c): Dice) -> Rule {
     let (a, b, c) = (Int::from(a), Int::from(b), Int::from(c));
     let amount = (1 + a % 12) * scale.tokens;
     let period = (1 + b % 20) * scale.nanoseconds;
@@ -208,7 +212,7 @@ fn op(setup: &Setup, scale: Scale, (kind, a, b, c): Dice, left: usize) -> Op {
 }
 
 /// Around the bursts, where things change, or small; sometimes nothing at all, or far above.
-fn cost(setup: &Setup, scale: Scale, a: u16, b: u16) -> Int {
+pub(crate) fn cost(setup: &Setup, scale: Scale, a: u16, b: u16) -> Int {
     let (a, b) = (Int::from(a), Int::from(b));
     let burst = setup.rules[b as usize % setup.rules.len()].burst;
     match a % 16 {

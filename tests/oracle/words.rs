@@ -3,20 +3,24 @@
 use std::fmt;
 use std::time::Duration;
 
-use tollgate::{Bound, Denied, Limiter, ManualClock, Quota};
+use tollgate::{Bound, ConsumeError, Denied, Limiter, ManualClock, Quota, TryAcquireError};
 
 use crate::oracle::model::Seen;
 use crate::oracle::ops::Setup;
 use crate::oracle::{self, Answer, Int, Refill, Rule};
 
-/// A limiter as `setup` says; `stride` is forced, 0 being exact.
-pub(crate) fn limiter(setup: &Setup, stride: u64, clock: &ManualClock) -> Limiter {
+/// A limiter as `setup` says; `stride` is forced, 0 being exact, or adapts if there is none.
+pub(crate) fn limiter(setup: &Setup, stride: impl Into<Option<u64>>, clock: &ManualClock) -> Limiter {
     let mut builder = Limiter::builder().clock(clock.clone()).max_waiting(setup.max_waiting);
     builder = setup.rules.iter().fold(builder, |builder, &rule| builder.quota(quota(rule)));
     if let Some(most) = setup.max_in_flight {
         builder = builder.max_in_flight(unsigned(most));
     }
-    builder.rovers_at(setup.rovers_at).stride(stride).build().expect("histories are set up sensibly")
+    builder = builder.rovers_at(setup.rovers_at);
+    if let Some(stride) = stride.into() {
+        builder = builder.stride(stride);
+    }
+    builder.build().expect("histories are set up sensibly")
 }
 
 pub(crate) fn quota(rule: Rule) -> Quota {
@@ -28,7 +32,32 @@ pub(crate) fn quota(rule: Rule) -> Quota {
     quota.burst(unsigned(rule.burst)).initial(unsigned(rule.initial))
 }
 
-pub(crate) fn denial(Denied { retry_after, remaining, by, .. }: Denied) -> Answer {
+/// What a `try_acquire` of `cost` was told.
+pub(crate) fn not_acquired(error: TryAcquireError, cost: Int) -> Answer {
+    match error {
+        TryAcquireError::Denied(denied) => denial(denied),
+        TryAcquireError::TooLarge { cost: asked, most } => {
+            assert_eq!(asked, unsigned(cost));
+            Answer::TooLarge { most: most.into() }
+        }
+        TryAcquireError::Closed => Answer::Closed,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a `consume` was told.
+pub(crate) fn not_consumed(error: ConsumeError) -> Answer {
+    match error {
+        ConsumeError::TimedOut { waited } => Answer::TimedOut { waited: signed(waited) },
+        ConsumeError::Closed => Answer::Closed,
+        ConsumeError::LineFull { waiting } => Answer::LineFull { waiting },
+        ConsumeError::TooLarge { most, .. } => Answer::TooLarge { most: most.into() },
+        ConsumeError::TooLate { estimate, .. } => Answer::TooLate { estimate: signed(estimate) },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn denial(Denied { retry_after, remaining, by, .. }: Denied) -> Answer {
     let by = match by {
         Bound::Quota(index) => oracle::Bound::Quota(index),
         Bound::InFlight => oracle::Bound::InFlight,

@@ -27,6 +27,62 @@ fn set_quota_keeps_the_fraction_of_a_token() {
 }
 
 #[test]
+fn set_quota_to_a_burst_that_is_just_full_keeps_what_came_in_this_nanosecond() {
+    let quota = Quota::new(3, 10 * NANO).burst(5).initial(4);
+    let stand = Stand::new(quota);
+    // A token and two tenths: the last token came in the fourth nanosecond, and so did what is on top of it.
+    stand.pass(4 * NANO);
+    stand.limiter.set_quota(0, quota).unwrap();
+    let _grant = stand.take(5);
+    stand.pass(2 * NANO);
+    assert_eq!(stand.limiter.available(), 0);
+    stand.pass(NANO);
+    assert_eq!(stand.limiter.available(), 1);
+}
+
+#[test]
+fn pause_ends_and_who_waited_for_it_is_told_what_it_leaves_behind() {
+    let stand = Stand::new(one_per_milli(5).initial(5));
+    stand.limiter.pause_for(MILLI);
+    let mut waiting = stand.enter(2);
+    stand.pass(MILLI);
+    assert_eq!(served(&mut waiting).remaining(), 3);
+}
+
+/// Else every claim would take the lock, and no answer would show it.
+#[test]
+fn the_fast_path_is_open_as_far_as_the_stride_and_shut_by_a_pause() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));
+    let ahead = |limiter: &Limiter| {
+        let snapshot = limiter.snapshot();
+        snapshot.published.wrapping_sub(snapshot.tail)
+    };
+    let _grant = stand.limiter.try_acquire(1).unwrap();
+    assert_eq!(ahead(&stand.limiter), 30);
+    stand.limiter.pause_for(MILLI);
+    assert_eq!(ahead(&stand.limiter), 0);
+    stand.pass(MILLI);
+    assert_eq!(ahead(&stand.limiter), 30);
+}
+
+/// The fast path had been told that it may go on for 30 tokens: they are taken back for each change, and not lost.
+#[test]
+fn changes_cost_nobody_what_was_published_ahead() {
+    let quota = one_per_milli(100).initial(100);
+    let stand = Stand::built(Limiter::builder().quota(quota).max_in_flight(100).stride(30));
+    let _grant = stand.limiter.try_acquire(1).unwrap();
+    for left in (0..99).rev() {
+        match left % 3 {
+            0 => stand.limiter.set_quota(0, quota).unwrap(),
+            1 => stand.limiter.set_max_in_flight(100).unwrap(),
+            _ => stand.limiter.pause_for(Duration::ZERO),
+        }
+        stand.limiter.try_acquire(1).unwrap().forget();
+        assert_eq!((stand.limiter.available(), stand.level()), (left, left as i64));
+    }
+}
+
+#[test]
 fn set_quota_times_waiters_anew() {
     for (period, more) in [(MILLI / 5, MILLI), (10 * MILLI, 50 * MILLI)] {
         let stand = Stand::new(one_per_milli(100));

@@ -270,3 +270,15 @@ fn releasing_without_a_ceiling_is_an_error() {
     assert_eq!(stand.limiter.release(4), Err(ReleaseError::NotCapped));
     assert_eq!(stand.limiter.available(), 1);
 }
+
+#[test]
+fn replenishing_feeds_the_manual_quotas_if_there_are_any() {
+    let rate = Quota::new(1, DAY).burst(9).initial(1);
+    let stand = Stand::built(Limiter::builder().quota(rate).quota(Quota::manual(9).initial(1)));
+    stand.limiter.replenish(5);
+    let levels: Vec<_> = stand.limiter.snapshot().quotas.iter().map(|quota| quota.level).collect();
+    assert_eq!(levels, [1, 6]);
+    let stand = Stand::new(rate);
+    stand.limiter.replenish(5);
+    assert_eq!(stand.level(), 6);
+}

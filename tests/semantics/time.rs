@@ -156,3 +156,16 @@ fn clock_that_trembles_is_as_good_as_its_latest_reading() {
         assert_eq!(stand.limiter.available(), turn + 2);
     }
 }
+
+/// What was taken without a look at the clock is known to be gone at the next look: the bucket fills up again behind it.
+#[test]
+fn idle_after_the_fast_path_fills_the_whole_burst() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));
+    for _ in 0..100 {
+        let _grant = stand.limiter.try_acquire(1).unwrap();
+    }
+    for _ in 0..3 {
+        stand.pass(Duration::from_secs(1));
+    }
+    assert_eq!(stand.limiter.available(), 100);
+}

@@ -96,7 +96,7 @@ fn counted(live: &Arc<AtomicUsize>) -> Limiter {
 #[tokio::test(start_paused = true)]
 async fn thousands_of_limiters_waited_on_once_leave_nothing_behind() {
     let live = Arc::default();
-    for round in 0..5_000 {
+    for round in 0..many(5_000) {
         let limiter = counted(&live);
         match round % 4 {
             0 => drop(limiter.consume(1).await.unwrap()),
@@ -117,7 +117,7 @@ fn limiters_held_only_by_what_a_runtime_drops_are_dropped_with_it() {
     to_its_end(|| {
         let live = Arc::default();
         let runtime = workers(2);
-        for round in 0..300 {
+        for round in 0..many(300) {
             // On tokio's clock, and so on the runtime's.
             let limiter = runtime.block_on(async { counted(&live) });
             match round % 3 {
@@ -140,7 +140,7 @@ fn limiters_held_only_by_what_a_runtime_drops_are_dropped_with_it() {
 fn a_limiter_and_a_runtime_that_end_together_leave_nothing_behind() {
     to_its_end(|| {
         let live = Arc::default();
-        for _ in 0..200 {
+        for _ in 0..many(200) {
             let runtime = workers(1);
             let limiter = runtime.block_on(async { counted(&live) });
             drop(runtime.spawn(limiter.clone().consume_owned(2)));

@@ -232,7 +232,7 @@ fn a_clock_that_calls_the_limiter_back_mints_every_token_once() {
         clock.limiter.set(limiter.clone()).unwrap();
         let work = |seed: u64| {
             let mut taken = 0;
-            for step in 0..3_000 {
+            for step in 0..many(3_000) as u64 {
                 clock.nanos.fetch_add(1_700, SeqCst);
                 taken += limiter.try_acquire(1 + (step + seed) % 3).map_or(0, |grant| grant.cost());
                 taken += cost(spawn(limiter.consume(2)).poll());

@@ -10,17 +10,19 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio_test::task::spawn;
 use tollgate::{ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota};
 
-/// A hundred threads ask for one token each `calls` times; there are `amount`.
+/// A hundred threads ask for one token each `calls` times; there are `amount`. (Under Miri a hundredth of all this.)
 fn take_all(amount: u64, calls: usize, stride: Option<u64>) {
+    const THREADS: usize = if cfg!(miri) { 10 } else { 100 };
+    let (amount, calls) = if cfg!(miri) { (amount / 1_000, calls / 100) } else { (amount, calls) };
     let builder = Limiter::builder().quota(Quota::manual(amount)).clock(ManualClock::new());
     let limiter = stride.into_iter().fold(builder, |builder, stride| builder.stride(stride)).build().unwrap();
-    let all_here = Barrier::new(100);
+    let all_here = Barrier::new(THREADS);
     let take = || {
         all_here.wait();
         (0..calls).filter(|_| limiter.try_acquire(1).is_ok()).count()
     };
     let taken: usize = thread::scope(|scope| {
-        let threads: Vec<_> = (0..100).map(|_| scope.spawn(take)).collect();
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(take)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!((taken as u64, limiter.available()), (amount, 0));
@@ -54,7 +56,7 @@ async fn churn(times: usize) {
 /// Three claims in one task: whoever is woken, all are polled.
 async fn joined(limiter: &Limiter) -> u64 {
     let mut taken = 0;
-    for _ in 0..300 {
+    for _ in 0..many(300) {
         let claims = [limiter.consume(3), limiter.consume(1), limiter.consume(2)];
         let (grants, ()) = join!(future::try_join_all(claims), churn(20));
         taken += grants.unwrap().iter().map(|grant| grant.cost()).sum::<u64>();
@@ -65,7 +67,7 @@ async fn joined(limiter: &Limiter) -> u64 {
 /// One claim that is polled over and over, and another that is given up half of the time.
 async fn selected(limiter: &Limiter) -> u64 {
     let mut taken = 0;
-    for round in 0..300 {
+    for round in 0..many(300) {
         let mut claim = pin!(limiter.consume(2).fuse());
         taken += loop {
             select_biased! {
@@ -137,7 +139,7 @@ fn answer(claims: &Claims, index: usize) -> Option<OwnedGrant> {
 /// Half of them need a token each, and so many are minted, not one more: those of the others must all come back.
 #[test]
 fn every_second_waiter_dropped_as_it_is_woken_costs_no_token() {
-    const COUNT: usize = 10_000;
+    const COUNT: usize = many(10_000);
     to_its_end(|| {
         let clock = ManualClock::new();
         let quota = Quota::per_second(1_000).burst(5).initial(0);

@@ -44,7 +44,7 @@ fn line_up(
 
 #[test]
 fn callers_on_two_runtimes_are_granted_in_the_order_they_came() {
-    const COUNT: usize = 300;
+    const COUNT: usize = many(300);
     to_its_end(|| {
         let (many, one) = (workers(2), alone());
         let limiter = Limiter::builder().quota(Quota::per_second(5_000).burst(1)).max_in_flight(1).build().unwrap();

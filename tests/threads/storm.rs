@@ -123,7 +123,7 @@ impl<'a> Worker<'a> {
     fn run(world: &'a World, seed: u64, patient: bool) {
         let (grants, claims) = Default::default();
         let mut worker = Self { world, random: Random(seed), grants, claims, patient };
-        (0..8_000).for_each(|_| worker.step());
+        (0..many(8_000)).for_each(|_| worker.step());
         while let Some(claim) = worker.claims.pop_front() {
             world.within(|| drop(claim));
         }
@@ -185,7 +185,7 @@ impl<'a> Worker<'a> {
 
 /// Plays until the threads have met inside the limiter often enough; fails if they never do.
 fn storm(stride: Option<u64>, patient: bool) {
-    const ENOUGH: u64 = 1_000;
+    const ENOUGH: u64 = many(1_000) as u64;
     let world = World::new(stride);
     for round in 1..=100 {
         let (seen, stop) = (&world, AtomicBool::new(false));

@@ -221,12 +221,12 @@ fn wakers_may_call_every_verb_of_the_limiter_that_wakes_them() {
             }
         };
         let waker = waker(call_all);
-        let mut line: Vec<_> = (0..1_000).map(|_| Box::pin(limiter.consume(1))).collect();
+        let mut line: Vec<_> = (0..many(1_000)).map(|_| Box::pin(limiter.consume(1))).collect();
         line.iter_mut().for_each(|claim| assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()));
         let mut last = enter(&limiter);
-        clock.advance(MILLI * 1_000);
+        clock.advance(MILLI * many(1_000) as u32);
         limiter.tick();
-        assert_eq!(calls.load(SeqCst), 1_000);
+        assert_eq!(calls.load(SeqCst), many(1_000));
         clock.advance(MILLI);
         limiter.tick();
         assert!(is_served(&mut last));
@@ -270,8 +270,8 @@ fn a_waker_may_drop_the_futures_of_its_own_line() {
 fn wakers_that_serve_the_line_from_several_threads_serve_everybody_once() {
     to_its_end(|| {
         let (limiter, clock) = empty();
-        let woken: Arc<Vec<AtomicUsize>> = Arc::new((0..2_000).map(|_| AtomicUsize::new(0)).collect());
-        let mut line: Vec<_> = (0..2_000).map(|_| Box::pin(limiter.consume(1))).collect();
+        let woken: Arc<Vec<AtomicUsize>> = Arc::new((0..2 * many(1_000)).map(|_| AtomicUsize::new(0)).collect());
+        let mut line: Vec<_> = (0..2 * many(1_000)).map(|_| Box::pin(limiter.consume(1))).collect();
         for (index, claim) in line.iter_mut().enumerate() {
             let (limiter, woken) = (limiter.clone(), Arc::clone(&woken));
             let serves = waker(move |when| {
@@ -283,7 +283,7 @@ fn wakers_that_serve_the_line_from_several_threads_serve_everybody_once() {
             assert!(claim.as_mut().poll(&mut Context::from_waker(&serves)).is_pending());
         }
         let advance = || {
-            for _ in 0..1_000 {
+            for _ in 0..many(1_000) {
                 clock.advance(MILLI);
                 limiter.tick();
             }
