@@ -76,7 +76,7 @@ impl<K> Locked<K> {
         self.0.try_lock().unwrap_or_else(|| self.lock_patiently())
     }
 
-    /// Who finds the lock taken stays away from it for as long as a dozen calls take, and longer the next time: a lock that
+    /// Who finds the lock taken stays away from it for as long as some fifty calls take, and longer the next time: a lock that
     /// changes hands with each call has its lines travel with each call, which costs several times as much as the call.
     #[cold]
     fn lock_patiently(&self) -> RoomGuard<'_, Room<K>> {
@@ -92,7 +92,7 @@ impl<K> Locked<K> {
 
 /// Of 10 to 50 ns each, by the processor; then the thread is put to sleep. None under loom, which knows no such time.
 #[cfg(not(tollgate_loom))]
-const PAUSES: [u32; 4] = [12, 24, 48, 96];
+const PAUSES: [u32; 3] = [48, 96, 192];
 #[cfg(tollgate_loom)]
 const PAUSES: [u32; 0] = [];
 
