@@ -38,6 +38,23 @@ impl<S: Deref<Target = Shared>> Claim<S> {
     /// Enters the line on the first poll, refused if the wait is foreseen to be longer than `allowed` nanoseconds.
     #[inline]
     pub(crate) fn poll_within(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        allowed: Option<u64>,
+    ) -> Poll<Result<Permit<S>, ConsumeError>> {
+        let this = self.as_mut().project();
+        if !this.place.is_entered()
+            && let Some(remaining) = this.shared.as_ref().and_then(|shared| shared.try_claim(*this.cost))
+            && let Some(shared) = this.shared.take()
+        {
+            return Poll::Ready(Ok(Permit::new(shared, *this.cost, remaining)));
+        }
+        self.poll_slowly(cx, allowed)
+    }
+
+    // Not inlined, so that the above is, wherever somebody awaits: it is all that a grant without waiting needs.
+    #[inline(never)]
+    fn poll_slowly(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         allowed: Option<u64>,

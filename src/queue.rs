@@ -150,6 +150,12 @@ impl Line {
         Some(waiter)
     }
 
+    /// Takes the outcome, if the place was called out.
+    pub(crate) fn take_outcome(&mut self, place: Pin<&mut Place>) -> Option<Outcome> {
+        let node = place.project().node.initialized_mut()?;
+        node.take_removed(&self.list).ok().map(|(outcome, ())| outcome)
+    }
+
     /// Takes the outcome, or leaves `waker` to be woken with it; the waker that need not be woken comes back.
     pub(crate) fn look(&mut self, place: Pin<&mut Place>, waker: Waker) -> (Option<Outcome>, Waker) {
         let node = place.project().node.initialized_mut().expect("a place is looked at while it is entered");

@@ -53,23 +53,8 @@ impl Shared {
         if cost > MOST_COST { None } else { self.rovers.try_claim(cost).map(|ticket| self.rovers.left_behind(ticket)) }
     }
 
-    /// The first poll of a claim; ready with what remains.
-    #[inline]
+    /// The first poll of a claim that [`try_claim`](Self::try_claim) did not grant; ready with what remains.
     pub(crate) fn arrive(
-        &self,
-        place: Pin<&mut Place>,
-        cost: u64,
-        allowed: Option<u64>,
-        waker: &Waker,
-    ) -> Poll<Result<u64, ConsumeError>> {
-        match self.try_claim(cost) {
-            Some(remaining) => Poll::Ready(Ok(remaining)),
-            None => self.arrive_slowly(place, cost, allowed, waker),
-        }
-    }
-
-    #[cold]
-    fn arrive_slowly(
         &self,
         mut place: Pin<&mut Place>,
         cost: u64,
@@ -109,7 +94,12 @@ impl Shared {
     }
 
     /// Whether `place` was called out, else leaves `waker` there; and whether its runtime has no driver.
-    pub(crate) fn check(&self, place: Pin<&mut Place>, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
+    pub(crate) fn check(&self, mut place: Pin<&mut Place>, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
+        // Who was woken for an outcome, as nearly all are, needs nothing else.
+        let outcome = self.state.lock().line.take_outcome(place.as_mut());
+        if let Some(outcome) = outcome {
+            return (Poll::Ready(outcome), false, None);
+        }
         // Cloned before the lock, and whichever of the two is not kept is dropped after it.
         let waker = waker.clone();
         let host = self.host();

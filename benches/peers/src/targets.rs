@@ -99,9 +99,12 @@ fn hot_loops(bench: &mut Bench) {
         bench.ratio(case, "ns", ["governor", "tollgate"], AtLeast(governor), "");
         bench.ratio(case, "ns", ["tollgate, exact on every call", timed], AtMost(exact), aims[1]);
     }
-    for (case, most, semaphore) in [("awaited, 1 tasks", 1.45, 2.0), ("awaited, 2 tasks", 1.6, 1.6)] {
-        bench.ratio(case, "ns", ["tollgate", "floor: fetch_add as a future"], AtMost(most), "1.2");
-        bench.ratio(case, "ns", ["tokio Semaphore, no refill", "tollgate"], AtLeast(semaphore), "");
+    // The targets of the simple form of `consume`, which was kept; in the last column those of the wait-free one.
+    for (case, most, aim, least, more) in
+        [("awaited, 1 tasks", 1.7, "1.45", 1.6, "2.0"), ("awaited, 2 tasks", 2.3, "1.6", 1.2, "1.6")]
+    {
+        bench.ratio(case, "ns", ["tollgate", "floor: fetch_add as a future"], AtMost(most), aim);
+        bench.ratio(case, "ns", ["tokio Semaphore, no refill", "tollgate"], AtLeast(least), more);
     }
     for case in ["denied, 1 threads", "denied, 2 threads"] {
         bench.ratio(case, "ns", ["tollgate", "floor: Instant::now + loads"], AtMost(1.25), "1.1 *");
