@@ -217,6 +217,10 @@ impl Time {
         }
     }
 
+    pub(crate) fn is_tokios(&self) -> bool {
+        matches!(self, Self::Tokio { .. })
+    }
+
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self, Self::Other { chosen: Chosen { is_manual: true, .. }, .. })
     }

@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) time: Time,
     /// With an in-flight cap, grants release on drop. Fixed when built.
     pub(crate) capped: bool,
+    /// Whether replenishers use the fine timer too.
+    pub(crate) fine: bool,
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
     /// Itself, for the drivers it spawns.
@@ -41,16 +43,16 @@ impl fmt::Debug for Shared {
 /// What a driver does next.
 #[derive(Debug)]
 pub(crate) enum Drive {
-    /// Sleep until this instant, or until woken.
-    Until(u64),
+    /// Sleep until this instant, or until woken; `crowd` if several wait.
+    Until { due: u64, crowd: bool },
     /// More is due, but others want to run.
     Yield,
 }
 
 impl Shared {
-    pub(crate) fn new(rovers: Rovers, state: State, time: Time, weak: Weak<Shared>) -> Self {
+    pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
-        Self { rovers, state: Mutex::new(state), time, capped, owed: AtomicU64::new(0), weak }
+        Self { rovers, state: Mutex::new(state), time, capped, fine, owed: AtomicU64::new(0), weak }
     }
 
     /// Every claim up to the tail read here was made by the time read after it.
