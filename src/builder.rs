@@ -75,7 +75,7 @@ impl Builder {
     ///
     /// tokio's timers go by steps of a millisecond. This one is the operating system's, an open file per limiter and
     /// runtime on which callers have waited; nothing else changes: not the rate, not the order, not paused time, in which
-    /// it rests. Where several wait, what falls due within 0.25 ms is served together. It is for the waiters of runtimes;
+    /// it rests. Where several wait, what falls due within 0.3 ms is served together. It is for the waiters of runtimes;
     /// [`blocking_consume`](Limiter::blocking_consume) has no coarse timer, and [`within`](crate::Consume::within) gives up by
     /// the coarse one.
     ///

@@ -19,7 +19,7 @@ pub(crate) const BEHIND: Duration = Duration::from_millis(10);
 
 /// From one look to the next where several wait, at least: what falls due in between is served together. A look costs as
 /// much as some twenty grants, most of that for the operating system to wake a thread.
-pub(crate) const GAP: Duration = Duration::from_micros(250);
+pub(crate) const GAP: Duration = Duration::from_micros(300);
 
 /// A driver's timer.
 #[derive(Debug)]

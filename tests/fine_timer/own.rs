@@ -14,20 +14,20 @@ fn workers(count: usize) -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(count).enable_all().build().unwrap()
 }
 
-/// A lone caller with a burst of 1 gets one token per look, and tokio's timer looks once in a millisecond: no machine is
-/// too fast for that. On one that is too slow this tries again.
+/// A lone caller with a burst of 1 gets two tokens per look, the one it waits for and the one that was minted meanwhile;
+/// and tokio's timer looks once in a millisecond: no machine is too fast for that. On one that is too slow this tries again.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_lone_caller_passes_more_often_than_once_in_a_millisecond() {
+fn a_lone_caller_passes_more_often_than_twice_in_a_millisecond() {
     to_its_end(|| {
         workers(1).block_on(async {
             let limiter = Limiter::new(Quota::per_second(5_000).burst(1).initial(0)).unwrap();
             loop {
                 let start = Instant::now();
-                for _ in 0..50 {
+                for _ in 0..100 {
                     let _grant = limiter.consume(1).await.unwrap();
                 }
-                if start.elapsed() < Duration::from_millis(45) {
+                if start.elapsed() < Duration::from_millis(40) {
                     break;
                 }
             }
@@ -118,7 +118,7 @@ async fn a_clock_that_stands_still_is_not_looked_at_without_pause() {
     let waiting = tokio::spawn(limiter.clone().consume_owned(1));
     clock.0.store(999_999, SeqCst);
     sleep(Duration::from_millis(20)).await;
-    let (looks, most) = (looks.load(SeqCst), start.elapsed().as_micros() as u64 / 250 + 5);
+    let (looks, most) = (looks.load(SeqCst), start.elapsed().as_micros() as u64 / 300 + 5);
     assert!(looks <= most, "{looks} looks, and {most} would do");
     clock.0.store(1_000_000, SeqCst);
     let _grant = waiting.await.unwrap().unwrap();
