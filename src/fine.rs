@@ -17,9 +17,9 @@ use tokio::time::Instant;
 /// and does so once in this time: at a millisecond, every look would cost two wake-ups.
 pub(crate) const BEHIND: Duration = Duration::from_millis(10);
 
-/// From one look to the next where several wait, at least: what falls due in between is served together. A look costs as
-/// much as some twenty grants, most of that for the operating system to wake a thread.
-pub(crate) const GAP: Duration = Duration::from_micros(300);
+/// From one look to the next where several wait, at least: what falls due in between is served together, half of this late
+/// on average. A look costs as much as some thirty grants, most of that for the operating system to wake a thread.
+pub(crate) const GAP: Duration = Duration::from_micros(400);
 
 /// A driver's timer.
 #[derive(Debug)]

@@ -83,7 +83,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `fine-timer` | [`Builder::fine_timer`], waiters served some 0.1 ms late instead of 1 ms, on Linux |
+//! | `fine-timer` | [`Builder::fine_timer`], waiters served 0.05 to 0.25 ms late instead of 1 ms, on Linux |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 
