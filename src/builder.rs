@@ -85,7 +85,7 @@ impl Builder {
     /// The runtime needs `enable_io`, which `enable_all` and `#[tokio::main]` include. Without it (tokio's panic is caught,
     /// but printed), and when no more files can be opened, tokio's timer serves.
     ///
-    /// A test that pauses time while callers wait can see the first of them served 10 ms later than the schedule says.
+    /// A test that pauses time while callers wait can see the first of them served 20 ms later than the schedule says.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

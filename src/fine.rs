@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// How far behind this timer the coarse one is set. It is moved on before it fires; but tokio wakes up to find that out,
 /// and does so once in this time: at a millisecond, every look would cost two wake-ups.
-pub(crate) const BEHIND: Duration = Duration::from_millis(10);
+pub(crate) const BEHIND: Duration = Duration::from_millis(20);
 
 /// From one look to the next where several wait, at least: what falls due in between is served together, half of this late
 /// on average. A look costs as much as some thirty grants, most of that for the operating system to wake a thread.
