@@ -4,7 +4,13 @@ use pin_project::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Tokio rounds up twice: instants to its ticks of a millisecond, and waits to whole milliseconds. A timer that is set to
+/// an instant is late by up to two; one that is set to the tick before is late by one at most, and half of the time wakes
+/// a first time in vain. (A bucket of one token loses what comes after the first millisecond.)
+const TICK: Duration = Duration::from_nanos(999_999);
 
 #[pin_project]
 #[derive(Debug)]
@@ -25,9 +31,13 @@ impl Alarm {
         Self { sleep: Some(sleep_until(Instant::now())) }
     }
 
-    /// Ready if `at` has come; else sets the timer to wake the task then.
+    /// Ready if `at` has come; else sets the timer to wake the task less than a tick before it, or soon after. Who is woken
+    /// looks at the clock, and comes back if it is early.
     pub(crate) fn poll_until(self: Pin<&mut Self>, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let mut slot = self.project().sleep;
+        let now = Instant::now();
+        // Never to the past before `at` has come: that would not be waiting.
+        let at = if at > now { (at - TICK).max(now + Duration::from_nanos(1)) } else { at };
         if slot.is_none() {
             slot.set(Some(sleep_until(at)));
         } else if let Some(sleep) = slot.as_mut().as_pin_mut() {

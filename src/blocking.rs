@@ -45,9 +45,11 @@ where
             Drive::Yield => thread::yield_now(),
             // The runtimes of those lines may stand still, and this thread is a driver of its own line only.
             _ if shared.tick_tied() && !shared.time.is_manual() => thread::park_timeout(LOOK_AROUND),
-            Drive::Until(u64::MAX) => thread::park(),
-            Drive::Until(_) if shared.time.is_manual() => thread::park(),
-            Drive::Until(at) => thread::park_timeout(Duration::from_nanos(at.saturating_sub(shared.time.now()))),
+            Drive::Until { due: u64::MAX, .. } => thread::park(),
+            Drive::Until { .. } if shared.time.is_manual() => thread::park(),
+            Drive::Until { due, .. } => {
+                thread::park_timeout(Duration::from_nanos(due.saturating_sub(shared.time.now())));
+            }
         }
     }
 }

@@ -217,25 +217,20 @@ impl Time {
         }
     }
 
+    pub(crate) fn is_tokios(&self) -> bool {
+        matches!(self, Self::Tokio { .. })
+    }
+
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self, Self::Other { chosen: Chosen { is_manual: true, .. }, .. })
     }
 
-    /// What a tokio timer must be set to so as to fire before `at` or soon after. Whoever wakes early looks at the clock
-    /// and sleeps again.
+    /// When `at` will be, on tokio's clock. Far instants come nearer: whoever wakes early looks at the clock and sleeps
+    /// again.
     pub(crate) fn instant(&self, at: u64) -> Instant {
-        // Far instants come nearer.
-        const FAR: u64 = 86_400 * 1_000_000_000;
-        // Tokio rounds up twice: instants to its ticks of a millisecond, and waits to whole milliseconds. Set to `at`, a
-        // timer would be late by up to two; set to the last tick before, it is late by one at most, and half of the time
-        // wakes a first time in vain. (A bucket of one token loses what comes after the first millisecond.)
-        const TICK: u64 = 1_000_000 - 1;
+        const FAR: Duration = Duration::from_secs(86_400);
         let now = Instant::now();
-        let wait = |from: u64| {
-            let wait = at.saturating_sub(from).min(FAR);
-            // Never at once, before its time has come: that would not be waiting.
-            Duration::from_nanos(if wait == 0 { 0 } else { wait.saturating_sub(TICK).max(1) })
-        };
+        let wait = |from: u64| Duration::from_nanos(at.saturating_sub(from)).min(FAR);
         match self {
             // From the absolute schedule, not from the last wake-up: a chain of short sleeps would drift.
             Self::Tokio { base } => now + wait(nanos_between(*base, now)),

@@ -6,12 +6,14 @@
 
 use crate::alarm::Alarm;
 use crate::drivers::Kind;
+use crate::fine::{BEHIND, Fine, GAP};
 use crate::shared::{Drive, Shared};
 use pin_project::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// A future that serves a limiter's line whenever its time comes, for those who want to spawn it themselves; from
 /// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
@@ -33,18 +35,19 @@ pub struct Replenisher {
     registration: Option<Registration>,
     #[pin]
     alarm: Alarm,
+    fine: Fine,
 }
 
 impl Replenisher {
     /// One that registers when it is first polled.
     pub(crate) fn new(shared: Weak<Shared>) -> Self {
-        Self { shared, registration: None, alarm: Alarm::unset() }
+        Self { shared, registration: None, alarm: Alarm::unset(), fine: Fine::Unset }
     }
 
     /// One that is registered already.
     pub(crate) fn registered(registration: Registration) -> Self {
         let shared = registration.shared.clone();
-        Self { shared, registration: Some(registration), alarm: Alarm::unset() }
+        Self { shared, registration: Some(registration), alarm: Alarm::unset(), fine: Fine::Unset }
     }
 }
 
@@ -57,8 +60,13 @@ impl Future for Replenisher {
         let registration = this.registration.get_or_insert_with(|| Registration::new(&shared, Kind::ByHand));
         loop {
             let alarm = match shared.drive(registration.id, cx.waker()) {
-                Drive::Until(u64::MAX) => return Poll::Pending,
-                Drive::Until(at) => shared.time.instant(at),
+                Drive::Until { due: u64::MAX, .. } => return Poll::Pending,
+                Drive::Until { due, crowd } => {
+                    let at = shared.time.instant(due);
+                    // Another clock may stand still, with little left.
+                    let gap = if crowd || !shared.time.is_tokios() { GAP } else { Duration::ZERO };
+                    if shared.fine && this.fine.wake_at(at, gap, cx) { at + BEHIND } else { at }
+                }
                 Drive::Yield => {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;

@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) time: Time,
     /// With an in-flight cap, grants release on drop. Fixed when built.
     pub(crate) capped: bool,
+    /// Whether replenishers use the fine timer too.
+    pub(crate) fine: bool,
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
     /// Who serves this line, where it is one of many; else it hires drivers of its own.
@@ -48,20 +50,21 @@ impl fmt::Debug for Shared {
 /// What a driver does next.
 #[derive(Debug)]
 pub(crate) enum Drive {
-    /// Sleep until this instant, or until woken.
-    Until(u64),
+    /// Sleep until this instant, or until woken; `crowd` if several wait.
+    Until { due: u64, crowd: bool },
     /// More is due, but others want to run.
     Yield,
 }
 
 impl Shared {
-    pub(crate) fn new(rovers: Rovers, state: State, time: Time, weak: Weak<Shared>) -> Self {
+    pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
         Self {
             rovers,
             state: Mutex::new(state),
             time,
             capped,
+            fine,
             owed: AtomicU64::new(0),
             warden: None,
             #[cfg(feature = "keyed")]

@@ -273,9 +273,9 @@ fn run(bell: &Arc<Bell>, errand: Errand, number: u64, landlord: &dyn Landlord, n
             let seat = bell.seat.upgrade()?;
             match seat.drive(number, &Waker::from(Arc::clone(bell))) {
                 Drive::Yield => Some((now, Errand::Serve)),
-                Drive::Until(u64::MAX) if bell.lingers.swap(true, Ordering::Relaxed) => None,
-                Drive::Until(u64::MAX) => Some((now.saturating_add(LINGER), Errand::GiveUp(0))),
-                Drive::Until(at) => Some((at, Errand::Serve)),
+                Drive::Until { due: u64::MAX, .. } if bell.lingers.swap(true, Ordering::Relaxed) => None,
+                Drive::Until { due: u64::MAX, .. } => Some((now.saturating_add(LINGER), Errand::GiveUp(0))),
+                Drive::Until { due, .. } => Some((due, Errand::Serve)),
             }
         }
         Errand::GiveUp(times) => {

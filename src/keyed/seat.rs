@@ -40,7 +40,7 @@ impl Seating {
         state.stride.fixed = Some(0);
         state.edition = edition;
         Arc::new_cyclic(|weak| {
-            let shared = Shared::new(Rovers::new(0), state, self.time.clone(), weak.clone());
+            let shared = Shared::new(Rovers::new(0), state, self.time.clone(), false, weak.clone());
             shared.one_of_many(Arc::clone(&self.warden), hash)
         })
     }

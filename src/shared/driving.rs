@@ -153,11 +153,11 @@ impl Shared {
         let mut state = self.state.lock();
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Done {
-                let due = state.due();
+                let (due, crowd) = (state.due(), state.line.len() > 1);
                 let _old = state.drivers.sleep(id, due, waker);
                 drop(state);
                 Self::leave(&mut wakes);
-                return Drive::Until(due);
+                return Drive::Until { due, crowd };
             }
             (state, sample) = self.again(state, sample, &mut wakes);
         }

@@ -1,0 +1,56 @@
+//! A timer beside tokio's, whose steps are a millisecond (feature `fine-timer`).
+//!
+//! All it does is to have the replenisher woken, which then looks at the limiter's clock as always: nothing but lateness
+//! depends on it. The coarse timer stays behind it, and takes over where this one is missing: on systems without it, when
+//! no file can be opened for it, and while time is paused.
+
+#[cfg_attr(all(feature = "fine-timer", target_os = "linux"), path = "fine/file.rs")]
+#[cfg_attr(not(all(feature = "fine-timer", target_os = "linux")), path = "fine/none.rs")]
+mod timer;
+
+use std::task::Context;
+use std::time::Duration;
+use timer::Timer;
+use tokio::time::Instant;
+
+/// How far behind this timer the coarse one is set. It is moved on before it fires; but tokio wakes up to find that out,
+/// and does so once in this time: at a millisecond, every look would cost two wake-ups.
+pub(crate) const BEHIND: Duration = Duration::from_millis(20);
+
+/// From one look to the next where several wait, at least: what falls due in between is served together, half of this late
+/// on average. A look costs as much as some thirty grants, most of that for the operating system to wake a thread.
+pub(crate) const GAP: Duration = Duration::from_micros(400);
+
+/// A driver's timer.
+#[derive(Debug)]
+pub(crate) enum Fine {
+    /// Not needed yet.
+    Unset,
+    Open(Timer),
+    /// There is none to be had here.
+    Missing,
+}
+
+impl Fine {
+    /// Has the task woken once time has come to `at`, but not before `gap` is over. False if the coarse timer must do it.
+    pub(crate) fn wake_at(&mut self, at: Instant, gap: Duration, cx: &mut Context<'_>) -> bool {
+        if !is_time_moving() {
+            return false;
+        }
+        if matches!(self, Self::Unset) {
+            *self = Timer::open().map_or(Self::Missing, Self::Open);
+        }
+        let Self::Open(timer) = self else { return false };
+        timer.wake_after(at.saturating_duration_since(Instant::now()).max(gap), cx)
+    }
+}
+
+/// Whether tokio's time passes by itself: a paused one stands still however often it is read.
+fn is_time_moving() -> bool {
+    let before = Instant::now();
+    let real = std::time::Instant::now();
+    while std::time::Instant::now() == real {
+        std::hint::spin_loop();
+    }
+    Instant::now() > before
+}

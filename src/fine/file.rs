@@ -1,0 +1,50 @@
+//! Linux's timer that is a file: the runtime's worker that waits for sockets waits for it too. So no other thread has to
+//! be woken for it, nor to wake a worker in its turn.
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use std::os::fd::OwnedFd;
+use std::panic::catch_unwind;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{Interest, unix::AsyncFd};
+
+#[derive(Debug)]
+pub(crate) struct Timer {
+    file: AsyncFd<OwnedFd>,
+}
+
+impl Timer {
+    /// `None` where no more files can be opened, and on a runtime that waits for none (without `enable_io`): there tokio
+    /// panics, which the panic hook has reported.
+    pub(super) fn open() -> Option<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let file = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
+        // Deprecated because of types that are not sure to be files; ours is. What follows it came long after tokio 1.44.
+        #[allow(deprecated)]
+        let register = || AsyncFd::with_interest(file, Interest::READABLE);
+        Some(Self { file: catch_unwind(register).ok()?.ok()? })
+    }
+
+    /// Has the task woken when `wait` is over, or earlier. False if that cannot be.
+    pub(super) fn wake_after(&mut self, wait: Duration, cx: &mut Context<'_>) -> bool {
+        // First what is past, then the new alarm: in the other order its event could be taken for the last one's.
+        loop {
+            match self.file.poll_read_ready(cx) {
+                Poll::Ready(Ok(mut event)) => event.clear_ready(),
+                // The runtime is shutting down.
+                Poll::Ready(Err(_)) => return false,
+                Poll::Pending => break,
+            }
+        }
+        // Zero would stop it.
+        let wait = wait.max(Duration::from_nanos(1));
+        let Ok(tv_sec) = wait.as_secs().try_into() else { return false };
+        let once = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec { tv_sec, tv_nsec: wait.subsec_nanos().into() },
+        };
+        timerfd_settime(self.file.get_ref(), TimerfdTimerFlags::empty(), &once).is_ok()
+    }
+}

@@ -1,0 +1,139 @@
+//! Real time: what is finer, what is kept, what is left.
+
+use super::*;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tokio::runtime::{self, Runtime};
+use tokio::time::sleep;
+use tollgate::{Clock, Replenisher};
+
+fn workers(count: usize) -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(count).enable_all().build().unwrap()
+}
+
+/// A lone caller with a burst of 1 gets two tokens per look, the one it waits for and the one that was minted meanwhile;
+/// and tokio's timer looks once in a millisecond: no machine is too fast for that. On one that is too slow this tries again.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_lone_caller_passes_more_often_than_twice_in_a_millisecond() {
+    to_its_end(|| {
+        workers(1).block_on(async {
+            let limiter = Limiter::new(Quota::per_second(5_000).burst(1).initial(0)).unwrap();
+            loop {
+                let start = Instant::now();
+                for _ in 0..100 {
+                    let _grant = limiter.consume(1).await.unwrap();
+                }
+                if start.elapsed() < Duration::from_millis(40) {
+                    break;
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn the_rate_and_the_order_are_kept_by_two_workers() {
+    const COUNT: usize = 3_000;
+    to_its_end(|| {
+        let runtime = workers(2);
+        let limiter = Limiter::builder().quota(Quota::manual(1).initial(0)).max_in_flight(1).build().unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for number in 0..COUNT {
+            let (claim, order) = (limiter.clone().consume_owned(1), Arc::clone(&order));
+            tasks.push(runtime.spawn(async move {
+                let grant = claim.await.unwrap();
+                order.lock().unwrap().push((number, Instant::now()));
+                drop(grant);
+            }));
+            while limiter.snapshot().waiting_tasks <= number {
+                thread::yield_now();
+            }
+        }
+        let start = Instant::now();
+        limiter.set_quota(0, Quota::per_second(20_000).burst(5)).unwrap();
+        runtime.block_on(async {
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        let order = order.lock().unwrap();
+        assert_eq!(order.len(), COUNT);
+        for (place, (number, passed)) in order.iter().enumerate() {
+            assert_eq!(place, *number);
+            let minted = (*passed - start).as_nanos() * 20_000 / 1_000_000_000;
+            assert!((place as u128) < minted + 6, "number {place} came early, {:?} after the start", *passed - start);
+        }
+    });
+}
+
+/// Counts how often the replenisher is woken.
+struct Counted(Pin<Box<Replenisher>>, Arc<AtomicU64>);
+
+impl Future for Counted {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.1.fetch_add(1, SeqCst);
+        self.0.as_mut().poll(cx)
+    }
+}
+
+#[tokio::test]
+async fn while_nobody_waits_nothing_wakes_it() {
+    let limiter = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
+    let looks = Arc::new(AtomicU64::new(0));
+    tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&looks)));
+    for _ in 0..3 {
+        let _grant = limiter.consume(1).await.unwrap();
+    }
+    let before = looks.load(SeqCst);
+    sleep(Duration::from_millis(100)).await;
+    // At most the alarm that the last waiter left behind: the fine one's, the coarse one's.
+    assert!(looks.load(SeqCst) - before <= 2);
+}
+
+/// A clock that stands just before the instant at which the front is due.
+#[derive(Clone, Debug, Default)]
+struct Standing(Arc<AtomicU64>);
+
+impl Clock for Standing {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.load(SeqCst))
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_stands_still_is_not_looked_at_without_pause() {
+    let clock = Standing::default();
+    let quota = Quota::per_second(1_000).burst(1).initial(0);
+    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let looks = Arc::new(AtomicU64::new(0));
+    tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&looks)));
+    let start = Instant::now();
+    let waiting = tokio::spawn(limiter.clone().consume_owned(1));
+    clock.0.store(999_999, SeqCst);
+    sleep(Duration::from_millis(20)).await;
+    let (looks, most) = (looks.load(SeqCst), start.elapsed().as_micros() as u64 / 400 + 5);
+    assert!(looks <= most, "{looks} looks, and {most} would do");
+    clock.0.store(1_000_000, SeqCst);
+    let _grant = waiting.await.unwrap().unwrap();
+}
+
+#[test]
+fn a_runtime_that_waits_for_no_files_serves_by_the_coarse_timer() {
+    to_its_end(|| {
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let limiter = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
+        runtime.block_on(async {
+            for _ in 0..5 {
+                let _grant = limiter.consume(1).await.unwrap();
+            }
+            assert_eq!(runtime.metrics().num_alive_tasks(), 1);
+        });
+    });
+}
