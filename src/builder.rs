@@ -133,7 +133,9 @@ impl Builder {
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.names.into(), self.max_in_flight, self.rovers_at);
         state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
-        state.stride.fixed = self.stride;
+        if let Some(tokens) = self.stride {
+            state.stride.fix(tokens);
+        }
         let rovers = Rovers::new(self.rovers_at);
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         Ok(Limiter::from_shared(Arc::new_cyclic(|weak| Shared::new(rovers, state, time, self.fine, weak.clone()))))

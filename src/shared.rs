@@ -32,10 +32,7 @@ pub(crate) struct Shared {
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
     /// Who serves this line, where it is one of many; else it hires drivers of its own.
-    warden: Option<Arc<dyn Warden>>,
-    /// By what its warden finds it.
-    #[cfg(feature = "keyed")]
-    mark: u64,
+    ward: Option<Box<Ward>>,
     /// Itself, for the drivers it spawns.
     weak: Weak<Shared>,
 }
@@ -56,34 +53,30 @@ pub(crate) enum Drive {
     Yield,
 }
 
+/// The place of one line among many.
+struct Ward {
+    warden: Arc<dyn Warden>,
+    /// By what its warden finds it.
+    #[cfg(feature = "keyed")]
+    mark: u64,
+}
+
 impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
-        Self {
-            rovers,
-            state: Mutex::new(state),
-            time,
-            capped,
-            fine,
-            owed: AtomicU64::new(0),
-            warden: None,
-            #[cfg(feature = "keyed")]
-            mark: 0,
-            weak,
-        }
+        Self { rovers, state: Mutex::new(state), time, capped, fine, owed: AtomicU64::new(0), ward: None, weak }
     }
 
     /// One of many limiters, whose lines `warden` serves.
     #[cfg(feature = "keyed")]
     pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64) -> Self {
-        self.warden = Some(warden);
-        self.mark = mark;
+        self.ward = Some(Box::new(Ward { warden, mark }));
         self
     }
 
     #[cfg(feature = "keyed")]
-    pub(crate) fn mark(&self) -> u64 {
-        self.mark
+    pub(crate) fn mark(&self) -> Option<u64> {
+        self.ward.as_ref().map(|ward| ward.mark)
     }
 
     #[cfg(feature = "keyed")]

@@ -83,7 +83,7 @@ pub(crate) struct State {
     denied: bool,
     /// Which of a keyed map's changes of quotas this line has come to know.
     #[cfg(feature = "keyed")]
-    pub(crate) edition: u64,
+    pub(crate) edition: u32,
     /// What [`due`](Self::due) said when the lock was left last and somebody waited; 0 if it was left in the middle.
     last_due: u64,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.

@@ -10,7 +10,7 @@ use crate::rovers::ahead;
 #[derive(Debug)]
 pub(crate) struct Stride {
     pub(crate) tokens: u64,
-    pub(crate) fixed: Option<u64>,
+    is_fixed: bool,
     /// How far claims had come when the time was last read, and that reading.
     tail: u64,
     now: u64,
@@ -18,7 +18,19 @@ pub(crate) struct Stride {
 
 impl Stride {
     pub(crate) fn new(tail: u64) -> Self {
-        Self { tokens: 0, fixed: None, tail, now: 0 }
+        Self { tokens: 0, is_fixed: false, tail, now: 0 }
+    }
+
+    /// Stays at `tokens` from now on.
+    pub(crate) fn fix(&mut self, tokens: u64) {
+        (self.tokens, self.is_fixed) = (tokens, true);
+    }
+
+    /// Is no longer than `most` from now on.
+    pub(crate) fn shorten(&mut self, most: u64) {
+        if !self.is_fixed {
+            self.tokens = self.tokens.min(most);
+        }
     }
 
     /// All positions were moved by `n`.
@@ -28,13 +40,9 @@ impl Stride {
 
     /// The time was read to be `now`, and claims have come as far as `tail`, then or since; `most` is the longest stride.
     pub(crate) fn adapt(&mut self, tail: u64, now: u64, most: u64) {
-        if let Some(fixed) = self.fixed {
-            self.tokens = fixed;
-            return;
-        }
         // Somebody with a later reading was here first, or this is the same one again: nothing is to be learnt of the
         // pace since.
-        if now < self.now || (tail, now) == (self.tail, self.now) {
+        if self.is_fixed || now < self.now || (tail, now) == (self.tail, self.now) {
             return;
         }
         let eaten = ahead(tail, self.tail).max(0) as u64;
@@ -111,7 +119,9 @@ mod tests {
 
     #[test]
     fn a_fixed_one_stays() {
-        let mut stride = Stride { fixed: Some(7), ..Stride::new(0) };
+        let mut stride = Stride::new(0);
+        stride.fix(7);
+        stride.shorten(3);
         for (tail, now) in [(0, 0), (1, 1_000_000), (9, 1_000_001), (9, 5)] {
             stride.adapt(tail, now, MOST);
             assert_eq!(stride.tokens, 7);

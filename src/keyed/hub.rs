@@ -279,7 +279,9 @@ fn run(bell: &Arc<Bell>, errand: Errand, number: u64, landlord: &dyn Landlord, n
             }
         }
         Errand::GiveUp(times) => {
-            let (waits, hash) = bell.seat.upgrade().map(|seat| (seat.is_waited_on(), seat.mark()))?;
+            let seat = bell.seat.upgrade()?;
+            let (waits, hash) = (seat.is_waited_on(), seat.mark()?);
+            drop(seat);
             // Whoever waits now will be served here, and so end up here again.
             if waits || times == MOST_DOUBLINGS || landlord.retire(bell.seat.as_ptr(), hash, now) {
                 bell.lingers.store(false, Ordering::Relaxed);

@@ -205,8 +205,8 @@ impl<K> Room<K> {
         self.words.len() + self.specials.len()
     }
 
-    pub(super) fn edition(&self) -> u64 {
-        self.edition.into()
+    pub(super) fn edition(&self) -> u32 {
+        self.edition
     }
 
     pub(super) fn seats(&self) -> impl Iterator<Item = &Arc<Shared>> {

@@ -30,14 +30,14 @@ pub(super) struct Seating {
 impl Seating {
     /// A core that goes on from `level`, for the key of this hash; `edition` is the last change of quotas that `rate` knows
     /// of.
-    pub(super) fn seat(&self, rate: &Rate, level: Level, edition: u64, hash: u64) -> Arc<Shared> {
+    pub(super) fn seat(&self, rate: &Rate, level: Level, edition: u32, hash: u64) -> Arc<Shared> {
         let head = rate.tokens(level.units) as u64;
         let schedule = Schedule::resume(rate.quota, head, rate.fraction(level.units), level.at);
         let supply = Supply::resume(schedule, self.cap, 0, level.at);
         let mut state = State::new(supply, Box::new([None]), self.cap, 0);
         state.max_waiting = self.max_waiting;
         // Levels are exact, and so are seats: the room's lock has cost more by then than the clock.
-        state.stride.fixed = Some(0);
+        state.stride.fix(0);
         state.edition = edition;
         Arc::new_cyclic(|weak| {
             let shared = Shared::new(Rovers::new(0), state, self.time.clone(), false, weak.clone());
@@ -70,7 +70,7 @@ pub(super) fn level_of_idle(seat: &Arc<Shared>, rate: &Rate, now: u64) -> Option
 }
 
 /// Makes the quota of `rate` the seat's, unless the seat knows of a later change.
-pub(super) fn set_quota(seat: &Shared, rate: &Rate, edition: u64) {
+pub(super) fn set_quota(seat: &Shared, rate: &Rate, edition: u32) {
     seat.with(|state, rovers, _| {
         if state.edition < edition {
             state.edition = edition;

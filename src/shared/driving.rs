@@ -83,9 +83,9 @@ impl Shared {
         if state.drivers.serve(host) {
             return Hired::Before;
         }
-        if let Some(warden) = &self.warden {
+        if let Some(ward) = &self.ward {
             drop(state);
-            return if warden.hire(host, self) { Hired::Now } else { Hired::InVain };
+            return if ward.warden.hire(host, self) { Hired::Now } else { Hired::InVain };
         }
         // Registered at once, so that the next waiter does not do it again.
         let id = state.drivers.add(Kind::Hired(host.clone()));

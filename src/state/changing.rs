@@ -94,7 +94,7 @@ impl State {
         quota.check(index)?;
         self.retract(rovers);
         self.supply.set_quota(index, quota, self.front_ticket());
-        self.stride.tokens = self.stride.tokens.min(self.supply.least_burst() / 64);
+        self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
     }
 
