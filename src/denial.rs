@@ -130,3 +130,50 @@ fn bound(number: u64) -> Bound {
         _ => Bound::Quota((number - 3) as usize),
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    const BOUNDS: [Bound; 5] = [Bound::InFlight, Bound::Pause, Bound::Line, Bound::Quota(0), Bound::Quota(7)];
+
+    fn denial(by: Bound, at: Option<u64>) -> Denial {
+        Denial { cost: 2, tail: 10, released: 4, until: 100, at, remaining: 1, by }
+    }
+
+    #[test]
+    fn what_is_kept_is_found_whole() {
+        let last = LastDenial::new();
+        for by in BOUNDS {
+            for at in [None, Some(0), Some(700)] {
+                let denial = denial(by, at);
+                last.keep(&denial);
+                let found = last.about(2, 10, 4).expect("it is about this");
+                assert_eq!((found.until, found.as_of(50)), (100, denial.as_of(50)));
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_about_its_own_cost_tail_and_releases() {
+        let last = LastDenial::new();
+        assert!(last.about(0, 0, 0).is_none(), "nothing was denied yet");
+        last.keep(&denial(Bound::Line, None));
+        for (cost, tail, released) in [(3, 10, 4), (2, 11, 4), (2, 10, 6), (0, 0, 0)] {
+            assert!(last.about(cost, tail, released).is_none(), "{cost} from {tail}, {released} released");
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_found_no_more_until_the_next() {
+        let last = LastDenial::new();
+        for _ in 0..3 {
+            last.keep(&denial(Bound::Pause, Some(700)));
+            assert!(last.about(2, 10, 4).is_some());
+            last.forget();
+            assert!(last.about(2, 10, 4).is_none());
+            last.forget();
+            assert!(last.about(2, 10, 4).is_none(), "forgotten twice");
+        }
+    }
+}

@@ -118,6 +118,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_back_was_not_eaten() {
+        let mut slow = grown(5);
+        slow.shift(1_000);
+        slow.adapt(slow.tail + 16, slow.now + 16_001, MOST);
+        assert_eq!(slow.tokens, 0);
+        let mut shifted = Stride::new(0);
+        shifted.shift(1_000);
+        shifted.adapt(1_001, 100_000, MOST);
+        assert_eq!(shifted.tokens, 0, "one token in 100 microseconds");
+    }
+
+    #[test]
     fn a_fixed_one_stays() {
         let mut stride = Stride::new(0);
         stride.fix(7);

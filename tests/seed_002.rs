@@ -250,6 +250,20 @@ fn claims_larger_than_the_burst_are_saved_up_for_under_a_cap_too() {
     }
 }
 
+/// No claim lies astride a ceiling at which one ends: all of them are granted, and the bucket behind them fills up.
+#[test]
+fn claims_that_end_at_the_ceiling_leave_a_bucket_that_fills_up() {
+    let bucket = capped(Quota::per_second(10).burst(4), 4);
+    let first = bucket.grab(4);
+    bucket.replenish(ms(0));
+    assert_eq!(bucket.deficiency(first), 0);
+    bucket.replenish(secs(1));
+    bucket.release(4);
+    let second = bucket.grab(4);
+    bucket.replenish(secs(1));
+    assert_eq!(bucket.deficiency(second), 0, "a burst was minted while the first was in flight");
+}
+
 /// Counted in claims: a claim is granted when its last token is there. The first half of the second claim here lies
 /// below the ceiling all the time, but it is not granted, so it must not make room for minting beyond the burst.
 #[test]

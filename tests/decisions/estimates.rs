@@ -70,3 +70,18 @@ fn a_line_of_nobody_lets_nobody_wait() {
     assert_eq!(error, ConsumeError::LineFull { waiting: 0 });
     let _grant = stand.take(2);
 }
+
+#[test]
+fn estimate_is_known_of_the_largest_claim_that_the_ceiling_lets_pass() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(5));
+    assert_eq!((stand.limiter.estimate(5), stand.limiter.estimate(6)), (Some(5 * MILLI), None));
+}
+
+#[test]
+fn estimate_knows_what_burns_while_another_quota_holds_the_line() {
+    let steps = Quota::new(10, 5 * MILLI).stepped().burst(10).initial(0);
+    let stand = Stand::built(Limiter::builder().quota(steps).quota(one_per_milli(1)));
+    let _front = stand.enter(2);
+    // Its two tokens are there after 2 ms, the step after 5 ms; three more take 3 ms from then on.
+    assert_eq!(stand.limiter.estimate(3), Some(8 * MILLI));
+}

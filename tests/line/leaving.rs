@@ -285,3 +285,13 @@ fn a_giant_granted_and_never_looked_at_gives_back_at_most_the_burst() {
         waits(waiting);
     }
 }
+
+#[test]
+fn who_leaves_from_behind_serves_whoever_is_due_by_then() {
+    let stand = Stand::new(one_per_milli(9));
+    let mut front = stand.enter(1);
+    let behind = stand.enter(5);
+    stand.clock.advance(MILLI);
+    drop(behind);
+    let _grant = served(&mut front);
+}

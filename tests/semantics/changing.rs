@@ -1,9 +1,11 @@
 //! Another quota, a pause, no burst given, the end.
 
 use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 use tokio_test::assert_ready_err;
-use tollgate::{ConfigError, ConsumeError};
+use tollgate::{Clock, ConfigError, ConsumeError};
 
 #[test]
 fn set_quota_settles_what_has_accrued_at_the_old_rate_first() {
@@ -141,6 +143,7 @@ fn set_quota_that_makes_no_sense_changes_nothing() {
     let before = stand.limiter.snapshot();
     assert_eq!(stand.limiter.set_quota(0, Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0 }));
     assert!(matches!(stand.limiter.set_quota("api", one_per_milli(1)), Err(ConfigError::UnknownQuota { .. })));
+    assert!(matches!(stand.limiter.set_quota(1, one_per_milli(1)), Err(ConfigError::UnknownQuota { .. })));
     let after = stand.limiter.snapshot();
     assert_eq!((after.quotas, after.granted), (before.quotas, before.granted));
 }
@@ -270,4 +273,70 @@ fn close_leaves_grants_already_out_valid() {
     drop(grant);
     stand.limiter.release(2).unwrap();
     assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+}
+
+#[test]
+fn close_turns_callers_away_also_where_there_are_tokens() {
+    let stand = Stand::new(one_per_milli(5).initial(5));
+    stand.limiter.close();
+    assert_eq!(stand.limiter.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
+    assert_eq!(assert_ready_err!(spawn(stand.limiter.consume(1)).poll()), ConsumeError::Closed);
+}
+
+#[test]
+fn set_quota_by_the_same_rate_in_other_words_is_the_same() {
+    let half_a_token_later = |between: Quota| {
+        let slow = one_per_milli(10);
+        let stand = Stand::new(slow);
+        stand.pass(MILLI / 2);
+        stand.limiter.set_quota(0, between.burst(10).initial(0)).unwrap();
+        stand.limiter.set_quota(0, slow).unwrap();
+        stand.denied(1).retry_after
+    };
+    assert_eq!(half_a_token_later(Quota::new(1, NANO)), half_a_token_later(Quota::new(10, 10 * NANO)));
+}
+
+/// A clock that counts its readings, and is 10 ns further at each.
+#[derive(Clone, Debug, Default)]
+struct Hurried(Arc<AtomicU64>);
+
+impl Hurried {
+    fn readings(&self, act: impl FnOnce()) -> u64 {
+        let before = self.0.load(Ordering::Relaxed);
+        act();
+        self.0.load(Ordering::Relaxed) - before
+    }
+}
+
+impl Clock for Hurried {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(10 * self.0.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+fn take_each(limiter: &Limiter, times: u64) {
+    (0..times).for_each(|_| drop(limiter.try_acquire(1).unwrap()));
+}
+
+#[test]
+fn the_fast_path_reads_the_clock_once_in_a_64th_of_the_burst() {
+    let clock = Hurried::default();
+    let limiter = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).clock(clock.clone()).build().unwrap();
+    take_each(&limiter, 1_000);
+    let readings = clock.readings(|| take_each(&limiter, 5_000));
+    assert!((40..=50).contains(&readings), "{readings} readings for 5,000 tokens in strides of 100 and one");
+}
+
+#[test]
+fn set_quota_to_a_smaller_burst_shortens_the_stride_at_once() {
+    let clock = Hurried::default();
+    let builder = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).stride(30);
+    let limiter = builder.clock(clock.clone()).build().unwrap();
+    limiter.set_quota(0, Quota::per_second(1).burst(1_280)).unwrap();
+    assert_eq!(clock.readings(|| take_each(&limiter, 20)), 0);
+    assert!(clock.readings(|| take_each(&limiter, 1)) > 0, "a 64th of the burst was taken");
 }
