@@ -334,8 +334,8 @@ fn the_fast_path_reads_the_clock_once_in_a_64th_of_the_burst() {
 #[test]
 fn set_quota_to_a_smaller_burst_shortens_the_stride_at_once() {
     let clock = Hurried::default();
-    let builder = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).stride(30);
-    let limiter = builder.clock(clock.clone()).build().unwrap();
+    let limiter = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).clock(clock.clone()).build().unwrap();
+    take_each(&limiter, 1_000);
     limiter.set_quota(0, Quota::per_second(1).burst(1_280)).unwrap();
     assert_eq!(clock.readings(|| take_each(&limiter, 20)), 0);
     assert!(clock.readings(|| take_each(&limiter, 1)) > 0, "a 64th of the burst was taken");
