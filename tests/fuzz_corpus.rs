@@ -11,8 +11,7 @@ mod checks;
 mod echo;
 #[path = "oracle/hands.rs"]
 mod hands;
-// Other roots use the rest of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "other test roots use the rest of it")]
 mod oracle;
 #[path = "oracle/words.rs"]
 mod words;

@@ -5,14 +5,12 @@
 
 #[path = "oracle/checks.rs"]
 mod checks;
-// Other roots use the rest of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "other test roots use the rest of it")]
 #[path = "oracle/hands.rs"]
 mod hands;
 #[path = "oracle/itself.rs"]
 mod itself;
-// Other roots use the rest of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "other test roots use the rest of it")]
 mod oracle;
 #[path = "oracle/words.rs"]
 mod words;

@@ -11,7 +11,7 @@ mod checks;
 mod echo;
 #[path = "../../tests/oracle/hands.rs"]
 mod hands;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "other test roots use the rest of it")]
 #[path = "../../tests/oracle/mod.rs"]
 mod oracle;
 #[path = "../../tests/oracle/words.rs"]
