@@ -7,9 +7,21 @@ use std::path::Path;
 use tokio::task::yield_now;
 use tollgate::{Limiter, Quota};
 
-fn timers() -> usize {
+/// For how many seconds each of them is set.
+fn alarms() -> Vec<u64> {
     let is_timer = |path: &Path| fs::read_link(path).is_ok_and(|name| name == Path::new("anon_inode:[timerfd]"));
-    fs::read_dir("/proc/self/fd").unwrap().filter(|entry| is_timer(&entry.as_ref().unwrap().path())).count()
+    let files = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap());
+    let timers = files.filter(|file| is_timer(&file.path()));
+    let set_for = |file: fs::DirEntry| {
+        let told = fs::read_to_string(Path::new("/proc/self/fdinfo").join(file.file_name())).unwrap();
+        let rest = told.split_once("it_value: (").expect("a timer tells what it is set to").1;
+        rest.split_once(',').unwrap().0.trim().parse().unwrap()
+    };
+    timers.map(set_for).collect()
+}
+
+fn timers() -> usize {
+    alarms().len()
 }
 
 fn empty() -> Limiter {
@@ -38,6 +50,15 @@ fn a_limiter_has_one_file_where_somebody_waited_until_it_or_the_runtime_goes() {
         let coarse = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
         drop(coarse.consume(1).await.unwrap());
         assert_eq!(timers(), 1, "who did not ask for it has none");
+    });
+    runtime.block_on(async {
+        let hourly = Limiter::builder().quota(Quota::per_hour(1).initial(0)).fine_timer().build().unwrap();
+        let waiting = tokio::spawn(hourly.clone().consume_owned(1));
+        while timers() < 2 {
+            yield_now().await;
+        }
+        assert!(alarms().iter().any(|seconds| (1..=3_600).contains(seconds)), "set to the hour: {:?}", alarms());
+        waiting.abort();
     });
     drop(runtime);
     assert_eq!(timers(), 0);
