@@ -102,6 +102,7 @@ fn the_slowest_policy_with_a_window_counts() {
 fn what_comes_from_a_cache_is_not_about_now() {
     let field = ("ratelimit", r#""a";r=0;t=5"#);
     assert_eq!(read(OK, &[field, ("age", "0")]).wait, Some(5 * SECOND));
+    assert_eq!(read(OK, &[field, ("age", "old")]).wait, Some(5 * SECOND));
     assert_eq!(read(OK, &[field, ("age", "1")]), Advice::default());
     assert_eq!(wait(TOO_MANY, &[field, ("age", "100"), ("retry-after", "3")]), Some(3 * SECOND));
 }
@@ -178,19 +179,21 @@ fn a_quota_follows_the_slowest_policy_and_never_gets_faster_than_it_was() {
         heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", policy)]));
         limiter.snapshot().quotas[1].quota
     };
-    assert_eq!(follow(r#""a";q=10;w=1"#), Quota::per_second(10).burst(10));
+    assert_eq!(follow(r#""a";q=10;w=1"#), Quota::per_second(10).burst(9));
     assert_eq!(follow(r#""a";q=300;w=60"#), Quota::new(300, 60 * SECOND).burst(20));
-    assert_eq!(follow(r#""a";q=300;w=60;tollgate-burst=3"#), Quota::new(300, 60 * SECOND).burst(3));
+    assert_eq!(follow(r#""a";q=300;w=60;tollgate-burst=3"#), Quota::new(300, 60 * SECOND).burst(2));
+    assert_eq!(follow(r#""a";q=10;w=1;tollgate-burst=1"#), Quota::new(10, 1_100 * MILLI).burst(1));
     assert_eq!(follow(r#""a";q=100;w=1"#), built_as);
     assert_eq!(follow(r#""a";q=100000;w=1"#), built_as);
-    assert_eq!(follow(r#""a";q=1000;w=1;tollgate-burst=5"#), Quota::per_second(100).burst(5));
+    assert_eq!(follow(r#""a";q=1000;w=1;tollgate-burst=5"#), Quota::per_second(100).burst(4));
     assert_eq!(follow(r#""a";q=999999999999999;w=1;tollgate-burst=999999999999999"#), built_as);
     // No slower than a token per longest pause.
     let slowest = Quota::new(1, 600 * SECOND).burst(1);
     assert_eq!(follow(r#""a";q=0;w=1"#), slowest);
     assert_eq!(follow(r#""a";q=1;w=999999999999999"#), slowest);
-    assert_eq!(follow(r#""a";q=1;w=600"#), slowest);
-    assert_eq!(follow("nonsense"), slowest);
+    assert_eq!(follow(r#""a";q=1;w=546"#), slowest);
+    assert_eq!(follow(r#""a";q=1;w=545"#), Quota::new(1, 599_500 * MILLI).burst(1));
+    assert_eq!(follow("nonsense"), Quota::new(1, 599_500 * MILLI).burst(1));
     assert_eq!(follow(r#""a";q=100;w=1"#), built_as);
     assert_eq!(limiter.snapshot().quotas[0].quota, Quota::manual(1_000));
 
@@ -200,7 +203,7 @@ fn a_quota_follows_the_slowest_policy_and_never_gets_faster_than_it_was() {
         OK,
         &headers(&[("ratelimit-policy", r#""a";q=300;w=1"#)]),
     );
-    assert_eq!(limiter.snapshot().quotas[1].quota, Quota::per_second(300).burst(300));
+    assert_eq!(limiter.snapshot().quotas[1].quota, Quota::per_second(300).burst(299));
 }
 
 #[test]
@@ -209,7 +212,7 @@ fn waiters_are_timed_by_the_policy_that_was_told() {
     let heed = Heed::default().follow(0, quota(&limiter));
     let mut waiting = tokio_test::task::spawn(limiter.consume(1));
     assert!(waiting.poll().is_pending());
-    heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", r#""a";q=1;w=1"#)]));
+    heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", r#""a";q=2;w=2"#)]));
     clock.advance(SECOND - Duration::from_nanos(1));
     limiter.tick();
     assert!(!waiting.is_woken());
@@ -235,7 +238,7 @@ fn what_cannot_follow_stays_as_it_is() {
     heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", r#""a";q=9;w=1"#)]));
     assert_eq!(quota(&limiter), stepped);
     heed.heed(&limiter, OK, &policy);
-    assert_eq!(quota(&limiter), Quota::per_second(3).burst(3));
+    assert_eq!(quota(&limiter), Quota::per_second(3).burst(2));
     heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", r#""a";q=9;w=1"#)]));
     assert_eq!(quota(&limiter), stepped);
 }

@@ -74,21 +74,21 @@ async fn a_client_that_comes_back_when_told_to_is_served() {
 
 #[tokio::test]
 async fn a_client_that_heeds_is_refused_once_at_most() {
-    let theirs = Limiter::new(Quota::new(1, 700 * MILLI)).unwrap();
+    let theirs = Limiter::new(Quota::new(1, 400 * MILLI).burst(2)).unwrap();
     let layer = LimitLayer::new(&theirs).refuse().respond();
     let url = serve(Router::new().route("/", get(async || "hello")).layer(layer)).await;
     let own = Limiter::new(Quota::per_second(1_000)).unwrap();
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     let client = LimitLayer::new(&own).layer(HeedLayer::new(&own).follow(0).unwrap().layer(client));
     let mut refused = 0;
-    for _ in 0..5 {
+    for _ in 0..8 {
         let request = Request::get(&url).body(Empty::new()).unwrap();
         let response = client.clone().oneshot(request).await.unwrap();
         refused += usize::from(response.status() == StatusCode::TOO_MANY_REQUESTS);
         response.into_body().collect().await.unwrap();
     }
     assert!(refused <= 1, "{refused}");
-    assert_eq!(theirs.snapshot().granted, 5 - refused as u64);
+    assert_eq!(theirs.snapshot().granted, 8 - refused as u64);
 }
 
 #[tokio::test]

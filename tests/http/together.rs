@@ -17,6 +17,15 @@ type Wire = BoxCloneService<Request<()>, Response<()>, Infallible>;
 
 /// A server some 5 ms away, and the statuses with which it answered, each with its instant.
 fn server(limiter: &Limiter, every: bool) -> (Wire, Arc<Mutex<Vec<(Duration, StatusCode)>>>) {
+    server_at(limiter, every, || 5 * MILLI)
+}
+
+/// A server that far away.
+fn server_at(
+    limiter: &Limiter,
+    every: bool,
+    distance: impl Fn() -> Duration + Clone + Send + 'static,
+) -> (Wire, Arc<Mutex<Vec<(Duration, StatusCode)>>>) {
     let start = Instant::now();
     let answered = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&answered);
@@ -25,11 +34,12 @@ fn server(limiter: &Limiter, every: bool) -> (Wire, Arc<Mutex<Vec<(Duration, Sta
     let inner = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Text::default()))));
     let wire = service_fn(move |request: Request<()>| {
         let (inner, seen): (HttpLimit<_>, _) = (inner.clone(), Arc::clone(&seen));
+        let (there, back) = (distance(), distance());
         async move {
-            sleep(5 * MILLI).await;
+            sleep(there).await;
             let response = inner.oneshot(request).await?;
             seen.lock().unwrap().push((start.elapsed(), response.status()));
-            sleep(5 * MILLI).await;
+            sleep(back).await;
             Ok(response.map(drop))
         }
     });
@@ -80,13 +90,35 @@ async fn the_pace_is_the_server_s_from_then_on() {
     }
     let answered = answered.lock().unwrap();
     // Granted at once, refused 10 ms later, and told at 20 ms to come back after a second, when the client's own bucket has its
-    // token back; then one each half second.
+    // token back; then a tenth slower than one each half second.
     assert_eq!(answered[..2], [(5 * MILLI, StatusCode::OK), (15 * MILLI, StatusCode::TOO_MANY_REQUESTS)]);
     for (index, (at, status)) in answered[2..].iter().enumerate() {
         // tokio's timers go by whole milliseconds, and each is up to one late.
-        let due = 1_025 * MILLI + index as u32 * 500 * MILLI;
+        let due = 1_025 * MILLI + index as u32 * 550 * MILLI;
         assert!(*at >= due && *at <= due + 2 * MILLI, "{index}: {at:?}");
         assert_eq!(*status, StatusCode::OK);
+    }
+}
+
+/// Requests that take now more, now less time on their way arrive in bunches.
+#[tokio::test(start_paused = true)]
+async fn a_network_that_wavers_brings_no_second_refusal() {
+    // As far apart as the slack: a tenth of the half second, or a token's time.
+    for (quota, most) in [(Quota::per_second(2).burst(1), 45), (Quota::per_second(2).burst(3), 450)] {
+        let theirs = Limiter::new(quota).unwrap();
+        let (wire, answered) = server_at(&theirs, false, move || fastrand::u64(..most) as u32 * MILLI);
+        let own = Limiter::new(Quota::per_second(1_000)).unwrap();
+        let client = HeedLayer::new(&own).follow(0).unwrap().layer(wire);
+        let client = LimitLayer::new(&own).release_at_head().layer(client);
+        let one_too_many = (0..=quota.capacity()).map(|_| client.clone().oneshot(Request::new(())));
+        futures::future::join_all(one_too_many).await;
+        assert_eq!(count(&answered, StatusCode::TOO_MANY_REQUESTS), 1, "{quota}");
+        // Who waits for each answer does not send many at once; who does not, does.
+        for _ in 0..100 {
+            client.clone().oneshot(Request::new(())).await.unwrap();
+        }
+        futures::future::join_all((0..100).map(|_| client.clone().oneshot(Request::new(())))).await;
+        assert_eq!(count(&answered, StatusCode::TOO_MANY_REQUESTS), 1, "{quota}");
     }
 }
 
