@@ -175,6 +175,7 @@ fn give_up(limiter: &Limiter, available: u64) {
 }
 
 fn up_to(most: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish();
-    most.mul_f64(random as f64 / u64::MAX as f64)
+    let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
+    // The longest durations round up to more than there is.
+    Duration::try_from_secs_f64(most.as_secs_f64() * random).map_or(most, |wait| wait.min(most))
 }

@@ -107,6 +107,11 @@ fn problems_are_those_of_the_draft() {
             "violated-policies": [],
         })
     );
+    // Who knows more can say so.
+    let mut refusal = Refusal::new(limiter.try_acquire(1).unwrap_err(), &limits);
+    refusal.problem = Some(ProblemType::AbnormalUsageDetected);
+    let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
     // The draft has no type for this: `about:blank`, whose title is the status'.
     let refusal = Refusal::new(TryAcquireError::TooLarge { cost: 5, most: 4 }, &RateLimits::default());
     let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
