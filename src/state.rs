@@ -86,6 +86,8 @@ pub(crate) struct State {
     pub(crate) edition: u32,
     /// What [`due`](Self::due) said when the lock was left last and somebody waited; 0 if it was left in the middle.
     last_due: u64,
+    /// The time that was read by whoever served the line last, and somebody waited.
+    last_served: u64,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
     scratch: Option<Box<Supply>>,
 }
@@ -138,6 +140,7 @@ impl State {
             #[cfg(feature = "keyed")]
             edition: 0,
             last_due: u64::MAX,
+            last_served: 0,
             scratch: None,
         }
     }
@@ -168,6 +171,7 @@ impl State {
             self.publish(rovers);
             return Progress::Done;
         }
+        self.last_served = now;
         if self.settle(rovers, now, Reach::Held, wakes) == Progress::Again {
             return Progress::Again;
         }
