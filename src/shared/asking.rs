@@ -174,16 +174,17 @@ impl Shared {
         if let Some(Sample { now, .. }) = sample {
             let left = self.state.lock().depart_quietly(&self.rovers, place.as_mut(), now);
             if left.is_some() {
-                return;
+                return drop_quietly(left);
             }
         }
-        let _waker = self.sampled(sample, Reach::Now, |state, rovers, _| {
+        let waker = self.sampled(sample, Reach::Now, |state, rovers, _| {
             let (outcome, waker) = state.depart(rovers, place);
             if let Some(Outcome::Granted { .. }) = outcome {
                 state.give_back(rovers, cost);
             }
             waker
         });
+        drop_quietly(waker);
     }
 
     /// A grant of `cost` that nobody saw.
@@ -193,7 +194,8 @@ impl Shared {
 
     /// The claim in `place` ran out of time: it leaves the line, unless it was called out in this very moment.
     pub(crate) fn give_up(&self, place: Pin<&mut Place>) -> Option<Outcome> {
-        let (outcome, _waker) = self.leaving(|state, rovers, _| state.depart(rovers, place));
+        let (outcome, waker) = self.leaving(|state, rovers, _| state.depart(rovers, place));
+        drop_quietly(waker);
         outcome
     }
 

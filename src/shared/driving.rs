@@ -1,6 +1,6 @@
 //! Who serves the line when its time has come: drivers, hired where somebody waits.
 
-use super::{Drive, Shared};
+use super::{Drive, Shared, drop_quietly};
 use crate::alarm::Alarm;
 use crate::drivers::{Driver, Kind};
 use crate::knot::Knot;
@@ -143,7 +143,7 @@ impl Shared {
         let is_missed = own.as_ref().is_some_and(Driver::serves_others);
         let waiting = if is_missed { state.line.take_wakers() } else { Vec::new() };
         drop(state);
-        drop(own);
+        drop_quietly(own);
         wake_each(waiting);
     }
 
