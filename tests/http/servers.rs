@@ -12,7 +12,7 @@ use hyper_util::rt::TokioExecutor;
 use sfv::{List, Parser};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
-use tollgate::http::HeedLayer;
+use tollgate::http::{Heed, HeedLayer};
 use tollgate::tower::LimitLayer;
 use tower::{Layer, ServiceExt};
 
@@ -89,6 +89,21 @@ async fn a_client_that_heeds_is_refused_once_at_most() {
     }
     assert!(refused <= 1, "{refused}");
     assert_eq!(theirs.snapshot().granted, 8 - refused as u64);
+}
+
+#[tokio::test]
+async fn reqwest_heeds_with_tower_and_without() {
+    let (theirs, _clock) = by_hand(Quota::per_hour(1).initial(0));
+    let layer = LimitLayer::new(&theirs).refuse().respond();
+    let url = serve(Router::new().route("/", get(async || "hello")).layer(layer)).await;
+    let [with, without] = [(); 2].map(|()| by_hand(Quota::per_second(100)).0);
+    let client = reqwest::Client::new().map_response(http::Response::<reqwest::Body>::from);
+    let client = HeedLayer::new(&with).layer(client);
+    client.oneshot(reqwest::Request::new(reqwest::Method::GET, url.parse().unwrap())).await.unwrap();
+    let response = reqwest::get(&url).await.unwrap();
+    let advice = Heed::default().heed(&without, response.status(), response.headers());
+    assert_eq!((advice.wait, advice.available), (Some(3_600 * SECOND), Some(0)));
+    assert_eq!([with, without].map(|limiter| limiter.snapshot().paused_for), [Some(600 * SECOND); 2]);
 }
 
 #[tokio::test]
