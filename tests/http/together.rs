@@ -13,10 +13,11 @@ use tower::util::BoxCloneService;
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 
 type Text = http_body_util::Full<axum::body::Bytes>;
+type Answered = Arc<Mutex<Vec<(Duration, StatusCode)>>>;
 type Wire = BoxCloneService<Request<()>, Response<()>, Infallible>;
 
 /// A server some 5 ms away, and the statuses with which it answered, each with its instant.
-fn server(limiter: &Limiter, every: bool) -> (Wire, Arc<Mutex<Vec<(Duration, StatusCode)>>>) {
+fn server(limiter: &Limiter, every: bool) -> (Wire, Answered) {
     server_at(limiter, every, || 5 * MILLI)
 }
 
@@ -25,7 +26,7 @@ fn server_at(
     limiter: &Limiter,
     every: bool,
     distance: impl Fn() -> Duration + Clone + Send + 'static,
-) -> (Wire, Arc<Mutex<Vec<(Duration, StatusCode)>>>) {
+) -> (Wire, Answered) {
     let start = Instant::now();
     let answered = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&answered);
@@ -46,7 +47,7 @@ fn server_at(
     (BoxCloneService::new(wire), answered)
 }
 
-fn count(answered: &Mutex<Vec<(Duration, StatusCode)>>, status: StatusCode) -> usize {
+fn count(answered: &Answered, status: StatusCode) -> usize {
     answered.lock().unwrap().iter().filter(|(_, seen)| *seen == status).count()
 }
 
