@@ -52,7 +52,7 @@ fn every_series_has_a_name_that_prometheus_takes_and_a_description() {
         assert!(name.starts_with("rate_limit_"), "{name}");
     }
     assert!(
-        page.contains(r#"rate_limit_acquire_duration_seconds_sum{key="the \"api\"",result="allow"} 0.001"#),
+        page.contains(r#"rate_limit_acquire_duration_seconds_sum{key="the \"api\"",result="allow"} 0.002"#),
         "{page}"
     );
     assert!(page.contains(r#"rate_limit_quota_tokens{key="the \"api\"",quota="1"} 999998"#), "{page}");
