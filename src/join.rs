@@ -156,14 +156,20 @@ struct Member<'a> {
     granted: Option<u64>,
     /// Made when it has to wait. A box, so that an array of them can be pinned without `unsafe`.
     place: Option<Pin<Box<Place>>>,
-    /// How many were in front when it entered its line, and when that was.
-    entered: (usize, u64),
+    outlook: Outlook,
     vigil: Vigil,
 }
 
 impl<'a> Member<'a> {
     fn new((limiter, cost): (&'a Limiter, u64)) -> Self {
-        Self { shared: limiter.shared(), cost, granted: None, place: None, entered: (0, 0), vigil: Vigil::default() }
+        Self {
+            shared: limiter.shared(),
+            cost,
+            granted: None,
+            place: None,
+            outlook: Outlook::default(),
+            vigil: Vigil::default(),
+        }
     }
 
     fn into_grant(self) -> Grant<'a> {
@@ -191,9 +197,7 @@ impl<'a> Member<'a> {
 
     /// It stands in its line.
     fn begin_wait(&mut self) {
-        let (ahead, since) = self.entered;
-        // What it will take, this line alone cannot tell.
-        self.vigil.begin(self.shared, self.cost, Some(Outlook { ahead, estimate: None }), || since);
+        self.vigil.begin(self.shared, self.cost, self.outlook);
     }
 
     fn cancel(&mut self) {
@@ -424,7 +428,8 @@ impl<'a> Lines<'a> {
         let Some((reference, entered)) = oldest.map(|line| (line.shared, line.sample.now)) else { return };
         for Held { index, shared, state, sample } in &mut self.held {
             let member = &mut members[*index];
-            member.entered = (state.line.len(), sample.now);
+            // How long it will take, one line alone cannot tell.
+            member.outlook = Outlook { since: sample.now, ahead: state.line.len(), estimate: None };
             if member.cost == 0 {
                 member.granted = Some(state.available(&shared.rovers));
             } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {

@@ -77,15 +77,13 @@ impl Shared {
         }
         let mut waker = Some(waker.clone());
         let host = self.host();
-        let is_curious = Vigil::is_curious();
-        let (result, unserved, outlook, since) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
+        let (result, unserved, outlook) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
             // `within` needs a timer of its own.
             let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
             let driven = timed && self.is_driven(state, &host);
             let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
-            let outlook = is_curious.then(|| state.outlook(rovers, cost, sample.now));
-            let result = state.arrive(rovers, arrival, sample.now);
-            (result, self.is_unserved(state, &host), outlook, sample.now)
+            let outlook = state.outlook(rovers, cost, sample.now);
+            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), outlook)
         });
         drop_quietly(waker);
         match result {
@@ -93,7 +91,7 @@ impl Shared {
             Ok(None) => {
                 let answer = self.wait_here(place, cost, unserved, &host);
                 if answer.is_pending() {
-                    vigil.begin(self, cost, outlook, || since);
+                    vigil.begin(self, cost, outlook);
                 }
                 answer
             }

@@ -36,8 +36,8 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    pub(super) fn begin(audience: &Audience, since: impl FnOnce() -> u64) -> Option<Self> {
-        audience.tally().map(|_| Self { since: since() })
+    pub(super) fn begin(audience: &Audience, since: u64) -> Option<Self> {
+        audience.tally().map(|_| Self { since })
     }
 
     pub(super) fn end(self, shared: &Shared, ending: Ending) {

@@ -13,9 +13,9 @@ use super::Outlook;
 use crate::error::ConsumeError;
 use crate::shared::Shared;
 pub(crate) use count::Audience;
+pub(crate) use refusal::Refusal;
 #[cfg(feature = "metrics")]
-pub(crate) use refusal::REASONS;
-pub(crate) use refusal::{Reason, Refusal};
+pub(crate) use refusal::{REASONS, Reason};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Audience {
@@ -42,6 +42,7 @@ struct Wait {
 
 /// What became of a wait.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only spans tell all of it"))]
 enum Ending {
     Granted,
     Refused {
@@ -53,20 +54,18 @@ enum Ending {
 }
 
 impl Vigil {
-    /// Whether it is worth finding out what lies before a claim. Asks no subscriber.
+    /// Whether anybody might want to know how long a claim will wait. Asks no subscriber, and so can be asked under a lock.
     pub(crate) fn is_curious() -> bool {
         trace::is_on()
     }
 
-    /// A claim of `cost` stands in the line of `shared`, `since` then.
-    pub(crate) fn begin(&mut self, shared: &Shared, cost: u64, outlook: Option<Outlook>, since: impl FnOnce() -> u64) {
-        quietly(|| {
-            let count = count::Wait::begin(&shared.audience, since);
-            let trace = outlook.and_then(|outlook| trace::Wait::begin(cost, outlook));
-            if count.is_some() || trace.is_some() {
-                self.0 = Some(Box::new(Wait { count, trace }));
-            }
-        });
+    /// A claim of `cost` stands in the line of `shared`.
+    pub(crate) fn begin(&mut self, shared: &Shared, cost: u64, outlook: Outlook) {
+        let count = count::Wait::begin(&shared.audience, outlook.since);
+        let trace = quietly(|| trace::Wait::begin(cost, outlook)).flatten();
+        if count.is_some() || trace.is_some() {
+            self.0 = Some(Box::new(Wait { count, trace }));
+        }
     }
 
     /// The claim was answered, at once or after it had waited.
@@ -91,13 +90,13 @@ impl Vigil {
         if let Some(wait) = self.0.take() {
             let Wait { count, trace } = *wait;
             // Each on its own: what the one does is not the other's business.
-            quietly(|| _ = count.map(|count| count.end(shared, ending)));
-            quietly(|| _ = trace.map(|trace| trace.end(ending)));
+            quietly(|| count.map(|count| count.end(shared, ending)));
+            quietly(|| trace.map(|trace| trace.end(ending)));
         }
     }
 }
 
 /// Runs code that is not ours, at a place where a panic would be somebody else's loss.
-fn quietly(tell: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget);
+fn quietly<T>(tell: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget).ok()
 }

@@ -25,7 +25,7 @@ pub(super) struct Wait(Span);
 
 impl Wait {
     pub(super) fn begin(cost: u64, outlook: Outlook) -> Option<Self> {
-        let Outlook { ahead, estimate } = outlook;
+        let Outlook { ahead, estimate, .. } = outlook;
         let estimate = estimate.map(debug);
         let span = tracing::info_span!(target: TARGET, "wait", cost, ahead, estimate, outcome = Empty);
         (!span.is_disabled()).then_some(Self(span))

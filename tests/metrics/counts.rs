@@ -1,10 +1,9 @@
 //! Grants and refusals: counted to the token and to the call, by whatever way they come.
 
 use std::thread;
-use std::time::Duration;
 
 use metrics::with_local_recorder;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
+use tokio_test::{assert_pending, assert_ready_err, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota, join, try_join};
 
@@ -205,6 +204,8 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
 #[cfg(feature = "tower")]
 #[test]
 fn the_calls_of_layers_are_counted() {
+    use std::time::Duration;
+    use tokio_test::assert_ready_ok;
     use tollgate::tower::LimitLayer;
     use tower::{Layer, Service};
 
