@@ -89,7 +89,7 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     match refusal {
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
-            members[limiter].shared.audience.refused(members[limiter].cost, error);
+            members[limiter].shared.audience().refused(members[limiter].cost, error);
             Err(TryJoinError::Refused { limiter, error })
         }
     }

@@ -16,7 +16,7 @@ impl Shared {
     /// Grants, saying what remains; or refuses, and tells of it.
     #[inline]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
-        self.try_acquire_untold(cost).inspect_err(|error| self.audience.refused(cost, *error))
+        self.try_acquire_untold(cost).inspect_err(|error| self.audience().refused(cost, *error))
     }
 
     /// Grants, saying what remains.

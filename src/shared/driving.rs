@@ -83,7 +83,7 @@ impl Shared {
         if state.drivers.serve(host) {
             return Hired::Before;
         }
-        if let Some(ward) = &self.ward {
+        if let Some(ward) = &self.aside.ward {
             drop(state);
             return if ward.warden.hire(host, self) { Hired::Now } else { Hired::InVain };
         }
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     pub(crate) fn weak(&self) -> Weak<Self> {
-        self.weak.clone()
+        self.aside.weak.clone()
     }
 
     pub(crate) fn add_driver(&self, kind: Kind) -> u64 {

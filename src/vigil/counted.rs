@@ -41,7 +41,7 @@ impl Wait {
     }
 
     pub(super) fn end(self, shared: &Shared, ending: Ending) {
-        let Some(tally) = shared.audience.tally() else { return };
+        let Some(tally) = shared.audience().tally() else { return };
         let outcome = match ending {
             Ending::Granted => Outcome::Allowed,
             Ending::Refused { .. } => Outcome::Denied,

@@ -61,7 +61,7 @@ impl Vigil {
 
     /// A claim of `cost` stands in the line of `shared`.
     pub(crate) fn begin(&mut self, shared: &Shared, cost: u64, outlook: Outlook) {
-        let count = count::Wait::begin(&shared.audience, outlook.since);
+        let count = count::Wait::begin(shared.audience(), outlook.since);
         let trace = quietly(|| trace::Wait::begin(cost, outlook)).flatten();
         if count.is_some() || trace.is_some() {
             self.0 = Some(Box::new(Wait { count, trace }));
@@ -73,9 +73,9 @@ impl Vigil {
     pub(crate) fn end(&mut self, shared: &Shared, cost: u64, answer: Result<(), ConsumeError>) {
         match answer {
             Ok(()) => self.tell(shared, Ending::Granted),
-            Err(error) if self.0.is_none() => shared.audience.refused(cost, error),
+            Err(error) if self.0.is_none() => shared.audience().refused(cost, error),
             Err(error) => {
-                shared.audience.count(cost, error.into());
+                shared.audience().count(cost, error.into());
                 self.tell(shared, Ending::Refused { cost, refusal: error.into() });
             }
         }
