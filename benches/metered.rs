@@ -55,10 +55,12 @@ struct Way {
     is_scraped: bool,
 }
 
-impl Way {
-    fn without(limiter: Limiter) -> Self {
-        Self { name: "without a meter", limiter, is_scraped: false }
-    }
+fn ways(make: fn() -> Limiter) -> Vec<Way> {
+    let without = Way { name: "without a meter", limiter: make(), is_scraped: false };
+    #[cfg(feature = "metrics")]
+    return std::iter::once(without).chain(metered::ways(make)).collect();
+    #[cfg(not(feature = "metrics"))]
+    vec![without]
 }
 
 fn main() {
@@ -68,9 +70,7 @@ fn main() {
         ("consume, granted at once", ample, consume),
         ("try_acquire, refused", empty, try_acquire),
     ] {
-        let mut ways = vec![Way::without(make())];
-        #[cfg(feature = "metrics")]
-        metered::add(&mut ways, make);
+        let ways = ways(make);
         let mut turns: Vec<Vec<f64>> = ways.iter().map(|_| Vec::new()).collect();
         for number in 0..TURNS * ways.len() {
             let way = number % ways.len();
@@ -103,13 +103,14 @@ mod metered {
     static PROMETHEUS: OnceLock<PrometheusHandle> = OnceLock::new();
 
     /// A limiter with a meter that nobody asks, and one that is scraped as often as a thousand Prometheus servers would.
-    pub(super) fn add(ways: &mut Vec<Way>, make: fn() -> Limiter) {
+    pub(super) fn ways(make: fn() -> Limiter) -> impl Iterator<Item = Way> {
         PROMETHEUS.get_or_init(|| {
             let handle = PrometheusBuilder::new().install_recorder().expect("nobody else installs one");
             thread::spawn(scrape_on);
             handle
         });
-        for (name, is_scraped) in [("with a meter", false), ("with a meter", true), ("without a meter, again", false)] {
+        let ways = [("with a meter", false), ("with a meter", true), ("without a meter, again", false)];
+        ways.into_iter().map(move |(name, is_scraped)| {
             let limiter = make();
             if name == "with a meter" {
                 let meter = Meter::new("bench", &limiter).expect("its first meter");
@@ -117,8 +118,8 @@ mod metered {
                     *METER.lock().expect("no panic") = Some(meter);
                 }
             }
-            ways.push(Way { name, limiter, is_scraped });
-        }
+            Way { name, limiter, is_scraped }
+        })
     }
 
     pub(super) fn scrape(whether: bool) {

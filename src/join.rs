@@ -9,7 +9,7 @@ use crate::grant::{Grant, Permit};
 use crate::knot::{Knot, MOST_LINES, Strand};
 use crate::limiter::Limiter;
 use crate::queue::{Outcome, Place};
-use crate::shared::Shared;
+use crate::shared::{Shared, drop_quietly};
 use crate::state::{Progress, Reach, Sample, State};
 use crate::sync::MutexGuard;
 use crate::vigil::{Outlook, Vigil};
@@ -241,17 +241,21 @@ impl<'a, const N: usize> Join<'a, N> {
         }
         // Wakers are cloned and places made before the locks are taken.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
+        // Each by itself: two that panic on their way out of one vector would abort the process.
+        let let_go = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
         let hosts = members.each_ref().map(|member| member.shared.host());
         let mut lines = Lines::enter(members);
         let checked = lines.check(members, &hosts);
         if checked != Ok(true) {
             lines.leave();
+            let_go(wakers);
             let refused = |(limiter, error)| JoinError::Refused { limiter, error };
             return Poll::Ready(checked.map(drop).map_err(refused));
         }
         let knot = tie(members);
         lines.wait(members, &knot, &mut wakers);
         lines.leave();
+        let_go(wakers);
         self.knot = Some(knot);
         let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));
         match served.unwrap_or_else(|panic| self.cancel_and(panic)) {

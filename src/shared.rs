@@ -191,8 +191,8 @@ impl Shared {
     }
 }
 
-/// Drops what may be the user's and may panic: no grant must be lost by that.
-fn drop_quietly(spare: impl Sized) {
+/// Drops what may be the user's and may panic: no grant must be lost by that, and no place left in a line.
+pub(crate) fn drop_quietly(spare: impl Sized) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(spare))).map_err(std::mem::forget);
 }
 

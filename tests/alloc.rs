@@ -15,27 +15,36 @@ struct Counting;
 thread_local! {
     // Without lazy initialisation and without a destructor: it can be used from inside the allocator.
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Bytes allocated and not freed; less than that if others freed them.
+    static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
-fn count_one() {
+fn count_one(bytes: usize) {
     COUNT.set(COUNT.get() + 1);
+    LIVE.set(LIVE.get() + bytes as i64);
+}
+
+fn count_out(bytes: usize) {
+    LIVE.set(LIVE.get() - bytes as i64);
 }
 
 // SAFETY: every call is passed on to the system's allocator as it came; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count_one();
+        count_one(layout.size());
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count_out(layout.size());
         // SAFETY: the caller keeps the contract of `dealloc`, and all memory is the system's.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count_one();
+        count_one(size);
+        count_out(layout.size());
         // SAFETY: the caller keeps the contract of `realloc`, and all memory is the system's.
         unsafe { System.realloc(at, layout, size) }
     }
@@ -196,6 +205,30 @@ fn consume_that_waits_on_a_runtime_allocates_nothing_once_the_replenisher_is_the
     assert!(allocations(|| wait(10)) > 0, "the task has to live somewhere");
     assert_eq!(allocations(|| wait(ROUNDS)), 0);
     assert_eq!(limiter.snapshot().granted - limiter.snapshot().refunded, 10 + ROUNDS);
+}
+
+/// A seat is some 700 bytes, and the background task must not keep it in mind until its waiter would have been due.
+#[cfg(feature = "keyed")]
+#[test]
+fn keys_whose_waiters_left_leave_no_memory_behind() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).rooms(1);
+    let keyed = runtime.block_on(async { builder.build().unwrap() });
+    let live_after = |keys: std::ops::Range<u64>| {
+        runtime.block_on(async {
+            for key in keys {
+                drop(keyed.consume(&key, 1).await.unwrap());
+                let mut giant = Box::pin(keyed.consume(&key, 1_000_000));
+                assert!(futures::poll!(giant.as_mut()).is_pending());
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(10_000 * MILLI).await;
+        });
+        LIVE.get()
+    };
+    let before = live_after(0..1_000);
+    let more = (1..5).map(|round| live_after(1_000 * round..1_000 * (round + 1))).last().unwrap_or(before) - before;
+    assert!(more < 100_000, "{more} bytes more");
 }
 
 /// Adaptors keep their claim in a box, which the first wait makes.

@@ -22,6 +22,10 @@ impl Audience {
         self.tally.get()
     }
 
+    pub(super) fn counts(&self) -> bool {
+        self.tally().is_some()
+    }
+
     pub(super) fn count(&self, cost: u64, refusal: Refusal) {
         if let Some(tally) = self.tally() {
             tally.count_refusal(cost, refusal.reason());

@@ -20,11 +20,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Audience {
     /// Somebody was turned away who asked for `cost` tokens.
-    #[cold]
+    #[inline]
     pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refusal>) {
-        let refusal = refusal.into();
+        if self.counts() || trace::hears_refusals() {
+            self.tell(cost, refusal.into());
+        }
+    }
+
+    #[inline(never)]
+    fn tell(&self, cost: u64, refusal: Refusal) {
         self.count(cost, refusal);
-        quietly(|| trace::refused(cost, refusal));
+        if trace::hears_refusals() {
+            quietly(|| trace::refused(cost, refusal));
+        }
     }
 }
 
@@ -56,7 +64,7 @@ enum Ending {
 impl Vigil {
     /// Whether anybody might want to know how long a claim will wait. Asks no subscriber, and so can be asked under a lock.
     pub(crate) fn is_curious() -> bool {
-        trace::is_on()
+        trace::hears_waits()
     }
 
     /// A claim of `cost` stands in the line of `shared`.

@@ -8,9 +8,14 @@ use tracing::{Level, Span};
 
 const TARGET: &str = "tollgate";
 
-/// Whether anybody listens to spans at all. Asks no subscriber.
-pub(super) fn is_on() -> bool {
+/// Whether anybody may listen to spans of waits. Asks no subscriber.
+pub(super) fn hears_waits() -> bool {
     LevelFilter::current() >= Level::INFO
+}
+
+/// Whether anybody may listen to events of refusals.
+pub(super) fn hears_refusals() -> bool {
+    LevelFilter::current() >= Level::DEBUG
 }
 
 pub(super) fn refused(cost: u64, refusal: Refusal) {

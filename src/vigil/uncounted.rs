@@ -7,6 +7,10 @@ use crate::shared::Shared;
 pub(crate) struct Audience(());
 
 impl Audience {
+    pub(super) fn counts(&self) -> bool {
+        false
+    }
+
     pub(super) fn count(&self, _cost: u64, _refusal: Refusal) {}
 }
 

@@ -1,5 +1,6 @@
 //! Grants and refusals: counted to the token and to the call, by whatever way they come.
 
+use std::sync::Barrier;
 use std::thread;
 
 use metrics::with_local_recorder;
@@ -156,15 +157,19 @@ fn joint_claims_are_refused_by_the_limiter_that_refused() {
     assert!(!page.0.iter().any(of_first), "{page:#?}");
 }
 
-/// As many threads as there are stripes for, and one more.
+/// Twice as many threads as there are words to count in.
 #[test]
 fn every_call_of_every_thread_is_counted() {
-    const THREADS: u64 = 9;
+    const THREADS: u64 = 16;
     const CALLS: u64 = 2_000;
     let (book, (limiter, _clock)) = (Book::open(), by_hand(5_000));
     let meter = Meter::new("api", &limiter).unwrap();
+    let together = Barrier::new(THREADS as usize);
     let granted: u64 = thread::scope(|scope| {
-        let work = || (0..CALLS).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64;
+        let work = || {
+            together.wait();
+            (0..CALLS).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64
+        };
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
