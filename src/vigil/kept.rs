@@ -17,6 +17,7 @@ pub(crate) use refusal::Refusal;
 #[cfg(feature = "metrics")]
 pub(crate) use refusal::{REASONS, Reason};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 impl Audience {
     /// Somebody was turned away who asked for `cost` tokens.
@@ -38,9 +39,10 @@ impl Audience {
 
 /// A claim's memory of its wait, from the line to its end, if there is somebody to tell.
 ///
-/// In a box, so that futures do not grow by what most of them never need.
+/// On the heap, so that futures do not grow by what most of them never need. Nobody shares it; but what an `Arc` does when it
+/// is dropped is a call and not inlined, as a box's is, so that the drop of a future that never waited is.
 #[derive(Debug, Default)]
-pub(crate) struct Vigil(Option<Box<Wait>>);
+pub(crate) struct Vigil(Option<Arc<Wait>>);
 
 #[derive(Debug)]
 struct Wait {
@@ -72,7 +74,7 @@ impl Vigil {
         let count = count::Wait::begin(shared.audience(), outlook.since);
         let trace = quietly(|| trace::Wait::begin(cost, outlook)).flatten();
         if count.is_some() || trace.is_some() {
-            self.0 = Some(Box::new(Wait { count, trace }));
+            self.0 = Some(Arc::new(Wait { count, trace }));
         }
     }
 
@@ -95,8 +97,7 @@ impl Vigil {
     }
 
     fn tell(&mut self, shared: &Shared, ending: Ending) {
-        if let Some(wait) = self.0.take() {
-            let Wait { count, trace } = *wait;
+        if let Some(Wait { count, trace }) = self.0.take().and_then(Arc::into_inner) {
             // Each on its own: what the one does is not the other's business.
             quietly(|| count.map(|count| count.end(shared, ending)));
             quietly(|| trace.map(|trace| trace.end(ending)));
