@@ -162,7 +162,6 @@ impl Hub {
 
     /// Has `desk` serve `seat` from now on. False if the desk is closed.
     fn seat_at(&self, desk: &Arc<Desk>, seat: &Shared) -> bool {
-        let waker = Waker::from(Arc::new(Bell::new(desk, seat)));
         let kind = || desk.host.as_ref().map_or(Kind::ByHand, |host| Kind::Hired(host.clone()));
         let mut state = seat.state.lock();
         let is_new = !state.drivers.contains(desk.number);
@@ -172,7 +171,7 @@ impl Hub {
         drop(state);
         if is_new {
             // It has not looked yet: whoever enters the line meanwhile does not ring.
-            waker.wake();
+            Waker::from(Arc::new(Bell::new(desk, seat))).wake();
         }
         // Who closes a desk says so first, and then looks for its entries everywhere.
         let ended = desk.tray.lock().ended;

@@ -110,17 +110,18 @@ impl Shared {
 
     /// Has the lines that joint claims in this one also stand in look, and those beyond. True if there are any.
     pub(crate) fn tick_tied(&self) -> bool {
-        let mut seen: Vec<Arc<Shared>> = Vec::new();
         let mut tied = self.tied_to();
+        let mut seen: Vec<Arc<Shared>> = self.weak.upgrade().into_iter().collect();
+        let ours = seen.len();
         while let Some(shared) = tied.pop() {
-            if std::ptr::eq(&*shared, self) || seen.iter().any(|known| Arc::ptr_eq(known, &shared)) {
+            if seen.iter().any(|known| Arc::ptr_eq(known, &shared)) {
                 continue;
             }
             shared.tick();
             tied.extend(shared.tied_to());
             seen.push(shared);
         }
-        !seen.is_empty()
+        seen.len() > ours
     }
 
     /// The runtimes that serve this line.
