@@ -255,6 +255,29 @@ fn paced_items_and_bytes_that_wait_allocate_nothing_once_their_claim_is_there() 
     assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| round())), 0);
 }
 
+/// Who waits remembers since when, if anybody counts.
+#[cfg(feature = "metrics")]
+#[test]
+fn with_a_meter_a_wait_allocates_once_and_nothing_else_allocates() {
+    let (limiter, clock) = by_hand(ROUNDS);
+    let _meter = tollgate::metrics::Meter::new("api", &limiter).unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| drop(limiter.try_acquire(1).unwrap()))), 0);
+    let refuse = || {
+        assert!(limiter.try_acquire(1).is_err());
+        assert!(poll_once(limiter.consume(5).within(MILLI)).is_ready());
+    };
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| refuse())), 0);
+    let mut wait = || {
+        let mut waiting = std::pin::pin!(limiter.consume(1));
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+        clock.advance(MILLI);
+        limiter.tick();
+        assert!(waiting.poll(&mut cx).is_ready());
+    };
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| wait())), ROUNDS);
+}
+
 #[test]
 fn the_futures_are_small() {
     println!("Consume: {} bytes, ConsumeOwned: {}", size_of::<Consume<'_>>(), size_of::<ConsumeOwned>());

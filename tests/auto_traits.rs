@@ -130,6 +130,19 @@ mod http {
     }
 }
 
+#[cfg(all(feature = "metrics", feature = "keyed"))]
+mod told {
+    use tollgate::metrics::{AlreadyMetered, KeyedMeter, Meter};
+
+    #[rustfmt::skip]
+    assert_traits! {
+        //                   Send Sync Unpin
+        Meter:                yes yes yes;
+        KeyedMeter<String>:   yes yes yes;
+        AlreadyMetered:       yes yes yes;
+    }
+}
+
 #[test]
 fn what_spawned_tasks_need_is_static() {
     fn is_static<T: Send + 'static>() {}

@@ -6,6 +6,7 @@ use crate::queue::{Outcome, Place};
 use crate::rovers::ahead;
 use crate::state::{Arrival, MOST_COST, Reach, Sample};
 use crate::sync::Ordering;
+use crate::vigil::{Outlook, Vigil};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Poll, Waker};
@@ -15,9 +16,15 @@ use tokio::runtime::Handle;
 const MOST_LATE: u64 = 2_000_000;
 
 impl Shared {
-    /// Grants, saying what remains.
+    /// Grants, saying what remains; or refuses, and tells of it.
     #[inline]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
+        self.try_acquire_untold(cost).inspect_err(|error| self.audience().refused(cost, *error))
+    }
+
+    /// Grants, saying what remains.
+    #[inline]
+    pub(crate) fn try_acquire_untold(&self, cost: u64) -> Result<u64, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {
             return Ok(self.rovers.left_behind(ticket));
         }
@@ -53,7 +60,7 @@ impl Shared {
         ahead(sample.tail, self.rovers.published()) > 0
     }
 
-    /// Has `place` wait at the end of a line that will be served without its help.
+    /// Has `place` wait at the end of a line that will be served without its help, and says what lies before it.
     fn join_quietly(
         &self,
         place: Pin<&mut Place>,
@@ -61,16 +68,18 @@ impl Shared {
         waker: &mut Option<Waker>,
         host: &Option<Handle>,
         sample: Sample,
-    ) -> bool {
+    ) -> Option<Outlook> {
         if !self.is_claimed_beyond(sample) {
-            return false;
+            return None;
         }
         // Where time is moved by hand, whoever looks serves.
         let patience = if self.time.is_manual() { 0 } else { MOST_LATE };
         let mut state = self.state.lock();
-        !self.is_unserved(&state, host)
-            && !state.is_overdue(sample.now, patience)
-            && state.join_quietly(&self.rovers, place, cost, waker)
+        if self.is_unserved(&state, host) || state.is_overdue(sample.now, patience) {
+            return None;
+        }
+        let outlook = state.outlook(&self.rovers, cost, sample.now);
+        state.join_quietly(&self.rovers, place, cost, waker).then_some(outlook)
     }
 
     /// The fast path of those who may wait: says what remains.
@@ -87,6 +96,7 @@ impl Shared {
         cost: u64,
         allowed: Option<u64>,
         waker: &Waker,
+        vigil: &mut Vigil,
     ) -> Poll<Result<u64, ConsumeError>> {
         let sample = self.sample();
         if cost <= MOST_COST
@@ -96,20 +106,30 @@ impl Shared {
         }
         let mut waker = Some(waker.clone());
         let host = self.host();
-        if allowed.is_none() && self.join_quietly(place.as_mut(), cost, &mut waker, &host, sample) {
+        if allowed.is_none()
+            && let Some(outlook) = self.join_quietly(place.as_mut(), cost, &mut waker, &host, sample)
+        {
+            vigil.begin(self, cost, outlook);
             return Poll::Pending;
         }
-        let (result, unserved) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
+        let (result, unserved, outlook) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
             // `within` needs a timer of its own.
             let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
             let driven = timed && self.is_driven(state, &host);
             let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
-            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host))
+            let outlook = state.outlook(rovers, cost, sample.now);
+            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), outlook)
         });
         drop_quietly(waker);
         match result {
             Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),
-            Ok(None) => self.wait_here(place, cost, unserved, &host),
+            Ok(None) => {
+                let answer = self.wait_here(place, cost, unserved, &host);
+                if answer.is_pending() {
+                    vigil.begin(self, cost, outlook);
+                }
+                answer
+            }
             Err(error) => Poll::Ready(Err(error)),
         }
     }

@@ -85,7 +85,7 @@ impl Shared {
         if state.drivers.serve(host) {
             return Hired::Before;
         }
-        if let Some(ward) = &self.ward {
+        if let Some(ward) = &self.aside.ward {
             drop(state);
             return if ward.warden.hire(host, self) { Hired::Now } else { Hired::InVain };
         }
@@ -111,7 +111,7 @@ impl Shared {
     /// Has the lines that joint claims in this one also stand in look, and those beyond. True if there are any.
     pub(crate) fn tick_tied(&self) -> bool {
         let mut tied = self.tied_to();
-        let mut seen: Vec<Arc<Shared>> = self.weak.upgrade().into_iter().collect();
+        let mut seen: Vec<Arc<Shared>> = self.weak().upgrade().into_iter().collect();
         let ours = seen.len();
         while let Some(shared) = tied.pop() {
             if seen.iter().any(|known| Arc::ptr_eq(known, &shared)) {
@@ -130,7 +130,7 @@ impl Shared {
     }
 
     pub(crate) fn weak(&self) -> Weak<Self> {
-        self.weak.clone()
+        self.aside.weak.clone()
     }
 
     pub(crate) fn add_driver(&self, kind: Kind) -> u64 {
