@@ -7,6 +7,8 @@
 mod asking;
 mod changing;
 mod looking;
+#[cfg(feature = "keyed")]
+mod roofed;
 
 pub(crate) use asking::Arrival;
 
@@ -66,6 +68,8 @@ enum Verdict {
     /// Another line has just decided.
     Again,
     Wait,
+    /// Not ready any more: the envoy has been called back.
+    CalledBack,
 }
 
 #[derive(Debug)]
@@ -84,6 +88,15 @@ pub(crate) struct State {
     /// Which of a keyed map's changes of quotas this line has come to know.
     #[cfg(feature = "keyed")]
     pub(crate) edition: u32,
+    /// Nothing is granted here alone: a roof must grant it too.
+    #[cfg(feature = "keyed")]
+    pub(crate) roofed: bool,
+    /// The envoy in the roof's line may be nobody's any more.
+    #[cfg(feature = "keyed")]
+    recall: bool,
+    /// Who is to close when this limiter does: keyed limiters under it.
+    #[cfg(feature = "keyed")]
+    pub(crate) tenants: Vec<std::sync::Weak<dyn crate::shared::Tenant>>,
     /// What [`due`](Self::due) said when the lock was left last and somebody waited; 0 if it was left in the middle.
     last_due: u64,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
@@ -137,6 +150,12 @@ impl State {
             denied: false,
             #[cfg(feature = "keyed")]
             edition: 0,
+            #[cfg(feature = "keyed")]
+            roofed: false,
+            #[cfg(feature = "keyed")]
+            recall: false,
+            #[cfg(feature = "keyed")]
+            tenants: Vec::new(),
             last_due: u64::MAX,
             scratch: None,
         }
@@ -207,6 +226,10 @@ impl State {
                     return Served::All;
                 }
                 Verdict::Again => return Served::Again,
+                Verdict::CalledBack => {
+                    self.line.untie_front();
+                    self.recall_envoy();
+                }
                 _ if wakes.is_full() => return Served::Again,
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
@@ -225,12 +248,28 @@ impl State {
 
     /// What becomes of the front waiter by `now`.
     fn verdict(&self, front: &Waiter, now: u64) -> Verdict {
-        if self.closed {
+        if self.closed && !self.is_granted_above(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
-        let Some(strand) = &front.strand else { return due.map_or(Verdict::Wait, Verdict::Grant) };
-        let tie = due.map_or_else(|| strand.unready(), |at| strand.ready(at));
+        let Some(strand) = &front.strand else {
+            // Under a roof the front has to be granted there, too.
+            let ready = if self.is_roofed() { Verdict::Held } else { Verdict::Grant };
+            return due.map_or(Verdict::Wait, ready);
+        };
+        let tie = match due {
+            Some(at) => strand.ready(at),
+            // Who is not ready must not hold up the roof's line.
+            None if self.is_roofed() => strand.knot.kill(),
+            None => strand.unready(),
+        };
+        if strand.is_envoy() && tie == Tie::Committed {
+            // Decided here and now.
+            return Verdict::Grant(due.unwrap_or(now).max(self.supply.synced()));
+        }
+        if self.is_roofed() && due.is_none() && tie == Tie::Dead {
+            return Verdict::CalledBack;
+        }
         if tie != Tie::Held && strand.is_news() {
             return Verdict::Again;
         }
@@ -241,6 +280,25 @@ impl State {
             (Tie::Held, Some(since)) => Verdict::Held(since),
             (Tie::Held, None) => Verdict::Wait,
         }
+    }
+
+    fn is_roofed(&self) -> bool {
+        #[cfg(feature = "keyed")]
+        return self.roofed;
+        #[cfg(not(feature = "keyed"))]
+        false
+    }
+
+    fn recall_envoy(&mut self) {
+        #[cfg(feature = "keyed")]
+        {
+            self.recall = true;
+        }
+    }
+
+    /// Whether the roof has granted the front claim, which stands: here it was not seen yet. If not, it will not be any more.
+    fn is_granted_above(&self, front: &Waiter) -> bool {
+        self.is_roofed() && front.strand.as_ref().is_some_and(|strand| strand.knot.kill() == Tie::Committed)
     }
 
     /// Takes the front waiter out of the line, granted or turned away.
@@ -258,7 +316,11 @@ impl State {
             // A line that closes turns the claim away everywhere. In all other cases this changes nothing, and the
             // other lines must look: they hold the rest of it.
             strand.knot.kill();
-            wakes.push_knot(strand.knot);
+            if !self.is_roofed() {
+                wakes.push_knot(strand.knot);
+            } else if !matches!(outcome, Outcome::Granted { .. }) {
+                self.recall_envoy();
+            }
         }
         wakes.push(waiter.waker);
     }

@@ -17,6 +17,8 @@ mod seed_004;
 mod storm;
 #[path = "keyed/waiting.rs"]
 mod waiting;
+#[path = "keyed/within.rs"]
+mod within;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 #[path = "oracle/words.rs"]
 mod words;

@@ -25,6 +25,8 @@ pub(super) struct Seating {
     pub(super) cap: Option<u64>,
     pub(super) max_waiting: usize,
     pub(super) warden: Arc<dyn Warden>,
+    /// A limiter above all keys.
+    pub(super) roof: Option<Arc<Shared>>,
 }
 
 impl Seating {
@@ -41,7 +43,7 @@ impl Seating {
         state.edition = edition;
         Arc::new_cyclic(|weak| {
             let shared = Shared::new(Rovers::new(0), state, self.time.clone(), false, weak.clone());
-            shared.one_of_many(Arc::clone(&self.warden), hash)
+            shared.one_of_many(Arc::clone(&self.warden), hash, self.roof.clone())
         })
     }
 }
