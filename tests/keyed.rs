@@ -11,6 +11,10 @@ mod histories;
 mod hostile;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 mod oracle;
+#[path = "keyed/page.rs"]
+mod page;
+#[path = "keyed/roofed.rs"]
+mod roofed;
 #[path = "keyed/seed_004.rs"]
 mod seed_004;
 #[path = "keyed/storm.rs"]

@@ -3,7 +3,9 @@
 use super::grant::Pass;
 use super::hold::{Borrowed, Owned};
 use super::map::{Arrival, Map};
-use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, KeyedSnapshot, builder};
+use super::{
+    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedGrant, KeyedReplenisher, KeyedSnapshot, builder,
+};
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::{Quota, blocking};
 use std::fmt;
@@ -301,6 +303,29 @@ where
     /// ```
     pub fn snapshot(&self) -> KeyedSnapshot<K> {
         KeyedSnapshot::of(&self.map)
+    }
+
+    /// Every key in memory, with what it holds: those that owe tokens, are waited on or have quotas of their own, and those
+    /// that owe nothing and have not been forgotten yet.
+    ///
+    /// Goes from room to room, some hundred keys under each small lock, as far as the iterator is driven. So it is no picture
+    /// of one instant: a key that comes or goes meanwhile may be in it or not, every other one is in it once.
+    ///
+    /// # Panics
+    ///
+    /// Where `Clone` of a key does.
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let users = KeyedLimiter::new(Quota::per_hour(10))?;
+    /// let _ = (users.try_acquire(&"ann", 9)?, users.try_acquire(&"bob", 2)?);
+    /// let poorest = users.entries().min_by_key(|entry| entry.available);
+    /// assert_eq!(poorest.map(|entry| (entry.key, entry.available)), Some(("ann", 1)));
+    /// # Ok(()) }
+    /// ```
+    pub fn entries(&self) -> KeyedEntries<'_, K, S> {
+        KeyedEntries::new(&self.map)
     }
 
     /// The background task, for those who want to spawn it themselves, on a runtime of their choice. Nobody has to: the

@@ -2,7 +2,7 @@
 //!
 //! | file | its noun |
 //! |---|---|
-//! | `limiter.rs`, `builder.rs`, `snapshot.rs` | the face: documents and delegates, checks configurations |
+//! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | the face: documents and delegates, checks configurations |
 //! | `claim.rs`, `grant.rs`, `hold.rs` | what callers hold |
 //! | `map.rs` | which room a key is in, and what happens when a room cannot go on by itself; the verbs are in `map/` |
 //! | `room.rs`, `table.rs` | a shard: keys, words, seats; acting on them, keeping, forgetting and changing them are in `room/` |
@@ -16,6 +16,7 @@ mod agenda;
 mod bound;
 mod builder;
 mod claim;
+mod entries;
 mod grant;
 mod hold;
 mod hub;
@@ -31,6 +32,7 @@ mod top;
 
 pub use builder::KeyedBuilder;
 pub use claim::{KeyedConsume, KeyedConsumeOwned, KeyedWithin, KeyedWithinOwned};
+pub use entries::{KeyedEntries, KeyedEntry};
 pub use grant::{KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;
 pub use replenisher::KeyedReplenisher;

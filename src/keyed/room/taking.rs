@@ -1,6 +1,7 @@
 //! Acting on the level of a key.
 
-use super::{Ask, House, Level, Quick, Rate, Room, Standing, Stop, Trash};
+use super::{Ask, House, Level, Quick, Rate, Room, Special, Standing, Stop, Trash};
+use crate::keyed::entries::Listed;
 use crate::shared::Shared;
 use std::sync::Arc;
 
@@ -115,6 +116,23 @@ impl<K: Clone + Eq> Room<K> {
                 Ok(refusal)
             }
         }
+    }
+
+    /// Everybody who is here.
+    pub(in crate::keyed) fn list(&mut self, now: u64, house: &House<'_, K>, trash: &mut Trash<K>) -> Vec<(K, Listed)> {
+        let now = self.come_to(now, house, trash);
+        let words = self.words.iter().map(|(key, word)| {
+            (key.clone(), Listed::Level(Arc::clone(&self.rate), Self::read(&self.rate, *word, now)))
+        });
+        let specials = self.specials.iter().map(|Special { key, rate, standing, .. }| {
+            let level = match standing {
+                Standing::Seat(seat) => return (key.clone(), Listed::Seat(Arc::clone(seat))),
+                Standing::Word(word) => Self::read(rate, *word, now),
+                Standing::Wide(level) => Level { units: rate.advance(**level, now), at: now },
+            };
+            (key.clone(), Listed::Level(Arc::clone(rate), level))
+        });
+        words.chain(specials).collect()
     }
 
     /// The key's seat, if it has one.
