@@ -20,6 +20,8 @@ use crate::stride::Stride;
 use crate::supply::Supply;
 use crate::wakes::Wakes;
 use std::sync::Arc;
+#[cfg(feature = "keyed")]
+use {crate::shared::Tenant, std::sync::Weak};
 
 /// The largest claim. Sixteen thousand of them, waiting or cancelled, fit between the rovers.
 pub(crate) const MOST_COST: u64 = 1 << 48;
@@ -96,7 +98,7 @@ pub(crate) struct State {
     recall: bool,
     /// Who is to close when this limiter does: keyed limiters under it.
     #[cfg(feature = "keyed")]
-    pub(crate) tenants: Vec<std::sync::Weak<dyn crate::shared::Tenant>>,
+    pub(crate) tenants: Option<Box<Vec<Weak<dyn Tenant>>>>,
     /// What [`due`](Self::due) said when the lock was left last and somebody waited; 0 if it was left in the middle.
     last_due: u64,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
@@ -155,7 +157,7 @@ impl State {
             #[cfg(feature = "keyed")]
             recall: false,
             #[cfg(feature = "keyed")]
-            tenants: Vec::new(),
+            tenants: None,
             last_due: u64::MAX,
             scratch: None,
         }

@@ -120,8 +120,7 @@ impl<K, S> Map<K, S> {
     /// The room of a hash. By its upper bits mixed: tables use the others, and hashes of a fast hasher may have few.
     #[inline]
     fn room_of(&self, hash: u64) -> usize {
-        let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((mixed as u128 * self.rooms.len() as u128) >> 64) as usize
+        ((super::mix(hash) as u128 * self.rooms.len() as u128) >> 64) as usize
     }
 
     pub(super) fn now(&self) -> u64 {

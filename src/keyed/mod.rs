@@ -5,7 +5,7 @@
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | the face: documents and delegates, checks configurations |
 //! | `claim.rs`, `grant.rs`, `hold.rs` | what callers hold |
 //! | `map.rs` | which room a key is in, and what happens when a room cannot go on by itself; the verbs are in `map/` |
-//! | `room.rs`, `table.rs` | a shard: keys, words, seats; acting on them, keeping, forgetting and changing them are in `room/` |
+//! | `room.rs`, `words.rs`, `table.rs` | a shard: keys, words, seats; acting on them, keeping, forgetting and changing them are in `room/` |
 //! | `bound.rs` | how many keys there may be |
 //! | `rate.rs` | levels and words; pure |
 //! | `seat.rs` | a level becomes a limiter's core, and a core a level |
@@ -29,6 +29,7 @@ mod seat;
 mod snapshot;
 mod table;
 mod top;
+mod words;
 
 pub use builder::KeyedBuilder;
 pub use claim::{KeyedConsume, KeyedConsumeOwned, KeyedWithin, KeyedWithinOwned};
@@ -37,3 +38,9 @@ pub use grant::{KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;
 pub use replenisher::KeyedReplenisher;
 pub use snapshot::KeyedSnapshot;
+
+/// Spreads what a fast hasher may have put into few bits.
+#[inline]
+fn mix(hash: u64) -> u64 {
+    hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

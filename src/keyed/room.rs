@@ -28,10 +28,12 @@ use super::bound::Bound;
 use super::rate::{Level, Rate};
 use super::seat::{self, Seating};
 use super::table;
+use super::words::Words;
 use crate::shared::Shared;
 use crate::sync::{RoomGuard, RoomMutex};
 use hashbrown::HashTable;
 use std::hint::spin_loop;
+use std::num::NonZeroU64;
 use std::ops::DerefMut;
 use std::sync::Arc;
 
@@ -60,7 +62,7 @@ pub(super) struct Room<K> {
     edition: u32,
     /// The last quota for all that was set here, in the order in which they were set in the map.
     version: u32,
-    words: HashTable<(K, u64)>,
+    words: Words<K>,
     specials: HashTable<Special<K>>,
 }
 
@@ -110,7 +112,7 @@ struct Special<K> {
 
 #[derive(Debug)]
 enum Standing {
-    Word(u64),
+    Word(NonZeroU64),
     /// A level that does not fit into a word.
     Wide(Box<Level>),
     Seat(Arc<Shared>),
@@ -188,7 +190,7 @@ impl<K> Room<K> {
     pub(super) fn new(rate: Arc<Rate>, by_key: bool) -> Self {
         let window = span(&rate);
         Self {
-            words: HashTable::new(),
+            words: Words::new(),
             specials: HashTable::new(),
             rate,
             by_key,
@@ -232,7 +234,7 @@ impl<K> Room<K> {
 
     /// What the level of a word is now, if the room [has come to](Self::come_to) now.
     #[inline]
-    fn read(rate: &Rate, word: u64, now: u64) -> Level {
+    fn read(rate: &Rate, word: NonZeroU64, now: u64) -> Level {
         Level { units: rate.clip(rate.of_word(word, now) as i128), at: now }
     }
 }
@@ -244,7 +246,7 @@ fn span(rate: &Rate) -> u64 {
 
 impl Standing {
     fn of(rate: &Rate, level: Level) -> Self {
-        if rate.fits_word(level.units) { Self::Word(rate.to_word(level)) } else { Self::Wide(Box::new(level)) }
+        rate.word(level).map_or_else(|| Self::Wide(Box::new(level)), Self::Word)
     }
 
     fn into_seat(self) -> Option<Arc<Shared>> {

@@ -2,6 +2,7 @@
 
 use super::{Ask, House, Level, Rate, Room, Special, Standing, Stop, Trash, span, table};
 use crate::shared::Shared;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// Somebody who has a place, and only needs to be written down.
@@ -10,7 +11,8 @@ pub(super) struct Newcomer<K> {
     hash: u64,
     rate: Arc<Rate>,
     level: Level,
-    as_word: bool,
+    /// What it is kept as; else it is special.
+    word: Option<NonZeroU64>,
 }
 
 impl<K: Clone + Eq> Room<K> {
@@ -34,10 +36,9 @@ impl<K: Clone + Eq> Room<K> {
             return Ok(seat);
         }
         table::make_room(&mut self.specials, |special| special.hash);
-        if let Ok(found) = self.words.find_entry(ask.hash, |(key, _)| key == ask.key) {
-            let level = Self::read(&self.rate, found.get().1, now);
+        if let Some((key, word)) = self.words.remove(ask.hash, ask.key) {
+            let level = Self::read(&self.rate, word, now);
             let seat = house.seating.seat(&self.rate, level, edition, ask.hash);
-            let ((key, _), _) = found.remove();
             let (rate, standing) = (Arc::clone(&self.rate), Standing::Seat(Arc::clone(&seat)));
             self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });
             return Ok(seat);
@@ -73,11 +74,11 @@ impl<K: Clone + Eq> Room<K> {
         trash: &mut Trash<K>,
     ) -> Result<Newcomer<K>, Stop> {
         self.expect(&rate, house, trash);
-        let as_word = !self.by_key && rate.fits_word(level.units);
-        if as_word && self.words.len() == self.words.capacity() {
+        let word = rate.word(level).filter(|_| !self.by_key);
+        if word.is_some() && self.words.len() == self.words.capacity() {
             self.sweep(house, trash);
-            table::make_room(&mut self.words, |(key, _)| (house.hash_of)(key));
-        } else if !as_word {
+            self.words.make_room(house.hash_of);
+        } else if word.is_none() {
             if self.specials.len() == self.specials.capacity() {
                 self.sweep(house, trash);
             }
@@ -85,14 +86,14 @@ impl<K: Clone + Eq> Room<K> {
         }
         let key = ask.key.clone();
         ask.take_place(house.bound)?;
-        Ok(Newcomer { key, hash: ask.hash, rate, level, as_word })
+        Ok(Newcomer { key, hash: ask.hash, rate, level, word })
     }
 
     pub(super) fn keep(&mut self, newcomer: Newcomer<K>, house: &House<'_, K>) {
-        let Newcomer { key, hash, rate, level, as_word } = newcomer;
+        let Newcomer { key, hash, rate, level, word } = newcomer;
         house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
-        if as_word {
-            self.words.insert_unique(hash, (key, rate.to_word(level)), |(key, _)| (house.hash_of)(key));
+        if let Some(word) = word {
+            self.words.insert(hash, key, word);
         } else {
             let standing = Standing::of(&rate, level);
             self.push_special(Special { key, hash, rate, standing, pinned: false });
@@ -102,8 +103,7 @@ impl<K: Clone + Eq> Room<K> {
     /// The level of a word does not fit into a word any more.
     pub(super) fn make_special(&mut self, ask: &Ask<'_, K>, level: Level) {
         table::make_room(&mut self.specials, |special| special.hash);
-        if let Ok(found) = self.words.find_entry(ask.hash, |(key, _)| key == ask.key) {
-            let ((key, _), _) = found.remove();
+        if let Some((key, _)) = self.words.remove(ask.hash, ask.key) {
             let rate = Arc::clone(&self.rate);
             let standing = Standing::of(&rate, level);
             self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });

@@ -27,9 +27,8 @@ impl<K: Clone + Eq> Room<K> {
             let Standing::Seat(seat) = &special.standing else { return None };
             return Some(Quick::Seat(Arc::clone(seat)));
         }
-        let (_, word) = self.words.find_mut(hash, |(other, _)| other == key)?;
-        let mut next = *word;
-        let left = self.rate.take_from_word(&mut next, cost, now)?;
+        let word = self.words.find_mut(hash, key)?;
+        let (next, left) = self.rate.take_from_word(*word, cost, now)?;
         if !also() {
             return None;
         }
@@ -80,7 +79,7 @@ impl<K: Clone + Eq> Room<K> {
             special.standing = Standing::of(rate, level);
             return Ok(result);
         }
-        if let Some((_, word)) = self.words.find_mut(ask.hash, |(key, _)| key == ask.key) {
+        if let Some(word) = self.words.find_mut(ask.hash, ask.key) {
             let rate = &self.rate;
             let before = Self::read(rate, *word, now);
             let mut level = before;
@@ -91,10 +90,9 @@ impl<K: Clone + Eq> Room<K> {
             if level.units > before.units {
                 house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
             }
-            if rate.fits_word(level.units) {
-                *word = rate.to_word(level);
-            } else {
-                self.make_special(ask, level);
+            match rate.word(level) {
+                Some(next) => *word = next,
+                None => self.make_special(ask, level),
             }
             return Ok(result);
         }
