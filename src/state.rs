@@ -96,13 +96,19 @@ pub(crate) struct State {
     /// The envoy in the roof's line may be nobody's any more.
     #[cfg(feature = "keyed")]
     recall: bool,
-    /// Who is to close when this limiter does: keyed limiters under it.
-    #[cfg(feature = "keyed")]
-    pub(crate) tenants: Option<Box<Vec<Weak<dyn Tenant>>>>,
     /// What [`due`](Self::due) said when the lock was left last and somebody waited; 0 if it was left in the middle.
     last_due: u64,
+    rare: Option<Box<Rare>>,
+}
+
+/// What most limiters never need.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
-    scratch: Option<Box<Supply>>,
+    scratch: Option<Supply>,
+    /// Who is to close when this limiter does: keyed limiters under it.
+    #[cfg(feature = "keyed")]
+    pub(crate) tenants: Vec<Weak<dyn Tenant>>,
 }
 
 /// The in-flight cap; its position is `Supply::ceiling`.
@@ -156,11 +162,13 @@ impl State {
             roofed: false,
             #[cfg(feature = "keyed")]
             recall: false,
-            #[cfg(feature = "keyed")]
-            tenants: None,
             last_due: u64::MAX,
-            scratch: None,
+            rare: None,
         }
+    }
+
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     /// Brings everything up to `now`. To be called before acting on the state.

@@ -8,6 +8,7 @@
 //! else. What must be seen besides goes through the room's lock.
 #![cfg(all(tollgate_loom, feature = "keyed"))]
 
+use loom::model::Builder;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread::{self, JoinHandle};
 use std::collections::hash_map::DefaultHasher;
@@ -45,7 +46,14 @@ fn actor<T: 'static>(race: &Arc<AtomicU64>, act: impl FnOnce() -> T + 'static) -
 }
 
 fn explore(model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
-    loom::model(move || model(&Arc::default()));
+    explore_bounded(None, model);
+}
+
+/// In every interleaving of at most so many preemptions: switches away from a thread that could go on.
+fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(move || model(&Arc::default()));
 }
 
 /// Two calls bring the same new key: one of them finds what the other left.
@@ -138,7 +146,7 @@ fn under_a_limiter(rooms: usize) -> (Keyed, Limiter, ManualClock) {
 /// Plant `who_leaves_forgets_what_was_granted_above`: the claim does not ask whether its envoy was granted.
 #[test]
 fn a_claim_leaves_while_it_is_granted_above() {
-    explore(|race| {
+    explore_bounded(Some(3), |race| {
         let (keyed, global, clock) = under_a_limiter(1);
         drop(global.try_acquire(1));
         let mut leaving = task::spawn(keyed.clone().consume_owned(1, 1));

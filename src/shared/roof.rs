@@ -96,15 +96,15 @@ impl Shared {
     /// Has `tenant` closed when this limiter is. False if it is closed already.
     pub(crate) fn take_in(&self, tenant: Weak<dyn Tenant>) -> bool {
         let mut state = self.state.lock();
-        let tenants = state.tenants.get_or_insert_default();
+        let tenants = &mut state.rare().tenants;
         tenants.retain(|tenant| tenant.strong_count() > 0);
         tenants.push(tenant);
         !state.closed
     }
 
     pub(crate) fn close_tenants(&self) {
-        let tenants = self.state.lock().tenants.take();
-        tenants.iter().flat_map(|tenants| tenants.iter()).filter_map(Weak::upgrade).for_each(|tenant| tenant.close());
+        let tenants = std::mem::take(&mut self.state.lock().rare().tenants);
+        tenants.iter().filter_map(Weak::upgrade).for_each(|tenant| tenant.close());
     }
 
     /// How long a claim of `cost` that comes in `delay` will have waited by then; see [`State::estimate_later`].

@@ -198,10 +198,10 @@ impl State {
         if self.line.is_empty() || self.supply.is_straight() {
             return self.supply.scheduled(end.wrapping_sub(self.totals.holes));
         }
-        let mut ahead = self.scratch.take().unwrap_or_else(|| Box::new(self.supply.clone()));
-        (*ahead).clone_from(&self.supply);
+        let mut ahead = self.rare().scratch.take().unwrap_or_else(|| self.supply.clone());
+        ahead.clone_from(&self.supply);
         let at = self.run_ahead(rovers, &mut ahead).and_then(|()| ahead.scheduled(end));
-        self.scratch = Some(ahead);
+        self.rare().scratch = Some(ahead);
         at
     }
 

@@ -289,6 +289,8 @@ impl<'a> Both<'a> {
         }
         let now = self.now;
         self.global.tick();
+        // Each key in turn, before anything is looked at: what one of them does above can be seen by all.
+        NAMES.iter().for_each(|key| _ = self.keyed.available(key));
         let keys: Vec<u64> = NAMES.iter().map(|key| self.keyed.available(key)).collect();
         for id in self.page.take_granted() {
             if let Some(live) = self.futures.iter_mut().find(|live| live.id == id) {
