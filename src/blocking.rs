@@ -25,6 +25,41 @@ impl Wake for Unpark {
     }
 }
 
+/// The limiter above this line, which this thread drives too.
+struct Above(#[cfg(feature = "keyed")] Option<(Arc<Shared>, Registration)>);
+
+impl Above {
+    fn of(shared: &Shared) -> Self {
+        #[cfg(feature = "keyed")]
+        let above = shared.above().map(|above| {
+            let kind = Kind::Thread(thread::current().id());
+            (Arc::clone(above), Registration::new(above, kind))
+        });
+        #[cfg(not(feature = "keyed"))]
+        let _ = shared;
+        Self(
+            #[cfg(feature = "keyed")]
+            above,
+        )
+    }
+
+    /// Drives it, and then `shared`; says when the first of them is to be driven again, by the time of `shared`.
+    fn drive_first(&self, shared: &Shared, id: u64, waker: &Waker) -> Drive {
+        #[cfg(feature = "keyed")]
+        if let Some((above, driver)) = &self.0 {
+            let first = above.drive(driver.id, waker);
+            let then = shared.drive(id, waker);
+            let (Drive::Until { due: first, .. }, Drive::Until { due, crowd }) = (first, then) else {
+                return Drive::Yield;
+            };
+            let wait = first.saturating_sub(above.time.now());
+            let first = if first == u64::MAX { u64::MAX } else { shared.time.now().saturating_add(wait) };
+            return Drive::Until { due: due.min(first), crowd };
+        }
+        shared.drive(id, waker)
+    }
+}
+
 pub(crate) fn consume<S>(held: S, cost: u64) -> Result<Permit<S>, ConsumeError>
 where
     S: Deref<Target = Shared> + Clone,
@@ -35,13 +70,14 @@ where
     let shared = held.clone();
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let driver = Registration::new(&shared, Kind::Thread(thread::current().id()));
+    let above = Above::of(&shared);
     let mut claim = pin!(Claim::new(held, cost));
     loop {
         if let Poll::Ready(answer) = claim.as_mut().poll_within(&mut Context::from_waker(&waker), None) {
             return answer;
         }
         // An unpark between here and parking is not lost: it makes the next park return at once.
-        match shared.drive(driver.id, &waker) {
+        match above.drive_first(&shared, driver.id, &waker) {
             Drive::Yield => thread::yield_now(),
             // The runtimes of those lines may stand still, and this thread is a driver of its own line only.
             _ if shared.tick_tied() && !shared.time.is_manual() => thread::park_timeout(LOOK_AROUND),

@@ -118,7 +118,8 @@ fn number(by: Bound) -> u64 {
         Bound::InFlight => 0,
         Bound::Pause => 1,
         Bound::Line => 2,
-        Bound::Quota(index) => 3 + index as u64,
+        Bound::Global => 3,
+        Bound::Quota(index) => 4 + index as u64,
     }
 }
 
@@ -127,7 +128,8 @@ fn bound(number: u64) -> Bound {
         0 => Bound::InFlight,
         1 => Bound::Pause,
         2 => Bound::Line,
-        _ => Bound::Quota((number - 3) as usize),
+        3 => Bound::Global,
+        _ => Bound::Quota((number - 4) as usize),
     }
 }
 
@@ -135,7 +137,8 @@ fn bound(number: u64) -> Bound {
 mod tests {
     use super::*;
 
-    const BOUNDS: [Bound; 5] = [Bound::InFlight, Bound::Pause, Bound::Line, Bound::Quota(0), Bound::Quota(7)];
+    const BOUNDS: [Bound; 6] =
+        [Bound::InFlight, Bound::Pause, Bound::Line, Bound::Global, Bound::Quota(0), Bound::Quota(7)];
 
     fn denial(by: Bound, at: Option<u64>) -> Denial {
         Denial { cost: 2, tail: 10, released: 4, until: 100, at, remaining: 1, by }

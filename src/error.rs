@@ -107,6 +107,8 @@ pub enum Bound {
     Pause,
     /// Others are waiting, and nobody overtakes.
     Line,
+    /// The limiter above all keys of a keyed limiter.
+    Global,
 }
 
 impl std::fmt::Display for Bound {
@@ -116,6 +118,7 @@ impl std::fmt::Display for Bound {
             Self::InFlight => f.write_str("the in-flight cap"),
             Self::Pause => f.write_str("a pause"),
             Self::Line => f.write_str("the line of waiters"),
+            Self::Global => f.write_str("the limiter above all keys"),
         }
     }
 }

@@ -14,6 +14,9 @@
 //!
 //! Whoever commits or kills must have the other lines look: [`Knot::members`], after leaving its own lock.
 //!
+//! A claim can also wait in one line and, once it is at the front there and ready, send an *envoy* into another (see
+//! `shared/roof.rs`): then the second line alone decides, and the first one can only call the envoy back.
+//!
 //! The instant of the grant is the latest of the instants at which the lines became ready, counted from the moment the
 //! claim entered them all. Lines on different clocks have no instants in common: there the grant counts when each of them
 //! sees it. The instant of a death is not kept: a line that learns of it reads the time anew, so only a clock that steps
@@ -26,6 +29,12 @@ use std::sync::{Arc, Weak};
 
 const DEAD: u64 = 1 << 63;
 
+/// The bits of a claim that has an envoy.
+#[cfg(feature = "keyed")]
+const LED: u64 = 1;
+#[cfg(feature = "keyed")]
+const ENVOY: u64 = 2;
+
 /// How many lines one claim can stand in: one bit each, beside [`DEAD`].
 pub(crate) const MOST_LINES: usize = 32;
 
@@ -37,6 +46,7 @@ pub(crate) struct Knot {
     /// Whether all lines read the same clock.
     one_clock: bool,
     all: u64,
+    /// Who must look when it is decided.
     members: Box<[Weak<Shared>]>,
 }
 
@@ -49,6 +59,8 @@ pub(crate) struct Strand {
     entered: i128,
     /// Whether this line has read the time since it saw what became of the claim.
     known: Cell<bool>,
+    /// Stands here for a claim that is ready everywhere else: this line alone decides.
+    envoy: bool,
 }
 
 /// What a line does with a strand at its front.
@@ -68,6 +80,13 @@ impl Knot {
         let all = (1 << members.len()) - 1;
         let word = idle.fold(0, |word, index| word | 1 << index);
         Self { word: AtomicU64::new(word), ready_at: AtomicU64::new(0), one_clock, all, members }
+    }
+
+    /// The knot of a claim that waits in the line of `led`, where it is ready, and of the envoy it has in another line.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn of_envoy(led: Weak<Shared>, one_clock: bool) -> Self {
+        let (all, word) = (LED | ENVOY, AtomicU64::new(LED));
+        Self { word, ready_at: AtomicU64::new(0), one_clock, all, members: Box::new([led]) }
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = Arc<Shared>> {
@@ -101,7 +120,19 @@ impl Knot {
 
 impl Strand {
     pub(crate) fn new(knot: Arc<Knot>, index: usize, entered: i128) -> Self {
-        Self { knot, bit: 1 << index, entered, known: Cell::new(false) }
+        Self { knot, bit: 1 << index, entered, known: Cell::new(false), envoy: false }
+    }
+
+    /// The two strands of a [knot of an envoy](Knot::of_envoy): that of the claim, and that of the envoy.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn pair(knot: Knot, entered: i128, envoy_entered: i128) -> (Self, Self) {
+        let knot = Arc::new(knot);
+        let led = Self { knot: Arc::clone(&knot), bit: LED, entered, known: Cell::new(false), envoy: false };
+        (led, Self { knot, bit: ENVOY, entered: envoy_entered, known: Cell::new(false), envoy: true })
+    }
+
+    pub(crate) fn is_envoy(&self) -> bool {
+        self.envoy
     }
 
     /// This line has been ready to grant its strand since `at`. What it says first counts: later it may only know that

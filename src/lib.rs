@@ -160,8 +160,8 @@ mod which;
 pub use clock::QuantaClock;
 #[cfg(feature = "keyed")]
 pub use keyed::{
-    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedLimiter, KeyedReplenisher, KeyedSnapshot,
-    KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
+    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
+    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
 };
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},

@@ -49,6 +49,11 @@ impl Limiter {
         Self { shared }
     }
 
+    #[cfg(feature = "keyed")]
+    pub(crate) fn into_shared(self) -> Arc<Shared> {
+        self.shared
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -315,6 +320,8 @@ impl Limiter {
     /// Ends it: every waiter and every later caller gets `Closed`. Grants already out stay valid.
     pub fn close(&self) {
         self.shared.with(|state, rovers, _| state.close(rovers));
+        #[cfg(feature = "keyed")]
+        self.shared.close_tenants();
     }
 
     /// True once [`close`](Self::close) was called.

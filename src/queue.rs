@@ -41,6 +41,11 @@ impl Waiter {
         self.ticket.wrapping_sub(self.cost)
     }
 
+    /// True if other lines have a say in when this claim is granted.
+    fn is_tied(&self) -> bool {
+        self.strand.as_ref().is_some_and(|strand| !strand.is_envoy())
+    }
+
     pub(crate) fn stretch(&self) -> Stretch {
         Stretch { start: self.start(), cost: self.cost, skip: self.skip }
     }
@@ -97,7 +102,7 @@ pub(crate) struct Line {
     list: PinList<Types>,
     len: usize,
     tokens: u64,
-    /// How many of the waiters stand in other lines too.
+    /// How many of the waiters wait for other lines too.
     tied: usize,
 }
 
@@ -119,7 +124,7 @@ impl Line {
         self.tokens
     }
 
-    /// True if somebody here also waits elsewhere, so that this line alone cannot tell when it moves.
+    /// True if somebody here also waits for another line, so that this line alone cannot tell when it moves.
     pub(crate) fn is_tied(&self) -> bool {
         self.tied > 0
     }
@@ -139,8 +144,26 @@ impl Line {
     pub(crate) fn push(&mut self, place: Pin<&mut Place>, waiter: Waiter) {
         self.len += 1;
         self.tokens += waiter.cost;
-        self.tied += usize::from(waiter.strand.is_some());
+        self.tied += usize::from(waiter.is_tied());
         self.list.push_back(place.project().node, waiter, ());
+    }
+
+    /// The front waiter waits for another line from now on.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn tie_front(&mut self, strand: Box<Strand>) {
+        if let Some(front) = self.list.cursor_front_mut().protected_mut() {
+            front.strand = Some(strand);
+            self.tied += 1;
+        }
+    }
+
+    /// The front waiter does not wait for another line any more.
+    pub(crate) fn untie_front(&mut self) {
+        if let Some(front) = self.list.cursor_front_mut().protected_mut()
+            && front.strand.take().is_some()
+        {
+            self.tied -= 1;
+        }
     }
 
     /// Calls the front waiter out. Its future will find the outcome; its waker is the caller's to wake.
@@ -213,6 +236,6 @@ impl Line {
     fn forget(&mut self, waiter: &Waiter) {
         self.len -= 1;
         self.tokens -= waiter.cost;
-        self.tied -= usize::from(waiter.strand.is_some());
+        self.tied -= usize::from(waiter.is_tied());
     }
 }

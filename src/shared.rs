@@ -9,8 +9,12 @@
 
 mod asking;
 mod driving;
+#[cfg(feature = "keyed")]
+mod roof;
 
 pub(crate) use driving::Warden;
+#[cfg(feature = "keyed")]
+pub(crate) use roof::Tenant;
 
 use crate::clock::Time;
 use crate::rovers::Rovers;
@@ -67,6 +71,9 @@ struct Ward {
     /// By what its warden finds it.
     #[cfg(feature = "keyed")]
     mark: u64,
+    /// Another limiter that must grant whatever this one grants.
+    #[cfg(feature = "keyed")]
+    roof: Option<roof::Roof>,
 }
 
 impl Shared {
@@ -76,10 +83,19 @@ impl Shared {
         Self { rovers, state: Mutex::new(state), time, capped, fine, owed: AtomicU64::new(0), aside }
     }
 
-    /// One of many limiters, whose lines `warden` serves, and of which `audience` is told together.
+    /// One of many limiters, whose lines `warden` serves, perhaps all under one roof, and of which `audience` is told
+    /// together.
     #[cfg(feature = "keyed")]
-    pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64, audience: Audience) -> Self {
-        self.aside.ward = Some(Ward { warden, mark });
+    pub(crate) fn one_of_many(
+        mut self,
+        warden: Arc<dyn Warden>,
+        mark: u64,
+        roof: Option<Arc<Shared>>,
+        audience: Audience,
+    ) -> Self {
+        self.state.lock().roofed = roof.is_some();
+        let roof = roof.map(|limiter| roof::Roof::new(limiter, &self.time));
+        self.aside.ward = Some(Ward { warden, mark, roof });
         self.aside.audience = audience;
         self
     }
@@ -149,6 +165,7 @@ impl Shared {
         while state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Again {
             (state, sample) = self.again(state, sample, &mut wakes);
         }
+        self.listen(&state, &mut wakes);
         drop(state);
         Self::leave(&mut wakes);
         result
@@ -158,10 +175,51 @@ impl Shared {
     /// that a chain of them does not grow the stack.
     pub(crate) fn leave(wakes: &mut Wakes) {
         wakes.wake_all();
-        while let Some(knot) = wakes.pop_knot() {
-            for shared in knot.members() {
-                shared.serve_into(wakes);
+        loop {
+            while let Some(knot) = wakes.pop_knot() {
+                for shared in knot.members() {
+                    shared.serve_into(wakes);
+                    shared.let_go();
+                }
             }
+            if !Self::climb_next(wakes) {
+                return;
+            }
+        }
+    }
+
+    /// Climbs to the roof of one line that knocks. False if there is none.
+    fn climb_next(wakes: &mut Wakes) -> bool {
+        #[cfg(feature = "keyed")]
+        if let Some(line) = wakes.pop_knock() {
+            if let Some(line) = line.upgrade() {
+                line.climb(wakes);
+                line.let_go();
+            }
+            return true;
+        }
+        #[cfg(not(feature = "keyed"))]
+        let _ = wakes;
+        false
+    }
+
+    /// Notes, before the lock is left, whether the line knocks at its roof.
+    fn listen(&self, state: &State, wakes: &mut Wakes) {
+        #[cfg(feature = "keyed")]
+        if state.is_knocking() {
+            wakes.push_knock(self.weak());
+        }
+        #[cfg(not(feature = "keyed"))]
+        let _ = (state, wakes);
+    }
+
+    /// Somebody who held this line for a moment does not any more.
+    fn let_go(self: Arc<Self>) {
+        #[cfg(feature = "keyed")]
+        if let Some(ward) = self.aside.ward.as_ref().filter(|ward| ward.roof.is_some()) {
+            let (warden, mark) = (Arc::clone(&ward.warden), ward.mark);
+            drop(self);
+            warden.let_go(mark);
         }
     }
 
@@ -172,6 +230,7 @@ impl Shared {
         while state.finish(&self.rovers, sample.now, wakes) == Progress::Again {
             (state, sample) = self.again(state, sample, wakes);
         }
+        self.listen(&state, wakes);
         drop(state);
         wakes.wake_all();
     }

@@ -7,6 +7,8 @@
 mod asking;
 mod changing;
 mod looking;
+#[cfg(feature = "keyed")]
+mod roofed;
 
 pub(crate) use asking::Arrival;
 
@@ -18,6 +20,8 @@ use crate::stride::Stride;
 use crate::supply::Supply;
 use crate::wakes::Wakes;
 use std::sync::Arc;
+#[cfg(feature = "keyed")]
+use {crate::shared::Tenant, std::sync::Weak};
 
 /// The largest claim. Sixteen thousand of them, waiting or cancelled, fit between the rovers.
 pub(crate) const MOST_COST: u64 = 1 << 48;
@@ -66,6 +70,8 @@ enum Verdict {
     /// Another line has just decided.
     Again,
     Wait,
+    /// Not ready any more: the envoy has been called back.
+    CalledBack,
 }
 
 #[derive(Debug)]
@@ -84,12 +90,27 @@ pub(crate) struct State {
     /// Which of a keyed map's changes of quotas this line has come to know.
     #[cfg(feature = "keyed")]
     pub(crate) edition: u32,
+    /// Nothing is granted here alone: a roof must grant it too.
+    #[cfg(feature = "keyed")]
+    pub(crate) roofed: bool,
+    /// The envoy in the roof's line may be nobody's any more.
+    #[cfg(feature = "keyed")]
+    recall: bool,
     /// What [`due`](Self::due) said when the lock was left last; 0 if it was left in the middle.
     last_due: u64,
     /// The time that was read by whoever served the line last, and somebody waited.
     last_served: u64,
+    rare: Option<Box<Rare>>,
+}
+
+/// What most limiters never need.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
-    scratch: Option<Box<Supply>>,
+    scratch: Option<Supply>,
+    /// Who is to close when this limiter does: keyed limiters under it.
+    #[cfg(feature = "keyed")]
+    pub(crate) tenants: Vec<Weak<dyn Tenant>>,
 }
 
 /// The in-flight cap; its position is `Supply::ceiling`.
@@ -139,10 +160,18 @@ impl State {
             denied: false,
             #[cfg(feature = "keyed")]
             edition: 0,
+            #[cfg(feature = "keyed")]
+            roofed: false,
+            #[cfg(feature = "keyed")]
+            recall: false,
             last_due: u64::MAX,
             last_served: 0,
-            scratch: None,
+            rare: None,
         }
+    }
+
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     /// Brings everything up to `now`. To be called before acting on the state.
@@ -218,6 +247,10 @@ impl State {
                     return Served::All;
                 }
                 Verdict::Again => return Served::Again,
+                Verdict::CalledBack => {
+                    self.line.untie_front();
+                    self.recall_envoy();
+                }
                 _ if wakes.is_full() => return Served::Again,
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
@@ -236,12 +269,28 @@ impl State {
 
     /// What becomes of the front waiter by `now`.
     fn verdict(&self, front: &Waiter, now: u64) -> Verdict {
-        if self.closed {
+        if self.closed && !self.is_granted_above(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
-        let Some(strand) = &front.strand else { return due.map_or(Verdict::Wait, Verdict::Grant) };
-        let tie = due.map_or_else(|| strand.unready(), |at| strand.ready(at));
+        let Some(strand) = &front.strand else {
+            // Under a roof the front has to be granted there, too.
+            let ready = if self.is_roofed() { Verdict::Held } else { Verdict::Grant };
+            return due.map_or(Verdict::Wait, ready);
+        };
+        let tie = match due {
+            Some(at) => strand.ready(at),
+            // Who is not ready must not hold up the roof's line.
+            None if self.is_roofed() => strand.knot.kill(),
+            None => strand.unready(),
+        };
+        if strand.is_envoy() && tie == Tie::Committed {
+            // Decided here and now.
+            return Verdict::Grant(due.unwrap_or(now).max(self.supply.synced()));
+        }
+        if self.is_roofed() && due.is_none() && tie == Tie::Dead {
+            return Verdict::CalledBack;
+        }
         if tie != Tie::Held && strand.is_news() {
             return Verdict::Again;
         }
@@ -252,6 +301,25 @@ impl State {
             (Tie::Held, Some(since)) => Verdict::Held(since),
             (Tie::Held, None) => Verdict::Wait,
         }
+    }
+
+    fn is_roofed(&self) -> bool {
+        #[cfg(feature = "keyed")]
+        return self.roofed;
+        #[cfg(not(feature = "keyed"))]
+        false
+    }
+
+    fn recall_envoy(&mut self) {
+        #[cfg(feature = "keyed")]
+        {
+            self.recall = true;
+        }
+    }
+
+    /// Whether the roof has granted the front claim, which stands: here it was not seen yet. If not, it will not be any more.
+    fn is_granted_above(&self, front: &Waiter) -> bool {
+        self.is_roofed() && front.strand.as_ref().is_some_and(|strand| strand.knot.kill() == Tie::Committed)
     }
 
     /// Takes the front waiter out of the line, granted or turned away.
@@ -269,7 +337,11 @@ impl State {
             // A line that closes turns the claim away everywhere. In all other cases this changes nothing, and the
             // other lines must look: they hold the rest of it.
             strand.knot.kill();
-            wakes.push_knot(strand.knot);
+            if !self.is_roofed() {
+                wakes.push_knot(strand.knot);
+            } else if !matches!(outcome, Outcome::Granted { .. }) {
+                self.recall_envoy();
+            }
         }
         wakes.push(waiter.waker);
     }

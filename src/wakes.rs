@@ -1,9 +1,14 @@
 //! Wakers on their way out of the lock.
 
 use crate::knot::Knot;
+#[cfg(feature = "keyed")]
+use crate::shared::Shared;
 use arrayvec::ArrayVec;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+#[cfg(feature = "keyed")]
+use std::sync::Weak;
 use std::task::Waker;
 
 /// How many wakers leave the lock together: tokio's batch size, small enough for the stack and large enough that the
@@ -18,7 +23,10 @@ const BATCH: usize = 2;
 pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
     /// Knots that were committed or killed here, so that their other lines must look. Empty without joint claims.
-    knots: Vec<Arc<Knot>>,
+    knots: VecDeque<Arc<Knot>>,
+    /// Lines whose front claim is to enter the line of their roof, or to leave it.
+    #[cfg(feature = "keyed")]
+    knocks: VecDeque<Weak<Shared>>,
 }
 
 impl Wakes {
@@ -33,11 +41,21 @@ impl Wakes {
     }
 
     pub(crate) fn push_knot(&mut self, knot: Arc<Knot>) {
-        self.knots.push(knot);
+        self.knots.push_back(knot);
     }
 
     pub(crate) fn pop_knot(&mut self) -> Option<Arc<Knot>> {
-        self.knots.pop()
+        self.knots.pop_front()
+    }
+
+    #[cfg(feature = "keyed")]
+    pub(crate) fn push_knock(&mut self, line: Weak<Shared>) {
+        self.knocks.push_back(line);
+    }
+
+    #[cfg(feature = "keyed")]
+    pub(crate) fn pop_knock(&mut self) -> Option<Weak<Shared>> {
+        self.knocks.pop_front()
     }
 
     /// Wakes all of them. A waker that panics breaks its own task only: the others are woken, and the caller, who may

@@ -11,14 +11,20 @@ mod histories;
 mod hostile;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 mod oracle;
+#[path = "keyed/page.rs"]
+mod page;
 #[path = "keyed/places.rs"]
 mod places;
+#[path = "keyed/roofed.rs"]
+mod roofed;
 #[path = "keyed/seed_004.rs"]
 mod seed_004;
 #[path = "keyed/storm.rs"]
 mod storm;
 #[path = "keyed/waiting.rs"]
 mod waiting;
+#[path = "keyed/within.rs"]
+mod within;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 #[path = "oracle/words.rs"]
 mod words;

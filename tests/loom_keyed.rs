@@ -8,14 +8,16 @@
 //! else. What must be seen besides goes through the room's lock.
 #![cfg(all(tollgate_loom, feature = "keyed"))]
 
+use loom::model::Builder;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread::{self, JoinHandle};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task;
-use tollgate::{KeyedLimiter, ManualClock, Quota};
+use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -44,7 +46,14 @@ fn actor<T: 'static>(race: &Arc<AtomicU64>, act: impl FnOnce() -> T + 'static) -
 }
 
 fn explore(model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
-    loom::model(move || model(&Arc::default()));
+    explore_bounded(None, model);
+}
+
+/// In every interleaving of at most so many preemptions: switches away from a thread that could go on.
+fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(move || model(&Arc::default()));
 }
 
 /// Two calls bring the same new key: one of them finds what the other left.
@@ -120,5 +129,102 @@ fn a_seat_is_given_up_while_somebody_comes() {
         keyed.tick();
         assert!(waiting.is_woken() && waiting.poll().is_ready(), "it stands in a line that nobody serves");
         assert!(!takes(&keyed, 1), "the token was granted twice");
+    });
+}
+
+/// A token per second and one at once, of each key and of the limiter above them.
+fn under_a_limiter(rooms: usize) -> (Keyed, Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let second = Quota::per_second(1).burst(1);
+    let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
+    let builder = KeyedLimiter::builder().quota(second).clock(clock.clone()).rooms(rooms).within_limiter(&global);
+    (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), global, clock)
+}
+
+/// The limiter above grants the envoy of a claim that leaves: whichever is first, nothing is lost in either.
+///
+/// Plant `who_leaves_forgets_what_was_granted_above`: the claim does not ask whether its envoy was granted.
+#[test]
+fn a_claim_leaves_while_it_is_granted_above() {
+    explore_bounded(Some(3), |race| {
+        let (keyed, global, clock) = under_a_limiter(1);
+        drop(global.try_acquire(1));
+        let mut leaving = task::spawn(keyed.clone().consume_owned(1, 1));
+        assert!(leaving.poll().is_pending());
+        clock.advance(SECOND);
+        let above = global.clone();
+        let grant = actor(race, move || above.tick());
+        let leave = actor(race, move || drop(leaving));
+        grant.join().unwrap();
+        leave.join().unwrap();
+        assert_eq!((keyed.available(&1), global.available()), (1, 1), "granted above, and forgotten");
+    });
+}
+
+/// The keyed limiter closes while the limiter above grants: the claim is granted by both, or by neither.
+///
+/// Plant `closed_here_beats_granted_above`: who closes turns a claim away that was granted above.
+#[test]
+fn keys_close_while_the_limiter_above_grants() {
+    explore(|race| {
+        let (keyed, global, clock) = under_a_limiter(1);
+        drop(global.try_acquire(1));
+        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+        assert!(waiting.poll().is_pending());
+        clock.advance(SECOND);
+        let (above, closing) = (global.clone(), keyed.clone());
+        let grant = actor(race, move || above.tick());
+        let close = actor(race, move || closing.close());
+        grant.join().unwrap();
+        close.join().unwrap();
+        let Poll::Ready(answer) = waiting.poll() else { panic!("nobody tells the claim") };
+        assert_eq!(global.available(), u64::from(answer.is_err()), "told {:?}", answer.map(drop));
+    });
+}
+
+/// A debt takes the room in flight from a claim that waits above while it is granted there: both grant it, or neither.
+///
+/// Plant `who_is_not_ready_any_more_just_says_so`: the envoy is called back without asking whether it was granted.
+#[test]
+fn a_claim_is_called_back_while_it_is_granted_above() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        let second = Quota::per_second(1).burst(1);
+        let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
+        let builder =
+            KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(clock.clone()).rooms(1);
+        let keyed: Keyed =
+            builder.within_limiter(&global).hasher(BuildHasherDefault::default()).build().expect("valid");
+        let mut held = keyed.try_acquire(&1, 1).expect("it is there");
+        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+        assert!(waiting.poll().is_pending());
+        clock.advance(SECOND);
+        let above = global.clone();
+        let grant = actor(race, move || above.tick());
+        // One more in flight. It is charged above too, where it makes a debt.
+        held.settle(2);
+        grant.join().unwrap();
+        let granted = waiting.poll().is_ready();
+        let above = global.snapshot();
+        assert_eq!(above.granted, 2 + u64::from(granted), "granted by one of them only");
+        assert_eq!(above.waiting_tasks, 0, "it stands above, and is not ready");
+    });
+}
+
+/// Two keys, and one token above: one of them is granted, and the other one has lost nothing.
+///
+/// Plant `the_limiter_above_is_looked_at_and_then_claimed`: between the two, the other key does the same.
+#[test]
+fn two_keys_on_the_last_token_above() {
+    explore(|race| {
+        let (keyed, global, _clock) = under_a_limiter(8);
+        let calls = [1, 2].map(|key| {
+            let keyed = keyed.clone();
+            actor(race, move || takes(&keyed, key))
+        });
+        let granted = calls.map(|call| call.join().unwrap());
+        assert!(granted[0] != granted[1], "one token above, granted {granted:?}");
+        assert_eq!(keyed.snapshot().keys, 1);
+        assert_eq!(global.snapshot().granted, 1);
     });
 }

@@ -5,11 +5,12 @@ use super::hub::Hub;
 use super::map::{Map, Parts, QuotaBy};
 use super::rate::Rate;
 use super::seat::Seating;
-use crate::Quota;
 use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
 use crate::error::ConfigError;
+use crate::shared::Tenant;
 use crate::vigil::Audience;
+use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     overflow: Option<Quota>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
+    roof: Option<Limiter>,
     clock: Option<Chosen>,
     rooms: Option<usize>,
     hasher: S,
@@ -56,6 +58,7 @@ impl<K> KeyedBuilder<K> {
             overflow: None,
             max_in_flight: None,
             max_waiting: None,
+            roof: None,
             clock: None,
             rooms: None,
             hasher: RandomState::new(),
@@ -123,6 +126,36 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
+    /// Puts a limiter above all keys: a grant takes its cost from the key's bucket and from this limiter, both or neither.
+    /// The limiter can be used by others too, and by other keyed limiters.
+    ///
+    /// * Of each key only the caller at the front of its line stands in the limiter's line, and only once the key's own
+    ///   tokens are there. So keys take turns there, however many wait for one of them, and who is slow is in nobody's way.
+    ///   The limiter's `max_waiting` turns none of them away.
+    /// * [Settling](super::KeyedGrant::settle) counts in both, and so does what is in flight, where the limiter has a cap.
+    /// * Closing the limiter closes the keyed limiter.
+    /// * While somebody waits for a key, its estimates are `None`: how long the limiter will hold up those before a newcomer
+    ///   cannot be said.
+    ///
+    /// Both should read the same clock: else it is the moment at which each line learns of a grant that counts there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Limiter, Quota};
+    /// let upstream = Limiter::new(Quota::per_minute(6_000).burst(5))?;
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_minute(600).burst(3)); // each
+    /// let users = builder.within_limiter(&upstream).build()?;                      // and all of them together
+    /// let _grants = [users.try_acquire(&"ann", 3)?, users.try_acquire(&"bob", 2)?];
+    /// assert!(users.try_acquire(&"bob", 1).is_err());
+    /// assert_eq!(upstream.available(), 0);
+    /// users.consume(&"bob", 1).await?; // 10 ms later
+    /// # Ok(()) }
+    /// ```
+    pub fn within_limiter(mut self, limiter: &Limiter) -> Self {
+        self.roof = Some(limiter.clone());
+        self
+    }
+
     /// Takes time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Chosen::new(clock));
@@ -132,8 +165,9 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Hashes keys by this instead of the standard library's hasher, whose seed nobody can know. A hasher whose collisions can be
     /// foreseen lets an attacker make every call slow, not wrong.
     pub fn hasher<H: BuildHasher>(self, hasher: H) -> KeyedBuilder<K, H> {
-        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, clock, rooms, hasher: _ } = self;
-        KeyedBuilder { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, clock, rooms, hasher }
+        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, roof, clock, rooms, hasher: _ } =
+            self;
+        KeyedBuilder { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, roof, clock, rooms, hasher }
     }
 
     /// Fixes the number of rooms, for tests.
@@ -170,11 +204,13 @@ where
         let of_bound = |keys: u64| (keys / KEYS_PER_ROOM).clamp(1, MOST_ROOMS) as usize;
         let rooms = self.rooms.unwrap_or(self.max_keys.map_or(ROOMS, of_bound));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
+        let roof = self.roof.map(Limiter::into_shared);
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
-            let hub = Arc::new(Hub::new(map.clone(), time.clone()));
+            let hub = Arc::new(Hub::new(map.clone(), time.clone(), roof.clone()));
             let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
-            let warden = Arc::new(Arc::clone(&hub));
-            let seating = Seating { time, cap: self.max_in_flight, max_waiting, warden, audience: Audience::default() };
+            let (cap, warden) = (self.max_in_flight, Arc::new(Arc::clone(&hub)));
+            let (roof, audience) = (roof.clone(), Audience::default());
+            let seating = Seating { time, cap, max_waiting, warden, roof, audience };
             Map::new(Parts {
                 hasher: self.hasher,
                 rate: Arc::new(Rate::new(quota)),
@@ -186,6 +222,10 @@ where
                 hub,
             })
         });
+        let tenant: Arc<dyn Tenant> = map.clone();
+        if roof.is_some_and(|roof| !roof.take_in(Arc::downgrade(&tenant))) {
+            map.close();
+        }
         Ok(KeyedLimiter { map })
     }
 }
@@ -209,6 +249,7 @@ impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
             .field("overflow", &self.overflow)
             .field("max_in_flight", &self.max_in_flight)
             .field("max_waiting", &self.max_waiting)
+            .field("within_limiter", &self.roof.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -16,15 +16,18 @@ pub(super) struct Pass<H: Hold> {
     remaining: u64,
     /// With an in-flight cap, or from the overflow: settled and released there, not by the key's level.
     permit: Option<Permit<Arc<Shared>>>,
+    /// What it cost in the limiter above all keys.
+    above: u64,
 }
 
 impl<H: Hold> Pass<H> {
     pub(super) fn new(hold: H, hash: u64, cost: u64, taken: Taken) -> Self {
+        let above = if hold.map().roof.is_some() { cost } else { 0 };
         match taken {
-            Taken::Level { remaining } => Self { hold, hash, cost, remaining, permit: None },
+            Taken::Level { remaining } => Self { hold, hash, cost, remaining, permit: None, above },
             Taken::Seat(permit) => {
                 let remaining = permit.remaining;
-                Self { hold, hash, cost, remaining, permit: Some(permit) }
+                Self { hold, hash, cost, remaining, permit: Some(permit), above }
             }
         }
     }
@@ -38,9 +41,15 @@ impl<H: Hold> Pass<H> {
             None if actual == self.cost => actual,
             None => self.hold.map().resettle(self.hold.key(), self.hash, self.cost, actual),
         };
+        if let Some(roof) = &self.hold.map().roof {
+            self.above = roof.resettle(self.above, actual);
+        }
     }
 
     fn forget(mut self) {
+        if let Some(roof) = self.hold.map().roof.as_ref().filter(|roof| roof.capped) {
+            roof.forget(std::mem::take(&mut self.above));
+        }
         if let Some(permit) = self.permit.take() {
             let seat = Arc::clone(permit.shared());
             permit.forget();
@@ -57,6 +66,11 @@ impl<H: Hold> Drop for Pass<H> {
             let seat = Arc::clone(permit.shared());
             drop(permit);
             self.hold.map().let_go(self.hash, seat);
+        }
+        if self.above > 0
+            && let Some(roof) = self.hold.map().roof.as_ref().filter(|roof| roof.capped)
+        {
+            roof.release(self.above);
         }
     }
 }

@@ -37,12 +37,16 @@ pub(super) trait Landlord: Send + Sync {
     fn retire(&self, seat: *const Shared, hash: u64, now: u64) -> bool;
     /// All seats.
     fn seats(&self) -> Vec<Arc<Shared>>;
+    /// A seat of this hash was held for a moment.
+    fn let_go(&self, hash: u64);
 }
 
 /// All desks of a map.
 pub(super) struct Hub {
     landlord: Weak<dyn Landlord>,
     time: Time,
+    /// A limiter above all keys.
+    roof: Option<Arc<Shared>>,
     desks: Mutex<Vec<Arc<Desk>>>,
     numbers: AtomicU64,
     /// How many of them are in the user's hands.
@@ -124,10 +128,11 @@ impl Wake for Bell {
 }
 
 impl Hub {
-    pub(super) fn new(landlord: Weak<dyn Landlord>, time: Time) -> Self {
+    pub(super) fn new(landlord: Weak<dyn Landlord>, time: Time, roof: Option<Arc<Shared>>) -> Self {
         Self {
             landlord,
             time,
+            roof,
             desks: Mutex::new(Vec::new()),
             numbers: AtomicU64::new(OF_MANY),
             by_hand: AtomicUsize::new(0),
@@ -203,6 +208,12 @@ impl Warden for Arc<Hub> {
     fn hire(&self, host: &Handle, seat: &Shared) -> bool {
         self.desk(host).is_some_and(|desk| self.seat_at(&desk, seat))
     }
+
+    fn let_go(&self, mark: u64) {
+        if let Some(landlord) = self.landlord.upgrade() {
+            landlord.let_go(mark);
+        }
+    }
 }
 
 /// What is to be done for a seat.
@@ -260,8 +271,9 @@ impl Future for Attendant {
             *this.known = true;
             this.hub.by_hand.fetch_add(1, Ordering::Relaxed);
             this.hub.desks.lock().push(Arc::clone(this.desk));
-            for seat in landlord.seats() {
-                this.hub.seat_at(this.desk, &seat);
+            // Runtimes with waiters have the roof served by drivers of its own.
+            for seat in landlord.seats().iter().chain(&this.hub.roof) {
+                this.hub.seat_at(this.desk, seat);
             }
         }
         let mut looks = 0;
@@ -369,6 +381,9 @@ impl PinnedDrop for Attendant {
         drop(left);
         let number = this.desk.number;
         this.hub.desks.lock().retain(|desk| desk.number != number);
+        if let Some(roof) = &this.hub.roof {
+            roof.remove_driver(number);
+        }
         if let Some(landlord) = this.hub.landlord.upgrade() {
             for seat in landlord.seats() {
                 seat.remove_driver(number);

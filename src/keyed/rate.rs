@@ -11,7 +11,7 @@
 //!
 //! # Words
 //!
-//! The *word* of a key is `units minted since the origin - level`, modulo 2^64: 8 bytes that need not be touched while
+//! The *word* of a key is `units minted since the origin - level + 2^63`, modulo 2^64, and never 0: 8 bytes that need not be touched while
 //! time goes by. The level comes back as the distance between the two, which is right as long as it is less than 2^63
 //! away from zero. A full bucket gets no fuller by waiting, but its distance does grow. Hence the [window](Rate::window):
 //! a word that was not full at some instant can be read for this long after it. Whoever keeps words sweeps them at
@@ -19,6 +19,7 @@
 //! window, and no words.
 
 use crate::Quota;
+use std::num::NonZeroU64;
 
 /// Levels of words stay this far below the 2^63 at which distances turn around, twice: once for the level, once for what
 /// is minted inside the window.
@@ -148,38 +149,36 @@ impl Rate {
 
     // ---- words ----------------------------------------------------------------------------------------------------
 
-    /// Whether a level can be kept as a word.
-    pub(super) fn fits_word(&self, units: i128) -> bool {
-        self.window.is_some() && units > -MOST_WORD
-    }
-
-    pub(super) fn to_word(&self, level: Level) -> u64 {
-        self.minted(level.at).wrapping_sub(level.units as u64)
+    /// The word of a level, if it can be kept as one: 0 is none, and hardly any level's.
+    pub(super) fn word(&self, level: Level) -> Option<NonZeroU64> {
+        if self.window.is_none() || level.units <= -MOST_WORD {
+            return None;
+        }
+        NonZeroU64::new(self.minted(level.at).wrapping_sub(level.units as u64))
     }
 
     /// The level of `word` at `at`, an instant inside the window, with what may have burned still in it.
     #[inline]
-    pub(super) fn of_word(&self, word: u64, at: u64) -> i64 {
-        self.minted(at).wrapping_sub(word) as i64
+    pub(super) fn of_word(&self, word: NonZeroU64, at: u64) -> i64 {
+        self.minted(at).wrapping_sub(word.get()) as i64
     }
 
-    /// Takes `cost` tokens from `word` at `now`, an instant inside the window, and says how many units remain; `None` if they
-    /// are not there. The same as by levels, in 64 bits: what nearly every call does.
+    /// Takes `cost` tokens from `word` at `now`, an instant inside the window; says what the word is then, and how many units
+    /// remain. `None` if they are not there. The same as by levels, in 64 bits: what nearly every call does.
     #[inline]
-    pub(super) fn take_from_word(&self, word: &mut u64, cost: u64, now: u64) -> Option<u64> {
+    pub(super) fn take_from_word(&self, word: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, u64)> {
         if cost > self.burst() {
             return None;
         }
         // A rate with words has bursts of less than 2^61 units.
         let (full, spare) = (self.full as i64, self.amount.min(self.unit) as i64);
-        let units = self.of_word(*word, now);
+        let units = self.of_word(word, now);
         let units = if units >= full + spare { full } else { units };
         let left = units - (cost * self.unit) as i64;
         if left < 0 {
             return None;
         }
-        *word = self.minted(now).wrapping_sub(left as u64);
-        Some(left as u64)
+        Some((NonZeroU64::new(self.minted(now).wrapping_sub(left as u64))?, left as u64))
     }
 
     /// Whole tokens of what [`take_from_word`](Self::take_from_word) left.
@@ -188,11 +187,11 @@ impl Rate {
         units / self.unit
     }
 
-    /// Units minted since the origin, modulo 2^64.
+    /// Units minted since the origin, and half of 2^64, modulo 2^64: with it no word is 0 in the beginning.
     #[inline]
     fn minted(&self, at: u64) -> u64 {
         let ticks = if self.tick == 1 { at } else { at / self.tick };
-        ticks.wrapping_mul(self.amount)
+        ticks.wrapping_mul(self.amount).wrapping_add(1 << 63)
     }
 }
 
@@ -253,8 +252,7 @@ mod tests {
                         let at = schedule.reached(claimed.wrapping_add(n));
                         assert_eq!(rate.reached(level, n), at.map(|at| at.max(now)), "{quota} at {now}");
                     }
-                    let word = rate.to_word(level);
-                    if rate.fits_word(level.units) {
+                    if let Some(word) = rate.word(level) {
                         assert_eq!(rate.of_word(word, now) as i128, level.units);
                     }
                 }
@@ -270,7 +268,8 @@ mod tests {
             for at in [0, 1, (u64::MAX - window) / 2, u64::MAX - window] {
                 for units in [rate.full() - 1, 0, -MOST_WORD + 1] {
                     let level = Level { units, at };
-                    let read = rate.of_word(rate.to_word(level), at + window);
+                    let Some(word) = rate.word(level) else { continue };
+                    let read = rate.of_word(word, at + window);
                     assert_eq!(rate.clip(read as i128), rate.advance(level, at + window), "{quota}");
                 }
             }

@@ -20,16 +20,20 @@
 //! newcomer finds the map full. So it costs each call less than a slot's worth, and no call more than one room's.
 
 mod changing;
+mod keeping;
 mod sweeping;
+mod taking;
 
 use super::bound::Bound;
 use super::rate::{Level, Rate};
 use super::seat::{self, Seating};
 use super::table;
+use super::words::Words;
 use crate::shared::{Shared, drop_quietly};
 use crate::sync::{RoomGuard, RoomMutex};
 use hashbrown::HashTable;
 use std::hint::spin_loop;
+use std::num::NonZeroU64;
 use std::ops::DerefMut;
 use std::sync::Arc;
 
@@ -58,7 +62,7 @@ pub(super) struct Room<K> {
     edition: u32,
     /// The last quota for all that was set here, in the order in which they were set in the map.
     version: u32,
-    words: HashTable<(K, u64)>,
+    words: Words<K>,
     specials: HashTable<Special<K>>,
 }
 
@@ -108,7 +112,7 @@ struct Special<K> {
 
 #[derive(Debug)]
 enum Standing {
-    Word(u64),
+    Word(NonZeroU64),
     /// A level that does not fit into a word.
     Wide(Box<Level>),
     Seat(Arc<Shared>),
@@ -197,7 +201,7 @@ impl<K> Room<K> {
     pub(super) fn new(rate: Arc<Rate>, by_key: bool) -> Self {
         let window = span(&rate);
         Self {
-            words: HashTable::new(),
+            words: Words::new(),
             specials: HashTable::new(),
             rate,
             by_key,
@@ -241,196 +245,8 @@ impl<K> Room<K> {
 
     /// What the level of a word is now, if the room [has come to](Self::come_to) now.
     #[inline]
-    fn read(rate: &Rate, word: u64, now: u64) -> Level {
+    fn read(rate: &Rate, word: NonZeroU64, now: u64) -> Level {
         Level { units: rate.clip(rate.of_word(word, now) as i128), at: now }
-    }
-}
-
-impl<K: Clone + Eq> Room<K> {
-    /// Takes `cost` tokens from a word, and says what remains, if all is as it mostly is; or finds the key's seat. `None`
-    /// leaves it to [`at_level`](Self::at_level).
-    #[inline]
-    pub(super) fn take_quickly(&mut self, key: &K, hash: u64, cost: u64, now: u64) -> Option<Quick> {
-        let now = self.synced.max(now);
-        if self.closed || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
-            return None;
-        }
-        if !self.specials.is_empty()
-            && let Some(special) = self.specials.find(hash, |special| special.key == *key)
-        {
-            let Standing::Seat(seat) = &special.standing else { return None };
-            return Some(Quick::Seat(Arc::clone(seat)));
-        }
-        let (_, word) = self.words.find_mut(hash, |(other, _)| other == key)?;
-        let left = self.rate.take_from_word(word, cost, now)?;
-        self.synced = now;
-        self.calls_left -= 1;
-        Some(Quick::Taken(self.rate.whole(left)))
-    }
-
-    /// Shows `act` the level of a key that has no seat, and keeps what it makes of it. Whoever is full is not kept.
-    pub(super) fn at_level<R>(
-        &mut self,
-        ask: &Ask<'_, K>,
-        house: &House<'_, K>,
-        trash: &mut Trash<K>,
-        act: impl FnOnce(&Rate, &mut Level) -> R,
-    ) -> Result<R, Stop> {
-        let now = self.come_to(ask.now, house, trash);
-        if !self.specials.is_empty()
-            && let Some(special) = self.specials.find_mut(ask.hash, |special| special.key == *ask.key)
-        {
-            let rate = &special.rate;
-            let before = match &special.standing {
-                Standing::Seat(seat) => return Err(Stop::Seat(Arc::clone(seat))),
-                Standing::Word(word) => Self::read(rate, *word, now),
-                Standing::Wide(level) => Level { units: rate.advance(**level, now), at: now },
-            };
-            let mut level = before;
-            let result = act(rate, &mut level);
-            if level.units > before.units {
-                house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
-            }
-            special.standing = Standing::of(rate, level);
-            return Ok(result);
-        }
-        if let Some((_, word)) = self.words.find_mut(ask.hash, |(key, _)| key == ask.key) {
-            let rate = &self.rate;
-            let before = Self::read(rate, *word, now);
-            let mut level = before;
-            let result = act(rate, &mut level);
-            if level.units > before.units {
-                house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
-            }
-            if rate.fits_word(level.units) {
-                *word = rate.to_word(level);
-            } else {
-                self.make_special(ask, level);
-            }
-            return Ok(result);
-        }
-        let rate = self.rate_for(ask)?;
-        let mut level = Level { units: rate.full(), at: now };
-        let result = act(&rate, &mut level);
-        if !rate.is_full(level.units) {
-            self.insert(ask, rate, level, house, trash)?;
-        }
-        Ok(result)
-    }
-
-    /// The key's seat, if it has one.
-    pub(super) fn find_seat(&self, ask: &Ask<'_, K>) -> Option<Arc<Shared>> {
-        match &self.specials.find(ask.hash, |special| special.key == *ask.key)?.standing {
-            Standing::Seat(seat) => Some(Arc::clone(seat)),
-            _ => None,
-        }
-    }
-
-    /// The key's seat, made if there is none.
-    pub(super) fn seat(
-        &mut self,
-        ask: &Ask<'_, K>,
-        house: &House<'_, K>,
-        trash: &mut Trash<K>,
-    ) -> Result<Arc<Shared>, Stop> {
-        let now = self.come_to(ask.now, house, trash);
-        let edition = self.edition();
-        if let Some(special) = self.specials.find_mut(ask.hash, |special| special.key == *ask.key) {
-            let level = match &special.standing {
-                Standing::Seat(seat) => return Ok(Arc::clone(seat)),
-                Standing::Word(word) => Self::read(&special.rate, *word, now),
-                Standing::Wide(level) => Level { units: special.rate.advance(**level, now), at: now },
-            };
-            let seat = house.seating.seat(&special.rate, level, edition, ask.hash);
-            special.standing = Standing::Seat(Arc::clone(&seat));
-            return Ok(seat);
-        }
-        table::make_room(&mut self.specials, |special| special.hash);
-        if let Ok(found) = self.words.find_entry(ask.hash, |(key, _)| key == ask.key) {
-            let level = Self::read(&self.rate, found.get().1, now);
-            let seat = house.seating.seat(&self.rate, level, edition, ask.hash);
-            let ((key, _), _) = found.remove();
-            let (rate, standing) = (Arc::clone(&self.rate), Standing::Seat(Arc::clone(&seat)));
-            self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });
-            return Ok(seat);
-        }
-        let rate = self.rate_for(ask)?;
-        self.expect(&rate, house, trash);
-        table::make_room(&mut self.specials, |special| special.hash);
-        let key = ask.take_place(house.bound, trash)?;
-        let seat = house.seating.seat(&rate, Level { units: rate.full(), at: now }, edition, ask.hash);
-        let standing = Standing::Seat(Arc::clone(&seat));
-        self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });
-        Ok(seat)
-    }
-
-    /// The quota that the key has if none was given to it alone.
-    pub(super) fn common_rate(&self, ask: &Ask<'_, K>) -> Result<Arc<Rate>, Stop> {
-        self.rate_for(ask)
-    }
-
-    /// The quota of a newcomer.
-    fn rate_for(&self, ask: &Ask<'_, K>) -> Result<Arc<Rate>, Stop> {
-        if self.by_key { ask.offered.clone().ok_or(Stop::AskQuota) } else { Ok(Arc::clone(&self.rate)) }
-    }
-
-    /// Keeps a newcomer.
-    fn insert(
-        &mut self,
-        ask: &Ask<'_, K>,
-        rate: Arc<Rate>,
-        level: Level,
-        house: &House<'_, K>,
-        trash: &mut Trash<K>,
-    ) -> Result<(), Stop> {
-        self.expect(&rate, house, trash);
-        let as_word = !self.by_key && rate.fits_word(level.units);
-        if as_word && self.words.len() == self.words.capacity() {
-            self.sweep(house, trash);
-            table::make_room(&mut self.words, |(key, _)| (house.hash_of)(key));
-        } else if !as_word {
-            if self.specials.len() == self.specials.capacity() {
-                self.sweep(house, trash);
-            }
-            table::make_room(&mut self.specials, |special| special.hash);
-        }
-        let key = ask.take_place(house.bound, trash)?;
-        house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
-        if as_word {
-            self.words.insert_unique(ask.hash, (key, rate.to_word(level)), |(key, _)| (house.hash_of)(key));
-        } else {
-            let standing = Standing::of(&rate, level);
-            self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });
-        }
-        Ok(())
-    }
-
-    /// The level of a word does not fit into a word any more.
-    fn make_special(&mut self, ask: &Ask<'_, K>, level: Level) {
-        table::make_room(&mut self.specials, |special| special.hash);
-        if let Ok(found) = self.words.find_entry(ask.hash, |(key, _)| key == ask.key) {
-            let ((key, _), _) = found.remove();
-            let rate = Arc::clone(&self.rate);
-            let standing = Standing::of(&rate, level);
-            self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });
-        }
-    }
-}
-
-impl<K> Room<K> {
-    /// Words of `rate` are going to be kept here.
-    fn expect(&mut self, rate: &Rate, house: &House<'_, K>, trash: &mut Trash<K>) {
-        if span(rate) < self.window {
-            if self.synced - self.swept > span(rate) {
-                self.sweep(house, trash);
-            }
-            self.window = self.window.min(span(rate));
-        }
-    }
-
-    /// There is room for it, and its rate is expected.
-    fn push_special(&mut self, special: Special<K>) {
-        self.specials.insert_unique(special.hash, special, |special| special.hash);
     }
 }
 
@@ -441,7 +257,7 @@ fn span(rate: &Rate) -> u64 {
 
 impl Standing {
     fn of(rate: &Rate, level: Level) -> Self {
-        if rate.fits_word(level.units) { Self::Word(rate.to_word(level)) } else { Self::Wide(Box::new(level)) }
+        rate.word(level).map_or_else(|| Self::Wide(Box::new(level)), Self::Word)
     }
 
     fn into_seat(self) -> Option<Arc<Shared>> {

@@ -48,7 +48,7 @@ impl Shared {
 
     /// Grants `cost` tokens if they are there and there is no line, which is the common case: at less price than
     /// `sampled`, of which it is the part that matters then.
-    fn admit_idle(&self, cost: u64, sample: Sample) -> Option<u64> {
+    pub(super) fn admit_idle(&self, cost: u64, sample: Sample) -> Option<u64> {
         if self.is_claimed_beyond(sample) {
             return None;
         }
@@ -99,6 +99,14 @@ impl Shared {
         vigil: &mut Vigil,
     ) -> Poll<Result<u64, ConsumeError>> {
         let sample = self.sample();
+        #[cfg(feature = "keyed")]
+        if let Some(roof) = self.roof() {
+            match self.admit_under(roof, cost, allowed) {
+                Ok(None) => {}
+                Ok(Some(remaining)) => return Poll::Ready(Ok(remaining)),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
         if cost <= MOST_COST
             && let Some(remaining) = self.admit_idle(cost, sample)
         {
@@ -197,14 +205,18 @@ impl Shared {
                 return drop_quietly(left);
             }
         }
-        let waker = self.sampled(sample, Reach::Now, |state, rovers, _| {
-            let (outcome, waker) = state.depart(rovers, place);
-            if let Some(Outcome::Granted { .. }) = outcome {
+        let left = self.sampled(sample, Reach::Now, |state, rovers, _| {
+            let left = state.depart(rovers, place);
+            if let Some(Outcome::Granted { .. }) = left.outcome {
                 state.give_back(rovers, cost);
             }
-            waker
+            left
         });
-        drop_quietly(waker);
+        drop_quietly(left.waker);
+        match left.outcome {
+            Some(Outcome::Granted { .. }) => self.give_back_above(cost),
+            _ => self.give_back_above(left.above),
+        }
     }
 
     /// A grant of `cost` that nobody saw.
@@ -214,9 +226,22 @@ impl Shared {
 
     /// The claim in `place` ran out of time: it leaves the line, unless it was called out in this very moment.
     pub(crate) fn give_up(&self, place: Pin<&mut Place>) -> Option<Outcome> {
-        let (outcome, waker) = self.leaving(|state, rovers, _| state.depart(rovers, place));
-        drop_quietly(waker);
-        outcome
+        let left = self.leaving(|state, rovers, _| state.depart(rovers, place));
+        drop_quietly(left.waker);
+        self.give_back_above(left.above);
+        left.outcome
+    }
+
+    /// Tokens that the roof has granted to a claim here that is not granted.
+    fn give_back_above(&self, tokens: u64) {
+        #[cfg(feature = "keyed")]
+        if tokens > 0
+            && let Some(roof) = self.roof()
+        {
+            roof.limiter.give_back(tokens);
+        }
+        #[cfg(not(feature = "keyed"))]
+        let _ = tokens;
     }
 
     /// Tokens in flight have landed.
@@ -232,6 +257,13 @@ impl Shared {
     }
 
     pub(crate) fn release_owed(&self, asked: u64) -> Result<(), ReleaseError> {
+        self.take_owed(asked)?;
+        self.release(asked);
+        Ok(())
+    }
+
+    /// Counts `asked` tokens of forgotten grants as to be released, which is up to the caller.
+    pub(crate) fn take_owed(&self, asked: u64) -> Result<(), ReleaseError> {
         if !self.capped {
             return Err(ReleaseError::NotCapped);
         }
@@ -239,12 +271,10 @@ impl Shared {
         loop {
             let left = owed.checked_sub(asked).ok_or(ReleaseError::TooMuch { asked, owed })?;
             match self.owed.compare_exchange_weak(owed, left, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => break,
+                Ok(_) => return Ok(()),
                 Err(now) => owed = now,
             }
         }
-        self.release(asked);
-        Ok(())
     }
 
     /// Changes what a grant cost, and says what it costs now.

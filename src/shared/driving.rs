@@ -28,6 +28,9 @@ enum Hired {
 pub(crate) trait Warden: std::fmt::Debug + Send + Sync {
     /// Has `host` serve this line from now on. False if it is shutting down.
     fn hire(&self, host: &Handle, shared: &Shared) -> bool;
+    /// Somebody held the line of this mark for a moment, and does not any more.
+    #[cfg(feature = "keyed")]
+    fn let_go(&self, mark: u64);
 }
 
 impl Shared {
@@ -96,13 +99,18 @@ impl Shared {
         if self.state.lock().drivers.contains(id) { Hired::Now } else { Hired::InVain }
     }
 
-    /// The lines that joint claims in this one also stand in.
+    /// The lines that joint claims in this one also stand in, or its roof.
     fn tied_to(&self) -> Vec<Arc<Shared>> {
+        #[cfg(feature = "keyed")]
+        if let Some(roof) = self.roof() {
+            return vec![Arc::clone(&roof.limiter)];
+        }
         let state = self.state.lock();
         if !state.line.is_tied() {
             return Vec::new();
         }
         let strands = state.line.iter().filter_map(|waiter| waiter.strand.as_ref());
+        let strands = strands.filter(|strand| !strand.is_envoy());
         let knots: Vec<Arc<Knot>> = strands.map(|strand| Arc::clone(&strand.knot)).collect();
         drop(state);
         knots.iter().flat_map(|knot| knot.members()).filter(|shared| !std::ptr::eq(&**shared, self)).collect()
@@ -110,6 +118,10 @@ impl Shared {
 
     /// Has the lines that joint claims in this one also stand in look, and those beyond. True if there are any.
     pub(crate) fn tick_tied(&self) -> bool {
+        #[cfg(feature = "keyed")]
+        // Who is under a roof has it driven.
+        let mut tied = self.above().map_or_else(|| self.tied_to(), |roof| roof.tied_to());
+        #[cfg(not(feature = "keyed"))]
         let mut tied = self.tied_to();
         let mut seen: Vec<Arc<Shared>> = self.weak().upgrade().into_iter().collect();
         let ours = seen.len();
@@ -158,6 +170,7 @@ impl Shared {
             if state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Done {
                 let (due, crowd) = (state.due(), state.line.len() > 1);
                 let _old = state.drivers.sleep(id, due, waker);
+                self.listen(&state, &mut wakes);
                 drop(state);
                 Self::leave(&mut wakes);
                 return Drive::Until { due, crowd };

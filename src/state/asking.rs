@@ -37,7 +37,7 @@ impl State {
 
     /// The same from beginning to end, where there is nobody to serve: what `settle`, `admit` and `finish` come to then.
     pub(crate) fn admit_idle(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
-        if self.closed || !self.line.is_empty() {
+        if self.closed || !self.line.is_empty() || self.is_roofed() {
             return None;
         }
         self.forget_denial(rovers);
@@ -85,7 +85,7 @@ impl State {
         if cost == 0 {
             return Ok(self.available(rovers));
         }
-        let most = self.supply.least_burst().min(self.most_in_flight());
+        let most = self.most_at_once();
         if cost > most {
             return Err(TryAcquireError::TooLarge { cost, most });
         }
@@ -108,13 +108,16 @@ impl State {
             (self.supply.claimed(), self.supply.obstacle(end), self.supply.next_mint())
         };
         let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
-        let fits_in_flight = self
-            .in_flight(rovers)
-            .is_none_or(|(flying, cap)| flying.saturating_add(self.line.tokens()).saturating_add(cost) <= cap);
-        let at = if fits_in_flight { self.foretell(rovers, cost) } else { None };
+        let at = if self.fits_in_flight(rovers, cost) { self.foretell(rovers, cost) } else { None };
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
         let released = self.cap.as_ref().map_or(0, Cap::word);
         Denial { cost, tail, released, until, at, remaining: self.available(rovers), by }
+    }
+
+    /// Whether the cap leaves room for `cost` tokens behind everybody who waits.
+    pub(super) fn fits_in_flight(&self, rovers: &Rovers, cost: u64) -> bool {
+        let in_flight = self.in_flight(rovers);
+        in_flight.is_none_or(|(flying, cap)| flying.saturating_add(self.line.tokens()).saturating_add(cost) <= cap)
     }
 
     /// Grants at once, saying what remains, or enters the line: `Ok(None)` means that `arrival.place` now waits.
@@ -140,7 +143,9 @@ impl State {
         if cost == 0 {
             return Ok(Some(self.available(rovers)));
         }
-        if let Some(remaining) = self.admit(rovers, cost) {
+        if !self.is_roofed()
+            && let Some(remaining) = self.admit(rovers, cost)
+        {
             return Ok(Some(remaining));
         }
         self.check_line(arrival.driven)?;
@@ -194,6 +199,11 @@ impl State {
         self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens)
     }
 
+    /// The most that can be had without waiting.
+    pub(super) fn most_at_once(&self) -> u64 {
+        self.supply.least_burst().min(self.most_in_flight())
+    }
+
     /// The most that one claim can ask for.
     fn most_claimable(&self, rovers: &Rovers) -> u64 {
         MOST_COST.min(self.most_in_flight()).min(self.room(rovers))
@@ -205,17 +215,17 @@ impl State {
     /// Costs as many steps as there are waiters, unless one continuous quota (up to a token per nanosecond) is all
     /// there is, or nobody waits.
     pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        if self.line.is_tied() {
+        if self.line.is_tied() || self.is_roofed() && !self.line.is_empty() {
             return None;
         }
         let end = rovers.tail().wrapping_add(cost);
         if self.line.is_empty() || self.supply.is_straight() {
             return self.supply.scheduled(end.wrapping_sub(self.totals.holes));
         }
-        let mut ahead = self.scratch.take().unwrap_or_else(|| Box::new(self.supply.clone()));
-        (*ahead).clone_from(&self.supply);
+        let mut ahead = self.rare().scratch.take().unwrap_or_else(|| self.supply.clone());
+        ahead.clone_from(&self.supply);
         let at = self.run_ahead(rovers, &mut ahead).and_then(|()| ahead.scheduled(end));
-        self.scratch = Some(ahead);
+        self.rare().scratch = Some(ahead);
         at
     }
 
@@ -236,7 +246,7 @@ impl State {
     }
 
     /// Serves the whole line in `ahead`, as `serve` would in time.
-    fn run_ahead(&self, rovers: &Rovers, ahead: &mut Supply) -> Option<()> {
+    pub(super) fn run_ahead(&self, rovers: &Rovers, ahead: &mut Supply) -> Option<()> {
         let mut line = self.line.iter().peekable();
         while let Some(waiter) = line.next() {
             let next = line.peek().map_or_else(|| rovers.tail(), |next| next.start());

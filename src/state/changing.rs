@@ -2,11 +2,22 @@
 
 use super::{MOST_COST, State};
 use crate::error::ConfigError;
-use crate::queue::{Left, Outcome, Place};
+use crate::knot::Tie;
+use crate::queue::{Left, Outcome, Place, Waiter};
 use crate::rovers::Rovers;
 use crate::{Quota, Which};
 use std::pin::Pin;
 use std::task::Waker;
+
+/// What a claim leaves behind.
+#[derive(Debug, Default)]
+pub(crate) struct Departed {
+    /// What it had been called out for and not seen.
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) waker: Option<Waker>,
+    /// What the roof had granted it, though this line had not: to be given back there.
+    pub(crate) above: u64,
+}
 
 impl State {
     /// A future that waits behind the front is done with its place, while nothing is due by `now`: nothing moves but its
@@ -27,22 +38,33 @@ impl State {
         self.totals.skipped = self.totals.skipped.wrapping_add(cost);
     }
 
-    /// A future is done with its place, in whatever state. Says what it had been called out for and not seen; the
-    /// waker is to be dropped without the lock.
-    pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> (Option<Outcome>, Option<Waker>) {
+    /// A future is done with its place, in whatever state.
+    pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> Departed {
         match self.line.leave(place) {
-            Left::Nothing => (None, None),
-            Left::Called(outcome) => (Some(outcome), None),
+            Left::Nothing => Departed::default(),
+            Left::Called(outcome) => Departed { outcome: Some(outcome), ..Departed::default() },
             Left::Front(waiter) => {
+                let above = self.call_back(&waiter);
                 self.totals.holes -= waiter.skip;
                 self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
                 self.fill_front(rovers, &waiter);
-                (None, Some(waiter.waker))
+                Departed { outcome: None, waker: Some(waiter.waker), above }
             }
             Left::Behind(waiter) => {
                 self.note_hole(waiter.cost);
-                (None, Some(waiter.waker))
+                Departed { outcome: None, waker: Some(waiter.waker), above: 0 }
             }
+        }
+    }
+
+    /// Calls back the envoy of a claim that leaves from the front, and says how many tokens the roof had granted it.
+    fn call_back(&mut self, waiter: &Waiter) -> u64 {
+        match &waiter.strand {
+            Some(strand) if self.is_roofed() => {
+                self.recall_envoy();
+                if strand.knot.kill() == Tie::Committed { waiter.cost } else { 0 }
+            }
+            _ => 0,
         }
     }
 

@@ -267,3 +267,31 @@ fn configurations_that_make_no_sense_say_so() {
     assert_eq!(keyed.set_quota(Quota::manual(1)), Err(ConfigError::KeyedManual));
     assert_eq!(keyed.set_quota_for(&1, Quota::manual(1)), Err(ConfigError::KeyedManual));
 }
+
+#[test]
+fn every_key_in_memory_is_listed_once_with_what_it_holds() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone()).rooms(3);
+    let keyed = builder.max_in_flight(4).build().unwrap();
+    let held: Vec<_> = (0..50_u64).map(|key| keyed.try_acquire(Box::leak(Box::new(key)), key % 5).unwrap()).collect();
+    keyed.set_quota_for(&100, Quota::per_second(1).burst(9)).unwrap();
+    let mut waiting = task::spawn(keyed.consume(&49, 3));
+    assert!(waiting.poll().is_pending());
+    let mut entries: Vec<_> = keyed.entries().collect();
+    entries.sort_by_key(|entry| entry.key);
+    // Who took nothing is known by a seat, as a cap needs one to begin with.
+    assert_eq!(entries.iter().map(|entry| entry.key).collect::<Vec<_>>(), (0..50).chain([100]).collect::<Vec<_>>());
+    for entry in &entries[..49] {
+        let spent = entry.key % 5;
+        let seen = (entry.available, entry.in_flight, entry.waiting_tasks, entry.deficiency);
+        assert_eq!(seen, (4 - spent, Some(spent), 0, 0), "key {}", entry.key);
+    }
+    assert_eq!((entries[49].waiting_tasks, entries[49].available, entries[49].deficiency), (1, 0, 3));
+    assert_eq!(entries[50].available, 4, "a level, up to the cap");
+    drop((waiting, held));
+    clock.advance(10 * SECOND);
+    // Whether they were forgotten yet or not, nobody owes anything.
+    assert!(keyed.entries().all(|entry| entry.available == 4 && entry.in_flight == Some(0)));
+    keyed.tick();
+    assert_eq!(keyed.entries().map(|entry| entry.key).collect::<Vec<_>>(), [100]);
+}

@@ -11,6 +11,14 @@ mod churn;
 mod crowd;
 mod heap;
 mod maps;
+#[allow(dead_code, reason = "not all of it is measured")]
+#[path = "../../../src/keyed/words.rs"]
+mod words;
+
+/// As in `src/keyed/mod.rs`.
+fn mix(hash: u64) -> u64 {
+    hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
 
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;

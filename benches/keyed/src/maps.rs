@@ -2,10 +2,11 @@
 
 use crate::calls::on_threads;
 use crate::heap::alive;
+use crate::words::Words;
 use ahash::RandomState;
 use hashbrown::HashTable;
-use std::hash::BuildHasher;
 use std::hint::black_box;
+use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Instant;
@@ -32,8 +33,7 @@ impl<M> Sharded<M> {
 
     fn find(&self, key: u64) -> (u64, &M) {
         let hash = self.hasher.hash_one(key);
-        let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash, &self.shards[((mixed as u128 * self.shards.len() as u128) >> 64) as usize])
+        (hash, &self.shards[((super::mix(hash) as u128 * self.shards.len() as u128) >> 64) as usize])
     }
 }
 
@@ -42,6 +42,53 @@ fn claim(table: &mut HashTable<(u64, u64)>, hash: u64, key: u64, hasher: &Random
         Some(entry) => entry.1 += 1,
         None => {
             table.insert_unique(hash, (key, 1), |entry| hasher.hash_one(entry.0));
+        }
+    }
+}
+
+/// Keys and words in one array, with nothing beside them: one place for each key, and the next one where that is taken. A
+/// limiter would have to add a tag, for keys that are dear to compare.
+struct Linear {
+    slots: Vec<Option<(u64, NonZeroU64)>>,
+    len: usize,
+}
+
+impl Linear {
+    fn claim(&mut self, hash: u64, key: u64, hasher: &RandomState) {
+        if self.len * 8 >= self.slots.len() * 7 {
+            let more = (self.len * 3 / 2).max(8);
+            let old = std::mem::replace(&mut self.slots, vec![None; more]);
+            for entry in old.into_iter().flatten() {
+                *self.slot(hasher.hash_one(entry.0), entry.0) = Some(entry);
+            }
+        }
+        match self.slot(hash, key) {
+            Some((_, word)) => *word = word.saturating_add(1),
+            free => {
+                *free = Some((key, NonZeroU64::MIN));
+                self.len += 1;
+            }
+        }
+    }
+
+    /// That of the key, or the one where it belongs.
+    fn slot(&mut self, hash: u64, key: u64) -> &mut Option<(u64, NonZeroU64)> {
+        let size = self.slots.len();
+        let mut at = ((super::mix(hash).rotate_left(32) as u128 * size as u128) >> 64) as usize;
+        while self.slots[at].is_some_and(|(other, _)| other != key) {
+            at = if at + 1 == size { 0 } else { at + 1 };
+        }
+        &mut self.slots[at]
+    }
+}
+
+/// The limiter's own table.
+fn claim_in_groups(table: &mut Words<u64>, hash: u64, key: u64, hasher: &RandomState) {
+    match table.find_mut(hash, &key) {
+        Some(word) => *word = word.saturating_add(1),
+        None => {
+            table.make_room(|key| hasher.hash_one(key));
+            table.insert(hash, key, NonZeroU64::MIN);
         }
     }
 }
@@ -72,6 +119,32 @@ fn contenders() -> Vec<(&'static str, Box<dyn Fn() -> Work>)> {
                         black_box(Instant::now());
                         let (hash, shard) = map.find(key);
                         claim(&mut shard.lock(), hash, key, &map.hasher);
+                    }
+                })
+            }),
+        ),
+        (
+            "960 x parking_lot Mutex<linear probing>",
+            Box::new(|| {
+                let map = Sharded::new(960, || parking_lot::Mutex::new(Linear { slots: Vec::new(), len: 0 }));
+                Box::new(move |keys| {
+                    for &key in keys {
+                        black_box(Instant::now());
+                        let (hash, shard) = map.find(key);
+                        shard.lock().claim(hash, key, &map.hasher);
+                    }
+                })
+            }),
+        ),
+        (
+            "960 x parking_lot Mutex<groups of seven>",
+            Box::new(|| {
+                let map = Sharded::new(960, || parking_lot::Mutex::new(Words::new()));
+                Box::new(move |keys| {
+                    for &key in keys {
+                        black_box(Instant::now());
+                        let (hash, shard) = map.find(key);
+                        claim_in_groups(&mut shard.lock(), hash, key, &map.hasher);
                     }
                 })
             }),

@@ -2,6 +2,7 @@
 
 use super::{Ask, House, Level, Rate, Room, Special, Standing, Stop, Trash, span, table};
 use crate::shared::Shared;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Room<K> {
@@ -25,8 +26,7 @@ impl<K: Clone + Eq> Room<K> {
             return Ok(special.go_on_as(rate, now));
         }
         table::make_room(&mut self.specials, |special| special.hash);
-        if let Ok(found) = self.words.find_entry(ask.hash, |(key, _)| key == ask.key) {
-            let ((key, word), _) = found.remove();
+        if let Some((key, word)) = self.words.remove(ask.hash, ask.key) {
             let (old, standing) = (Arc::clone(&self.rate), Standing::Word(word));
             let mut special = Special { key, hash: ask.hash, rate: old, standing, pinned };
             special.go_on_as(rate, now);
@@ -64,16 +64,18 @@ impl<K> Room<K> {
         self.sweep_at(now, house, trash);
         let (now, old) = (self.synced, Arc::clone(&self.rate));
         self.forget_full(now, house, trash);
-        let change = |word: u64| Level { units: rate.adopt(&old, old.clip(old.of_word(word, now) as i128)), at: now };
+        let change =
+            |word: NonZeroU64| Level { units: rate.adopt(&old, old.clip(old.of_word(word, now) as i128)), at: now };
         // User code first: the hashes of those whose level does not fit into a word any more.
-        let unfit = |word: &u64| !rate.fits_word(change(*word).units);
+        let unfit = |word: NonZeroU64| rate.word(change(word)).is_none();
         let hashes: Vec<u64> =
-            self.words.iter().filter(|(_, word)| unfit(word)).map(|(key, _)| (house.hash_of)(key)).collect();
+            self.words.iter().filter(|(_, word)| unfit(*word)).map(|(key, _)| (house.hash_of)(key)).collect();
         let seats = self.specials.iter_mut().filter(|special| !special.pinned);
         let seats: Vec<_> = seats.filter_map(|special| special.go_on_as(Arc::clone(&rate), now)).collect();
-        let leaving: Vec<(K, u64)> = self.words.extract_if(|(_, word)| unfit(word)).collect();
+        let mut leaving = Vec::with_capacity(hashes.len());
+        self.words.extract(unfit, |key, word| leaving.push((key, word)));
         for (_, word) in self.words.iter_mut() {
-            *word = rate.to_word(change(*word));
+            *word = rate.word(change(*word)).unwrap_or(*word);
         }
         for ((key, word), hash) in leaving.into_iter().zip(hashes) {
             let standing = Standing::of(&rate, change(word));

@@ -5,6 +5,7 @@
 
 use super::{House, Level, Rate, Room, SMALL, Special, Standing, Trash, seat, span, table};
 use crate::shared::Shared;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl<K> Room<K> {
@@ -22,18 +23,18 @@ impl<K> Room<K> {
         let readable = self.synced.min(self.swept.saturating_add(self.window));
         self.give_up_seats(trash);
         let (synced, rate) = (self.synced, &self.rate);
-        let read = |rate: &Rate, word: u64| {
+        let read = |rate: &Rate, word: NonZeroU64| {
             let level = Level { units: rate.clip(rate.of_word(word, readable) as i128), at: readable };
             rate.advance(level, synced)
         };
         let mut fullest = None;
-        let full = self.words.extract_if(|(_, word)| {
-            let units = read(rate, *word);
+        let is_full = |word| {
+            let units = read(rate, word);
             let is_full = rate.is_full(units);
             fullest = if is_full { fullest } else { fullest.max(Some(units)) };
             is_full
-        });
-        trash.keys.extend(full.map(|(key, _)| key));
+        };
+        self.words.extract(is_full, |key, _| trash.keys.push(key));
         // At the next instant for those who are full but for a fraction of a token on top.
         let first = |rate: &Rate, units| {
             let at = rate.reached(Level { units, at: synced }, rate.burst()).unwrap_or(u64::MAX);
@@ -60,7 +61,7 @@ impl<K> Room<K> {
         });
         trash.keys.extend(full.map(|special| special.key));
         (self.swept, self.window) = (synced, window);
-        let calls = 4 * (self.words.num_buckets() + self.specials.num_buckets()).max(SMALL);
+        let calls = 4 * (self.words.slots() + self.specials.num_buckets()).max(SMALL);
         self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);
         house.bound.end_sweep(house.number, had - self.len(), next);
     }
@@ -68,8 +69,7 @@ impl<K> Room<K> {
     /// Forgets, after a sweep at `now`, also those who have a fraction of a token on top: for a change of what full is.
     pub(super) fn forget_full(&mut self, now: u64, house: &House<'_, K>, trash: &mut Trash<K>) {
         let (had, rate) = (self.len(), &self.rate);
-        let full = self.words.extract_if(|(_, word)| Self::read(rate, *word, now).units >= rate.full());
-        trash.keys.extend(full.map(|(key, _)| key));
+        self.words.extract(|word| Self::read(rate, word, now).units >= rate.full(), |key, _| trash.keys.push(key));
         let full = self.specials.extract_if(|special| {
             let units = match &special.standing {
                 Standing::Seat(_) => return false,
@@ -96,7 +96,7 @@ impl<K> Room<K> {
 
     /// Lets go of the memory that a crowd has left behind.
     pub(super) fn shrink(&mut self, house: &House<'_, K>) {
-        table::shrink(&mut self.words, SMALL, |(key, _)| (house.hash_of)(key));
+        self.words.shrink(SMALL, house.hash_of);
         table::shrink(&mut self.specials, SMALL, |special| special.hash);
     }
 
@@ -138,8 +138,7 @@ impl<K> Room<K> {
             Standing::Word(word) if is_common && has_room => {
                 let word = *word;
                 let key = found.remove().0.key;
-                // There is room: nothing is rehashed.
-                self.words.insert_unique(hash, (key, word), |_| unreachable!("there is room"));
+                self.words.insert(hash, key, word);
             }
             _ => {}
         }

@@ -1,0 +1,226 @@
+//! Taking: at once, or a place in the key's line.
+
+use super::{Arrival, Entered, MOST_SPAN, Map, Taken, Verdict, wait};
+use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
+use crate::grant::Permit;
+use crate::keyed::rate::{Level, Rate};
+use crate::keyed::room::{Quick, Stop};
+use crate::shared::Shared;
+use crate::state::{MOST_COST, Sample};
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What became of a try on a level.
+enum Tried {
+    Taken(u64),
+    Refused(TryAcquireError),
+    /// The key has so many tokens and could grant, but the limiter above all keys does not.
+    NotAbove(u64),
+}
+
+/// The limiter above all keys, if there is one, and a reading of its time.
+struct Above<'a>(Option<(&'a Shared, Sample)>);
+
+impl Above<'_> {
+    /// Takes `cost` tokens there. Waits for nobody and wakes nobody: a room may be locked.
+    #[inline]
+    fn admits(&self, cost: u64) -> bool {
+        self.0.as_ref().is_none_or(|(roof, sample)| cost == 0 || roof.admit_now(cost, *sample))
+    }
+}
+
+impl<K, S> Map<K, S>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    pub(in crate::keyed) fn try_acquire(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
+        let result = self.try_acquire_uncounted(key, hash, cost);
+        if let Err(error) = &result {
+            self.count_refusal(key, hash);
+            self.seating.audience.refused(cost, *error);
+        }
+        result
+    }
+
+    /// What nearly every call does: a key is there, and so are its tokens.
+    #[inline]
+    fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
+        let above = self.above();
+        let now = self.now();
+        self.rooms[self.room_of(hash)].lock().take_quickly(key, hash, cost, now, || above.admits(cost))
+    }
+
+    /// What is above all keys, with a reading of its time: to be asked for before a room is locked.
+    #[inline]
+    fn above(&self) -> Above<'_> {
+        Above(self.roof.as_deref().map(|roof| (roof, roof.sample())))
+    }
+
+    fn try_acquire_uncounted(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
+        match self.take_quickly(key, hash, cost) {
+            Some(Quick::Taken(remaining)) => Ok(Taken::Level { remaining }),
+            Some(Quick::Seat(seat)) => self.try_seat(hash, seat, cost),
+            None => self.try_acquire_slowly(key, hash, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn try_acquire_slowly(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
+        loop {
+            let above = self.above();
+            let entered = self.enter(key, hash, false, |room, ask, house, trash| {
+                if room.closed {
+                    return Ok(Tried::Refused(TryAcquireError::Closed));
+                }
+                if self.seating.cap.is_some() {
+                    // What is in flight is told by a seat only.
+                    return room.seat(ask, house, trash).and_then(|seat| Err(Stop::Seat(seat)));
+                }
+                let take = |rate: &Rate, level: &mut Level| try_take(rate, level, cost, ask.now);
+                room.at_level_if(ask, house, trash, take, |tried| match tried {
+                    Tried::Taken(remaining) if !above.admits(cost) => Err(Tried::NotAbove(remaining + cost)),
+                    tried => Ok(tried),
+                })
+            });
+            let remaining = match entered {
+                Entered::Done(Tried::Taken(remaining)) => return Ok(Taken::Level { remaining }),
+                Entered::Done(Tried::NotAbove(remaining)) => remaining,
+                Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
+                Entered::Seat(seat) => return self.try_seat(hash, seat, cost),
+                Entered::Full => {
+                    return Err(TryAcquireError::TooManyKeys { most: self.bound.most().unwrap_or(0) });
+                }
+            };
+            // If it grants by now after all, then once more.
+            if let Some(error) = self.roof.as_ref().and_then(|roof| roof.refusal(cost, remaining)) {
+                return Err(error);
+            }
+        }
+    }
+
+    /// What a key has refused, in view of the limiter above it.
+    fn refused_too(&self, cost: u64, error: TryAcquireError) -> TryAcquireError {
+        match (&self.roof, error) {
+            (Some(roof), TryAcquireError::Denied(denied)) => roof.deny_too(cost, denied),
+            _ => error,
+        }
+    }
+
+    fn try_seat(&self, hash: u64, seat: Arc<Shared>, cost: u64) -> Result<Taken, TryAcquireError> {
+        match seat.try_acquire_under_roof(cost) {
+            Ok(remaining) => Ok(self.taken(hash, Permit::new(seat, cost, remaining))),
+            Err(error) => {
+                self.let_go(hash, seat);
+                Err(error)
+            }
+        }
+    }
+
+    /// Grants at once, refuses at once, or says in which line to stand.
+    pub(in crate::keyed) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
+        match self.take_quickly(key, hash, cost) {
+            Some(Quick::Taken(remaining)) => return Arrival::Taken(Taken::Level { remaining }),
+            Some(Quick::Seat(seat)) => {
+                self.hub.welcome(&seat);
+                return Arrival::Wait(seat);
+            }
+            None => {}
+        }
+        let above = self.above();
+        let entered = self.enter(key, hash, false, |room, ask, house, trash| {
+            if room.closed {
+                return Ok(Verdict::Refused(ConsumeError::Closed));
+            }
+            if self.seating.cap.is_none() {
+                let begin = |rate: &Rate, level: &mut Level| self.begin(rate, level, cost, allowed, ask.now);
+                let verdict = room.at_level_if(ask, house, trash, begin, |verdict| match verdict {
+                    // Refused or not, that is said where both are looked at.
+                    Verdict::Taken(_) if !above.admits(cost) => Err(Verdict::Wait),
+                    verdict => Ok(verdict),
+                })?;
+                if !matches!(verdict, Verdict::Wait) {
+                    return Ok(verdict);
+                }
+            }
+            room.seat(ask, house, trash).and_then(|seat| Err(Stop::Seat(seat)))
+        });
+        match entered {
+            Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::Level { remaining }),
+            Entered::Done(Verdict::Refused(error)) => Arrival::Refused(error),
+            Entered::Done(Verdict::Wait) => unreachable!("who has to wait gets a seat"),
+            Entered::Seat(seat) => {
+                self.hub.welcome(&seat);
+                Arrival::Wait(seat)
+            }
+            Entered::Full => Arrival::Refused(ConsumeError::TooManyKeys { most: self.bound.most().unwrap_or(0) }),
+        }
+    }
+
+    /// What becomes of a claim on a key on which nobody waits, in the order in which a line decides.
+    fn begin(&self, rate: &Rate, level: &mut Level, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
+        let most = MOST_COST.min((MOST_SPAN + rate.tokens(level.units)).max(0) as u64);
+        if cost > most {
+            return Verdict::Refused(ConsumeError::TooLarge { cost, most });
+        }
+        if let Some(remaining) = take(rate, level, cost) {
+            return Verdict::Taken(remaining);
+        }
+        if self.seating.max_waiting == 0 {
+            return Verdict::Refused(ConsumeError::LineFull { waiting: 0 });
+        }
+        if let Some(allowed) = allowed {
+            let estimate = rate.reached(*level, cost).map_or(Duration::ZERO, |at| wait(at, *level, now));
+            let allowed = Duration::from_nanos(allowed);
+            if estimate > allowed {
+                return Verdict::Refused(ConsumeError::TooLate { estimate, allowed });
+            }
+        }
+        Verdict::Wait
+    }
+
+    /// A permit holds its seat only where tokens are in flight, or where there is no level to settle it with.
+    pub(in crate::keyed) fn taken(&self, hash: u64, permit: Permit<Arc<Shared>>) -> Taken {
+        let is_overflow = self.overflow.as_ref().is_some_and(|overflow| Arc::ptr_eq(overflow, permit.shared()));
+        if self.seating.cap.is_some() || is_overflow {
+            return Taken::Seat(permit);
+        }
+        let remaining = permit.remaining;
+        let seat = Arc::clone(permit.shared());
+        drop(permit);
+        self.let_go(hash, seat);
+        Taken::Level { remaining }
+    }
+
+    pub(in crate::keyed) fn count_refusal(&self, key: &K, hash: u64) {
+        self.rooms[self.room_of(hash)].lock().refused += 1;
+        // Under a storm of refusals by many threads a few go uncounted, rather than have the threads wait for this.
+        let lost = self.top.try_lock().and_then(|mut top| top.count(key, hash));
+        drop(lost);
+    }
+}
+
+/// Takes `cost` tokens if they are there, and says what remains.
+#[inline]
+fn take(rate: &Rate, level: &mut Level, cost: u64) -> Option<u64> {
+    let left = level.units - rate.units(cost);
+    if left < 0 && cost > 0 {
+        return None;
+    }
+    level.units = left;
+    Some(rate.tokens(left).max(0) as u64)
+}
+
+fn try_take(rate: &Rate, level: &mut Level, cost: u64, now: u64) -> Tried {
+    let most = rate.burst();
+    if cost > most {
+        return Tried::Refused(TryAcquireError::TooLarge { cost, most });
+    }
+    if let Some(remaining) = take(rate, level, cost) {
+        return Tried::Taken(remaining);
+    }
+    let retry_after = rate.reached(*level, cost).map(|at| wait(at, *level, now));
+    let remaining = rate.tokens(level.units).max(0) as u64;
+    Tried::Refused(Denied { retry_after, remaining, by: Bound::Quota(0) }.into())
+}

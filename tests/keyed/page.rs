@@ -1,0 +1,346 @@
+//! A page that lives every nanosecond of a few keys and the limiter above them, and knows nothing of the mechanism: buckets
+//! in whole numbers, lines of claims, and of each key one claim at most in the line above.
+
+use std::collections::VecDeque;
+
+pub(crate) type Id = usize;
+
+/// `amount` tokens each `period` nanoseconds; at most `cap` in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    pub(crate) amount: u64,
+    pub(crate) period: u64,
+    pub(crate) burst: u64,
+    pub(crate) cap: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Item {
+    /// Somebody's own claim.
+    Claim {
+        id: Id,
+        cost: i128,
+    },
+    /// A key's, for the front of its line.
+    Envoy {
+        key: usize,
+        cost: i128,
+    },
+    Debt(i128),
+}
+
+impl Item {
+    fn cost(self) -> i128 {
+        match self {
+            Self::Claim { cost, .. } | Self::Envoy { cost, .. } | Self::Debt(cost) => cost,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Bucket {
+    rule: Rule,
+    /// In parts of a token: `period` of them are one.
+    level: i128,
+    line: VecDeque<Item>,
+    flying: i128,
+    paused: u64,
+}
+
+impl Bucket {
+    fn new(rule: Rule) -> Self {
+        let level = i128::from(rule.burst * rule.period);
+        Self { rule, level, line: VecDeque::new(), flying: 0, paused: 0 }
+    }
+
+    fn unit(&self) -> i128 {
+        self.rule.period.into()
+    }
+
+    fn tokens(&self) -> i128 {
+        self.level.div_euclid(self.unit())
+    }
+
+    /// What is above the brim burns, but for the fraction that came with the last token in this very nanosecond.
+    fn burn(&mut self) {
+        let front = self.line.front().map_or(0, |front| front.cost());
+        let brim = front.max(self.rule.burst.into()) * self.unit();
+        if self.level >= brim + i128::from(self.rule.amount.min(self.rule.period)) {
+            self.level = brim;
+        }
+    }
+
+    fn pass_nanosecond(&mut self) {
+        self.level += i128::from(self.rule.amount);
+        self.burn();
+    }
+
+    fn has(&self, cost: i128, now: u64) -> bool {
+        let lands = self.rule.cap.is_none_or(|cap| self.flying + cost <= i128::from(cap));
+        now >= self.paused && lands && self.tokens() >= cost
+    }
+
+    fn is_open(&self, cost: i128, now: u64) -> bool {
+        self.line.is_empty() && self.has(cost, now)
+    }
+
+    fn take(&mut self, cost: i128) {
+        self.level -= cost * self.unit();
+        self.flying += cost;
+    }
+
+    /// The front item has gone: debts behind it are charged.
+    fn move_up(&mut self) {
+        while let Some(Item::Debt(debt)) = self.line.front() {
+            self.level -= debt * self.unit();
+            self.line.pop_front();
+        }
+        self.burn_saved();
+    }
+
+    /// Whoever saved up more than the burst has gone.
+    fn burn_saved(&mut self) {
+        let front = self.line.front().map_or(0, |front| front.cost());
+        let brim = front.max(self.rule.burst.into());
+        if self.tokens() > brim {
+            self.level = brim * self.unit();
+        }
+        self.burn();
+    }
+
+    fn leave(&mut self, is_it: impl Fn(&Item) -> bool) -> bool {
+        let Some(place) = self.line.iter().position(is_it) else { return false };
+        self.line.remove(place);
+        if place == 0 {
+            self.move_up();
+        }
+        true
+    }
+
+    fn give_back(&mut self, tokens: i128) {
+        let room = (i128::from(self.rule.burst) - self.tokens()).max(0);
+        self.level += tokens.min(room) * self.unit();
+        self.flying -= tokens;
+        self.burn();
+    }
+
+    fn charge(&mut self, tokens: i128) {
+        self.flying += tokens;
+        if self.line.is_empty() {
+            self.level -= tokens * self.unit();
+        } else {
+            self.line.push_back(Item::Debt(tokens));
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.line.iter().filter(|item| !matches!(item, Item::Debt(_))).count()
+    }
+
+    fn available(&self, now: u64) -> u64 {
+        if !self.line.is_empty() || now < self.paused {
+            return 0;
+        }
+        let lands = self.rule.cap.map_or(i128::MAX, |cap| i128::from(cap) - self.flying);
+        self.tokens().min(lands).max(0) as u64
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Page {
+    keys: Vec<Bucket>,
+    above: Bucket,
+    now: u64,
+    /// Who was granted and has not been told, in order.
+    granted: Vec<Id>,
+}
+
+impl Page {
+    pub(crate) fn new(rules: &[Rule], above: Rule) -> Self {
+        let keys = rules.iter().copied().map(Bucket::new).collect();
+        Self { keys, above: Bucket::new(above), now: 0, granted: Vec::new() }
+    }
+
+    pub(crate) fn pass_nanosecond(&mut self) {
+        self.now += 1;
+        self.keys.iter_mut().chain([&mut self.above]).for_each(Bucket::pass_nanosecond);
+        self.serve();
+        (0..self.keys.len()).for_each(|key| self.climb(key));
+    }
+
+    /// The line above, then the keys whose claims it granted, in that order.
+    fn serve(&mut self) {
+        let mut moved = Vec::new();
+        while let Some(front) = self.above.line.front().copied().filter(|front| self.above.has(front.cost(), self.now))
+        {
+            self.above.line.pop_front();
+            self.above.take(front.cost());
+            self.above.move_up();
+            match front {
+                Item::Claim { id, .. } => self.granted.push(id),
+                Item::Envoy { key, .. } => {
+                    self.grant_front(key);
+                    moved.push(key);
+                }
+                Item::Debt(_) => unreachable!("debts are charged as they come to the front"),
+            }
+        }
+        moved.into_iter().for_each(|key| self.climb(key));
+    }
+
+    fn grant_front(&mut self, key: usize) {
+        let own = &mut self.keys[key];
+        let Some(Item::Claim { id, cost }) = own.line.pop_front() else { panic!("an envoy without a front") };
+        own.take(cost);
+        own.move_up();
+        self.granted.push(id);
+    }
+
+    fn has_envoy(&self, key: usize) -> bool {
+        self.above.line.iter().any(|item| matches!(item, Item::Envoy { key: it, .. } if *it == key))
+    }
+
+    /// The front of a key takes what it waits for, or sends an envoy, or calls it back.
+    fn climb(&mut self, key: usize) {
+        loop {
+            let front = self.keys[key].line.front().map(|front| front.cost());
+            let ready = front.filter(|cost| self.keys[key].has(*cost, self.now));
+            match ready {
+                None if self.has_envoy(key) => {
+                    self.call_back(key);
+                    return self.serve();
+                }
+                None => return,
+                Some(_) if self.has_envoy(key) => return,
+                Some(cost) if self.above.is_open(cost, self.now) => {
+                    self.above.take(cost);
+                    self.grant_front(key);
+                }
+                Some(cost) => {
+                    self.above.line.push_back(Item::Envoy { key, cost });
+                    return;
+                }
+            }
+        }
+    }
+
+    fn call_back(&mut self, key: usize) {
+        self.above.leave(|item| matches!(item, Item::Envoy { key: it, .. } if *it == key));
+    }
+
+    pub(crate) fn try_acquire(&mut self, key: usize, cost: u64) -> bool {
+        let own = &self.keys[key];
+        let fits = cost <= own.rule.burst.min(self.above.rule.burst);
+        let cost = cost.into();
+        let open = fits && own.is_open(cost, self.now) && self.above.is_open(cost, self.now);
+        if open {
+            self.keys[key].take(cost);
+            self.above.take(cost);
+        }
+        open
+    }
+
+    /// True if it was granted at once.
+    pub(crate) fn consume(&mut self, id: Id, key: usize, cost: u64) -> bool {
+        let cost = cost.into();
+        if self.keys[key].is_open(cost, self.now) && self.above.is_open(cost, self.now) {
+            self.keys[key].take(cost);
+            self.above.take(cost);
+            return true;
+        }
+        self.keys[key].line.push_back(Item::Claim { id, cost });
+        self.climb(key);
+        false
+    }
+
+    /// `seen` says that it was granted, which its future had not been told.
+    pub(crate) fn cancel(&mut self, id: Id, key: usize, cost: u64, granted: bool) {
+        if granted {
+            self.keys[key].give_back(cost.into());
+            self.climb(key);
+            self.above.give_back(cost.into());
+            return self.serve();
+        }
+        let is_front = matches!(self.keys[key].line.front(), Some(Item::Claim { id: it, .. }) if *it == id);
+        self.keys[key].leave(|item| matches!(item, Item::Claim { id: it, .. } if *it == id));
+        if is_front {
+            self.call_back(key);
+        }
+        self.climb(key);
+        self.serve();
+    }
+
+    pub(crate) fn settle(&mut self, key: usize, cost: u64, actual: u64) {
+        let more = i128::from(actual) - i128::from(cost);
+        for above in [false, true] {
+            let bucket = if above { &mut self.above } else { &mut self.keys[key] };
+            if more > 0 {
+                bucket.charge(more)
+            } else {
+                bucket.give_back(-more)
+            }
+            self.climb(key);
+            self.serve();
+        }
+    }
+
+    pub(crate) fn land(&mut self, key: usize, cost: u64) {
+        self.keys[key].flying -= i128::from(cost);
+        self.climb(key);
+        self.above.flying -= i128::from(cost);
+        self.serve();
+    }
+
+    // ---- above, by itself -------------------------------------------------------------------------------------------
+
+    pub(crate) fn try_above(&mut self, cost: u64) -> bool {
+        let open = cost <= self.above.rule.burst && self.above.is_open(cost.into(), self.now);
+        if open {
+            self.above.take(cost.into());
+        }
+        open
+    }
+
+    pub(crate) fn consume_above(&mut self, id: Id, cost: u64) -> bool {
+        let open = self.above.is_open(cost.into(), self.now);
+        if open {
+            self.above.take(cost.into());
+        } else {
+            self.above.line.push_back(Item::Claim { id, cost: cost.into() });
+        }
+        open
+    }
+
+    pub(crate) fn cancel_above(&mut self, id: Id, cost: u64, granted: bool) {
+        if granted {
+            self.above.give_back(cost.into());
+        } else {
+            self.above.leave(|item| matches!(item, Item::Claim { id: it, .. } if *it == id));
+        }
+        self.serve();
+    }
+
+    pub(crate) fn land_above(&mut self, cost: u64) {
+        self.above.flying -= i128::from(cost);
+        self.serve();
+    }
+
+    pub(crate) fn pause_above(&mut self, span: u64) {
+        self.above.paused = self.above.paused.max(self.now + span);
+    }
+
+    // ---- what there is to see -----------------------------------------------------------------------------------------
+
+    pub(crate) fn take_granted(&mut self) -> Vec<Id> {
+        std::mem::take(&mut self.granted)
+    }
+
+    /// Of a key, or with `None` of the limiter above: what can be had, and how many wait.
+    pub(crate) fn view(&self, key: Option<usize>) -> (u64, usize) {
+        let above = self.above.available(self.now);
+        match key {
+            None => (above, self.above.waiting()),
+            Some(key) => (self.keys[key].available(self.now).min(above), self.keys[key].waiting()),
+        }
+    }
+}
