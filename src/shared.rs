@@ -33,6 +33,9 @@ pub(crate) struct Shared {
     pub(crate) capped: bool,
     /// Whether replenishers use the fine timer too.
     pub(crate) fine: bool,
+    /// Whether there is a roof: asked often, where there mostly is none.
+    #[cfg(feature = "keyed")]
+    roofed: bool,
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
     /// Who serves this line, where it is one of many; else it hires drivers of its own.
@@ -71,13 +74,25 @@ struct Ward {
 impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
-        Self { rovers, state: Mutex::new(state), time, capped, fine, owed: AtomicU64::new(0), ward: None, weak }
+        Self {
+            rovers,
+            state: Mutex::new(state),
+            time,
+            capped,
+            fine,
+            #[cfg(feature = "keyed")]
+            roofed: false,
+            owed: AtomicU64::new(0),
+            ward: None,
+            weak,
+        }
     }
 
     /// One of many limiters, whose lines `warden` serves, perhaps all under one roof.
     #[cfg(feature = "keyed")]
     pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64, roof: Option<Arc<Shared>>) -> Self {
-        self.state.lock().roofed = roof.is_some();
+        self.roofed = roof.is_some();
+        self.state.lock().roofed = self.roofed;
         let roof = roof.map(|limiter| roof::Roof::new(limiter, &self.time));
         self.ward = Some(Box::new(Ward { warden, mark, roof }));
         self
@@ -195,7 +210,7 @@ impl Shared {
     /// Somebody who held this line for a moment does not any more.
     fn let_go(self: Arc<Self>) {
         #[cfg(feature = "keyed")]
-        if let Some(ward) = self.ward.as_ref().filter(|ward| ward.roof.is_some()) {
+        if let Some(ward) = self.ward.as_ref().filter(|_| self.roofed) {
             let (warden, mark) = (Arc::clone(&ward.warden), ward.mark);
             drop(self);
             warden.let_go(mark);

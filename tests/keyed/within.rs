@@ -2,7 +2,7 @@
 
 use futures::FutureExt;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_test::task;
@@ -435,4 +435,35 @@ fn a_replenisher_by_hand_serves_both() {
     worker.block_on(task).unwrap();
     let refusal = futures::executor::block_on(global.consume(500)).map(drop);
     assert_eq!(refusal, Err(ConsumeError::NoRuntime), "who is gone is relied on no more");
+}
+
+/// Panics when it is woken.
+struct Explosive;
+
+impl Wake for Explosive {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+#[test]
+fn wakers_that_panic_and_waiters_that_never_look_again_hold_up_nobody() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(9)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let mut bomb = Box::pin(keyed.consume(&1, 1));
+    assert!(bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Explosive)))).is_pending());
+    let mut others: Vec<_> = [2, 1, 2].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
+    assert!(others.iter_mut().all(|claim| claim.poll().is_pending()));
+    std::panic::set_hook(Box::new(|_| {}));
+    for second in 0..4 {
+        clock.advance(SECOND);
+        global.tick();
+        assert_eq!(others.iter().filter(|claim| claim.is_woken()).count(), second, "in turns, whoever looks or not");
+    }
+    drop(std::panic::take_hook());
+    drop((bomb, others));
+    assert_eq!(global.snapshot().refunded, 4, "granted, and not seen");
+    assert_eq!(global.snapshot().waiting_tasks, 0);
 }
