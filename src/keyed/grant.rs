@@ -107,6 +107,8 @@ macro_rules! grant_methods {
         /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, as
         /// [`Grant::settle`](crate::Grant::settle) does. The latest figure counts.
         ///
+        /// In the limiter [above all keys](super::KeyedBuilder::within_limiter) it counts too.
+        ///
         /// What is charged is always written down, also on a key that was forgotten meanwhile and while the map is full.
         ///
         /// ```

@@ -200,7 +200,8 @@ where
         Ok(KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
     }
 
-    /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line.
+    /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line; in the limiter
+    /// [above all keys](KeyedBuilder::within_limiter) too, if that has a cap.
     ///
     /// # Errors
     ///
@@ -209,7 +210,8 @@ where
         self.map.release(key, tokens)
     }
 
-    /// How many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while anybody waits for it.
+    /// How many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while anybody waits for it. No more
+    /// than the limiter [above all keys](KeyedBuilder::within_limiter) has.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -228,7 +230,8 @@ where
     }
 
     /// How long a [`consume`](Self::consume) of `cost` on the key made now would wait; see
-    /// [`Limiter::estimate`](crate::Limiter::estimate).
+    /// [`Limiter::estimate`](crate::Limiter::estimate). Under a [limiter](KeyedBuilder::within_limiter) `None` while anybody
+    /// waits for the key.
     pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
         self.map.estimate(key, cost)
     }
