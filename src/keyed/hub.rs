@@ -27,6 +27,8 @@ const SEATS_PER_TURN: usize = 1_000;
 /// made anew each time. It doubles each time the seat is found in use without anybody waiting.
 const LINGER: u64 = 100_000_000;
 const MOST_DOUBLINGS: u32 = 12;
+/// The numbers of all desks there are: those of several maps meet in the line of a limiter above them.
+static NUMBERS: AtomicU64 = AtomicU64::new(1 << 63);
 
 /// The map, as seen from here.
 pub(super) trait Landlord: Send + Sync {
@@ -45,7 +47,6 @@ pub(super) struct Hub {
     /// A limiter above all keys.
     roof: Option<Arc<Shared>>,
     desks: Mutex<Vec<Arc<Desk>>>,
-    numbers: AtomicU64,
     /// How many of them are in the user's hands.
     by_hand: AtomicUsize,
 }
@@ -101,24 +102,17 @@ impl Wake for Bell {
 
 impl Hub {
     pub(super) fn new(landlord: Weak<dyn Landlord>, time: Time, roof: Option<Arc<Shared>>) -> Self {
-        Self {
-            landlord,
-            time,
-            roof,
-            desks: Mutex::new(Vec::new()),
-            numbers: AtomicU64::new(1 << 63),
-            by_hand: AtomicUsize::new(0),
-        }
+        Self { landlord, time, roof, desks: Mutex::new(Vec::new()), by_hand: AtomicUsize::new(0) }
     }
 
     /// An attendant for the user to spawn. It registers when it is first polled.
     pub(super) fn by_hand(self: &Arc<Self>) -> Attendant {
-        let desk = self.open_desk(None);
+        let desk = Self::open_desk(None);
         Attendant::new(Arc::clone(self), desk)
     }
 
-    fn open_desk(&self, host: Option<Handle>) -> Arc<Desk> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+    fn open_desk(host: Option<Handle>) -> Arc<Desk> {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Arc::new(Desk { number, host, tray: Mutex::new(Tray::default()) })
     }
 
@@ -129,7 +123,7 @@ impl Hub {
         if let Some(desk) = own {
             return Some(Arc::clone(desk));
         }
-        let desk = self.open_desk(Some(host.clone()));
+        let desk = Self::open_desk(Some(host.clone()));
         desks.push(Arc::clone(&desk));
         drop(desks);
         host.spawn(Attendant::new(Arc::clone(self), Arc::clone(&desk)));
