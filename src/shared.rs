@@ -34,6 +34,9 @@ pub(crate) struct Shared {
     pub(crate) capped: bool,
     /// Whether replenishers use the fine timer too.
     pub(crate) fine: bool,
+    /// Whether there is a roof: asked often, where there mostly is none.
+    #[cfg(feature = "keyed")]
+    roofed: bool,
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
     aside: Box<Aside>,
@@ -80,7 +83,17 @@ impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
         let aside = Box::new(Aside { ward: None, weak, audience: Audience::default() });
-        Self { rovers, state: Mutex::new(state), time, capped, fine, owed: AtomicU64::new(0), aside }
+        Self {
+            rovers,
+            state: Mutex::new(state),
+            time,
+            capped,
+            fine,
+            #[cfg(feature = "keyed")]
+            roofed: false,
+            owed: AtomicU64::new(0),
+            aside,
+        }
     }
 
     /// One of many limiters, whose lines `warden` serves, perhaps all under one roof, and of which `audience` is told
@@ -93,7 +106,8 @@ impl Shared {
         roof: Option<Arc<Shared>>,
         audience: Audience,
     ) -> Self {
-        self.state.lock().roofed = roof.is_some();
+        self.roofed = roof.is_some();
+        self.state.lock().roofed = self.roofed;
         let roof = roof.map(|limiter| roof::Roof::new(limiter, &self.time));
         self.aside.ward = Some(Ward { warden, mark, roof });
         self.aside.audience = audience;
@@ -216,7 +230,7 @@ impl Shared {
     /// Somebody who held this line for a moment does not any more.
     fn let_go(self: Arc<Self>) {
         #[cfg(feature = "keyed")]
-        if let Some(ward) = self.aside.ward.as_ref().filter(|ward| ward.roof.is_some()) {
+        if let Some(ward) = self.aside.ward.as_ref().filter(|_| self.roofed) {
             let (warden, mark) = (Arc::clone(&ward.warden), ward.mark);
             drop(self);
             warden.let_go(mark);

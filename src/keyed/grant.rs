@@ -2,6 +2,7 @@
 
 use super::hold::{Borrowed, Hold, Owned};
 use super::map::Taken;
+use super::rate::Left;
 use crate::grant::Permit;
 use crate::shared::Shared;
 use std::fmt;
@@ -13,7 +14,7 @@ pub(super) struct Pass<H: Hold> {
     hold: H,
     hash: u64,
     cost: u64,
-    remaining: u64,
+    left: Left,
     /// With an in-flight cap, or from the overflow: settled and released there, not by the key's level.
     permit: Option<Permit<Arc<Shared>>>,
     /// What it cost in the limiter above all keys.
@@ -24,10 +25,10 @@ impl<H: Hold> Pass<H> {
     pub(super) fn new(hold: H, hash: u64, cost: u64, taken: Taken) -> Self {
         let above = if hold.map().roof.is_some() { cost } else { 0 };
         match taken {
-            Taken::Level { remaining } => Self { hold, hash, cost, remaining, permit: None, above },
+            Taken::Level { left } => Self { hold, hash, cost, left, permit: None, above },
             Taken::Seat(permit) => {
-                let remaining = permit.remaining;
-                Self { hold, hash, cost, remaining, permit: Some(permit), above }
+                let left = Left::whole(permit.remaining);
+                Self { hold, hash, cost, left, permit: Some(permit), above }
             }
         }
     }
@@ -77,7 +78,7 @@ impl<H: Hold> Drop for Pass<H> {
 
 impl<H: Hold> fmt::Debug for Pass<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedGrant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
+        f.debug_struct("KeyedGrant").field("cost", &self.cost).field("remaining", &self.left.tokens()).finish()
     }
 }
 
@@ -103,11 +104,13 @@ macro_rules! grant_methods {
 
         /// How many tokens this grant left behind for its key: what a response header would report.
         pub fn remaining(&self) -> u64 {
-            self.0.remaining
+            self.0.left.tokens()
         }
 
         /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, as
         /// [`Grant::settle`](crate::Grant::settle) does. The latest figure counts.
+        ///
+        /// In the limiter [above all keys](super::KeyedBuilder::within_limiter) it counts too.
         ///
         /// What is charged is always written down, also on a key that was forgotten meanwhile and while the map is full.
         ///

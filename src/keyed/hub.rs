@@ -30,6 +30,8 @@ const LINGER: u64 = 100_000_000;
 const MOST_DOUBLINGS: u32 = 12;
 /// So few useless entries are not worth going through the queue for.
 const SMALL: usize = 64;
+/// The numbers of all desks there are: those of several maps meet in the line of a limiter above them.
+static NUMBERS: AtomicU64 = AtomicU64::new(OF_MANY);
 
 /// The map, as seen from here.
 pub(super) trait Landlord: Send + Sync {
@@ -48,7 +50,6 @@ pub(super) struct Hub {
     /// A limiter above all keys.
     roof: Option<Arc<Shared>>,
     desks: Mutex<Vec<Arc<Desk>>>,
-    numbers: AtomicU64,
     /// How many of them are in the user's hands.
     by_hand: AtomicUsize,
 }
@@ -129,24 +130,17 @@ impl Wake for Bell {
 
 impl Hub {
     pub(super) fn new(landlord: Weak<dyn Landlord>, time: Time, roof: Option<Arc<Shared>>) -> Self {
-        Self {
-            landlord,
-            time,
-            roof,
-            desks: Mutex::new(Vec::new()),
-            numbers: AtomicU64::new(OF_MANY),
-            by_hand: AtomicUsize::new(0),
-        }
+        Self { landlord, time, roof, desks: Mutex::new(Vec::new()), by_hand: AtomicUsize::new(0) }
     }
 
     /// An attendant for the user to spawn. It registers when it is first polled.
     pub(super) fn by_hand(self: &Arc<Self>) -> Attendant {
-        let desk = self.open_desk(None);
+        let desk = Self::open_desk(None);
         Attendant::new(Arc::clone(self), desk)
     }
 
-    fn open_desk(&self, host: Option<Handle>) -> Arc<Desk> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+    fn open_desk(host: Option<Handle>) -> Arc<Desk> {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Arc::new(Desk { number, host, tray: Mutex::new(Tray::default()) })
     }
 
@@ -157,7 +151,7 @@ impl Hub {
         if let Some(desk) = own {
             return Some(Arc::clone(desk));
         }
-        let desk = self.open_desk(Some(host.clone()));
+        let desk = Self::open_desk(Some(host.clone()));
         desks.push(Arc::clone(&desk));
         drop(desks);
         host.spawn(Attendant::new(Arc::clone(self), Arc::clone(&desk)));

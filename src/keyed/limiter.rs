@@ -213,8 +213,9 @@ where
         Ok(OwnedKeyedGrant(Pass::new(Owned { map: self.map, key }, hash, cost, taken)))
     }
 
-    /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line. If that is more
-    /// than the key owes: of those that the [overflow](KeyedBuilder::overflow) granted, to whomever.
+    /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line; in the limiter
+    /// [above all keys](KeyedBuilder::within_limiter) too, if that has a cap. If that is more than the key owes: of those that
+    /// the [overflow](KeyedBuilder::overflow) granted, to whomever.
     ///
     /// # Errors
     ///
@@ -223,7 +224,8 @@ where
         self.map.release(key, tokens)
     }
 
-    /// How many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while anybody waits for it.
+    /// How many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while anybody waits for it. No more
+    /// than the limiter [above all keys](KeyedBuilder::within_limiter) has.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -256,7 +258,8 @@ where
     }
 
     /// How long a [`consume`](Self::consume) of `cost` on the key made now would wait; see
-    /// [`Limiter::estimate`](crate::Limiter::estimate).
+    /// [`Limiter::estimate`](crate::Limiter::estimate). Under a [limiter](KeyedBuilder::within_limiter) `None` while anybody
+    /// waits for the key.
     pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
         self.map.estimate(key, cost)
     }

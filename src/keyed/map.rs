@@ -11,7 +11,7 @@ mod taking;
 
 use super::bound::Bound;
 use super::hub::{Hub, Landlord};
-use super::rate::{Level, Rate};
+use super::rate::{Left, Level, Rate};
 use super::room::{Ask, House, Locked, Room, Stop, Trash};
 use super::seat::Seating;
 use super::top::Top;
@@ -77,9 +77,15 @@ enum Entered<R> {
 /// Tokens that were taken, and what is left behind them.
 pub(super) enum Taken {
     /// From the key's level.
-    Level { remaining: u64 },
+    Level { left: Left },
     /// From a seat.
     Seat(Permit<Arc<Shared>>),
+}
+
+impl Taken {
+    fn whole(remaining: u64) -> Self {
+        Self::Level { left: Left::whole(remaining) }
+    }
 }
 
 /// How a claim begins.

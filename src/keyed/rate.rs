@@ -48,6 +48,23 @@ pub(super) struct Level {
     pub(super) at: u64,
 }
 
+/// What a grant left behind. Whole tokens are divided out when somebody asks, outside of all locks: few do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    units: u64,
+    unit: u64,
+}
+
+impl Left {
+    pub(super) fn whole(tokens: u64) -> Self {
+        Self { units: tokens, unit: 1 }
+    }
+
+    pub(super) fn tokens(self) -> u64 {
+        self.units / self.unit
+    }
+}
+
 impl Rate {
     /// The arithmetic of a *checked* quota that mints by itself.
     pub(super) fn new(quota: Quota) -> Self {
@@ -163,10 +180,10 @@ impl Rate {
         self.minted(at).wrapping_sub(word.get()) as i64
     }
 
-    /// Takes `cost` tokens from `word` at `now`, an instant inside the window; says what the word is then, and how many units
-    /// remain. `None` if they are not there. The same as by levels, in 64 bits: what nearly every call does.
+    /// Takes `cost` tokens from `word` at `now`, an instant inside the window; says what the word is then, and what remains.
+    /// `None` if they are not there. The same as by levels, in 64 bits: what nearly every call does.
     #[inline]
-    pub(super) fn take_from_word(&self, word: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, u64)> {
+    pub(super) fn take_from_word(&self, word: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
         if cost > self.burst() {
             return None;
         }
@@ -178,13 +195,8 @@ impl Rate {
         if left < 0 {
             return None;
         }
-        Some((NonZeroU64::new(self.minted(now).wrapping_sub(left as u64))?, left as u64))
-    }
-
-    /// Whole tokens of what [`take_from_word`](Self::take_from_word) left.
-    #[inline]
-    pub(super) fn whole(&self, units: u64) -> u64 {
-        units / self.unit
+        let word = NonZeroU64::new(self.minted(now).wrapping_sub(left as u64))?;
+        Some((word, Left { units: left as u64, unit: self.unit }))
     }
 
     /// Units minted since the origin, and half of 2^64, modulo 2^64: with it no word is 0 in the beginning.

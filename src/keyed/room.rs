@@ -25,7 +25,7 @@ mod sweeping;
 mod taking;
 
 use super::bound::Bound;
-use super::rate::{Level, Rate};
+use super::rate::{Left, Level, Rate};
 use super::seat::{self, Seating};
 use super::table;
 use super::words::Words;
@@ -180,8 +180,8 @@ impl<K> Default for Trash<K> {
 
 /// What [`Room::take_quickly`] did.
 pub(super) enum Quick {
-    /// Took the tokens; so many remain.
-    Taken(u64),
+    /// Took the tokens.
+    Taken(Left),
     /// Found somebody's seat.
     Seat(Arc<Shared>),
 }

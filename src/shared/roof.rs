@@ -59,7 +59,7 @@ impl Drop for Roof {
 
 impl Shared {
     pub(super) fn roof(&self) -> Option<&Roof> {
-        self.aside.ward.as_ref()?.roof.as_ref()
+        if self.roofed { self.aside.ward.as_ref()?.roof.as_ref() } else { None }
     }
 
     /// The limiter above this line.

@@ -100,10 +100,8 @@ impl Bucket {
 
     /// Whoever saved up more than the burst has gone.
     fn burn_saved(&mut self) {
-        let front = self.line.front().map_or(0, |front| front.cost());
-        let brim = front.max(self.rule.burst.into());
-        if self.tokens() > brim {
-            self.level = brim * self.unit();
+        if self.tokens() > self.rule.burst.into() {
+            self.level = i128::from(self.rule.burst) * self.unit();
         }
         self.burn();
     }
@@ -133,7 +131,7 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn waiting(&self) -> usize {
+    fn waiting(&self) -> usize {
         self.line.iter().filter(|item| !matches!(item, Item::Debt(_))).count()
     }
 
@@ -229,6 +227,9 @@ impl Page {
     }
 
     pub(crate) fn try_acquire(&mut self, key: usize, cost: u64) -> bool {
+        if cost == 0 {
+            return true;
+        }
         let own = &self.keys[key];
         let fits = cost <= own.rule.burst.min(self.above.rule.burst);
         let cost = cost.into();
@@ -294,6 +295,9 @@ impl Page {
     // ---- above, by itself -------------------------------------------------------------------------------------------
 
     pub(crate) fn try_above(&mut self, cost: u64) -> bool {
+        if cost == 0 {
+            return true;
+        }
         let open = cost <= self.above.rule.burst && self.above.is_open(cost.into(), self.now);
         if open {
             self.above.take(cost.into());

@@ -74,7 +74,7 @@ fn history() -> impl Strategy<Value = (Rule, Rule, bool, Vec<Op>)> {
 }
 
 proptest! {
-    #![proptest_config(config(4_000))]
+    #![proptest_config(config(1_500))]
 
     #[test]
     fn keys_under_a_limiter_are_granted_as_a_page_says_that_lives_every_nanosecond(

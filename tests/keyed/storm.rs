@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use tollgate::{KeyedLimiter, ManualClock, Quota};
+use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
 
 const THREADS: usize = 4;
 const KEYS: u64 = 3;
@@ -83,5 +83,23 @@ fn a_storm_in_which_time_goes_by_keeps_the_law_for_each_key() {
         // A grant of 3 that is settled to 1 may have kept others out; never has it let more pass.
         assert!(granted <= 20 + moved, "key {key}: {granted} in {moved} ms");
         assert!(granted >= moved / 4, "key {key}: {granted} in {moved} ms");
+    }
+}
+
+#[test]
+fn a_storm_under_a_limiter_accounts_for_every_token_in_both() {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(2 * BURST)).clock(clock.clone());
+    let global = builder.build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(BURST)).clock(clock.clone());
+    let keyed = builder.max_keys(KEYS).rooms(2).within_limiter(&global).build().unwrap();
+    let (granted, _) = storm(&keyed, &clock, 0);
+    let all: u64 = granted.iter().sum();
+    assert_eq!(all + global.available(), 2 * BURST);
+    assert_eq!(global.snapshot().granted - global.snapshot().refunded, all);
+    assert_eq!(global.snapshot().waiting_tasks, 0, "no envoy is left behind");
+    global.replenish(2 * BURST);
+    for key in 0..KEYS {
+        assert_eq!(granted[key as usize] + keyed.available(&key), BURST, "key {key}");
     }
 }

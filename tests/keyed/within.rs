@@ -2,7 +2,7 @@
 
 use futures::FutureExt;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_test::task;
@@ -61,14 +61,13 @@ fn the_hint_of_a_denial_holds_for_both() {
         for (ahead, other) in [(3, 1), (1, 3), (2, 2)] {
             drop(keyed.try_acquire(&1, ahead).unwrap());
             drop(keyed.try_acquire(&2, other).unwrap());
-            while let Err(TryAcquireError::Denied(denial)) = keyed.try_acquire(&1, cost).map(drop) {
+            if let Err(TryAcquireError::Denied(denial)) = keyed.try_acquire(&1, cost).map(drop) {
                 let wait = denial.retry_after.expect("the clock can tell");
                 assert_eq!(keyed.estimate(&1, cost), Some(wait));
                 clock.advance(wait - Duration::from_nanos(1));
                 assert!(keyed.try_acquire(&1, cost).is_err(), "no shorter wait helps");
                 clock.advance(Duration::from_nanos(1));
                 assert!(keyed.try_acquire(&1, cost).is_ok(), "this one does");
-                break;
             }
             clock.advance(10 * SECOND);
         }
@@ -435,4 +434,58 @@ fn a_replenisher_by_hand_serves_both() {
     worker.block_on(task).unwrap();
     let refusal = futures::executor::block_on(global.consume(500)).map(drop);
     assert_eq!(refusal, Err(ConsumeError::NoRuntime), "who is gone is relied on no more");
+}
+
+/// Panics when it is woken.
+struct Explosive;
+
+impl Wake for Explosive {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+#[test]
+fn wakers_that_panic_and_waiters_that_never_look_again_hold_up_nobody() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(9)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let mut bomb = Box::pin(keyed.consume(&1, 1));
+    assert!(bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Explosive)))).is_pending());
+    let mut others: Vec<_> = [2, 1, 2].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
+    assert!(others.iter_mut().all(|claim| claim.poll().is_pending()));
+    std::panic::set_hook(Box::new(|_| {}));
+    for second in 0..4 {
+        clock.advance(SECOND);
+        global.tick();
+        assert_eq!(others.iter().filter(|claim| claim.is_woken()).count(), second, "in turns, whoever looks or not");
+    }
+    drop(std::panic::take_hook());
+    drop((bomb, others));
+    assert_eq!(global.snapshot().refunded, 4, "granted, and not seen");
+    assert_eq!(global.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
+    let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    let [gone, kept] = [(), ()].map(|()| {
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000_000));
+        builder.within_limiter(&global).build().unwrap()
+    });
+    let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let [first, second] = [&gone, &kept].map(|keyed: &KeyedLimiter<u32>| {
+        let task = worker.spawn(keyed.replenisher());
+        // It registers when it is first polled.
+        while futures::executor::block_on(keyed.consume(&1, 5)).is_err() {
+            std::thread::yield_now();
+        }
+        task
+    });
+    drop(gone);
+    worker.block_on(first).unwrap();
+    drop(futures::executor::block_on(kept.consume(&2, 5)).unwrap());
+    drop(kept);
+    worker.block_on(second).unwrap();
 }

@@ -60,7 +60,7 @@ where
 
     fn try_acquire_uncounted(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         match self.take_quickly(key, hash, cost) {
-            Some(Quick::Taken(remaining)) => Ok(Taken::Level { remaining }),
+            Some(Quick::Taken(left)) => Ok(Taken::Level { left }),
             Some(Quick::Seat(seat)) => self.try_seat(hash, seat, cost),
             None => self.try_acquire_slowly(key, hash, cost),
         }
@@ -85,7 +85,7 @@ where
                 })
             });
             let remaining = match entered {
-                Entered::Done(Tried::Taken(remaining)) => return Ok(Taken::Level { remaining }),
+                Entered::Done(Tried::Taken(remaining)) => return Ok(Taken::whole(remaining)),
                 Entered::Done(Tried::NotAbove(remaining)) => remaining,
                 Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
                 Entered::Seat(seat) => return self.try_seat(hash, seat, cost),
@@ -121,7 +121,7 @@ where
     /// Grants at once, refuses at once, or says in which line to stand.
     pub(in crate::keyed) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
         match self.take_quickly(key, hash, cost) {
-            Some(Quick::Taken(remaining)) => return Arrival::Taken(Taken::Level { remaining }),
+            Some(Quick::Taken(left)) => return Arrival::Taken(Taken::Level { left }),
             Some(Quick::Seat(seat)) => {
                 self.hub.welcome(&seat);
                 return Arrival::Wait(seat);
@@ -147,7 +147,7 @@ where
             room.seat(ask, house, trash).and_then(|seat| Err(Stop::Seat(seat)))
         });
         match entered {
-            Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::Level { remaining }),
+            Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::whole(remaining)),
             Entered::Done(Verdict::Refused(error)) => Arrival::Refused(error),
             Entered::Done(Verdict::Wait) => unreachable!("who has to wait gets a seat"),
             Entered::Seat(seat) => {
@@ -190,7 +190,7 @@ where
         let seat = Arc::clone(permit.shared());
         drop(permit);
         self.let_go(hash, seat);
-        Taken::Level { remaining }
+        Taken::whole(remaining)
     }
 
     pub(in crate::keyed) fn count_refusal(&self, key: &K, hash: u64) {

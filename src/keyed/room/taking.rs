@@ -35,7 +35,7 @@ impl<K: Clone + Eq> Room<K> {
         *word = next;
         self.synced = now;
         self.calls_left -= 1;
-        Some(Quick::Taken(self.rate.whole(left)))
+        Some(Quick::Taken(left))
     }
 
     /// Shows `act` the level of a key that has no seat, and keeps what it makes of it. Whoever is full is not kept.
