@@ -58,7 +58,8 @@
 //!
 //! **Where the traffic flows.** Features `stream`, `io` and `tower` put a limiter before the items of a stream or sink, the
 //! bytes of a connection, the requests of a service: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`,
-//! `LimitLayer::new(&limiter)`. Features `metrics` and `tracing` tell of what it does, and never of a grant without waiting.
+//! `LimitLayer::new(&limiter)`. Feature `http` makes responses of what the last one refuses, and a client heed them. Features
+//! `metrics` and `tracing` tell of what a limiter does, and never of a grant without waiting.
 //!
 //! **Tests.** Time is tokio's, so tests under `#[tokio::test(start_paused = true)]` just work, with exact instants.
 //! Without a runtime, give the builder a [`ManualClock`].
@@ -92,6 +93,7 @@
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, a cost per item |
 //! | `io` | `io`: paced bytes, tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
+//! | `http` | `http`: refusals as responses with `Retry-After` and `RateLimit` fields, and a client that heeds them |
 //! | `tower` | `tower`: `LimitLayer`, for axum, tonic, hyper and reqwest, in flight to the end of the body |
 //! | `metrics` | `metrics`: what a limiter does, for Prometheus and whatever else the metrics facade has recorders for |
 //! | `tracing` | a span for each wait, an event for each refusal; see below |
@@ -122,6 +124,8 @@ mod drivers;
 mod error;
 mod fine;
 mod grant;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "io")]
 pub mod io;
 mod join;
