@@ -58,8 +58,8 @@
 //!
 //! **Where the traffic flows.** Features `stream`, `io` and `tower` put a limiter before the items of a stream or sink, the
 //! bytes of a connection, the requests of a service: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`,
-//! `LimitLayer::new(&limiter)`. Feature `http` makes responses of what the last one refuses, and a client heed them. Features
-//! `metrics` and `tracing` tell of what a limiter does, and never of a grant without waiting.
+//! `LimitLayer::new(&limiter)`. Feature `http` makes responses of what the last one refuses, and a client heed them.
+//! Features `metrics` and `tracing` tell of what it does, and never of a grant without waiting.
 //!
 //! **Tests.** Time is tokio's, so tests under `#[tokio::test(start_paused = true)]` just work, with exact instants.
 //! Without a runtime, give the builder a [`ManualClock`].

@@ -97,19 +97,6 @@ mod around {
     }
 }
 
-#[cfg(all(feature = "metrics", feature = "keyed"))]
-mod told {
-    use tollgate::metrics::{AlreadyMetered, KeyedMeter, Meter};
-
-    #[rustfmt::skip]
-    assert_traits! {
-        //                   Send Sync Unpin
-        Meter:                yes yes yes;
-        KeyedMeter<String>:   yes yes yes;
-        AlreadyMetered:       yes yes yes;
-    }
-}
-
 #[cfg(feature = "http")]
 mod http {
     use tollgate::{Limiter, http::*, tower::*};
@@ -140,6 +127,19 @@ mod http {
             Keyed<u8, RandomState, fn(&()) -> (u8, u64)>:  yes yes yes;
             KeyedAdmission<u8, RandomState>:           yes yes no;
         }
+    }
+}
+
+#[cfg(all(feature = "metrics", feature = "keyed"))]
+mod told {
+    use tollgate::metrics::{AlreadyMetered, KeyedMeter, Meter};
+
+    #[rustfmt::skip]
+    assert_traits! {
+        //                   Send Sync Unpin
+        Meter:                yes yes yes;
+        KeyedMeter<String>:   yes yes yes;
+        AlreadyMetered:       yes yes yes;
     }
 }
 
