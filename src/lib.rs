@@ -92,6 +92,7 @@
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, a cost per item |
 //! | `io` | `io`: paced bytes, tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
+//! | `http` | `http`: refusals as responses with `Retry-After` and `RateLimit` fields, and a client that heeds them |
 //! | `tower` | `tower`: `LimitLayer`, for axum, tonic, hyper and reqwest, in flight to the end of the body |
 
 #![forbid(unsafe_code)]
@@ -108,6 +109,8 @@ mod drivers;
 mod error;
 mod fine;
 mod grant;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "io")]
 pub mod io;
 mod join;

@@ -438,6 +438,11 @@ where
         self.look(key, at_level, |seat| seat.look_at(|state, rovers, _| state.deficiency(rovers)), None)
     }
 
+    pub(super) fn quota(&self, key: &K) -> Quota {
+        let at_seat = |seat: &Shared| seat.look_at(|state, _, _| state.supply.quotas()[0].quota);
+        self.look(key, |rate: &Rate, _, _| rate.quota, at_seat, None)
+    }
+
     pub(super) fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
         let most = MOST_COST.min(self.seating.cap.unwrap_or(u64::MAX));
         let at_level = |rate: &Rate, level: Level, now| {

@@ -232,6 +232,14 @@ where
         Ok(KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
     }
 
+    /// [`try_acquire`](Self::try_acquire) whose grant holds limiter and key itself.
+    #[cfg(feature = "tower")]
+    pub(crate) fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
+        let hash = self.map.hash(&key);
+        let taken = self.map.try_acquire(&key, hash, cost)?;
+        Ok(OwnedKeyedGrant(Pass::new(Owned { map: self.map, key }, hash, cost, taken)))
+    }
+
     /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line.
     ///
     /// # Errors
@@ -252,6 +260,20 @@ where
     /// ```
     pub fn available(&self, key: &K) -> u64 {
         self.map.available(key)
+    }
+
+    /// The quota of the key.
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let users = KeyedLimiter::new(Quota::per_second(10))?;
+    /// users.set_quota_for(&"ann", Quota::per_second(50))?;
+    /// assert_eq!((users.quota(&"ann"), users.quota(&"bob")), (Quota::per_second(50), Quota::per_second(10)));
+    /// # Ok(()) }
+    /// ```
+    pub fn quota(&self, key: &K) -> Quota {
+        self.map.quota(key)
     }
 
     /// By how many tokens claims on the key overrun what there is; see [`Limiter::deficiency`](crate::Limiter::deficiency).

@@ -56,6 +56,8 @@ mod answer;
 mod body;
 mod gate;
 mod hold;
+#[cfg(feature = "keyed")]
+mod keyed;
 mod layer;
 mod service;
 
@@ -63,5 +65,9 @@ pub use answer::{Answer, AsBoxError, AsError, AsResponse, LimitError, Refused};
 pub use body::HeldBody;
 pub use gate::{Admission, Chosen, Gate, Patience, Priced};
 pub use hold::{Hold, ToBody, ToHead};
+#[cfg(feature = "keyed")]
+pub use keyed::{Keyed, KeyedAdmission};
 pub use layer::LimitLayer;
 pub use service::{Limit, LimitFuture};
+#[cfg(feature = "http")]
+pub(crate) use {answer::sealed, service::take_ready};
