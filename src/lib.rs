@@ -94,6 +94,20 @@
 //! | `io` | `io`: paced bytes, tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
 //! | `http` | `http`: refusals as responses with `Retry-After` and `RateLimit` fields, and a client that heeds them |
 //! | `tower` | `tower`: `LimitLayer`, for axum, tonic, hyper and reqwest, in flight to the end of the body |
+//! | `metrics` | `metrics`: what a limiter does, for Prometheus and whatever else the metrics facade has recorders for |
+//! | `tracing` | a span for each wait, an event for each refusal; see below |
+//!
+//! # In traces
+//!
+//! With the feature `tracing`, each wait is a span named `wait` (target `tollgate`, level `INFO`), a child of the span that
+//! is entered when the claim is first polled, from the line to the grant, the refusal or the drop. Its fields: `cost`;
+//! `ahead`, how many callers stood in front; `estimate`, how long the schedule said it would take, where that can be told
+//! without a step per waiter; and at the end `outcome`: `granted`, `left`, or why it was refused. A refusal, also of
+//! [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `cost`, `by` and `retry_after`.
+//!
+//! A grant without waiting tells nobody, and costs nothing. Subscribers run outside of all locks; they may call the limiter,
+//! and where one panics the panic hook reports it and everybody keeps their place. A wait that is told allocates once, and
+//! the futures grow by 8 bytes.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
@@ -118,6 +132,8 @@ mod join;
 mod keyed;
 mod knot;
 mod limiter;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
 mod queue;
@@ -135,6 +151,7 @@ mod supply;
 mod sync;
 #[cfg(feature = "tower")]
 pub mod tower;
+mod vigil;
 mod wakes;
 mod which;
 

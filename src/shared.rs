@@ -16,6 +16,7 @@ use crate::clock::Time;
 use crate::rovers::Rovers;
 use crate::state::{Progress, Reach, Sample, State};
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
+use crate::vigil::Audience;
 use crate::wakes::{Wakes, wake_each};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     ward: Option<Box<Ward>>,
     /// Itself, for the drivers it spawns.
     weak: Weak<Shared>,
+    /// Who is told of waits and refusals.
+    pub(crate) audience: Audience,
 }
 
 impl fmt::Debug for Shared {
@@ -64,13 +67,25 @@ struct Ward {
 impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
-        Self { rovers, state: Mutex::new(state), time, capped, fine, owed: AtomicU64::new(0), ward: None, weak }
+        let audience = Audience::default();
+        Self {
+            rovers,
+            state: Mutex::new(state),
+            time,
+            capped,
+            fine,
+            owed: AtomicU64::new(0),
+            ward: None,
+            weak,
+            audience,
+        }
     }
 
-    /// One of many limiters, whose lines `warden` serves.
+    /// One of many limiters, whose lines `warden` serves, and of which `audience` is told together.
     #[cfg(feature = "keyed")]
-    pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64) -> Self {
+    pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64, audience: Audience) -> Self {
         self.ward = Some(Box::new(Ward { warden, mark }));
+        self.audience = audience;
         self
     }
 

@@ -229,8 +229,9 @@ where
 
     pub(super) fn try_acquire(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         let result = self.try_acquire_uncounted(key, hash, cost);
-        if result.is_err() {
+        if let Err(error) = &result {
             self.count_refusal(key, hash);
+            self.seating.audience.refused(cost, *error);
         }
         result
     }
@@ -270,7 +271,7 @@ where
     }
 
     fn try_seat(&self, hash: u64, seat: Arc<Shared>, cost: u64) -> Result<Taken, TryAcquireError> {
-        match seat.try_acquire(cost) {
+        match seat.try_acquire_untold(cost) {
             Ok(remaining) => Ok(self.taken(hash, Permit::new(seat, cost, remaining))),
             Err(error) => {
                 self.let_go(hash, seat);

@@ -194,7 +194,10 @@ where
                 self.map.let_go(hash, seat);
                 answer
             }
-            Arrival::Refused(error) => Err(error),
+            Arrival::Refused(error) => {
+                self.map.seating.audience.refused(cost, error);
+                Err(error)
+            }
         };
         if result.is_err() {
             self.map.count_refusal(key, hash);
@@ -357,6 +360,11 @@ where
     /// ```
     pub fn snapshot(&self) -> KeyedSnapshot<K> {
         KeyedSnapshot::of(&self.map)
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn audience(&self) -> &crate::vigil::Audience {
+        &self.map.seating.audience
     }
 
     /// The background task, for those who want to spawn it themselves, on a runtime of their choice. Nobody has to: the

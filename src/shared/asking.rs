@@ -6,15 +6,22 @@ use crate::queue::{Outcome, Place};
 use crate::rovers::ahead;
 use crate::state::{Arrival, MOST_COST, Reach, Sample};
 use crate::sync::Ordering;
+use crate::vigil::Vigil;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Poll, Waker};
 use tokio::runtime::Handle;
 
 impl Shared {
-    /// Grants, saying what remains.
+    /// Grants, saying what remains; or refuses, and tells of it.
     #[inline]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
+        self.try_acquire_untold(cost).inspect_err(|error| self.audience.refused(cost, *error))
+    }
+
+    /// Grants, saying what remains.
+    #[inline]
+    pub(crate) fn try_acquire_untold(&self, cost: u64) -> Result<u64, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {
             return Ok(self.rovers.left_behind(ticket));
         }
@@ -60,6 +67,7 @@ impl Shared {
         cost: u64,
         allowed: Option<u64>,
         waker: &Waker,
+        vigil: &mut Vigil,
     ) -> Poll<Result<u64, ConsumeError>> {
         let sample = self.sample();
         if cost <= MOST_COST
@@ -69,17 +77,26 @@ impl Shared {
         }
         let mut waker = Some(waker.clone());
         let host = self.host();
-        let (result, unserved) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
+        let is_curious = Vigil::is_curious();
+        let (result, unserved, outlook, since) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
             // `within` needs a timer of its own.
             let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
             let driven = timed && self.is_driven(state, &host);
             let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
-            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host))
+            let outlook = is_curious.then(|| state.outlook(rovers, cost, sample.now));
+            let result = state.arrive(rovers, arrival, sample.now);
+            (result, self.is_unserved(state, &host), outlook, sample.now)
         });
         drop_quietly(waker);
         match result {
             Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),
-            Ok(None) => self.wait_here(place, cost, unserved, &host),
+            Ok(None) => {
+                let answer = self.wait_here(place, cost, unserved, &host);
+                if answer.is_pending() {
+                    vigil.begin(self, cost, outlook, || since);
+                }
+                answer
+            }
             Err(error) => Poll::Ready(Err(error)),
         }
     }
