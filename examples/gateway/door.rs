@@ -78,11 +78,8 @@ impl<B> Advertise<Request<B>> for Door {
 
     fn admit_in_view(&self, request: &Request<B>, _: Patience) -> (Self::Admission, Standing) {
         let claim = claim_of(request);
-        let standing = Standing {
-            limits: Arc::clone(&self.limits),
-            who: claim.who.clone(),
-            refused: Arc::clone(&claim.refused),
-        };
+        let standing =
+            Standing { limits: Arc::clone(&self.limits), who: claim.who.clone(), refused: Arc::clone(&claim.refused) };
         (Box::pin(self.clone().admit_claim(claim)), standing)
     }
 }

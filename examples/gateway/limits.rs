@@ -83,7 +83,9 @@ impl Limits {
                 return Err(Problem::no_room(path, name, &error));
             }
         }
-        for (name, quota) in quotas.iter().filter(|(name, quota)| old.keys.quotas.get(*name).is_some_and(|old| old != *quota)) {
+        for (name, quota) in
+            quotas.iter().filter(|(name, quota)| old.keys.quotas.get(*name).is_some_and(|old| old != *quota))
+        {
             self.each.set_quota_for(&who(name), *quota).expect("it has a place, and the quota was checked");
         }
         Ok(())

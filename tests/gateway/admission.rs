@@ -92,7 +92,9 @@ async fn behind_a_proxy_its_word_counts_and_no_others() {
     assert_eq!(status("198.51.100.3, 192.0.2.1").await, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(status("192.0.2.2").await, StatusCode::OK);
     // One network, one client.
-    for (address, expected) in [("1::1", StatusCode::OK), ("1::2", StatusCode::OK), ("1::3", StatusCode::TOO_MANY_REQUESTS)] {
+    for (address, expected) in
+        [("1::1", StatusCode::OK), ("1::2", StatusCode::OK), ("1::3", StatusCode::TOO_MANY_REQUESTS)]
+    {
         assert_eq!(status(&format!("2001:db8:0:{address}")).await, expected, "{address}");
     }
 }

@@ -42,7 +42,8 @@ fn said(old: &str, new: &str) -> (Option<usize>, String) {
 
 #[test]
 fn the_files_beside_the_example_are_right() {
-    for text in [RIGHT, include_str!("../../examples/gateway/gateway.toml"), include_str!("../../examples/gateway/demo.toml")]
+    for text in
+        [RIGHT, include_str!("../../examples/gateway/gateway.toml"), include_str!("../../examples/gateway/demo.toml")]
     {
         parse(text).unwrap();
     }
@@ -79,7 +80,12 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
         ("POST", "post", 21, &["`post` is no method", "POST"]),
         // What could never pass.
         ("cost = 10", "cost = 65", 22, &["a cost of 65 exceeds `in_flight` of 64", "raise `in_flight`"]),
-        ("cost = 10", "cost = 61", 22, &["a cost of 61 waits for 2s 50ms", "20/s, burst 20", "each key", "`max_wait` is 2s"]),
+        (
+            "cost = 10",
+            "cost = 61",
+            22,
+            &["a cost of 61 waits for 2s 50ms", "20/s, burst 20", "each key", "`max_wait` is 2s"],
+        ),
     ];
     for (old, new, line, parts) in cases {
         let (seen, text) = said(old, new);

@@ -58,14 +58,20 @@ async fn the_upstream_sees_who_asked_and_nothing_of_the_hop() {
     let response = request.header("te", "deflate").header("x-forwarded-for", "192.0.2.1").send().await.unwrap();
     assert_eq!(response.status(), StatusCode::IM_A_TEAPOT);
     let headers = response.headers().clone();
-    assert_eq!((headers.get("x-mine"), headers.get("keep-alive"), &headers["x-yours"]), (None, None, &"2".parse().unwrap()));
+    assert_eq!(
+        (headers.get("x-mine"), headers.get("keep-alive"), &headers["x-yours"]),
+        (None, None, &"2".parse().unwrap())
+    );
     assert_eq!(response.text().await.unwrap(), "/a//b%2f?c=%20");
     let seen = seen.lock().unwrap();
     for gone in ["x-own", "te", "connection"] {
         assert_eq!(seen.get(gone), None, "{gone}");
     }
     assert_eq!(seen["x-forwarded-for"], "192.0.2.1, 127.0.0.1");
-    assert_eq!((&seen["x-forwarded-host"], &seen["x-api-key"]), (&*world.address.to_string(), &"k".parse().unwrap()));
+    assert_eq!(
+        (&*seen["x-forwarded-host"].as_bytes(), &*seen["x-api-key"].as_bytes()),
+        (world.address.to_string().as_bytes(), &b"k"[..])
+    );
 }
 
 async fn status_of(world: &World, path: &str) -> (StatusCode, String) {
@@ -124,7 +130,9 @@ async fn what_is_no_path_is_no_tunnel_either() {
 #[tokio::test]
 async fn a_body_is_not_asked_for_before_the_request_is_admitted() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let world = World::new("quota = \"1/s, burst 1\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"9/s\"\n").await;
+    let world =
+        World::new("quota = \"1/s, burst 1\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"9/s\"\n")
+            .await;
     let first_line = async || {
         let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
         let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n";

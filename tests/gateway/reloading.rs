@@ -139,7 +139,8 @@ async fn those_in_line_are_timed_anew_and_nobody_leaves_it() {
 #[tokio::test]
 async fn a_change_is_whole_or_not_at_all() {
     let with = |max_keys: u64, quotas: &[(&str, &str)]| {
-        let listed = quotas.iter().map(|(name, quota)| format!("[keys.listed.{name}]\nkey = \"{name}\"\nquota = \"{quota}\"\n"));
+        let listed =
+            quotas.iter().map(|(name, quota)| format!("[keys.listed.{name}]\nkey = \"{name}\"\nquota = \"{quota}\"\n"));
         format!(
             "quota = \"9/s\"\nmax_wait = \"1h\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s, burst 5\"\n\
              unlisted = \"by-key\"\nmax_keys = {max_keys}\n{}",
@@ -160,7 +161,10 @@ async fn a_change_is_whole_or_not_at_all() {
     world.advance(10 * SECOND);
     assert_eq!([of("ann"), of("bob"), of("eve")], [5, 3, 7]);
     let all = change(&world, &with(5, &[])).unwrap_err();
-    assert!(all.ends_with("`keys.max_keys` is read at the start only: restart the gateway, or write what it was"), "{all}");
+    assert!(
+        all.ends_with("`keys.max_keys` is read at the start only: restart the gateway, or write what it was"),
+        "{all}"
+    );
     // A cap can come and go.
     let capped = |cap: &str| with(4, &[]).replace("max_wait", &format!("{cap}max_wait"));
     change(&world, &capped("in_flight = 3\n")).unwrap();
