@@ -96,9 +96,10 @@ impl fmt::Display for Problem {
 impl std::error::Error for Problem {}
 
 impl Config {
-    pub(crate) fn read(path: &Path) -> Result<Self, Problem> {
+    /// With the text, so that whoever watches the file knows what is in force.
+    pub(crate) fn read(path: &Path) -> Result<(Self, String), Problem> {
         let text = std::fs::read_to_string(path).map_err(|error| Problem::unreadable(path, &error))?;
-        Self::parse(path, &text)
+        Ok((Self::parse(path, &text)?, text))
     }
 
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Problem> {

@@ -27,8 +27,8 @@ use super::limits::Limits;
 
 const ABUSER: &str = "scraper";
 /// How many requests the scraper has under way at any time, and how long it rests after a refusal.
-const FLOOD: usize = 40;
-const SHAMELESS: Duration = Duration::from_millis(120);
+const FLOOD: usize = 56;
+const SHAMELESS: Duration = Duration::from_millis(250);
 
 /// True if it went as it should. Ends by itself after `seconds`, or when told to.
 pub(crate) async fn run(
@@ -41,11 +41,12 @@ pub(crate) async fn run(
     tokio::spawn(axum::serve(upstream, api()).into_future());
     let place =
         Place { listen: listen.unwrap_or(config.fixed.listen.value), admin: admin.unwrap_or(config.fixed.admin.value) };
+    let ending = super::Ending::new(seconds)?;
     let gateway = Gateway::start(Limits::new(config)?, place, true).await?;
     super::announce(&gateway);
     let limits = Arc::clone(&gateway.limits);
     let clients = Clients::start(gateway.address);
-    super::ending(seconds).await?;
+    ending.come().await;
     let tally = clients.stop().await;
     let (took, config) = (tally.began.elapsed(), limits.config());
     let is_answered = super::end(gateway).await;
@@ -62,7 +63,7 @@ fn config(upstream: SocketAddr) -> Result<Config, Problem> {
 fn api() -> Router {
     let some = |least: u64, most: u64| Duration::from_millis(fastrand::u64(least..most));
     let search = async move || {
-        tokio::time::sleep(some(5, 60)).await;
+        tokio::time::sleep(some(20, 140)).await;
         "[]\n"
     };
     let report = async move || {

@@ -45,11 +45,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use config::Config;
 use gateway::{Gateway, Place};
 use limits::Limits;
+use reload::Watch;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -108,7 +109,7 @@ async fn serve(options: Options) -> Result<bool, Failure> {
     if options.demo {
         return demo::run(options.seconds, options.listen, options.admin).await;
     }
-    let config = Config::read(&options.config)?;
+    let (config, text) = Config::read(&options.config)?;
     if options.check {
         println!("{} is right", options.config.display());
         return Ok(true);
@@ -117,12 +118,13 @@ async fn serve(options: Options) -> Result<bool, Failure> {
         listen: options.listen.unwrap_or(config.fixed.listen.value),
         admin: options.admin.unwrap_or(config.fixed.admin.value),
     };
+    // Whoever reads where it listens may send signals at once.
+    let (watch, ending) = (Watch::new(options.config, text)?, Ending::new(options.seconds)?);
     let gateway = Gateway::start(Limits::new(config)?, place, !options.without_limits).await?;
     announce(&gateway);
-    let (limits, status) = (Arc::clone(&gateway.limits), Arc::clone(&gateway.status));
     tokio::select! {
-        ended = ending(options.seconds) => ended?,
-        failed = reload::watch(&options.config, limits, status) => failed?,
+        () = ending.come() => {}
+        () = watch.run(Arc::clone(&gateway.limits), Arc::clone(&gateway.status)) => {}
     }
     Ok(end(gateway).await)
 }
@@ -141,19 +143,24 @@ async fn end(gateway: Gateway) -> bool {
 }
 
 /// SIGTERM, ctrl-c, or so many seconds.
-async fn ending(seconds: Option<u64>) -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let so_long = async {
-        match seconds {
-            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        () = so_long => {}
+pub(crate) struct Ending {
+    terminate: Signal,
+    interrupt: Signal,
+    after: Duration,
+}
+
+impl Ending {
+    /// From now on these signals do not end the process.
+    fn new(seconds: Option<u64>) -> std::io::Result<Self> {
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, after: seconds.map_or(Duration::MAX, Duration::from_secs) })
     }
-    Ok(())
+
+    async fn come(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            () = tokio::time::sleep(self.after) => {}
+        }
+    }
 }

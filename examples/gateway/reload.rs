@@ -5,11 +5,11 @@
 //! same, so that nobody's half-written file is.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use super::config::{Config, Problem};
@@ -18,24 +18,37 @@ use super::status::Status;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Goes on until it is dropped.
-pub(crate) async fn watch(path: &Path, limits: Arc<Limits>, status: Arc<Status>) -> io::Result<()> {
-    let mut hang_up = signal(SignalKind::hangup())?;
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut judged = read(path).await;
-    let mut before = judged.clone();
-    loop {
-        let is_told = tokio::select! {
-            _ = looks.tick() => false,
-            _ = hang_up.recv() => true,
-        };
-        let seen = read(path).await;
-        let is_settled = seen == before && seen != judged;
-        before = seen.clone();
-        if is_told || is_settled {
-            judged = seen.clone();
-            put_in_force(path, seen, &limits, &status);
+/// A file, and what was last read of it.
+pub(crate) struct Watch {
+    path: PathBuf,
+    judged: Seen,
+    hang_up: Signal,
+}
+
+impl Watch {
+    /// Of a file whose `text` is in force. From now on SIGHUP does not end the process.
+    pub(crate) fn new(path: PathBuf, text: String) -> io::Result<Self> {
+        Ok(Self { path, judged: Ok(text), hang_up: signal(SignalKind::hangup())? })
+    }
+
+    /// Goes on until it is dropped.
+    pub(crate) async fn run(self, limits: Arc<Limits>, status: Arc<Status>) {
+        let Self { path, mut judged, mut hang_up } = self;
+        let mut before = judged.clone();
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let is_told = tokio::select! {
+                _ = looks.tick() => false,
+                _ = hang_up.recv() => true,
+            };
+            let seen = read(&path).await;
+            let is_settled = seen == before && seen != judged;
+            before = seen.clone();
+            if is_told || is_settled {
+                judged = seen.clone();
+                put_in_force(&path, seen, &limits, &status);
+            }
         }
     }
 }

@@ -53,10 +53,10 @@ async fn keys_are_limited_each_by_itself() {
     until("served", || world.upstream.count() == 64).await;
     a_moment().await;
     assert_eq!(counts(), [50, 7, 7]);
-    world.advance(SECOND * 27);
-    until("served", || world.upstream.count() == 60 + 60 + 60 - 2).await;
+    world.advance(SECOND * 26);
+    until("served", || world.upstream.count() == 60 + 59 + 59).await;
     a_moment().await;
-    assert_eq!((counts(), world.waiting()), ([60, 60 - 1, 60 - 1], (2, 0)));
+    assert_eq!((counts(), world.waiting()), ([60, 59, 59], (2, 0)));
 }
 
 #[tokio::test]

@@ -3,14 +3,16 @@
 use super::world::*;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use futures::StreamExt;
+use http_body::Frame;
 use http_body_util::BodyExt;
 use reqwest::StatusCode;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 const OPEN: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\nupstream_timeout = \"200ms\"\n[keys]\n\
@@ -150,11 +152,10 @@ async fn a_body_is_not_asked_for_before_the_request_is_admitted() {
 #[tokio::test]
 async fn trailers_go_through() {
     let with_trailers = async || {
-        let trailers = async { Some(Ok(HeaderMap::from_iter([("x-sum".parse().unwrap(), "7".parse().unwrap())]))) };
-        Response::builder()
-            .header("trailer", "x-sum")
-            .body(Body::new(http_body_util::Full::new("hello".into()).with_trailers(trailers)))
-            .unwrap()
+        let trailers = HeaderMap::from_iter([("x-sum".parse().unwrap(), "7".parse().unwrap())]);
+        let frames = [Frame::data("hello".into()), Frame::trailers(trailers)].map(Ok::<Frame<Bytes>, Infallible>);
+        let body = http_body_util::StreamBody::new(futures::stream::iter(frames));
+        Response::builder().header("trailer", "x-sum").body(Body::new(body)).unwrap()
     };
     let upstream = serve(Router::new().fallback(with_trailers)).await;
     let world = World::before(Upstream::default(), upstream, OPEN).await;
