@@ -21,9 +21,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Failure;
-use super::config::{Config, Problem};
+use super::config::Config;
 use super::gateway::{Gateway, Place};
 use super::limits::Limits;
+use super::problem::Problem;
 
 const ABUSER: &str = "scraper";
 /// How many requests the scraper has under way at any time, and how long it rests after a refusal.

@@ -10,9 +10,10 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::admin::{self, Desk};
 use super::books::Books;
-use super::front;
+use super::front::Front;
 use super::limits::Limits;
 use super::meters::{self, Meters};
+use super::proxy::Proxy;
 use super::sample::Samples;
 use super::server::Server;
 use super::status::Status;
@@ -53,16 +54,22 @@ impl Gateway {
             status: Arc::clone(&status),
             samples: Arc::clone(&samples),
         };
-        let front = front::router(&limits, &books, is_limited);
-        let front = Server::bind(place.listen, front, most).await?;
         let desk = Server::bind(place.admin, admin::router(desk), ADMIN_CONNECTIONS).await?;
-        let (address, admin) = (front.address()?, desk.address()?);
+        let admin = desk.address()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
             // Dropped, it is stopped too.
             let _ = stopped.await;
         };
-        let front = tokio::spawn(front.run(stopped));
+        let proxy = Proxy::new(Arc::clone(&limits));
+        let (address, front) = if is_limited {
+            let front =
+                Server::bind(place.listen, Front::new(Arc::clone(&limits), Arc::clone(&books), proxy), most).await?;
+            (front.address()?, tokio::spawn(front.run(stopped)))
+        } else {
+            let front = Server::bind(place.listen, proxy, most).await?;
+            (front.address()?, tokio::spawn(front.run(stopped)))
+        };
         let mut others = JoinSet::new();
         others.spawn(desk.run(std::future::pending()));
         others.spawn(meters::upkeep());

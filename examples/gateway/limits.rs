@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
-use super::config::{Config, Problem};
+use super::config::Config;
+use super::problem::Problem;
 use super::who::Who;
 
 /// What an absent cap is: more than any line holds. The limiter is built with one, so that a cap can come later, and what

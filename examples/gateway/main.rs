@@ -7,9 +7,9 @@
 //! ```
 //!
 //! `gateway.toml`, beside this file, says what can be set. A request waits in the line of its own key, then in that of all,
-//! for `max_wait` at most, and is in flight to the last byte of its response. Refusals are 429, or 503 where no schedule can tell
-//! (the line is full, others hold their places in flight); they say when to come back, and every response what is left. SIGHUP reads the file again, SIGTERM and ctrl-c end it: who was
-//! accepted is served first.
+//! for `max_wait` at most, and is in flight to the last byte of its response. Refusals are 429, or 503 where no schedule
+//! can tell (the line is full, others hold their places in flight); they say when to come back. SIGHUP reads the file again;
+//! SIGTERM and ctrl-c end it, after whoever was accepted was served.
 //!
 //! The page is for the operator, and so are `/metrics` and `/health`: they are on an address of their own, which by default
 //! is reached from this machine only, so that no path of the API is taken.
@@ -25,10 +25,12 @@ mod busiest;
 pub(crate) mod config;
 mod demo;
 mod door;
+mod file;
 mod front;
 pub(crate) mod gateway;
 pub(crate) mod limits;
 mod meters;
+pub(crate) mod problem;
 mod proxy;
 mod reload;
 mod route;

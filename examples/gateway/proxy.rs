@@ -1,8 +1,12 @@
 //! One request, there and back: bodies stream both ways, headers that concern one hop only stay here.
 
+use std::convert::Infallible;
 use std::error::Error;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,9 +15,10 @@ use axum::http::header::{
 };
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower::Service;
 
 use super::answer;
 use super::books::Fate;
@@ -36,7 +41,7 @@ pub(crate) struct Peer(pub(crate) SocketAddr);
 #[derive(Clone)]
 pub(crate) struct Proxy {
     limits: Arc<Limits>,
-    client: Client<HttpConnector, Body>,
+    client: Arc<Client<HttpConnector, Body>>,
 }
 
 impl Proxy {
@@ -48,13 +53,13 @@ impl Proxy {
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .build(connector);
-        Self { limits, client }
+        Self { limits, client: Arc::new(client) }
     }
 
-    pub(crate) async fn forward(self, mut request: Request<Body>) -> Response {
+    async fn forward(self, mut request: Request<Body>) -> Response {
         let config = self.limits.config();
         let Some(uri) = at(&config.upstream, request.uri()) else {
-            return answer::plain(StatusCode::BAD_REQUEST, "this is no path").into_response();
+            return answer::plain(StatusCode::BAD_REQUEST, "this is no path");
         };
         let peer = request.extensions().get::<Peer>().copied();
         outward(request.headers_mut(), peer, &config.upstream);
@@ -77,6 +82,24 @@ impl Proxy {
         }
     }
 }
+
+impl Service<Request<Body>> for Proxy {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answer {
+        let forward = self.clone().forward(request);
+        Box::pin(async { Ok(forward.await) })
+    }
+}
+
+/// The response to come.
+pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 fn failed(status: StatusCode, why: &'static str) -> Response {
     let mut response = answer::plain(status, why);

@@ -12,8 +12,9 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use super::config::{Config, Problem};
+use super::config::Config;
 use super::limits::Limits;
+use super::problem::Problem;
 use super::status::Status;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);

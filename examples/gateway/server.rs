@@ -4,18 +4,18 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
@@ -23,8 +23,9 @@ use tower::Service;
 
 use super::proxy::Peer;
 
-/// How long a client may take to send a request's head.
-const HEAD: Duration = Duration::from_secs(15);
+/// How long a client may take until it has sent the next request's head. Balancers keep idle connections for a minute, and
+/// are not to find them closed.
+const HEAD: Duration = Duration::from_secs(75);
 /// How long a client may read nothing of its response: it holds its place in flight meanwhile.
 const STALLED: Duration = Duration::from_secs(30);
 /// How long those are still accepted after the end was said who are on their way already.
@@ -32,15 +33,26 @@ const LATE_COMERS: Duration = Duration::from_millis(20);
 /// When no more files can be opened, others have to be closed first.
 const OUT_OF_FILES: Duration = Duration::from_millis(50);
 
-pub(crate) struct Server {
+pub(crate) struct Server<S> {
     listener: TcpListener,
-    router: Router,
+    service: S,
     places: Arc<Semaphore>,
     connections: GracefulShutdown,
 }
 
-impl Server {
-    pub(crate) async fn bind(address: SocketAddr, router: Router, max_connections: usize) -> io::Result<Self> {
+/// What answers requests, and never fails.
+pub(crate) trait Answers:
+    Service<Request<Body>, Response = Response, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static
+{
+}
+
+impl<S> Answers for S where
+    S: Service<Request<Body>, Response = Response, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static
+{
+}
+
+impl<S: Answers> Server<S> {
+    pub(crate) async fn bind(address: SocketAddr, service: S, max_connections: usize) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await.map_err(|error| {
             io::Error::new(
                 error.kind(),
@@ -48,7 +60,7 @@ impl Server {
             )
         })?;
         let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-        Ok(Self { listener, router, places, connections: GracefulShutdown::new() })
+        Ok(Self { listener, service, places, connections: GracefulShutdown::new() })
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
@@ -58,7 +70,7 @@ impl Server {
     /// Serves until `stop`; then accepts those who are at the door and nobody else, and ends when all that were accepted
     /// have their answers.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { listener, router, places, connections } = self;
+        let Self { listener, service, places, connections } = self;
         let mut end = pin!(async {
             stop.await;
             tokio::time::sleep(LATE_COMERS).await;
@@ -73,7 +85,7 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let connection = serve(stream, peer, router.clone());
+                    let connection = serve(stream, peer, service.clone());
                     let connection = connections.watch(connection);
                     tokio::spawn(async move {
                         // Whatever ends a connection early is its client's doing.
@@ -92,21 +104,20 @@ impl Server {
     }
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<axum::response::Response, Infallible>> + Send>>;
-
-fn serve(
+fn serve<S: Answers>(
     stream: TcpStream,
     peer: SocketAddr,
-    router: Router,
-) -> impl hyper_util::server::graceful::GracefulConnection<Output = hyper::Result<()>, Error = hyper::Error> + Send {
+    service: S,
+) -> impl GracefulConnection<Output = hyper::Result<()>, Error = hyper::Error> + Send {
     // An answer of a few bytes is not to wait for the next one. (Not on every kind of socket.)
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(STALLED));
-    let service = service_fn(move |request: Request<Incoming>| -> Answer {
+    let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer(peer));
-        Box::pin(router.clone().call(request))
+        // It is always ready.
+        service.clone().call(request)
     });
     http1::Builder::new()
         .timer(TokioTimer::new())

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::config::Problem;
+use super::problem::Problem;
 
 #[derive(Debug)]
 pub(crate) struct Status {

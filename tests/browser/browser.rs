@@ -49,7 +49,8 @@ impl Browser {
             wanted.add_arg(flag).unwrap();
         }
         wanted.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
-        wanted.insert_base_capability("goog:loggingPrefs".to_owned(), json!({ "browser": "ALL", "performance": "ALL" }));
+        wanted
+            .insert_base_capability("goog:loggingPrefs".to_owned(), json!({ "browser": "ALL", "performance": "ALL" }));
         let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), wanted).await.unwrap();
         Self { driver, _chromedriver: chromedriver, _profile: profile }
     }
@@ -86,7 +87,8 @@ impl Browser {
     }
 
     pub async fn resize(&self, width: u32, height: u32, scheme: &str, is_phone: bool) {
-        let size = json!({ "width": width, "height": height, "deviceScaleFactor": if is_phone { 2 } else { 1 }, "mobile": is_phone });
+        let ratio = if is_phone { 2 } else { 1 };
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": ratio, "mobile": is_phone });
         self.tell("Emulation.setDeviceMetricsOverride", size).await;
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.tell("Emulation.setEmulatedMedia", features).await;
@@ -94,15 +96,17 @@ impl Browser {
 
     /// All of the page, also what is below the fold.
     pub async fn picture(&self, path: &Path) {
-        let taken = self.tell("Page.captureScreenshot", json!({ "captureBeyondViewport": true, "format": "png" })).await;
+        let taken =
+            self.tell("Page.captureScreenshot", json!({ "captureBeyondViewport": true, "format": "png" })).await;
         std::fs::write(path, BASE64_STANDARD.decode(taken["data"].as_str().unwrap()).unwrap()).unwrap();
     }
 
     /// Where the browser has sent requests.
     pub async fn requests(&self) -> Vec<String> {
-        let events = self.log("performance").await.into_iter().map(|entry| {
-            serde_json::from_str::<Value>(entry["message"].as_str().unwrap()).unwrap()["message"].clone()
-        });
+        let events =
+            self.log("performance").await.into_iter().map(|entry| {
+                serde_json::from_str::<Value>(entry["message"].as_str().unwrap()).unwrap()["message"].clone()
+            });
         let urls = events.filter_map(|event| match event["method"].as_str() {
             Some("Network.requestWillBeSent") => Some(event["params"]["request"]["url"].clone()),
             Some("Network.webSocketCreated") => Some(event["params"]["url"].clone()),
@@ -114,8 +118,9 @@ impl Browser {
 
     /// Errors and warnings of the console.
     pub async fn complaints(&self) -> Vec<String> {
-        let entries = self.log("browser").await;
-        entries.into_iter().filter(|entry| entry["level"] != "INFO" && entry["level"] != "DEBUG").map(|entry| entry.to_string()).collect()
+        let entries = self.log("browser").await.into_iter();
+        let bad = entries.filter(|entry| entry["level"] != "INFO" && entry["level"] != "DEBUG");
+        bad.map(|entry| entry.to_string()).collect()
     }
 
     async fn log(&self, kind: &'static str) -> Vec<Value> {

@@ -53,8 +53,10 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
     let gateway = Process::demo().await;
     let browser = Browser::start().await;
     browser.open(&gateway.page).await;
-    browser.until("live, and somebody refused", "return document.getElementById('state').textContent === 'live' \
-        && +document.getElementById('refused').textContent > 0 && +document.getElementById('granted').textContent > 0").await;
+    let is_busy = "return document.getElementById('state').textContent === 'live' \
+                   && +document.getElementById('refused').textContent > 0 \
+                   && +document.getElementById('granted').textContent > 0";
+    browser.until("live, and somebody refused", is_busy).await;
 
     // Numbers and pictures move.
     let look = "return ['tail', 'head', 'ceiling', 'total-answered'].map(id => document.getElementById(id).textContent) \
@@ -92,17 +94,20 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
     // Whoever asks most is there by name; what a name says is text.
     gateway.ask("<img src=x onerror=document.title=1>".repeat(3).as_str(), 30).await;
     let keys = "return document.getElementById('busiest').textContent";
-    browser.until("the strange key", &format!("{keys}.includes('<img\u{2026}')", )).await;
+    browser.until("the strange key", &format!("{keys}.includes('<img\u{2026}')",)).await;
     let names = browser.run(keys).await;
     for name in ["scraper", "storefront", "mobile-app"] {
         assert!(names.as_str().unwrap().contains(name), "{names}");
     }
-    assert_eq!(browser.run("return [document.images.length, document.title]").await, serde_json::json!([0, "tollgate gateway"]));
+    let harm = browser.run("return [document.images.length, document.title]").await;
+    assert_eq!(harm, serde_json::json!([0, "tollgate gateway"]));
 
     for (name, width, height, scheme) in SIZES {
         browser.resize(width, height, scheme, name == "phone").await;
         // Painted anew, in these colours and this width.
-        browser.until("repainted", "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))").await;
+        let painted =
+            "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
+        browser.until("repainted", painted).await;
         let page = "return [document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor]";
         let page = browser.run(page).await;
         assert!(page[0].as_u64().unwrap() <= u64::from(width), "{name}: it is {page} wide");
@@ -110,7 +115,8 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
         assert_eq!(dark, scheme == "dark", "{name}: {page}");
         if name == "phone" {
             let small = "return [...document.querySelectorAll('p, dd, dt, td, th, span, small')].filter(node => \
-                         node.textContent.trim() && node.offsetParent && parseFloat(getComputedStyle(node).fontSize) < 12).length";
+                         node.textContent.trim() && node.offsetParent \
+                         && parseFloat(getComputedStyle(node).fontSize) < 12).length";
             assert_eq!(browser.run(small).await, 0, "nothing is too small to read");
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -118,7 +124,8 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
     }
 
     let asked = browser.requests().await;
-    assert!(asked.len() >= 2 && asked.iter().all(|url| url.starts_with(&gateway.page) || url.starts_with("data:")), "{asked:?}");
+    let is_ours = |url: &String| url.starts_with(&gateway.page) || url.starts_with("data:");
+    assert!(asked.len() >= 2 && asked.iter().all(is_ours), "{asked:?}");
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 
     // How it ends is seen too.
@@ -141,7 +148,8 @@ async fn a_file_that_was_refused_is_shown_with_its_line() {
     browser.until("live", "return document.getElementById('state').textContent === 'live'").await;
     assert_eq!(browser.run("return document.getElementById('problem').hidden").await, true);
     std::fs::write(&file, right.replace("1s", "soon")).unwrap();
-    browser.until("told", "return document.getElementById('problem').textContent.includes('line 5: `soon` is no time')").await;
+    let told = "return document.getElementById('problem').textContent.includes('line 5: `soon` is no time')";
+    browser.until("told", told).await;
     std::fs::write(&file, right.replace("9/s", "8/s")).unwrap();
     browser.until("put right", "return document.getElementById('problem').hidden").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());

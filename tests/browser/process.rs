@@ -22,9 +22,14 @@ impl Process {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let greeting = lines.next_line().await.unwrap().expect("it says where it is");
         // Whatever else it says.
-        tokio::spawn(async move { while let Ok(Some(line)) = lines.next_line().await { println!("{line}") } });
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                println!("{line}")
+            }
+        });
         let mut addresses = greeting.split("http://").skip(1).map(|part| part.split(['/', ',']).next().unwrap());
-        let [api, page] = [addresses.next().unwrap(), addresses.next().unwrap()].map(|address| format!("http://{address}/"));
+        let [api, page] =
+            [addresses.next().unwrap(), addresses.next().unwrap()].map(|address| format!("http://{address}/"));
         Self { child, api, page }
     }
 

@@ -4,8 +4,9 @@ use super::world::*;
 
 use reqwest::StatusCode;
 
-const LIMITS: &str = "quota = \"10/s, burst 4\"\nmax_wait = \"100ms\"\nmax_waiting = 1\n[keys]\nheader = \"x-api-key\"\n\
-                      quota = \"2/s, burst 3\"\nunlisted = \"by-key\"\n[keys.listed.ann]\nkey = \"k-ann\"\nquota = \"90/s\"\n";
+const LIMITS: &str = "quota = \"10/s, burst 4\"\nmax_wait = \"100ms\"\nmax_waiting = 1\n\
+                      rate_limit_fields = \"always\"\n[keys]\nheader = \"x-api-key\"\nquota = \"2/s, burst 3\"\n\
+                      unlisted = \"by-key\"\n[keys.listed.ann]\nkey = \"k-ann\"\nquota = \"90/s\"\n";
 
 #[tokio::test]
 async fn a_refusal_says_when_to_come_back_and_every_response_what_is_left() {
