@@ -160,6 +160,8 @@ async fn a_change_is_whole_or_not_at_all() {
     change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")])).unwrap();
     world.advance(10 * SECOND);
     assert_eq!([of("ann"), of("bob"), of("eve")], [5, 3, 7]);
+    change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")]).replace("1/s, burst 5", "1/s, burst 2")).unwrap();
+    assert_eq!([of("ann"), of("bob"), of("eve")], [2, 3, 7], "who has a quota of their own keeps it");
     let all = change(&world, &with(5, &[])).unwrap_err();
     assert!(
         all.ends_with("`keys.max_keys` is read at the start only: restart the gateway, or write what it was"),
