@@ -30,29 +30,32 @@ pub(crate) struct Claim {
 }
 
 #[derive(Clone)]
-pub(crate) struct Door {
+pub(crate) struct Door(Arc<Post>);
+
+struct Post {
     limits: Arc<Limits>,
     books: Arc<Books>,
 }
 
 impl Door {
     pub(crate) fn new(limits: Arc<Limits>, books: Arc<Books>) -> Self {
-        Self { limits, books }
+        Self(Arc::new(Post { limits, books }))
     }
 
     async fn admit_claim(self, claim: Claim) -> Result<OwnedGrant, Refused> {
         let Claim { who, cost, allowed, refused } = claim;
+        let Post { limits, books } = &*self.0;
         let note = |fate, is_admitted| {
-            self.books.asked(&who, is_admitted);
+            books.asked(&who, is_admitted);
             if !is_admitted {
                 refused.get_or_init(|| fate);
             }
         };
         let came = Instant::now();
-        let own = self.limits.each.clone().consume_owned(who.clone(), cost).within(allowed).await;
+        let own = limits.each.clone().consume_owned(who.clone(), cost).within(allowed).await;
         let mut own = Unused(Some(own.inspect_err(|_| note(Fate::RefusedEach, false))?));
         let left = allowed.saturating_sub(came.elapsed());
-        let all = self.limits.all.clone().consume_owned(cost).within(left).await;
+        let all = limits.all.clone().consume_owned(cost).within(left).await;
         note(Fate::RefusedAll, all.is_ok());
         let all = all?;
         own.0 = None;
@@ -78,8 +81,11 @@ impl<B> Advertise<Request<B>> for Door {
 
     fn admit_in_view(&self, request: &Request<B>, _: Patience) -> (Self::Admission, Standing) {
         let claim = claim_of(request);
-        let standing =
-            Standing { limits: Arc::clone(&self.limits), who: claim.who.clone(), refused: Arc::clone(&claim.refused) };
+        let standing = Standing {
+            limits: Arc::clone(&self.0.limits),
+            who: claim.who.clone(),
+            refused: Arc::clone(&claim.refused),
+        };
         (Box::pin(self.clone().admit_claim(claim)), standing)
     }
 }

@@ -22,9 +22,11 @@ use super::who::Who;
 /// When to come back where no clock can tell: others have to end first.
 const WHO_KNOWS: Duration = Duration::from_secs(1);
 
-/// The proxy, with limits before it.
+/// The proxy, with limits before it. One count to share it by: two threads that count clones wait for each other.
 #[derive(Clone)]
-pub(crate) struct Front {
+pub(crate) struct Front(Arc<Shared>);
+
+struct Shared {
     limits: Arc<Limits>,
     books: Arc<Books>,
     limited: HttpLimit<Proxy, Door>,
@@ -37,12 +39,13 @@ impl Front {
         if limits.config().fixed.tells_always.value {
             layer = layer.on_every_response();
         }
-        Self { limits, books, limited: layer.layer(proxy) }
+        Self(Arc::new(Shared { limits, books, limited: layer.layer(proxy) }))
     }
 
-    async fn receive(mut self, mut request: Request<Body>) -> Response {
-        let visit = self.books.open();
-        let config = self.limits.config();
+    async fn receive(self, mut request: Request<Body>) -> Response {
+        let Shared { limits, books, limited } = &*self.0;
+        let visit = books.open();
+        let config = limits.config();
         if request.method() == Method::CONNECT {
             visit.end(Fate::Unknown);
             return answer::plain(StatusCode::NOT_IMPLEMENTED, "this is no tunnel");
@@ -59,7 +62,7 @@ impl Front {
         request.extensions_mut().insert(claim);
         // Who waits in line keeps no old configuration alive.
         drop(config);
-        let Ok(response) = self.limited.call(request).await;
+        let Ok(response) = limited.clone().call(request).await;
         let fate = refused.get().or_else(|| response.extensions().get()).copied();
         visit.end(fate.unwrap_or(Fate::Answered));
         response.map(Body::new)

@@ -39,9 +39,12 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
 #[derive(Clone)]
-pub(crate) struct Proxy {
+pub(crate) struct Proxy(Arc<Upstream>);
+
+struct Upstream {
+    /// Whose configuration says where it is.
     limits: Arc<Limits>,
-    client: Arc<Client<HttpConnector, Body>>,
+    client: Client<HttpConnector, Body>,
 }
 
 impl Proxy {
@@ -53,11 +56,11 @@ impl Proxy {
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .build(connector);
-        Self { limits, client: Arc::new(client) }
+        Self(Arc::new(Upstream { limits, client }))
     }
 
     async fn forward(self, mut request: Request<Body>) -> Response {
-        let config = self.limits.config();
+        let config = self.0.limits.config();
         let Some(uri) = at(&config.upstream, request.uri()) else {
             return answer::plain(StatusCode::BAD_REQUEST, "this is no path");
         };
@@ -65,7 +68,7 @@ impl Proxy {
         outward(request.headers_mut(), peer, &config.upstream);
         *request.uri_mut() = uri;
         *request.version_mut() = axum::http::Version::HTTP_11;
-        match tokio::time::timeout(config.upstream_timeout, self.client.request(request)).await {
+        match tokio::time::timeout(config.upstream_timeout, self.0.client.request(request)).await {
             Ok(Ok(mut response)) => {
                 drop_hop_by_hop(response.headers_mut());
                 response.map(Body::new)

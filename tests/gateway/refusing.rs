@@ -42,7 +42,7 @@ async fn refused_by_the_limit_of_all_it_keeps_its_own_tokens_and_is_told_of_both
     let response = world.get("/", "bob").send().await.unwrap();
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "1");
-    assert_eq!(response.headers()["ratelimit"], "\"key\";r=3, \"all\";r=0;t=1");
+    assert_eq!(response.headers()["ratelimit"], "\"key\";r=3;t=1, \"all\";r=0;t=1");
     world.advance(SECOND / 10);
     assert_eq!(waits.await.unwrap().status(), StatusCode::OK);
     let counts = world.gateway.books.counts();
@@ -64,7 +64,7 @@ async fn who_is_not_let_in_hears_why() {
 async fn the_operator_has_an_address_of_their_own_and_no_key_is_ever_shown_there() {
     let world = World::new(LIMITS).await;
     let secret = "sk-0123456789abcdefghij";
-    for key in ["k-ann", secret, "short"] {
+    for key in ["k-ann", secret, "qx7z"] {
         for _ in 0..5 {
             world.get("/metrics", key).send().await.unwrap();
         }
@@ -73,13 +73,13 @@ async fn the_operator_has_an_address_of_their_own_and_no_key_is_ever_shown_there
     assert!(world.upstream.came.lock().unwrap().iter().all(|(_, path)| path == "/metrics"));
     let mut events = world.client.get(format!("http://{}/events", world.gateway.admin)).send().await.unwrap();
     let mut seen = world.page("/metrics").await + &world.page("/").await;
-    while !seen.contains("\"who\":\"ann\"") {
+    while !["\"who\":\"ann\"", "\"who\":\"sk-0\u{2026}"].iter().all(|who| seen.contains(who)) {
         seen.push_str(&String::from_utf8_lossy(&events.chunk().await.unwrap().unwrap()));
     }
-    for hidden in ["k-ann", secret, &secret[..6], "short"] {
+    for hidden in ["k-ann", secret, &secret[..6], "qx7z"] {
         assert!(!seen.contains(hidden), "{hidden}");
     }
-    assert!(seen.contains("sk-0\u{2026}") && seen.contains("gateway_requests_total{fate=\"refused_each\"} "));
+    assert!(seen.contains("gateway_requests_total{fate=\"refused_each\"} "));
     assert_eq!(world.page("/health").await, "ok\n");
     assert_eq!(world.page("/elsewhere").await, "");
 }

@@ -157,6 +157,8 @@ async fn a_change_is_whole_or_not_at_all() {
     let refused = change(&world, &with(4, &[("ann", "2/s"), ("bob", "3/s"), ("eve", "7/s")])).unwrap_err();
     assert!(refused.contains("no quota of its own for `eve` now") && refused.contains("raise max_keys"), "{refused}");
     assert_eq!([of("ann"), of("bob"), of("eve")], [5, 6, 5]);
+    // Now they owe nothing.
+    world.advance(10 * SECOND);
     change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")])).unwrap();
     world.advance(10 * SECOND);
     assert_eq!([of("ann"), of("bob"), of("eve")], [5, 3, 7]);
