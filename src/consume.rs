@@ -75,6 +75,17 @@ impl<S: Deref<Target = Shared>> Claim<S> {
         Poll::Ready(answer.map(|remaining| Permit::new(shared, *this.cost, remaining)))
     }
 
+    /// It is dropped without an answer. Not inlined, so that the drop of those that were granted is.
+    #[inline(never)]
+    fn leave(self: Pin<&mut Self>) {
+        let this = self.project();
+        let Some(shared) = this.shared else { return };
+        if this.place.is_entered() {
+            shared.cancel(this.place, *this.cost);
+        }
+        this.vigil.leave(shared);
+    }
+
     fn now(&self) -> Option<u64> {
         self.shared.as_ref().map(|shared| shared.time.now())
     }
@@ -83,12 +94,10 @@ impl<S: Deref<Target = Shared>> Claim<S> {
 #[pinned_drop]
 impl<S: Deref<Target = Shared>> PinnedDrop for Claim<S> {
     fn drop(self: Pin<&mut Self>) {
-        let this = self.project();
-        let Some(shared) = this.shared else { return };
-        if this.place.is_entered() {
-            shared.cancel(this.place, *this.cost);
+        // Nearly all have answered.
+        if self.shared.is_some() {
+            self.leave();
         }
-        this.vigil.leave(shared);
     }
 }
 

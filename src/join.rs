@@ -9,7 +9,7 @@ use crate::grant::{Grant, Permit};
 use crate::knot::{Knot, MOST_LINES, Strand};
 use crate::limiter::Limiter;
 use crate::queue::{Outcome, Place};
-use crate::shared::Shared;
+use crate::shared::{Shared, drop_quietly};
 use crate::state::{Progress, Reach, Sample, State};
 use crate::sync::MutexGuard;
 use crate::vigil::{Outlook, Vigil};
@@ -89,7 +89,7 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     match refusal {
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
-            members[limiter].shared.audience.refused(members[limiter].cost, error);
+            members[limiter].shared.audience().refused(members[limiter].cost, error);
             Err(TryJoinError::Refused { limiter, error })
         }
     }
@@ -156,14 +156,20 @@ struct Member<'a> {
     granted: Option<u64>,
     /// Made when it has to wait. A box, so that an array of them can be pinned without `unsafe`.
     place: Option<Pin<Box<Place>>>,
-    /// How many were in front when it entered its line, and when that was.
-    entered: (usize, u64),
+    outlook: Outlook,
     vigil: Vigil,
 }
 
 impl<'a> Member<'a> {
     fn new((limiter, cost): (&'a Limiter, u64)) -> Self {
-        Self { shared: limiter.shared(), cost, granted: None, place: None, entered: (0, 0), vigil: Vigil::default() }
+        Self {
+            shared: limiter.shared(),
+            cost,
+            granted: None,
+            place: None,
+            outlook: Outlook::default(),
+            vigil: Vigil::default(),
+        }
     }
 
     fn into_grant(self) -> Grant<'a> {
@@ -191,9 +197,7 @@ impl<'a> Member<'a> {
 
     /// It stands in its line.
     fn begin_wait(&mut self) {
-        let (ahead, since) = self.entered;
-        // What it will take, this line alone cannot tell.
-        self.vigil.begin(self.shared, self.cost, Some(Outlook { ahead, estimate: None }), || since);
+        self.vigil.begin(self.shared, self.cost, self.outlook);
     }
 
     fn cancel(&mut self) {
@@ -237,17 +241,21 @@ impl<'a, const N: usize> Join<'a, N> {
         }
         // Wakers are cloned and places made before the locks are taken.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
+        // Each by itself: two that panic on their way out of one vector would abort the process.
+        let let_go = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
         let hosts = members.each_ref().map(|member| member.shared.host());
         let mut lines = Lines::enter(members);
         let checked = lines.check(members, &hosts);
         if checked != Ok(true) {
             lines.leave();
+            let_go(wakers);
             let refused = |(limiter, error)| JoinError::Refused { limiter, error };
             return Poll::Ready(checked.map(drop).map_err(refused));
         }
         let knot = tie(members);
         lines.wait(members, &knot, &mut wakers);
         lines.leave();
+        let_go(wakers);
         self.knot = Some(knot);
         let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));
         match served.unwrap_or_else(|panic| self.cancel_and(panic)) {
@@ -424,7 +432,8 @@ impl<'a> Lines<'a> {
         let Some((reference, entered)) = oldest.map(|line| (line.shared, line.sample.now)) else { return };
         for Held { index, shared, state, sample } in &mut self.held {
             let member = &mut members[*index];
-            member.entered = (state.line.len(), sample.now);
+            // How long it will take, one line alone cannot tell.
+            member.outlook = Outlook { since: sample.now, ahead: state.line.len(), estimate: None };
             if member.cost == 0 {
                 member.granted = Some(state.available(&shared.rovers));
             } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {

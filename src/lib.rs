@@ -58,7 +58,8 @@
 //!
 //! **Where the traffic flows.** Features `stream`, `io` and `tower` put a limiter before the items of a stream or sink, the
 //! bytes of a connection, the requests of a service: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`,
-//! `LimitLayer::new(&limiter)`.
+//! `LimitLayer::new(&limiter)`. Feature `http` makes responses of what the last one refuses, and a client heed them.
+//! Features `metrics` and `tracing` tell of what it does, and never of a grant without waiting.
 //!
 //! **Tests.** Time is tokio's, so tests under `#[tokio::test(start_paused = true)]` just work, with exact instants.
 //! Without a runtime, give the builder a [`ManualClock`].
@@ -106,8 +107,8 @@
 //! [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `cost`, `by` and `retry_after`.
 //!
 //! A grant without waiting tells nobody, and costs nothing. Subscribers run outside of all locks; they may call the limiter,
-//! and where one panics the panic hook reports it and everybody keeps their place. A wait that is told allocates once, and
-//! the futures grow by 8 bytes.
+//! and where one panics the panic hook reports it and everybody keeps their place. A wait that is told of allocates once;
+//! with this feature or `metrics`, the waiting future has 96 bytes instead of 88.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]

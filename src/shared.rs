@@ -32,12 +32,17 @@ pub(crate) struct Shared {
     pub(crate) fine: bool,
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
+    aside: Box<Aside>,
+}
+
+/// What is seldom needed: kept apart, since there is one of these for each key that is waited on.
+struct Aside {
     /// Who serves this line, where it is one of many; else it hires drivers of its own.
-    ward: Option<Box<Ward>>,
+    ward: Option<Ward>,
     /// Itself, for the drivers it spawns.
     weak: Weak<Shared>,
     /// Who is told of waits and refusals.
-    pub(crate) audience: Audience,
+    audience: Audience,
 }
 
 impl fmt::Debug for Shared {
@@ -67,31 +72,21 @@ struct Ward {
 impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
-        let audience = Audience::default();
-        Self {
-            rovers,
-            state: Mutex::new(state),
-            time,
-            capped,
-            fine,
-            owed: AtomicU64::new(0),
-            ward: None,
-            weak,
-            audience,
-        }
+        let aside = Box::new(Aside { ward: None, weak, audience: Audience::default() });
+        Self { rovers, state: Mutex::new(state), time, capped, fine, owed: AtomicU64::new(0), aside }
     }
 
     /// One of many limiters, whose lines `warden` serves, and of which `audience` is told together.
     #[cfg(feature = "keyed")]
     pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64, audience: Audience) -> Self {
-        self.ward = Some(Box::new(Ward { warden, mark }));
-        self.audience = audience;
+        self.aside.ward = Some(Ward { warden, mark });
+        self.aside.audience = audience;
         self
     }
 
     #[cfg(feature = "keyed")]
     pub(crate) fn mark(&self) -> Option<u64> {
-        self.ward.as_ref().map(|ward| ward.mark)
+        self.aside.ward.as_ref().map(|ward| ward.mark)
     }
 
     #[cfg(feature = "keyed")]
@@ -103,6 +98,10 @@ impl Shared {
     #[cfg(feature = "keyed")]
     pub(crate) fn owed(&self) -> u64 {
         self.owed.load(crate::sync::Ordering::Acquire)
+    }
+
+    pub(crate) fn audience(&self) -> &Audience {
+        &self.aside.audience
     }
 
     /// Every claim up to the tail read here was made by the time read after it.
@@ -192,8 +191,8 @@ impl Shared {
     }
 }
 
-/// Drops what may be the user's and may panic: no grant must be lost by that.
-fn drop_quietly(spare: impl Sized) {
+/// Drops what may be the user's and may panic: no grant must be lost by that, and no place left in a line.
+pub(crate) fn drop_quietly(spare: impl Sized) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(spare))).map_err(std::mem::forget);
 }
 

@@ -34,7 +34,7 @@ pub struct Snapshot {
     /// Tokens that came back unused: settled below the grant, or granted to somebody who had left.
     pub refunded: u64,
     /// Callers who wanted to wait and were turned away. Denials of `try_acquire` are told to who asks and not counted:
-    /// they write nothing that others read.
+    /// they write nothing that others read. (A meter of the feature `metrics` does count them.)
     pub refused: u64,
     /// How long the pause still lasts; `None` without one.
     pub paused_for: Option<Duration>,

@@ -23,12 +23,15 @@ pub(crate) use imp::{Audience, Vigil};
 #[cfg(feature = "metrics")]
 pub(crate) use imp::{REASONS, Reason};
 
-/// What lies before a claim that is about to enter the line.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only spans tell of it"))]
+/// What lies before a claim that enters the line.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only spans tell all of it"))]
 pub(crate) struct Outlook {
+    /// When it enters, in the limiter's nanoseconds.
+    pub(crate) since: u64,
     /// How many callers are in front of it.
     pub(crate) ahead: usize,
-    /// How long it will wait, by the schedule; `None` if that cannot be told at once.
+    /// How long it will wait, by the schedule; `None` if nobody asks, or if that takes a step per
+    /// waiter.
     pub(crate) estimate: Option<Duration>,
 }

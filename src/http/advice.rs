@@ -75,8 +75,8 @@ fn slower(one: QuotaPolicy, other: QuotaPolicy) -> QuotaPolicy {
 }
 
 fn is_cached(headers: &HeaderMap) -> bool {
-    let age = headers.get(AGE).and_then(|age| age.to_str().ok());
-    age.is_some_and(|age| age.trim().bytes().any(|digit| digit != b'0'))
+    let age = headers.get(AGE).and_then(|age| age.to_str().ok()?.trim().parse::<u64>().ok());
+    age.is_some_and(|age| age > 0)
 }
 
 /// In seconds, or as a date.

@@ -74,6 +74,10 @@ impl Heed {
     /// Lets one quota of the limiter, by index or by name, take on the rate and the burst of the slowest policy that the
     /// server tells, but never more than those of `fastest`. A limiter that has no such quota is left as it is, and so is one
     /// whose `fastest` is [manual](Quota::manual). No slower than a token per pause [at most](Self::at_most).
+    ///
+    /// One token of the burst is left out: requests take more or less time on their way, so that some arrive a little
+    /// earlier after the one before them than they were sent. Where only one can pass at once, the rate is a tenth less
+    /// instead.
     #[must_use = "this returns the changed settings"]
     pub fn follow<'q>(self, which: impl Into<Which<'q>>, fastest: Quota) -> Self {
         let follower = match which.into() {
@@ -116,10 +120,16 @@ impl Heed {
         if fastest.is_manual() {
             return fastest;
         }
-        let burst = policy.burst.unwrap_or(policy.quota).clamp(1, fastest.capacity());
-        let told = Duration::from_secs(policy.window.unwrap_or(u64::MAX));
+        let mut window = Duration::from_secs(policy.window.unwrap_or(u64::MAX));
+        let burst = match policy.burst.unwrap_or(policy.quota) {
+            ..=1 => {
+                window = window.saturating_add(window / 10);
+                1
+            }
+            burst => fastest.capacity().min(burst - 1),
+        };
         let slowest = Quota::new(1, self.at_most.max(fastest.period()));
-        let told = if is_slower(policy.quota, told, slowest) { slowest } else { Quota::new(policy.quota, told) };
+        let told = if is_slower(policy.quota, window, slowest) { slowest } else { Quota::new(policy.quota, window) };
         if is_slower(told.amount(), told.period(), fastest) {
             told.burst(burst)
         } else if burst < fastest.capacity() {
@@ -165,6 +175,7 @@ fn give_up(limiter: &Limiter, available: u64) {
 }
 
 fn up_to(most: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish();
-    most.mul_f64(random as f64 / u64::MAX as f64)
+    let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
+    // The longest durations round up to more than there is.
+    Duration::try_from_secs_f64(most.as_secs_f64() * random).map_or(most, |wait| wait.min(most))
 }

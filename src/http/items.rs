@@ -26,7 +26,7 @@ pub struct QuotaPolicy {
     pub window: Option<u64>,
     /// `pk`: whose quota it is.
     pub partition_key: Option<Arc<[u8]>>,
-    /// `tollgate-burst`, where the burst is not the amount: units at once. A comment to those who do not know it.
+    /// `tollgate-burst`, where the burst is not `q`: units at once. A comment to those who do not know it.
     pub burst: Option<u64>,
 }
 
@@ -48,7 +48,8 @@ impl QuotaPolicy {
             Some((amount, window)) => (amount, Some(window)),
             None => (quota.capacity(), None),
         };
-        let burst = Some(quota.capacity()).filter(|burst| !quota.is_manual() && *burst != quota.amount());
+        // Compared with what is told: of 1 per 700 ms, told as 10 in 7 s, only 1 can be had at once.
+        let burst = Some(quota.capacity()).filter(|burst| *burst != amount);
         let unit = Unit::Requests;
         Self { name: name.into(), quota: amount.min(MOST), unit, window, partition_key: None, burst }
     }

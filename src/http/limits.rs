@@ -95,7 +95,8 @@ impl RateLimits {
         told
     }
 
-    /// Of one key of a keyed limiter.
+    /// Of one key of a keyed limiter. One that is not in memory is told as a new one, also while it shares the
+    /// [overflow](crate::KeyedBuilder::overflow)'s bucket.
     #[cfg(feature = "keyed")]
     pub fn of_key<K, S>(users: &crate::KeyedLimiter<K, S>, key: &K, terms: &Terms) -> Self
     where

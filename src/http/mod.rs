@@ -69,7 +69,7 @@
 //! # What the numbers mean
 //!
 //! * `q` and `w` are a quota's amount and period: what was configured, and their ratio is the rate. Where the burst is
-//!   another number it is told beside, as `tollgate-burst`.
+//!   another number than `q` it is told beside, as `tollgate-burst`.
 //! * `r` is what a newcomer could have of that quota now: whole tokens, behind all that is claimed.
 //! * `t` is after how many seconds, rounded up, there is one token more: until then nobody can use more than `r`. It is
 //!   not when the bucket is full, which for a bucket says little and would tell clients to wait for far too long.

@@ -65,6 +65,9 @@ impl ProblemType {
 /// `Retry-After` is in whole seconds, rounded up and never 0, and not before the end of a window that `RateLimit` tells
 /// of a quota that is used up, as the draft wants it.
 ///
+/// Its fields may be changed before it is rendered: whoever detects abuse sets the problem type to
+/// [`AbnormalUsageDetected`](ProblemType::AbnormalUsageDetected).
+///
 /// ```
 /// use tollgate::http::{RateLimits, Refusal, Terms};
 /// use tollgate::{Limiter, Quota};

@@ -60,7 +60,7 @@ fn from_now(reset: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     match reset {
         ..UNIX => reset,
-        ..UNIX_MILLIS => reset.saturating_sub(now.as_secs()),
+        UNIX..UNIX_MILLIS => reset.saturating_sub(now.as_secs()),
         _ => (u128::from(reset).saturating_sub(now.as_millis())).div_ceil(1_000) as u64,
     }
 }

@@ -18,7 +18,6 @@ use crate::state::MOST_COST;
 use crate::sync::{AtomicU64, Mutex, Ordering, RoomMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,10 +153,7 @@ where
         let mut room = self.rooms[number].lock();
         let result = act(&mut room, &house, &mut trash);
         drop(room);
-        if !trash.is_empty() {
-            // Keys are the user's: what was done is not undone by a drop that panics.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(trash))).map_err(std::mem::forget);
-        }
+        trash.empty();
         result
     }
 
@@ -390,7 +386,7 @@ where
         }
         let hash = self.hash(key);
         let ask = Ask { key, hash, now: 0, offered: None, must: false };
-        match self.in_room(self.room_of(hash), |room, _, _| room.find_seat(&ask)) {
+        let result = match self.in_room(self.room_of(hash), |room, _, _| room.find_seat(&ask)) {
             Some(seat) => {
                 let result = seat.release_owed(tokens);
                 self.let_go(hash, seat);
@@ -398,6 +394,11 @@ where
             }
             None if tokens == 0 => Ok(()),
             None => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
+        };
+        match &self.overflow {
+            // It may have been granted while the map was full.
+            Some(overflow) if result.is_err() && overflow.release_owed(tokens).is_ok() => Ok(()),
+            _ => result,
         }
     }
 

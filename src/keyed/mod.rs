@@ -243,7 +243,8 @@ where
         Ok(OwnedKeyedGrant(Pass::new(Owned { map: self.map, key }, hash, cost, taken)))
     }
 
-    /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line.
+    /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line. If that is more
+    /// than the key owes: of those that the [overflow](KeyedBuilder::overflow) granted, to whomever.
     ///
     /// # Errors
     ///

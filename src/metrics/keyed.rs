@@ -17,6 +17,8 @@ const OTHERS: &str = "(others)";
 /// Counts what a [`KeyedLimiter`] does, of all its keys together, and hands it to the recorder when asked. See the
 /// [module](super).
 ///
+/// What the keys were granted is not among it: a key on which nobody waits is a word, and no rover counts for it.
+///
 /// No key is named, unless you say how ([`naming`](Self::naming)): they are your users, and there may be millions of them.
 pub struct KeyedMeter<K, S = RandomState> {
     limiter: KeyedLimiter<K, S>,

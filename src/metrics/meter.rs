@@ -36,7 +36,7 @@ impl Meter {
     /// # Ok(()) }
     /// ```
     pub fn new(key: impl Into<SharedString>, limiter: &Limiter) -> Result<Self, AlreadyMetered> {
-        let tally = attach(key.into(), &limiter.shared().audience)?;
+        let tally = attach(key.into(), limiter.shared().audience())?;
         Ok(Self { limiter: limiter.clone(), tally })
     }
 

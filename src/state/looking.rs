@@ -2,7 +2,7 @@
 
 use super::{MOST_SPAN, State, Totals};
 use crate::rovers::{Rovers, ahead};
-use crate::vigil::Outlook;
+use crate::vigil::{Outlook, Vigil};
 
 impl State {
     /// What `try_acquire` could have now.
@@ -35,11 +35,11 @@ impl State {
         rovers.tail().wrapping_sub(origin).wrapping_sub(skipped).wrapping_sub(self.line.tokens())
     }
 
-    /// What lies before a claim of `cost` made now, as far as that takes no step per waiter.
+    /// What lies before a claim of `cost` made now.
     pub(crate) fn outlook(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Outlook {
         let is_near = self.line.is_empty() || self.supply.is_straight();
-        let estimate = if is_near { self.estimate(rovers, cost, now) } else { None };
-        Outlook { ahead: self.line.len(), estimate }
+        let estimate = if is_near && Vigil::is_curious() { self.estimate(rovers, cost, now) } else { None };
+        Outlook { since: now, ahead: self.line.len(), estimate }
     }
 
     /// How many more tokens may be claimed before the rovers are too far apart to be compared.

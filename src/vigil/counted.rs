@@ -22,6 +22,10 @@ impl Audience {
         self.tally.get()
     }
 
+    pub(super) fn counts(&self) -> bool {
+        self.tally().is_some()
+    }
+
     pub(super) fn count(&self, cost: u64, refusal: Refusal) {
         if let Some(tally) = self.tally() {
             tally.count_refusal(cost, refusal.reason());
@@ -36,12 +40,12 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    pub(super) fn begin(audience: &Audience, since: impl FnOnce() -> u64) -> Option<Self> {
-        audience.tally().map(|_| Self { since: since() })
+    pub(super) fn begin(audience: &Audience, since: u64) -> Option<Self> {
+        audience.tally().map(|_| Self { since })
     }
 
     pub(super) fn end(self, shared: &Shared, ending: Ending) {
-        let Some(tally) = shared.audience.tally() else { return };
+        let Some(tally) = shared.audience().tally() else { return };
         let outcome = match ending {
             Ending::Granted => Outcome::Allowed,
             Ending::Refused { .. } => Outcome::Denied,

@@ -2,7 +2,6 @@
 
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use std::fmt;
-use std::time::Duration;
 
 /// Why somebody was turned away, whether they would have waited or not.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +75,7 @@ impl Refusal {
 
     /// After how long the same request would be granted, if nobody else comes meanwhile.
     #[cfg(feature = "tracing")]
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
+    pub(crate) fn retry_after(&self) -> Option<std::time::Duration> {
         match self {
             Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
             Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),

@@ -8,9 +8,14 @@ use tracing::{Level, Span};
 
 const TARGET: &str = "tollgate";
 
-/// Whether anybody listens to spans at all. Asks no subscriber.
-pub(super) fn is_on() -> bool {
+/// Whether anybody may listen to spans of waits. Asks no subscriber.
+pub(super) fn hears_waits() -> bool {
     LevelFilter::current() >= Level::INFO
+}
+
+/// Whether anybody may listen to events of refusals.
+pub(super) fn hears_refusals() -> bool {
+    LevelFilter::current() >= Level::DEBUG
 }
 
 pub(super) fn refused(cost: u64, refusal: Refusal) {
@@ -25,7 +30,7 @@ pub(super) struct Wait(Span);
 
 impl Wait {
     pub(super) fn begin(cost: u64, outlook: Outlook) -> Option<Self> {
-        let Outlook { ahead, estimate } = outlook;
+        let Outlook { ahead, estimate, .. } = outlook;
         let estimate = estimate.map(debug);
         let span = tracing::info_span!(target: TARGET, "wait", cost, ahead, estimate, outcome = Empty);
         (!span.is_disabled()).then_some(Self(span))

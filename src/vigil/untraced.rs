@@ -3,7 +3,11 @@
 use super::super::Outlook;
 use super::{Ending, Refusal};
 
-pub(super) fn is_on() -> bool {
+pub(super) fn hears_waits() -> bool {
+    false
+}
+
+pub(super) fn hears_refusals() -> bool {
     false
 }
 

@@ -1,10 +1,10 @@
 //! Grants and refusals: counted to the token and to the call, by whatever way they come.
 
+use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
 
 use metrics::with_local_recorder;
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
+use tokio_test::{assert_pending, assert_ready_err, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota, join, try_join};
 
@@ -157,15 +157,19 @@ fn joint_claims_are_refused_by_the_limiter_that_refused() {
     assert!(!page.0.iter().any(of_first), "{page:#?}");
 }
 
-/// As many threads as there are stripes for, and one more.
+/// Twice as many threads as there are words to count in.
 #[test]
 fn every_call_of_every_thread_is_counted() {
-    const THREADS: u64 = 9;
+    const THREADS: u64 = 16;
     const CALLS: u64 = 2_000;
     let (book, (limiter, _clock)) = (Book::open(), by_hand(5_000));
     let meter = Meter::new("api", &limiter).unwrap();
+    let together = Barrier::new(THREADS as usize);
     let granted: u64 = thread::scope(|scope| {
-        let work = || (0..CALLS).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64;
+        let work = || {
+            together.wait();
+            (0..CALLS).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64
+        };
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
@@ -205,6 +209,8 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
 #[cfg(feature = "tower")]
 #[test]
 fn the_calls_of_layers_are_counted() {
+    use std::time::Duration;
+    use tokio_test::assert_ready_ok;
     use tollgate::tower::LimitLayer;
     use tower::{Layer, Service};
 

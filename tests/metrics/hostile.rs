@@ -131,6 +131,49 @@ impl Recorder for Meddler {
     }
 }
 
+/// What it sees of the limiter, when it is told of a wait, is what came of that.
+#[test]
+fn who_is_told_that_somebody_left_finds_them_gone() {
+    struct Onlooker(Limiter, AtomicU64);
+
+    impl Recorder for Onlooker {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::noop()
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            self.1.fetch_add(1 + 10 * self.0.snapshot().waiting_tokens, Ordering::Relaxed);
+            Histogram::noop()
+        }
+    }
+
+    let (limiter, clock) = by_hand(1);
+    let _meter = Meter::new("api", &limiter).unwrap();
+    let onlooker = Onlooker(limiter.clone(), AtomicU64::new(0));
+    with_local_recorder(&onlooker, || {
+        let mut left = spawn(limiter.consume(2));
+        assert_pending!(left.poll());
+        drop(left);
+        let mut late = spawn(limiter.consume(3).within(5 * MILLI));
+        assert_pending!(late.poll());
+        limiter.pause_for(10 * MILLI);
+        clock.advance(5 * MILLI);
+        assert_ready_err!(late.poll());
+        let mut joint = spawn(join([(&limiter, 4)]));
+        assert_pending!(joint.poll());
+        drop(joint);
+    });
+    assert_eq!(onlooker.1.load(Ordering::Relaxed), 3, "three waits, and nobody in line each time");
+}
+
 /// No lock is held while it is told: else this would hang.
 #[test]
 fn a_recorder_may_call_the_limiter() {

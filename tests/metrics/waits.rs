@@ -1,6 +1,11 @@
 //! How long those waited who had to, to the nanosecond, and nothing of those who had not.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
 use metrics::{set_default_local_recorder, with_local_recorder};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tokio::time::Instant;
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
@@ -48,7 +53,7 @@ fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
         assert_eq!(book.read().waits("left"), [2_000_000]);
         clock.advance(MILLI);
         limiter.tick();
-        assert_eq!(book.read().waits("allow"), [], "it is told by whoever waited");
+        assert!(book.read().waits("allow").is_empty(), "it is told by whoever waited");
         assert_ready_ok!(granted.poll()).settle(3);
         limiter.pause_for(30 * MILLI);
         clock.advance(4 * MILLI);
@@ -136,6 +141,49 @@ fn a_meter_made_while_somebody_waits_counts_from_the_next_on() {
         let _ = (assert_ready_ok!(before.poll()), assert_ready_ok!(after.poll()));
     });
     assert_eq!(book.read().waits("allow"), [2_000_000]);
+}
+
+/// By threads that share the recorder of the process; no other test has its key.
+#[test]
+fn every_wait_of_every_task_is_recorded_and_no_other() {
+    const TASKS: u64 = 16;
+    const CLAIMS: u64 = 200;
+    let recorder = DebuggingRecorder::new();
+    let book = Book { told: recorder.snapshotter(), recorder: DebuggingRecorder::new() };
+    recorder.install().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
+    let limiter = Limiter::new(Quota::per_second(200_000).burst(100)).unwrap();
+    let meter = Meter::new("storm", &limiter).unwrap();
+    let waited = Arc::new(AtomicU64::new(0));
+    let claims = {
+        let waited = Arc::clone(&waited);
+        move |limiter: Limiter| async move {
+            for _ in 0..CLAIMS {
+                let mut claim = std::pin::pin!(limiter.consume(1));
+                if let Poll::Ready(grant) = futures::poll!(claim.as_mut()) {
+                    let _ = grant.unwrap();
+                    continue;
+                }
+                waited.fetch_add(1, Ordering::Relaxed);
+                let _ = claim.await.unwrap();
+            }
+        }
+    };
+    runtime.block_on(async {
+        let tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(claims.clone()(limiter.clone()))).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    meter.publish();
+    let page = book.read();
+    let Some(DebugValue::Histogram(waits)) = page.get("acquire_duration_seconds{key=storm,result=allow}") else {
+        panic!("{page:#?}")
+    };
+    assert!(waits.len() > 100, "hardly anybody waited: {}", waits.len());
+    assert_eq!(waits.len() as u64, waited.load(Ordering::Relaxed));
+    assert!(page.get("acquire_duration_seconds{key=storm,result=left}").is_none());
+    assert_eq!(page.counter("acquire_total{key=storm,result=allow}"), TASKS * CLAIMS);
 }
 
 #[cfg(all(feature = "stream", feature = "io"))]
