@@ -38,7 +38,7 @@ impl Routes {
         if self.0.is_empty() {
             return 1;
         }
-        let path = percent_decode_str(path).decode_utf8_lossy();
+        let path = if path.contains('%') { percent_decode_str(path).decode_utf8_lossy() } else { path.into() };
         let path = segments(&path);
         self.0.iter().find(|route| route.matches(method, &path)).map_or(1, |route| route.cost)
     }
