@@ -1,0 +1,76 @@
+//! Who asks most: a few counters, whatever the number of those who ask.
+//!
+//! Metwally's space saving: a newcomer takes the place of whoever has asked least of late, and begins with its weight, so
+//! that everybody who makes up more than a 64th of the traffic has a place. Weights fade, counts do not.
+
+use super::who::Who;
+
+const PLACES: usize = 64;
+/// What is left of a weight after each `fade`, once a second: half after 7 s.
+const FADING: f64 = 0.9;
+
+#[derive(Debug, Default)]
+pub(crate) struct Busiest(Vec<Place>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) who: Who,
+    weight: f64,
+    /// Since it took the place.
+    pub(crate) admitted: u64,
+    pub(crate) refused: u64,
+}
+
+impl Busiest {
+    pub(crate) fn count(&mut self, who: &Who, is_admitted: bool) {
+        let place = self.place(who);
+        place.weight += 1.0;
+        *if is_admitted { &mut place.admitted } else { &mut place.refused } += 1;
+    }
+
+    fn place(&mut self, who: &Who) -> &mut Place {
+        let found = self.0.iter().position(|place| place.who == *who);
+        let at = found.unwrap_or_else(|| {
+            let new = |weight| Place { who: who.clone(), weight, admitted: 0, refused: 0 };
+            if self.0.len() < PLACES {
+                self.0.push(new(0.0));
+                return self.0.len() - 1;
+            }
+            let least =
+                |(_, place): &(usize, &Place), (_, other): &(usize, &Place)| place.weight.total_cmp(&other.weight);
+            let (at, least) = self.0.iter().enumerate().min_by(least).expect("there are places");
+            self.0[at] = new(least.weight);
+            at
+        });
+        &mut self.0[at]
+    }
+
+    pub(crate) fn fade(&mut self) {
+        self.0.iter_mut().for_each(|place| place.weight *= FADING);
+    }
+
+    pub(crate) fn top(&self, count: usize) -> Vec<Place> {
+        let mut places = self.0.clone();
+        places.sort_by(|place, other| other.weight.total_cmp(&place.weight));
+        places.truncate(count);
+        places
+    }
+}
+
+#[test]
+fn who_asks_most_keeps_a_place_among_any_number_of_others() {
+    let address = |number: u32| Who::Address(std::net::Ipv4Addr::from(number).into());
+    let mut busiest = Busiest::default();
+    for number in 100..200_100 {
+        busiest.count(&address(number), true);
+        if number % 20 == 0 {
+            busiest.count(&address(1), false);
+        }
+        if number % 1_000 == 0 {
+            busiest.fade();
+        }
+    }
+    let top = busiest.top(3);
+    assert_eq!((top.len(), &top[0].who, top[0].admitted, top[0].refused), (3, &address(1), 0, 10_000));
+    assert!(busiest.0.len() == PLACES);
+}

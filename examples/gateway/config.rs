@@ -1,0 +1,113 @@
+//! What the TOML file says, checked. Nothing here acts: a file that is refused has changed nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderName;
+use axum::http::uri::Authority;
+use tollgate::Quota;
+
+use super::file::File;
+use super::problem::{Problem, Source};
+use super::route::Routes;
+
+/// A checked configuration.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) fixed: Fixed,
+    pub(crate) upstream: Authority,
+    /// How long a request may stand in line.
+    pub(crate) max_wait: Duration,
+    /// How long the upstream may take until it responds.
+    pub(crate) upstream_timeout: Duration,
+    /// How long a shutdown waits for those in line and in flight.
+    pub(crate) grace: Duration,
+    pub(crate) global: Quota,
+    pub(crate) in_flight: Option<u64>,
+    pub(crate) keys: Keys,
+    pub(crate) routes: Routes,
+}
+
+/// What is read at the start only.
+#[derive(Clone, Debug)]
+pub(crate) struct Fixed {
+    pub(crate) listen: At<SocketAddr>,
+    pub(crate) admin: At<SocketAddr>,
+    pub(crate) max_connections: At<usize>,
+    pub(crate) max_waiting: At<usize>,
+    pub(crate) max_keys: At<u64>,
+    /// Whether every response says what is left, or only refusals.
+    pub(crate) tells_always: At<bool>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// Who asks says so in this header.
+    pub(crate) header: HeaderName,
+    /// Each key's own.
+    pub(crate) quota: Quota,
+    pub(crate) unlisted: Unlisted,
+    /// Proxies before this one, which append to `X-Forwarded-For`: as many addresses from its end are to be believed.
+    pub(crate) proxies_before: usize,
+    /// Names by key.
+    pub(crate) names: HashMap<String, Arc<str>>,
+    /// Quotas by name, of those that have one of their own.
+    pub(crate) quotas: BTreeMap<Arc<str>, Quota>,
+}
+
+/// Whose bucket a request is charged to whose key is not listed, or that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unlisted {
+    /// Its address's: whoever makes up keys gains nothing.
+    ByAddress,
+    /// Its key's, where the upstream knows which keys there are.
+    ByKey,
+    /// Nobody's: 401.
+    Refuse,
+}
+
+/// A value, and the line it stands in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) line: usize,
+}
+
+impl<T> At<T> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
+        At { value: change(self.value), line: self.line }
+    }
+}
+
+impl Config {
+    /// With the text, so that whoever watches the file knows what is in force.
+    pub(crate) fn read(path: &Path) -> Result<(Self, String), Problem> {
+        let text = std::fs::read_to_string(path).map_err(|error| Problem::unreadable(path, &error))?;
+        Ok((Self::parse(path, &text)?, text))
+    }
+
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Problem> {
+        let source = Source { path, text };
+        let file: File = toml::from_str(text).map_err(|error| source.problem(error.span(), error.message()))?;
+        file.check(&source)
+    }
+
+    /// That nothing differs from `old` which only a restart can change.
+    pub(crate) fn check_fixed(&self, path: &Path, old: &Fixed) -> Result<(), Problem> {
+        let new = &self.fixed;
+        let changed = [
+            ("listen", new.listen.line, new.listen.value != old.listen.value),
+            ("admin", new.admin.line, new.admin.value != old.admin.value),
+            ("max_connections", new.max_connections.line, new.max_connections.value != old.max_connections.value),
+            ("max_waiting", new.max_waiting.line, new.max_waiting.value != old.max_waiting.value),
+            ("keys.max_keys", new.max_keys.line, new.max_keys.value != old.max_keys.value),
+            ("rate_limit_fields", new.tells_always.line, new.tells_always.value != old.tells_always.value),
+        ];
+        let Some((name, line, _)) = changed.into_iter().find(|(.., changed)| *changed) else { return Ok(()) };
+        Err(Problem::fixed(path, name, line))
+    }
+}

@@ -1,0 +1,96 @@
+//! The whole of it: two listeners, what they share, and the end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::admin::{self, Desk};
+use super::books::Books;
+use super::front::Front;
+use super::limits::Limits;
+use super::meters::{self, Meters};
+use super::proxy::Proxy;
+use super::sample::Samples;
+use super::server::Server;
+use super::status::Status;
+
+/// After the grace: for answers that say so to those who are still in line.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// An operator, a scraper or two, some pages.
+const ADMIN_CONNECTIONS: usize = 100;
+
+/// Where to listen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+pub(crate) struct Gateway {
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) books: Arc<Books>,
+    pub(crate) status: Arc<Status>,
+    stop: oneshot::Sender<()>,
+    front: JoinHandle<()>,
+    /// What ends with the gateway.
+    others: JoinSet<()>,
+}
+
+impl Gateway {
+    /// `is_limited` is false to measure what the limits cost.
+    pub(crate) async fn start(limits: Limits, place: Place, is_limited: bool) -> io::Result<Self> {
+        let most = limits.config().fixed.max_connections.value;
+        let (limits, books, status) = (Arc::new(limits), Arc::<Books>::default(), Arc::new(Status::new()));
+        let samples = Arc::new(Samples::new());
+        let desk = Desk {
+            meters: Meters::new(&limits).map_err(io::Error::other)?,
+            books: Arc::clone(&books),
+            status: Arc::clone(&status),
+            samples: Arc::clone(&samples),
+        };
+        let desk = Server::bind(place.admin, admin::router(desk), ADMIN_CONNECTIONS).await?;
+        let admin = desk.address()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async {
+            // Dropped, it is stopped too.
+            let _ = stopped.await;
+        };
+        let proxy = Proxy::new(Arc::clone(&limits));
+        let (address, front) = if is_limited {
+            let front =
+                Server::bind(place.listen, Front::new(Arc::clone(&limits), Arc::clone(&books), proxy), most).await?;
+            (front.address()?, tokio::spawn(front.run(stopped)))
+        } else {
+            let front = Server::bind(place.listen, proxy, most).await?;
+            (front.address()?, tokio::spawn(front.run(stopped)))
+        };
+        let mut others = JoinSet::new();
+        others.spawn(desk.run(std::future::pending()));
+        others.spawn(meters::upkeep());
+        others.spawn(samples.take(Arc::clone(&limits), Arc::clone(&books), Arc::clone(&status)));
+        Ok(Self { address, admin, limits, books, status, stop, front, others })
+    }
+
+    /// Accepts nobody any more, serves those in line and in flight for as long as the grace lasts, then tells those who are
+    /// still in line. True if everybody got an answer.
+    pub(crate) async fn shut_down(self) -> bool {
+        let Self { limits, status, stop, mut front, others, .. } = self;
+        status.end();
+        drop(stop);
+        let grace = limits.config().grace;
+        let mut is_done = tokio::time::timeout(grace, &mut front).await.is_ok();
+        if !is_done {
+            limits.close();
+            is_done = tokio::time::timeout(LAST_WORDS, front).await.is_ok();
+        }
+        // Until here, so that the page shows how it ends.
+        drop(others);
+        is_done
+    }
+}

@@ -1,0 +1,237 @@
+//! One request, there and back: bodies stream both ways, headers that concern one hop only stay here.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{
+    CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use axum::http::uri::{Authority, PathAndQuery, Scheme};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use axum::response::Response;
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower::Service;
+
+use super::answer;
+use super::books::Fate;
+use super::limits::Limits;
+
+/// Shorter than upstreams keep idle connections: who closes first decides whether a request is lost on the way.
+const IDLE: Duration = Duration::from_secs(15);
+const CONNECT: Duration = Duration::from_secs(3);
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// The client's address, among the request's extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+#[derive(Clone)]
+pub(crate) struct Proxy(Arc<Upstream>);
+
+struct Upstream {
+    /// Whose configuration says where it is.
+    limits: Arc<Limits>,
+    client: Client<HttpConnector, Body>,
+}
+
+impl Proxy {
+    pub(crate) fn new(limits: Arc<Limits>) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Self(Arc::new(Upstream { limits, client }))
+    }
+
+    async fn forward(self, mut request: Request<Body>) -> Response {
+        let config = self.0.limits.config();
+        let Some(uri) = at(&config.upstream, request.uri()) else {
+            return answer::plain(StatusCode::BAD_REQUEST, "this is no path");
+        };
+        let peer = request.extensions().get::<Peer>().copied();
+        outward(request.headers_mut(), peer, &config.upstream);
+        *request.uri_mut() = uri;
+        *request.version_mut() = axum::http::Version::HTTP_11;
+        match tokio::time::timeout(config.upstream_timeout, self.0.client.request(request)).await {
+            Ok(Ok(mut response)) => {
+                drop_hop_by_hop(response.headers_mut());
+                response.map(Body::new)
+            }
+            Ok(Err(error)) if is_timeout(&error) => {
+                failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached")
+            }
+            Ok(Err(error)) => {
+                // To the operator, who can do something about it; not to the client, whom it does not concern.
+                eprintln!("gateway: upstream {}: {}", config.upstream, chain(&error));
+                failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
+            }
+            Err(_) => failed(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
+        }
+    }
+}
+
+impl Service<Request<Body>> for Proxy {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answer {
+        let forward = self.clone().forward(request);
+        Box::pin(async { Ok(forward.await) })
+    }
+}
+
+/// The response to come.
+pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+fn failed(status: StatusCode, why: &'static str) -> Response {
+    let mut response = answer::plain(status, why);
+    response.extensions_mut().insert(Fate::Failed);
+    response
+}
+
+/// The same path and query at the upstream; whatever else the client wrote before it.
+fn at(upstream: &Authority, uri: &Uri) -> Option<Uri> {
+    let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    Uri::builder().scheme(Scheme::HTTP).authority(upstream.clone()).path_and_query(path).build().ok()
+}
+
+/// RFC 9110, 7.6.1: what concerns this connection only, and all that `Connection` names. That trailers are welcome concerns
+/// both hops.
+fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    let wants_trailers = has_token(headers, &TE, "trailers");
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        .collect();
+    let always = [
+        CONNECTION,
+        KEEP_ALIVE,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        PROXY_CONNECTION,
+        TE,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ];
+    for name in named.iter().chain(&always) {
+        headers.remove(name);
+    }
+    if wants_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
+}
+
+/// What the upstream is to see.
+fn outward(headers: &mut HeaderMap, peer: Option<Peer>, upstream: &Authority) {
+    drop_hop_by_hop(headers);
+    // Has been met: who reads the body says so, and that is here.
+    headers.remove(EXPECT);
+    // Nobody here keeps it right.
+    headers.remove(FORWARDED);
+    if let Some(Peer(peer)) = peer {
+        let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
+        let mut addresses: Vec<String> = before.map(str::to_owned).collect();
+        addresses.push(peer.ip().to_canonical().to_string());
+        if let Ok(addresses) = HeaderValue::try_from(addresses.join(", ")) {
+            headers.insert(FORWARDED_FOR, addresses);
+        }
+    }
+    if let Ok(upstream) = HeaderValue::try_from(upstream.as_str())
+        && let Some(host) = headers.insert(HOST, upstream)
+        && !headers.contains_key(&FORWARDED_HOST)
+    {
+        headers.insert(FORWARDED_HOST, host);
+    }
+    headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    let kind = |error: &(dyn Error + 'static)| error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    causes(error).any(|error| kind(error) == Some(std::io::ErrorKind::TimedOut))
+}
+
+fn chain(error: &(dyn Error + 'static)) -> String {
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let line = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn what_concerns_one_hop_stays_here_and_the_rest_goes_on() {
+        let mut seen = headers(&[
+            ("host", "api.example"),
+            ("connection", "close, X-Own"),
+            ("connection", "keep-alive"),
+            ("x-own", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "deflate, Trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("proxy-authorization", "Basic x"),
+            ("expect", "100-continue"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("accept", "*/*"),
+        ]);
+        outward(&mut seen, Some(Peer(([192, 0, 2, 7], 1234).into())), &Authority::from_static("127.0.0.1:3000"));
+        let expected = headers(&[
+            ("host", "127.0.0.1:3000"),
+            ("x-forwarded-for", "10.0.0.1, 192.0.2.7"),
+            ("x-forwarded-host", "api.example"),
+            ("x-forwarded-proto", "http"),
+            ("te", "trailers"),
+            ("accept", "*/*"),
+        ]);
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_path_stays_what_it_was_whatever_stood_before_it() {
+        let upstream = Authority::from_static("127.0.0.1:3000");
+        let at = |uri: &'static str| at(&upstream, &Uri::from_static(uri)).map(|uri| uri.to_string());
+        assert_eq!(at("/a//b%2f?c=%20&d").as_deref(), Some("http://127.0.0.1:3000/a//b%2f?c=%20&d"));
+        assert_eq!(at("http://elsewhere:1/x").as_deref(), Some("http://127.0.0.1:3000/x"));
+        assert_eq!(at("http://elsewhere").as_deref(), Some("http://127.0.0.1:3000/"));
+    }
+}

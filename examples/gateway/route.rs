@@ -1,0 +1,73 @@
+//! What a request costs, by its path.
+
+use axum::http::Method;
+use percent_encoding::percent_decode_str;
+
+/// Requests whose path begins with the path of a route, segment by segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    segments: Vec<String>,
+    /// Empty: any.
+    methods: Vec<Method>,
+    pub(crate) cost: u64,
+}
+
+impl Route {
+    pub(crate) fn new(path: &str, methods: Vec<Method>, cost: u64) -> Self {
+        Self { segments: segments(path).into_iter().map(str::to_owned).collect(), methods, cost }
+    }
+
+    fn matches(&self, method: &Method, path: &[&str]) -> bool {
+        let is_method = self.methods.is_empty() || self.methods.contains(method);
+        is_method && path.len() >= self.segments.len() && self.segments.iter().zip(path).all(|(own, seen)| own == seen)
+    }
+}
+
+/// All routes: the one with the longest path counts, and of several, the first in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Routes(Vec<Route>);
+
+impl Routes {
+    pub(crate) fn new(mut routes: Vec<Route>) -> Self {
+        routes.sort_by_key(|route| std::cmp::Reverse(route.segments.len()));
+        Self(routes)
+    }
+
+    /// 1 unless a route says otherwise.
+    pub(crate) fn cost(&self, method: &Method, path: &str) -> u64 {
+        if self.0.is_empty() {
+            return 1;
+        }
+        let path = if path.contains('%') { percent_decode_str(path).decode_utf8_lossy() } else { path.into() };
+        let path = segments(&path);
+        self.0.iter().find(|route| route.matches(method, &path)).map_or(1, |route| route.cost)
+    }
+}
+
+/// The segments an upstream may make of a path: `//reports`, `/%72eports`, `/a/../reports` and `/a/..%2freports` are
+/// `/reports` to many, and must not be cheaper.
+fn segments(decoded: &str) -> Vec<&str> {
+    let mut segments = Vec::new();
+    for segment in decoded.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => _ = segments.pop(),
+            segment => segments.push(segment),
+        }
+    }
+    segments
+}
+
+#[test]
+fn a_path_costs_the_same_however_it_is_written() {
+    let route = |path, cost| Route::new(path, Vec::new(), cost);
+    let posts = Route::new("/reports/", vec![Method::POST], 7);
+    let routes = Routes::new(vec![route("/reports", 5), route("/reports/weekly", 9), posts, route("/health", 0)]);
+    let cost = |path| routes.cost(&Method::GET, path);
+    for path in ["/reports", "/reports/", "//reports/x", "/%72eports", "/a/../reports", "/a/..%2Freports", "/./reports"]
+    {
+        assert_eq!(cost(path), 5, "{path}");
+    }
+    assert_eq!([cost("/reports/weekly/3"), cost("/reportsx"), cost("/"), cost("*"), cost("/health")], [9, 1, 1, 1, 0]);
+    assert_eq!(routes.cost(&Method::POST, "/reports/x"), 5, "the first of the file");
+}

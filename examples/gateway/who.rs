@@ -1,0 +1,87 @@
+//! Who asks: in whose bucket a request is counted.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, LazyLock};
+
+use axum::http::HeaderMap;
+
+use super::config::{Keys, Unlisted};
+
+/// One who asks. It does not keep the key itself, which is a secret and as long as its owner likes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Who {
+    /// A key of the file, by its name.
+    Listed(Arc<str>),
+    /// Another key, by 128 bits of it.
+    Key {
+        digest: [u64; 2],
+        shown: [u8; SHOWN],
+    },
+    Address(IpAddr),
+}
+
+/// As many bytes of an unlisted key are shown.
+const SHOWN: usize = 4;
+
+impl Who {
+    /// `None`: nobody who is let in.
+    pub(crate) fn of(headers: &HeaderMap, peer: SocketAddr, keys: &Keys) -> Option<Self> {
+        let key = headers.get(&keys.header).and_then(|value| value.to_str().ok()).map(|text| {
+            // The scheme is of no account.
+            text.split_once(' ')
+                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+                .map_or(text, |(_, key)| key)
+        });
+        if let Some(name) = key.and_then(|key| keys.names.get(key)) {
+            return Some(Self::Listed(Arc::clone(name)));
+        }
+        match (keys.unlisted, key) {
+            (Unlisted::Refuse, _) => None,
+            (Unlisted::ByKey, Some(key)) => Some(Self::key(key)),
+            _ => Some(Self::Address(network(address(headers, peer, keys.proxies_before)))),
+        }
+    }
+
+    fn key(key: &str) -> Self {
+        static HASHERS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+        let mut shown = [b'.'; SHOWN];
+        // Of a short key nothing: it would be half of it.
+        if key.len() >= 4 * SHOWN {
+            shown.copy_from_slice(&key.as_bytes()[..SHOWN]);
+        }
+        Self::Key { digest: HASHERS.each_ref().map(|hasher| hasher.hash_one(key)), shown }
+    }
+}
+
+/// The client's address, as far as it is to be believed: proxies append whom they saw to `X-Forwarded-For`.
+fn address(headers: &HeaderMap, peer: SocketAddr, proxies_before: usize) -> IpAddr {
+    if proxies_before == 0 {
+        return peer.ip();
+    }
+    let lines = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok());
+    let seen: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).collect();
+    let at = seen.len().checked_sub(proxies_before);
+    at.and_then(|at| seen[at].parse().ok()).unwrap_or_else(|| peer.ip())
+}
+
+/// IPv6 hosts have 2^64 addresses each.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) >> 64 << 64)),
+        address => address,
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listed(name) => f.write_str(name),
+            Self::Key { digest, shown } => {
+                write!(f, "{}\u{2026}{:04x}", String::from_utf8_lossy(shown), digest[0] as u16)
+            }
+            Self::Address(address) => write!(f, "{address}"),
+        }
+    }
+}

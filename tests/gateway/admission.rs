@@ -1,0 +1,179 @@
+//! How many come through, whose they are, and what they cost. The clock is moved by hand, so that what must pass is known
+//! to the request.
+
+use super::world::*;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use reqwest::StatusCode;
+
+/// For keys that are not what is looked at.
+const ROOMY: &str = "[keys]\nheader = \"x-api-key\"\nquota = \"1000/s\"\nunlisted = \"by-key\"\n";
+
+#[tokio::test]
+async fn exactly_the_burst_and_the_rate_come_through_in_order() {
+    let world = World::new(&format!("quota = \"10/s, burst 20\"\nmax_wait = \"1h\"\n{ROOMY}")).await;
+    let answers: FuturesUnordered<_> = (0..300).map(|_| world.send("/x", "a")).collect();
+    until("all in line", || world.waiting() == (0, 280)).await;
+    for step in [SECOND, SECOND * 3 / 5, SECOND * 39 / 100, SECOND / 100] {
+        world.advance(step);
+    }
+    // 10, 6, 3 and 1.
+    until("served", || world.upstream.count() == 40).await;
+    a_moment().await;
+    assert_eq!((world.upstream.count(), world.waiting()), (40, (0, 260)));
+    world.advance(SECOND * 26);
+    let statuses: Vec<_> = answers.map(|answer| answer.unwrap().status()).collect().await;
+    assert_eq!((statuses.len(), world.upstream.count()), (300, 300));
+    assert!(statuses.iter().all(|status| *status == StatusCode::OK));
+}
+
+#[tokio::test]
+async fn keys_are_limited_each_by_itself() {
+    let world = World::new(
+        "quota = \"10000/s\"\nmax_wait = \"1h\"\n[keys]\nheader = \"authorization\"\nquota = \"2/s, burst 5\"\n\
+         unlisted = \"by-key\"\n[keys.listed.ann]\nkey = \"k-ann\"\nquota = \"20/s, burst 30\"\n",
+    )
+    .await;
+    // By the header that the file names, not by another.
+    let send = |key: &str| {
+        let request = reqwest::Client::new().get(format!("http://{}/", world.address));
+        let request = request.header("authorization", format!("Bearer {key}")).header("x-api-key", key);
+        tokio::spawn(async move { request.send().await.unwrap().status() })
+    };
+    let mut answers = Vec::new();
+    for _ in 0..60 {
+        answers.extend(["k-ann", "bob", "eve"].map(send));
+    }
+    until("all in line", || world.waiting() == (30 + 55 + 55, 0)).await;
+    until("served", || world.upstream.count() == 40).await;
+    let counts = || ["k-ann", "bob", "eve"].map(|key| world.upstream.count_of(key));
+    assert_eq!(counts(), [30, 5, 5]);
+    world.advance(SECOND);
+    until("served", || world.upstream.count() == 64).await;
+    a_moment().await;
+    assert_eq!(counts(), [50, 7, 7]);
+    world.advance(SECOND * 26);
+    until("served", || world.upstream.count() == 60 + 59 + 59).await;
+    a_moment().await;
+    assert_eq!((counts(), world.waiting()), ([60, 59, 59], (2, 0)));
+}
+
+#[tokio::test]
+async fn made_up_keys_gain_nothing_where_addresses_count() {
+    let world = World::new(
+        "quota = \"10000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s, burst 5\"\n\
+         [keys.listed.ann]\nkey = \"k-ann\"\n",
+    )
+    .await;
+    let mut passed = 0;
+    for number in 0..50 {
+        let status = world.get("/", &format!("made-up-{number}")).send().await.unwrap().status();
+        passed += usize::from(status == StatusCode::OK);
+    }
+    assert_eq!((passed, world.upstream.count()), (5, 5));
+    // Nor does saying to come from elsewhere.
+    let elsewhere = world.get("/", "x").header("x-forwarded-for", "192.0.2.1").send().await.unwrap();
+    assert_eq!(elsewhere.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn behind_a_proxy_its_word_counts_and_no_others() {
+    let world = World::new(
+        "quota = \"10000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s, burst 2\"\n\
+         proxies_before = 1\n",
+    )
+    .await;
+    let status = async |seen: &str| world.get("/", "").header("x-forwarded-for", seen).send().await.unwrap().status();
+    for lie in ["198.51.100.1, 192.0.2.1", "198.51.100.2, 192.0.2.1"] {
+        assert_eq!(status(lie).await, StatusCode::OK);
+    }
+    assert_eq!(status("198.51.100.3, 192.0.2.1").await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(status("192.0.2.2").await, StatusCode::OK);
+    // One network, one client.
+    for (address, expected) in
+        [("1::1", StatusCode::OK), ("1::2", StatusCode::OK), ("1::3", StatusCode::TOO_MANY_REQUESTS)]
+    {
+        assert_eq!(status(&format!("2001:db8:0:{address}")).await, expected, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn a_route_costs_what_the_file_says() {
+    let world = World::new(&format!(
+        "quota = \"10/s, burst 20\"\nmax_wait = \"1h\"\n{ROOMY}\
+         [[routes]]\npath = \"/reports\"\nmethods = [\"GET\"]\ncost = 10\n[[routes]]\npath = \"/status\"\ncost = 0\n"
+    ))
+    .await;
+    for path in ["/reports/weekly", "//reports"] {
+        assert_eq!(world.get(path, "a").send().await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(world.gateway.limits.all.available(), 0);
+    let third = world.send("/%72eports", "a");
+    until("in line", || world.waiting() == (0, 1)).await;
+    // What costs nothing does not wait.
+    assert_eq!(world.get("/status", "a").send().await.unwrap().status(), StatusCode::OK);
+    let cheap = world.send("/reportsx", "a");
+    until("in line", || world.waiting() == (0, 2)).await;
+    world.advance(SECOND - MILLI);
+    a_moment().await;
+    assert_eq!(world.waiting(), (0, 2));
+    world.advance(MILLI);
+    assert_eq!(third.await.unwrap().status(), StatusCode::OK);
+    assert_eq!(world.waiting(), (0, 1), "the line is strict");
+    world.advance(SECOND / 10);
+    assert_eq!(cheap.await.unwrap().status(), StatusCode::OK);
+    assert_eq!(world.gateway.limits.all.snapshot().granted, 31);
+}
+
+#[tokio::test]
+async fn a_slow_streaming_body_is_in_flight_to_its_last_byte() {
+    let world = World::new(&format!("quota = \"1000/s\"\nin_flight = 2\nmax_wait = \"1h\"\n{ROOMY}")).await;
+    let streams: Vec<_> = (0..3).map(|_| world.upstream.stream()).collect();
+    let mut first = world.get("/stream", "a").send().await.unwrap();
+    let second = world.get("/stream", "a").send().await.unwrap();
+    let third = world.send("/stream", "a");
+    until("in line", || world.waiting() == (0, 1)).await;
+    for _ in 0..3 {
+        streams[0].unbounded_send("more").unwrap();
+        assert_eq!(first.chunk().await.unwrap().unwrap(), "more");
+        assert_eq!((world.waiting(), world.upstream.count()), ((0, 1), 2));
+    }
+    streams[0].close_channel();
+    assert!(first.chunk().await.unwrap().is_none());
+    let third = third.await.unwrap();
+    assert_eq!((world.waiting(), world.upstream.count()), ((0, 0), 3));
+    // And to its end where the client leaves early, or the upstream breaks.
+    drop(second);
+    until("landed", || world.gateway.limits.all.snapshot().in_flight == Some(1)).await;
+    drop((third, streams));
+    until("landed", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_in_line_leaves_it_at_once() {
+    let world = World::new(
+        "quota = \"1/s, burst 1\"\nmax_wait = \"1h\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s, burst 2\"\n\
+         unlisted = \"by-key\"\n",
+    )
+    .await;
+    assert_eq!(world.get("/", "a").send().await.unwrap().status(), StatusCode::OK);
+    let for_all = world.send("/", "a");
+    until("in line for all", || world.waiting() == (0, 1)).await;
+    let for_itself = world.send("/", "a");
+    until("in line for itself", || world.waiting() == (1, 1)).await;
+    let last = world.send("/last", "b");
+    until("in line behind", || world.waiting() == (1, 2)).await;
+    for_itself.abort();
+    until("gone", || world.waiting() == (0, 2)).await;
+    for_all.abort();
+    until("gone", || world.waiting() == (0, 1)).await;
+    // What it had of its own was not used.
+    until("given back", || world.gateway.limits.each.snapshot().keys > 0).await;
+    world.advance(SECOND);
+    assert_eq!(last.await.unwrap().status(), StatusCode::OK);
+    a_moment().await;
+    assert_eq!((world.upstream.count(), world.gateway.limits.all.snapshot().granted), (2, 2));
+    until("counted", || world.gateway.books.counts().left == 2).await;
+}
