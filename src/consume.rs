@@ -9,7 +9,7 @@ use crate::alarm::Alarm;
 use crate::clock::whole_nanos;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant, Permit};
-use crate::queue::{Outcome, Place};
+use crate::queue::Place;
 use crate::shared::Shared;
 use pin_project::{pin_project, pinned_drop};
 use std::future::Future;
@@ -134,8 +134,7 @@ impl<S: Deref<Target = Shared>> Patience<S> {
         let outcome = shared.give_up(claim.place);
         let shared = claim.shared.take().expect("present: it was just used");
         Poll::Ready(match outcome {
-            Some(Outcome::Granted { remaining }) => Ok(Permit::new(shared, *claim.cost, remaining)),
-            Some(Outcome::Closed | Outcome::Untied) => Err(ConsumeError::Closed),
+            Some(outcome) => outcome.into_result().map(|remaining| Permit::new(shared, *claim.cost, remaining)),
             None => Err(ConsumeError::TimedOut { waited }),
         })
     }

@@ -114,11 +114,15 @@ mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod knot;
+#[cfg(feature = "redis")]
+pub mod lease;
 mod limiter;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
 mod queue;
 mod quota;
+#[cfg(feature = "redis")]
+mod redis;
 mod replenisher;
 mod rovers;
 mod schedule;
@@ -142,6 +146,8 @@ pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedLimiter, KeyedReplenisher, KeyedSnapshot,
     KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
 };
+#[cfg(feature = "redis")]
+pub use redis::RedisLine;
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,

@@ -6,12 +6,16 @@
 
 mod asking;
 mod changing;
+#[cfg(feature = "redis")]
+mod leasing;
 mod looking;
 
 pub(crate) use asking::Arrival;
 
 use crate::drivers::Drivers;
 use crate::knot::Tie;
+#[cfg(feature = "redis")]
+use crate::lease::Feed;
 use crate::queue::{Line, Outcome, Waiter};
 use crate::rovers::{Rovers, ahead, earlier};
 use crate::stride::Stride;
@@ -81,6 +85,9 @@ pub(crate) struct State {
     pub(crate) totals: Totals,
     /// Since the lock was taken nothing was done but to deny: what is kept of that holds beyond the next publishing.
     denied: bool,
+    /// What there is to know of the line that one of the quotas is shared through.
+    #[cfg(feature = "redis")]
+    pub(crate) feed: Option<Box<Feed>>,
     /// Which of a keyed map's changes of quotas this line has come to know.
     #[cfg(feature = "keyed")]
     pub(crate) edition: u32,
@@ -135,6 +142,8 @@ impl State {
             stride: Stride::new(origin),
             totals: Totals { origin, ..Totals::default() },
             denied: false,
+            #[cfg(feature = "redis")]
+            feed: None,
             #[cfg(feature = "keyed")]
             edition: 0,
             last_due: u64::MAX,
@@ -161,6 +170,10 @@ impl State {
 
     /// After acting: serves the line again, publishes, and rouses the drivers whose alarms are too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
+        #[cfg(feature = "redis")]
+        if !self.feed_keeper(rovers, wakes) {
+            return self.leave_unfinished(rovers);
+        }
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
         if self.line.is_empty() && !watching {
             // The common case: nobody to serve, no alarm to set.
@@ -227,6 +240,10 @@ impl State {
     fn verdict(&self, front: &Waiter, now: u64) -> Verdict {
         if self.closed {
             return Verdict::TurnAway(Outcome::Closed);
+        }
+        #[cfg(feature = "redis")]
+        if self.is_cut_off(front.ticket) {
+            return Verdict::TurnAway(Outcome::Unreachable);
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(strand) = &front.strand else { return due.map_or(Verdict::Wait, Verdict::Grant) };

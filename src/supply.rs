@@ -105,6 +105,23 @@ impl Supply {
         self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(0)
     }
 
+    /// The most that can ever be had at once.
+    pub(crate) fn most_at_once(&self) -> u64 {
+        self.quotas.iter().map(Schedule::most).min().unwrap_or(0)
+    }
+
+    /// Whether all but the quota of this index let a claim that ends at `ticket` pass by `soon`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
+        let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
+        !self.is_capped_below(ticket) && others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn quota_mut(&mut self, index: usize) -> &mut Schedule {
+        &mut self.quotas[index]
+    }
+
     /// How far claims may go: the nearest of all heads and the ceiling.
     pub(crate) fn limit(&self) -> u64 {
         let heads = self.quotas.iter().map(|quota| quota.head);
@@ -230,7 +247,7 @@ impl Supply {
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         let any_manual = self.quotas.iter().any(Schedule::is_manual);
         for quota in &mut self.quotas {
-            if quota.is_manual() || !any_manual {
+            if quota.is_manual() || !any_manual && !quota.is_leased() {
                 quota.add(n, Self::bound(self.claimed, quota.burst, front));
             }
         }

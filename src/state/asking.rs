@@ -40,6 +40,10 @@ impl State {
         if self.closed || !self.line.is_empty() {
             return None;
         }
+        #[cfg(feature = "redis")]
+        if self.is_hungry(rovers) {
+            return None;
+        }
         self.forget_denial(rovers);
         self.supply.mint(sample.now, None);
         self.refresh_ceiling(rovers);
@@ -61,12 +65,16 @@ impl State {
         if cost == 0 {
             return Ok(self.available(rovers));
         }
-        let most = self.supply.least_burst().min(self.most_in_flight());
+        let most = self.supply.most_at_once().min(self.most_in_flight());
         if cost > most {
             return Err(TryAcquireError::TooLarge { cost, most });
         }
         if let Some(remaining) = self.admit(rovers, cost) {
             return Ok(remaining);
+        }
+        #[cfg(feature = "redis")]
+        if self.misses(rovers, cost) {
+            return Err(TryAcquireError::Unreachable);
         }
         let denial = self.deny(rovers, cost);
         rovers.last_denial().keep(&denial);
@@ -120,6 +128,10 @@ impl State {
             return Ok(Some(remaining));
         }
         self.check_line(arrival.driven)?;
+        #[cfg(feature = "redis")]
+        if self.is_cut_off(self.claims(rovers).wrapping_add(cost)) {
+            return Err(ConsumeError::Unreachable);
+        }
         if let Some(allowed) = arrival.allowed {
             self.check_in_time(rovers, cost, now, allowed)?;
         }

@@ -1,0 +1,1 @@
+//! The script and the line in memory agree to the integer.
