@@ -18,7 +18,7 @@ const SHARE: u64 = 100 * MILLIS;
 /// The bank is filled for this time.
 const AHEAD: u64 = 250 * MILLIS;
 /// The shortest time over which a pace is taken.
-const GLANCE: u64 = 25 * MILLIS;
+const GLANCE: u64 = 100 * MILLIS;
 const TTL: u64 = LEASE_TIME.as_nanos() as u64;
 
 /// What the keeper does next.
@@ -73,12 +73,10 @@ pub(crate) struct Feed {
     pub(crate) until: u64,
     nodes: u64,
     busy: u64,
-    /// Others' tokens were before ours in the last answer.
-    contended: bool,
+    /// How many tokens the last answer left there for others.
+    left: u64,
     /// There was less in it than was asked for.
     short: bool,
-    /// By how much shares are larger while nobody contends.
-    stretch: u64,
     /// What had been claimed when it asked last, and when that was.
     total: u64,
     asked_at: u64,
@@ -108,9 +106,8 @@ impl Feed {
             until: 0,
             busy: 1,
             nodes: 0,
-            contended: false,
+            left: 0,
             short: false,
-            stretch: 1,
             total: 0,
             asked_at: 0,
             pace: 0,
@@ -248,9 +245,8 @@ impl Feed {
         self.until = sent.saturating_add(TTL - TTL / 64);
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
-        self.contended = answer.later > 0;
+        self.left = answer.left;
         self.short = answer.once + answer.later < ask.want + ask.ahead;
-        self.stretch = if self.contended { 1 } else { self.stretch.saturating_mul(2).min(1 << 20) };
         self.round_trip = if self.round_trip == 0 { elapsed } else { (3 * self.round_trip + elapsed) / 4 };
         self.must = 0;
         is_sound
@@ -282,10 +278,11 @@ impl Feed {
         (self.terms.burst / (2 * (self.nodes + 1))).max(1)
     }
 
-    /// What one turn of this node is in contention.
+    /// What this node takes in one turn while others have waiters too: a part of what is minted soon, or of half of what is
+    /// there.
     fn share(&self) -> u64 {
-        let fair = self.terms.minted_in(self.share_time()) / self.busy;
-        if self.acked == 0 { 1 } else { fair.max(1).saturating_mul(self.stretch) }
+        let soon = self.terms.minted_in(self.share_time());
+        if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
     }
 
     pub(crate) fn share_time(&self) -> u64 {
@@ -303,7 +300,7 @@ impl Feed {
     fn cushion(&self, pace: u64) -> u64 {
         let soon = scale(pace, AHEAD.max(8 * self.round_trip));
         let is_idle = scale(pace, TTL) == 0;
-        soon + u64::from(!self.contended && !is_idle)
+        soon + u64::from(self.left > 0 && !is_idle)
     }
 }
 

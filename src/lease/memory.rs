@@ -236,6 +236,7 @@ impl Bucket {
             hold: if ask.leave { 0 } else { node.hold as u64 },
             nodes: self.nodes.len() as u64,
             busy: self.busy.max(self.was).max(1) as u64,
+            left: self.level.max(0) as u64,
         })
     }
 

@@ -132,13 +132,15 @@ pub struct Answer {
     pub nodes: u64,
     /// How many of them had waiters lately.
     pub busy: u64,
+    /// Tokens that are still there.
+    pub left: u64,
 }
 
 impl Answer {
     /// An answer in the order in which the script gives it; `None` if it is none.
     pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
-        let &[before, age, once, later, behind, part, hold, nodes, busy] = numbers else { return None };
-        Some(Self { before, age, once, later, behind, part, hold, nodes, busy })
+        let &[before, age, once, later, behind, part, hold, nodes, busy, left] = numbers else { return None };
+        Some(Self { before, age, once, later, behind, part, hold, nodes, busy, left })
     }
 }
 

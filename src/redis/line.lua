@@ -155,4 +155,4 @@ local need = math.max(0, burst - level)
 local fills = math.ceil(need / amount) * period
 redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills, ttl) / 1000) + 1))
 
-return {before, math.max(0, now - at), once, later, behind, phase, hold, nodes, math.max(1, busy, was)}
+return {before, math.max(0, now - at), once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}
