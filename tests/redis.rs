@@ -1,8 +1,14 @@
 //! One quota for many machines: the line in memory and the line in Redis.
 #![cfg(feature = "redis")]
 
+#[path = "redis/law.rs"]
+mod law;
 #[path = "redis/memory.rs"]
 mod memory;
+#[path = "redis/outages.rs"]
+mod outages;
+#[path = "redis/proxy.rs"]
+mod proxy;
 #[path = "redis/real.rs"]
 mod real;
 #[path = "redis/script.rs"]

@@ -164,7 +164,7 @@ impl Feed {
                 let aim = cushion.max(self.must);
                 return self.ask(view, pace, 0, aim.saturating_sub(view.bank), aim);
             }
-            return self.sleep(view, low, again);
+            return self.sleep(view, 0, again);
         }
         if self.hold == 0 {
             return self.sleep(view, low, u64::MAX);

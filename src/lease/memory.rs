@@ -1,6 +1,6 @@
 //! A line in memory: what `src/redis/line.lua` does, in Rust, to the integer.
 
-use super::{Answer, Ask, Line, LineError, Outage, Tally, Terms};
+use super::{Answer, Ask, Line, LineError, LineSnapshot, Outage, Tally, Terms};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -51,6 +51,8 @@ struct Book {
     latency: Duration,
     is_out: bool,
     asks: u64,
+    /// How many of the next answers get lost.
+    to_lose: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +108,21 @@ impl MemoryLine {
         self.book().is_out = !reachable;
     }
 
+    /// The next `count` asks are carried out, and their answers lost.
+    pub fn lose_answers(&self, count: u64) {
+        self.book().to_lose = count;
+    }
+
+    /// Moves the line's clock by so many microseconds, forward or back.
+    pub fn step_clock(&self, micros: i64) {
+        self.book().skew += micros;
+    }
+
+    /// What the limiters that share this line, or a clone of it, have asked for.
+    pub fn snapshot(&self) -> LineSnapshot {
+        self.all.tally.snapshot()
+    }
+
     /// Forgets everything, as a Redis that was restarted empty.
     pub fn forget(&self) {
         self.book().bucket = None;
@@ -134,7 +151,12 @@ impl MemoryLine {
             return Err(LineError::Unreachable("it was made so".to_owned()));
         }
         let now = self.all.began.elapsed().as_micros() as i64 + book.skew;
-        book.answer(ask, now)
+        let answer = book.answer(ask, now);
+        if book.to_lose > 0 {
+            book.to_lose -= 1;
+            return Err(LineError::Unreachable("the answer was lost".to_owned()));
+        }
+        answer
     }
 }
 

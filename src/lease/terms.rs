@@ -31,9 +31,13 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Those of a quota that is the `index`-th of its limiter.
+    ///
     /// # Errors
-    /// If the quota, a checked one, is manual or beyond what can be counted exactly.
-    pub(crate) fn of(quota: &Quota, index: usize) -> Result<Self, ConfigError> {
+    ///
+    /// A [`ConfigError`] if the quota makes no sense, is manual, or is beyond what can be counted exactly.
+    pub fn of(quota: &Quota, index: usize) -> Result<Self, ConfigError> {
+        quota.check(index)?;
         if quota.is_manual() {
             return Err(ConfigError::SharedManual { quota: index });
         }
