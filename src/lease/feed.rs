@@ -128,6 +128,11 @@ impl Feed {
         }
     }
 
+    /// How long a round trip takes.
+    pub(crate) fn round_trip(&self) -> u64 {
+        self.round_trip
+    }
+
     /// What is to be asked for now, if anything.
     pub(crate) fn next(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64) -> Plan {
         let pace = self.pace_at(view);
@@ -285,7 +290,7 @@ impl Feed {
         if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
     }
 
-    pub(crate) fn share_time(&self) -> u64 {
+    fn share_time(&self) -> u64 {
         SHARE.max(4 * self.round_trip)
     }
 
