@@ -80,7 +80,8 @@
 //! # When to use something else
 //!
 //! * To cap concurrency alone: `tokio::sync::Semaphore`.
-//! * For one limit over many machines: not yet here.
+//! * For one limit that holds though nobody can be trusted with a lease: ask Redis on each call (`throttled` Lua scripts,
+//!   redis-cell).
 //!
 //! # Features
 //!
@@ -88,6 +89,7 @@
 //! |---|---|
 //! | `keyed` | `KeyedLimiter`: a quota and a line per user, address or API key, in bounded memory |
 //! | `fine-timer` | [`Builder::fine_timer`], waiters served 0.05 to 0.25 ms late instead of 1 ms, on Linux |
+//! | `redis` | `Builder::shared`, `RedisLine`: one quota for many machines, kept in Redis or Valkey |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, a cost per item |

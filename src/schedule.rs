@@ -131,6 +131,14 @@ impl Schedule {
         self.mint = Mint::Leased(Box::default());
     }
 
+    /// What was leased is not kept for longer than that. True if it ran out by `now`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn runs_out(&mut self, now: u64) -> bool {
+        let Mint::Leased(leases) = &self.mint else { return false };
+        let kept = leases.kept(self.burst, now);
+        std::mem::replace(&mut self.burst, kept) > kept
+    }
+
     #[cfg(feature = "redis")]
     pub(crate) fn leases(&mut self) -> Option<&mut Leases> {
         if let Mint::Leased(leases) = &mut self.mint { Some(leases) } else { None }
@@ -176,9 +184,9 @@ impl Schedule {
         if let Mint::Continuous { rem, .. } = self.mint { rem } else { 0 }
     }
 
-    /// The most that can ever be there at once.
+    /// The most that can ever be there at once: of a shared quota what all nodes together may keep.
     pub(crate) fn most(&self) -> u64 {
-        self.quota.capacity()
+        if self.is_leased() { self.quota.capacity() / 2 } else { self.quota.capacity() }
     }
 
     pub(crate) fn is_manual(&self) -> bool {

@@ -132,6 +132,10 @@ impl Supply {
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
         for quota in &mut self.quotas {
+            #[cfg(feature = "redis")]
+            if quota.runs_out(now) {
+                quota.cut(Self::bound(claimed, quota.burst, front));
+            }
             quota.mint(now, Self::bound(claimed, quota.burst, front));
         }
         self.synced = self.synced.max(now);

@@ -10,11 +10,12 @@ const GLANCE: u64 = SECOND / 5;
 const STEP: u64 = SECOND / 100;
 
 pub(crate) struct Verdict {
-    pub(crate) tokens: u64,
     /// When the first node began to ask; the line was not there before.
     pub(crate) began: u64,
-    /// From then to the last grant, in nanoseconds.
+    /// From then until the first node was done: from then on not all of them asked. In nanoseconds.
     pub(crate) elapsed: u64,
+    /// What was granted in that time.
+    pub(crate) tokens: u64,
     /// Tokens granted / (burst + rate x elapsed).
     pub(crate) achieved: f64,
     /// Whole tokens above burst + rate x time, at the worst moment since `began`. Who comes late counts late, so this needs no
@@ -55,8 +56,10 @@ pub(crate) fn judge(
     let mut all: Vec<_> = logs.iter().flat_map(|log| log.grants.iter().copied()).collect();
     all.sort_by_key(|batch| batch.last);
     let began = logs.iter().filter_map(|log| log.began).min().ok_or("no node has begun")?;
-    let end = all.last().ok_or("nothing was granted")?.last;
-    let tokens: u64 = all.iter().map(|batch| batch.tokens).sum();
+    let last = all.last().ok_or("nothing was granted")?.last;
+    let end = logs.iter().filter_map(|log| log.ended).min().unwrap_or(last);
+    let granted: u64 = all.iter().map(|batch| batch.tokens).sum();
+    let tokens: u64 = logs.iter().map(|log| log.tokens_in(began..end + 1)).sum();
     let late = logs.iter().map(|log| log.last.late).max().unwrap_or(0);
     let elapsed = end - began;
     let trips: u64 = logs.iter().map(|log| log.last.round_trips).sum();
@@ -69,7 +72,7 @@ pub(crate) fn judge(
         excess_in_windows: law.excess(late, &all),
         late,
         fairness: fairness(logs, began, end, killed),
-        trips_per_1000: trips as f64 * 1e3 / tokens as f64,
+        trips_per_1000: trips as f64 * 1e3 / granted as f64,
         kill: killed.map(|(victim, at)| made_up(law, logs, victim, at, began, end)),
     })
 }

@@ -60,6 +60,7 @@ async fn work(options: &Options, line: &RedisLine, desk: &Rc<Desk>) -> Result<Li
         failed = watch(&limiter, line) => failed?,
         () = end => {}
     }
+    say(Report::Ended { at: now() })?;
     Ok(limiter)
 }
 

@@ -21,6 +21,7 @@ const SHOW_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Log {
     pub(crate) ready: bool,
     pub(crate) began: Option<u64>,
+    pub(crate) ended: Option<u64>,
     pub(crate) grants: Vec<Batch>,
     pub(crate) last: Sample,
 }
@@ -139,6 +140,7 @@ impl Log {
         match report {
             Report::Ready => self.ready = true,
             Report::Began { at } => self.began = Some(at),
+            Report::Ended { at } => self.ended = Some(at),
             Report::Grants { first, last, tokens } => self.grants.push(Batch { first, last, tokens }),
             Report::Sample(sample) => self.last = Sample { late: sample.late.max(self.last.late), ..sample },
         }
@@ -159,7 +161,7 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, logs: &[MutexGuard<'_
     let ms = |nanos: u64| nanos as f64 / 1e6;
     let seconds = ms(verdict.elapsed) / 1e3;
     println!(
-        "\n{} tokens in {seconds:.2} s, {} + {}/s allowed; {} tasks on each of {} nodes",
+        "\n{} tokens in the {seconds:.2} s until the first node was done, {} + {}/s allowed; {} tasks on each of {} nodes",
         verdict.tokens,
         law.burst,
         law.rate,

@@ -20,6 +20,10 @@ pub(crate) enum Report {
         tokens: u64,
     },
     Sample(Sample),
+    /// It does not ask any more.
+    Ended {
+        at: u64,
+    },
 }
 
 /// What a node's limiter, and its line, look like.
@@ -49,6 +53,7 @@ impl fmt::Display for Report {
             Self::Sample(Sample { waiting, round_trips, lease, hold, late }) => {
                 write!(f, "sample {waiting} {round_trips} {lease} {hold} {late}")
             }
+            Self::Ended { at } => write!(f, "ended {at}"),
         }
     }
 }
@@ -67,6 +72,7 @@ impl FromStr for Report {
             ("sample", &[waiting, round_trips, lease, hold, late]) => {
                 Ok(Self::Sample(Sample { waiting, round_trips, lease, hold, late }))
             }
+            ("ended", &[at]) => Ok(Self::Ended { at }),
             _ => Err(unknown()),
         }
     }
@@ -76,7 +82,8 @@ impl FromStr for Report {
 fn reports_survive_the_pipe() {
     let sample = Sample { waiting: 1, round_trips: 2, lease: 3, hold: 4, late: u64::MAX };
     let grants = Report::Grants { first: 1, last: 2, tokens: 3 };
-    for report in [Report::Ready, Report::Began { at: 7 }, grants, Report::Sample(sample)] {
+    let (began, ended) = (Report::Began { at: 7 }, Report::Ended { at: 8 });
+    for report in [Report::Ready, began, grants, Report::Sample(sample), ended] {
         assert_eq!(report.to_string().parse(), Ok(report));
     }
     for nonsense in ["", "grants 1 2", "grants 1 2 -3", "sample"] {

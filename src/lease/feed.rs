@@ -120,11 +120,11 @@ impl Feed {
         &self.terms
     }
 
-    /// How many tokens may be kept unused.
-    pub(crate) fn allowance(&self) -> u64 {
+    /// How many tokens may be kept unused whatever the line says, while it cannot be reached.
+    pub(crate) fn own(&self) -> u64 {
         match self.outage {
-            Outage::Share(share) if self.is_out => self.hold.max(share.capacity()),
-            _ => self.hold,
+            Outage::Share(share) if self.is_out => share.capacity(),
+            _ => 0,
         }
     }
 
@@ -137,23 +137,23 @@ impl Feed {
         self.low = None;
         if view.lack > 0 {
             let mark = (self.share_time() / 4).max(2 * self.round_trip);
-            let due = view.ends.map_or(0, |ends| ends.saturating_sub(mark)).max(view.gate);
+            let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(mark)).max(view.gate);
             if due <= view.now {
                 let share = self.share();
                 let want = whole_claims(share);
-                if want == 0 {
-                    // Something else holds the line up: not even for its front would there be a use.
-                    return Plan::Sleep(view.now.saturating_add(self.share_time() / 4));
+                if want > 0 {
+                    let all = is_known && want >= view.lack;
+                    let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
+                    return self.ask(view, pace, want, ahead, cushion);
                 }
-                let all = is_known && want >= view.lack;
-                let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
-                return self.ask(view, pace, want, ahead, cushion);
+                // Something else holds the line up: not even for its front would there be a use.
+                due = view.now.saturating_add(mark);
             }
-            let wakes = if self.hold > 0 { due.min(renewal) } else { due };
-            if wakes > view.now {
-                return Plan::Sleep(wakes);
-            }
-            return self.ask(view, pace, 0, 0, cushion);
+            return match self.hold {
+                0 => Plan::Sleep(due),
+                _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
+                _ => self.ask(view, pace, 0, 0, cushion),
+            };
         }
         let aim = cushion.min(self.hold).max(self.must);
         let low = (aim / 4).max(scale(pace, 2 * self.round_trip)).min(aim.saturating_sub(1));
@@ -185,7 +185,7 @@ impl Feed {
     }
 
     fn ask(&mut self, view: &View, pace: u64, want: u64, ahead: u64, cushion: u64) -> Plan {
-        let wish = cushion.max(view.bank).min(self.fair_hold()).max(self.must);
+        let wish = cushion.max(view.bank).min(self.fair_hold()).max(self.must).min(self.terms.most_held());
         // What shrinks shrinks here first.
         if wish < self.hold / 2 || self.hold > self.fair_hold() {
             self.hold = self.hold.min(wish);
@@ -275,7 +275,7 @@ impl Feed {
 
     /// What each node may keep unused at most, unless nobody else does: the line sees to it too.
     fn fair_hold(&self) -> u64 {
-        (self.terms.burst / (2 * (self.nodes + 1))).max(1)
+        (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
     }
 
     /// What this node takes in one turn while others have waiters too: a part of what is minted soon, or of half of what is

@@ -15,6 +15,9 @@ pub(crate) struct Leases {
     list: VecDeque<Lease>,
     /// Tokens that came and found no room.
     spare: u64,
+    /// From this instant on only so many may be kept unused: the line may have given the place to others.
+    until: u64,
+    after: u64,
 }
 
 /// So many tokens, at these instants.
@@ -109,6 +112,15 @@ impl Leases {
     pub(crate) fn ends(&self) -> Option<u64> {
         let last = self.list.iter().rev().find(|lease| !lease.own)?;
         last.instant(last.left())
+    }
+
+    pub(crate) fn keep_until(&mut self, until: u64, after: u64) {
+        (self.until, self.after) = (until, after);
+    }
+
+    /// How many of `burst` tokens may be kept unused at `now`.
+    pub(crate) fn kept(&self, burst: u64, now: u64) -> u64 {
+        if now < self.until { burst } else { burst.min(self.after) }
     }
 
     /// Mints what has come by `now`, as far as there is `room`, and says how much that was. What came before `now` and

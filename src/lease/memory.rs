@@ -235,7 +235,7 @@ impl Bucket {
         let before = known.unwrap_or_default();
         let others = self.held - before.hold;
         let node = match known {
-            Some(node) if node.number == ask.number => Node { until: now + ttl, ..node },
+            Some(node) if node.number == ask.number => self.repeat(node, now + ttl),
             _ => self.grant(ask, now, others, known),
         };
         if ask.leave {
@@ -297,6 +297,15 @@ impl Bucket {
         self.stamp = now;
     }
 
+    /// The answer was lost, and is given again: what was there then counts as of now.
+    fn repeat(&mut self, node: Node, until: i64) -> Node {
+        let full = self.terms.burst as i64 - self.held;
+        self.level = self.level.max(full.min(self.level + node.once));
+        let once = self.level.min(node.once).max(0);
+        self.level -= once;
+        Node { until, once, ..node }
+    }
+
     fn grant(&mut self, ask: &Ask, now: i64, others: i64, known: Option<Node>) -> Node {
         let burst = self.terms.burst as i64;
         let count = self.nodes.len() as i64 + i64::from(known.is_none());
@@ -304,18 +313,15 @@ impl Bucket {
         if known.is_some() {
             self.level = self.level.max((burst - others - held).min(self.level + ask.back as i64));
         }
-        let half = (burst / 2).max(1);
+        let half = burst / 2;
         let fair = (burst / (2 * (count + 1))).max(1);
-        let mut hold = (ask.hold as i64).min(fair).min(half - others).max(0);
-        if ask.must as i64 <= burst - others {
-            hold = hold.max(ask.must as i64);
-        }
-        let hold = hold.max(held);
+        let hold = (ask.hold as i64).min(fair).max(ask.must as i64).min(half - others).max(held);
         let mut more = (ask.ahead as i64).min(hold - ask.bank as i64).max(0);
         if ask.want == 0 {
             more = more.min(self.level.max(ask.must as i64).max(0));
         }
         let tokens = ask.want as i64 + more;
+        let hold = hold.min(ask.bank as i64 + more).max(held);
         let once = self.level.min(tokens).max(0);
         let behind = (-self.level).max(0);
         let part = if self.terms.stepped { now % self.terms.period as i64 } else { self.part };

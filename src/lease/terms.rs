@@ -67,6 +67,12 @@ impl Terms {
         })
     }
 
+    /// How many tokens all nodes together may keep unused: half of the burst. The other half is for claims that pass at the
+    /// instant at which they are minted, while all of that is kept.
+    pub(crate) fn most_held(&self) -> u64 {
+        self.burst / 2
+    }
+
     /// How many tokens are minted in `nanos`, rounded down.
     pub(crate) fn minted_in(&self, nanos: u64) -> u64 {
         let minted = nanos as u128 * self.amount as u128 / (self.period as u128 * 1_000);

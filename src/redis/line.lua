@@ -101,25 +101,30 @@ if mine then
 end
 local others = held - had
 if mine and seq == before then
-  hold = had -- The answer was lost: here it is again.
+  -- The answer was lost: here it is again. What was there then counts as of now; else it would come on top of what has
+  -- been minted since.
+  hold = had
+  level = math.max(level, math.min(full, level + once))
+  once = math.max(0, math.min(level, once))
+  level = level - once
 else
   if mine then
     level = math.max(level, math.min(burst - others - held_still, level + back))
   else
     nodes, held_still = nodes + 1, 0
   end
-  -- What this node may keep unused. All together hold no more than half of the burst, but for one that wants to take
-  -- `must` at once.
-  local half = math.max(1, math.floor(burst / 2))
+  -- What this node may keep unused: a fair part of half of the burst, or what a caller wanted to have at once. The other
+  -- half is for claims that pass while all of that is kept.
+  local half = math.floor(burst / 2)
   local fair = math.max(1, math.floor(burst / (2 * (nodes + 1))))
-  hold = math.max(0, math.min(hold, fair, half - others))
-  if must <= burst - others then hold = math.max(hold, must) end
-  hold = math.max(hold, held_still)
+  hold = math.max(held_still, math.min(math.max(math.min(hold, fair), must), half - others))
   -- For waiters tokens are promised that are not minted yet. Who only looks ahead gets what is there: but for a caller who was
   -- denied.
   local more = math.max(0, math.min(ahead, hold - bank))
   if want == 0 then more = math.min(more, math.max(level, must, 0)) end
   local tokens = want + more
+  -- No more is held than there is to hold: what is held is missing in the bucket.
+  hold = math.max(held_still, math.min(hold, bank + more))
   once = math.max(0, math.min(level, tokens))
   later = tokens - once
   behind = math.max(0, -level)

@@ -66,7 +66,7 @@ impl State {
             feed.hold = 0;
         }
         let feed_quota = feed.quota;
-        self.allow(rovers, feed.allowance(), feed_quota);
+        self.allow(rovers, &feed, false);
         let claims = self.claims(rovers);
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
         let schedule = self.supply.quota_mut(feed.quota);
@@ -87,7 +87,7 @@ impl State {
         let soon = now.saturating_add(feed.share_time());
         let mut plan = feed.next(&view, |share| self.whole_claims(feed_quota, &view, share, soon));
         if let Plan::Ask(ask) = &mut plan {
-            self.allow(rovers, if ask.leave { 0 } else { feed.allowance() }, feed_quota);
+            self.allow(rovers, &feed, ask.leave);
             let leases = self.leases(feed_quota);
             if ask.leave {
                 leases.give_up();
@@ -122,12 +122,15 @@ impl State {
         self.supply.quota_mut(quota).leases().expect("the shared quota is leased")
     }
 
-    /// Lets `tokens` be kept unused; what is there beyond is spare.
-    fn allow(&mut self, rovers: &Rovers, tokens: u64, quota: usize) {
-        if tokens < self.supply.quota_mut(quota).burst {
+    /// Lets as many tokens be kept unused as `feed` says, and none if it is to be emptied; what is there beyond is spare.
+    fn allow(&mut self, rovers: &Rovers, feed: &Feed, empty: bool) {
+        let (hold, own) = if empty { (0, 0) } else { (feed.hold, feed.own()) };
+        let burst = hold.max(own);
+        if burst < self.supply.quota_mut(feed.quota).burst {
             self.retract(rovers);
         }
-        self.supply.quota_mut(quota).burst = tokens;
+        self.leases(feed.quota).keep_until(feed.until, own);
+        self.supply.quota_mut(feed.quota).burst = burst;
         self.supply.cut(self.front_ticket());
         self.stride.shorten(self.supply.least_burst() / 64);
     }
@@ -140,12 +143,12 @@ impl State {
         let is_sound = feed.hear(ask, answer, now, elapsed);
         if was_own || !is_sound {
             // Nothing of it was granted by the line, or the line does not know of it any more.
-            self.allow(rovers, 0, quota);
+            self.allow(rovers, &feed, true);
             let leases = self.leases(quota);
             leases.end_own();
             if is_sound { _ = leases.take_spares() } else { leases.forget() }
         }
-        self.allow(rovers, feed.allowance(), quota);
+        self.allow(rovers, &feed, false);
         // Not before now, which is when the answer has come: the line's clock was there before.
         let at = now.max(self.supply.synced());
         let terms = *feed.terms();
@@ -164,7 +167,7 @@ impl State {
         {
             let at = now.max(self.supply.synced());
             self.leases(feed.quota).push(Lease::of_our_own(at, &share));
-            self.allow(rovers, feed.allowance(), feed.quota);
+            self.allow(rovers, &feed, false);
         }
         self.feed = Some(feed);
     }

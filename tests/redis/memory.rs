@@ -66,11 +66,11 @@ async fn who_waits_is_told_exactly_how_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_round_trip_for_a_wait_and_no_polling() {
+async fn a_long_wait_takes_some_round_trips_and_no_polling() {
     let line = MemoryLine::new();
     let limiter = limiter(&line, Quota::per_hour(1).initial(0));
     drop(limiter.consume(2).await.unwrap());
-    assert_eq!(line.asks(), 1);
+    assert!(line.asks() <= 3, "{}", line.asks());
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,14 +131,16 @@ async fn who_is_denied_finds_the_tokens_when_it_comes_again() {
     assert!(matches!(limiter.try_acquire(3), Err(TryAcquireError::Denied(denied)) if denied.by == Bound::Quota(0)));
     sleep(millis(1)).await;
     drop(limiter.try_acquire(3).unwrap());
-    assert!(matches!(limiter.try_acquire(11), Err(TryAcquireError::TooLarge { most: 10, .. })));
+    assert!(matches!(limiter.try_acquire(6), Err(TryAcquireError::TooLarge { most: 5, .. })));
     // All that there is, and then what is not minted yet: it says when.
-    while limiter.try_acquire(1).is_ok() {
+    let wait = loop {
+        if let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1)
+            && let Some(wait) = denied.retry_after
+        {
+            break wait;
+        }
         sleep(millis(1)).await;
-    }
-    sleep(millis(1)).await;
-    let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1) else { panic!("it was empty") };
-    let wait = denied.retry_after.unwrap();
+    };
     assert!(wait <= millis(100), "{wait:?}");
     sleep(wait).await;
     drop(limiter.try_acquire(1).unwrap());
@@ -177,6 +179,8 @@ async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
     assert!(unused > 0);
     drop(one);
     sleep(millis(1)).await;
+    let snapshot = line.snapshot();
+    assert_eq!(snapshot.granted - snapshot.returned, 50, "{snapshot:?}");
     let began = Instant::now();
     drop(two.consume(50).await.unwrap());
     assert_eq!(began.elapsed(), Duration::ZERO);
@@ -191,7 +195,7 @@ async fn tokens_of_those_who_left_serve_the_next() {
     assert!(first.await.is_err());
     drop(limiter.consume(10).await.unwrap());
     assert_eq!(began.elapsed(), millis(100), "they were promised for then");
-    assert_eq!(line.asks(), 1);
+    assert_eq!(line.snapshot().granted, 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,12 +234,12 @@ async fn while_the_line_is_away_callers_wait_or_fail_or_share_as_chosen() {
         consuming.await.unwrap();
         line.set_reachable(true);
         let back = Instant::now();
-        while limiter.consume(1).await.is_err() {
+        while line.snapshot().is_out || limiter.consume(1).await.is_err() {
             sleep(millis(1)).await;
         }
         assert!(back.elapsed() <= millis(1_000), "{outage:?}: {:?}", back.elapsed());
         let snapshot = line.snapshot();
-        assert!(snapshot.outages >= 1 && snapshot.outage >= millis(4_900) && !snapshot.is_out, "{snapshot:?}");
+        assert!(snapshot.outages >= 1 && snapshot.outage >= millis(4_000) && !snapshot.is_out, "{snapshot:?}");
     }
 }
 
@@ -286,4 +290,79 @@ async fn a_line_that_lost_everything_grants_a_burst_more_and_no_lease_twice() {
     let excess = ledger.excess(100, 50);
     // A full bucket too many, and what the two were promised before they heard of it: a turn and a quarter each.
     assert!(excess <= 50.0 + 25.0, "{excess}");
+}
+
+/// One caller of some node, at random: waits, gives up, tries, pauses.
+async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger: Ledger) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    while Instant::now() < end {
+        let node = &nodes[random.usize(..nodes.len())];
+        let cost = random.u64(1..=most);
+        match random.u32(..10) {
+            0..4 => {
+                let patience = Duration::from_micros(random.u64(..200_000));
+                if timeout(patience, node.consume(cost)).await.is_ok_and(|answer| answer.is_ok()) {
+                    ledger.note(cost);
+                }
+            }
+            4..7 => {
+                if timeout(end - Instant::now(), node.consume(cost)).await.is_ok_and(|answer| answer.is_ok()) {
+                    ledger.note(cost);
+                }
+            }
+            7 | 8 => {
+                if node.try_acquire(cost).is_ok() {
+                    ledger.note(cost);
+                }
+                sleep(Duration::from_micros(random.u64(..5_000))).await;
+            }
+            _ => {
+                let tired = if random.u32(..20) == 0 { 3_000_000 } else { 50_000 };
+                sleep(Duration::from_micros(random.u64(..tired))).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket() {
+    let mut total = 0;
+    for seed in 0..40 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let rate = [5, 100, 1_000, 20_000][random.usize(..4)];
+        let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
+        let latency = [0, 0, 1, 40][random.usize(..4)];
+        let line = MemoryLine::new();
+        line.set_latency(millis(latency));
+        let quota = Quota::per_second(rate).burst(burst);
+        let nodes: Vec<Limiter> = (0..random.usize(1..5)).map(|_| limiter(&line, quota)).collect();
+        let (ledger, end) = (Ledger::default(), Instant::now() + millis(4_000));
+        let callers: Vec<_> = (0..random.u64(1..40))
+            .map(|caller| {
+                let most = (burst / 2).clamp(1, 5);
+                tokio::spawn(behave(nodes.clone(), seed << 32 | caller, end, most, ledger.clone()))
+            })
+            .collect();
+        let mut lateness = latency;
+        while Instant::now() < end {
+            sleep(Duration::from_micros(random.u64(..400_000))).await;
+            match random.u32(..8) {
+                0 => line.set_reachable(random.bool()),
+                1 => line.lose_answers(random.u64(..3)),
+                // Back only: a clock that leaps ahead has minted what it says.
+                2 => line.step_clock(-random.i64(0..2_000_000)),
+                3 => nodes[random.usize(..nodes.len())].pause_for(millis(random.u64(..100))),
+                _ => line.set_reachable(true),
+            }
+        }
+        for caller in callers {
+            caller.await.unwrap();
+        }
+        // What is granted at once takes its time from the line to the node; timers take up to a millisecond.
+        lateness += u64::from(latency > 0);
+        let excess = ledger.excess(rate, burst) - (lateness * rate) as f64 / 1_000.0;
+        assert!(excess <= 1e-6, "seed {seed}: {excess} tokens above {quota}, {} nodes, {latency} ms", nodes.len());
+        total += ledger.total();
+    }
+    assert!(total > 50_000, "{total}");
 }

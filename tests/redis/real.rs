@@ -40,34 +40,10 @@ async fn nodes_share_one_burst_and_one_rate_to_the_token() {
     let granted = saturate(&limiters, 50, Duration::from_secs(2)).await;
     let most = 100 + (began.elapsed().as_nanos() * 2_000 / 1_000_000_000) as u64;
     let total: u64 = granted.iter().sum();
-    for line in &lines {
-        println!("{:?}", line.snapshot());
-    }
     println!("{granted:?} of {most}");
     assert!(total <= most, "{granted:?}: {total} of {most}");
-    assert!(total >= 3_900, "{granted:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn probe() {
-    let Some(server) = Server::start() else { return };
-    for (rate, burst, tasks) in [(10_000, 10_000, 500), (10_000, 10_000, 50), (10_000, 100, 100), (10_000, 100, 8)] {
-        let quota = Quota::per_second(rate).burst(burst).initial(0);
-        let mut limiters = Vec::new();
-        let mut lines = Vec::new();
-        for _ in 0..4 {
-            let line = RedisLine::connect(server.url(), &format!("t{burst}{tasks}")).await.unwrap();
-            limiters.push(limiter(&line, quota));
-            lines.push(line);
-        }
-        let began = Instant::now();
-        let granted = saturate(&limiters, tasks, Duration::from_secs(2)).await;
-        let most = (began.elapsed().as_nanos() * rate as u128 / 1_000_000_000) as u64;
-        let total: u64 = granted.iter().sum();
-        for line in &lines {
-            println!("{:?}", line.snapshot());
-        }
-        println!("{rate} {burst} {tasks}: {granted:?} of {most}");
-        assert!(total <= most, "{granted:?}: {total} of {most}");
-    }
+    assert!(total >= most * 3 / 4, "{granted:?} of {most}");
+    let trips: u64 = lines.iter().map(|line| line.snapshot().round_trips).sum();
+    assert!(trips * 1_000 <= total * 50, "{trips} round trips for {total} tokens");
+    assert!(lines.iter().all(|line| line.snapshot().nodes == 4));
 }

@@ -1,6 +1,7 @@
 //! A redis-server of a test's own, on a free port of loopback; it ends with the test.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ pub struct Server {
     child: Option<Child>,
     port: u16,
     more: Vec<String>,
+    /// Where it may write.
+    folder: PathBuf,
 }
 
 impl Server {
@@ -34,7 +37,9 @@ impl Server {
         // Somebody else may take a port that was free: then that server ends at once, and another port is tried.
         for _ in 0..20 {
             let port = free_port();
-            let mut server = Self { child: None, port, more: more.clone() };
+            let folder = std::env::temp_dir().join(format!("tollgate-redis-{}-{port}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            let mut server = Self { child: None, port, more: more.clone(), folder };
             if server.launch() {
                 return Some(server);
             }
@@ -46,7 +51,7 @@ impl Server {
         let port = self.port.to_string();
         let mut command = Command::new("redis-server");
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"]);
-        command.args(&self.more).current_dir(std::env::temp_dir()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(&self.more).current_dir(&self.folder).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().unwrap());
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(10) {
@@ -106,6 +111,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
