@@ -3,6 +3,8 @@
 
 #[path = "../examples/fleet/law.rs"]
 mod law;
+#[path = "../examples/fleet_sim/served.rs"]
+mod served;
 #[path = "../examples/fleet_sim/world.rs"]
 mod world;
 
@@ -16,24 +18,25 @@ const RATE: u64 = 20_000;
 fn world(busy: u64) -> World {
     World {
         busy,
-        tasks: (RATE / 5 / busy).max(4),
+        tasks: (RATE / 2 / busy).max(4),
         cost: 1,
         quiet: 0,
         law: Law { rate: RATE, burst: RATE / 10 },
         time: Duration::from_secs(2),
         latency: Duration::from_millis(1),
+        service: Duration::ZERO,
     }
 }
 
-/// By the end the line has granted all that there was, but for what comes in the time that an answer and a timer take, and what
-/// is on its way when it ends: less than a token for each millisecond and node.
+/// What is missing is what was minted above a full bucket while the first asks were under way, and what is on its way in the
+/// end: five milliseconds' worth. Shares differ by the turn that somebody has had and somebody has not.
 #[tokio::test(start_paused = true)]
 async fn forty_nodes_take_all_there_is_in_equal_parts_and_not_a_token_more() {
     let world = world(40);
     let outcome = world.live().await;
     println!("{} tokens, {:?}, {} asks, {:?} late", outcome.tokens(), outcome.got, outcome.asks, outcome.late);
     assert_eq!(outcome.excess(&world), 0);
-    assert!(outcome.achieved(&world) >= 0.99, "{}", outcome.achieved(&world));
+    assert!(outcome.achieved(&world) >= 0.995, "{}", outcome.achieved(&world));
     assert!(outcome.fairness() >= 0.9, "{}: {:?}", outcome.fairness(), outcome.got);
 }
 
@@ -47,6 +50,19 @@ async fn asks_grow_with_nodes_and_not_with_the_rate() {
         println!("{busy} nodes: {per_node} asks per second each");
         assert!(per_node <= 20.0, "{busy} nodes: {per_node}");
     }
+}
+
+/// Forty nodes would ask 400 times in a second, and the line answers 200 times. Answers come later, and shares are larger:
+/// once it has come to that, all there is is granted.
+#[tokio::test(start_paused = true)]
+async fn a_line_that_is_asked_more_than_it_can_answer_still_grants_all_there_is() {
+    let world = World { service: Duration::from_millis(5), ..world(40) };
+    let outcome = world.live().await;
+    let in_the_last_second: u64 =
+        outcome.grants.iter().filter(|batch| batch.first >= 1_000_000_000).map(|batch| batch.tokens).sum();
+    println!("{in_the_last_second} tokens in the last second, {} asks in two", outcome.asks);
+    assert_eq!(outcome.excess(&world), 0);
+    assert!(in_the_last_second >= RATE * 99 / 100, "{in_the_last_second}");
 }
 
 /// A turn, what others were promised before it, and the way there and back.

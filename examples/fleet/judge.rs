@@ -5,9 +5,11 @@ use crate::law::{Law, SECOND};
 use crate::parent::Log;
 use std::ops::Deref;
 
-/// Whether the whole rate is there is looked at in windows of this time.
-const GLANCE: u64 = SECOND / 5;
+/// The line counts who asks in epochs of this time.
+const EPOCH: u64 = SECOND / 4;
+/// How often is looked for what a killed node took with it; and the end is left out, where what is late may still come.
 const STEP: u64 = SECOND / 100;
+const GLANCE: u64 = SECOND / 5;
 
 pub(crate) struct Verdict {
     /// When the first node began to ask; the line was not there before.
@@ -26,7 +28,8 @@ pub(crate) struct Verdict {
     pub(crate) excess_in_windows: u64,
     /// The longest time by which anybody was late, in nanoseconds.
     pub(crate) late: u64,
-    /// The least that a node got / the most.
+    /// The least that a node got / the most, since all were there and the line knew: the burst at the beginning is for whoever
+    /// comes first.
     pub(crate) fairness: f64,
     pub(crate) trips_per_1000: f64,
     pub(crate) kill: Option<Kill>,
@@ -36,9 +39,9 @@ pub(crate) struct Verdict {
 pub(crate) struct Kill {
     /// Nanoseconds after the line began.
     pub(crate) at: u64,
-    /// After so many nanoseconds the others had the whole rate, to the end: 95 % of it in every fifth of a second.
+    /// After so many nanoseconds the others had the whole rate: of the tokens that nobody ever got, 95 % were lost by then.
     pub(crate) made_up: u64,
-    /// Tokens that nobody got.
+    /// Those tokens.
     pub(crate) lost: u64,
 }
 
@@ -71,18 +74,19 @@ pub(crate) fn judge(
         excess_since_start: law.excess_since(began, &all),
         excess_in_windows: law.excess(late, &all),
         late,
-        fairness: fairness(logs, began, end, killed),
+        fairness: fairness(logs, end, killed),
         trips_per_1000: trips as f64 * 1e3 / granted as f64,
         kill: killed.map(|(victim, at)| made_up(law, logs, victim, at, began, end)),
     })
 }
 
 /// While all live; and then among the survivors, if that is less fair.
-fn fairness(logs: &[impl Deref<Target = Log>], began: u64, end: u64, killed: Option<(usize, u64)>) -> f64 {
-    let (until, victim) = killed.map_or((end + 1, None), |(victim, at)| (at, Some(victim)));
-    let all = ratio(logs.iter().map(|log| log.tokens_in(began..until)));
+fn fairness(logs: &[impl Deref<Target = Log>], end: u64, killed: Option<(usize, u64)>) -> f64 {
+    let all_there = logs.iter().filter_map(|log| log.began).max().unwrap_or(end) + EPOCH;
+    let (until, victim) = killed.map_or((end, None), |(victim, at)| (at, Some(victim)));
+    let all = ratio(logs.iter().map(|log| log.tokens_in(all_there..until)));
     let survivors = logs.iter().enumerate().filter(|(number, _)| Some(*number) != victim);
-    all.min(ratio(survivors.map(|(_, log)| log.tokens_in(until..end + 1))))
+    all.min(ratio(survivors.map(|(_, log)| log.tokens_in(until + EPOCH..end))))
 }
 
 /// The least / the most.
@@ -93,18 +97,23 @@ fn ratio(tokens: impl Iterator<Item = u64> + Clone) -> f64 {
     }
 }
 
+/// What is late comes yet; what a dead node was promised does not. So what is lost for good by an instant is the least that
+/// is missing at any later one.
 fn made_up(law: &Law, logs: &[impl Deref<Target = Log>], victim: usize, at: u64, began: u64, end: u64) -> Kill {
     let others = || logs.iter().enumerate().filter(|(number, _)| *number != victim);
-    let tokens = |from: u64, to: u64| others().map(|(_, log)| log.tokens_in(from..to)).sum::<u64>();
-    let starts = (at..end.saturating_sub(GLANCE)).step_by(STEP as usize);
-    let whole = (law.rate as f64 * GLANCE as f64 / 1e9 * 0.95) as u64;
-    let last_short = starts.filter(|start| tokens(*start, start + GLANCE) < whole).last();
-    let due = (law.rate as f64 * (end - at) as f64 / 1e9) as u64;
-    Kill {
-        at: at - began,
-        made_up: last_short.map_or(0, |start| start + GLANCE - at),
-        lost: due.saturating_sub(tokens(at, end + 1)),
+    let due = |time: u64| (u128::from(law.rate) * u128::from(time) / u128::from(SECOND)) as u64;
+    let missing = |until: u64| {
+        let got: u64 = others().map(|(_, log)| log.tokens_in(at..until)).sum();
+        due(until - at).saturating_sub(got)
+    };
+    let instants: Vec<_> = (at..end.saturating_sub(GLANCE).max(at + 1)).step_by(STEP as usize).collect();
+    let mut lost: Vec<_> = instants.iter().map(|until| missing(*until)).collect();
+    for i in (1..lost.len()).rev() {
+        lost[i - 1] = lost[i - 1].min(lost[i]);
     }
+    let all = lost.last().copied().unwrap_or(0);
+    let last_step = lost.partition_point(|lost| lost * 20 < all * 19).min(lost.len() - 1);
+    Kill { at: at - began, made_up: instants[last_step] - at, lost: all }
 }
 
 #[cfg(test)]
@@ -125,6 +134,9 @@ mod tests {
     fn nodes_that_keep_the_law_together_achieve_one() {
         let verdict = judge(&LAW, &[log(&[(0, 6), (4, 4)]), log(&[(0, 4), (8, 4)])], None).unwrap();
         assert_eq!((verdict.excess(), verdict.tokens, verdict.achieved), (0, 18, 1.0));
+        // The first quarter of a second is whoever's comes first.
+        assert_eq!(verdict.fairness, 1.0);
+        let verdict = judge(&LAW, &[log(&[(0, 9), (300, 5)]), log(&[(310, 4), (400, 1)])], None).unwrap();
         assert_eq!(verdict.fairness, 0.8);
     }
 
@@ -144,9 +156,9 @@ mod tests {
         let alive = log(&[steady(0, 1_300, 1), steady(1_300, 3_000, 2)].concat());
         let law = Law { rate: 2_000, burst: 10 };
         let verdict = judge(&law, &[dead, alive], Some((0, 1_000 * MS))).unwrap();
-        let kill = verdict.kill.unwrap();
-        assert!((250..=500).contains(&(kill.made_up / MS)), "{} ms", kill.made_up / MS);
-        assert!((295..=300).contains(&kill.lost), "{}", kill.lost);
+        let kill = verdict.kill.as_ref().unwrap();
+        assert_eq!((kill.at, kill.lost), (1_000 * MS, 300));
+        assert!((280..=300).contains(&(kill.made_up / MS)), "{} ms", kill.made_up / MS);
         assert_eq!(verdict.excess(), 0);
     }
 }

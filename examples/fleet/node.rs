@@ -107,7 +107,7 @@ fn sample(limiter: &Limiter, line: &RedisLine, late: u64) -> Sample {
         round_trips: line.round_trips,
         lease: line.lease,
         hold: line.hold,
-        late: late.max(limiter.lateness.as_nanos() as u64),
+        late: late.max(limiter.lateness.as_nanos() as u64) + line.round_trip.as_nanos() as u64,
     }
 }
 

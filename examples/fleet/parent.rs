@@ -178,7 +178,7 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, logs: &[MutexGuard<'_
     }
     println!("excess: {} tokens since the line was there, with no allowance for anything", verdict.excess_since_start);
     println!(
-        "        {} in the worst of all windows, less what came due in {:.1} ms: so late were timers",
+        "        {} in the worst of all windows, less what came due in {:.1} ms: so late were timers and answers",
         verdict.excess_in_windows,
         ms(verdict.late)
     );

@@ -36,7 +36,7 @@ pub(crate) struct Sample {
     pub(crate) lease: u64,
     /// Tokens that may be kept unused.
     pub(crate) hold: u64,
-    /// The longest time by which a caller, or this report, ran late, in nanoseconds.
+    /// How late a grant of the line may be seen here: a timer, and the way of an answer. In nanoseconds.
     pub(crate) late: u64,
 }
 

@@ -16,6 +16,7 @@ mod carry;
 mod guard;
 #[path = "../fleet/law.rs"]
 mod law;
+mod served;
 #[path = "../fleet/server.rs"]
 mod server;
 mod world;
@@ -33,7 +34,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 #[derive(Parser)]
 struct Options {
     /// Nodes that are saturated
-    #[arg(long, default_values_t = [4, 10, 100, 1_000], num_args = 1.., value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, default_values_t = [4, 100, 1_000, 10_000], num_args = 1.., value_parser = value_parser!(u64).range(1..))]
     nodes: Vec<u64>,
     /// Nodes on which somebody asks for a token now and then
     #[arg(long, default_value_t = 10)]
@@ -53,6 +54,9 @@ struct Options {
     /// Milliseconds to the line, and as long back
     #[arg(long, default_value_t = 1)]
     latency_ms: u64,
+    /// Microseconds for which the line is busy with an ask; the default is what `--carry` found
+    #[arg(long, default_value_t = 26)]
+    service_us: u64,
     /// How many asks a real Redis answers, instead
     #[arg(long)]
     carry: bool,
@@ -76,7 +80,10 @@ fn main() -> ExitCode {
 
 fn simulate(options: &Options) -> Result<ExitCode, Failure> {
     let law = Law { rate: options.rate, burst: options.burst.unwrap_or((options.rate / 10).max(1)) };
-    println!("{} tokens/s, burst {}, {} ms each way, {} s", law.rate, law.burst, options.latency_ms, options.seconds);
+    println!(
+        "{} tokens/s, burst {}, {} ms each way, {} us per ask, {} s",
+        law.rate, law.burst, options.latency_ms, options.service_us, options.seconds
+    );
     println!(
         "{:>6} {:>9} {:>7} {:>9} {:>8} {:>13} {:>13} {:>10}",
         "nodes", "achieved", "excess", "fairness", "asks/s", "per 1,000", "quiet waits", "lived in"
@@ -85,13 +92,14 @@ fn simulate(options: &Options) -> Result<ExitCode, Failure> {
     for &busy in &options.nodes {
         let world = World {
             busy,
-            // Two turns' worth: nobody runs dry while it waits for its next turn.
-            tasks: (law.rate / 5 / busy / options.cost).max(4),
+            // Five turns' worth: nobody runs dry while it waits for its next turn.
+            tasks: (law.rate / 2 / busy / options.cost).max(4),
             cost: options.cost,
             quiet: options.quiet,
             law,
             time: Duration::from_secs(options.seconds),
             latency: Duration::from_millis(options.latency_ms),
+            service: Duration::from_micros(options.service_us),
         };
         let began = Instant::now();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;

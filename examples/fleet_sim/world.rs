@@ -2,6 +2,7 @@
 //! real ones, and only the network and the clock are not.
 
 use crate::law::{Batch, Law};
+use crate::served::Served;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub(crate) struct World {
     pub(crate) time: Duration,
     /// To the line, and as long back.
     pub(crate) latency: Duration,
+    /// What the line needs for an ask; 0: nothing.
+    pub(crate) service: Duration,
 }
 
 /// What became of it.
@@ -31,7 +34,7 @@ pub(crate) struct World {
 pub(crate) struct Outcome {
     /// What was granted, in the order of time.
     pub(crate) grants: Vec<Batch>,
-    /// What each busy node got.
+    /// What each busy node got, since all were there and the line knew: the burst at the beginning is for whoever comes first.
     pub(crate) got: Vec<u64>,
     /// How long the callers of quiet nodes waited.
     pub(crate) waits: Vec<Duration>,
@@ -41,6 +44,8 @@ pub(crate) struct Outcome {
     pub(crate) late: Duration,
 }
 
+/// The line counts who asks in epochs of this time.
+const EPOCH: Duration = Duration::from_millis(250);
 /// Between two calls on a quiet node.
 const NOW_AND_THEN: Duration = Duration::from_millis(130);
 
@@ -65,8 +70,9 @@ impl Desk {
 impl World {
     /// Lives it. Time must be paused.
     pub(crate) async fn live(&self) -> Outcome {
-        let line = MemoryLine::new();
-        line.set_latency(self.latency);
+        let memory = MemoryLine::new();
+        memory.set_latency(self.latency);
+        let line = Served::new(memory.clone(), self.service);
         let desk = Rc::new(Desk {
             began: Instant::now(),
             grants: RefCell::default(),
@@ -82,12 +88,12 @@ impl World {
             grants: desk.grants.take(),
             got: desk.got.take(),
             waits: desk.waits.take(),
-            asks: line.asks(),
+            asks: memory.asks(),
             late: late + self.latency,
         }
     }
 
-    fn begin(&self, line: &MemoryLine, desk: &Rc<Desk>) -> Vec<Limiter> {
+    fn begin(&self, line: &Served, desk: &Rc<Desk>) -> Vec<Limiter> {
         let quota = Quota::per_second(self.law.rate).burst(self.law.burst);
         let node = || Limiter::builder().quota(quota).shared(line.clone()).build().expect("a valid quota");
         let mut limiters = Vec::new();
@@ -97,8 +103,10 @@ impl World {
                 let (limiter, desk, cost) = (limiter.clone(), desk.clone(), self.cost);
                 tokio::task::spawn_local(async move {
                     while limiter.consume(cost).await.is_ok() {
-                        desk.got.borrow_mut()[number as usize] += cost;
                         desk.note(cost);
+                        if desk.began.elapsed() >= EPOCH {
+                            desk.got.borrow_mut()[number as usize] += cost;
+                        }
                     }
                 });
             }
