@@ -133,7 +133,10 @@ async fn who_is_denied_finds_the_tokens_when_it_comes_again() {
     drop(limiter.try_acquire(3).unwrap());
     assert!(matches!(limiter.try_acquire(6), Err(TryAcquireError::TooLarge { most: 5, .. })));
     // All that there is, and then what is not minted yet: it says when.
+    let mut tries = 0;
     let wait = loop {
+        tries += 1;
+        assert!(tries < 1_000, "it never says when");
         if let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1)
             && let Some(wait) = denied.retry_after
         {
