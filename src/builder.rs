@@ -2,6 +2,8 @@
 
 use crate::clock::{Chosen, Clock, Time};
 use crate::error::ConfigError;
+#[cfg(feature = "redis")]
+use crate::lease::{Feed, Line, Outage, Terms, keep};
 use crate::quota::MOST_BURST;
 use crate::rovers::Rovers;
 use crate::shared::Shared;
@@ -34,6 +36,9 @@ pub struct Builder {
     rovers_at: u64,
     stride: Option<u64>,
     fine: bool,
+    /// Which quota is shared, and through what.
+    #[cfg(feature = "redis")]
+    shared: Vec<(Option<usize>, Arc<dyn Line>)>,
 }
 
 impl Builder {
@@ -48,6 +53,25 @@ impl Builder {
     pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
         self.quotas.push(quota);
         self.names.push(Some(name.into()));
+        self
+    }
+
+    /// Shares the quota given last with all limiters, on whatever machines, that have the same quota on the same line; see
+    /// [`lease`](crate::lease). Everything else stays the limiter's own.
+    ///
+    /// The limiter must be built on a tokio runtime: it spawns a task there that asks the line for tokens.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Limiter, Quota, RedisLine};
+    /// let line = RedisLine::connect("redis://127.0.0.1/", "tenant:42").await?;
+    /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).shared(line).build()?;
+    /// limiter.consume(1).await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn shared(mut self, line: impl Line) -> Self {
+        self.shared.push((self.quotas.len().checked_sub(1), Arc::new(line)));
         self
     }
 
@@ -130,6 +154,8 @@ impl Builder {
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
+        #[cfg(feature = "redis")]
+        let feed = self.feed()?;
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.names.into(), self.max_in_flight, self.rovers_at);
         state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
@@ -138,7 +164,36 @@ impl Builder {
         }
         let rovers = Rovers::new(self.rovers_at);
         let time = self.clock.map_or_else(Time::tokio, Time::other);
-        Ok(Limiter::from_shared(Arc::new_cyclic(|weak| Shared::new(rovers, state, time, self.fine, weak.clone()))))
+        #[cfg(feature = "redis")]
+        let keeper = match feed {
+            Some(_) if time.is_manual() => return Err(ConfigError::SharedOutside),
+            Some((feed, line)) => Some((state.lease(feed, self.rovers_at), line)),
+            None => None,
+        };
+        let shared = Arc::new_cyclic(|weak| Shared::new(rovers, state, time, self.fine, weak.clone()));
+        #[cfg(feature = "redis")]
+        if let Some((remains, line)) = keeper {
+            let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::SharedOutside)?;
+            host.spawn(keep(Arc::downgrade(&shared), line, remains));
+        }
+        Ok(Limiter::from_shared(shared))
+    }
+
+    /// What is to be known of the line of the shared quota, if one is.
+    #[cfg(feature = "redis")]
+    fn feed(&self) -> Result<Option<Fed>, ConfigError> {
+        let (index, line) = match &self.shared[..] {
+            [] => return Ok(None),
+            [(Some(index), line)] => (*index, line),
+            _ => return Err(ConfigError::SharedWhat),
+        };
+        let terms = Terms::of(&self.quotas[index], index)?;
+        let outage = line.outage();
+        if let Outage::Share(share) = outage {
+            share.check(index)?;
+            Terms::of(&share, index)?;
+        }
+        Ok(Some((Feed::new(index, terms, outage), Arc::clone(line))))
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {
@@ -152,6 +207,10 @@ impl Builder {
         Ok(())
     }
 }
+
+/// What a shared quota is fed by.
+#[cfg(feature = "redis")]
+type Fed = (Feed, Arc<dyn Line>);
 
 pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
     if cap == 0 || cap > MOST_BURST {

@@ -9,7 +9,7 @@ use crate::alarm::Alarm;
 use crate::clock::whole_nanos;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant, Permit};
-use crate::queue::{Outcome, Place};
+use crate::queue::Place;
 use crate::shared::Shared;
 use crate::vigil::Vigil;
 use pin_project::{pin_project, pinned_drop};
@@ -144,8 +144,7 @@ impl<S: Deref<Target = Shared>> Patience<S> {
         };
         // It may have been called out in this very moment; then that counts.
         let answer = match shared.give_up(claim.place) {
-            Some(Outcome::Granted { remaining }) => Ok(remaining),
-            Some(Outcome::Closed | Outcome::Untied) => Err(ConsumeError::Closed),
+            Some(outcome) => outcome.into_result(),
             None => Err(ConsumeError::TimedOut { waited }),
         };
         claim.vigil.end(shared, *claim.cost, answer.map(drop));

@@ -43,6 +43,11 @@ pub enum ConsumeError {
         "cannot wait outside of a tokio runtime: enter one, call blocking_consume, or spawn limiter.replenisher() on one"
     )]
     NoRuntime,
+    /// The quota is shared through a line that cannot be reached, no tokens are left here, and its
+    /// [`Outage`](crate::lease::Outage) says `Fail`.
+    #[cfg(feature = "redis")]
+    #[error("the line that shares the quota cannot be reached: try later, or choose another `Outage`")]
+    Unreachable,
     /// The key is new to a keyed limiter, and as many others as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket"
@@ -65,12 +70,17 @@ pub enum TryAcquireError {
     TooLarge {
         /// What was asked for.
         cost: u64,
-        /// The smallest of all bursts and the in-flight cap.
+        /// The smallest of all bursts and the in-flight cap; of a quota that is shared with other machines, half the burst.
         most: u64,
     },
     /// The limiter was closed.
     #[error("the limiter is closed: no more tokens will be granted")]
     Closed,
+    /// The quota is shared through a line that cannot be reached, no tokens are left here, and its
+    /// [`Outage`](crate::lease::Outage) says `Fail`.
+    #[cfg(feature = "redis")]
+    #[error("the line that shares the quota cannot be reached: try later, or choose another `Outage`")]
+    Unreachable,
     /// The key is new to a keyed limiter, and as many others as its `max_keys` allows still owe tokens.
     #[error(
         "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket"
@@ -227,6 +237,39 @@ pub enum ConfigError {
     /// A run-time change of the in-flight cap of a limiter built without one.
     #[error("this limiter has no in-flight cap to change: build it with max_in_flight")]
     NotCapped,
+    /// A line for a quota that is not there, or for a second one.
+    #[cfg(feature = "redis")]
+    #[error("a limiter shares one of its quotas: write `.quota(...)` once before `.shared(line)`")]
+    SharedWhat,
+    /// A manual quota has no rate that could be shared.
+    #[cfg(feature = "redis")]
+    #[error("quota {quota} is shared and manual: give it a rate, such as Quota::per_second(10)")]
+    SharedManual {
+        /// Index of the quota.
+        quota: usize,
+    },
+    /// A shared quota is counted in microseconds and in integers below 2<sup>53</sup>.
+    #[cfg(feature = "redis")]
+    #[error(
+        "quota {quota} cannot be shared exactly: its amount times its period in microseconds, in lowest terms, must be at \
+         most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one is whole \
+         microseconds"
+    )]
+    SharedBeyond {
+        /// Index of the quota.
+        quota: usize,
+    },
+    /// A shared quota is asked for by a task, on the runtime on which the limiter is built.
+    #[cfg(feature = "redis")]
+    #[error("a limiter that shares a quota must be built on a tokio runtime, and not on a manual clock")]
+    SharedOutside,
+    /// The nodes that share a quota must agree on it.
+    #[cfg(feature = "redis")]
+    #[error("quota {quota} is shared: build the limiters of all nodes anew, with a line of another name")]
+    SharedQuota {
+        /// Index of the quota.
+        quota: usize,
+    },
     /// A keyed limiter forgets whoever is full, so a newcomer's bucket is full.
     #[error(
         "a keyed quota starts with {initial} of {burst} tokens: leave `initial` out, a key that owes nothing is full"

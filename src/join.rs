@@ -187,7 +187,7 @@ impl<'a> Member<'a> {
             }
             // Who closed has called its own part out first: that one tells.
             (Poll::Ready(Outcome::Untied), _, _) => Poll::Ready(Ok(())),
-            (Poll::Ready(Outcome::Closed), _, _) => Poll::Ready(Err(ConsumeError::Closed)),
+            (Poll::Ready(outcome), _, _) => Poll::Ready(outcome.into_result().map(drop)),
             (Poll::Pending, true, host) if !host.as_ref().is_some_and(|host| self.shared.serve_here(host)) => {
                 Poll::Ready(Err(ConsumeError::NoRuntime))
             }

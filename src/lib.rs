@@ -81,7 +81,8 @@
 //! # When to use something else
 //!
 //! * To cap concurrency alone: `tokio::sync::Semaphore`.
-//! * For one limit over many machines: not yet here.
+//! * For one limit that holds though nobody can be trusted with a lease: ask Redis on each call (`throttled` Lua scripts,
+//!   redis-cell).
 //!
 //! # Features
 //!
@@ -89,6 +90,7 @@
 //! |---|---|
 //! | `keyed` | `KeyedLimiter`: a quota and a line per user, address or API key, in bounded memory |
 //! | `fine-timer` | [`Builder::fine_timer`], waiters served 0.05 to 0.25 ms late instead of 1 ms, on Linux |
+//! | `redis` | `Builder::shared`, `RedisLine`: one quota for many machines, kept in Redis or Valkey |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, a cost per item |
@@ -132,6 +134,8 @@ mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod knot;
+#[cfg(feature = "redis")]
+pub mod lease;
 mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -139,6 +143,8 @@ pub mod metrics;
 mod pacer;
 mod queue;
 mod quota;
+#[cfg(feature = "redis")]
+mod redis;
 mod replenisher;
 mod rovers;
 mod schedule;
@@ -163,6 +169,8 @@ pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
     KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
 };
+#[cfg(feature = "redis")]
+pub use redis::RedisLine;
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,

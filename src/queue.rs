@@ -15,6 +15,7 @@
 //! This is the only file that names `pin-list`. Everything here happens under the limiter's lock, and no waker is
 //! woken, cloned or dropped here: wakers travel out to be handled after the lock.
 
+use crate::error::ConsumeError;
 use crate::knot::Strand;
 use crate::supply::Stretch;
 use pin_list::{Node, NodeData, PinList};
@@ -59,11 +60,26 @@ pub(crate) enum Outcome {
         remaining: u64,
     },
     Closed,
+    /// The quota is shared through a line that cannot be reached, and who waits is to be told so.
+    #[cfg(feature = "redis")]
+    Unreachable,
     /// Another line that the claim stands in has closed, or its caller gave it up.
     Untied,
 }
 
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;
+
+impl Outcome {
+    /// What is left behind the claim, or why there is none.
+    pub(crate) fn into_result(self) -> Result<u64, ConsumeError> {
+        match self {
+            Self::Granted { remaining } => Ok(remaining),
+            Self::Closed | Self::Untied => Err(ConsumeError::Closed),
+            #[cfg(feature = "redis")]
+            Self::Unreachable => Err(ConsumeError::Unreachable),
+        }
+    }
+}
 
 /// A waiter's place, kept pinned inside its future.
 #[pin_project]

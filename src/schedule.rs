@@ -9,8 +9,11 @@
 //! token arrived in this very nanosecond.
 
 use crate::Quota;
+#[cfg(feature = "redis")]
+use crate::lease::Leases;
 use crate::quota::Refill;
 use crate::rovers::ahead;
+use std::ops::Rem;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
@@ -28,6 +31,9 @@ enum Mint {
     Stepped { amount: u64, period: u64, boundary: u64 },
     /// Nothing by itself.
     Manual,
+    /// What a line that is shared with other machines has promised.
+    #[cfg(feature = "redis")]
+    Leased(Box<Leases>),
 }
 
 impl Schedule {
@@ -68,6 +74,8 @@ impl Schedule {
                 steps.saturating_mul(*amount)
             }
             Mint::Manual => 0,
+            #[cfg(feature = "redis")]
+            Mint::Leased(leases) => leases.mint(now, room),
         };
         self.head = self.head.wrapping_add(minted.min(room));
     }
@@ -76,11 +84,19 @@ impl Schedule {
     pub(crate) fn add(&mut self, n: u64, limit: u64) {
         let room = ahead(limit, self.head).max(0) as u64;
         self.head = self.head.wrapping_add(n.min(room));
+        #[cfg(feature = "redis")]
+        if let Mint::Leased(leases) = &mut self.mint {
+            leases.spare(n - n.min(room));
+        }
     }
 
     /// Burns what is beyond `limit`.
     pub(crate) fn cut(&mut self, limit: u64) {
         if ahead(self.head, limit) > 0 {
+            #[cfg(feature = "redis")]
+            if let Mint::Leased(leases) = &mut self.mint {
+                leases.spare(ahead(self.head, limit) as u64);
+            }
             self.head = limit;
             if let Mint::Continuous { rem, .. } = &mut self.mint {
                 *rem = 0;
@@ -103,7 +119,29 @@ impl Schedule {
                 boundary.checked_add((need as u64).div_ceil(amount).checked_mul(period)?)
             }
             Mint::Manual => None,
+            #[cfg(feature = "redis")]
+            Mint::Leased(ref leases) => leases.reached(need as u64),
         }
+    }
+
+    /// From now on only what is leased arrives, and the bucket holds nothing until it is let.
+    #[cfg(feature = "redis")]
+    pub(crate) fn lease(&mut self, start: u64) {
+        (self.head, self.burst) = (start, 0);
+        self.mint = Mint::Leased(Box::default());
+    }
+
+    /// What was leased is not kept for longer than that. True if it ran out by `now`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn runs_out(&mut self, now: u64) -> bool {
+        let Mint::Leased(leases) = &self.mint else { return false };
+        let kept = leases.kept(self.burst, now);
+        std::mem::replace(&mut self.burst, kept) > kept
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn leases(&mut self) -> Option<&mut Leases> {
+        if let Mint::Leased(leases) = &mut self.mint { Some(leases) } else { None }
     }
 
     /// Goes on as `quota`, from what was accrued as the old one. The level stays; so does the fraction of a token.
@@ -146,8 +184,21 @@ impl Schedule {
         if let Mint::Continuous { rem, .. } = self.mint { rem } else { 0 }
     }
 
+    /// The most that can ever be there at once: of a shared quota what all nodes together may keep.
+    pub(crate) fn most(&self) -> u64 {
+        if self.is_leased() { self.quota.capacity() / 2 } else { self.quota.capacity() }
+    }
+
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.mint, Mint::Manual)
+    }
+
+    /// True if another line's promises are all that arrives.
+    pub(crate) fn is_leased(&self) -> bool {
+        #[cfg(feature = "redis")]
+        return matches!(self.mint, Mint::Leased(_));
+        #[cfg(not(feature = "redis"))]
+        false
     }
 
     /// True if the head passes every token on its way: a limit beyond the next ticket then never cuts anything.
@@ -171,7 +222,7 @@ impl Mint {
 }
 
 /// `(a * b + c) / d`, saturating, and the remainder.
-fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
+pub(crate) fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     // The common case fits a word, where a division costs a fraction of the 128-bit one.
     if let Some(sum) = a.checked_mul(b).and_then(|product| product.checked_add(c)) {
         return (sum / d, sum % d);
@@ -181,7 +232,7 @@ fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
 }
 
 /// `(need * period - rem) / amount`, rounded up; `rem < period`.
-fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<u64> {
+pub(crate) fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<u64> {
     if let Some(product) = need.checked_mul(period) {
         return Some((product - rem).div_ceil(amount));
     }
@@ -189,6 +240,6 @@ fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<u64> {
     u64::try_from(wait).ok()
 }
 
-pub(crate) fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
+pub(crate) fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(a: N, b: N) -> N {
+    if b == N::default() { a } else { gcd(b, a % b) }
 }

@@ -9,6 +9,8 @@
 
 mod asking;
 mod driving;
+#[cfg(feature = "redis")]
+mod leasing;
 #[cfg(feature = "keyed")]
 mod roof;
 
@@ -272,8 +274,12 @@ pub(crate) fn drop_quietly(spare: impl Sized) {
 impl Drop for Shared {
     /// The last limiter is gone, and nobody can be waiting: its drivers find that out and end.
     fn drop(&mut self) {
-        let drivers = self.state.lock().drivers.take_wakers();
-        wake_each(drivers);
+        let mut state = self.state.lock();
+        let sleeping = state.drivers.take_wakers();
+        #[cfg(feature = "redis")]
+        let sleeping: Vec<_> = sleeping.into_iter().chain(state.bequeath(&self.rovers)).collect();
+        drop(state);
+        wake_each(sleeping);
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod asking;
 mod changing;
+#[cfg(feature = "redis")]
+mod leasing;
 mod looking;
 #[cfg(feature = "keyed")]
 mod roofed;
@@ -14,6 +16,8 @@ pub(crate) use asking::Arrival;
 
 use crate::drivers::Drivers;
 use crate::knot::Tie;
+#[cfg(feature = "redis")]
+use crate::lease::Feed;
 use crate::queue::{Line, Outcome, Waiter};
 use crate::rovers::{Rovers, ahead, earlier};
 use crate::stride::Stride;
@@ -87,6 +91,9 @@ pub(crate) struct State {
     pub(crate) totals: Totals,
     /// Since the lock was taken nothing was done but to deny: what is kept of that holds beyond the next publishing.
     denied: bool,
+    /// What there is to know of the line that one of the quotas is shared through.
+    #[cfg(feature = "redis")]
+    pub(crate) feed: Option<Box<Feed>>,
     /// Which of a keyed map's changes of quotas this line has come to know.
     #[cfg(feature = "keyed")]
     pub(crate) edition: u32,
@@ -158,6 +165,8 @@ impl State {
             stride: Stride::new(origin),
             totals: Totals { origin, ..Totals::default() },
             denied: false,
+            #[cfg(feature = "redis")]
+            feed: None,
             #[cfg(feature = "keyed")]
             edition: 0,
             #[cfg(feature = "keyed")]
@@ -193,6 +202,10 @@ impl State {
 
     /// After acting: serves the line again, publishes, and rouses the drivers whose alarms are too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
+        #[cfg(feature = "redis")]
+        if !self.feed_keeper(rovers, wakes) {
+            return self.leave_unfinished(rovers);
+        }
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
         if self.line.is_empty() && !watching {
             // The common case: nobody to serve, no alarm to set.
@@ -244,6 +257,10 @@ impl State {
                 }
                 Verdict::Held(_) | Verdict::Wait => {
                     self.supply.mint(now, Some(ticket));
+                    #[cfg(feature = "redis")]
+                    if matches!(verdict, Verdict::Wait) {
+                        self.supply.shed(ticket);
+                    }
                     return Served::All;
                 }
                 Verdict::Again => return Served::Again,
@@ -252,6 +269,11 @@ impl State {
                     self.recall_envoy();
                 }
                 _ if wakes.is_full() => return Served::Again,
+                #[cfg(feature = "redis")]
+                Verdict::Grant(at) if front.strand.is_none() && self.supply.is_stale(ticket, at) => {
+                    self.supply.mint(at, Some(ticket));
+                    self.supply.shed(ticket);
+                }
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
                     self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
@@ -271,6 +293,10 @@ impl State {
     fn verdict(&self, front: &Waiter, now: u64) -> Verdict {
         if self.closed && !self.is_granted_above(front) {
             return Verdict::TurnAway(Outcome::Closed);
+        }
+        #[cfg(feature = "redis")]
+        if self.is_cut_off(front.ticket) {
+            return Verdict::TurnAway(Outcome::Unreachable);
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(strand) = &front.strand else {

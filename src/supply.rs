@@ -105,6 +105,46 @@ impl Supply {
         self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(0)
     }
 
+    /// The most that can ever be had at once.
+    pub(crate) fn most_at_once(&self) -> u64 {
+        self.quotas.iter().map(Schedule::most).min().unwrap_or(0)
+    }
+
+    /// Whether a claim in front that passes at `at` would take leased tokens that were all there before, and are more than
+    /// may be kept unused: something else, such as a pause, has held it back.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_stale(&self, ticket: u64, at: u64) -> bool {
+        self.quotas.iter().any(|quota| {
+            quota.is_leased()
+                && ahead(ticket, self.claimed.wrapping_add(quota.burst)) > 0
+                && quota.reached(ticket).is_some_and(|reached| reached < at)
+        })
+    }
+
+    /// The front waiter's ticket is reached by what was leased, and something else holds it back: what it has saved is kept
+    /// as far as a lease may be kept unused. Others count on the rest not to pass later than it was minted.
+    #[cfg(feature = "redis")]
+    pub(crate) fn shed(&mut self, ticket: u64) {
+        let claimed = self.claimed;
+        for quota in &mut self.quotas {
+            if quota.is_leased() && ahead(quota.head, ticket) >= 0 {
+                quota.cut(claimed.wrapping_add(quota.burst));
+            }
+        }
+    }
+
+    /// Whether all but the quota of this index let a claim that ends at `ticket` pass by `soon`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
+        let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
+        !self.is_capped_below(ticket) && others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn quota_mut(&mut self, index: usize) -> &mut Schedule {
+        &mut self.quotas[index]
+    }
+
     /// How far claims may go: the nearest of all heads and the ceiling.
     pub(crate) fn limit(&self) -> u64 {
         let heads = self.quotas.iter().map(|quota| quota.head);
@@ -115,6 +155,10 @@ impl Supply {
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
         for quota in &mut self.quotas {
+            #[cfg(feature = "redis")]
+            if quota.runs_out(now) {
+                quota.cut(Self::bound(claimed, quota.burst, front));
+            }
             quota.mint(now, Self::bound(claimed, quota.burst, front));
         }
         self.synced = self.synced.max(now);
@@ -230,7 +274,7 @@ impl Supply {
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         let any_manual = self.quotas.iter().any(Schedule::is_manual);
         for quota in &mut self.quotas {
-            if quota.is_manual() || !any_manual {
+            if quota.is_manual() || !any_manual && !quota.is_leased() {
                 quota.add(n, Self::bound(self.claimed, quota.burst, front));
             }
         }

@@ -177,9 +177,12 @@ fn kind(refused: Refused) -> (StatusCode, Option<ProblemType>) {
             | InLine::LineFull { .. }
             | InLine::TimedOut { .. }
             | InLine::NoRuntime
+            | InLine::Unreachable
             | InLine::TooManyKeys { .. },
         )
-        | Refused::AtOnce(AtOnce::Closed | AtOnce::TooManyKeys { .. }) => ProblemType::TemporaryReducedCapacity,
+        | Refused::AtOnce(AtOnce::Closed | AtOnce::Unreachable | AtOnce::TooManyKeys { .. }) => {
+            ProblemType::TemporaryReducedCapacity
+        }
     };
     (problem.status(), Some(problem))
 }

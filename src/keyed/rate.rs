@@ -19,6 +19,7 @@
 //! window, and no words.
 
 use crate::Quota;
+use crate::schedule::gcd;
 use std::num::NonZeroU64;
 
 /// Levels of words stay this far below the 2^63 at which distances turn around, twice: once for the level, once for what
@@ -205,10 +206,6 @@ impl Rate {
         let ticks = if self.tick == 1 { at } else { at / self.tick };
         ticks.wrapping_mul(self.amount).wrapping_add(1 << 63)
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

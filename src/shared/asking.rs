@@ -145,8 +145,7 @@ impl Shared {
     /// A later poll of a claim that waits.
     pub(crate) fn look(&self, mut place: Pin<&mut Place>, cost: u64, waker: &Waker) -> Poll<Result<u64, ConsumeError>> {
         match self.check(place.as_mut(), waker) {
-            (Poll::Ready(Outcome::Granted { remaining }), _, _) => Poll::Ready(Ok(remaining)),
-            (Poll::Ready(Outcome::Closed | Outcome::Untied), _, _) => Poll::Ready(Err(ConsumeError::Closed)),
+            (Poll::Ready(outcome), _, _) => Poll::Ready(outcome.into_result()),
             (Poll::Pending, unserved, host) => self.wait_here(place, cost, unserved, &host),
         }
     }

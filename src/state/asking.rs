@@ -40,6 +40,10 @@ impl State {
         if self.closed || !self.line.is_empty() || self.is_roofed() {
             return None;
         }
+        #[cfg(feature = "redis")]
+        if self.is_hungry(rovers) {
+            return None;
+        }
         self.forget_denial(rovers);
         self.supply.mint(sample.now, None);
         self.refresh_ceiling(rovers);
@@ -59,6 +63,11 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
+        // The keeper of a shared line is told of each who waits.
+        #[cfg(feature = "redis")]
+        if self.feed.is_some() {
+            return false;
+        }
         let can_wait = !self.line.is_empty() && cost > 0 && self.check_line(true).is_ok();
         if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
@@ -91,6 +100,10 @@ impl State {
         }
         if let Some(remaining) = self.admit(rovers, cost) {
             return Ok(remaining);
+        }
+        #[cfg(feature = "redis")]
+        if self.misses(rovers, cost) {
+            return Err(TryAcquireError::Unreachable);
         }
         let denial = self.deny(rovers, cost);
         rovers.last_denial().keep(&denial);
@@ -149,6 +162,10 @@ impl State {
             return Ok(Some(remaining));
         }
         self.check_line(arrival.driven)?;
+        #[cfg(feature = "redis")]
+        if self.is_cut_off(self.claims(rovers).wrapping_add(cost)) {
+            return Err(ConsumeError::Unreachable);
+        }
         if let Some(allowed) = arrival.allowed {
             self.check_in_time(rovers, cost, now, allowed)?;
         }
@@ -201,7 +218,7 @@ impl State {
 
     /// The most that can be had without waiting.
     pub(super) fn most_at_once(&self) -> u64 {
-        self.supply.least_burst().min(self.most_in_flight())
+        self.supply.most_at_once().min(self.most_in_flight())
     }
 
     /// The most that one claim can ask for.

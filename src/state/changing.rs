@@ -113,6 +113,10 @@ impl State {
         let count = self.names.len();
         let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         quota.check(index)?;
+        #[cfg(feature = "redis")]
+        if self.supply.quotas()[index].is_leased() {
+            return Err(ConfigError::SharedQuota { quota: index });
+        }
         self.retract(rovers);
         self.supply.set_quota(index, quota, self.front_ticket());
         self.stride.shorten(self.supply.least_burst() / 64);

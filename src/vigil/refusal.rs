@@ -49,6 +49,7 @@ reasons! {
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
+    Unreachable: "unreachable",
 }
 
 impl Refusal {
@@ -72,6 +73,7 @@ impl Refusal {
             Self::InLine(ConsumeError::TooLate { .. }) => Reason::TooLate,
             Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
             Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
+            Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
         }
     }
 

@@ -1,0 +1,78 @@
+//! A redis-server of the program's own, on a free port of loopback, with nothing on disk but an empty folder.
+
+use crate::Failure;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Ends when it is dropped.
+pub(crate) struct Server {
+    child: Child,
+    folder: PathBuf,
+    port: u16,
+}
+
+impl Server {
+    pub(crate) fn start() -> Result<Server, Failure> {
+        // Somebody else may take a port that was free: then another one is tried.
+        for _ in 0..20 {
+            if let Some(server) = Self::start_on(free_port()?)? {
+                return Ok(server);
+            }
+        }
+        Err("redis-server starts on none of twenty free ports".into())
+    }
+
+    /// `None` if it ends, or if it is somebody else who answers there.
+    fn start_on(port: u16) -> Result<Option<Server>, Failure> {
+        let folder = std::env::temp_dir().join(format!("tollgate-redis-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
+        command.current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| {
+            _ = std::fs::remove_dir(&folder);
+            format!("redis-server does not start ({error}); on Debian it is in the package redis-server")
+        })?;
+        let mut server = Server { child, folder, port };
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(10) {
+            if server.child.try_wait()?.is_some() {
+                return Ok(None);
+            }
+            if let Some(process) = server.process() {
+                return Ok((process == server.child.id()).then_some(server));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(format!("redis-server was started on port {port} and does not answer").into())
+    }
+
+    /// Which process answers on the port.
+    fn process(&self) -> Option<u32> {
+        let text = info(&self.url(), "server").ok()?;
+        text.lines().find_map(|line| line.strip_prefix("process_id:"))?.parse().ok()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+        _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What the Redis at this address says of itself.
+pub(crate) fn info(url: &str, section: &str) -> Result<String, Failure> {
+    Ok(redis::cmd("INFO").arg(section).query(&mut redis::Client::open(url)?.get_connection()?)?)
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

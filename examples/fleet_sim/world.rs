@@ -1,0 +1,166 @@
+//! Many nodes over one line in memory, which does what the script does, in paused time: limiters, keepers and timers are the
+//! real ones, and only the network and the clock are not.
+
+use crate::law::{Batch, Law};
+use crate::served::Served;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+use tollgate::lease::MemoryLine;
+use tollgate::{Limiter, Quota};
+
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    /// Nodes with more callers than their share can feed.
+    pub(crate) busy: u64,
+    /// Callers of each of these, who ask again at once.
+    pub(crate) tasks: u64,
+    /// Tokens per claim of theirs.
+    pub(crate) cost: u64,
+    /// Nodes on which a caller wants a token now and then.
+    pub(crate) quiet: u64,
+    pub(crate) law: Law,
+    pub(crate) time: Duration,
+    /// To the line, and as long back.
+    pub(crate) latency: Duration,
+    /// What the line needs for an ask; 0: nothing.
+    pub(crate) service: Duration,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What was granted, in the order of time.
+    pub(crate) grants: Vec<Batch>,
+    /// What each busy node got, since all were there and the line knew: the burst at the beginning is for whoever comes first.
+    pub(crate) got: Vec<u64>,
+    /// How long the callers of quiet nodes waited.
+    pub(crate) waits: Vec<Duration>,
+    /// How often the line was asked.
+    pub(crate) asks: u64,
+    /// The longest time by which anything is seen later than the schedule of the line grants it: an answer's way, and a timer.
+    pub(crate) late: Duration,
+}
+
+/// The line counts who asks in epochs of this time.
+const EPOCH: Duration = Duration::from_millis(250);
+/// Between two calls on a quiet node.
+const NOW_AND_THEN: Duration = Duration::from_millis(130);
+
+struct Desk {
+    began: Instant,
+    grants: RefCell<Vec<Batch>>,
+    got: RefCell<Vec<u64>>,
+    waits: RefCell<Vec<Duration>>,
+}
+
+impl Desk {
+    fn note(&self, tokens: u64) {
+        let at = self.began.elapsed().as_nanos() as u64;
+        let mut grants = self.grants.borrow_mut();
+        match grants.last_mut().filter(|batch| batch.last == at) {
+            Some(batch) => batch.tokens += tokens,
+            None => grants.push(Batch { first: at, last: at, tokens }),
+        }
+    }
+}
+
+impl World {
+    /// Lives it. Time must be paused.
+    pub(crate) async fn live(&self) -> Outcome {
+        let memory = MemoryLine::new();
+        memory.set_latency(self.latency);
+        let line = Served::new(memory.clone(), self.service);
+        let desk = Rc::new(Desk {
+            began: Instant::now(),
+            grants: RefCell::default(),
+            got: RefCell::new(vec![0; self.busy as usize]),
+            waits: RefCell::default(),
+        });
+        let local = LocalSet::new();
+        let limiters = local.run_until(async { self.begin(&line, &desk) }).await;
+        local.run_until(sleep(self.time)).await;
+        drop(local);
+        let late = limiters.iter().map(|limiter| limiter.snapshot().lateness).max().unwrap_or_default();
+        Outcome {
+            grants: desk.grants.take(),
+            got: desk.got.take(),
+            waits: desk.waits.take(),
+            asks: memory.asks(),
+            late: late + self.latency,
+        }
+    }
+
+    fn begin(&self, line: &Served, desk: &Rc<Desk>) -> Vec<Limiter> {
+        let quota = Quota::per_second(self.law.rate).burst(self.law.burst);
+        let node = || Limiter::builder().quota(quota).shared(line.clone()).build().expect("a valid quota");
+        let mut limiters = Vec::new();
+        for number in 0..self.busy {
+            let limiter = node();
+            for _ in 0..self.tasks {
+                let (limiter, desk, cost) = (limiter.clone(), desk.clone(), self.cost);
+                tokio::task::spawn_local(async move {
+                    while limiter.consume(cost).await.is_ok() {
+                        desk.note(cost);
+                        if desk.began.elapsed() >= EPOCH {
+                            desk.got.borrow_mut()[number as usize] += cost;
+                        }
+                    }
+                });
+            }
+            limiters.push(limiter);
+        }
+        for number in 0..self.quiet {
+            let limiter = node();
+            tokio::task::spawn_local(call_now_and_then(limiter.clone(), desk.clone(), number));
+            limiters.push(limiter);
+        }
+        limiters
+    }
+}
+
+async fn call_now_and_then(limiter: Limiter, desk: Rc<Desk>, number: u64) {
+    sleep(Duration::from_millis(number * 37 % 130)).await;
+    loop {
+        let asked = Instant::now();
+        if limiter.consume(1).await.is_err() {
+            return;
+        }
+        desk.waits.borrow_mut().push(asked.elapsed());
+        desk.note(1);
+        sleep(NOW_AND_THEN).await;
+    }
+}
+
+impl Outcome {
+    pub(crate) fn tokens(&self) -> u64 {
+        self.grants.iter().map(|batch| batch.tokens).sum()
+    }
+
+    /// Tokens granted, of those that the quota allows in this time.
+    pub(crate) fn achieved(&self, world: &World) -> f64 {
+        self.tokens() as f64 / (world.law.burst as f64 + world.law.rate as f64 * world.time.as_secs_f64())
+    }
+
+    /// The least that a busy node got / the most.
+    pub(crate) fn fairness(&self) -> f64 {
+        match (self.got.iter().min(), self.got.iter().max()) {
+            (Some(least), Some(most)) if *most > 0 => *least as f64 / *most as f64,
+            _ => 1.0,
+        }
+    }
+
+    /// Whole tokens above what is allowed: since the line was there, with no allowance, or in any window, as far as that is
+    /// more than what lateness explains.
+    pub(crate) fn excess(&self, world: &World) -> u64 {
+        let in_windows = world.law.excess(self.late.as_nanos() as u64, &self.grants);
+        world.law.excess_since(0, &self.grants).max(in_windows)
+    }
+
+    /// The longest wait of a caller on a quiet node.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.waits.iter().max().copied().unwrap_or_default()
+    }
+}

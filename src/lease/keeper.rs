@@ -1,0 +1,125 @@
+//! The task that asks: sleeps until tokens run low, asks, and hands what is answered to the limiter.
+//!
+//! It holds the limiter weakly. When that is gone it gives back what is left, and ends.
+
+use super::{Answer, Ask, Line, Plan};
+use crate::alarm::Alarm;
+use crate::shared::Shared;
+use std::future::poll_fn;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::pin::pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Between two attempts at a line that cannot be reached: this much the first time, twice as much each time after,
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// and this much at most. Each pause is cut short at random, by up to a half, so that nodes do not come back together.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+pub(crate) async fn keep(shared: Weak<Shared>, line: Arc<dyn Line>, remains: Arc<Mutex<Option<Ask>>>) {
+    let mut unseen = 0;
+    while let Some(ask) = next(&shared).await {
+        let Some((answer, sent)) = persist(&shared, &*line, ask).await else { break };
+        match shared.upgrade() {
+            Some(shared) => shared.receive(&ask, &answer, sent),
+            None => unseen = answer.once + answer.later,
+        }
+    }
+    let left = remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+    if let Some(mut ask) = left {
+        ask.back += unseen;
+        if let Ok(answer) = line.ask(ask).await {
+            note(&*line, &ask, &answer);
+        }
+    }
+}
+
+/// The next thing to ask, once there is one; `None` if the limiter is gone.
+async fn next(shared: &Weak<Shared>) -> Option<Ask> {
+    let mut alarm = pin!(Alarm::unset());
+    poll_fn(|cx| {
+        loop {
+            let Some(shared) = shared.upgrade() else { return Poll::Ready(None) };
+            match shared.plan(cx.waker()) {
+                None => return Poll::Ready(None),
+                Some(Plan::Ask(ask)) => return Poll::Ready(Some(ask)),
+                Some(Plan::Sleep(u64::MAX)) => return Poll::Pending,
+                Some(Plan::Sleep(until)) => {
+                    let at = shared.time.instant(until);
+                    drop(shared);
+                    ready!(alarm.as_mut().poll_until(at, cx));
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// Asks until there is an answer, and says when the ask that was answered went off. `None` if the limiter is gone.
+async fn persist(shared: &Weak<Shared>, line: &dyn Line, ask: Ask) -> Option<(Answer, Instant)> {
+    let tally = line.tally();
+    let (mut outage, mut pause) = (None::<Outage>, FIRST_PAUSE);
+    loop {
+        let sent = Instant::now();
+        let error = match line.ask(ask).await {
+            Ok(answer) => {
+                tally.round_trip_nanos.store(sent.elapsed().as_nanos() as u64, Relaxed);
+                note(line, &ask, &answer);
+                return Some((answer, sent));
+            }
+            Err(error) => error,
+        };
+        *tally.error() = Some(error.to_string());
+        outage.get_or_insert_with(|| Outage::begin(line, sent)).goes_on();
+        shared.upgrade()?.lose();
+        sleep(pause.mul_f64(1.0 - random_half())).await;
+        pause = (2 * pause).min(LONGEST_PAUSE);
+    }
+}
+
+/// The time for which a line cannot be reached, on its way into the tally.
+struct Outage<'a> {
+    line: &'a dyn Line,
+    counted: Instant,
+}
+
+impl<'a> Outage<'a> {
+    fn begin(line: &'a dyn Line, since: Instant) -> Self {
+        line.tally().outages.fetch_add(1, Relaxed);
+        line.tally().out.fetch_add(1, Relaxed);
+        Self { line, counted: since }
+    }
+
+    fn goes_on(&mut self) {
+        let now = Instant::now();
+        self.line.tally().outage_nanos.fetch_add((now - self.counted).as_nanos() as u64, Relaxed);
+        self.counted = now;
+    }
+}
+
+impl Drop for Outage<'_> {
+    fn drop(&mut self) {
+        self.goes_on();
+        self.line.tally().out.fetch_sub(1, Relaxed);
+    }
+}
+
+fn note(line: &dyn Line, ask: &Ask, answer: &Answer) {
+    let tally = line.tally();
+    tally.round_trips.fetch_add(1, Relaxed);
+    tally.asked.fetch_add(ask.want + ask.ahead, Relaxed);
+    tally.granted.fetch_add(answer.once + answer.later, Relaxed);
+    tally.returned.fetch_add(ask.back, Relaxed);
+    tally.lease.store(answer.once + answer.later, Relaxed);
+    tally.hold.store(answer.hold, Relaxed);
+    tally.nodes.store(answer.nodes, Relaxed);
+    tally.busy.store(answer.busy, Relaxed);
+}
+
+/// At random, from 0 to a half.
+fn random_half() -> f64 {
+    (RandomState::new().build_hasher().finish() >> 12) as f64 / (1_u64 << 53) as f64
+}

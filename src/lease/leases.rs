@@ -1,0 +1,196 @@
+//! What the shared line has promised to this node: tokens, and the instants at which they are minted. Pure: no lock, no
+//! clock, no network.
+//!
+//! **What this file guarantees:** no token is minted before its instant, tokens are minted in the order in which they were
+//! promised, and each of them once: here, or not at all. What comes while there is no room for it is `spare`: tokens that
+//! are given back.
+
+use super::Terms;
+use crate::Quota;
+use crate::schedule::{gcd, mul_div, wait_for};
+use std::collections::VecDeque;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leases {
+    list: VecDeque<Lease>,
+    /// Tokens that came and found no room.
+    spare: u64,
+    /// From this instant on only so many may be kept unused: the line may have given the place to others.
+    until: u64,
+    after: u64,
+}
+
+/// So many tokens, at these instants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    /// From when on `pace` counts, in the limiter's nanoseconds.
+    at: u64,
+    pace: Pace,
+    /// Tokens of that pace that are others'.
+    behind: u64,
+    tokens: u64,
+    /// How many of them were minted, or spared.
+    taken: u64,
+    /// Not promised by anybody: what this node allows itself while the line is out of reach.
+    own: bool,
+}
+
+/// How fast tokens come. Periods in nanoseconds; `part` is how much of the first one, or of the first token, had passed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pace {
+    AtOnce,
+    Evenly { amount: u64, period: u64, part: u64 },
+    InSteps { amount: u64, period: u64, part: u64 },
+}
+
+impl Pace {
+    /// That of a line, where `part` had passed.
+    pub(crate) fn of(terms: &Terms, part: u64) -> Self {
+        let (amount, period, part) = (terms.amount, terms.period * 1_000, part * 1_000);
+        if terms.stepped { Self::InSteps { amount, period, part } } else { Self::Evenly { amount, period, part } }
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(at: u64, pace: Pace, behind: u64, tokens: u64) -> Self {
+        Self { at, pace, behind, tokens, taken: 0, own: false }
+    }
+
+    /// What a node allows itself from `at` on, by a checked quota.
+    pub(crate) fn of_our_own(at: u64, quota: &Quota) -> Self {
+        let (amount, period) = (quota.amount(), quota.period_nanos());
+        let common = gcd(amount, period);
+        let pace = if quota.is_stepped() {
+            Pace::InSteps { amount, period, part: 0 }
+        } else {
+            Pace::Evenly { amount: amount / common, period: period / common, part: 0 }
+        };
+        Self { own: true, ..Self::new(at, pace, 0, 1 << 61) }
+    }
+
+    fn left(&self) -> u64 {
+        self.tokens - self.taken
+    }
+
+    /// How many of the tokens that are left have come by `now`.
+    fn due_by(&self, now: u64) -> u64 {
+        let Some(elapsed) = now.checked_sub(self.at) else { return 0 };
+        let minted = match self.pace {
+            Pace::AtOnce => u64::MAX,
+            Pace::Evenly { amount, period, part } => mul_div(elapsed, amount, part, period).0,
+            Pace::InSteps { amount, period, part } => (elapsed.saturating_add(part) / period).saturating_mul(amount),
+        };
+        minted.saturating_sub(self.behind).min(self.tokens).saturating_sub(self.taken)
+    }
+
+    /// When the `nth` of the tokens that are left comes; `None` if that is beyond the end of time.
+    fn instant(&self, nth: u64) -> Option<u64> {
+        let count = self.behind.checked_add(self.taken)?.checked_add(nth)?;
+        match self.pace {
+            Pace::AtOnce => Some(self.at),
+            Pace::Evenly { amount, period, part } => self.at.checked_add(wait_for(count, period, part, amount)?),
+            Pace::InSteps { amount, period, part } => {
+                self.at.checked_add(count.div_ceil(amount).checked_mul(period)?.saturating_sub(part))
+            }
+        }
+    }
+}
+
+impl Leases {
+    pub(crate) fn push(&mut self, lease: Lease) {
+        if lease.tokens > 0 {
+            self.list.push_back(lease);
+        }
+    }
+
+    /// The same, where the promise comes late: what has been minted meanwhile is not to pass on top of what comes now.
+    pub(crate) fn push_late(&mut self, mut lease: Lease, now: u64) {
+        let past = lease.due_by(now);
+        lease.taken += past;
+        self.spare += past;
+        if lease.left() > 0 {
+            self.push(lease);
+        }
+    }
+
+    /// Tokens that were promised and are not minted yet.
+    pub(crate) fn promised(&self) -> u64 {
+        self.list.iter().filter(|lease| !lease.own).map(Lease::left).sum()
+    }
+
+    /// When the last of them comes.
+    pub(crate) fn ends(&self) -> Option<u64> {
+        let last = self.list.iter().rev().find(|lease| !lease.own)?;
+        last.instant(last.left())
+    }
+
+    pub(crate) fn keep_until(&mut self, until: u64, after: u64) {
+        (self.until, self.after) = (until, after);
+    }
+
+    /// How many of `burst` tokens may be kept unused at `now`.
+    pub(crate) fn kept(&self, burst: u64, now: u64) -> u64 {
+        if now < self.until { burst } else { burst.min(self.after) }
+    }
+
+    /// Mints what has come by `now`, as far as there is `room`, and says how much that was. What came before `now` and
+    /// finds no room is spare; what comes in this very nanosecond waits until the next one, for whoever is next in line.
+    pub(crate) fn mint(&mut self, now: u64, room: u64) -> u64 {
+        let mut minted = 0;
+        while let Some(lease) = self.list.front_mut() {
+            let fits = lease.due_by(now).min(room - minted);
+            let before = now.checked_sub(1).map_or(0, |then| lease.due_by(then));
+            let lost = before.saturating_sub(fits);
+            minted += fits;
+            lease.taken += fits + lost;
+            if !lease.own {
+                self.spare += lost;
+            }
+            if lease.left() > 0 {
+                break;
+            }
+            self.list.pop_front();
+        }
+        minted
+    }
+
+    /// The instant at which `need` more tokens are minted, if nothing limits it; `None` if so many were not promised.
+    pub(crate) fn reached(&self, need: u64) -> Option<u64> {
+        let (mut need, mut at) = (need, 0);
+        for lease in &self.list {
+            let nth = need.min(lease.left());
+            at = at.max(lease.instant(nth)?);
+            need -= nth;
+            if need == 0 {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// `tokens` were minted and cannot be kept.
+    pub(crate) fn spare(&mut self, tokens: u64) {
+        self.spare += tokens;
+    }
+
+    pub(crate) fn take_spares(&mut self) -> u64 {
+        std::mem::take(&mut self.spare)
+    }
+
+    /// What was promised is to be given back: it is spare from now on.
+    pub(crate) fn give_up(&mut self) {
+        self.spare += self.promised();
+        self.list.retain(|lease| lease.own);
+    }
+
+    /// What was promised is void, and what is spare is nobody's.
+    pub(crate) fn forget(&mut self) {
+        self.list.retain(|lease| lease.own);
+        self.spare = 0;
+    }
+
+    /// Ends what this node allowed itself.
+    pub(crate) fn end_own(&mut self) {
+        self.list.retain(|lease| !lease.own);
+    }
+}

@@ -1,0 +1,166 @@
+//! One quota for many machines: what a limiter and the holder of the truth, such as Redis, say to each other.
+//!
+//! A limiter that was built with [`Builder::shared`](crate::Builder::shared) is a *node* of a [`Line`]. It asks the line
+//! for tokens, some at a time: what its waiters lack, and a little ahead. The line answers at once, with tokens that are
+//! there and with tokens that are not minted yet, whose instants are known. What the node does with them is its own
+//! matter: no caller ever waits for the network while there are tokens here.
+//!
+//! * [`RedisLine`](crate::RedisLine) keeps the truth in Redis.
+//! * [`MemoryLine`] keeps it in memory, for tests and simulations: the same, to the integer.
+//! * A [`Line`] of your own keeps it elsewhere.
+//!
+//! `consume` is as it is without a line. `try_acquire` can only have what is here: on a node that nobody has called for a
+//! while it is denied once, and finds the tokens when it comes again. It can have half of the burst at once, which is what
+//! all nodes together may keep unused; nothing of a burst of 1.
+//!
+//! | file | its noun |
+//! |---|---|
+//! | `mod.rs` | what is said: `Line`, `Ask`, `Answer`, `LineError`, `Outage` |
+//! | `terms.rs` | a quota in the integers of the script |
+//! | `leases.rs` | what was promised to this node, and when it comes; pure |
+//! | `feed.rs` | what the node knows of the line, and what it asks for next; pure |
+//! | `keeper.rs` | the task that asks |
+//! | `tally.rs` | what is counted |
+//! | `bucket.rs` | the shared bucket, as the script has it; pure |
+//! | `memory.rs` | the line in memory |
+
+mod bucket;
+mod feed;
+mod keeper;
+mod leases;
+mod memory;
+mod tally;
+mod terms;
+
+pub(crate) use feed::{Feed, Plan, View};
+pub(crate) use keeper::keep;
+pub(crate) use leases::{Lease, Leases, Pace};
+pub use memory::MemoryLine;
+pub use tally::{LineSnapshot, Tally};
+pub use terms::Terms;
+
+use crate::Quota;
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// How long a line remembers a node that is not heard of, and with it what the node may keep unused.
+pub const LEASE_TIME: Duration = Duration::from_secs(2);
+
+/// Who keeps the one truth about a shared quota.
+///
+/// What is to be done with an [`Ask`] is written in `src/redis/line.lua`, and in Rust in `src/lease/bucket.rs`: the two
+/// agree to the integer.
+pub trait Line: Debug + Send + Sync + 'static {
+    /// Asks once. Not answered within a time of the line's own choosing is an error; it will be asked the same again.
+    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, LineError>> + Send + '_>>;
+
+    /// What the nodes that were made from this line, and from its clones, have counted.
+    fn tally(&self) -> &Tally;
+
+    /// What nodes do while the line cannot be reached.
+    fn outage(&self) -> Outage {
+        Outage::Wait
+    }
+}
+
+/// What a limiter does while its line cannot be reached. Tokens that it has, or was promised, it grants in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outage {
+    /// Callers wait until the line is back.
+    Wait,
+    /// Callers for whom there are no tokens get `Unreachable`, those in line too.
+    Fail,
+    /// The node goes on with a quota of its own, from an empty bucket. What it grants by that the others do not know of.
+    Share(Quota),
+}
+
+/// What a node asks for. All tokens are those of one line; times are microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ask {
+    /// Who asks: a number that no other node has.
+    pub node: u128,
+    /// Counts the asks of this node, from 1. An ask that is not answered is repeated under its number.
+    pub number: u64,
+    /// The quota.
+    pub terms: Terms,
+    /// Tokens that waiters lack, whole claims only.
+    pub want: u64,
+    /// Tokens on top of that, as far as they may be kept unused.
+    pub ahead: u64,
+    /// Tokens of this kind that the node has already.
+    pub bank: u64,
+    /// How many it would like to be allowed to keep unused.
+    pub hold: u64,
+    /// How many it has to, to grant what a caller wanted to have at once.
+    pub must: u64,
+    /// How many it may keep by what it was told before, if it has not cut that down itself.
+    pub held: u64,
+    /// Tokens that it gives back.
+    pub back: u64,
+    /// After how many microseconds without a word it is to be forgotten.
+    pub ttl: u64,
+    /// It will be gone.
+    pub leave: bool,
+}
+
+impl Ask {
+    /// An ask for nothing.
+    pub fn new(node: u128, number: u64, terms: Terms) -> Self {
+        let ttl = LEASE_TIME.as_micros() as u64;
+        Self { node, number, terms, want: 0, ahead: 0, bank: 0, hold: 0, must: 0, held: 0, back: 0, ttl, leave: false }
+    }
+}
+
+/// What the line answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The number of the ask before this one that the line knows of; that of this one if it is repeated; 0 if the node is
+    /// not known. Any other number says that the line has lost what it knew.
+    pub before: u64,
+    /// How long ago the ask was answered first.
+    pub age: u64,
+    /// Tokens that are there.
+    pub once: u64,
+    /// Tokens that will be minted.
+    pub later: u64,
+    /// Tokens that are minted before those, for others.
+    pub behind: u64,
+    /// How much of the next token there was, in parts of the period; of a stepped quota, how long ago the period began.
+    pub part: u64,
+    /// How many tokens the node may keep unused.
+    pub hold: u64,
+    /// How many nodes the line knows of.
+    pub nodes: u64,
+    /// How many of them had waiters lately.
+    pub busy: u64,
+    /// Tokens that are still there.
+    pub left: u64,
+}
+
+impl Answer {
+    /// An answer in the order in which the script gives it; `None` if it is none.
+    pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
+        let &[before, age, once, later, behind, part, hold, nodes, busy, left] = numbers else { return None };
+        Some(Self { before, age, once, later, behind, part, hold, nodes, busy, left })
+    }
+}
+
+/// Why a line did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// It cannot be reached, or does not answer in time.
+    #[error("the shared line cannot be reached: {0}")]
+    Unreachable(String),
+    /// It answers, but not with tokens.
+    #[error("the shared line refuses: {0}")]
+    Refused(String),
+    /// It cannot be made from what was given.
+    #[error("no shared line can be made: {0}")]
+    Misnamed(String),
+}

@@ -1,0 +1,88 @@
+//! A quota in the integers of the script.
+
+use crate::Quota;
+use crate::error::ConfigError;
+use crate::schedule::gcd;
+use std::fmt;
+
+/// Doubles, the only numbers that Redis' Lua has, are exact up to here.
+const EXACT: u64 = 1 << 53;
+/// The largest burst: levels, debts and their sums stay exact.
+const MOST_BURST: u64 = 1 << 50;
+/// The longest time in which a bucket may fill up, in microseconds: 142 years.
+const LONGEST: u64 = 1 << 52;
+
+/// A quota as Redis keeps it: `amount` tokens per `period` microseconds, in lowest terms. Nothing is rounded.
+///
+/// Its text is what the key in Redis says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Terms {
+    /// Tokens per period.
+    pub amount: u64,
+    /// Microseconds.
+    pub period: u64,
+    /// The most tokens at once.
+    pub burst: u64,
+    /// The tokens that a line has that Redis does not know (yet, or any more).
+    pub initial: u64,
+    /// Whether tokens arrive only at the ends of periods, counted from the Unix epoch.
+    pub stepped: bool,
+}
+
+impl Terms {
+    /// Those of a quota that is the `index`-th of its limiter.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] if the quota makes no sense, is manual, or is beyond what can be counted exactly.
+    pub fn of(quota: &Quota, index: usize) -> Result<Self, ConfigError> {
+        quota.check(index)?;
+        if quota.is_manual() {
+            return Err(ConfigError::SharedManual { quota: index });
+        }
+        let beyond = ConfigError::SharedBeyond { quota: index };
+        let (amount, period) = (quota.amount() as u128, quota.period_nanos() as u128);
+        let (amount, period) = if quota.is_stepped() {
+            if !period.is_multiple_of(1_000) {
+                return Err(beyond);
+            }
+            (amount, period / 1_000)
+        } else {
+            let common = gcd(amount * 1_000, period);
+            (amount * 1_000 / common, period / common)
+        };
+        let burst = quota.capacity() as u128;
+        let product = if quota.is_stepped() { amount.max(period) } else { amount * period };
+        let filling = (burst / amount + 1) * period;
+        if product > EXACT as u128 || burst > MOST_BURST as u128 || filling > LONGEST as u128 {
+            return Err(beyond);
+        }
+        Ok(Self {
+            amount: amount as u64,
+            period: period as u64,
+            burst: burst as u64,
+            initial: quota.filled_at_start(),
+            stepped: quota.is_stepped(),
+        })
+    }
+
+    /// How many tokens all nodes together may keep unused: half of the burst. The other half is for claims that pass at the
+    /// instant at which they are minted, while all of that is kept.
+    pub(crate) fn most_held(&self) -> u64 {
+        self.burst / 2
+    }
+
+    /// How many tokens are minted in `nanos`, rounded down.
+    pub(crate) fn minted_in(&self, nanos: u64) -> u64 {
+        let minted = nanos as u128 * self.amount as u128 / (self.period as u128 * 1_000);
+        u64::try_from(minted).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { amount, period, burst, initial, stepped } = self;
+        write!(f, "{amount} {period} {burst} {initial} {}", u8::from(*stepped))
+    }
+}

@@ -1,0 +1,32 @@
+//! Between the keeper of a shared line and the state.
+
+use super::{Shared, drop_quietly};
+use crate::lease::{Answer, Ask, Plan};
+use crate::state::Reach;
+use std::task::Waker;
+use tokio::time::Instant;
+
+impl Shared {
+    /// What the keeper does next; `waker` cuts its sleep short. `None` if no quota is shared.
+    pub(crate) fn plan(&self, waker: &Waker) -> Option<Plan> {
+        let waker = waker.clone();
+        let (plan, old) = self.sampled(Some(self.sample()), Reach::Now, |state, rovers, sample| {
+            let plan = state.plan(rovers, sample.now);
+            let feed = state.feed.as_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
+            (plan, feed.and_then(|feed| feed.rest(waker)))
+        });
+        drop_quietly(old);
+        plan
+    }
+
+    /// The line has answered `ask`, which went off at `sent`.
+    pub(crate) fn receive(&self, ask: &Ask, answer: &Answer, sent: Instant) {
+        let elapsed = crate::clock::whole_nanos(sent.elapsed());
+        self.with(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
+    }
+
+    /// The line cannot be reached.
+    pub(crate) fn lose(&self) {
+        self.with(|state, rovers, sample| state.lose(rovers, sample.now));
+    }
+}

@@ -1,0 +1,192 @@
+//! One of the quotas is shared: what its line is asked for, and what comes of the answers.
+
+use super::State;
+use crate::lease::{Answer, Ask, Feed, Lease, Leases, Outage, Pace, Plan, View};
+use crate::rovers::{Rovers, ahead};
+use crate::wakes::Wakes;
+use std::sync::{Arc, Mutex};
+
+impl State {
+    /// From now on one of the quotas is shared, and empty. What its keeper finds in the end is returned.
+    pub(crate) fn lease(&mut self, feed: Feed, start: u64) -> Arc<Mutex<Option<Ask>>> {
+        let remains = Arc::clone(&feed.remains);
+        self.supply.quota_mut(feed.quota).lease(start);
+        self.feed = Some(Box::new(feed));
+        remains
+    }
+
+    /// Wakes the keeper if it has to look. False if there is no room for its waker.
+    pub(super) fn feed_keeper(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        if !self.is_hungry(rovers) {
+            return true;
+        }
+        if wakes.is_full() {
+            return false;
+        }
+        if let Some(waker) = self.feed.as_mut().and_then(|feed| feed.rouse()) {
+            wakes.push(waker);
+        }
+        true
+    }
+
+    /// Whether the keeper is to be woken.
+    #[inline]
+    pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
+        self.feed.as_ref().is_some_and(|feed| feed.is_low(self.claims(rovers)))
+    }
+
+    /// Where the last claim ends, holes left out.
+    pub(super) fn claims(&self, rovers: &Rovers) -> u64 {
+        rovers.tail().wrapping_sub(self.totals.holes)
+    }
+
+    /// Whether a claim that ends at `ticket` can have no tokens, and is to be told so.
+    pub(super) fn is_cut_off(&self, ticket: u64) -> bool {
+        self.feed.as_ref().is_some_and(|feed| {
+            feed.is_out && feed.outage == Outage::Fail && self.supply.quotas()[feed.quota].reached(ticket).is_none()
+        })
+    }
+
+    /// `try_acquire` is about to be denied `cost`: if nothing that was promised would help, the keeper asks for it. True if
+    /// that is in vain, and is to be said.
+    pub(super) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
+        let end = self.claims(rovers).wrapping_add(cost);
+        if let Some(feed) = &mut self.feed
+            && self.supply.quotas()[feed.quota].reached(end).is_none()
+        {
+            feed.miss(cost);
+        }
+        self.is_cut_off(end)
+    }
+
+    /// What the keeper does next, as of `now`, up to which the line was served.
+    pub(crate) fn plan(&mut self, rovers: &Rovers, now: u64) -> Option<Plan> {
+        let mut feed = self.feed.take()?;
+        if feed.hold > 0 && feed.until <= now {
+            feed.hold = 0;
+        }
+        let feed_quota = feed.quota;
+        self.allow(rovers, &feed, false);
+        let claims = self.claims(rovers);
+        let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
+        let schedule = self.supply.quota_mut(feed.quota);
+        let head = schedule.head;
+        let leases = schedule.leases().expect("the shared quota is leased");
+        let covered = head.wrapping_add(leases.promised());
+        let over = ahead(covered, claims);
+        let view = View {
+            now,
+            total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
+            lack: (-over).max(0) as u64,
+            bank: over.max(0) as u64,
+            covered,
+            ends: leases.ends(),
+            gate,
+            is_waiting: !self.line.is_empty(),
+        };
+        let soon = now.saturating_add(feed.round_trip());
+        let mut plan = feed.next(&view, |share| self.whole_claims(feed_quota, &view, share, soon));
+        if let Plan::Ask(ask) = &mut plan {
+            self.allow(rovers, &feed, ask.leave);
+            let leases = self.leases(feed_quota);
+            if ask.leave {
+                leases.give_up();
+            }
+            ask.back = leases.take_spares();
+        }
+        self.feed = Some(feed);
+        Some(plan)
+    }
+
+    /// How many tokens the next claims lack of which nothing is promised yet: whole ones, about a `share`, and none that
+    /// will be held up by something else.
+    fn whole_claims(&self, quota: usize, view: &View, share: u64, soon: u64) -> u64 {
+        let (mut jumped, mut want) = (0_u64, 0_u64);
+        for waiter in self.line.iter() {
+            let ticket = waiter.ticket.wrapping_sub(jumped);
+            let need = ahead(ticket, view.covered).max(0) as u64;
+            if need > 0 {
+                let is_enough = want > 0 && need > share;
+                if is_enough || !self.supply.would_pass(ticket, quota, soon) {
+                    return want;
+                }
+                want = need;
+            }
+            jumped = jumped.wrapping_add(waiter.skip);
+        }
+        // What is left are debts.
+        want.max(view.lack.min(share.max(1)))
+    }
+
+    fn leases(&mut self, quota: usize) -> &mut Leases {
+        self.supply.quota_mut(quota).leases().expect("the shared quota is leased")
+    }
+
+    /// Lets as many tokens be kept unused as `feed` says, and none if it is to be emptied; what is there beyond is spare.
+    fn allow(&mut self, rovers: &Rovers, feed: &Feed, empty: bool) {
+        let (hold, own) = if empty { (0, 0) } else { (feed.hold, feed.own()) };
+        let burst = hold.max(own);
+        if burst < self.supply.quota_mut(feed.quota).burst {
+            self.retract(rovers);
+        }
+        self.leases(feed.quota).keep_until(feed.until, own);
+        self.supply.quota_mut(feed.quota).burst = burst;
+        self.supply.cut(self.front_ticket());
+        self.stride.shorten(self.supply.least_burst() / 64);
+    }
+
+    /// The line has answered `ask`, which was sent `elapsed` before `now`.
+    pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, ask: &Ask, answer: &Answer, elapsed: u64) {
+        let Some(mut feed) = self.feed.take() else { return };
+        let quota = feed.quota;
+        let was_own = std::mem::take(&mut feed.is_out) && matches!(feed.outage, Outage::Share(_));
+        let is_sound = feed.hear(ask, answer, now, elapsed);
+        if was_own || !is_sound {
+            // Nothing of it was granted by the line, or the line does not know of it any more.
+            self.allow(rovers, &feed, true);
+            let leases = self.leases(quota);
+            leases.end_own();
+            if is_sound { _ = leases.take_spares() } else { leases.forget() }
+        }
+        self.allow(rovers, &feed, false);
+        // Not before now, which is when the answer has come: the line's clock was there before.
+        let at = now.max(self.supply.synced());
+        let terms = *feed.terms();
+        let room = feed.hold.saturating_sub(ask.bank);
+        let leases = self.leases(quota);
+        // What was there when an answer was given that got lost would now come on top of what has been minted since.
+        let once = if answer.before == ask.number { answer.once.min(room) } else { answer.once };
+        leases.push(Lease::new(at, Pace::AtOnce, 0, once));
+        let pace = Pace::of(&terms, answer.part);
+        leases.push_late(Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later), now);
+        self.feed = Some(feed);
+    }
+
+    /// The line cannot be reached.
+    pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64) {
+        let Some(mut feed) = self.feed.take() else { return };
+        if !std::mem::replace(&mut feed.is_out, true)
+            && let Outage::Share(share) = feed.outage
+        {
+            let at = now.max(self.supply.synced());
+            self.leases(feed.quota).push(Lease::of_our_own(at, &share));
+            self.allow(rovers, &feed, false);
+        }
+        self.feed = Some(feed);
+    }
+
+    /// The limiter is gone: what is left goes back to the line.
+    pub(crate) fn bequeath(&mut self, rovers: &Rovers) -> Option<std::task::Waker> {
+        let mut feed = self.feed.take()?;
+        if feed.is_known() {
+            self.supply.know_claimed(rovers.tail());
+            self.supply.quota_mut(feed.quota).burst = 0;
+            self.supply.cut(None);
+            let leases = self.leases(feed.quota);
+            leases.give_up();
+            let back = leases.take_spares();
+            feed.bequeath(back);
+        }
+        feed.rouse()
+    }
+}

@@ -1,0 +1,21 @@
+//! One quota for many machines: the line in memory and the line in Redis.
+#![cfg(feature = "redis")]
+
+#[path = "redis/cluster.rs"]
+mod cluster;
+#[path = "redis/law.rs"]
+mod law;
+#[path = "redis/memory.rs"]
+mod memory;
+#[path = "redis/outages.rs"]
+mod outages;
+#[path = "redis/processes.rs"]
+mod processes;
+#[path = "redis/proxy.rs"]
+mod proxy;
+#[path = "redis/real.rs"]
+mod real;
+#[path = "redis/script.rs"]
+mod script;
+#[path = "redis/server.rs"]
+mod server;
