@@ -70,7 +70,7 @@ pub enum TryAcquireError {
     TooLarge {
         /// What was asked for.
         cost: u64,
-        /// The smallest of all bursts and the in-flight cap.
+        /// The smallest of all bursts and the in-flight cap; of a quota that is shared with other machines, half the burst.
         most: u64,
     },
     /// The limiter was closed.

@@ -190,7 +190,7 @@ impl Drop for Shared {
         let mut state = self.state.lock();
         let sleeping = state.drivers.take_wakers();
         #[cfg(feature = "redis")]
-        let sleeping: Vec<_> = sleeping.into_iter().chain(state.bequeath()).collect();
+        let sleeping: Vec<_> = sleeping.into_iter().chain(state.bequeath(&self.rovers)).collect();
         drop(state);
         wake_each(sleeping);
     }

@@ -217,10 +217,19 @@ impl State {
                 }
                 Verdict::Held(_) | Verdict::Wait => {
                     self.supply.mint(now, Some(ticket));
+                    #[cfg(feature = "redis")]
+                    if matches!(verdict, Verdict::Wait) {
+                        self.supply.shed(ticket);
+                    }
                     return Served::All;
                 }
                 Verdict::Again => return Served::Again,
                 _ if wakes.is_full() => return Served::Again,
+                #[cfg(feature = "redis")]
+                Verdict::Grant(at) if front.strand.is_none() && self.supply.is_stale(ticket, at) => {
+                    self.supply.mint(at, Some(ticket));
+                    self.supply.shed(ticket);
+                }
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
                     self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));

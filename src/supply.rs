@@ -110,6 +110,29 @@ impl Supply {
         self.quotas.iter().map(Schedule::most).min().unwrap_or(0)
     }
 
+    /// Whether a claim in front that passes at `at` would take leased tokens that were all there before, and are more than
+    /// may be kept unused: something else, such as a pause, has held it back.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_stale(&self, ticket: u64, at: u64) -> bool {
+        self.quotas.iter().any(|quota| {
+            quota.is_leased()
+                && ahead(ticket, self.claimed.wrapping_add(quota.burst)) > 0
+                && quota.reached(ticket).is_some_and(|reached| reached < at)
+        })
+    }
+
+    /// The front waiter's ticket is reached by what was leased, and something else holds it back: what it has saved is kept
+    /// as far as a lease may be kept unused. Others count on the rest not to pass later than it was minted.
+    #[cfg(feature = "redis")]
+    pub(crate) fn shed(&mut self, ticket: u64) {
+        let claimed = self.claimed;
+        for quota in &mut self.quotas {
+            if quota.is_leased() && ahead(quota.head, ticket) >= 0 {
+                quota.cut(claimed.wrapping_add(quota.burst));
+            }
+        }
+    }
+
     /// Whether all but the quota of this index let a claim that ends at `ticket` pass by `soon`.
     #[cfg(feature = "redis")]
     pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {

@@ -75,8 +75,9 @@ pub(crate) struct Feed {
     busy: u64,
     /// How many tokens the last answer left there for others.
     left: u64,
-    /// There was less in it than was asked for.
+    /// There was less in it than was asked for; and nothing at all for a caller who was denied.
     short: bool,
+    vain: bool,
     /// What had been claimed when it asked last, and when that was.
     total: u64,
     asked_at: u64,
@@ -108,6 +109,7 @@ impl Feed {
             nodes: 0,
             left: 0,
             short: false,
+            vain: false,
             total: 0,
             asked_at: 0,
             pace: 0,
@@ -126,6 +128,11 @@ impl Feed {
             Outage::Share(share) if self.is_out => share.capacity(),
             _ => 0,
         }
+    }
+
+    /// How long a round trip takes.
+    pub(crate) fn round_trip(&self) -> u64 {
+        self.round_trip
     }
 
     /// What is to be asked for now, if anything.
@@ -160,7 +167,8 @@ impl Feed {
         if aim.max(cushion) > 0 && view.bank <= low {
             // Not again at once where the line gives less than would be good.
             let again = self.asked_at.saturating_add(SHARE);
-            if !self.short || again <= view.now {
+            let is_vain = if self.must > 0 { self.vain } else { self.short };
+            if !is_vain || again <= view.now {
                 let aim = cushion.max(self.must);
                 return self.ask(view, pace, 0, aim.saturating_sub(view.bank), aim);
             }
@@ -247,6 +255,7 @@ impl Feed {
         self.nodes = answer.nodes;
         self.left = answer.left;
         self.short = answer.once + answer.later < ask.want + ask.ahead;
+        self.vain = ask.must > 0 && answer.once + answer.later == 0;
         self.round_trip = if self.round_trip == 0 { elapsed } else { (3 * self.round_trip + elapsed) / 4 };
         self.must = 0;
         is_sound
@@ -285,7 +294,7 @@ impl Feed {
         if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
     }
 
-    pub(crate) fn share_time(&self) -> u64 {
+    fn share_time(&self) -> u64 {
         SHARE.max(4 * self.round_trip)
     }
 

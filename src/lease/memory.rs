@@ -235,7 +235,7 @@ impl Bucket {
         let before = known.unwrap_or_default();
         let others = self.held - before.hold;
         let node = match known {
-            Some(node) if node.number == ask.number => self.repeat(node, now + ttl),
+            Some(node) if node.number == ask.number => Node { until: now + ttl, ..node },
             _ => self.grant(ask, now, others, known),
         };
         if ask.leave {
@@ -297,21 +297,12 @@ impl Bucket {
         self.stamp = now;
     }
 
-    /// The answer was lost, and is given again: what was there then counts as of now.
-    fn repeat(&mut self, node: Node, until: i64) -> Node {
-        let full = self.terms.burst as i64 - self.held;
-        self.level = self.level.max(full.min(self.level + node.once));
-        let once = self.level.min(node.once).max(0);
-        self.level -= once;
-        Node { until, once, ..node }
-    }
-
     fn grant(&mut self, ask: &Ask, now: i64, others: i64, known: Option<Node>) -> Node {
         let burst = self.terms.burst as i64;
         let count = self.nodes.len() as i64 + i64::from(known.is_none());
         let held = if known.is_some() { ask.held as i64 } else { 0 };
         if known.is_some() {
-            self.level = self.level.max((burst - others - held).min(self.level + ask.back as i64));
+            self.level += (ask.back as i64).min(self.held - others - held).max(0);
         }
         let half = burst / 2;
         let fair = (burst / (2 * (count + 1))).max(1);

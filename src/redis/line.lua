@@ -101,15 +101,11 @@ if mine then
 end
 local others = held - had
 if mine and seq == before then
-  -- The answer was lost: here it is again. What was there then counts as of now; else it would come on top of what has
-  -- been minted since.
-  hold = had
-  level = math.max(level, math.min(full, level + once))
-  once = math.max(0, math.min(level, once))
-  level = level - once
+  hold = had -- The answer was lost: here it is again.
 else
   if mine then
-    level = math.max(level, math.min(burst - others - held_still, level + back))
+    -- What comes back was held, and held no more: anything else would have been saved up on top of what all may hold.
+    level = level + math.max(0, math.min(back, had - held_still))
   else
     nodes, held_still = nodes + 1, 0
   end

@@ -84,7 +84,7 @@ impl State {
             gate,
             is_waiting: !self.line.is_empty(),
         };
-        let soon = now.saturating_add(feed.share_time());
+        let soon = now.saturating_add(feed.round_trip());
         let mut plan = feed.next(&view, |share| self.whole_claims(feed_quota, &view, share, soon));
         if let Plan::Ask(ask) = &mut plan {
             self.allow(rovers, &feed, ask.leave);
@@ -152,10 +152,13 @@ impl State {
         // Not before now, which is when the answer has come: the line's clock was there before.
         let at = now.max(self.supply.synced());
         let terms = *feed.terms();
+        let room = feed.hold.saturating_sub(ask.bank);
         let leases = self.leases(quota);
-        leases.push(Lease::new(at, Pace::AtOnce, 0, answer.once));
+        // What was there when an answer was given that got lost would now come on top of what has been minted since.
+        let once = if answer.before == ask.number { answer.once.min(room) } else { answer.once };
+        leases.push(Lease::new(at, Pace::AtOnce, 0, once));
         let pace = Pace::of(&terms, answer.part);
-        leases.push(Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later));
+        leases.push_late(Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later), now);
         self.feed = Some(feed);
     }
 
@@ -173,9 +176,10 @@ impl State {
     }
 
     /// The limiter is gone: what is left goes back to the line.
-    pub(crate) fn bequeath(&mut self) -> Option<std::task::Waker> {
+    pub(crate) fn bequeath(&mut self, rovers: &Rovers) -> Option<std::task::Waker> {
         let mut feed = self.feed.take()?;
         if feed.is_known() {
+            self.supply.know_claimed(rovers.tail());
             self.supply.quota_mut(feed.quota).burst = 0;
             self.supply.cut(None);
             let leases = self.leases(feed.quota);

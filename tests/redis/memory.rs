@@ -133,7 +133,10 @@ async fn who_is_denied_finds_the_tokens_when_it_comes_again() {
     drop(limiter.try_acquire(3).unwrap());
     assert!(matches!(limiter.try_acquire(6), Err(TryAcquireError::TooLarge { most: 5, .. })));
     // All that there is, and then what is not minted yet: it says when.
+    let mut tries = 0;
     let wait = loop {
+        tries += 1;
+        assert!(tries < 1_000, "it never says when");
         if let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1)
             && let Some(wait) = denied.retry_after
         {
@@ -326,8 +329,8 @@ async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger:
 
 #[tokio::test(start_paused = true)]
 async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket() {
-    let mut total = 0;
-    for seed in 0..40 {
+    let (mut total, mut wrong) = (0, Vec::new());
+    for seed in 0..60 {
         let mut random = fastrand::Rng::with_seed(seed);
         let rate = [5, 100, 1_000, 20_000][random.usize(..4)];
         let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
@@ -343,7 +346,7 @@ async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket()
                 tokio::spawn(behave(nodes.clone(), seed << 32 | caller, end, most, ledger.clone()))
             })
             .collect();
-        let mut lateness = latency;
+        let lateness = latency + 1;
         while Instant::now() < end {
             sleep(Duration::from_micros(random.u64(..400_000))).await;
             match random.u32(..8) {
@@ -359,10 +362,12 @@ async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket()
             caller.await.unwrap();
         }
         // What is granted at once takes its time from the line to the node; timers take up to a millisecond.
-        lateness += u64::from(latency > 0);
         let excess = ledger.excess(rate, burst) - (lateness * rate) as f64 / 1_000.0;
-        assert!(excess <= 1e-6, "seed {seed}: {excess} tokens above {quota}, {} nodes, {latency} ms", nodes.len());
+        if excess > 1e-6 {
+            wrong.push(format!("seed {seed}: {excess} above {quota}, {} nodes, {latency} ms", nodes.len()));
+        }
         total += ledger.total();
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(total > 50_000, "{total}");
 }
