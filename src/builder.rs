@@ -181,7 +181,7 @@ impl Builder {
 
     /// What is to be known of the line of the shared quota, if one is.
     #[cfg(feature = "redis")]
-    fn feed(&self) -> Result<Option<(Feed, Arc<dyn Line>)>, ConfigError> {
+    fn feed(&self) -> Result<Option<Fed>, ConfigError> {
         let (index, line) = match &self.shared[..] {
             [] => return Ok(None),
             [(Some(index), line)] => (*index, line),
@@ -207,6 +207,10 @@ impl Builder {
         Ok(())
     }
 }
+
+/// What a shared quota is fed by.
+#[cfg(feature = "redis")]
+type Fed = (Feed, Arc<dyn Line>);
 
 pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
     if cap == 0 || cap > MOST_BURST {

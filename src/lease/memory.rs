@@ -1,15 +1,12 @@
-//! A line in memory: what `src/redis/line.lua` does, in Rust, to the integer.
+//! A line in memory, which can be made slow or unreachable.
 
-use super::{Answer, Ask, Line, LineError, LineSnapshot, Outage, Tally, Terms};
-use std::collections::HashMap;
+use super::bucket::Bucket;
+use super::{Answer, Ask, Line, LineError, LineSnapshot, Outage, Tally};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-
-/// How long it is counted who had waiters, in microseconds.
-const EPOCH: i64 = 250_000;
 
 /// A line in the memory of this process: for tests of code that shares a quota, under paused time too, and for simulations of
 /// many nodes. Clones are the same line.
@@ -53,35 +50,6 @@ struct Book {
     asks: u64,
     /// How many of the next answers get lost.
     to_lose: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Bucket {
-    terms: Terms,
-    level: i64,
-    stamp: i64,
-    part: i64,
-    swept: i64,
-    epoch: i64,
-    busy: i64,
-    was: i64,
-    held: i64,
-    nodes: HashMap<u128, Node>,
-    /// When nobody need remember it any more.
-    ends: i64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Node {
-    number: u64,
-    hold: i64,
-    until: i64,
-    epoch: i64,
-    once: i64,
-    later: i64,
-    behind: i64,
-    part: i64,
-    at: i64,
 }
 
 impl MemoryLine {
@@ -192,158 +160,9 @@ impl Line for MemoryLine {
 impl Book {
     fn answer(&mut self, ask: &Ask, now: i64) -> Result<Answer, LineError> {
         self.asks += 1;
-        if self.bucket.as_ref().is_some_and(|bucket| bucket.ends < now) {
+        if self.bucket.as_ref().is_some_and(|bucket| bucket.is_forgotten(now)) {
             self.bucket = None;
         }
         self.bucket.get_or_insert_with(|| Bucket::new(ask.terms, now)).answer(ask, now)
     }
-}
-
-impl Bucket {
-    fn new(terms: Terms, now: i64) -> Self {
-        Self {
-            terms,
-            level: terms.initial as i64,
-            stamp: now,
-            part: 0,
-            swept: now,
-            epoch: 0,
-            busy: 0,
-            was: 0,
-            held: 0,
-            nodes: HashMap::new(),
-            ends: i64::MAX,
-        }
-    }
-
-    fn answer(&mut self, ask: &Ask, now: i64) -> Result<Answer, LineError> {
-        if self.terms != ask.terms {
-            let (has, asked) = (self.terms, ask.terms);
-            return Err(LineError::Refused(format!("TOLLGATE this line has the quota {has} and not {asked}")));
-        }
-        if let Some(Node { number, .. }) = self.nodes.get(&ask.node)
-            && ask.number < *number
-        {
-            return Err(LineError::Refused(format!("TOLLGATE ask {} comes after {number}", ask.number)));
-        }
-        let ttl = ask.ttl as i64;
-        if now >= self.swept + (ttl + 3) / 4 || now < self.swept {
-            self.sweep(now, ttl);
-        }
-        self.mint(now);
-        let known = self.nodes.get(&ask.node).copied();
-        let before = known.unwrap_or_default();
-        let others = self.held - before.hold;
-        let node = match known {
-            Some(node) if node.number == ask.number => Node { until: now + ttl, ..node },
-            _ => self.grant(ask, now, others, known),
-        };
-        if ask.leave {
-            self.nodes.remove(&ask.node);
-            self.held = others;
-        } else {
-            self.nodes.insert(ask.node, node);
-            self.held = others + node.hold;
-        }
-        let need = (self.terms.burst as i64 - self.level).max(0);
-        let fills = div_ceil(need, self.terms.amount as i64) * self.terms.period as i64;
-        self.ends = now + (div_ceil(fills.max(ttl), 1_000) + 1) * 1_000;
-        Ok(Answer {
-            before: before.number,
-            age: (now - node.at).max(0) as u64,
-            once: node.once as u64,
-            later: node.later as u64,
-            behind: node.behind as u64,
-            part: node.part as u64,
-            hold: if ask.leave { 0 } else { node.hold as u64 },
-            nodes: self.nodes.len() as u64,
-            busy: self.busy.max(self.was).max(1) as u64,
-            left: self.level.max(0) as u64,
-        })
-    }
-
-    /// Forgets the nodes that were not heard of for their time.
-    fn sweep(&mut self, now: i64, ttl: i64) {
-        self.nodes.retain(|_, node| node.until > now);
-        for node in self.nodes.values_mut() {
-            node.until = node.until.min(now + ttl);
-        }
-        self.held = self.nodes.values().map(|node| node.hold).sum();
-        self.swept = now;
-    }
-
-    fn mint(&mut self, now: i64) {
-        let Terms { amount, period, burst, .. } = self.terms;
-        let (amount, period, full) =
-            (i128::from(amount), i128::from(period), i128::from(burst) - i128::from(self.held));
-        let level = i128::from(self.level);
-        let minted = if self.terms.stepped {
-            (i128::from(now) / period - i128::from(self.stamp) / period).max(0) * amount
-        } else if now > self.stamp {
-            let sum = i128::from(now - self.stamp) * amount + i128::from(self.part);
-            let (minted, left) = (sum / period, sum % period);
-            let burned = level + minted > full || (level + minted == full && left >= amount);
-            self.part = if burned { 0 } else { left as i64 };
-            minted
-        } else {
-            if level >= full && i128::from(self.part) >= amount {
-                self.part = 0;
-            }
-            0
-        };
-        if minted > 0 {
-            self.level = level.max(full.min(level + minted)) as i64;
-        }
-        self.stamp = now;
-    }
-
-    fn grant(&mut self, ask: &Ask, now: i64, others: i64, known: Option<Node>) -> Node {
-        let burst = self.terms.burst as i64;
-        let count = self.nodes.len() as i64 + i64::from(known.is_none());
-        let held = if known.is_some() { ask.held as i64 } else { 0 };
-        if known.is_some() {
-            self.level += (ask.back as i64).min(self.held - others - held).max(0);
-        }
-        let half = burst / 2;
-        let fair = (burst / (2 * (count + 1))).max(1);
-        let hold = (ask.hold as i64).min(fair).max(ask.must as i64).min(half - others).max(held);
-        let mut more = (ask.ahead as i64).min(hold - ask.bank as i64).max(0);
-        if ask.want == 0 {
-            more = more.min(self.level.max(ask.must as i64).max(0));
-        }
-        let tokens = ask.want as i64 + more;
-        let hold = hold.min(ask.bank as i64 + more).max(held);
-        let once = self.level.min(tokens).max(0);
-        let behind = (-self.level).max(0);
-        let part = if self.terms.stepped { now % self.terms.period as i64 } else { self.part };
-        self.level -= tokens;
-        if self.level > burst - others - hold {
-            (self.level, self.part) = (burst - others - hold, 0);
-        }
-        let epoch = now / EPOCH;
-        if epoch != self.epoch {
-            self.was = if epoch == self.epoch + 1 { self.busy } else { 0 };
-            (self.busy, self.epoch) = (0, epoch);
-        }
-        let mut seen = known.map_or(-1, |node| node.epoch);
-        if ask.want > 0 && seen != epoch {
-            self.busy += 1;
-            seen = epoch;
-        }
-        Node {
-            number: ask.number,
-            hold,
-            until: now + ask.ttl as i64,
-            epoch: seen,
-            once,
-            later: tokens - once,
-            behind,
-            part,
-            at: now,
-        }
-    }
-}
-
-fn div_ceil(a: i64, b: i64) -> i64 {
-    (a + b - 1) / b
 }

@@ -9,6 +9,10 @@
 //! * [`MemoryLine`] keeps it in memory, for tests and simulations: the same, to the integer.
 //! * A [`Line`] of your own keeps it elsewhere.
 //!
+//! `consume` is as it is without a line. `try_acquire` can only have what is here: on a node that nobody has called for a
+//! while it is denied once, and finds the tokens when it comes again. It can have half of the burst at once, which is what
+//! all nodes together may keep unused; nothing of a burst of 1.
+//!
 //! | file | its noun |
 //! |---|---|
 //! | `mod.rs` | what is said: `Line`, `Ask`, `Answer`, `LineError`, `Outage` |
@@ -17,8 +21,10 @@
 //! | `feed.rs` | what the node knows of the line, and what it asks for next; pure |
 //! | `keeper.rs` | the task that asks |
 //! | `tally.rs` | what is counted |
+//! | `bucket.rs` | the shared bucket, as the script has it; pure |
 //! | `memory.rs` | the line in memory |
 
+mod bucket;
 mod feed;
 mod keeper;
 mod leases;
@@ -44,7 +50,7 @@ pub const LEASE_TIME: Duration = Duration::from_secs(2);
 
 /// Who keeps the one truth about a shared quota.
 ///
-/// What is to be done with an [`Ask`] is written in `src/redis/line.lua`, and in Rust in `src/lease/memory.rs`: the two
+/// What is to be done with an [`Ask`] is written in `src/redis/line.lua`, and in Rust in `src/lease/bucket.rs`: the two
 /// agree to the integer.
 pub trait Line: Debug + Send + Sync + 'static {
     /// Asks once. Not answered within a time of the line's own choosing is an error; it will be asked the same again.

@@ -1,5 +1,5 @@
 -- One line: a token bucket that many nodes share, and what each of them may keep of it. Run by src/redis/mod.rs; the same
--- in Rust, to the integer, is src/lease/memory.rs.
+-- in Rust, to the integer, is src/lease/bucket.rs.
 --
 -- KEYS[1] is a hash. Its field 's' is the bucket, 'q' the quota it was made for, and there is a field for each node:
 --   s: level stamp part swept epoch busy was    (level: tokens there; below 0, tokens promised and not minted yet)

@@ -54,7 +54,7 @@ struct Server {
 
 enum Clients {
     One(Client),
-    Cluster(ClusterClient),
+    Cluster(Box<ClusterClient>),
 }
 
 #[derive(Clone)]
@@ -84,7 +84,7 @@ impl RedisLine {
         name: &str,
     ) -> Result<Self, LineError> {
         let client = ClusterClient::new(urls).map_err(|error| LineError::Misnamed(error.to_string()))?;
-        Self::reach(Clients::Cluster(client), name).await
+        Self::reach(Clients::Cluster(Box::new(client)), name).await
     }
 
     async fn reach(client: Clients, name: &str) -> Result<Self, LineError> {

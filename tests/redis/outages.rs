@@ -166,7 +166,11 @@ async fn an_answer_that_was_lost_after_the_script_ran_is_given_again() {
     let cut = proxy.cut.load(Ordering::Acquire);
     assert!(cut >= 5, "{cut} answers were cut off");
     assert!(granted <= may, "{granted} of {may}");
-    assert!(granted >= may * 3 / 4, "{granted} of {may}: what was promised in lost answers was not lost");
+    // Of each lost answer that is lost which was to be granted before it was said again: a tenth of a second's tokens at most.
+    assert!(
+        granted + cut * RATE / 10 >= may * 3 / 4,
+        "{granted} of {may}: what was promised in lost answers was not lost"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
