@@ -4,7 +4,6 @@
 use crate::Failure;
 use crate::server::Server;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// In the process that guards.
@@ -24,7 +23,9 @@ pub(crate) struct Guard {
 impl Guard {
     pub(crate) fn start() -> Result<Guard, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--guard").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        command.arg("--guard").stdin(Stdio::piped()).stdout(Stdio::piped());
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut guard = Guard { child: command.spawn()?, url: String::new() };
         let answers = guard.child.stdout.take().expect("it is piped");
         BufReader::new(answers).read_line(&mut guard.url)?;

@@ -92,8 +92,8 @@ fn simulate(options: &Options) -> Result<ExitCode, Failure> {
     for &busy in &options.nodes {
         let world = World {
             busy,
-            // Five turns' worth: nobody runs dry while it waits for its next turn.
-            tasks: (law.rate / 2 / busy / options.cost).max(4),
+            // For two seconds: nobody runs dry while it waits for its next turn, however long that takes.
+            tasks: (law.rate * 2 / busy / options.cost).max(4),
             cost: options.cost,
             quiet: options.quiet,
             law,
