@@ -10,7 +10,7 @@
 
 use crate::Quota;
 #[cfg(feature = "redis")]
-use crate::lease::Leases;
+use crate::lease::{Feed, Leases};
 use crate::quota::Refill;
 use crate::rovers::ahead;
 use std::ops::Rem;
@@ -126,7 +126,7 @@ impl Schedule {
 
     /// From now on only what is leased arrives, and the bucket holds nothing until it is let.
     #[cfg(feature = "redis")]
-    pub(crate) fn lease(&mut self, start: u64) {
+    pub(crate) fn become_leased(&mut self, start: u64) {
         (self.head, self.burst) = (start, 0);
         self.mint = Mint::Leased(Box::default());
     }
@@ -137,6 +137,11 @@ impl Schedule {
         let Mint::Leased(leases) = &self.mint else { return false };
         let kept = leases.kept(self.burst, now);
         std::mem::replace(&mut self.burst, kept) > kept
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn feed(&self) -> Option<&Feed> {
+        if let Mint::Leased(leases) = &self.mint { leases.feed.as_deref() } else { None }
     }
 
     #[cfg(feature = "redis")]

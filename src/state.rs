@@ -14,8 +14,6 @@ pub(crate) use asking::Arrival;
 
 use crate::drivers::Drivers;
 use crate::knot::Tie;
-#[cfg(feature = "redis")]
-use crate::lease::Feed;
 use crate::queue::{Line, Outcome, Waiter};
 use crate::rovers::{Rovers, ahead, earlier};
 use crate::stride::Stride;
@@ -85,9 +83,6 @@ pub(crate) struct State {
     pub(crate) totals: Totals,
     /// Since the lock was taken nothing was done but to deny: what is kept of that holds beyond the next publishing.
     denied: bool,
-    /// What there is to know of the line that one of the quotas is shared through.
-    #[cfg(feature = "redis")]
-    pub(crate) feed: Option<Box<Feed>>,
     /// Which of a keyed map's changes of quotas this line has come to know.
     #[cfg(feature = "keyed")]
     pub(crate) edition: u32,
@@ -142,8 +137,6 @@ impl State {
             stride: Stride::new(origin),
             totals: Totals { origin, ..Totals::default() },
             denied: false,
-            #[cfg(feature = "redis")]
-            feed: None,
             #[cfg(feature = "keyed")]
             edition: 0,
             last_due: u64::MAX,

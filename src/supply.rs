@@ -23,6 +23,8 @@
 
 use crate::Quota;
 use crate::error::Bound;
+#[cfg(feature = "redis")]
+use crate::lease::Feed;
 use crate::rovers::{ahead, earlier, later};
 use crate::schedule::Schedule;
 
@@ -138,6 +140,31 @@ impl Supply {
     pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
         let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
         !self.is_capped_below(ticket) && others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
+    }
+
+    /// What there is to know of the line that one of the quotas is shared through.
+    #[cfg(feature = "redis")]
+    #[inline]
+    pub(crate) fn feed(&self) -> Option<&Feed> {
+        self.quotas.iter().find_map(Schedule::feed)
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn feed_mut(&mut self) -> Option<&mut Feed> {
+        self.quotas.iter_mut().find_map(Schedule::leases)?.feed.as_deref_mut()
+    }
+
+    /// Takes it out, to be put back.
+    #[cfg(feature = "redis")]
+    pub(crate) fn take_feed(&mut self) -> Option<Box<Feed>> {
+        self.quotas.iter_mut().find_map(Schedule::leases)?.feed.take()
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn put_feed(&mut self, feed: Box<Feed>) {
+        if let Some(leases) = self.quotas[feed.quota].leases() {
+            leases.feed = Some(feed);
+        }
     }
 
     #[cfg(feature = "redis")]

@@ -5,12 +5,12 @@
 //! promised, and each of them once: here, or not at all. What comes while there is no room for it is `spare`: tokens that
 //! are given back.
 
-use super::Terms;
+use super::{Feed, Terms};
 use crate::Quota;
 use crate::schedule::{gcd, mul_div, wait_for};
 use std::collections::VecDeque;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Leases {
     list: VecDeque<Lease>,
     /// Tokens that came and found no room.
@@ -18,6 +18,16 @@ pub(crate) struct Leases {
     /// From this instant on only so many may be kept unused: the line may have given the place to others.
     until: u64,
     after: u64,
+    /// What the node knows of its line.
+    pub(crate) feed: Option<Box<Feed>>,
+}
+
+impl Clone for Leases {
+    /// To run ahead in: without the feed, which belongs to the limiter.
+    fn clone(&self) -> Self {
+        let &Self { ref list, spare, until, after, .. } = self;
+        Self { list: list.clone(), spare, until, after, feed: None }
+    }
 }
 
 /// So many tokens, at these instants.

@@ -12,7 +12,7 @@ impl Shared {
         let waker = waker.clone();
         let (plan, old) = self.sampled(Some(self.sample()), Reach::Now, |state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
-            let feed = state.feed.as_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
+            let feed = state.supply.feed_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
             (plan, feed.and_then(|feed| feed.rest(waker)))
         });
         drop_quietly(old);

@@ -10,8 +10,8 @@ impl State {
     /// From now on one of the quotas is shared, and empty. What its keeper finds in the end is returned.
     pub(crate) fn lease(&mut self, feed: Feed, start: u64) -> Arc<Mutex<Option<Ask>>> {
         let remains = Arc::clone(&feed.remains);
-        self.supply.quota_mut(feed.quota).lease(start);
-        self.feed = Some(Box::new(feed));
+        self.supply.quota_mut(feed.quota).become_leased(start);
+        self.supply.put_feed(Box::new(feed));
         remains
     }
 
@@ -23,7 +23,7 @@ impl State {
         if wakes.is_full() {
             return false;
         }
-        if let Some(waker) = self.feed.as_mut().and_then(|feed| feed.rouse()) {
+        if let Some(waker) = self.supply.feed_mut().and_then(|feed| feed.rouse()) {
             wakes.push(waker);
         }
         true
@@ -32,7 +32,7 @@ impl State {
     /// Whether the keeper is to be woken.
     #[inline]
     pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
-        self.feed.as_ref().is_some_and(|feed| feed.is_low(self.claims(rovers)))
+        self.supply.feed().is_some_and(|feed| feed.is_low(self.claims(rovers)))
     }
 
     /// Where the last claim ends, holes left out.
@@ -42,7 +42,7 @@ impl State {
 
     /// Whether a claim that ends at `ticket` can have no tokens, and is to be told so.
     pub(super) fn is_cut_off(&self, ticket: u64) -> bool {
-        self.feed.as_ref().is_some_and(|feed| {
+        self.supply.feed().is_some_and(|feed| {
             feed.is_out && feed.outage == Outage::Fail && self.supply.quotas()[feed.quota].reached(ticket).is_none()
         })
     }
@@ -51,8 +51,9 @@ impl State {
     /// that is in vain, and is to be said.
     pub(super) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
         let end = self.claims(rovers).wrapping_add(cost);
-        if let Some(feed) = &mut self.feed
-            && self.supply.quotas()[feed.quota].reached(end).is_none()
+        let is_missed = |feed: &Feed| self.supply.quotas()[feed.quota].reached(end).is_none();
+        if self.supply.feed().is_some_and(is_missed)
+            && let Some(feed) = self.supply.feed_mut()
         {
             feed.miss(cost);
         }
@@ -61,7 +62,7 @@ impl State {
 
     /// What the keeper does next, as of `now`, up to which the line was served.
     pub(crate) fn plan(&mut self, rovers: &Rovers, now: u64) -> Option<Plan> {
-        let mut feed = self.feed.take()?;
+        let mut feed = self.supply.take_feed()?;
         if feed.hold > 0 && feed.until <= now {
             feed.hold = 0;
         }
@@ -94,7 +95,7 @@ impl State {
             }
             ask.back = leases.take_spares();
         }
-        self.feed = Some(feed);
+        self.supply.put_feed(feed);
         Some(plan)
     }
 
@@ -137,7 +138,7 @@ impl State {
 
     /// The line has answered `ask`, which was sent `elapsed` before `now`.
     pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, ask: &Ask, answer: &Answer, elapsed: u64) {
-        let Some(mut feed) = self.feed.take() else { return };
+        let Some(mut feed) = self.supply.take_feed() else { return };
         let quota = feed.quota;
         let was_own = std::mem::take(&mut feed.is_out) && matches!(feed.outage, Outage::Share(_));
         let is_sound = feed.hear(ask, answer, now, elapsed);
@@ -159,12 +160,12 @@ impl State {
         leases.push(Lease::new(at, Pace::AtOnce, 0, once));
         let pace = Pace::of(&terms, answer.part);
         leases.push_late(Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later), now);
-        self.feed = Some(feed);
+        self.supply.put_feed(feed);
     }
 
     /// The line cannot be reached.
     pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64) {
-        let Some(mut feed) = self.feed.take() else { return };
+        let Some(mut feed) = self.supply.take_feed() else { return };
         if !std::mem::replace(&mut feed.is_out, true)
             && let Outage::Share(share) = feed.outage
         {
@@ -172,12 +173,12 @@ impl State {
             self.leases(feed.quota).push(Lease::of_our_own(at, &share));
             self.allow(rovers, &feed, false);
         }
-        self.feed = Some(feed);
+        self.supply.put_feed(feed);
     }
 
     /// The limiter is gone: what is left goes back to the line.
     pub(crate) fn bequeath(&mut self, rovers: &Rovers) -> Option<std::task::Waker> {
-        let mut feed = self.feed.take()?;
+        let mut feed = self.supply.take_feed()?;
         if feed.is_known() {
             self.supply.know_claimed(rovers.tail());
             self.supply.quota_mut(feed.quota).burst = 0;

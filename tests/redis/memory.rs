@@ -304,8 +304,13 @@ async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger:
         match random.u32(..10) {
             0..4 => {
                 let patience = Duration::from_micros(random.u64(..200_000));
-                if timeout(patience, node.consume(cost)).await.is_ok_and(|answer| answer.is_ok()) {
+                if let Ok(Ok(mut grant)) = timeout(patience, node.consume(cost)).await {
                     ledger.note(cost);
+                    // In flight for a while, where there is a cap.
+                    sleep(Duration::from_micros(random.u64(..20_000))).await;
+                    if random.u32(..8) == 0 {
+                        grant.settle(cost + random.u64(..3));
+                    }
                 }
             }
             4..7 => {
@@ -338,7 +343,17 @@ async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket()
         let line = MemoryLine::new();
         line.set_latency(millis(latency));
         let quota = Quota::per_second(rate).burst(burst);
-        let nodes: Vec<Limiter> = (0..random.usize(1..5)).map(|_| limiter(&line, quota)).collect();
+        let node = |_| {
+            let builder = Limiter::builder().quota(quota).shared(line.clone());
+            // What else may hold a line up.
+            let builder = match seed % 3 {
+                0 => builder,
+                1 => builder.max_in_flight(6),
+                _ => builder.quota(Quota::new(rate / 5 + 1, millis(500)).burst(6)),
+            };
+            builder.build().unwrap()
+        };
+        let nodes: Vec<Limiter> = (0..random.usize(1..5)).map(node).collect();
         let (ledger, end) = (Ledger::default(), Instant::now() + millis(4_000));
         let callers: Vec<_> = (0..random.u64(1..40))
             .map(|caller| {
