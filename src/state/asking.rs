@@ -65,7 +65,7 @@ impl State {
     ) -> bool {
         // The keeper of a shared line is told of each who waits.
         #[cfg(feature = "redis")]
-        if self.feed.is_some() {
+        if self.supply.feed().is_some() {
             return false;
         }
         let can_wait = !self.line.is_empty() && cost > 0 && self.check_line(true).is_ok();
