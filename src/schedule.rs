@@ -189,6 +189,6 @@ fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<u64> {
     u64::try_from(wait).ok()
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
+pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

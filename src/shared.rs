@@ -20,6 +20,7 @@ use crate::clock::Time;
 use crate::rovers::Rovers;
 use crate::state::{Progress, Reach, Sample, State};
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
+use crate::vigil::Audience;
 use crate::wakes::{Wakes, wake_each};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,10 +39,17 @@ pub(crate) struct Shared {
     roofed: bool,
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
+    aside: Box<Aside>,
+}
+
+/// What is seldom needed: kept apart, since there is one of these for each key that is waited on.
+struct Aside {
     /// Who serves this line, where it is one of many; else it hires drivers of its own.
-    ward: Option<Box<Ward>>,
+    ward: Option<Ward>,
     /// Itself, for the drivers it spawns.
     weak: Weak<Shared>,
+    /// Who is told of waits and refusals.
+    audience: Audience,
 }
 
 impl fmt::Debug for Shared {
@@ -74,6 +82,7 @@ struct Ward {
 impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
+        let aside = Box::new(Aside { ward: None, weak, audience: Audience::default() });
         Self {
             rovers,
             state: Mutex::new(state),
@@ -83,24 +92,31 @@ impl Shared {
             #[cfg(feature = "keyed")]
             roofed: false,
             owed: AtomicU64::new(0),
-            ward: None,
-            weak,
+            aside,
         }
     }
 
-    /// One of many limiters, whose lines `warden` serves, perhaps all under one roof.
+    /// One of many limiters, whose lines `warden` serves, of which `audience` is told together, and which may all be under
+    /// one roof.
     #[cfg(feature = "keyed")]
-    pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64, roof: Option<Arc<Shared>>) -> Self {
+    pub(crate) fn one_of_many(
+        mut self,
+        warden: Arc<dyn Warden>,
+        mark: u64,
+        audience: Audience,
+        roof: Option<Arc<Shared>>,
+    ) -> Self {
         self.roofed = roof.is_some();
         self.state.lock().roofed = self.roofed;
         let roof = roof.map(|limiter| roof::Roof::new(limiter, &self.time));
-        self.ward = Some(Box::new(Ward { warden, mark, roof }));
+        self.aside.ward = Some(Ward { warden, mark, roof });
+        self.aside.audience = audience;
         self
     }
 
     #[cfg(feature = "keyed")]
     pub(crate) fn mark(&self) -> Option<u64> {
-        self.ward.as_ref().map(|ward| ward.mark)
+        self.aside.ward.as_ref().map(|ward| ward.mark)
     }
 
     #[cfg(feature = "keyed")]
@@ -112,6 +128,10 @@ impl Shared {
     #[cfg(feature = "keyed")]
     pub(crate) fn owed(&self) -> u64 {
         self.owed.load(crate::sync::Ordering::Acquire)
+    }
+
+    pub(crate) fn audience(&self) -> &Audience {
+        &self.aside.audience
     }
 
     /// Every claim up to the tail read here was made by the time read after it.
@@ -210,7 +230,7 @@ impl Shared {
     /// Somebody who held this line for a moment does not any more.
     fn let_go(self: Arc<Self>) {
         #[cfg(feature = "keyed")]
-        if let Some(ward) = self.ward.as_ref().filter(|_| self.roofed) {
+        if let Some(ward) = self.aside.ward.as_ref().filter(|_| self.roofed) {
             let (warden, mark) = (Arc::clone(&ward.warden), ward.mark);
             drop(self);
             warden.let_go(mark);
@@ -244,8 +264,8 @@ impl Shared {
     }
 }
 
-/// Drops what may be the user's and may panic: no grant must be lost by that.
-fn drop_quietly(spare: impl Sized) {
+/// Drops what may be the user's and may panic: no grant must be lost by that, and no place left in a line.
+pub(crate) fn drop_quietly(spare: impl Sized) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(spare))).map_err(std::mem::forget);
 }
 

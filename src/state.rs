@@ -96,8 +96,10 @@ pub(crate) struct State {
     /// The envoy in the roof's line may be nobody's any more.
     #[cfg(feature = "keyed")]
     recall: bool,
-    /// What [`due`](Self::due) said when the lock was left last and somebody waited; 0 if it was left in the middle.
+    /// What [`due`](Self::due) said when the lock was left last; 0 if it was left in the middle.
     last_due: u64,
+    /// The time that was read by whoever served the line last, and somebody waited.
+    last_served: u64,
     rare: Option<Box<Rare>>,
 }
 
@@ -163,6 +165,7 @@ impl State {
             #[cfg(feature = "keyed")]
             recall: false,
             last_due: u64::MAX,
+            last_served: 0,
             rare: None,
         }
     }
@@ -195,15 +198,23 @@ impl State {
             // The common case: nobody to serve, no alarm to set.
             self.supply.mint(now, None);
             self.publish(rovers);
-            return Progress::Done;
+            if self.last_due == u64::MAX {
+                return Progress::Done;
+            }
+            return self.set_alarms(rovers, now, wakes);
         }
+        self.last_served = now;
         if self.settle(rovers, now, Reach::Held, wakes) == Progress::Again {
             return Progress::Again;
         }
         self.publish(rovers);
+        self.set_alarms(rovers, now, wakes)
+    }
+
+    fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
         let due = self.due();
         self.last_due = due;
-        if self.drivers.rouse(due, wakes) { Progress::Done } else { self.leave_unfinished(rovers) }
+        if self.drivers.rouse(due, now, wakes) { Progress::Done } else { self.leave_unfinished(rovers) }
     }
 
     /// The lock is about to be left in the middle: what was worked out before need not be so any more.

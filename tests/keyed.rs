@@ -13,6 +13,8 @@ mod hostile;
 mod oracle;
 #[path = "keyed/page.rs"]
 mod page;
+#[path = "keyed/places.rs"]
+mod places;
 #[path = "keyed/roofed.rs"]
 mod roofed;
 #[path = "keyed/seed_004.rs"]

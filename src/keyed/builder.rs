@@ -9,6 +9,7 @@ use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
 use crate::error::ConfigError;
 use crate::shared::Tenant;
+use crate::vigil::Audience;
 use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -208,7 +209,8 @@ where
             let hub = Arc::new(Hub::new(map.clone(), time.clone(), roof.clone()));
             let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
             let (cap, warden) = (self.max_in_flight, Arc::new(Arc::clone(&hub)));
-            let seating = Seating { time, cap, max_waiting, warden, roof: roof.clone() };
+            let audience = Audience::default();
+            let seating = Seating { time, cap, max_waiting, warden, roof: roof.clone(), audience };
             Map::new(Parts {
                 hasher: self.hasher,
                 rate: Arc::new(Rate::new(quota)),

@@ -59,7 +59,7 @@ impl Drop for Roof {
 
 impl Shared {
     pub(super) fn roof(&self) -> Option<&Roof> {
-        if self.roofed { self.ward.as_ref()?.roof.as_ref() } else { None }
+        if self.roofed { self.aside.ward.as_ref()?.roof.as_ref() } else { None }
     }
 
     /// The limiter above this line.

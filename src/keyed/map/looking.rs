@@ -1,6 +1,7 @@
 //! What a key looks like from outside.
 
 use super::{Entered, Map, wait};
+use crate::Quota;
 use crate::keyed::rate::{Level, Rate};
 use crate::shared::Shared;
 use crate::state::MOST_COST;
@@ -48,6 +49,11 @@ where
     pub(in crate::keyed) fn deficiency(&self, key: &K) -> u64 {
         let at_level = |rate: &Rate, level: Level, _| rate.tokens(level.units).min(0).unsigned_abs();
         self.look(key, at_level, |seat| seat.look_at(|state, rovers, _| state.deficiency(rovers)), None)
+    }
+
+    pub(in crate::keyed) fn quota(&self, key: &K) -> Quota {
+        let at_seat = |seat: &Shared| seat.look_at(|state, _, _| state.supply.quotas()[0].quota);
+        self.look(key, |rate: &Rate, _, _| rate.quota, at_seat, None)
     }
 
     pub(in crate::keyed) fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {

@@ -57,7 +57,7 @@ where
         }
         let hash = self.hash(key);
         let ask = Ask { key, hash, now: 0, offered: None, must: false };
-        match self.in_room(self.room_of(hash), |room, _, _| room.find_seat(&ask)) {
+        let result = match self.in_room(self.room_of(hash), |room, _, _| room.find_seat(&ask)) {
             Some(seat) => {
                 let result = seat.release_owed(tokens);
                 self.let_go(hash, seat);
@@ -65,6 +65,11 @@ where
             }
             None if tokens == 0 => Ok(()),
             None => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
+        };
+        match &self.overflow {
+            // It may have been granted while the map was full.
+            Some(overflow) if result.is_err() && overflow.release_owed(tokens).is_ok() => Ok(()),
+            _ => result,
         }
     }
 }

@@ -37,8 +37,9 @@ where
 {
     pub(in crate::keyed) fn try_acquire(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         let result = self.try_acquire_uncounted(key, hash, cost);
-        if result.is_err() {
+        if let Err(error) = &result {
             self.count_refusal(key, hash);
+            self.seating.audience.refused(cost, *error);
         }
         result
     }

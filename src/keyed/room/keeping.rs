@@ -46,8 +46,7 @@ impl<K: Clone + Eq> Room<K> {
         let rate = self.rate_for(ask)?;
         self.expect(&rate, house, trash);
         table::make_room(&mut self.specials, |special| special.hash);
-        let key = ask.key.clone();
-        ask.take_place(house.bound)?;
+        let key = ask.take_place(house.bound, trash)?;
         let seat = house.seating.seat(&rate, Level { units: rate.full(), at: now }, edition, ask.hash);
         let standing = Standing::Seat(Arc::clone(&seat));
         self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });
@@ -84,8 +83,7 @@ impl<K: Clone + Eq> Room<K> {
             }
             table::make_room(&mut self.specials, |special| special.hash);
         }
-        let key = ask.key.clone();
-        ask.take_place(house.bound)?;
+        let key = ask.take_place(house.bound, trash)?;
         Ok(Newcomer { key, hash: ask.hash, rate, level, word })
     }
 
