@@ -98,15 +98,15 @@ impl Shared {
         }
     }
 
-    /// One of many limiters, whose lines `warden` serves, perhaps all under one roof, and of which `audience` is told
-    /// together.
+    /// One of many limiters, whose lines `warden` serves, of which `audience` is told together, and which may all be under
+    /// one roof.
     #[cfg(feature = "keyed")]
     pub(crate) fn one_of_many(
         mut self,
         warden: Arc<dyn Warden>,
         mark: u64,
-        roof: Option<Arc<Shared>>,
         audience: Audience,
+        roof: Option<Arc<Shared>>,
     ) -> Self {
         self.roofed = roof.is_some();
         self.state.lock().roofed = self.roofed;

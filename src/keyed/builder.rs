@@ -209,8 +209,8 @@ where
             let hub = Arc::new(Hub::new(map.clone(), time.clone(), roof.clone()));
             let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
             let (cap, warden) = (self.max_in_flight, Arc::new(Arc::clone(&hub)));
-            let (roof, audience) = (roof.clone(), Audience::default());
-            let seating = Seating { time, cap, max_waiting, warden, roof, audience };
+            let audience = Audience::default();
+            let seating = Seating { time, cap, max_waiting, warden, roof: roof.clone(), audience };
             Map::new(Parts {
                 hasher: self.hasher,
                 rate: Arc::new(Rate::new(quota)),

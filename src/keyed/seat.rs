@@ -26,10 +26,10 @@ pub(super) struct Seating {
     pub(super) cap: Option<u64>,
     pub(super) max_waiting: usize,
     pub(super) warden: Arc<dyn Warden>,
-    /// Who is told of waits and refusals, of all keys together.
-    pub(super) audience: Audience,
     /// A limiter above all keys.
     pub(super) roof: Option<Arc<Shared>>,
+    /// Who is told of waits and refusals, of all keys together.
+    pub(super) audience: Audience,
 }
 
 impl Seating {
@@ -46,7 +46,7 @@ impl Seating {
         state.edition = edition;
         Arc::new_cyclic(|weak| {
             let shared = Shared::new(Rovers::new(0), state, self.time.clone(), false, weak.clone());
-            shared.one_of_many(Arc::clone(&self.warden), hash, self.roof.clone(), self.audience.clone())
+            shared.one_of_many(Arc::clone(&self.warden), hash, self.audience.clone(), self.roof.clone())
         })
     }
 }

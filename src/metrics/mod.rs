@@ -51,7 +51,7 @@
 //! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the keys refused most, if they may be [named](KeyedMeter::naming) |
 //!
 //! The reasons are `quota`, `in_flight`, `pause` and `line` (the [`Bound`](crate::Bound) of a denial), `line_full`,
-//! `too_late`, `timed_out`, `too_many_keys`; and, not for now but for ever, and so not among the tokens denied:
+//! `global`, `too_late`, `timed_out`, `too_many_keys`; and, not for now but for ever, and so not among the tokens denied:
 //! `too_large`, `closed`, `no_runtime`.
 //!
 //! # What it costs

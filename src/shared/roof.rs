@@ -67,9 +67,9 @@ impl Shared {
         self.roof().map(|roof| &roof.limiter)
     }
 
-    /// [`try_acquire`](Self::try_acquire) from both.
+    /// [`try_acquire_untold`](Self::try_acquire_untold) from both, if there is a roof.
     pub(crate) fn try_acquire_under_roof(&self, cost: u64) -> Result<u64, TryAcquireError> {
-        let Some(roof) = self.roof() else { return self.try_acquire(cost) };
+        let Some(roof) = self.roof() else { return self.try_acquire_untold(cost) };
         let mut wakes = Wakes::default();
         let mut both = Both::enter(self, roof, &mut wakes);
         let answer = both.try_acquire(cost);
