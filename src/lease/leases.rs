@@ -113,16 +113,6 @@ impl Leases {
         }
     }
 
-    /// The same, where the promise comes late: what has been minted meanwhile is not to pass on top of what comes now.
-    pub(crate) fn push_late(&mut self, mut lease: Lease, now: u64) {
-        let past = lease.due_by(now);
-        lease.taken += past;
-        self.spare(past);
-        if lease.left() > 0 {
-            self.push(lease);
-        }
-    }
-
     /// Tokens that were promised and are not minted yet.
     pub(crate) fn promised(&self) -> u64 {
         self.list.iter().filter(|lease| !lease.own).map(Lease::left).sum()
