@@ -195,14 +195,14 @@ impl State {
 
     /// After acting: serves the line again, publishes, and rouses the drivers whose alarms are too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
-        #[cfg(feature = "redis")]
-        if !self.feed_keeper(rovers, wakes) {
-            return self.leave_unfinished(rovers);
-        }
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
         if self.line.is_empty() && !watching {
             // The common case: nobody to serve, no alarm to set.
             self.supply.mint(now, None);
+            #[cfg(feature = "redis")]
+            if !self.feed_keeper(rovers, wakes) {
+                return self.leave_unfinished(rovers);
+            }
             self.publish(rovers);
             if self.last_due == u64::MAX {
                 return Progress::Done;
@@ -212,6 +212,10 @@ impl State {
         self.last_served = now;
         if self.settle(rovers, now, Reach::Held, wakes) == Progress::Again {
             return Progress::Again;
+        }
+        #[cfg(feature = "redis")]
+        if !self.feed_keeper(rovers, wakes) {
+            return self.leave_unfinished(rovers);
         }
         self.publish(rovers);
         self.set_alarms(rovers, now, wakes)

@@ -3,6 +3,8 @@
 
 #[path = "redis/cluster.rs"]
 mod cluster;
+#[path = "redis/late.rs"]
+mod late;
 #[path = "redis/law.rs"]
 mod law;
 #[path = "redis/memory.rs"]

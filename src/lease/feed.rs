@@ -60,7 +60,7 @@ pub(crate) struct Feed {
     waker: Option<Waker>,
     /// It is to be woken once claims pass this position,
     low: Option<u64>,
-    /// or by somebody who was denied more than others before.
+    /// or where somebody was denied more than others before, or what was promised is lost.
     called: bool,
     node: u128,
     number: u64,
@@ -265,6 +265,11 @@ impl Feed {
     pub(crate) fn miss(&mut self, cost: u64) {
         self.called |= cost > self.must;
         self.must = self.must.max(cost);
+    }
+
+    /// The keeper is to look.
+    pub(crate) fn call(&mut self) {
+        self.called = true;
     }
 
     /// Whether the keeper has to look.

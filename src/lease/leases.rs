@@ -113,16 +113,6 @@ impl Leases {
         }
     }
 
-    /// The same, where the promise comes late: what has been minted meanwhile is not to pass on top of what comes now.
-    pub(crate) fn push_late(&mut self, mut lease: Lease, now: u64) {
-        let past = lease.due_by(now);
-        lease.taken += past;
-        self.spare += past;
-        if lease.left() > 0 {
-            self.push(lease);
-        }
-    }
-
     /// Tokens that were promised and are not minted yet.
     pub(crate) fn promised(&self) -> u64 {
         self.list.iter().filter(|lease| !lease.own).map(Lease::left).sum()
@@ -146,7 +136,7 @@ impl Leases {
     /// Mints what has come by `now`, as far as there is `room`, and says how much that was. What came before `now` and
     /// finds no room is spare; what comes in this very nanosecond waits until the next one, for whoever is next in line.
     pub(crate) fn mint(&mut self, now: u64, room: u64) -> u64 {
-        let mut minted = 0;
+        let (mut minted, mut spare) = (0, 0);
         while let Some(lease) = self.list.front_mut() {
             let fits = lease.due_by(now).min(room - minted);
             let before = now.checked_sub(1).map_or(0, |then| lease.due_by(then));
@@ -154,13 +144,14 @@ impl Leases {
             minted += fits;
             lease.taken += fits + lost;
             if !lease.own {
-                self.spare += lost;
+                spare += lost;
             }
             if lease.left() > 0 {
                 break;
             }
             self.list.pop_front();
         }
+        self.spare(spare);
         minted
     }
 
@@ -178,9 +169,12 @@ impl Leases {
         None
     }
 
-    /// `tokens` were minted and cannot be kept.
+    /// `tokens` were minted and cannot be kept. Somebody may have counted on them: the keeper is to look.
     pub(crate) fn spare(&mut self, tokens: u64) {
-        self.spare += tokens;
+        if tokens > 0 {
+            self.spare += tokens;
+            self.feed.iter_mut().for_each(|feed| feed.call());
+        }
     }
 
     pub(crate) fn take_spares(&mut self) -> u64 {

@@ -159,7 +159,8 @@ impl State {
         let once = if answer.before == ask.number { answer.once.min(room) } else { answer.once };
         leases.push(Lease::new(at, Pace::AtOnce, 0, once));
         let pace = Pace::of(&terms, answer.part);
-        leases.push_late(Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later), now);
+        // What had its instant while the answer was on its way is stale, and is not taken by who waits.
+        leases.push(Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later));
         self.supply.put_feed(feed);
     }
 
