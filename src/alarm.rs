@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Tokio rounds up twice: instants to its ticks of a millisecond, and waits to whole milliseconds. A timer that is set to
@@ -17,32 +18,42 @@ const TICK: Duration = Duration::from_nanos(999_999);
 pub(crate) struct Alarm {
     #[pin]
     sleep: Option<Sleep>,
+    /// The runtime whose timer it is.
+    host: Option<Id>,
 }
 
 impl Alarm {
     /// One that needs a runtime only when it is first set.
     pub(crate) const fn unset() -> Self {
-        Self { sleep: None }
+        Self { sleep: None, host: None }
     }
 
     /// # Panics
     /// Outside of a tokio runtime, or on one without timers, as `tokio::time::sleep` does.
     pub(crate) fn new() -> Self {
-        Self { sleep: Some(sleep_until(Instant::now())) }
+        Self { sleep: Some(sleep_until(Instant::now())), host: here() }
     }
 
     /// Ready if `at` has come; else sets the timer to wake the task less than a tick before it, or soon after. Who is woken
     /// looks at the clock, and comes back if it is early.
+    ///
+    /// A future that was moved to another runtime gets a timer there: the one it came from may stand still, or be gone.
     pub(crate) fn poll_until(self: Pin<&mut Self>, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let mut slot = self.project().sleep;
+        let this = self.project();
+        let (mut slot, here) = (this.sleep, here());
         let now = Instant::now();
         // Never to the past before `at` has come: that would not be waiting.
         let at = if at > now { (at - TICK).max(now + Duration::from_nanos(1)) } else { at };
-        if slot.is_none() {
+        if slot.is_none() || (here.is_some() && here != *this.host) {
             slot.set(Some(sleep_until(at)));
+            *this.host = here;
         } else if let Some(sleep) = slot.as_mut().as_pin_mut() {
             sleep.reset(at);
         }
         slot.as_pin_mut().map_or(Poll::Pending, |sleep| sleep.poll(cx))
     }
+}
+
+fn here() -> Option<Id> {
+    Handle::try_current().ok().map(|handle| handle.id())
 }

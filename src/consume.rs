@@ -11,6 +11,7 @@ use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant, Permit};
 use crate::queue::Place;
 use crate::shared::Shared;
+use crate::vigil::Vigil;
 use pin_project::{pin_project, pinned_drop};
 use std::future::Future;
 use std::ops::Deref;
@@ -28,11 +29,12 @@ pub(crate) struct Claim<S: Deref<Target = Shared>> {
     cost: u64,
     #[pin]
     place: Place,
+    vigil: Vigil,
 }
 
 impl<S: Deref<Target = Shared>> Claim<S> {
     pub(crate) fn new(shared: S, cost: u64) -> Self {
-        Self { shared: Some(shared), cost, place: Place::new() }
+        Self { shared: Some(shared), cost, place: Place::new(), vigil: Vigil::default() }
     }
 
     /// Enters the line on the first poll, refused if the wait is foreseen to be longer than `allowed` nanoseconds.
@@ -64,12 +66,24 @@ impl<S: Deref<Target = Shared>> Claim<S> {
         let answer = if this.place.is_entered() {
             shared.look(this.place, *this.cost, cx.waker())
         } else {
-            shared.arrive(this.place, *this.cost, allowed, cx.waker())
+            shared.arrive(this.place, *this.cost, allowed, cx.waker(), this.vigil)
         };
         let answer = ready!(answer);
+        this.vigil.end(shared, *this.cost, answer.map(drop));
         // Present: it was just used.
         let shared = this.shared.take().expect("polled after it was ready");
         Poll::Ready(answer.map(|remaining| Permit::new(shared, *this.cost, remaining)))
+    }
+
+    /// It is dropped without an answer. Not inlined, so that the drop of those that were granted is.
+    #[inline(never)]
+    fn leave(self: Pin<&mut Self>) {
+        let this = self.project();
+        let Some(shared) = this.shared else { return };
+        if this.place.is_entered() {
+            shared.cancel(this.place, *this.cost);
+        }
+        this.vigil.leave(shared);
     }
 
     fn now(&self) -> Option<u64> {
@@ -80,11 +94,9 @@ impl<S: Deref<Target = Shared>> Claim<S> {
 #[pinned_drop]
 impl<S: Deref<Target = Shared>> PinnedDrop for Claim<S> {
     fn drop(self: Pin<&mut Self>) {
-        let this = self.project();
-        if this.place.is_entered()
-            && let Some(shared) = this.shared
-        {
-            shared.cancel(this.place, *this.cost);
+        // Nearly all have answered.
+        if self.shared.is_some() {
+            self.leave();
         }
     }
 }
@@ -131,12 +143,13 @@ impl<S: Deref<Target = Shared>> Patience<S> {
             ready!(this.alarm.as_mut().poll_until(shared.time.instant(end), cx));
         };
         // It may have been called out in this very moment; then that counts.
-        let outcome = shared.give_up(claim.place);
-        let shared = claim.shared.take().expect("present: it was just used");
-        Poll::Ready(match outcome {
-            Some(outcome) => outcome.into_result().map(|remaining| Permit::new(shared, *claim.cost, remaining)),
+        let answer = match shared.give_up(claim.place) {
+            Some(outcome) => outcome.into_result(),
             None => Err(ConsumeError::TimedOut { waited }),
-        })
+        };
+        claim.vigil.end(shared, *claim.cost, answer.map(drop));
+        let shared = claim.shared.take().expect("present: it was just used");
+        Poll::Ready(answer.map(|remaining| Permit::new(shared, *claim.cost, remaining)))
     }
 }
 

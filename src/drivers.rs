@@ -5,6 +5,9 @@ use std::task::Waker;
 use std::thread::{self, ThreadId};
 use tokio::runtime::Handle;
 
+/// Drivers that serve many lines have numbers from here on, the same in all of them.
+pub(crate) const OF_MANY: u64 = 1 << 63;
+
 /// The registered drivers, under the limiter's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
@@ -38,6 +41,14 @@ pub(crate) enum Kind {
 impl Driver {
     pub(crate) fn serves_others(&self) -> bool {
         !matches!(self.kind, Kind::Thread(_))
+    }
+
+    /// Whether it is to look before its alarm, now that the line is due at `due`. Who serves one line finds out by itself,
+    /// a moment too early, that nobody waits any more. Who serves many is told: to have an instant in mind for each line
+    /// that was ever waited on would take memory.
+    fn is_late(&self, due: u64, now: u64) -> bool {
+        let is_needless = || due == u64::MAX && (now.saturating_add(1)..due).contains(&self.alarm);
+        self.alarm > due || (self.id >= OF_MANY && is_needless())
     }
 }
 
@@ -93,10 +104,10 @@ impl Drivers {
         driver.waker.replace(waker)
     }
 
-    /// Wakes the drivers whose alarm is later than `due`. False if there was no room for all of them.
-    pub(crate) fn rouse(&mut self, due: u64, wakes: &mut Wakes) -> bool {
+    /// Wakes the drivers whose alarm is later than `due`, or rings for nobody. False if there was no room for all of them.
+    pub(crate) fn rouse(&mut self, due: u64, now: u64, wakes: &mut Wakes) -> bool {
         for driver in &mut self.list {
-            if driver.alarm > due {
+            if driver.is_late(due, now) {
                 if wakes.is_full() {
                     return false;
                 }

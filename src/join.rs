@@ -9,9 +9,10 @@ use crate::grant::{Grant, Permit};
 use crate::knot::{Knot, MOST_LINES, Strand};
 use crate::limiter::Limiter;
 use crate::queue::{Outcome, Place};
-use crate::shared::Shared;
+use crate::shared::{Shared, drop_quietly};
 use crate::state::{Progress, Reach, Sample, State};
 use crate::sync::MutexGuard;
+use crate::vigil::{Outlook, Vigil};
 use crate::wakes::Wakes;
 use std::any::Any;
 use std::future::Future;
@@ -87,7 +88,10 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     lines.leave();
     match refusal {
         None => Ok(members.map(Member::into_grant)),
-        Some((limiter, error)) => Err(TryJoinError::Refused { limiter, error }),
+        Some((limiter, error)) => {
+            members[limiter].shared.audience().refused(members[limiter].cost, error);
+            Err(TryJoinError::Refused { limiter, error })
+        }
     }
 }
 
@@ -152,11 +156,20 @@ struct Member<'a> {
     granted: Option<u64>,
     /// Made when it has to wait. A box, so that an array of them can be pinned without `unsafe`.
     place: Option<Pin<Box<Place>>>,
+    outlook: Outlook,
+    vigil: Vigil,
 }
 
 impl<'a> Member<'a> {
     fn new((limiter, cost): (&'a Limiter, u64)) -> Self {
-        Self { shared: limiter.shared(), cost, granted: None, place: None }
+        Self {
+            shared: limiter.shared(),
+            cost,
+            granted: None,
+            place: None,
+            outlook: Outlook::default(),
+            vigil: Vigil::default(),
+        }
     }
 
     fn into_grant(self) -> Grant<'a> {
@@ -180,6 +193,11 @@ impl<'a> Member<'a> {
             }
             (Poll::Pending, _, _) => Poll::Pending,
         }
+    }
+
+    /// It stands in its line.
+    fn begin_wait(&mut self) {
+        self.vigil.begin(self.shared, self.cost, self.outlook);
     }
 
     fn cancel(&mut self) {
@@ -223,22 +241,29 @@ impl<'a, const N: usize> Join<'a, N> {
         }
         // Wakers are cloned and places made before the locks are taken.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
+        // Each by itself: two that panic on their way out of one vector would abort the process.
+        let let_go = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
         let hosts = members.each_ref().map(|member| member.shared.host());
         let mut lines = Lines::enter(members);
         let checked = lines.check(members, &hosts);
         if checked != Ok(true) {
             lines.leave();
+            let_go(wakers);
             let refused = |(limiter, error)| JoinError::Refused { limiter, error };
             return Poll::Ready(checked.map(drop).map_err(refused));
         }
         let knot = tie(members);
         lines.wait(members, &knot, &mut wakers);
         lines.leave();
+        let_go(wakers);
         self.knot = Some(knot);
         let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));
         match served.unwrap_or_else(|panic| self.cancel_and(panic)) {
             Some(limiter) => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime })),
-            None => Poll::Pending,
+            None => {
+                self.members.iter_mut().flatten().filter(|member| member.cost > 0).for_each(Member::begin_wait);
+                Poll::Pending
+            }
         }
     }
 
@@ -255,6 +280,18 @@ impl<'a, const N: usize> Join<'a, N> {
         }
         for member in self.members.iter_mut().flatten() {
             member.cancel();
+        }
+    }
+
+    /// It stands nowhere any more: who is told of it hears how it ended, by the limiter that refused, or left by the others.
+    fn tell(&mut self, answer: Result<(), JoinError>) {
+        let Some(members) = &mut self.members else { return };
+        if let Err(JoinError::Refused { limiter, error }) = answer {
+            let Member { shared, cost, vigil, .. } = &mut members[limiter];
+            vigil.end(shared, *cost, Err(error));
+        }
+        for Member { shared, cost, vigil, .. } in members {
+            if answer.is_ok() { vigil.end(shared, *cost, Ok(())) } else { vigil.leave(shared) }
         }
     }
 }
@@ -295,6 +332,7 @@ impl<'a, const N: usize> Future for Join<'a, N> {
         if answer.is_err() {
             self.cancel();
         }
+        self.tell(answer);
         let members = self.members.take().expect("polled after it was ready");
         Poll::Ready(answer.map(|()| members.map(Member::into_grant)))
     }
@@ -303,6 +341,9 @@ impl<'a, const N: usize> Future for Join<'a, N> {
 impl<const N: usize> Drop for Join<'_, N> {
     fn drop(&mut self) {
         self.cancel();
+        if let Some(members) = &mut self.members {
+            members.iter_mut().for_each(|member| member.vigil.leave(member.shared));
+        }
     }
 }
 
@@ -389,8 +430,10 @@ impl<'a> Lines<'a> {
         // of the oldest limiter, which is before its beginning last if the clock steps back.
         let oldest = self.held.iter().max_by_key(|line| line.sample.now);
         let Some((reference, entered)) = oldest.map(|line| (line.shared, line.sample.now)) else { return };
-        for Held { index, shared, state, .. } in &mut self.held {
+        for Held { index, shared, state, sample } in &mut self.held {
             let member = &mut members[*index];
+            // How long it will take, one line alone cannot tell.
+            member.outlook = Outlook { since: sample.now, ahead: state.line.len(), estimate: None };
             if member.cost == 0 {
                 member.granted = Some(state.available(&shared.rovers));
             } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {

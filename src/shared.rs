@@ -18,6 +18,7 @@ use crate::clock::Time;
 use crate::rovers::Rovers;
 use crate::state::{Progress, Reach, Sample, State};
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
+use crate::vigil::Audience;
 use crate::wakes::{Wakes, wake_each};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,10 +34,17 @@ pub(crate) struct Shared {
     pub(crate) fine: bool,
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
+    aside: Box<Aside>,
+}
+
+/// What is seldom needed: kept apart, since there is one of these for each key that is waited on.
+struct Aside {
     /// Who serves this line, where it is one of many; else it hires drivers of its own.
-    ward: Option<Box<Ward>>,
+    ward: Option<Ward>,
     /// Itself, for the drivers it spawns.
     weak: Weak<Shared>,
+    /// Who is told of waits and refusals.
+    audience: Audience,
 }
 
 impl fmt::Debug for Shared {
@@ -66,19 +74,21 @@ struct Ward {
 impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
-        Self { rovers, state: Mutex::new(state), time, capped, fine, owed: AtomicU64::new(0), ward: None, weak }
+        let aside = Box::new(Aside { ward: None, weak, audience: Audience::default() });
+        Self { rovers, state: Mutex::new(state), time, capped, fine, owed: AtomicU64::new(0), aside }
     }
 
-    /// One of many limiters, whose lines `warden` serves.
+    /// One of many limiters, whose lines `warden` serves, and of which `audience` is told together.
     #[cfg(feature = "keyed")]
-    pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64) -> Self {
-        self.ward = Some(Box::new(Ward { warden, mark }));
+    pub(crate) fn one_of_many(mut self, warden: Arc<dyn Warden>, mark: u64, audience: Audience) -> Self {
+        self.aside.ward = Some(Ward { warden, mark });
+        self.aside.audience = audience;
         self
     }
 
     #[cfg(feature = "keyed")]
     pub(crate) fn mark(&self) -> Option<u64> {
-        self.ward.as_ref().map(|ward| ward.mark)
+        self.aside.ward.as_ref().map(|ward| ward.mark)
     }
 
     #[cfg(feature = "keyed")]
@@ -90,6 +100,10 @@ impl Shared {
     #[cfg(feature = "keyed")]
     pub(crate) fn owed(&self) -> u64 {
         self.owed.load(crate::sync::Ordering::Acquire)
+    }
+
+    pub(crate) fn audience(&self) -> &Audience {
+        &self.aside.audience
     }
 
     /// Every claim up to the tail read here was made by the time read after it.
@@ -179,8 +193,8 @@ impl Shared {
     }
 }
 
-/// Drops what may be the user's and may panic: no grant must be lost by that.
-fn drop_quietly(spare: impl Sized) {
+/// Drops what may be the user's and may panic: no grant must be lost by that, and no place left in a line.
+pub(crate) fn drop_quietly(spare: impl Sized) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(spare))).map_err(std::mem::forget);
 }
 

@@ -27,12 +27,14 @@ pub struct Snapshot {
     pub waiting_tokens: u64,
     /// Tokens granted and not yet released; `None` without a cap.
     pub in_flight: Option<u64>,
+    /// The cap on those; `None` without one.
+    pub max_in_flight: Option<u64>,
     /// Tokens granted since the limiter was built, those charged by `settle` included.
     pub granted: u64,
     /// Tokens that came back unused: settled below the grant, or granted to somebody who had left.
     pub refunded: u64,
     /// Callers who wanted to wait and were turned away. Denials of `try_acquire` are told to who asks and not counted:
-    /// they write nothing that others read.
+    /// they write nothing that others read. (A meter of the feature `metrics` does count them.)
     pub refused: u64,
     /// How long the pause still lasts; `None` without one.
     pub paused_for: Option<Duration>,
@@ -57,6 +59,11 @@ pub struct QuotaSnapshot {
     /// Tokens in the bucket: the head minus all that was granted. Negative while `settle` left a debt. Of a line whose
     /// front is ready and held by another line of a joint claim, as of the instant it became ready.
     pub level: i64,
+    /// How many tokens a newcomer could have of this quota, behind all that was claimed; whatever the others say.
+    pub available: u64,
+    /// After how long it could have one more than that, if nobody else comes or leaves; `None` if no clock can tell. Of
+    /// a full quota, how long the next token takes once one was taken.
+    pub more_in: Option<Duration>,
 }
 
 impl Snapshot {
@@ -66,21 +73,30 @@ impl Snapshot {
         let supply = &state.supply;
         let granted_to = state.line.front().map_or_else(|| rovers.tail(), |front| front.start());
         let quotas = supply.quotas().iter().zip(&state.names);
+        let (in_flight, max_in_flight) = state.in_flight(rovers).unzip();
         Self {
             tail: position(rovers.tail()),
             published: position(rovers.published()),
             ceiling: supply.ceiling().map(position),
             quotas: quotas
-                .map(|(schedule, name)| QuotaSnapshot {
-                    name: name.clone(),
-                    quota: schedule.quota,
-                    head: position(schedule.head),
-                    level: ahead(schedule.head, granted_to),
+                .map(|(schedule, name)| {
+                    let available = ahead(schedule.head, rovers.tail()).max(0) as u64;
+                    let one_more = rovers.tail().wrapping_add(available).wrapping_add(1);
+                    let wait = |at: u64| Duration::from_nanos(at.saturating_sub(now));
+                    QuotaSnapshot {
+                        name: name.clone(),
+                        quota: schedule.quota,
+                        head: position(schedule.head),
+                        level: ahead(schedule.head, granted_to),
+                        available,
+                        more_in: schedule.reached(one_more).map(wait),
+                    }
                 })
                 .collect(),
             waiting_tasks: state.line.len(),
             waiting_tokens: state.line.tokens(),
-            in_flight: state.in_flight(rovers).map(|(flying, _)| flying),
+            in_flight,
+            max_in_flight,
             granted: state.granted(rovers),
             refunded: state.totals.refunded,
             refused: state.totals.refused,

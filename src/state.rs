@@ -86,8 +86,10 @@ pub(crate) struct State {
     /// Which of a keyed map's changes of quotas this line has come to know.
     #[cfg(feature = "keyed")]
     pub(crate) edition: u32,
-    /// What [`due`](Self::due) said when the lock was left last and somebody waited; 0 if it was left in the middle.
+    /// What [`due`](Self::due) said when the lock was left last; 0 if it was left in the middle.
     last_due: u64,
+    /// The time that was read by whoever served the line last, and somebody waited.
+    last_served: u64,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
     scratch: Option<Box<Supply>>,
 }
@@ -140,6 +142,7 @@ impl State {
             #[cfg(feature = "keyed")]
             edition: 0,
             last_due: u64::MAX,
+            last_served: 0,
             scratch: None,
         }
     }
@@ -172,8 +175,12 @@ impl State {
                 return self.leave_unfinished(rovers);
             }
             self.publish(rovers);
-            return Progress::Done;
+            if self.last_due == u64::MAX {
+                return Progress::Done;
+            }
+            return self.set_alarms(rovers, now, wakes);
         }
+        self.last_served = now;
         if self.settle(rovers, now, Reach::Held, wakes) == Progress::Again {
             return Progress::Again;
         }
@@ -182,9 +189,13 @@ impl State {
             return self.leave_unfinished(rovers);
         }
         self.publish(rovers);
+        self.set_alarms(rovers, now, wakes)
+    }
+
+    fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
         let due = self.due();
         self.last_due = due;
-        if self.drivers.rouse(due, wakes) { Progress::Done } else { self.leave_unfinished(rovers) }
+        if self.drivers.rouse(due, now, wakes) { Progress::Done } else { self.leave_unfinished(rovers) }
     }
 
     /// The lock is about to be left in the middle: what was worked out before need not be so any more.

@@ -2,6 +2,9 @@
 
 use crate::rovers::ahead;
 
+/// As a reading: one that no other is later than.
+const FIXED: u64 = u64::MAX;
+
 /// How far beyond the tail claims may go without reading the time.
 ///
 /// 0, which makes every call exact, unless calls come so fast that a whole stride is eaten at over a token per
@@ -10,25 +13,24 @@ use crate::rovers::ahead;
 #[derive(Debug)]
 pub(crate) struct Stride {
     pub(crate) tokens: u64,
-    is_fixed: bool,
-    /// How far claims had come when the time was last read, and that reading.
+    /// How far claims had come when the time was last read, and that reading: `FIXED` if none shall count.
     tail: u64,
     now: u64,
 }
 
 impl Stride {
     pub(crate) fn new(tail: u64) -> Self {
-        Self { tokens: 0, is_fixed: false, tail, now: 0 }
+        Self { tokens: 0, tail, now: 0 }
     }
 
     /// Stays at `tokens` from now on.
     pub(crate) fn fix(&mut self, tokens: u64) {
-        (self.tokens, self.is_fixed) = (tokens, true);
+        (self.tokens, self.now) = (tokens, FIXED);
     }
 
     /// Is no longer than `most` from now on.
     pub(crate) fn shorten(&mut self, most: u64) {
-        if !self.is_fixed {
+        if self.now != FIXED {
             self.tokens = self.tokens.min(most);
         }
     }
@@ -42,7 +44,7 @@ impl Stride {
     pub(crate) fn adapt(&mut self, tail: u64, now: u64, most: u64) {
         // Somebody with a later reading was here first, or this is the same one again: nothing is to be learnt of the
         // pace since.
-        if self.is_fixed || now < self.now || (tail, now) == (self.tail, self.now) {
+        if self.now == FIXED || now < self.now || (tail, now) == (self.tail, self.now) {
             return;
         }
         let eaten = ahead(tail, self.tail).max(0) as u64;

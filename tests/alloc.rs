@@ -15,27 +15,36 @@ struct Counting;
 thread_local! {
     // Without lazy initialisation and without a destructor: it can be used from inside the allocator.
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Bytes allocated and not freed; less than that if others freed them.
+    static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
-fn count_one() {
+fn count_one(bytes: usize) {
     COUNT.set(COUNT.get() + 1);
+    LIVE.set(LIVE.get() + bytes as i64);
+}
+
+fn count_out(bytes: usize) {
+    LIVE.set(LIVE.get() - bytes as i64);
 }
 
 // SAFETY: every call is passed on to the system's allocator as it came; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count_one();
+        count_one(layout.size());
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count_out(layout.size());
         // SAFETY: the caller keeps the contract of `dealloc`, and all memory is the system's.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count_one();
+        count_one(size);
+        count_out(layout.size());
         // SAFETY: the caller keeps the contract of `realloc`, and all memory is the system's.
         unsafe { System.realloc(at, layout, size) }
     }
@@ -198,6 +207,30 @@ fn consume_that_waits_on_a_runtime_allocates_nothing_once_the_replenisher_is_the
     assert_eq!(limiter.snapshot().granted - limiter.snapshot().refunded, 10 + ROUNDS);
 }
 
+/// A seat is some 700 bytes, and the background task must not keep it in mind until its waiter would have been due.
+#[cfg(feature = "keyed")]
+#[test]
+fn keys_whose_waiters_left_leave_no_memory_behind() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).rooms(1);
+    let keyed = runtime.block_on(async { builder.build().unwrap() });
+    let live_after = |keys: std::ops::Range<u64>| {
+        runtime.block_on(async {
+            for key in keys {
+                drop(keyed.consume(&key, 1).await.unwrap());
+                let mut giant = Box::pin(keyed.consume(&key, 1_000_000));
+                assert!(futures::poll!(giant.as_mut()).is_pending());
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(10_000 * MILLI).await;
+        });
+        LIVE.get()
+    };
+    let before = live_after(0..1_000);
+    let more = (1..5).fold(before, |_, round| live_after(1_000 * round..1_000 * (round + 1))) - before;
+    assert!(more < 100_000, "{more} bytes more");
+}
+
 /// Adaptors keep their claim in a box, which the first wait makes.
 #[cfg(all(feature = "stream", feature = "io"))]
 #[test]
@@ -220,6 +253,29 @@ fn paced_items_and_bytes_that_wait_allocate_nothing_once_their_claim_is_there() 
     };
     assert_eq!(allocations(&mut round), 2);
     assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| round())), 0);
+}
+
+/// Who waits remembers since when, if anybody counts.
+#[cfg(feature = "metrics")]
+#[test]
+fn with_a_meter_a_wait_allocates_once_and_nothing_else_allocates() {
+    let (limiter, clock) = by_hand(ROUNDS);
+    let _meter = tollgate::metrics::Meter::new("api", &limiter).unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| drop(limiter.try_acquire(1).unwrap()))), 0);
+    let refuse = || {
+        assert!(limiter.try_acquire(1).is_err());
+        assert!(poll_once(limiter.consume(5).within(MILLI)).is_ready());
+    };
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| refuse())), 0);
+    let mut wait = || {
+        let mut waiting = std::pin::pin!(limiter.consume(1));
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+        clock.advance(MILLI);
+        limiter.tick();
+        assert!(waiting.poll(&mut cx).is_ready());
+    };
+    assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| wait())), ROUNDS);
 }
 
 #[test]

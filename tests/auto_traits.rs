@@ -97,6 +97,52 @@ mod around {
     }
 }
 
+#[cfg(feature = "http")]
+mod http {
+    use tollgate::{Limiter, http::*, tower::*};
+
+    #[rustfmt::skip]
+    assert_traits! {
+        //                                        Send Sync Unpin
+        HttpLimitLayer:                            yes yes yes;
+        HttpLimit<u8>:                             yes yes yes;
+        LimitBody<u8>:                             yes yes yes;
+        HeedLayer:                                 yes yes yes;
+        Heeded<u8>:                                yes yes yes;
+        HeedFuture<u8>:                            yes yes yes;
+        RateLimits:                                yes yes yes;
+        Refusal:                                   yes yes yes;
+        Partitioned<Limiter, fn(&()) -> Vec<u8>>:  yes yes yes;
+        Chosen<fn(&()) -> (Limiter, u64)>:         yes yes yes;
+    }
+
+    #[cfg(feature = "keyed")]
+    mod keyed {
+        use std::hash::RandomState;
+        use tollgate::{http::*, tower::*};
+
+        #[rustfmt::skip]
+        assert_traits! {
+            KeyView<u8, RandomState>:                  yes yes yes;
+            Keyed<u8, RandomState, fn(&()) -> (u8, u64)>:  yes yes yes;
+            KeyedAdmission<u8, RandomState>:           yes yes no;
+        }
+    }
+}
+
+#[cfg(all(feature = "metrics", feature = "keyed"))]
+mod told {
+    use tollgate::metrics::{AlreadyMetered, KeyedMeter, Meter};
+
+    #[rustfmt::skip]
+    assert_traits! {
+        //                   Send Sync Unpin
+        Meter:                yes yes yes;
+        KeyedMeter<String>:   yes yes yes;
+        AlreadyMetered:       yes yes yes;
+    }
+}
+
 #[test]
 fn what_spawned_tasks_need_is_static() {
     fn is_static<T: Send + 'static>() {}

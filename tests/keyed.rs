@@ -11,6 +11,8 @@ mod histories;
 mod hostile;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 mod oracle;
+#[path = "keyed/places.rs"]
+mod places;
 #[path = "keyed/seed_004.rs"]
 mod seed_004;
 #[path = "keyed/storm.rs"]

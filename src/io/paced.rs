@@ -51,10 +51,14 @@ impl<T> PacedIo<T> {
         Self { inner, reading: None, writing: None, chunk: None }
     }
 
-    /// Paces reads.
+    /// Paces reads. What was read already and waits for another limiter is paid for here.
     #[must_use = "it was moved here"]
     pub fn reads(mut self, limiter: &Limiter) -> Self {
-        self.reading = Some(Reading::new(limiter, self.chunk));
+        let reading = Reading::new(limiter, self.chunk);
+        self.reading = Some(match self.reading {
+            Some(before) => reading.go_on_from(before),
+            None => reading,
+        });
         self
     }
 

@@ -26,6 +26,12 @@ impl Reading {
         Self { chunks: Chunks::new(limiter, chunk), aside: Vec::new(), start: 0, paid: 0 }
     }
 
+    /// Goes on with what was read by `before`, and is paid for or not.
+    pub(super) fn go_on_from(self, before: Self) -> Self {
+        let Self { aside, start, paid, .. } = before;
+        Self { aside, start, paid, ..self }
+    }
+
     /// What was read and not handed out.
     pub(super) fn aside(&self) -> &[u8] {
         &self.aside[self.start..]

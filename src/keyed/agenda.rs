@@ -4,7 +4,7 @@
 //! millisecond late anyway, so what falls due within the same one is kept on one page, in no order: each entry tells its
 //! own instant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A page is 2^20 ns, about a step of tokio's timers.
 const PAGE: u32 = 20;
@@ -12,15 +12,31 @@ const PAGE: u32 = 20;
 #[derive(Debug)]
 pub(super) struct Agenda<T> {
     pages: BTreeMap<u64, Vec<(u64, T)>>,
+    len: usize,
 }
 
 impl<T> Agenda<T> {
     pub(super) fn new() -> Self {
-        Self { pages: BTreeMap::new() }
+        Self { pages: BTreeMap::new(), len: 0 }
     }
 
     pub(super) fn add(&mut self, at: u64, errand: T) {
         self.pages.entry(at >> PAGE).or_default().push((at, errand));
+        self.len += 1;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Strikes out what is not to be kept. Takes a step for each entry.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
+        self.pages.retain(|_, page| {
+            page.retain(|(_, errand)| is_kept(errand));
+            page.shrink_to_fit();
+            !page.is_empty()
+        });
+        self.len = self.pages.values().map(Vec::len).sum();
     }
 
     /// The earliest instant that is noted. Takes a step for each on its page.
@@ -30,7 +46,13 @@ impl<T> Agenda<T> {
     }
 
     /// Moves all that is due by `now` into `due`.
-    pub(super) fn take_due(&mut self, now: u64, due: &mut Vec<T>) {
+    pub(super) fn take_due(&mut self, now: u64, due: &mut VecDeque<T>) {
+        let before = due.len();
+        self.take_pages(now, due);
+        self.len -= due.len() - before;
+    }
+
+    fn take_pages(&mut self, now: u64, due: &mut VecDeque<T>) {
         while let Some(mut first) = self.pages.first_entry() {
             if *first.key() > now >> PAGE {
                 return;
@@ -60,7 +82,7 @@ mod tests {
         instants.iter().for_each(|&at| agenda.add(at, at));
         let mut sorted = instants.to_vec();
         sorted.sort();
-        let mut taken = Vec::new();
+        let mut taken = VecDeque::new();
         while let Some(next) = agenda.next() {
             assert_eq!(next, sorted[taken.len()]);
             if next > 0 {
@@ -70,7 +92,20 @@ mod tests {
             }
             agenda.take_due(next, &mut taken);
         }
-        taken.sort();
+        taken.make_contiguous().sort();
         assert_eq!(taken, sorted);
+        assert_eq!(agenda.len(), 0);
+    }
+
+    #[test]
+    fn what_is_struck_out_is_not_taken() {
+        let mut agenda = Agenda::new();
+        (0..1_000_u64).for_each(|n| agenda.add(n << (PAGE - 3), n));
+        agenda.retain(|n| n % 3 == 0);
+        assert_eq!(agenda.len(), 334);
+        let mut taken = VecDeque::new();
+        agenda.take_due(u64::MAX, &mut taken);
+        assert!(taken.iter().all(|n| n % 3 == 0));
+        assert_eq!((taken.len(), agenda.len(), agenda.next()), (334, 0, None));
     }
 }

@@ -9,6 +9,7 @@ use crate::Quota;
 use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
 use crate::error::ConfigError;
+use crate::vigil::Audience;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -172,7 +173,8 @@ where
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
             let hub = Arc::new(Hub::new(map.clone(), time.clone()));
             let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
-            let seating = Seating { time, cap: self.max_in_flight, max_waiting, warden: Arc::new(Arc::clone(&hub)) };
+            let warden = Arc::new(Arc::clone(&hub));
+            let seating = Seating { time, cap: self.max_in_flight, max_waiting, warden, audience: Audience::default() };
             Map::new(Parts {
                 hasher: self.hasher,
                 rate: Arc::new(Rate::new(quota)),

@@ -101,6 +101,7 @@ impl<H: Hold, W: Waiting> KeyedClaim<H, W> {
                 Arrival::Taken(taken) => Some(Ok(taken)),
                 Arrival::Refused(error) => {
                     map.count_refusal(key, *this.hash);
+                    map.seating.audience.refused(cost, error);
                     Some(Err(error))
                 }
             };

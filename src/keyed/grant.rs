@@ -42,7 +42,10 @@ impl<H: Hold> Pass<H> {
 
     fn forget(mut self) {
         if let Some(permit) = self.permit.take() {
+            let seat = Arc::clone(permit.shared());
             permit.forget();
+            // Nothing may be owed: of a grant that was settled to nothing, say.
+            self.hold.map().let_go(self.hash, seat);
         }
     }
 }

@@ -8,11 +8,12 @@
 use super::agenda::Agenda;
 use crate::alarm::Alarm;
 use crate::clock::Time;
-use crate::drivers::Kind;
+use crate::drivers::{Kind, OF_MANY};
 use crate::shared::{Drive, Shared, Warden};
 use crate::sync::Mutex;
 use crate::wakes::wake_each;
 use pin_project::{pin_project, pinned_drop};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -27,6 +28,8 @@ const SEATS_PER_TURN: usize = 1_000;
 /// made anew each time. It doubles each time the seat is found in use without anybody waiting.
 const LINGER: u64 = 100_000_000;
 const MOST_DOUBLINGS: u32 = 12;
+/// So few useless entries are not worth going through the queue for.
+const SMALL: usize = 64;
 
 /// The map, as seen from here.
 pub(super) trait Landlord: Send + Sync {
@@ -78,6 +81,31 @@ struct Bell {
     seat: Weak<Shared>,
     /// It is in the queue to be given up.
     lingers: AtomicBool,
+    /// Odd while its line is noted in the queue, by this number. The attendant's alone.
+    noted: AtomicU64,
+}
+
+impl Bell {
+    fn new(desk: &Arc<Desk>, seat: &Shared) -> Self {
+        Self { desk: Arc::clone(desk), seat: seat.weak(), lingers: AtomicBool::new(false), noted: AtomicU64::new(0) }
+    }
+
+    /// What is noted of its line from now on.
+    fn note(&self) -> Errand {
+        Errand::Due(self.noted.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Whether an errand was noted and nothing else since: else it is of no use any more.
+    fn is_noted(&self, errand: Errand) -> bool {
+        !matches!(errand, Errand::Due(number) if number != self.noted.load(Ordering::Relaxed))
+    }
+
+    /// Its line is looked at now. True if it was noted in the queue.
+    fn unnote(&self) -> bool {
+        let number = self.noted.load(Ordering::Relaxed);
+        self.noted.store(number.next_multiple_of(2), Ordering::Relaxed);
+        number % 2 == 1
+    }
 }
 
 impl Wake for Bell {
@@ -101,7 +129,7 @@ impl Hub {
             landlord,
             time,
             desks: Mutex::new(Vec::new()),
-            numbers: AtomicU64::new(1 << 63),
+            numbers: AtomicU64::new(OF_MANY),
             by_hand: AtomicUsize::new(0),
         }
     }
@@ -134,8 +162,6 @@ impl Hub {
 
     /// Has `desk` serve `seat` from now on. False if the desk is closed.
     fn seat_at(&self, desk: &Arc<Desk>, seat: &Shared) -> bool {
-        let waker =
-            Waker::from(Arc::new(Bell { desk: Arc::clone(desk), seat: seat.weak(), lingers: AtomicBool::new(false) }));
         let kind = || desk.host.as_ref().map_or(Kind::ByHand, |host| Kind::Hired(host.clone()));
         let mut state = seat.state.lock();
         let is_new = !state.drivers.contains(desk.number);
@@ -145,7 +171,7 @@ impl Hub {
         drop(state);
         if is_new {
             // It has not looked yet: whoever enters the line meanwhile does not ring.
-            waker.wake();
+            Waker::from(Arc::new(Bell::new(desk, seat))).wake();
         }
         // Who closes a desk says so first, and then looks for its entries everywhere.
         let ended = desk.tray.lock().ended;
@@ -184,7 +210,10 @@ type Task = (Arc<Bell>, Errand);
 
 #[derive(Clone, Copy, Debug)]
 enum Errand {
+    /// It has rung.
     Serve,
+    /// The instant has come that was noted by this number.
+    Due(u64),
     /// Nobody waited when this was written down. How often it was found in use since.
     GiveUp(u32),
 }
@@ -197,8 +226,10 @@ pub(super) struct Attendant {
     /// What was on the tray.
     rung: Vec<Arc<Bell>>,
     agenda: Agenda<Task>,
+    /// How many entries of the agenda are of no use any more.
+    stale: usize,
     /// What has come due and has not been done yet.
-    due: Vec<Task>,
+    due: VecDeque<Task>,
     known: bool,
     #[pin]
     alarm: Alarm,
@@ -213,7 +244,8 @@ impl fmt::Debug for Attendant {
 impl Attendant {
     fn new(hub: Arc<Hub>, desk: Arc<Desk>) -> Self {
         let known = desk.host.is_some();
-        Self { hub, desk, rung: Vec::new(), agenda: Agenda::new(), due: Vec::new(), known, alarm: Alarm::unset() }
+        let (agenda, due) = (Agenda::new(), VecDeque::new());
+        Self { hub, desk, rung: Vec::new(), agenda, stale: 0, due, known, alarm: Alarm::unset() }
     }
 }
 
@@ -238,15 +270,39 @@ impl Future for Attendant {
             this.due.extend(this.rung.drain(..).map(|bell| (bell, Errand::Serve)));
             let now = this.hub.time.now();
             this.agenda.take_due(now, this.due);
-            while let Some((bell, errand)) = this.due.pop() {
-                if let Some((at, errand)) = run(&bell, errand, this.desk.number, &*landlord, now) {
-                    this.agenda.add(at, (bell, errand));
+            while let Some((bell, errand)) = this.due.pop_front() {
+                match errand {
+                    Errand::Serve => *this.stale += usize::from(bell.unnote()),
+                    Errand::Due(_) if bell.is_noted(errand) => _ = bell.unnote(),
+                    Errand::Due(_) => {
+                        *this.stale = this.stale.saturating_sub(1);
+                        continue;
+                    }
+                    Errand::GiveUp(_) => {}
+                }
+                match run(&bell, errand, this.desk.number, &*landlord, now) {
+                    Next::Nothing => {}
+                    Next::Again => {
+                        // As many were served as one limiter's own driver does in a turn.
+                        this.due.push_back((bell, Errand::Serve));
+                        looks = SEATS_PER_TURN - 1;
+                    }
+                    Next::Due(at) => {
+                        let note = bell.note();
+                        this.agenda.add(at, (bell, note));
+                    }
+                    Next::GiveUp(at, times) => this.agenda.add(at, (bell, Errand::GiveUp(times))),
                 }
                 looks += 1;
                 if looks == SEATS_PER_TURN {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
+            }
+            // Half of it at most, so that this costs each entry two steps.
+            if *this.stale > this.agenda.len() / 2 + SMALL {
+                this.agenda.retain(|(bell, errand)| bell.is_noted(*errand));
+                *this.stale = 0;
             }
             let Some(next) = this.agenda.next() else { return Poll::Pending };
             if next > now {
@@ -266,28 +322,36 @@ fn collect(desk: &Desk, rung: &mut Vec<Arc<Bell>>, waker: &Waker) {
     drop(old);
 }
 
-/// Does an errand, and says what is to be done next for this seat, and when.
-fn run(bell: &Arc<Bell>, errand: Errand, number: u64, landlord: &dyn Landlord, now: u64) -> Option<(u64, Errand)> {
+/// What is to be done next for a seat.
+enum Next {
+    Nothing,
+    /// More is due at once.
+    Again,
+    /// Look at its line at this instant.
+    Due(u64),
+    GiveUp(u64, u32),
+}
+
+/// Does an errand.
+fn run(bell: &Arc<Bell>, errand: Errand, number: u64, landlord: &dyn Landlord, now: u64) -> Next {
+    let Some(seat) = bell.seat.upgrade() else { return Next::Nothing };
     match errand {
-        Errand::Serve => {
-            let seat = bell.seat.upgrade()?;
-            match seat.drive(number, &Waker::from(Arc::clone(bell))) {
-                Drive::Yield => Some((now, Errand::Serve)),
-                Drive::Until { due: u64::MAX, .. } if bell.lingers.swap(true, Ordering::Relaxed) => None,
-                Drive::Until { due: u64::MAX, .. } => Some((now.saturating_add(LINGER), Errand::GiveUp(0))),
-                Drive::Until { due, .. } => Some((due, Errand::Serve)),
-            }
-        }
+        Errand::Serve | Errand::Due(_) => match seat.drive(number, &Waker::from(Arc::clone(bell))) {
+            Drive::Yield => Next::Again,
+            Drive::Until { due: u64::MAX, .. } if bell.lingers.swap(true, Ordering::Relaxed) => Next::Nothing,
+            Drive::Until { due: u64::MAX, .. } => Next::GiveUp(now.saturating_add(LINGER), 0),
+            Drive::Until { due, .. } => Next::Due(due),
+        },
         Errand::GiveUp(times) => {
-            let seat = bell.seat.upgrade()?;
-            let (waits, hash) = (seat.is_waited_on(), seat.mark()?);
+            let (waits, hash) = (seat.is_waited_on(), seat.mark());
             drop(seat);
             // Whoever waits now will be served here, and so end up here again.
-            if waits || times == MOST_DOUBLINGS || landlord.retire(bell.seat.as_ptr(), hash, now) {
+            let is_gone = || hash.is_none_or(|hash| landlord.retire(bell.seat.as_ptr(), hash, now));
+            if waits || times == MOST_DOUBLINGS || is_gone() {
                 bell.lingers.store(false, Ordering::Relaxed);
-                return None;
+                return Next::Nothing;
             }
-            Some((now.saturating_add(LINGER << times), Errand::GiveUp(times + 1)))
+            Next::GiveUp(now.saturating_add(LINGER << times), times + 1)
         }
     }
 }

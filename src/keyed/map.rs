@@ -18,7 +18,6 @@ use crate::state::MOST_COST;
 use crate::sync::{AtomicU64, Mutex, Ordering, RoomMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,10 +153,7 @@ where
         let mut room = self.rooms[number].lock();
         let result = act(&mut room, &house, &mut trash);
         drop(room);
-        if !trash.is_empty() {
-            // Keys are the user's: what was done is not undone by a drop that panics.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(trash))).map_err(std::mem::forget);
-        }
+        trash.empty();
         result
     }
 
@@ -229,8 +225,9 @@ where
 
     pub(super) fn try_acquire(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         let result = self.try_acquire_uncounted(key, hash, cost);
-        if result.is_err() {
+        if let Err(error) = &result {
             self.count_refusal(key, hash);
+            self.seating.audience.refused(cost, *error);
         }
         result
     }
@@ -270,7 +267,7 @@ where
     }
 
     fn try_seat(&self, hash: u64, seat: Arc<Shared>, cost: u64) -> Result<Taken, TryAcquireError> {
-        match seat.try_acquire(cost) {
+        match seat.try_acquire_untold(cost) {
             Ok(remaining) => Ok(self.taken(hash, Permit::new(seat, cost, remaining))),
             Err(error) => {
                 self.let_go(hash, seat);
@@ -389,7 +386,7 @@ where
         }
         let hash = self.hash(key);
         let ask = Ask { key, hash, now: 0, offered: None, must: false };
-        match self.in_room(self.room_of(hash), |room, _, _| room.find_seat(&ask)) {
+        let result = match self.in_room(self.room_of(hash), |room, _, _| room.find_seat(&ask)) {
             Some(seat) => {
                 let result = seat.release_owed(tokens);
                 self.let_go(hash, seat);
@@ -397,6 +394,11 @@ where
             }
             None if tokens == 0 => Ok(()),
             None => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
+        };
+        match &self.overflow {
+            // It may have been granted while the map was full.
+            Some(overflow) if result.is_err() && overflow.release_owed(tokens).is_ok() => Ok(()),
+            _ => result,
         }
     }
 
@@ -436,6 +438,11 @@ where
     pub(super) fn deficiency(&self, key: &K) -> u64 {
         let at_level = |rate: &Rate, level: Level, _| rate.tokens(level.units).min(0).unsigned_abs();
         self.look(key, at_level, |seat| seat.look_at(|state, rovers, _| state.deficiency(rovers)), None)
+    }
+
+    pub(super) fn quota(&self, key: &K) -> Quota {
+        let at_seat = |seat: &Shared| seat.look_at(|state, _, _| state.supply.quotas()[0].quota);
+        self.look(key, |rate: &Rate, _, _| rate.quota, at_seat, None)
     }
 
     pub(super) fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {

@@ -194,7 +194,10 @@ where
                 self.map.let_go(hash, seat);
                 answer
             }
-            Arrival::Refused(error) => Err(error),
+            Arrival::Refused(error) => {
+                self.map.seating.audience.refused(cost, error);
+                Err(error)
+            }
         };
         if result.is_err() {
             self.map.count_refusal(key, hash);
@@ -232,7 +235,16 @@ where
         Ok(KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
     }
 
-    /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line.
+    /// [`try_acquire`](Self::try_acquire) whose grant holds limiter and key itself.
+    #[cfg(feature = "tower")]
+    pub(crate) fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
+        let hash = self.map.hash(&key);
+        let taken = self.map.try_acquire(&key, hash, cost)?;
+        Ok(OwnedKeyedGrant(Pass::new(Owned { map: self.map, key }, hash, cost, taken)))
+    }
+
+    /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line. If that is more
+    /// than the key owes: of those that the [overflow](KeyedBuilder::overflow) granted, to whomever.
     ///
     /// # Errors
     ///
@@ -252,6 +264,20 @@ where
     /// ```
     pub fn available(&self, key: &K) -> u64 {
         self.map.available(key)
+    }
+
+    /// The quota of the key.
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let users = KeyedLimiter::new(Quota::per_second(10))?;
+    /// users.set_quota_for(&"ann", Quota::per_second(50))?;
+    /// assert_eq!((users.quota(&"ann"), users.quota(&"bob")), (Quota::per_second(50), Quota::per_second(10)));
+    /// # Ok(()) }
+    /// ```
+    pub fn quota(&self, key: &K) -> Quota {
+        self.map.quota(key)
     }
 
     /// By how many tokens claims on the key overrun what there is; see [`Limiter::deficiency`](crate::Limiter::deficiency).
@@ -335,6 +361,11 @@ where
     /// ```
     pub fn snapshot(&self) -> KeyedSnapshot<K> {
         KeyedSnapshot::of(&self.map)
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn audience(&self) -> &crate::vigil::Audience {
+        &self.map.seating.audience
     }
 
     /// The background task, for those who want to spawn it themselves, on a runtime of their choice. Nobody has to: the

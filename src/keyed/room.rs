@@ -26,7 +26,7 @@ use super::bound::Bound;
 use super::rate::{Level, Rate};
 use super::seat::{self, Seating};
 use super::table;
-use crate::shared::Shared;
+use crate::shared::{Shared, drop_quietly};
 use crate::sync::{RoomGuard, RoomMutex};
 use hashbrown::HashTable;
 use std::hint::spin_loop;
@@ -125,13 +125,22 @@ pub(super) struct Ask<'a, K> {
     pub(super) must: bool,
 }
 
-impl<K> Ask<'_, K> {
-    fn take_place(&self, bound: &Bound) -> Result<(), Stop> {
+impl<K: Clone> Ask<'_, K> {
+    /// Counts one more key, if there may be one, and clones it.
+    fn take_place(&self, bound: &Bound, trash: &mut Trash<K>) -> Result<K, Stop> {
+        // Whoever churns through keys while the map is full is not to have them cloned.
+        if !self.must && !bound.has_place() {
+            return Err(Stop::NoRoom);
+        }
+        // It may panic: so it comes before the count.
+        let key = self.key.clone();
         if self.must {
             bound.force_place();
-            return Ok(());
+        } else if !bound.take_place() {
+            trash.keys.push(key);
+            return Err(Stop::NoRoom);
         }
-        if bound.take_place() { Ok(()) } else { Err(Stop::NoRoom) }
+        Ok(key)
     }
 }
 
@@ -152,8 +161,10 @@ pub(super) struct Trash<K> {
 }
 
 impl<K> Trash<K> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.seats.is_empty()
+    /// Keys are the user's: what was done is not undone by a drop that panics. Each by itself, since two that panic on their
+    /// way out of one vector would abort the process.
+    pub(super) fn empty(self) {
+        self.keys.into_iter().for_each(drop_quietly);
     }
 }
 
@@ -346,8 +357,7 @@ impl<K: Clone + Eq> Room<K> {
         let rate = self.rate_for(ask)?;
         self.expect(&rate, house, trash);
         table::make_room(&mut self.specials, |special| special.hash);
-        let key = ask.key.clone();
-        ask.take_place(house.bound)?;
+        let key = ask.take_place(house.bound, trash)?;
         let seat = house.seating.seat(&rate, Level { units: rate.full(), at: now }, edition, ask.hash);
         let standing = Standing::Seat(Arc::clone(&seat));
         self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });
@@ -384,8 +394,7 @@ impl<K: Clone + Eq> Room<K> {
             }
             table::make_room(&mut self.specials, |special| special.hash);
         }
-        let key = ask.key.clone();
-        ask.take_place(house.bound)?;
+        let key = ask.take_place(house.bound, trash)?;
         house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
         if as_word {
             self.words.insert_unique(ask.hash, (key, rate.to_word(level)), |(key, _)| (house.hash_of)(key));

@@ -14,6 +14,7 @@ use crate::schedule::Schedule;
 use crate::shared::{Shared, Warden};
 use crate::state::State;
 use crate::supply::Supply;
+use crate::vigil::Audience;
 use crate::wakes::Wakes;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -25,6 +26,8 @@ pub(super) struct Seating {
     pub(super) cap: Option<u64>,
     pub(super) max_waiting: usize,
     pub(super) warden: Arc<dyn Warden>,
+    /// Who is told of waits and refusals, of all keys together.
+    pub(super) audience: Audience,
 }
 
 impl Seating {
@@ -41,7 +44,7 @@ impl Seating {
         state.edition = edition;
         Arc::new_cyclic(|weak| {
             let shared = Shared::new(Rovers::new(0), state, self.time.clone(), false, weak.clone());
-            shared.one_of_many(Arc::clone(&self.warden), hash)
+            shared.one_of_many(Arc::clone(&self.warden), hash, self.audience.clone())
         })
     }
 }

@@ -6,15 +6,25 @@ use crate::queue::{Outcome, Place};
 use crate::rovers::ahead;
 use crate::state::{Arrival, MOST_COST, Reach, Sample};
 use crate::sync::Ordering;
+use crate::vigil::{Outlook, Vigil};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Poll, Waker};
 use tokio::runtime::Handle;
 
+/// How late, in nanoseconds, a driver may be before those who come serve the line in its place: two of tokio's ticks.
+const MOST_LATE: u64 = 2_000_000;
+
 impl Shared {
-    /// Grants, saying what remains.
+    /// Grants, saying what remains; or refuses, and tells of it.
     #[inline]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
+        self.try_acquire_untold(cost).inspect_err(|error| self.audience().refused(cost, *error))
+    }
+
+    /// Grants, saying what remains.
+    #[inline]
+    pub(crate) fn try_acquire_untold(&self, cost: u64) -> Result<u64, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {
             return Ok(self.rovers.left_behind(ticket));
         }
@@ -39,11 +49,37 @@ impl Shared {
     /// Grants `cost` tokens if they are there and there is no line, which is the common case: at less price than
     /// `sampled`, of which it is the part that matters then.
     fn admit_idle(&self, cost: u64, sample: Sample) -> Option<u64> {
-        // Claimed beyond what is published: somebody waits or owes.
-        if ahead(sample.tail, self.rovers.published()) > 0 {
+        if self.is_claimed_beyond(sample) {
             return None;
         }
         self.state.lock().admit_idle(&self.rovers, cost, sample)
+    }
+
+    /// More is claimed than is published: somebody waits or owes.
+    fn is_claimed_beyond(&self, sample: Sample) -> bool {
+        ahead(sample.tail, self.rovers.published()) > 0
+    }
+
+    /// Has `place` wait at the end of a line that will be served without its help, and says what lies before it.
+    fn join_quietly(
+        &self,
+        place: Pin<&mut Place>,
+        cost: u64,
+        waker: &mut Option<Waker>,
+        host: &Option<Handle>,
+        sample: Sample,
+    ) -> Option<Outlook> {
+        if !self.is_claimed_beyond(sample) {
+            return None;
+        }
+        // Where time is moved by hand, whoever looks serves.
+        let patience = if self.time.is_manual() { 0 } else { MOST_LATE };
+        let mut state = self.state.lock();
+        if self.is_unserved(&state, host) || state.is_overdue(sample.now, patience) {
+            return None;
+        }
+        let outlook = state.outlook(&self.rovers, cost, sample.now);
+        state.join_quietly(&self.rovers, place, cost, waker).then_some(outlook)
     }
 
     /// The fast path of those who may wait: says what remains.
@@ -60,6 +96,7 @@ impl Shared {
         cost: u64,
         allowed: Option<u64>,
         waker: &Waker,
+        vigil: &mut Vigil,
     ) -> Poll<Result<u64, ConsumeError>> {
         let sample = self.sample();
         if cost <= MOST_COST
@@ -69,17 +106,30 @@ impl Shared {
         }
         let mut waker = Some(waker.clone());
         let host = self.host();
-        let (result, unserved) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
+        if allowed.is_none()
+            && let Some(outlook) = self.join_quietly(place.as_mut(), cost, &mut waker, &host, sample)
+        {
+            vigil.begin(self, cost, outlook);
+            return Poll::Pending;
+        }
+        let (result, unserved, outlook) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
             // `within` needs a timer of its own.
             let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
             let driven = timed && self.is_driven(state, &host);
             let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
-            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host))
+            let outlook = state.outlook(rovers, cost, sample.now);
+            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), outlook)
         });
         drop_quietly(waker);
         match result {
             Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),
-            Ok(None) => self.wait_here(place, cost, unserved, &host),
+            Ok(None) => {
+                let answer = self.wait_here(place, cost, unserved, &host);
+                if answer.is_pending() {
+                    vigil.begin(self, cost, outlook);
+                }
+                answer
+            }
             Err(error) => Poll::Ready(Err(error)),
         }
     }
@@ -143,16 +193,17 @@ impl Shared {
         if let Some(Sample { now, .. }) = sample {
             let left = self.state.lock().depart_quietly(&self.rovers, place.as_mut(), now);
             if left.is_some() {
-                return;
+                return drop_quietly(left);
             }
         }
-        let _waker = self.sampled(sample, Reach::Now, |state, rovers, _| {
+        let waker = self.sampled(sample, Reach::Now, |state, rovers, _| {
             let (outcome, waker) = state.depart(rovers, place);
             if let Some(Outcome::Granted { .. }) = outcome {
                 state.give_back(rovers, cost);
             }
             waker
         });
+        drop_quietly(waker);
     }
 
     /// A grant of `cost` that nobody saw.
@@ -162,7 +213,8 @@ impl Shared {
 
     /// The claim in `place` ran out of time: it leaves the line, unless it was called out in this very moment.
     pub(crate) fn give_up(&self, place: Pin<&mut Place>) -> Option<Outcome> {
-        let (outcome, _waker) = self.leaving(|state, rovers, _| state.depart(rovers, place));
+        let (outcome, waker) = self.leaving(|state, rovers, _| state.depart(rovers, place));
+        drop_quietly(waker);
         outcome
     }
 

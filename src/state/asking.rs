@@ -53,6 +53,30 @@ impl State {
         Some(remaining)
     }
 
+    /// Joins the end of a line that its driver looks after, or says that this has to be done with all due form: nothing moves
+    /// but the tail, and what `settle` and `finish` would do is the driver's. That is not only cheaper: a long line that
+    /// is served by each who comes is served one by one.
+    pub(crate) fn join_quietly(
+        &mut self,
+        rovers: &Rovers,
+        place: Pin<&mut Place>,
+        cost: u64,
+        waker: &mut Option<Waker>,
+    ) -> bool {
+        let can_wait = !self.line.is_empty() && cost > 0 && self.check_line(true).is_ok();
+        if !can_wait || self.check_claim(rovers, cost).is_err() {
+            return false;
+        }
+        let Some(waker) = waker.take() else { return false };
+        self.enter(rovers, place, cost, waker, None);
+        true
+    }
+
+    /// Whether nobody has served the line for `patience` since something was due.
+    pub(crate) fn is_overdue(&self, now: u64, patience: u64) -> bool {
+        now >= self.last_due.max(self.last_served).saturating_add(patience)
+    }
+
     /// Whether `admit` would grant `cost` tokens, if the fast path is closed.
     pub(crate) fn can_admit(&self, rovers: &Rovers, cost: u64) -> bool {
         !self.closed && (cost == 0 || cost <= self.available(rovers))

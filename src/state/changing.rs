@@ -12,8 +12,7 @@ impl State {
     /// A future that waits behind the front is done with its place, while nothing is due by `now`: nothing moves but its
     /// own claim, and what `settle` and `finish` would do can wait. `None` if that is not so; then nothing was done.
     pub(crate) fn depart_quietly(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
-        let news = self.cap.as_ref().is_some_and(|cap| rovers.released_since(&mut cap.seen.clone()) > 0);
-        if self.closed || news || self.line.is_tied() || self.last_due <= now.max(self.supply.synced()) {
+        if self.closed || self.line.is_tied() || self.last_due <= now.max(self.supply.synced()) {
             return None;
         }
         let waiter = self.line.leave_behind(place)?;

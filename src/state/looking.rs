@@ -2,6 +2,7 @@
 
 use super::{MOST_SPAN, State, Totals};
 use crate::rovers::{Rovers, ahead};
+use crate::vigil::{Outlook, Vigil};
 
 impl State {
     /// What `try_acquire` could have now.
@@ -32,6 +33,13 @@ impl State {
     pub(crate) fn granted(&self, rovers: &Rovers) -> u64 {
         let Totals { origin, skipped, .. } = self.totals;
         rovers.tail().wrapping_sub(origin).wrapping_sub(skipped).wrapping_sub(self.line.tokens())
+    }
+
+    /// What lies before a claim of `cost` made now.
+    pub(crate) fn outlook(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Outlook {
+        let is_near = self.line.is_empty() || self.supply.is_straight();
+        let estimate = if is_near && Vigil::is_curious() { self.estimate(rovers, cost, now) } else { None };
+        Outlook { since: now, ahead: self.line.len(), estimate }
     }
 
     /// How many more tokens may be claimed before the rovers are too far apart to be compared.

@@ -1,6 +1,6 @@
 //! What becomes of a refusal.
 
-use crate::error::{ConsumeError, TryAcquireError};
+use crate::error::{ConsumeError, Denied, TryAcquireError};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +18,12 @@ pub enum Refused {
     /// It could not be admitted at once.
     #[error(transparent)]
     AtOnce(#[from] TryAcquireError),
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        Self::AtOnce(denied.into())
+    }
 }
 
 impl Refused {
@@ -43,13 +49,19 @@ pub enum LimitError<E> {
     Inner(E),
 }
 
-/// What a refusal and an inner error become. [`AsError`], [`AsBoxError`] and [`AsResponse`] are all there are.
+/// What a refusal and an inner error become. [`AsError`], [`AsBoxError`] and [`AsResponse`] are all there are,
+/// and `http::AsHttp` of feature `http`.
 pub trait Answer<Response, E>: sealed::Sealed {
+    /// The response of the limited service, before it is [held](super::Hold).
+    type Response;
     /// The error of the limited service.
     type Error;
 
+    /// A response of the inner service.
+    fn granted(&self, response: Response) -> Self::Response;
+
     /// A refusal.
-    fn refused(&self, refused: Refused) -> Result<Response, Self::Error>;
+    fn refused(&self, refused: Refused) -> Result<Self::Response, Self::Error>;
 
     /// An error of the inner service.
     fn failed(error: E) -> Self::Error;
@@ -60,7 +72,12 @@ pub trait Answer<Response, E>: sealed::Sealed {
 pub struct AsError;
 
 impl<Response, E> Answer<Response, E> for AsError {
+    type Response = Response;
     type Error = LimitError<E>;
+
+    fn granted(&self, response: Response) -> Response {
+        response
+    }
 
     fn refused(&self, refused: Refused) -> Result<Response, LimitError<E>> {
         Err(LimitError::Refused(refused))
@@ -76,7 +93,12 @@ impl<Response, E> Answer<Response, E> for AsError {
 pub struct AsBoxError;
 
 impl<Response, E: Into<BoxError>> Answer<Response, E> for AsBoxError {
+    type Response = Response;
     type Error = BoxError;
+
+    fn granted(&self, response: Response) -> Response {
+        response
+    }
 
     fn refused(&self, refused: Refused) -> Result<Response, BoxError> {
         Err(refused.into())
@@ -99,7 +121,12 @@ impl<F> AsResponse<F> {
 }
 
 impl<Response, E, F: Fn(Refused) -> Response> Answer<Response, E> for AsResponse<F> {
+    type Response = Response;
     type Error = E;
+
+    fn granted(&self, response: Response) -> Response {
+        response
+    }
 
     fn refused(&self, refused: Refused) -> Result<Response, E> {
         Ok((self.respond)(refused))
@@ -122,7 +149,7 @@ impl<F> fmt::Debug for AsResponse<F> {
     }
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
 
     impl Sealed for super::AsError {}

@@ -61,6 +61,11 @@ impl<C> Priced<C> {
     pub fn new(limiter: &Limiter, cost: C) -> Self {
         Self { limiter: limiter.clone(), cost: Arc::new(cost) }
     }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
 }
 
 impl<Request, C: Fn(&Request) -> u64> Gate<Request> for Priced<C> {
@@ -94,6 +99,13 @@ impl<F> Chosen<F> {
     pub fn new(choose: F) -> Self {
         Self { choose: Arc::new(choose) }
     }
+
+    pub(crate) fn choose<Request>(&self, request: &Request) -> (Limiter, u64)
+    where
+        F: Fn(&Request) -> (Limiter, u64),
+    {
+        (self.choose)(request)
+    }
 }
 
 impl<Request, F: Fn(&Request) -> (Limiter, u64)> Gate<Request> for Chosen<F> {
@@ -101,7 +113,7 @@ impl<Request, F: Fn(&Request) -> (Limiter, u64)> Gate<Request> for Chosen<F> {
     type Admission = Admission;
 
     fn admit(&self, request: &Request, patience: Patience) -> Admission {
-        let (limiter, cost) = (self.choose)(request);
+        let (limiter, cost) = self.choose(request);
         Admission::new(limiter, cost, patience)
     }
 }

@@ -7,6 +7,8 @@ use super::service::Limit;
 use crate::limiter::Limiter;
 use std::time::Duration;
 use tower_layer::Layer;
+#[cfg(feature = "keyed")]
+use {super::keyed::Keyed, crate::KeyedLimiter};
 
 /// Puts services behind a limiter. See the [module](super) for the choices and their defaults.
 #[derive(Clone, Debug)]
@@ -54,6 +56,28 @@ impl<F> LimitLayer<Chosen<F>> {
     }
 }
 
+#[cfg(feature = "keyed")]
+impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
+    /// Requests stand in the line of the key that `key` says, and cost there what it says: one per user, address, API key.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// use tollgate::tower::LimitLayer;
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).build()?;
+    /// let layer = LimitLayer::keyed(&users, |request: &http::Request<String>| {
+    ///     (request.headers().get("x-api-key").cloned(), 1) // all who have none share a bucket
+    /// });
+    /// # let _ = layer; Ok(()) }
+    /// ```
+    pub fn keyed<Request>(users: &KeyedLimiter<K, S>, key: F) -> Self
+    where
+        F: Fn(&Request) -> (K, u64),
+    {
+        Self::through(Keyed::new(users, key))
+    }
+}
+
 impl<H, A> LimitLayer<Limiter, H, A> {
     /// Requests cost what `cost` says of them; a cost of 0 passes at once.
     pub fn cost<Request, C: Fn(&Request) -> u64>(self, cost: C) -> LimitLayer<Priced<C>, H, A> {
@@ -83,6 +107,13 @@ impl<G, H, A> LimitLayer<G, H, A> {
     pub fn hold<Other>(self, hold: Other) -> LimitLayer<G, Other, A> {
         let Self { gate, patience, answer, .. } = self;
         LimitLayer { gate, patience, hold, answer }
+    }
+
+    /// Makes HTTP responses of refusals, with `Retry-After` and `RateLimit` fields; see [`http`](crate::http). The error
+    /// stays the inner service's.
+    #[cfg(feature = "http")]
+    pub fn respond(self) -> crate::http::HttpLimitLayer<G, H> {
+        crate::http::HttpLimitLayer::new(self.gate, self.patience, self.hold)
     }
 
     /// Makes responses of refusals, so that the error stays the inner service's.

@@ -24,9 +24,9 @@
 //! |---|---|---|
 //! | a request whose tokens are not there | waits in line | [`within`](LimitLayer::within) a time, [`refuse`](LimitLayer::refuse) |
 //! | its cost | 1 | [`cost`](LimitLayer::cost) of the request |
-//! | its limiter | the one | [`by`](LimitLayer::by) the request, or any [`Gate`] |
+//! | its limiter | the one | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, or any [`Gate`] |
 //! | its tokens are in flight, with [`max_in_flight`](crate::Builder::max_in_flight) | to the end of the response's body | [`release_at_head`](LimitLayer::release_at_head), any [`Hold`] |
-//! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, [`box_errors`](LimitLayer::box_errors) |
+//! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, `respond` an HTTP response (feature `http`), [`box_errors`](LimitLayer::box_errors) |
 //!
 //! An axum router, whose services do not fail, makes responses of refusals:
 //!
@@ -46,8 +46,12 @@
 //!
 //! * All clones of a layer, and of its services, stand before the same limiter: a server that clones a service for each
 //!   connection limits them together.
-//! * `poll_ready` is the inner service's and takes nothing; `call` does. What the inner service reserved when it was ready
-//!   goes with the call, also while that waits.
+//! * `poll_ready` is the inner service's and takes nothing; `call` does.
+//! * What the inner service reserved when it was ready goes with the call, **also while that waits in line**. Behind this
+//!   layer, tower's `ConcurrencyLimit` or `Buffer` (tonic's `Channel` is one) have a slot taken by each request that only
+//!   waits, and when none is left, nobody is ready: requests then wait outside, in no line. Put such layers around this
+//!   one, or use [`max_in_flight`](crate::Builder::max_in_flight) instead. `Router`s of axum and clients of hyper and
+//!   reqwest reserve nothing.
 //! * A response future can be dropped at any time: the request leaves the line, or the service, at once, and no token
 //!   is lost. That is what servers do when a client hangs up.
 //! * What was granted is never given back because a request failed: it was made.
@@ -56,6 +60,8 @@ mod answer;
 mod body;
 mod gate;
 mod hold;
+#[cfg(feature = "keyed")]
+mod keyed;
 mod layer;
 mod service;
 
@@ -63,5 +69,9 @@ pub use answer::{Answer, AsBoxError, AsError, AsResponse, LimitError, Refused};
 pub use body::HeldBody;
 pub use gate::{Admission, Chosen, Gate, Patience, Priced};
 pub use hold::{Hold, ToBody, ToHead};
+#[cfg(feature = "keyed")]
+pub use keyed::{Keyed, KeyedAdmission};
 pub use layer::LimitLayer;
 pub use service::{Limit, LimitFuture};
+#[cfg(feature = "http")]
+pub(crate) use {answer::sealed, service::take_ready};

@@ -48,7 +48,7 @@ impl<Request, S, G, H, A> Service<Request> for Limit<S, G, H, A>
 where
     S: Service<Request> + Clone,
     G: Gate<Request>,
-    H: Hold<S::Response, G::Pass> + Clone,
+    H: Hold<A::Response, G::Pass> + Clone,
     A: Answer<S::Response, S::Error> + Clone,
 {
     type Response = H::Response;
@@ -61,15 +61,14 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         let admission = self.gate.admit(&request, self.patience);
-        // What the inner service reserved when it was ready is this one's, and the clone has reserved nothing.
-        let clone = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, clone);
-        LimitFuture {
-            stage: Stage::Waits { admission, call: Some((ready, request)) },
-            hold: self.hold.clone(),
-            answer: self.answer.clone(),
-        }
+        LimitFuture::new(admission, take_ready(&mut self.inner), request, self.hold.clone(), self.answer.clone())
     }
+}
+
+/// What the inner service reserved when it was ready goes with the call; the clone that stays has reserved nothing.
+pub(crate) fn take_ready<S: Clone>(inner: &mut S) -> S {
+    let clone = inner.clone();
+    std::mem::replace(inner, clone)
 }
 
 /// The future of [`Limit`].
@@ -102,11 +101,18 @@ enum Stage<Request, S: Service<Request>, G: Gate<Request>> {
     },
 }
 
+impl<Request, S: Service<Request>, G: Gate<Request>, H, A> LimitFuture<Request, S, G, H, A> {
+    /// `ready` is called with `request` once `admission` is there.
+    pub(crate) fn new(admission: G::Admission, ready: S, request: Request, hold: H, answer: A) -> Self {
+        Self { stage: Stage::Waits { admission, call: Some((ready, request)) }, hold, answer }
+    }
+}
+
 impl<Request, S, G, H, A> Future for LimitFuture<Request, S, G, H, A>
 where
     S: Service<Request>,
     G: Gate<Request>,
-    H: Hold<S::Response, G::Pass>,
+    H: Hold<A::Response, G::Pass>,
     A: Answer<S::Response, S::Error>,
 {
     type Output = Result<H::Response, A::Error>;
@@ -129,7 +135,8 @@ where
         let OnStage::Works { response, pass } = this.stage.project() else { unreachable!("it was just set") };
         let response = ready!(response.poll(cx));
         let pass = pass.take();
-        Poll::Ready(response.map_err(A::failed).map(|response| this.hold.hold(response, pass)))
+        let response = response.map(|response| this.answer.granted(response)).map_err(A::failed);
+        Poll::Ready(response.map(|response| this.hold.hold(response, pass)))
     }
 }
 

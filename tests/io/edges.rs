@@ -57,6 +57,25 @@ fn a_read_leaves_the_buffer_alone_until_it_is_paid_for() {
 }
 
 #[test]
+fn another_limiter_goes_on_with_what_was_read() {
+    let ((limiter, clock), (other, _)) = (by_hand(160, 0), by_hand(160, 8));
+    let mut paced = source([Bytes(15)]).pace_reads(&limiter);
+    assert_pending!(spawn(paced.read(&mut [0; 100])).poll());
+    clock.advance(10 * MILLI);
+    limiter.tick();
+    let mut buffer = [0; 4];
+    assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 4);
+    // Six are paid for, and five were not read yet.
+    let mut paced = paced.reads(&other);
+    let mut rest = Vec::new();
+    while rest.len() < 11 {
+        let got = assert_ready_ok!(spawn(paced.read(&mut buffer)).poll());
+        rest.extend_from_slice(&buffer[..got]);
+    }
+    assert_eq!((rest, paid(&limiter), paid(&other)), ((4..15).collect(), 10, 5));
+}
+
+#[test]
 fn a_write_is_reported_when_it_is_paid_for_and_pays_for_what_was_taken() {
     let (limiter, clock) = by_hand(160, 0);
     let mut paced = drain([Bytes(4), Fails]).pace_writes(&limiter);

@@ -200,7 +200,8 @@ fn a_runtime_without_timers_panics_in_the_callers_hands_and_leaves_nothing_behin
 /// In real time, which decides nothing: ten seconds are how long a hang is waited for.
 #[test]
 fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
-    let (a, b) = (every(1), every(1));
+    // The second is due long after the thread has looked first.
+    let (a, b) = (every(1), every(50));
     let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     idle.block_on(async { assert_pending!(stalled.poll()) });

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio_test::task;
-use tollgate::{ConfigError, ConsumeError, KeyedLimiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{ConfigError, ConsumeError, KeyedLimiter, ManualClock, Quota, ReleaseError, TryAcquireError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -174,6 +174,48 @@ fn a_quota_of_its_own_is_never_forgotten_and_counts() {
     assert_eq!(keyed.available(&1), 2);
     assert!(!is_turned_away(&keyed, 3));
     assert_eq!(keyed.available(&2), 5, "the other keeps its own");
+}
+
+#[test]
+fn a_grant_of_nothing_that_is_forgotten_keeps_no_place() {
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(2);
+    let keyed: KeyedLimiter<u64> = builder.clock(ManualClock::new()).build().unwrap();
+    keyed.try_acquire(&1, 0).unwrap().forget();
+    assert!(!is_turned_away(&keyed, 2));
+    // The one that was granted just now has landed, and owes; this one comes back whole.
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(2);
+    let keyed: KeyedLimiter<u64> = builder.clock(ManualClock::new()).build().unwrap();
+    let mut grant = keyed.try_acquire(&1, 2).unwrap();
+    grant.settle(0);
+    grant.forget();
+    assert!(!is_turned_away(&keyed, 2));
+}
+
+#[test]
+fn a_key_whose_own_quota_is_taken_from_it_makes_room_at_once() {
+    // Words of the common quota can be read for two seconds, those of its own for years: so the change sweeps.
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota_by(|_| Quota::per_second(999_999_937).burst(5)).max_keys(1);
+    let keyed: KeyedLimiter<u64> = builder.clock(clock.clone()).build().unwrap();
+    keyed.set_quota_for(&1, Quota::per_second(1).burst(5)).unwrap();
+    clock.advance(10 * SECOND);
+    keyed.reset_quota_for(&1);
+    assert!(!is_turned_away(&keyed, 2));
+}
+
+#[test]
+fn what_the_overflow_granted_and_was_forgotten_can_be_released() {
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(2);
+    let builder = builder.overflow(Quota::per_second(1).burst(9)).clock(ManualClock::new());
+    let keyed: KeyedLimiter<u64> = builder.build().unwrap();
+    let _held = keyed.try_acquire(&1, 1).unwrap();
+    keyed.try_acquire(&2, 2).unwrap().forget();
+    assert!(keyed.try_acquire(&3, 1).is_err(), "two of the overflow are in flight");
+    assert_eq!(keyed.release(&2, 3), Err(ReleaseError::TooMuch { asked: 3, owed: 0 }), "that is more than was granted");
+    assert_eq!(keyed.release(&2, 2), Ok(()));
+    assert!(keyed.try_acquire(&3, 1).is_ok());
+    keyed.try_acquire(&1, 1).unwrap().forget();
+    assert_eq!((keyed.release(&1, 1), keyed.release(&1, 1).is_err()), (Ok(()), true), "its own come first");
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task;
-use tollgate::{KeyedLimiter, ManualClock, Quota};
+use tollgate::{ConfigError, KeyedLimiter, ManualClock, Quota, TryAcquireError};
 
 /// All keys collide.
 #[derive(Default)]
@@ -178,6 +179,85 @@ fn keys_that_panic_while_they_wait_change_or_are_forgotten_leave_everything_soun
     // The bound still counts right.
     let newcomers: Vec<Touchy> = (1_000..1_201).map(Touchy).collect();
     assert_eq!(newcomers.iter().filter(|key| keyed.try_acquire(key, 1).is_ok()).count(), 200);
+}
+
+thread_local! {
+    static CLONES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A key that is counted when it is cloned, and whose clones panic when they are dropped.
+#[derive(Debug)]
+struct Clinging {
+    number: u32,
+    is_clone: bool,
+}
+
+impl Clinging {
+    fn new(number: u32) -> Self {
+        Self { number, is_clone: false }
+    }
+}
+
+impl Hash for Clinging {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.number.hash(hasher);
+    }
+}
+
+impl PartialEq for Clinging {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Clinging {}
+
+impl Clone for Clinging {
+    fn clone(&self) -> Self {
+        CLONES.set(CLONES.get() + 1);
+        Self { number: self.number, is_clone: true }
+    }
+}
+
+impl Drop for Clinging {
+    fn drop(&mut self) {
+        if self.is_clone {
+            // Not `panic!`: this one is meant, and need not be printed.
+            std::panic::resume_unwind(Box::new("a key does not want to go"));
+        }
+    }
+}
+
+#[test]
+fn keys_that_panic_when_they_are_forgotten_do_so_one_by_one() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).rooms(1);
+    let keyed: KeyedLimiter<Clinging> = builder.build().unwrap();
+    for number in 0..10 {
+        drop(keyed.try_acquire(&Clinging::new(number), 1).unwrap());
+    }
+    clock.advance(Duration::from_secs(1));
+    keyed.tick();
+    assert_eq!(keyed.snapshot().keys, 0);
+}
+
+#[test]
+fn who_is_turned_away_since_the_map_is_full_is_not_cloned() {
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(2)).max_keys(1).clock(ManualClock::new());
+    let keyed: KeyedLimiter<Clinging> = builder.build().unwrap();
+    drop(keyed.try_acquire(&Clinging::new(0), 2).unwrap());
+    CLONES.set(0);
+    let newcomer = Clinging::new(1);
+    let error = ConfigError::TooManyKeys { most: 1 };
+    assert_eq!(keyed.set_quota_for(&newcomer, Quota::per_second(5)), Err(error));
+    assert_eq!(CLONES.get(), 0);
+    assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 1 }));
+    assert_eq!(CLONES.get(), 1, "one is kept among those who were refused most");
+    assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 1 }));
+    assert!(matches!(task::spawn(keyed.consume(&newcomer, 3)).poll(), Poll::Ready(Err(_))));
+    assert_eq!(CLONES.get(), 1);
+    // Nobody can be asked to drop the others quietly.
+    std::mem::forget(keyed);
 }
 
 #[test]

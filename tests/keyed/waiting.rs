@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::time::Instant;
-use tollgate::{ConsumeError, KeyedLimiter, Quota};
+use tokio_test::task;
+use tollgate::{ConsumeError, KeyedLimiter, ManualClock, Quota};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -58,6 +60,70 @@ async fn one_background_task_serves_all_keys_and_gives_up_their_seats() {
     drop(keyed);
     tokio::time::sleep(MILLI).await;
     assert_eq!(Handle::current().metrics().num_alive_tasks(), before, "it ends with the limiter");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_whose_waiters_left_are_given_up_too() {
+    let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
+    for key in 0..100 {
+        drop(keyed.consume(&key, 1).await.unwrap());
+        // It would wait for more than a day, but leaves, is shown out, or is granted by somebody else.
+        let mut giant = task::spawn(keyed.consume(&key, 1_000_000));
+        assert!(giant.poll().is_pending());
+        tokio::task::yield_now().await;
+        match key % 3 {
+            0 => drop(giant),
+            1 => {
+                keyed.set_quota_for(&key, Quota::new(1_000_000_000, MILLI).burst(1_000_000)).unwrap();
+                tokio::time::advance(MILLI).await;
+                drop(giant.await.unwrap());
+                keyed.reset_quota_for(&key);
+            }
+            _ => {
+                let mut claim = task::spawn(keyed.consume(&key, 2).within(MILLI * 300));
+                drop((giant, claim.poll().is_pending()));
+            }
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
+}
+
+#[test]
+fn the_background_task_yields_after_about_a_thousand_grants_of_one_key() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(10_000)).clock(clock.clone());
+    let keyed: KeyedLimiter<u32> = builder.build().unwrap();
+    let runtime = runtime();
+    let _here = runtime.enter();
+    let mut replenisher = task::spawn(keyed.replenisher());
+    assert!(replenisher.poll().is_pending());
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&count));
+    let claims: Vec<_> = [[1; 5_000], [2; 5_000]].iter().flatten().collect();
+    drop((keyed.try_acquire(&1, 10_000).unwrap(), keyed.try_acquire(&2, 10_000).unwrap()));
+    let mut claims: Vec<_> = claims.into_iter().map(|key| Box::pin(keyed.consume(key, 1))).collect();
+    for claim in &mut claims {
+        assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    assert!(replenisher.poll().is_pending());
+    clock.advance(Duration::from_secs(10_000));
+    for polls in 1.. {
+        let before = count.0.load(Ordering::Relaxed);
+        assert!(replenisher.poll().is_pending());
+        let served = count.0.load(Ordering::Relaxed) - before;
+        assert!(served <= 2_000, "{served} in poll {polls}");
+        if before + served == 10_000 {
+            break;
+        }
+        assert!(replenisher.is_woken(), "there is more to do");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -222,3 +222,35 @@ async fn it_delivers_tens_of_thousands_at_one_instant_and_lets_others_run_betwee
     }
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
 }
+
+/// A clock that leaves its limiter's background task behind: tokio's time stands still meanwhile.
+#[derive(Clone, Debug, Default)]
+struct Leaping(Arc<AtomicU64>);
+
+impl tollgate::Clock for Leaping {
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_joins_leaves_the_line_to_the_background_task_unless_it_is_two_milliseconds_late() {
+    let clock = Leaping::default();
+    let (limiter, _start) = thousand_a_second(Limiter::builder().clock(clock.clone()));
+    let mut line: Vec<_> = (0..4).map(|_| tokio_test::task::spawn(limiter.consume(1))).collect();
+    for claim in &mut line {
+        tokio_test::assert_pending!(claim.poll());
+    }
+    let mut join_at = |micros: u64| {
+        clock.0.store(micros, Ordering::Relaxed);
+        line.push(tokio_test::task::spawn(limiter.consume(1)));
+        tokio_test::assert_pending!(line.last_mut().unwrap().poll());
+        line.iter().filter(|claim| claim.is_woken()).count()
+    };
+    // The first is due at 1 ms.
+    assert_eq!(join_at(2_999), 0, "it has 1 us left");
+    assert_eq!(join_at(3_000), 3, "at 1, 2 and 3 ms");
+    // The next is due at 4 ms, and the line was served at 3.
+    assert_eq!(join_at(5_999), 3);
+    assert_eq!(join_at(6_000), 6);
+}

@@ -64,6 +64,29 @@ fn runtime_shut_down_under_a_future_that_goes_on_in_another() {
     let _grant = second.block_on(task).unwrap();
 }
 
+/// Whoever is first polled on one runtime, and then awaited on another, gives up by a timer of the other.
+#[test]
+fn a_deadline_is_kept_on_the_runtime_where_it_is_awaited() {
+    for first_is_dropped in [true, false] {
+        let limiter = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap();
+        let _held = limiter.try_acquire(1).unwrap();
+        let (first, second) = (current_thread(), current_thread());
+        let mut moving = Box::pin(limiter.clone().consume_owned(1).within(30 * MILLI));
+        assert_pending!(first.block_on(poll_once(&mut moving)));
+        // Nobody drives it any more, whether it is there or not.
+        let first = (!first_is_dropped).then_some(first);
+        let answer = second.block_on(async {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(Duration::from_secs(30)) => panic!("it hangs"),
+                answer = moving => answer.map(drop),
+            }
+        });
+        assert!(matches!(answer, Err(ConsumeError::TimedOut { .. })), "{answer:?}");
+        drop(first);
+    }
+}
+
 #[test]
 fn runtime_shut_down_under_a_waiter_that_has_none_itself_turns_it_away_rather_than_leave_it() {
     let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();

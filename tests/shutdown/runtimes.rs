@@ -93,8 +93,10 @@ fn runtimes_come_and_go_and_the_line_moves_on() {
             drop(stays.block_on(served).unwrap().unwrap());
             assert!(stays.block_on(giant).unwrap_err().is_cancelled());
         }
-        // One replenisher on the runtime that stayed, none of the others.
-        assert_eq!(stays.metrics().num_alive_tasks(), 1);
+        // One replenisher on the runtime that stayed, none of the others; the tasks that ended there leave when they can.
+        while stays.metrics().num_alive_tasks() != 1 {
+            thread::yield_now();
+        }
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use tokio_test::task::{Spawn, spawn};
-use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota};
+use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota, join};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -199,6 +199,47 @@ fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_keeps_no_slot() {
 }
 
 /// Every verb, from within `wake`, for each of a line longer than several batches; a lock still held would hang.
+/// A place that is dropped in a line aborts the process.
+#[test]
+fn a_waker_that_panics_when_dropped_takes_a_joint_claim_out_of_all_its_lines() {
+    let ((one, _), (other, _)) = (empty(), empty());
+    let mine = Mine::that_panics_when(When::Dropped);
+    let _in_front = (enter(&one), enter(&other));
+    let mut claim = Box::pin(join([(&one, 1), (&other, 1)]));
+    assert!(mine.poll(&mut claim).is_pending());
+    let _ = panics(|| drop(claim));
+    assert_eq!((one.snapshot().waiting_tasks, other.snapshot().waiting_tasks), (1, 1));
+}
+
+/// It is cloned for every line, and needed in none: two panics at once abort the process.
+#[test]
+fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_a_joint_claim_keeps_no_slot() {
+    let build =
+        || Limiter::builder().quota(Quota::manual(5)).max_in_flight(5).clock(ManualClock::new()).build().unwrap();
+    let (one, other) = (build(), build());
+    let mine = Mine::that_panics_when(When::Dropped);
+    for _ in 0..3 {
+        let mut claim = Box::pin(join([(&one, 1), (&other, 1)]));
+        let _ = panics(|| mine.poll(&mut claim).map(|grants| drop(grants.unwrap())));
+    }
+    assert_eq!((one.snapshot().in_flight, other.snapshot().in_flight), (Some(0), Some(0)));
+}
+
+/// The driver's waker is dropped when it ends, and then those who relied on it are woken.
+#[test]
+fn a_waker_that_panics_when_dropped_with_a_driver_keeps_nobody_asleep() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();
+    let mine = Mine::that_panics_when(When::Dropped);
+    let mut replenisher = Box::pin(limiter.replenisher());
+    assert!(runtime.block_on(async { mine.poll(&mut replenisher).is_pending() }));
+    // Outside of all runtimes it relies on the replenisher, which has gone to sleep again.
+    let mut outside = enter(&limiter);
+    assert!(runtime.block_on(async { mine.poll(&mut replenisher).is_pending() }));
+    let _ = panics(|| drop(replenisher));
+    assert!(outside.is_woken() && outside.poll().is_ready(), "there is nobody any more");
+}
+
 #[test]
 fn wakers_may_call_every_verb_of_the_limiter_that_wakes_them() {
     to_its_end(|| {

@@ -17,8 +17,9 @@ impl<K: Clone + Eq> Room<K> {
     ) -> Result<Option<Arc<Shared>>, Stop> {
         let now = self.come_to(ask.now, house, trash);
         self.edition += 1;
-        house.bound.idle_now(house.number);
         self.expect(&rate, house, trash);
+        // After the sweep that this may have made, which does not know of the change.
+        house.bound.idle_now(house.number);
         if let Some(special) = self.specials.find_mut(ask.hash, |special| special.key == *ask.key) {
             special.pinned = pinned;
             return Ok(special.go_on_as(rate, now));
@@ -37,8 +38,7 @@ impl<K: Clone + Eq> Room<K> {
         }
         let old = self.rate_for(ask)?;
         table::make_room(&mut self.specials, |special| special.hash);
-        let key = ask.key.clone();
-        ask.take_place(house.bound)?;
+        let key = ask.take_place(house.bound, trash)?;
         let standing = Standing::of(&old, Level { units: old.full(), at: now });
         let mut special = Special { key, hash: ask.hash, rate: old, standing, pinned };
         special.go_on_as(rate, now);

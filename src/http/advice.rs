@@ -1,0 +1,91 @@
+//! What a response asks of its client. Pure, but for the time of day, where a response has dates and says not when it was
+//! made.
+
+use super::dates;
+use super::format::{Format, Unit};
+use super::items::QuotaPolicy;
+use super::limits::RateLimits;
+use http::header::{AGE, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
+use std::time::{Duration, SystemTime};
+
+/// What a response asks of its client.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::http::{Advice, Format, Unit};
+/// let mut headers = http::HeaderMap::new();
+/// headers.insert("ratelimit-policy", r#""burst";q=100;w=60"#.parse()?);
+/// headers.insert("ratelimit", r#""burst";r=0;t=30"#.parse()?);
+/// let advice = Advice::read(http::StatusCode::OK, &headers, &[Format::Draft11], &Unit::Requests);
+/// assert_eq!((advice.wait, advice.available), (Some(Duration::from_secs(30)), Some(0)));
+/// # Ok::<(), http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Advice {
+    /// To ask nothing for so long.
+    pub wait: Option<Duration>,
+    /// To ask for no more than so many units before more is said.
+    pub available: Option<u64>,
+    /// The slowest policy that was told with a window.
+    pub policy: Option<QuotaPolicy>,
+}
+
+impl Advice {
+    /// Reads what a response says of quotas that count `unit`, in the first of `formats` in which it says anything.
+    ///
+    /// `Retry-After` counts on refusals and failures (status 400 and above) and goes before the windows of all formats. A
+    /// quota that is used up asks to wait until its window has ended. What is malformed is as if it were not there. What
+    /// comes out of a cache (its `Age` is not 0) says nothing of now.
+    pub fn read(status: StatusCode, headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Self {
+        let is_refusal = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let is_failure = status.is_client_error() || status.is_server_error();
+        let retry_after = retry_after(headers).filter(|_| is_failure);
+        let told = if is_cached(headers) { None } else { said(headers, formats, unit) }.unwrap_or_default();
+        let used_up = told.limits.iter().filter(|limit| limit.available == 0);
+        let window = used_up.filter_map(|limit| limit.window).max().map(Duration::from_secs);
+        let available = told.limits.iter().map(|limit| limit.available).min();
+        Self {
+            wait: retry_after.or(window),
+            available: available.or(is_refusal.then_some(0)),
+            policy: told.policies.into_iter().filter(|policy| policy.window.is_some()).reduce(slower),
+        }
+    }
+}
+
+/// What the first format has to say of quotas that count `unit`.
+fn said(headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Option<RateLimits> {
+    let read = |format: &Format| {
+        let mut told = RateLimits::read(*format, headers);
+        // Whose policy is not told is taken for one of ours.
+        let policies = &told.policies;
+        told.limits.retain(|limit| policies.iter().all(|policy| policy.name != limit.name || policy.unit == *unit));
+        told.policies.retain(|policy| policy.unit == *unit);
+        told
+    };
+    formats.iter().map(read).find(|told| !told.limits.is_empty() || !told.policies.is_empty())
+}
+
+fn slower(one: QuotaPolicy, other: QuotaPolicy) -> QuotaPolicy {
+    let pace = |these: &QuotaPolicy, those: &QuotaPolicy| {
+        u128::from(these.quota) * u128::from(those.window.unwrap_or(u64::MAX))
+    };
+    if pace(&other, &one) < pace(&one, &other) { other } else { one }
+}
+
+fn is_cached(headers: &HeaderMap) -> bool {
+    let age = headers.get(AGE).and_then(|age| age.to_str().ok()?.trim().parse::<u64>().ok());
+    age.is_some_and(|age| age > 0)
+}
+
+/// In seconds, or as a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than a number can have: longer than anybody waits.
+        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+    }
+    let until: SystemTime = dates::parse(value)?;
+    Some(until.duration_since(dates::now(headers)).unwrap_or_default())
+}

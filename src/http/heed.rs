@@ -1,0 +1,181 @@
+//! A client's limiter that does as the server says, within bounds.
+
+use super::advice::Advice;
+use super::format::{Format, Unit};
+use super::items::QuotaPolicy;
+use crate::limiter::Limiter;
+use crate::{Quota, Which};
+use http::{HeaderMap, StatusCode};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The draft's own example of a window that is too long to be believed.
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+/// How a client's limiter heeds what responses say: of the two, the stricter.
+///
+/// * Whoever is told to wait waits: [`Limiter::pause_for`], for [at most](Self::at_most) ten minutes.
+/// * A limiter that has more tokens than the server says are left gives up the difference. (It counts as granted.)
+/// * A limiter whose quota [follows](Self::follow) runs at the server's rate, if that is slower.
+///
+/// Nothing of this lets a limiter run faster than it was built to. Nothing lasts: a response that says less strict things
+/// is believed too, and a pause ends by itself. A server that answers can slow a client down to one request in ten minutes,
+/// and no further.
+#[derive(Clone, Debug)]
+pub struct Heed {
+    formats: Vec<Format>,
+    unit: Unit,
+    at_most: Duration,
+    jitter: Duration,
+    follows: Option<(Follower, Quota)>,
+}
+
+/// A [`Which`] of its own.
+#[derive(Clone, Debug)]
+enum Follower {
+    Index(usize),
+    Name(Arc<str>),
+}
+
+impl Default for Heed {
+    fn default() -> Self {
+        let formats = vec![Format::Draft11, Format::XRateLimit];
+        Self { formats, unit: Unit::Requests, at_most: TEN_MINUTES, jitter: Duration::ZERO, follows: None }
+    }
+}
+
+impl Heed {
+    /// Heeds `Retry-After` and the first of these formats that a response is in; of all there are, without this.
+    #[must_use = "this returns the changed settings"]
+    pub fn formats(self, formats: impl IntoIterator<Item = Format>) -> Self {
+        Self { formats: formats.into_iter().collect(), ..self }
+    }
+
+    /// Heeds quotas that count this; requests, without this.
+    #[must_use = "this returns the changed settings"]
+    pub fn unit(self, unit: Unit) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// Pauses for no longer than this at a time, whatever the server says; ten minutes, without this.
+    #[must_use = "this returns the changed settings"]
+    pub fn at_most(self, pause: Duration) -> Self {
+        Self { at_most: pause, ..self }
+    }
+
+    /// Pauses for up to this much longer, by chance: so that the clients that were sent away together do not come back
+    /// together.
+    #[must_use = "this returns the changed settings"]
+    pub fn jitter(self, most: Duration) -> Self {
+        Self { jitter: most, ..self }
+    }
+
+    /// Lets one quota of the limiter, by index or by name, take on the rate and the burst of the slowest policy that the
+    /// server tells, but never more than those of `fastest`. A limiter that has no such quota is left as it is, and so is one
+    /// whose `fastest` is [manual](Quota::manual). No slower than a token per pause [at most](Self::at_most).
+    ///
+    /// One token of the burst is left out: requests take more or less time on their way, so that some arrive a little
+    /// earlier after the one before them than they were sent. Where only one can pass at once, the rate is a tenth less
+    /// instead.
+    #[must_use = "this returns the changed settings"]
+    pub fn follow<'q>(self, which: impl Into<Which<'q>>, fastest: Quota) -> Self {
+        let follower = match which.into() {
+            Which::Index(index) => Follower::Index(index),
+            Which::Name(name) => Follower::Name(name.into()),
+        };
+        Self { follows: Some((follower, fastest)), ..self }
+    }
+
+    /// Does as a response says: for clients without tower. Says what it read.
+    ///
+    /// ```
+    /// use tollgate::http::Heed;
+    /// use tollgate::{Limiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Quota::per_second(10))?;
+    /// let response = http::Response::builder().status(429).header("retry-after", "3").body(())?;
+    /// Heed::default().heed(&limiter, response.status(), response.headers());
+    /// let paused_for = limiter.snapshot().paused_for.unwrap();
+    /// assert!(paused_for.as_secs_f64() > 2.9 && paused_for.as_secs() <= 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn heed(&self, limiter: &Limiter, status: StatusCode, headers: &HeaderMap) -> Advice {
+        let advice = Advice::read(status, headers, &self.formats, &self.unit);
+        if let (Some((follower, fastest)), Some(policy)) = (&self.follows, &advice.policy) {
+            follow(limiter, follower, self.pace(policy, *fastest));
+        }
+        if let Some(available) = advice.available {
+            give_up(limiter, available);
+        }
+        // After the rest: a limiter that is paused gives nothing up.
+        if let Some(wait) = advice.wait.filter(|wait| !wait.is_zero()) {
+            limiter.pause_for(wait.min(self.at_most).saturating_add(up_to(self.jitter)));
+        }
+        advice
+    }
+
+    /// The slower and the smaller of the two.
+    fn pace(&self, policy: &QuotaPolicy, fastest: Quota) -> Quota {
+        if fastest.is_manual() {
+            return fastest;
+        }
+        let mut window = Duration::from_secs(policy.window.unwrap_or(u64::MAX));
+        let burst = match policy.burst.unwrap_or(policy.quota) {
+            ..=1 => {
+                window = window.saturating_add(window / 10);
+                1
+            }
+            burst => fastest.capacity().min(burst - 1),
+        };
+        let slowest = Quota::new(1, self.at_most.max(fastest.period()));
+        let told = if is_slower(policy.quota, window, slowest) { slowest } else { Quota::new(policy.quota, window) };
+        if is_slower(told.amount(), told.period(), fastest) {
+            told.burst(burst)
+        } else if burst < fastest.capacity() {
+            Quota::new(fastest.amount(), fastest.period()).burst(burst)
+        } else {
+            fastest
+        }
+    }
+}
+
+/// Whether `amount` each `period` is less than the rate of `quota`.
+fn is_slower(amount: u64, period: Duration, quota: Quota) -> bool {
+    // Together below 2^128: an amount of a field has 50 bits, a period at most 94.
+    let product = |amount: u64, period: Duration| u128::from(amount).saturating_mul(period.as_nanos());
+    product(amount, quota.period()) < product(quota.amount(), period)
+}
+
+fn follow(limiter: &Limiter, follower: &Follower, pace: Quota) {
+    let quotas = limiter.snapshot().quotas;
+    let found = match follower {
+        Follower::Index(index) => quotas.get(*index),
+        Follower::Name(name) => quotas.iter().find(|quota| quota.name.as_deref() == Some(name)),
+    };
+    // Waiters are not timed anew for nothing.
+    if found.is_none_or(|found| found.quota == pace) {
+        return;
+    }
+    let which = match follower {
+        Follower::Index(index) => Which::Index(*index),
+        Follower::Name(name) => Which::Name(name),
+    };
+    // What a server says may make no sense here; then all stays as it is.
+    let _ = limiter.set_quota(which, pace);
+}
+
+/// Leaves no more than `available`.
+fn give_up(limiter: &Limiter, available: u64) {
+    let surplus = limiter.available().saturating_sub(available);
+    if surplus > 0 {
+        // If somebody else took them meanwhile, there is less to give up.
+        drop(limiter.try_acquire(surplus));
+    }
+}
+
+fn up_to(most: Duration) -> Duration {
+    let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
+    // The longest durations round up to more than there is.
+    Duration::try_from_secs_f64(most.as_secs_f64() * random).map_or(most, |wait| wait.min(most))
+}

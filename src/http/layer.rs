@@ -1,0 +1,206 @@
+//! The layer: refusals become responses, and responses tell of the limits.
+
+use super::body::LimitBody;
+use super::format::{Format, Unit};
+use super::limits::Terms;
+use super::refusal::Refusal;
+use super::view::{Advertise, Partitioned, View};
+use crate::limiter::Limiter;
+use crate::tower::sealed::Sealed;
+use crate::tower::{Answer, Hold, LimitFuture, Patience, Refused, ToBody, take_ready};
+use http::Response;
+use http_body::Body;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// How limits are told of.
+#[derive(Clone, Debug)]
+struct Manner {
+    terms: Terms,
+    formats: Vec<Format>,
+    always: bool,
+    problem: bool,
+    otherwise: Option<Duration>,
+}
+
+/// A [`LimitLayer`](crate::tower::LimitLayer) whose refusals are HTTP responses; from
+/// [`LimitLayer::respond`](crate::tower::LimitLayer::respond). See the [module](super) for the choices and their defaults.
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing until a service is put behind it"]
+pub struct HttpLimitLayer<G = Limiter, H = ToBody> {
+    gate: G,
+    patience: Patience,
+    hold: H,
+    manner: Manner,
+}
+
+impl<G, H> HttpLimitLayer<G, H> {
+    pub(crate) fn new(gate: G, patience: Patience, hold: H) -> Self {
+        let formats = vec![Format::Draft11];
+        let manner = Manner { terms: Terms::default(), formats, always: false, problem: false, otherwise: None };
+        Self { gate, patience, hold, manner }
+    }
+
+    fn manner(mut self, change: impl FnOnce(&mut Manner)) -> Self {
+        change(&mut self.manner);
+        self
+    }
+
+    /// Tells of the limits in this format, instead of [`Format::Draft11`].
+    pub fn format(self, format: Format) -> Self {
+        self.formats([format])
+    }
+
+    /// Tells of the limits in all of these formats, or in none: then refusals have their `Retry-After` and nothing else.
+    pub fn formats(self, formats: impl IntoIterator<Item = Format>) -> Self {
+        self.manner(|manner| manner.formats = formats.into_iter().collect())
+    }
+
+    /// Tells of the limits in every response, not only in refusals. A look at the limiter each, under its lock.
+    pub fn on_every_response(self) -> Self {
+        self.manner(|manner| manner.always = true)
+    }
+
+    /// Refusals have a body of RFC 9457, `application/problem+json`, instead of a line of text.
+    pub fn problem_json(self) -> Self {
+        self.manner(|manner| manner.problem = true)
+    }
+
+    /// What a quota is called that has no name of its own; `default` without this.
+    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
+        self.manner(|manner| manner.terms.name = name.into())
+    }
+
+    /// What a token stands for; requests without this.
+    pub fn unit(self, unit: Unit) -> Self {
+        self.manner(|manner| manner.terms.unit = unit)
+    }
+
+    /// Tells of the in-flight cap too; see [`Terms::in_flight`].
+    pub fn tell_in_flight(self) -> Self {
+        self.manner(|manner| manner.terms.in_flight = true)
+    }
+
+    /// The `Retry-After` of refusals for which no clock can tell: by the in-flight cap, say. They have none without this.
+    pub fn or_retry_after(self, wait: Duration) -> Self {
+        self.manner(|manner| manner.otherwise = Some(wait))
+    }
+
+    /// Tells the clients whose quota it is: `pk`. Everybody on the way reads it: a name nobody may know does not belong
+    /// here, nor does its plain hash.
+    pub fn partition_key<Request, F>(self, key: F) -> HttpLimitLayer<Partitioned<G, F>, H>
+    where
+        F: Fn(&Request) -> Vec<u8>,
+    {
+        let Self { gate, patience, hold, manner } = self;
+        HttpLimitLayer { gate: Partitioned::new(gate, key), patience, hold, manner }
+    }
+}
+
+impl<S, G: Clone, H: Clone> Layer<S> for HttpLimitLayer<G, H> {
+    type Service = HttpLimit<S, G, H>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let Self { gate, patience, hold, manner } = self.clone();
+        HttpLimit { inner, gate, patience, hold, manner: Arc::new(manner) }
+    }
+}
+
+/// A service behind a limiter whose refusals are responses; from [`HttpLimitLayer`]. Clones share the limiter. Errors are
+/// the inner service's.
+///
+/// What [`Limit`](crate::tower::Limit) promises holds here.
+#[derive(Clone, Debug)]
+pub struct HttpLimit<S, G = Limiter, H = ToBody> {
+    inner: S,
+    gate: G,
+    patience: Patience,
+    hold: H,
+    manner: Arc<Manner>,
+}
+
+impl<S, G, H> HttpLimit<S, G, H> {
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service. What is called here is not limited.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<Request, S, B, G, H> Service<Request> for HttpLimit<S, G, H>
+where
+    S: Service<Request, Response = Response<B>> + Clone,
+    B: Body,
+    B::Data: From<String>,
+    G: Advertise<Request>,
+    H: Hold<Response<LimitBody<B>>, G::Pass> + Clone,
+{
+    type Response = H::Response;
+    type Error = S::Error;
+    type Future = LimitFuture<Request, S, G, H, AsHttp<G::View>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let (admission, view) = self.gate.admit_in_view(&request, self.patience);
+        let answer = AsHttp { view, manner: Arc::clone(&self.manner) };
+        LimitFuture::new(admission, take_ready(&mut self.inner), request, self.hold.clone(), answer)
+    }
+}
+
+/// A request's refusal is a response, and its response tells of the limits; see [`HttpLimit`].
+#[derive(Clone, Debug)]
+pub struct AsHttp<V> {
+    view: V,
+    manner: Arc<Manner>,
+}
+
+impl<V> Sealed for AsHttp<V> {}
+
+impl<B, E, V> Answer<Response<B>, E> for AsHttp<V>
+where
+    B: Body,
+    B::Data: From<String>,
+    V: View,
+{
+    type Response = Response<LimitBody<B>>;
+    type Error = E;
+
+    fn granted(&self, response: Response<B>) -> Self::Response {
+        let mut response = response.map(LimitBody::inner);
+        if self.manner.always {
+            let limits = self.view.look(&self.manner.terms);
+            self.manner.formats.iter().for_each(|format| limits.write(*format, response.headers_mut()));
+        }
+        response
+    }
+
+    fn refused(&self, refused: Refused) -> Result<Self::Response, E> {
+        let limits = self.view.look(&self.manner.terms);
+        let mut refusal = Refusal::new(refused, &limits);
+        if let Some(wait) = self.manner.otherwise {
+            refusal = refusal.or_retry_after(wait);
+        }
+        let mut response = refusal.response(self.manner.problem);
+        self.manner.formats.iter().for_each(|format| limits.write(*format, response.headers_mut()));
+        Ok(response.map(LimitBody::refusal))
+    }
+
+    fn failed(error: E) -> E {
+        error
+    }
+}

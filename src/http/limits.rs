@@ -1,0 +1,165 @@
+//! What a response tells of the limits it was made under.
+
+use super::format::{Format, Unit};
+use super::items::{MOST, QuotaPolicy, ServiceLimit};
+use super::{structured, x_rate_limit};
+use crate::snapshot::Snapshot;
+use http::HeaderMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The words in which a limiter is told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    pub(super) name: Arc<str>,
+    pub(super) unit: Unit,
+    pub(super) in_flight: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { name: Arc::from("default"), unit: Unit::Requests, in_flight: false }
+    }
+}
+
+impl Terms {
+    /// What a quota is called that the builder gave no name; `default` without this. Several of them are numbered.
+    #[must_use = "this returns the changed terms"]
+    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// What a token stands for; requests without this.
+    #[must_use = "this returns the changed terms"]
+    pub fn unit(self, unit: Unit) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// Tells the in-flight cap too, as a quota of concurrent requests that is called `in-flight`: for limiters whose
+    /// requests cost a token each.
+    #[must_use = "this returns the changed terms"]
+    pub fn in_flight(self) -> Self {
+        Self { in_flight: true, ..self }
+    }
+}
+
+/// All quotas that a request is counted by, as of one instant: what header fields tell, written and read.
+///
+/// ```
+/// # fn main() -> Result<(), tollgate::ConfigError> {
+/// use tollgate::http::{Format, RateLimits, Terms};
+/// use tollgate::{Limiter, ManualClock, Quota};
+/// let builder = Limiter::builder().quota_named("burst", Quota::per_minute(100)).clock(ManualClock::new());
+/// let limiter = builder.build()?;
+/// let _ = limiter.try_acquire(50);
+///
+/// let mut headers = http::HeaderMap::new();
+/// RateLimits::of(&limiter.snapshot(), &Terms::default()).write(Format::Draft11, &mut headers);
+/// assert_eq!(headers["ratelimit-policy"], r#""burst";q=100;w=60"#);
+/// assert_eq!(headers["ratelimit"], r#""burst";r=50;t=1"#); // and one more after 0.6 s
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RateLimits {
+    /// What was agreed on.
+    pub policies: Vec<QuotaPolicy>,
+    /// What is left of it.
+    pub limits: Vec<ServiceLimit>,
+}
+
+impl RateLimits {
+    /// Of a limiter.
+    pub fn of(snapshot: &Snapshot, terms: &Terms) -> Self {
+        let mut told = Self::default();
+        let unnamed = snapshot.quotas.iter().filter(|quota| quota.name.is_none()).count();
+        for (index, quota) in snapshot.quotas.iter().enumerate() {
+            let name = match &quota.name {
+                Some(name) => Arc::clone(name),
+                None if unnamed == 1 => Arc::clone(&terms.name),
+                None => format!("{}-{index}", terms.name).into(),
+            };
+            told.policies
+                .push(QuotaPolicy { unit: terms.unit.clone(), ..QuotaPolicy::of(Arc::clone(&name), &quota.quota) });
+            told.limits.push(ServiceLimit::of(name, quota.available, quota.more_in));
+        }
+        if let Some((in_flight, cap)) = snapshot.in_flight.zip(snapshot.max_in_flight).filter(|_| terms.in_flight) {
+            let name: Arc<str> = Arc::from("in-flight");
+            let policy = QuotaPolicy::of(Arc::clone(&name), &crate::Quota::manual(cap));
+            told.policies.push(QuotaPolicy { unit: Unit::ConcurrentRequests, ..policy });
+            told.limits.push(ServiceLimit::of(name, cap.saturating_sub(in_flight), None));
+        }
+        if snapshot.closed || snapshot.paused_for.is_some() {
+            told.shut(snapshot.paused_for);
+        }
+        told
+    }
+
+    /// Of one key of a keyed limiter. One that is not in memory is told as a new one, also while it shares the
+    /// [overflow](crate::KeyedBuilder::overflow)'s bucket.
+    #[cfg(feature = "keyed")]
+    pub fn of_key<K, S>(users: &crate::KeyedLimiter<K, S>, key: &K, terms: &Terms) -> Self
+    where
+        K: std::hash::Hash + Eq + Clone,
+        S: std::hash::BuildHasher,
+    {
+        let name = &terms.name;
+        let available = users.available(key);
+        let more_in = users.estimate(key, available.saturating_add(1));
+        let policy = QuotaPolicy { unit: terms.unit.clone(), ..QuotaPolicy::of(Arc::clone(name), &users.quota(key)) };
+        Self { policies: vec![policy], limits: vec![ServiceLimit::of(Arc::clone(name), available, more_in)] }
+    }
+
+    /// Says of everything whose quota it is.
+    pub fn set_partition_key(&mut self, key: impl Into<Arc<[u8]>>) {
+        let key = key.into();
+        self.policies.iter_mut().for_each(|policy| policy.partition_key = Some(Arc::clone(&key)));
+        self.limits.iter_mut().for_each(|limit| limit.partition_key = Some(Arc::clone(&key)));
+    }
+
+    /// Writes the fields of `format` beside those that are there already, which other limits have written: lists grow. Of
+    /// `X-RateLimit` fields, which cannot, the tighter ones stay.
+    pub fn write(&self, format: Format, headers: &mut HeaderMap) {
+        match format {
+            Format::Draft11 => structured::write(self, headers),
+            Format::XRateLimit => x_rate_limit::write(self, headers),
+        }
+    }
+
+    /// Reads the fields of `format`. A field that is malformed is as if it were not there.
+    pub fn read(format: Format, headers: &HeaderMap) -> Self {
+        match format {
+            Format::Draft11 => structured::read(headers),
+            Format::XRateLimit => x_rate_limit::read(headers),
+        }
+    }
+
+    /// What is closest to its end: of those of which least is left, the one for which that holds the longest.
+    pub fn tightest(&self) -> Option<&ServiceLimit> {
+        self.limits.iter().min_by_key(|limit| (limit.available, std::cmp::Reverse(limit.window)))
+    }
+
+    /// The policy of this name.
+    pub fn policy(&self, name: &str) -> Option<&QuotaPolicy> {
+        self.policies.iter().find(|policy| *policy.name == *name)
+    }
+
+    /// Until when everything is used up, in seconds; 0 if nothing is, or if no clock can tell.
+    pub(super) fn exhausted_for(&self) -> u64 {
+        self.limits.iter().filter(|limit| limit.available == 0).filter_map(|limit| limit.window).max().unwrap_or(0)
+    }
+
+    /// Nobody passes, for so long at least.
+    fn shut(&mut self, paused_for: Option<Duration>) {
+        for limit in &mut self.limits {
+            let pause = ServiceLimit::of(Arc::clone(&limit.name), 0, paused_for).window;
+            limit.available = 0;
+            limit.window = if paused_for.is_some() { limit.window.max(pause) } else { None };
+        }
+    }
+}
+
+/// As large as a field can carry.
+pub(super) fn integer(number: u64) -> i64 {
+    number.min(MOST) as i64
+}

@@ -1,0 +1,158 @@
+//! Gates that can tell where a request stands.
+
+use super::limits::{RateLimits, Terms};
+use crate::limiter::Limiter;
+use crate::tower::{Admission, Chosen, Gate, Patience, Priced};
+use std::fmt;
+use std::sync::Arc;
+
+/// Looks at the limits of one request.
+pub trait View {
+    /// What they are now.
+    fn look(&self, terms: &Terms) -> RateLimits;
+}
+
+impl View for Limiter {
+    fn look(&self, terms: &Terms) -> RateLimits {
+        RateLimits::of(&self.snapshot(), terms)
+    }
+}
+
+/// A [`Gate`] that knows by which limits it admits, so that responses can tell. Implement it for a gate of your own,
+/// often with a [`Limiter`] as the view.
+pub trait Advertise<Request>: Gate<Request> {
+    /// Looks at them.
+    type View: View;
+
+    /// [`Gate::admit`], and who can tell of the limits while the request is under way.
+    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Self::Admission, Self::View);
+}
+
+impl<Request> Advertise<Request> for Limiter {
+    type View = Limiter;
+
+    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Admission, Limiter) {
+        (self.admit(request, patience), self.clone())
+    }
+}
+
+impl<Request, C: Fn(&Request) -> u64> Advertise<Request> for Priced<C> {
+    type View = Limiter;
+
+    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Admission, Limiter) {
+        (self.admit(request, patience), self.limiter().clone())
+    }
+}
+
+impl<Request, F: Fn(&Request) -> (Limiter, u64)> Advertise<Request> for Chosen<F> {
+    type View = Limiter;
+
+    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Admission, Limiter) {
+        let (limiter, cost) = self.choose(request);
+        (Admission::new(limiter.clone(), cost, patience), limiter)
+    }
+}
+
+/// A gate whose limits are told with a partition key; from
+/// [`HttpLimitLayer::partition_key`](super::HttpLimitLayer::partition_key).
+pub struct Partitioned<G, F> {
+    gate: G,
+    key: Arc<F>,
+}
+
+impl<G, F> Partitioned<G, F> {
+    pub(super) fn new(gate: G, key: F) -> Self {
+        Self { gate, key: Arc::new(key) }
+    }
+}
+
+impl<Request, G: Gate<Request>, F> Gate<Request> for Partitioned<G, F> {
+    type Pass = G::Pass;
+    type Admission = G::Admission;
+
+    fn admit(&self, request: &Request, patience: Patience) -> G::Admission {
+        self.gate.admit(request, patience)
+    }
+}
+
+impl<Request, G: Advertise<Request>, F: Fn(&Request) -> Vec<u8>> Advertise<Request> for Partitioned<G, F> {
+    type View = PartitionView<G::View>;
+
+    fn admit_in_view(&self, request: &Request, patience: Patience) -> (G::Admission, Self::View) {
+        let key = Arc::from((self.key)(request));
+        let (admission, view) = self.gate.admit_in_view(request, patience);
+        (admission, PartitionView { view, key })
+    }
+}
+
+impl<G: Clone, F> Clone for Partitioned<G, F> {
+    fn clone(&self) -> Self {
+        Self { gate: self.gate.clone(), key: Arc::clone(&self.key) }
+    }
+}
+
+impl<G: fmt::Debug, F> fmt::Debug for Partitioned<G, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partitioned").field("gate", &self.gate).finish_non_exhaustive()
+    }
+}
+
+/// The view of a [`Partitioned`] gate.
+#[derive(Clone, Debug)]
+pub struct PartitionView<V> {
+    view: V,
+    key: Arc<[u8]>,
+}
+
+impl<V: View> View for PartitionView<V> {
+    fn look(&self, terms: &Terms) -> RateLimits {
+        let mut limits = self.view.look(terms);
+        limits.set_partition_key(Arc::clone(&self.key));
+        limits
+    }
+}
+
+#[cfg(feature = "keyed")]
+mod keyed {
+    use super::*;
+    use crate::KeyedLimiter;
+    use crate::tower::{Keyed, KeyedAdmission};
+    use std::hash::{BuildHasher, Hash};
+
+    /// Looks at one key of a keyed limiter.
+    pub struct KeyView<K, S> {
+        users: KeyedLimiter<K, S>,
+        key: K,
+    }
+
+    impl<K: Hash + Eq + Clone, S: BuildHasher> View for KeyView<K, S> {
+        fn look(&self, terms: &Terms) -> RateLimits {
+            RateLimits::of_key(&self.users, &self.key, terms)
+        }
+    }
+
+    impl<K, S> fmt::Debug for KeyView<K, S> {
+        /// Without the key, which is a user's.
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("KeyView").field("users", &self.users).finish_non_exhaustive()
+        }
+    }
+
+    impl<Request, K, S, F> Advertise<Request> for Keyed<K, S, F>
+    where
+        K: Hash + Eq + Clone,
+        S: BuildHasher,
+        F: Fn(&Request) -> (K, u64),
+    {
+        type View = KeyView<K, S>;
+
+        fn admit_in_view(&self, request: &Request, patience: Patience) -> (KeyedAdmission<K, S>, KeyView<K, S>) {
+            let (key, cost) = self.key(request);
+            let view = KeyView { users: self.users().clone(), key: key.clone() };
+            (self.admit_key(key, cost, patience), view)
+        }
+    }
+}
+
+#[cfg(feature = "keyed")]
+pub use keyed::KeyView;

@@ -1,0 +1,108 @@
+//! A limiter's meter.
+
+use super::names;
+use super::series::Series;
+use super::tally::Tally;
+use crate::limiter::Limiter;
+use crate::snapshot::Snapshot;
+use crate::vigil::Audience;
+use metrics::SharedString;
+use std::sync::Arc;
+
+/// Counts what a [`Limiter`] does, and hands it to the recorder when asked. See the [module](super).
+///
+/// From the moment it is made, the limiter itself counts its refusals and records its waits, whatever clone, layer, stream or
+/// joint claim they come through; that stays so when the meter is dropped. Clones are the same meter.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    limiter: Limiter,
+    tally: Arc<Tally>,
+}
+
+impl Meter {
+    /// A meter of `limiter`, whose series have `key` as the label of this name. Each meter needs a key of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyMetered`] if the limiter has a meter: use a clone of that.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota, metrics::Meter};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Quota::per_second(100))?;
+    /// let meter = Meter::new("api", &limiter)?;
+    /// assert!(Meter::new("other", &limiter).is_err());
+    /// # meter.publish();
+    /// # Ok(()) }
+    /// ```
+    pub fn new(key: impl Into<SharedString>, limiter: &Limiter) -> Result<Self, AlreadyMetered> {
+        let tally = attach(key.into(), limiter.shared().audience())?;
+        Ok(Self { limiter: limiter.clone(), tally })
+    }
+
+    /// Sets all series to what they are now. To be called before each scrape: it takes the limiter's lock once, for a
+    /// [snapshot](Limiter::snapshot), and no lock while the recorder is at work.
+    ///
+    /// # Panics
+    ///
+    /// Where the recorder does.
+    pub fn publish(&self) {
+        publish(&Series::of(&self.tally), &self.tally, &self.limiter.snapshot());
+    }
+
+    /// The limiter.
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// The label of all its series.
+    pub fn key(&self) -> &str {
+        &self.tally.name
+    }
+}
+
+/// The limiter has a meter already, and is counted by that.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this limiter is metered as `{key}` already: use a clone of that meter")]
+#[non_exhaustive]
+pub struct AlreadyMetered {
+    /// The key of the meter it has.
+    pub key: String,
+}
+
+/// Has a limiter count under `key` from now on.
+pub(super) fn attach(key: SharedString, audience: &Audience) -> Result<Arc<Tally>, AlreadyMetered> {
+    let tally = Arc::new(Tally::new(key));
+    audience.admit(Arc::clone(&tally)).map_err(|tally| AlreadyMetered { key: tally.name.to_string() })?;
+    Ok(tally)
+}
+
+fn publish(series: &Series<'_>, tally: &Tally, seen: &Snapshot) {
+    publish_refusals(series, tally);
+    series.counter(names::ACQUIRE, Some(("result", "allow")), seen.granted);
+    series.counter(names::REFUNDED, None, seen.refunded);
+    let least = seen.quotas.iter().map(|quota| quota.level).min().unwrap_or(0);
+    series.gauge(names::TOKENS, least.max(0) as f64);
+    series.gauge(names::DEBT, least.min(0).unsigned_abs() as f64);
+    if seen.quotas.len() > 1 {
+        for (index, quota) in seen.quotas.iter().enumerate() {
+            let name = quota.name.clone().map_or_else(|| index.to_string().into(), SharedString::from);
+            series.gauge_of(names::QUOTA_TOKENS, Some(("quota", name)), quota.level as f64);
+        }
+    }
+    series.gauge(names::WAITING, seen.waiting_tasks as f64);
+    series.gauge(names::WAITING_TOKENS, seen.waiting_tokens as f64);
+    if let Some(flying) = seen.in_flight {
+        series.gauge(names::IN_FLIGHT, flying as f64);
+    }
+    series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
+    series.seconds(names::LATENESS, seen.lateness);
+}
+
+/// All reasons, also those that there was no refusal for yet: a rate can then be told from the first one on.
+pub(super) fn publish_refusals(series: &Series<'_>, tally: &Tally) {
+    for (reason, calls) in tally.refused() {
+        series.counter(names::REFUSALS, Some(("reason", reason.name())), calls);
+    }
+    series.counter(names::ACQUIRE, Some(("result", "deny")), tally.refused_tokens());
+}

@@ -1,0 +1,51 @@
+//! What the series are called, and what they mean.
+
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+pub(super) const ACQUIRE: &str = "rate_limit_acquire_total";
+pub(super) const TOKENS: &str = "rate_limit_tokens";
+pub(super) const DURATION: &str = "rate_limit_acquire_duration_seconds";
+pub(super) const REFUSALS: &str = "rate_limit_refusals_total";
+pub(super) const REFUNDED: &str = "rate_limit_refunded_total";
+pub(super) const QUOTA_TOKENS: &str = "rate_limit_quota_tokens";
+pub(super) const DEBT: &str = "rate_limit_debt_tokens";
+pub(super) const WAITING: &str = "rate_limit_waiting";
+pub(super) const WAITING_TOKENS: &str = "rate_limit_waiting_tokens";
+pub(super) const IN_FLIGHT: &str = "rate_limit_in_flight_tokens";
+pub(super) const PAUSED: &str = "rate_limit_paused_seconds";
+pub(super) const LATENESS: &str = "rate_limit_lateness_seconds";
+#[cfg(feature = "keyed")]
+pub(super) const KEYS: &str = "rate_limit_keys";
+#[cfg(feature = "keyed")]
+pub(super) const KEYS_WAITING: &str = "rate_limit_keys_waiting";
+#[cfg(feature = "keyed")]
+pub(super) const KEY_REFUSALS: &str = "rate_limit_key_refusals";
+#[cfg(feature = "keyed")]
+pub(super) const KEY_TOKENS: &str = "rate_limit_key_tokens";
+
+/// Tells the recorder what each series means. To be called once, after the recorder was installed.
+pub fn describe() {
+    describe_counter!(ACQUIRE, Unit::Count, "Tokens granted (allow), and tokens asked for by calls refused (deny).");
+    describe_counter!(REFUSALS, Unit::Count, "Calls refused, by reason.");
+    describe_counter!(REFUNDED, Unit::Count, "Tokens granted that came back unused.");
+    describe_histogram!(DURATION, Unit::Seconds, "Time in line, of calls that had to wait, by how it ended.");
+    describe_gauge!(TOKENS, Unit::Count, "Tokens in the bucket; of several quotas, in the emptiest.");
+    describe_gauge!(QUOTA_TOKENS, Unit::Count, "Tokens in the bucket of each quota, where there are several.");
+    describe_gauge!(DEBT, Unit::Count, "Tokens owed by grants that were settled above what they had.");
+    describe_gauge!(WAITING, Unit::Count, "Callers in line.");
+    describe_gauge!(WAITING_TOKENS, Unit::Count, "Tokens the callers in line wait for.");
+    describe_gauge!(IN_FLIGHT, Unit::Count, "Tokens granted and not yet released.");
+    describe_gauge!(PAUSED, Unit::Seconds, "How long the pause still lasts.");
+    describe_gauge!(
+        LATENESS,
+        Unit::Seconds,
+        "The longest time from an instant of the schedule to its delivery, so far."
+    );
+    #[cfg(feature = "keyed")]
+    {
+        describe_gauge!(KEYS, Unit::Count, "Keys in memory.");
+        describe_gauge!(KEYS_WAITING, Unit::Count, "Keys that somebody waits on.");
+        describe_gauge!(KEY_REFUSALS, Unit::Count, "Refusals of the keys refused most, at least.");
+        describe_gauge!(KEY_TOKENS, Unit::Count, "Tokens in the buckets of the keys refused most.");
+    }
+}

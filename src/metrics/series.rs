@@ -1,0 +1,40 @@
+//! The series of one meter, on their way to the recorder.
+
+use super::tally::{METADATA, Tally};
+use metrics::{Key, Label, SharedString, with_recorder};
+use std::time::Duration;
+
+/// Sets series that all have the label `key`. Whatever recorder is installed at that moment gets them.
+pub(super) struct Series<'a> {
+    tally: &'a Tally,
+}
+
+impl<'a> Series<'a> {
+    pub(super) fn of(tally: &'a Tally) -> Self {
+        Self { tally }
+    }
+
+    fn key(&self, name: &'static str, label: Option<(&'static str, SharedString)>) -> Key {
+        let mut labels = vec![Label::new("key", self.tally.name.clone())];
+        labels.extend(label.map(|(name, value)| Label::new(name, value)));
+        Key::from_parts(name, labels)
+    }
+
+    pub(super) fn counter(&self, name: &'static str, label: Option<(&'static str, &'static str)>, total: u64) {
+        let key = self.key(name, label.map(|(name, value)| (name, SharedString::const_str(value))));
+        with_recorder(|recorder| recorder.register_counter(&key, &METADATA)).absolute(total);
+    }
+
+    pub(super) fn gauge(&self, name: &'static str, value: f64) {
+        self.gauge_of(name, None, value);
+    }
+
+    pub(super) fn gauge_of(&self, name: &'static str, label: Option<(&'static str, SharedString)>, value: f64) {
+        let key = self.key(name, label);
+        with_recorder(|recorder| recorder.register_gauge(&key, &METADATA)).set(value);
+    }
+
+    pub(super) fn seconds(&self, name: &'static str, value: Duration) {
+        self.gauge(name, value.as_secs_f64());
+    }
+}

@@ -1,0 +1,123 @@
+//! A gate with a bucket and a line per user, address or API key.
+
+use super::answer::Refused;
+use super::gate::{Gate, Patience};
+use crate::keyed::{KeyedConsumeOwned, KeyedLimiter, KeyedWithinOwned, OwnedKeyedGrant};
+use pin_project::pin_project;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// A [`Gate`] that is a [`KeyedLimiter`], and whose key and cost are functions of the request; from
+/// [`LimitLayer::keyed`](super::LimitLayer::keyed).
+pub struct Keyed<K, S, F> {
+    users: KeyedLimiter<K, S>,
+    key: Arc<F>,
+}
+
+impl<K, S, F> Keyed<K, S, F> {
+    /// Requests stand in the line of the key that `key` says, and cost there what it says.
+    pub fn new(users: &KeyedLimiter<K, S>, key: F) -> Self {
+        Self { users: users.clone(), key: Arc::new(key) }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn users(&self) -> &KeyedLimiter<K, S> {
+        &self.users
+    }
+
+    pub(crate) fn key<Request>(&self, request: &Request) -> (K, u64)
+    where
+        F: Fn(&Request) -> (K, u64),
+    {
+        (self.key)(request)
+    }
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher, F> Keyed<K, S, F> {
+    pub(crate) fn admit_key(&self, key: K, cost: u64, patience: Patience) -> KeyedAdmission<K, S> {
+        let users = self.users.clone();
+        let way = match patience {
+            Patience::Endless => Way::Endless(users.consume_owned(key, cost)),
+            Patience::AtMost(allowed) => Way::Within(users.consume_owned(key, cost).within(allowed)),
+            Patience::None => Way::None(Some((users, key, cost))),
+        };
+        KeyedAdmission { way }
+    }
+}
+
+impl<Request, K, S, F> Gate<Request> for Keyed<K, S, F>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+    F: Fn(&Request) -> (K, u64),
+{
+    type Pass = OwnedKeyedGrant<K, S>;
+    type Admission = KeyedAdmission<K, S>;
+
+    fn admit(&self, request: &Request, patience: Patience) -> KeyedAdmission<K, S> {
+        let (key, cost) = self.key(request);
+        self.admit_key(key, cost, patience)
+    }
+}
+
+impl<K, S, F> Clone for Keyed<K, S, F> {
+    fn clone(&self) -> Self {
+        Self { users: self.users.clone(), key: Arc::clone(&self.key) }
+    }
+}
+
+impl<K, S, F> fmt::Debug for Keyed<K, S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyed").field("users", &self.users).finish_non_exhaustive()
+    }
+}
+
+/// A claim on a key of a [`KeyedLimiter`], with more or less patience.
+///
+/// # Cancel safety
+///
+/// As [`KeyedConsume`](crate::KeyedConsume).
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+pub struct KeyedAdmission<K: Hash + Eq + Clone, S: BuildHasher> {
+    #[pin]
+    way: Way<K, S>,
+}
+
+#[pin_project(project = OnTheWay)]
+enum Way<K: Hash + Eq + Clone, S: BuildHasher> {
+    Endless(#[pin] KeyedConsumeOwned<K, S>),
+    Within(#[pin] KeyedWithinOwned<K, S>),
+    /// `None` once it has answered.
+    None(Option<(KeyedLimiter<K, S>, K, u64)>),
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedAdmission<K, S> {
+    type Output = Result<OwnedKeyedGrant<K, S>, Refused>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().way.project() {
+            OnTheWay::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
+            OnTheWay::Within(within) => within.poll(cx).map_err(Refused::InLine),
+            OnTheWay::None(ask) => {
+                let (users, key, cost) = ask.take().expect("polled after it was ready");
+                Poll::Ready(users.try_acquire_owned(key, cost).map_err(Refused::AtOnce))
+            }
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, S: BuildHasher> fmt::Debug for KeyedAdmission<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match &self.way {
+            Way::Endless(_) => "endless",
+            Way::Within(_) => "within",
+            Way::None(_) => "none",
+        };
+        f.debug_struct("KeyedAdmission").field("patience", &way).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! Places of a bounded map, over random calls of every kind: who is turned away would be turned away as well if somebody
+//! had gone through the whole map just before.
+
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tollgate::{KeyedConsume, KeyedGrant, KeyedLimiter, ManualClock, Quota, TryAcquireError};
+
+const KEYS: u64 = 5;
+
+static ALL: [u64; KEYS as usize] = [0, 1, 2, 3, 4];
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// Some whose words can be read for years, some for two seconds, some that have none, some with steps.
+fn quota(dice: &mut Dice) -> Quota {
+    match dice.below(5) {
+        0 => Quota::per_second(1).burst(2 + dice.below(4)),
+        1 => Quota::per_second(999_999_937).burst(5),
+        2 => Quota::per_day(1_000_003),
+        3 => Quota::new(3, Duration::from_millis(700)).burst(5).stepped(),
+        _ => Quota::new(7, Duration::from_secs(3)).burst(3),
+    }
+}
+
+struct World<'a> {
+    keyed: &'a KeyedLimiter<u64>,
+    grants: Vec<KeyedGrant<'a, u64, std::hash::RandomState>>,
+    waiting: Vec<Pin<Box<KeyedConsume<'a, u64, std::hash::RandomState>>>>,
+    turned_away: u64,
+}
+
+impl World<'_> {
+    fn acquire(&mut self, key: u64, cost: u64, when: &str) {
+        let key = &ALL[key as usize];
+        match self.keyed.try_acquire(key, cost) {
+            Ok(grant) => self.grants.push(grant),
+            Err(TryAcquireError::TooManyKeys { .. }) => {
+                self.turned_away += 1;
+                self.keyed.tick();
+                let again = self.keyed.try_acquire(key, cost).map(drop);
+                assert!(matches!(again, Err(TryAcquireError::TooManyKeys { .. })), "{again:?}, {when}");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn act(&mut self, dice: &mut Dice, clock: &ManualClock, when: &str) {
+        let key = &ALL[dice.below(KEYS) as usize];
+        let cost = dice.below(3);
+        let chosen = |dice: &mut Dice, len: usize| dice.below(len as u64) as usize;
+        match dice.below(10) {
+            0..4 => self.acquire(*key, cost, when),
+            4 => clock.advance(Duration::from_millis(dice.below(3_000))),
+            5 if !self.grants.is_empty() => {
+                let index = chosen(dice, self.grants.len());
+                self.grants[index].settle(cost);
+            }
+            6 if !self.grants.is_empty() => drop(self.grants.swap_remove(chosen(dice, self.grants.len()))),
+            7 if !self.grants.is_empty() => self.grants.swap_remove(chosen(dice, self.grants.len())).forget(),
+            8 if self.waiting.is_empty() => {
+                let mut claim = Box::pin(self.keyed.consume(key, cost + 1));
+                if claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                    self.waiting.push(claim);
+                }
+            }
+            8 => drop(self.waiting.swap_remove(chosen(dice, self.waiting.len()))),
+            _ => match dice.below(8) {
+                0..3 => _ = self.keyed.set_quota_for(key, quota(dice)),
+                3..6 => self.keyed.reset_quota_for(key),
+                6 => self.keyed.set_quota(quota(dice)).unwrap(),
+                _ => _ = self.keyed.release(key, cost),
+            },
+        }
+    }
+}
+
+#[test]
+fn who_is_turned_away_would_be_so_after_a_look_at_everybody_too() {
+    let mut turned_away = 0;
+    for seed in 0..6_000 {
+        let mut dice = Dice(seed);
+        let clock = ManualClock::new();
+        let mut builder = KeyedLimiter::builder().max_keys(1 + dice.below(2)).clock(clock.clone());
+        let (common, by_key) = (quota(&mut dice), dice.below(3) == 0);
+        builder = if by_key {
+            let quotas: Vec<Quota> = ALL.iter().map(|_| quota(&mut dice)).collect();
+            builder.quota_by(move |key: &u64| quotas[*key as usize])
+        } else {
+            builder.quota(common)
+        };
+        if dice.below(2) == 0 {
+            builder = builder.max_in_flight(3 + dice.below(9));
+        }
+        let keyed = builder.rooms(1 + dice.below(3) as usize).build().unwrap();
+        let mut world = World { keyed: &keyed, grants: Vec::new(), waiting: Vec::new(), turned_away: 0 };
+        for step in 0..30 {
+            world.act(&mut dice, &clock, &format!("seed {seed}, step {step}"));
+        }
+        turned_away += world.turned_away;
+    }
+    assert!(turned_away > 5_000, "the bound was felt: {turned_away}");
+}
