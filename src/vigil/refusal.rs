@@ -11,20 +11,20 @@ pub(crate) enum Refusal {
 }
 
 macro_rules! reasons {
-    ($($reason:ident: $name:literal,)*) => {
+    ($($(#[$when:meta])? $reason:ident: $name:literal,)*) => {
         /// One word for each way to be refused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Reason { $($reason,)* }
+        pub(crate) enum Reason { $($(#[$when])? $reason,)* }
 
         impl Reason {
             pub(crate) fn name(self) -> &'static str {
-                match self { $(Self::$reason => $name,)* }
+                match self { $($(#[$when])? Self::$reason => $name,)* }
             }
         }
 
         /// All of them, in order.
         #[cfg(feature = "metrics")]
-        pub(crate) const REASONS: &[Reason] = &[$(Reason::$reason,)*];
+        pub(crate) const REASONS: &[Reason] = &[$($(#[$when])? Reason::$reason,)*];
     };
 }
 
@@ -48,6 +48,7 @@ reasons! {
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
+    #[cfg(feature = "redis")]
     Unreachable: "unreachable",
 }
 
