@@ -177,10 +177,11 @@ fn kind(refused: Refused) -> (StatusCode, Option<ProblemType>) {
             | InLine::LineFull { .. }
             | InLine::TimedOut { .. }
             | InLine::NoRuntime
-            | InLine::Unreachable
             | InLine::TooManyKeys { .. },
         )
-        | Refused::AtOnce(AtOnce::Closed | AtOnce::Unreachable | AtOnce::TooManyKeys { .. }) => {
+        | Refused::AtOnce(AtOnce::Closed | AtOnce::TooManyKeys { .. }) => ProblemType::TemporaryReducedCapacity,
+        #[cfg(feature = "redis")]
+        Refused::InLine(InLine::Unreachable) | Refused::AtOnce(AtOnce::Unreachable) => {
             ProblemType::TemporaryReducedCapacity
         }
     };

@@ -11,20 +11,20 @@ pub(crate) enum Refusal {
 }
 
 macro_rules! reasons {
-    ($($reason:ident: $name:literal,)*) => {
+    ($($(#[$when:meta])? $reason:ident: $name:literal,)*) => {
         /// One word for each way to be refused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Reason { $($reason,)* }
+        pub(crate) enum Reason { $($(#[$when])? $reason,)* }
 
         impl Reason {
             pub(crate) fn name(self) -> &'static str {
-                match self { $(Self::$reason => $name,)* }
+                match self { $($(#[$when])? Self::$reason => $name,)* }
             }
         }
 
         /// All of them, in order.
         #[cfg(feature = "metrics")]
-        pub(crate) const REASONS: &[Reason] = &[$(Reason::$reason,)*];
+        pub(crate) const REASONS: &[Reason] = &[$($(#[$when])? Reason::$reason,)*];
     };
 }
 
@@ -42,13 +42,13 @@ reasons! {
     Pause: "pause",
     Line: "line",
     LineFull: "line_full",
-    Global: "global",
     TooLate: "too_late",
     TimedOut: "timed_out",
     TooManyKeys: "too_many_keys",
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
+    #[cfg(feature = "redis")]
     Unreachable: "unreachable",
 }
 
@@ -60,7 +60,6 @@ impl Refusal {
                 Bound::InFlight => Reason::InFlight,
                 Bound::Pause => Reason::Pause,
                 Bound::Line => Reason::Line,
-                Bound::Global => Reason::Global,
             },
             Self::AtOnce(TryAcquireError::TooLarge { .. }) | Self::InLine(ConsumeError::TooLarge { .. }) => {
                 Reason::TooLarge
@@ -73,6 +72,7 @@ impl Refusal {
             Self::InLine(ConsumeError::TooLate { .. }) => Reason::TooLate,
             Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
             Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
+            #[cfg(feature = "redis")]
             Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
         }
     }
