@@ -42,6 +42,7 @@ reasons! {
     Pause: "pause",
     Line: "line",
     LineFull: "line_full",
+    Global: "global",
     TooLate: "too_late",
     TimedOut: "timed_out",
     TooManyKeys: "too_many_keys",
@@ -60,6 +61,7 @@ impl Refusal {
                 Bound::InFlight => Reason::InFlight,
                 Bound::Pause => Reason::Pause,
                 Bound::Line => Reason::Line,
+                Bound::Global => Reason::Global,
             },
             Self::AtOnce(TryAcquireError::TooLarge { .. }) | Self::InLine(ConsumeError::TooLarge { .. }) => {
                 Reason::TooLarge
