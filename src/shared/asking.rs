@@ -19,7 +19,14 @@ impl Shared {
     /// Grants, saying what remains; or refuses, and tells of it.
     #[inline]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
-        self.try_acquire_untold(cost).inspect_err(|error| self.audience().refused(cost, *error))
+        let answer = self.try_acquire_untold(cost);
+        // A refusal is not to be moved about where nobody is told of it.
+        if cfg!(any(feature = "metrics", feature = "tracing"))
+            && let Err(error) = &answer
+        {
+            self.audience().refused(cost, *error);
+        }
+        answer
     }
 
     /// Grants, saying what remains.
