@@ -1,7 +1,7 @@
 //! What all clones of a limiter share: the rovers, and one lock around line and supply.
 //!
 //! The shape of every verb: read tail and time, take the lock, bring the line up to that time, act, serve again,
-//! publish, set alarms, leave the lock, wake. [`Shared::with`] is that shape; only a joint claim (`join.rs`), which acts on
+//! publish, set alarms, leave the lock, wake. [`Shared::with`] is that shape; only a joint claim (`join/lines.rs`), which acts on
 //! several limiters at once, has that shape written out again. The life of a claim is in `shared/asking.rs`, those who
 //! serve the line in `shared/driving.rs`.
 //!
