@@ -57,7 +57,7 @@ struct Options {
     #[arg(long, default_value_t = 5)]
     child_rounds: usize,
     /// Operations in each round of a hot loop
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 50_000)]
     operations: u64,
     /// Seconds that each waiting case is watched
     #[arg(long, default_value_t = 2.0)]
