@@ -90,7 +90,7 @@ async fn keys_whose_waiters_left_are_given_up_too() {
 }
 
 #[test]
-fn the_background_task_yields_after_about_a_thousand_grants_of_one_key() {
+fn the_background_task_yields_after_some_grants_of_one_key() {
     struct Count(AtomicUsize);
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -118,7 +118,8 @@ fn the_background_task_yields_after_about_a_thousand_grants_of_one_key() {
         let before = count.0.load(Ordering::Relaxed);
         assert!(replenisher.poll().is_pending());
         let served = count.0.load(Ordering::Relaxed) - before;
-        assert!(served <= 2_000, "{served} in poll {polls}");
+        // Two turns of 128: of the key that was looked at, and of the one behind it.
+        assert!(served <= 256, "{served} in poll {polls}");
         if before + served == 10_000 {
             break;
         }
