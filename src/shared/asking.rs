@@ -17,7 +17,7 @@ const MOST_LATE: u64 = 2_000_000;
 
 impl Shared {
     /// Grants, saying what remains; or refuses, and tells of it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         let answer = self.try_acquire_untold(cost);
         // A refusal is not to be moved about where nobody is told of it.
@@ -30,7 +30,9 @@ impl Shared {
     }
 
     /// Grants, saying what remains.
-    #[inline]
+    // By itself the compiler makes a call of it in a large caller, and a refusal then goes through memory three times: 1.4 x
+    // the price of a clock reading, where it is 1.26 x.
+    #[inline(always)]
     pub(crate) fn try_acquire_untold(&self, cost: u64) -> Result<u64, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {
             return Ok(self.rovers.left_behind(ticket));
