@@ -106,8 +106,9 @@ impl Builder {
     /// what falls due within 0.4 ms is served together, so a limiter looks 2,500 times in a second at most, where tokio's
     /// timer has it look up to 1,000 times: some 1.5 x the CPU per grant at 1,000/s and at 100,000/s, more in between.
     ///
-    /// The runtime needs `enable_io`, which `enable_all` and `#[tokio::main]` include. Without it (tokio's panic is caught,
-    /// but printed), and when no more files can be opened, tokio's timer serves.
+    /// The runtime needs `enable_io`, which `enable_all` and `#[tokio::main]` include. Without it tokio panics, which is
+    /// caught, but printed, and tokio's timer serves, as it does when no more files can be opened. A program built with
+    /// `panic = "abort"` ends there instead.
     ///
     /// A test that pauses time while callers wait can see the first of them served 20 ms later than the schedule says.
     ///
