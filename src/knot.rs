@@ -22,12 +22,16 @@
 //! sees it. The instant of a death is not kept: a line that learns of it reads the time anew, so only a clock that steps
 //! back and forth between the two can let those behind pass as of an earlier time.
 
+use crate::queue::Outcome;
 use crate::shared::Shared;
 use crate::sync::{AtomicU64, Ordering};
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
 const DEAD: u64 = 1 << 63;
+/// Beside [`DEAD`]: it was turned away in a line that is shared and cannot be reached.
+#[cfg(feature = "redis")]
+const CUT_OFF: u64 = 1 << 62;
 
 /// The bits of a claim that has an envoy.
 #[cfg(feature = "keyed")]
@@ -98,19 +102,38 @@ impl Knot {
         self.change(|_| DEAD)
     }
 
+    /// The same where one line has called the claim out as `outcome`.
+    pub(crate) fn kill_as(&self, outcome: Outcome) -> Tie {
+        #[cfg(feature = "redis")]
+        if outcome == Outcome::Unreachable {
+            return self.change(|_| DEAD | CUT_OFF);
+        }
+        let _ = outcome;
+        self.kill()
+    }
+
+    /// As what a dead claim is called out that had an envoy: it was the envoy that was turned away.
+    pub(crate) fn envoys_fate(&self) -> Outcome {
+        #[cfg(feature = "redis")]
+        if self.word.load(Ordering::Acquire) & CUT_OFF != 0 {
+            return Outcome::Unreachable;
+        }
+        Outcome::Untied
+    }
+
     fn change(&self, to: impl Fn(u64) -> u64) -> Tie {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             if word == self.all {
                 return Tie::Committed;
             }
-            if word == DEAD {
+            if word & DEAD != 0 {
                 return Tie::Dead;
             }
             let next = to(word);
             match self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if next == self.all => return Tie::Committed,
-                Ok(_) if next == DEAD => return Tie::Dead,
+                Ok(_) if next & DEAD != 0 => return Tie::Dead,
                 Ok(_) => return Tie::Held,
                 Err(now) => word = now,
             }

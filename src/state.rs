@@ -320,6 +320,7 @@ impl State {
         match (tie, due) {
             // That instant has come, also where this clock has stepped back behind it.
             (Tie::Committed, _) => Verdict::Grant(strand.committed_at(now).max(self.supply.synced())),
+            (Tie::Dead, _) if self.is_roofed() => Verdict::TurnAway(strand.knot.envoys_fate()),
             (Tie::Dead, _) => Verdict::TurnAway(Outcome::Untied),
             (Tie::Held, Some(since)) => Verdict::Held(since),
             (Tie::Held, None) => Verdict::Wait,
@@ -359,7 +360,7 @@ impl State {
         if let Some(strand) = waiter.strand {
             // A line that closes turns the claim away everywhere. In all other cases this changes nothing, and the
             // other lines must look: they hold the rest of it.
-            strand.knot.kill();
+            strand.knot.kill_as(outcome);
             if !self.is_roofed() {
                 wakes.push_knot(strand.knot);
             } else if !matches!(outcome, Outcome::Granted { .. }) {
