@@ -15,7 +15,7 @@ mod roofed;
 pub(crate) use asking::Arrival;
 
 use crate::drivers::Drivers;
-use crate::knot::Tie;
+use crate::knot::{News, Tie};
 use crate::queue::{Line, Outcome, Waiter};
 use crate::rovers::{Rovers, ahead, earlier};
 use crate::stride::Stride;
@@ -246,7 +246,7 @@ impl State {
         while let Some(front) = self.line.front() {
             now = now.max(self.supply.synced());
             let ticket = front.ticket;
-            let verdict = self.verdict(front, now);
+            let verdict = self.verdict(front, now, &mut wakes.heard);
             match verdict {
                 Verdict::Held(since) if reach == Reach::Held => {
                     self.supply.mint(since, Some(ticket));
@@ -287,7 +287,7 @@ impl State {
     }
 
     /// What becomes of the front waiter by `now`.
-    fn verdict(&self, front: &Waiter, now: u64) -> Verdict {
+    fn verdict(&self, front: &Waiter, now: u64, heard: &mut News) -> Verdict {
         if self.closed && !self.is_granted_above(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
@@ -314,7 +314,7 @@ impl State {
         if self.is_roofed() && due.is_none() && tie == Tie::Dead {
             return Verdict::CalledBack;
         }
-        if tie != Tie::Held && strand.is_news() {
+        if tie != Tie::Held && strand.is_news(heard) {
             return Verdict::Again;
         }
         match (tie, due) {
