@@ -169,8 +169,8 @@ impl Hub {
         }
         drop(state);
         if is_new {
-            // It has not looked yet: whoever enters the line meanwhile does not ring.
-            Waker::from(Arc::new(Bell::new(desk, seat))).wake();
+            // It has not looked yet: whoever enters the line meanwhile does not ring. And it may be the user's, and panic.
+            wake_each([Waker::from(Arc::new(Bell::new(desk, seat)))]);
         }
         // Who closes a desk says so first, and then looks for its entries everywhere.
         let ended = desk.tray.lock().ended;
