@@ -9,13 +9,14 @@ use super::agenda::Agenda;
 use crate::alarm::Alarm;
 use crate::clock::Time;
 use crate::drivers::{Kind, OF_MANY};
-use crate::shared::{Drive, Shared, Warden};
+use crate::shared::{Drive, Shared, Warden, instant_anyway};
 use crate::sync::Mutex;
 use crate::wakes::wake_each;
 use pin_project::{pin_project, pinned_drop};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -169,8 +170,8 @@ impl Hub {
         }
         drop(state);
         if is_new {
-            // It has not looked yet: whoever enters the line meanwhile does not ring.
-            Waker::from(Arc::new(Bell::new(desk, seat))).wake();
+            // It has not looked yet: whoever enters the line meanwhile does not ring. And it may be the user's, and panic.
+            wake_each([Waker::from(Arc::new(Bell::new(desk, seat)))]);
         }
         // Who closes a desk says so first, and then looks for its entries everywhere.
         let ended = desk.tray.lock().ended;
@@ -274,7 +275,8 @@ impl Future for Attendant {
         loop {
             collect(this.desk, this.rung, cx.waker());
             this.due.extend(this.rung.drain(..).map(|bell| (bell, Errand::Serve)));
-            let now = this.hub.time.now();
+            // A clock that panics says that nothing is due yet.
+            let now = catch_unwind(AssertUnwindSafe(|| this.hub.time.now())).unwrap_or(0);
             this.agenda.take_due(now, this.due);
             while let Some((bell, errand)) = this.due.pop_front() {
                 match errand {
@@ -312,7 +314,7 @@ impl Future for Attendant {
             }
             let Some(next) = this.agenda.next() else { return Poll::Pending };
             if next > now {
-                ready!(this.alarm.as_mut().poll_until(this.hub.time.instant(next), cx));
+                ready!(this.alarm.as_mut().poll_until(instant_anyway(&this.hub.time, next), cx));
             }
         }
     }

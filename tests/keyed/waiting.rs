@@ -260,6 +260,36 @@ fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
     drop(thread.join());
 }
 
+/// Panics when it is woken.
+struct Explosive;
+
+impl Wake for Explosive {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+#[test]
+fn a_replenisher_by_hand_whose_waker_panics_spares_those_who_come() {
+    let clock = ManualClock::new();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let timers = runtime();
+    let _inside = timers.enter();
+    let mut by_hand = Box::pin(keyed.replenisher());
+    std::panic::set_hook(Box::new(|_| {}));
+    for key in 0..3_u32 {
+        let bomb = Waker::from(Arc::new(Explosive));
+        assert!(by_hand.as_mut().poll(&mut Context::from_waker(&bomb)).is_pending());
+        drop(keyed.try_acquire(&key, 1).unwrap());
+        let mut claim = task::spawn(keyed.consume(&key, 1));
+        assert!(claim.poll().is_pending());
+        clock.advance(Duration::from_secs(1));
+        assert!(by_hand.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(claim.is_woken() && claim.poll().is_ready());
+    }
+    drop(std::panic::take_hook());
+}
+
 #[test]
 fn waiting_stays_small() {
     let keyed = KeyedLimiter::new(Quota::per_second(1)).unwrap();
