@@ -22,6 +22,7 @@ use crate::stride::Stride;
 use crate::supply::Supply;
 use crate::wakes::Wakes;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 #[cfg(feature = "keyed")]
 use {crate::shared::Tenant, std::sync::Weak};
 
@@ -170,6 +171,19 @@ impl State {
             last_served: 0,
             rare: None,
         }
+    }
+
+    /// Whether those who wait on `host` can rely on others to serve them.
+    pub(crate) fn serves(&self, host: &Handle) -> bool {
+        self.drivers.serve(host) && !self.is_unkept()
+    }
+
+    /// Whether one of the quotas is shared, and nobody asks for it any more.
+    pub(crate) fn is_unkept(&self) -> bool {
+        #[cfg(feature = "redis")]
+        return self.supply.feed().is_some_and(|feed| feed.vacant.is_some());
+        #[cfg(not(feature = "redis"))]
+        false
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {
