@@ -285,6 +285,9 @@ impl State {
                     self.supply.mint(at, Some(ticket));
                     self.supply.shed(ticket);
                 }
+                // Its lease ran out meanwhile, and with it what was kept.
+                #[cfg(feature = "redis")]
+                Verdict::Grant(at) if front.strand.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
                     self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
