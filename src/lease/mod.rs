@@ -33,7 +33,7 @@ mod tally;
 mod terms;
 
 pub(crate) use feed::{Feed, Plan, View};
-pub(crate) use keeper::keep;
+pub(crate) use keeper::Post;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryLine;
 pub use tally::{LineSnapshot, Tally};
