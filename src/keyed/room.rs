@@ -58,12 +58,17 @@ pub(super) struct Room<K> {
     /// The quota of all words, and of whoever comes if `by_key` is not set.
     rate: Arc<Rate>,
     pub(super) refused: u64,
+    /// Tokens granted, those charged by `settle` included: to words, and to seats that were given up. One addition to a line
+    /// that the call writes anyway.
+    granted: u64,
+    words: Words<K>,
+    specials: HashTable<Special<K>>,
+    /// How many of those granted came back unused.
+    refunded: u64,
     /// How many changes of quotas were made here: seats are told in this order, whoever tells them.
     edition: u32,
     /// The last quota for all that was set here, in the order in which they were set in the map.
     version: u32,
-    words: Words<K>,
-    specials: HashTable<Special<K>>,
 }
 
 /// A room and its lock, on cache lines of their own.
@@ -210,9 +215,11 @@ impl<K> Room<K> {
             window,
             calls_left: SMALL as u32,
             closed: false,
+            refused: 0,
+            granted: 0,
+            refunded: 0,
             edition: 0,
             version: 0,
-            refused: 0,
         }
     }
 
@@ -222,6 +229,22 @@ impl<K> Room<K> {
 
     pub(super) fn edition(&self) -> u32 {
         self.edition
+    }
+
+    /// Tokens granted, and how many of them came back unused: without those of its [seats](Self::seats).
+    pub(super) fn totals(&self) -> (u64, u64) {
+        (self.granted, self.refunded)
+    }
+
+    /// A level was charged with `tokens`.
+    #[inline]
+    pub(super) fn count_granted(&mut self, tokens: u64) {
+        self.granted = self.granted.wrapping_add(tokens);
+    }
+
+    /// `tokens` that were granted came back.
+    pub(super) fn count_refunded(&mut self, tokens: u64) {
+        self.refunded = self.refunded.wrapping_add(tokens);
     }
 
     pub(super) fn seats(&self) -> impl Iterator<Item = &Arc<Shared>> {

@@ -4,6 +4,7 @@
 //! `window` such that whoever is kept as a word can be read from now on.
 
 use super::{House, Level, Rate, Room, SMALL, Special, Standing, Trash, seat, span, table};
+use crate::keyed::seat::Idle;
 use crate::shared::Shared;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -86,7 +87,11 @@ impl<K> Room<K> {
     fn give_up_seats(&mut self, trash: &mut Trash<K>) {
         for special in self.specials.iter_mut() {
             let Standing::Seat(seat) = &special.standing else { continue };
-            let Some(level) = seat::level_of_idle(seat, &special.rate, self.synced) else { continue };
+            let Some(Idle { level, granted, refunded }) = seat::look_at_idle(seat, &special.rate, self.synced) else {
+                continue;
+            };
+            self.granted = self.granted.wrapping_add(granted);
+            self.refunded = self.refunded.wrapping_add(refunded);
             // The seat may have seen a later time. Words cannot be read yet, with the window perhaps gone by: hence wide.
             self.synced = self.synced.max(level.at);
             let seat = std::mem::replace(&mut special.standing, Standing::Wide(Box::new(level)));
@@ -114,13 +119,17 @@ impl<K> Room<K> {
         let Ok(mut found) = self.specials.find_entry(hash, is_it) else { return true };
         let special = found.get_mut();
         let Standing::Seat(seat) = &special.standing else { return true };
-        let Some(level) = seat::level_of_idle(seat, &special.rate, self.synced) else { return false };
+        let Some(Idle { level, granted, refunded }) = seat::look_at_idle(seat, &special.rate, self.synced) else {
+            return false;
+        };
         self.synced = self.synced.max(level.at);
         if self.synced - self.swept > self.window {
             // Nobody called for so long that no word can be read: the sweep gives up this seat with all others.
             self.sweep(house, trash);
             return true;
         }
+        self.granted = self.granted.wrapping_add(granted);
+        self.refunded = self.refunded.wrapping_add(refunded);
         let standing = Standing::of(&special.rate, level);
         trash.seats.extend(std::mem::replace(&mut special.standing, standing).into_seat());
         house.bound.idle_no_later_than(house.number, || special.rate.reached(level, special.rate.burst()));
