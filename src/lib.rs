@@ -148,6 +148,7 @@ mod redis;
 mod replenisher;
 mod rovers;
 mod schedule;
+mod schedules;
 mod shared;
 mod snapshot;
 mod state;

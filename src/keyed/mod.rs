@@ -5,7 +5,7 @@
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | the face: documents and delegates, checks configurations |
 //! | `claim.rs`, `grant.rs`, `hold.rs` | what callers hold |
 //! | `map.rs` | which room a key is in, and what happens when a room cannot go on by itself; the verbs are in `map/` |
-//! | `room.rs`, `words.rs`, `table.rs` | a shard: keys, words, seats; acting on them, keeping, forgetting and changing them are in `room/` |
+//! | `room.rs`, `words.rs`, `groups.rs` | a shard: keys, words, seats, and the tables they are in; acting on them, keeping, forgetting and changing them are in `room/` |
 //! | `bound.rs` | how many keys there may be |
 //! | `rate.rs` | levels and words; pure |
 //! | `seat.rs` | a level becomes a limiter's core, and a core a level |
@@ -18,6 +18,7 @@ mod builder;
 mod claim;
 mod entries;
 mod grant;
+mod groups;
 mod hold;
 mod hub;
 mod limiter;
@@ -27,7 +28,6 @@ mod replenisher;
 mod room;
 mod seat;
 mod snapshot;
-mod table;
 mod top;
 mod words;
 

@@ -3,7 +3,7 @@
 //! A word must not be read outside of the [window](super::Room) after the last sweep: so everything here leaves `swept` and
 //! `window` such that whoever is kept as a word can be read from now on.
 
-use super::{House, Level, Rate, Room, SMALL, Special, Standing, Trash, seat, span, table};
+use super::{House, Level, Rate, Room, SMALL, Special, Standing, Trash, seat, span};
 use crate::keyed::seat::Idle;
 use crate::shared::Shared;
 use std::num::NonZeroU64;
@@ -43,7 +43,7 @@ impl<K> Room<K> {
         };
         let mut next = fullest.map_or(u64::MAX, |units| first(rate, units));
         let mut window = span(rate);
-        let full = self.specials.extract_if(|special| {
+        let is_full = |special: &mut Special<K>| {
             let rate = &special.rate;
             let units = match &special.standing {
                 Standing::Seat(_) => None,
@@ -59,10 +59,10 @@ impl<K> Room<K> {
             }
             window = window.min(span(rate));
             false
-        });
-        trash.keys.extend(full.map(|special| special.key));
+        };
+        self.specials.extract(is_full, |special| trash.keys.push(special.key));
         (self.swept, self.window) = (synced, window);
-        let calls = 4 * (self.words.slots() + self.specials.num_buckets()).max(SMALL);
+        let calls = 4 * (self.words.slots() + self.specials.slots()).max(SMALL);
         self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);
         house.bound.end_sweep(house.number, had - self.len(), next);
     }
@@ -71,15 +71,15 @@ impl<K> Room<K> {
     pub(super) fn forget_full(&mut self, now: u64, house: &House<'_, K>, trash: &mut Trash<K>) {
         let (had, rate) = (self.len(), &self.rate);
         self.words.extract(|word| Self::read(rate, word, now).units >= rate.full(), |key, _| trash.keys.push(key));
-        let full = self.specials.extract_if(|special| {
+        let is_full = |special: &mut Special<K>| {
             let units = match &special.standing {
                 Standing::Seat(_) => return false,
                 Standing::Word(word) => Self::read(&special.rate, *word, now).units,
                 Standing::Wide(level) => special.rate.advance(**level, now),
             };
             !special.pinned && units >= special.rate.full()
-        });
-        trash.keys.extend(full.map(|special| special.key));
+        };
+        self.specials.extract(is_full, |special| trash.keys.push(special.key));
         house.bound.give_back(had - self.len());
     }
 
@@ -102,7 +102,7 @@ impl<K> Room<K> {
     /// Lets go of the memory that a crowd has left behind.
     pub(super) fn shrink(&mut self, house: &House<'_, K>) {
         self.words.shrink(SMALL, house.hash_of);
-        table::shrink(&mut self.specials, SMALL, |special| special.hash);
+        self.specials.shrink(SMALL, |special| special.hash);
     }
 
     /// Gives up `seat`, the one at this address, if nobody needs it; true if it is not there any more. No user code runs.
@@ -116,8 +116,8 @@ impl<K> Room<K> {
     ) -> bool {
         self.synced = self.synced.max(now);
         let is_it = |special: &Special<K>| matches!(&special.standing, Standing::Seat(it) if Arc::as_ptr(it) == seat);
-        let Ok(mut found) = self.specials.find_entry(hash, is_it) else { return true };
-        let special = found.get_mut();
+        let Some(place) = self.specials.place(hash, is_it) else { return true };
+        let Some(special) = self.specials.at_mut(place) else { return true };
         let Standing::Seat(seat) = &special.standing else { return true };
         let Some(Idle { level, granted, refunded }) = seat::look_at_idle(seat, &special.rate, self.synced) else {
             return false;
@@ -141,13 +141,14 @@ impl<K> Room<K> {
         let has_room = self.words.len() < self.words.capacity() && self.synced - self.swept <= self.window;
         match &special.standing {
             _ if is_full => {
-                trash.keys.push(found.remove().0.key);
+                trash.keys.extend(self.specials.take(place).map(|special| special.key));
                 house.bound.give_back(1);
             }
             Standing::Word(word) if is_common && has_room => {
                 let word = *word;
-                let key = found.remove().0.key;
-                self.words.insert(hash, key, word);
+                if let Some(special) = self.specials.take(place) {
+                    self.words.insert(hash, special.key, word);
+                }
             }
             _ => {}
         }
