@@ -7,6 +7,8 @@ mod cluster;
 mod late;
 #[path = "redis/law.rs"]
 mod law;
+#[path = "redis/masters.rs"]
+mod masters;
 #[path = "redis/memory.rs"]
 mod memory;
 #[path = "redis/outages.rs"]

@@ -1,5 +1,7 @@
 //! What is counted at a line.
 
+#[cfg(feature = "keyed")]
+use super::LineError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -17,7 +19,7 @@ pub struct Tally {
     pub(super) hold: AtomicU64,
     pub(super) nodes: AtomicU64,
     pub(super) busy: AtomicU64,
-    pub(super) round_trip_nanos: AtomicU64,
+    pub(crate) round_trip_nanos: AtomicU64,
     pub(super) out: AtomicU64,
     pub(super) error: Mutex<Option<String>>,
 }
@@ -74,6 +76,23 @@ impl Tally {
             is_out: self.out.load(Relaxed) > 0,
             error: self.error().clone(),
         }
+    }
+
+    /// An attempt took so many nanoseconds and failed; `is_new` if the one before it did not.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn lose(&self, error: &LineError, took: u64, is_new: bool) {
+        *self.error() = Some(error.to_string());
+        self.outage_nanos.fetch_add(took, Relaxed);
+        if is_new {
+            self.outages.fetch_add(1, Relaxed);
+            self.out.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// After that, one has not.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn find(&self) {
+        self.out.fetch_sub(1, Relaxed);
     }
 
     pub(super) fn error(&self) -> MutexGuard<'_, Option<String>> {
