@@ -4,7 +4,7 @@ use crate::builder::{Builder, check_cap};
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
-#[cfg(all(feature = "keyed", feature = "redis"))]
+#[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
 use crate::grant::OwnedGrant;
 use crate::grant::{Grant, Permit};
 use crate::replenisher::Replenisher;
@@ -186,7 +186,7 @@ impl Limiter {
     }
 
     /// [`try_acquire`](Self::try_acquire) whose grant holds the limiter itself.
-    #[cfg(all(feature = "keyed", feature = "redis"))]
+    #[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
     pub(crate) fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
         let remaining = self.shared.try_acquire(cost)?;
         Ok(OwnedGrant::new(Permit::new(self.shared, cost, remaining)))

@@ -110,5 +110,9 @@ async fn nodes_that_disagree_about_a_quota_are_told() {
     let (one, two) = (node(&lines, Quota::per_second(7)), node(&lines, Quota::per_second(8)));
     drop(one.consume(&1, 1).await.unwrap());
     assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
-    assert!(two.snapshot().line.error.unwrap().contains("7 1000000 7 7 0"));
+    let snapshot = two.snapshot();
+    assert!(snapshot.line.error.unwrap().contains("7 1000000 7 7 0"));
+    // That is between the two of them, and no reason to leave other keys alone.
+    assert!(!snapshot.line.is_out);
+    drop(two.consume(&2, 1).await.unwrap());
 }

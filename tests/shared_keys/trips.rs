@@ -16,7 +16,7 @@ async fn a_key_that_is_seen_once_costs_one_round_trip_and_leaves_nothing() {
     }
     let snapshot = users.snapshot();
     assert_eq!((lines.asks(), snapshot.line.round_trips, snapshot.line.granted), (5_000, 5_000, 15_000));
-    assert_eq!((snapshot.limiters, snapshot.line.returned), (0, 0));
+    assert_eq!((snapshot.limiters, snapshot.line.returned, snapshot.line.nodes), (0, 0, 0));
     sleep(millis(60_000)).await;
     assert_eq!(lines.asks(), 5_000, "nobody asks for who is not called");
     // Whoever comes later finds that the others need not be remembered.
@@ -127,21 +127,22 @@ async fn try_acquire_finds_tokens_when_it_comes_again() {
     drop(users.consume(&2, 10).within(Duration::ZERO).await.unwrap());
 }
 
-/// They never wait for an answer, and still have what there is: by a lease, not by an ask each.
+/// They never wait for an answer, and still have what there is: at worst by an ask for each token, not for each try.
 #[tokio::test(start_paused = true)]
 async fn who_has_no_patience_at_all_gets_what_there_is() {
     let lines = MemoryLine::new();
     let quota = Quota::per_second(200).burst(40);
     let nodes = [node(&lines, quota), node(&lines, quota)];
     lines.set_latency(millis(1));
-    let mut granted = 0;
+    let (mut granted, mut tries) = (0, 0);
     let began = Instant::now();
     while began.elapsed() < millis(5_000) {
         for node in &nodes {
+            tries += 1;
             granted += u64::from(node.consume(&1, 1).within(Duration::ZERO).await.is_ok());
         }
         sleep(Duration::from_micros(300)).await;
     }
     assert!((900..=1_040).contains(&granted), "{granted}");
-    assert!(lines.asks() <= 200, "{} asks", lines.asks());
+    assert!(lines.asks() <= granted + 20, "{} asks for {granted} tokens of {tries} tries", lines.asks());
 }

@@ -2,14 +2,13 @@
 //! what the line said.
 
 use super::core::Core;
-use crate::lease::{Answer, Ask, Line, LineError, Terms, note, random_node};
-use crate::sync::{AtomicU64, Ordering};
+use crate::lease::{Answer, Ask, LineError, Terms, note, random_node};
+use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::time::Instant;
 
-/// For so many nanoseconds after a line was out of reach nobody asks for one claim.
+/// For so many nanoseconds after an ask that nobody answered no other one is made for one claim, unless something is answered.
 const PAUSE: u64 = 100_000_000;
 
 /// What came of an ask.
@@ -23,32 +22,6 @@ pub(super) enum Asked {
     Failed,
 }
 
-/// Whether the lines are out of reach, as far as those know who ask for one claim.
-#[derive(Debug, Default)]
-pub(super) struct Away {
-    is_on: AtomicBool,
-    until: AtomicU64,
-}
-
-impl Away {
-    /// Whether it need not be tried at `now`.
-    pub(super) fn is_on(&self, now: u64) -> bool {
-        self.is_on.load(Ordering::Acquire) && now < self.until.load(Ordering::Acquire)
-    }
-
-    fn begin_or_go_on(&self, line: &dyn Line, error: &LineError, took: u64, now: u64) {
-        self.until.store(now.saturating_add(PAUSE), Ordering::Release);
-        let is_new = !self.is_on.swap(true, Ordering::AcqRel);
-        line.tally().lose(error, took, is_new);
-    }
-
-    fn end(&self, line: &dyn Line) {
-        if self.is_on.load(Ordering::Acquire) && self.is_on.swap(false, Ordering::AcqRel) {
-            line.tally().find();
-        }
-    }
-}
-
 impl<K, S> Core<K, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -58,7 +31,7 @@ where
     ///
     /// Dropped while the ask is under way, it may have taken them: then they are lost.
     pub(super) async fn ask(&self, key: &K, hash: u64, terms: Terms, cost: u64) -> Asked {
-        if self.away.is_on(self.time.now()) {
+        if self.lines.tally().is_lost() && self.time.now() < self.pause.load(Ordering::Acquire) {
             return Asked::Failed;
         }
         let line = self.line(key);
@@ -68,14 +41,17 @@ where
         let (now, took) = (self.time.now(), sent.elapsed().as_nanos() as u64);
         match answered {
             Ok(answer) => {
-                self.away.end(&*line);
                 note(&*line, &ask, &answer);
                 line.tally().round_trip_nanos.store(took, Relaxed);
                 self.shelves.note(key, hash, now, |said| said.hear(&terms, &answer, now));
                 Self::outcome(cost, &answer)
             }
             Err(error) => {
-                self.away.begin_or_go_on(&*line, &error, took, now);
+                let is_away = matches!(error, LineError::Unreachable(_));
+                if is_away {
+                    self.pause.store(now.saturating_add(PAUSE), Ordering::Release);
+                }
+                line.tally().lose(&error, is_away.then_some(took));
                 Asked::Failed
             }
         }

@@ -1,6 +1,5 @@
 //! What all clones of a shared keyed limiter share: which way a claim goes, making limiters and forgetting them.
 
-use super::asking::Away;
 use super::builder::{Wishes, terms};
 use super::said::Said;
 use super::shelf::{Found, Shelves};
@@ -36,7 +35,8 @@ pub(super) struct Core<K, S> {
     name: Namer<K>,
     pub(super) shelves: Shelves<K>,
     pub(super) time: Time,
-    pub(super) away: Away,
+    /// When it is tried again whether the lines can be reached.
+    pub(super) pause: AtomicU64,
     /// Where its tasks live.
     host: Handle,
     /// Somebody tidies, every now and then.
@@ -107,7 +107,7 @@ where
             name: wishes.name,
             shelves: Shelves::new(wishes.max_keys),
             time: Time::tokio(),
-            away: Away::default(),
+            pause: AtomicU64::new(0),
             host,
             is_tidied: AtomicBool::new(false),
             tidied_at: AtomicU64::new(0),
