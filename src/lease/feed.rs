@@ -79,6 +79,7 @@ pub(crate) struct Feed {
     short: bool,
     vain: bool,
     /// An ask is under way.
+    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "only keyed limiters forget limiters"))]
     is_asking: bool,
     /// What had been claimed when it asked last, and when that was.
     total: u64,

@@ -264,8 +264,9 @@ async fn requests_of_a_user_are_limited_together_on_all_machines() {
     let lines = MemoryLine::new();
     let serve = || {
         let users = node(&lines, Quota::per_hour(10));
-        let layer = tollgate::tower::LimitLayer::shared_keyed(&users, |user: &u64| (*user, 2)).refuse();
-        layer.layer(service_fn(async |user: u64| Ok::<u64, std::convert::Infallible>(user)))
+        let layer =
+            tollgate::tower::LimitLayer::shared_keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
+        layer.layer(service_fn(|user: u64| async move { Ok::<u64, std::convert::Infallible>(user) }))
     };
     let mut machines = [serve(), serve()];
     let mut served = [0; 2];
