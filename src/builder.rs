@@ -71,8 +71,13 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     #[cfg(feature = "redis")]
-    pub fn shared(mut self, line: impl Line) -> Self {
-        self.shared.push((self.quotas.len().checked_sub(1), Arc::new(line)));
+    pub fn shared(self, line: impl Line) -> Self {
+        self.shared_through(Arc::new(line))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn shared_through(mut self, line: Arc<dyn Line>) -> Self {
+        self.shared.push((self.quotas.len().checked_sub(1), line));
         self
     }
 

@@ -11,6 +11,8 @@ mod large;
 mod late;
 #[path = "redis/law.rs"]
 mod law;
+#[path = "redis/masters.rs"]
+mod masters;
 #[path = "redis/memory.rs"]
 mod memory;
 #[path = "redis/outages.rs"]

@@ -11,6 +11,7 @@
 //! | `seat.rs` | a level becomes a limiter's core, and a core a level |
 //! | `hub.rs`, `agenda.rs`, `replenisher.rs` | who sleeps for all keys, and until when |
 //! | `top.rs` | who is refused most |
+//! | `shared/` | keyed limiters over lines; they have a list of files of their own |
 
 mod agenda;
 mod bound;
@@ -27,6 +28,8 @@ mod rate;
 mod replenisher;
 mod room;
 mod seat;
+#[cfg(feature = "redis")]
+mod shared;
 mod snapshot;
 mod top;
 mod words;
@@ -37,6 +40,8 @@ pub use entries::{KeyedEntries, KeyedEntry};
 pub use grant::{KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;
 pub use replenisher::KeyedReplenisher;
+#[cfg(feature = "redis")]
+pub use shared::{SharedKeyedBuilder, SharedKeyedConsume, SharedKeyedGrant, SharedKeyedLimiter, SharedKeyedSnapshot};
 pub use snapshot::KeyedSnapshot;
 
 /// Spreads what a fast hasher may have put into few bits.

@@ -151,14 +151,16 @@ impl Bucket {
         if known.is_some() {
             self.level += (ask.back as i64).min(self.held - others - held).max(0);
         }
+        let is_in_vain = ask.at_once && self.level < ask.want as i64;
+        let (want, ahead) = if is_in_vain { (0, 0) } else { (ask.want as i64, ask.ahead as i64) };
         let half = burst / 2;
         let fair = (burst / (2 * (count + 1))).max(1);
         let hold = (ask.hold as i64).min(fair).max(ask.must as i64).min(half - others).max(held);
-        let mut more = (ask.ahead as i64).min(hold - ask.bank as i64).max(0);
-        if ask.want == 0 {
+        let mut more = ahead.min(hold - ask.bank as i64).max(0);
+        if want == 0 {
             more = more.min(self.level.max(ask.must as i64).max(0));
         }
-        let tokens = ask.want as i64 + more;
+        let tokens = want + more;
         let hold = hold.min(ask.bank as i64 + more).max(held);
         let once = self.level.min(tokens).max(0);
         let behind = (-self.level).max(0);
@@ -173,7 +175,7 @@ impl Bucket {
             (self.busy, self.epoch) = (0, epoch);
         }
         let mut seen = known.map_or(-1, |node| node.epoch);
-        if ask.want > 0 && seen != epoch {
+        if want > 0 && !ask.at_once && seen != epoch {
             self.busy += 1;
             seen = epoch;
         }

@@ -80,6 +80,9 @@ pub(crate) struct Feed {
     /// There was less in it than was asked for; and nothing at all for a caller who was denied.
     short: bool,
     vain: bool,
+    /// An ask is under way.
+    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "only keyed limiters forget limiters"))]
+    is_asking: bool,
     /// What had been claimed when it asked last, and when that was.
     total: u64,
     asked_at: u64,
@@ -113,6 +116,7 @@ impl Feed {
             left: 0,
             short: false,
             vain: false,
+            is_asking: false,
             total: 0,
             asked_at: 0,
             pace: 0,
@@ -204,6 +208,7 @@ impl Feed {
         self.pace = pace;
         (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
+        self.is_asking = true;
         Plan::Ask(Ask {
             want,
             ahead,
@@ -226,6 +231,7 @@ impl Feed {
     /// An ask for nothing, after which the line need not remember this node.
     pub(crate) fn farewell(&mut self) -> Ask {
         self.number += 1;
+        self.is_asking = true;
         Ask { leave: true, ..self.blank(self.number) }
     }
 
@@ -240,6 +246,12 @@ impl Feed {
         self.acked > 0
     }
 
+    /// True if it neither may keep anything, nor asks or is to.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_at_rest(&self, now: u64) -> bool {
+        !self.is_asking && !self.called && (self.hold == 0 || self.until <= now)
+    }
+
     fn blank(&self, number: u64) -> Ask {
         Ask::new(self.node, number, self.terms)
     }
@@ -251,6 +263,7 @@ impl Feed {
         let was_silent = answer.before == 0 && sent >= self.until;
         let is_sound = answer.before == self.acked || answer.before == ask.number || was_silent;
         self.acked = if ask.leave { 0 } else { ask.number };
+        self.is_asking = false;
         self.hold = answer.hold;
         // Less a 64th, so that clocks may differ in pace.
         self.until = sent.saturating_add(TTL - TTL / 64);
@@ -330,7 +343,7 @@ fn scale(pace: u64, nanos: u64) -> u64 {
 }
 
 /// A number that no other node has: 128 bits by the operating system's randomness, by way of the standard library.
-fn random_node() -> u128 {
+pub(crate) fn random_node() -> u128 {
     let half = || u128::from(RandomState::new().build_hasher().finish());
     half() << 64 | half()
 }

@@ -132,8 +132,9 @@ impl Drop for Outage<'_> {
     }
 }
 
-fn note(line: &dyn Line, ask: &Ask, answer: &Answer) {
+pub(crate) fn note(line: &dyn Line, ask: &Ask, answer: &Answer) {
     let tally = line.tally();
+    tally.is_lost.store(false, Relaxed);
     tally.round_trips.fetch_add(1, Relaxed);
     tally.asked.fetch_add(ask.want + ask.ahead, Relaxed);
     tally.granted.fetch_add(answer.once + answer.later, Relaxed);

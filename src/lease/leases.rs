@@ -101,7 +101,7 @@ impl Lease {
     }
 
     /// When the `nth` of the tokens that are left comes; `None` if that is beyond the end of time.
-    fn instant(&self, nth: u64) -> Option<u64> {
+    pub(crate) fn instant(&self, nth: u64) -> Option<u64> {
         let count = self.behind.checked_add(self.taken)?.checked_add(nth)?;
         match self.pace {
             Pace::AtOnce => Some(self.at),

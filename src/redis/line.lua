@@ -17,6 +17,7 @@ amount, period, burst, initial, stepped =
   tonumber(amount), tonumber(period), tonumber(burst), tonumber(initial), stepped == '1'
 local ttl, want, ahead, bank = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local hold, must, held_still, back = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local at_once = ARGV[13] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local EPOCH, IDLE, LONGEST = 250000, 3600000000, 2 ^ 52
@@ -109,6 +110,8 @@ else
   else
     nodes, held_still = nodes + 1, 0
   end
+  -- What is of use at once only is given whole, or not at all.
+  if at_once and level < want then want, ahead = 0, 0 end
   -- What this node may keep unused: a fair part of half of the burst, or what a caller wanted to have at once. The other
   -- half is for claims that pass while all of that is kept.
   local half = math.floor(burst / 2)
@@ -136,7 +139,7 @@ else
     was = this == epoch + 1 and busy or 0
     busy, epoch = 0, this
   end
-  if want > 0 and seen ~= this then
+  if want > 0 and not at_once and seen ~= this then
     busy, seen = busy + 1, this
   end
 end

@@ -27,6 +27,18 @@ impl Shared {
         self.with(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
     }
 
+    /// Somebody wanted `cost` at once, and may come again.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn miss(&self, cost: u64) {
+        self.with(|state, rovers, _| state.misses(rovers, cost));
+    }
+
+    /// Whether the limiter may be forgotten.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.look_at(|state, rovers, sample| state.is_at_rest(rovers, sample.now))
+    }
+
     /// The line cannot be reached.
     pub(crate) fn lose(&self) {
         self.with(|state, rovers, sample| state.lose(rovers, sample.now));

@@ -83,7 +83,7 @@ impl State {
 
     /// `try_acquire` is about to be denied `cost`: if nothing that was promised would help, the keeper asks for it. True if
     /// that is in vain, and is to be said.
-    pub(super) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
+    pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
         let end = self.claims(rovers).wrapping_add(cost);
         let is_missed = |feed: &Feed| self.supply.quotas()[feed.quota].reached(end).is_none();
         if self.supply.feed().is_some_and(is_missed)
@@ -185,6 +185,17 @@ impl State {
         self.supply.quota_mut(feed.quota).burst = burst;
         self.supply.cut(self.front_ticket());
         self.stride.shorten(self.supply.least_burst() / 64);
+    }
+
+    /// Whether nobody waits or owes, and the line has nothing out to this node: so that it may be forgotten.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_at_rest(&mut self, rovers: &Rovers, now: u64) -> bool {
+        if !self.line.is_empty() || self.deficiency(rovers) > 0 {
+            return false;
+        }
+        let Some(feed) = self.supply.feed().filter(|feed| feed.is_at_rest(now)) else { return false };
+        let quota = feed.quota;
+        self.leases(quota).promised() == 0
     }
 
     /// The line has answered `ask`, which was sent `elapsed` before `now`.

@@ -11,7 +11,7 @@ const SCRIPT: &str = include_str!("../../src/redis/line.lua");
 fn timed() -> String {
     let mut told = SCRIPT.to_owned();
     for (by_its_clock, by_ours) in
-        [("redis.call('TIME')", "{ARGV[13], ARGV[14]}"), ("'PEXPIRE', key,", "'HSET', key, 'x',")]
+        [("redis.call('TIME')", "{ARGV[14], ARGV[15]}"), ("'PEXPIRE', key,", "'HSET', key, 'x',")]
     {
         assert_eq!(
             told.matches(by_its_clock).count(),
@@ -42,6 +42,7 @@ fn answer(connection: &mut Connection, mut command: Cmd, ask: &Ask, micros: u64)
     for number in [ask.ttl, ask.want, ask.ahead, ask.bank, ask.hold, ask.must, ask.held, ask.back] {
         command.arg(number);
     }
+    command.arg(u8::from(ask.at_once));
     command.arg(micros / 1_000_000).arg(micros % 1_000_000);
     let numbers: Vec<u64> = command.query(connection).map_err(|error| error.to_string())?;
     Ok(Answer::from_numbers(&numbers).unwrap())
@@ -70,6 +71,7 @@ fn random_ask(random: &mut fastrand::Rng, number: u64, terms: Terms) -> Ask {
     (ask.want, ask.ahead, ask.bank, ask.hold) = (some(2), some(2), some(4), some(2));
     (ask.must, ask.held, ask.back) = (some(6), some(3), some(4));
     ask.leave = random.u32(..12) == 0;
+    ask.at_once = random.u32(..6) == 0;
     if random.u32(..20) == 0 {
         ask.ttl = random.u64(1..5_000_000);
     }
