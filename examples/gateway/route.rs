@@ -40,9 +40,10 @@ impl Routes {
         if self.0.is_empty() {
             return 1;
         }
-        let path: Cow<[u8]> = percent_decode_str(path).into();
+        // Most paths are written as they are meant and go straight on: nothing of them has to be kept.
+        let is_plain = !path.contains('%');
+        let path: Cow<[u8]> = if is_plain { path.as_bytes().into() } else { percent_decode_str(path).into() };
         let path = || segments(&path);
-        // Most paths go straight on, and need not be kept.
         let route = if path().any(|segment| segment == b"..") {
             let path = resolve(path());
             self.0.iter().find(|route| route.matches(method, path.iter().copied()))
