@@ -6,6 +6,8 @@ mod joining;
 mod leaving;
 #[path = "line/permutations.rs"]
 mod permutations;
+#[path = "line/unread.rs"]
+mod unread;
 #[path = "line/wakers.rs"]
 mod wakers;
 
