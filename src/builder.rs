@@ -3,7 +3,7 @@
 use crate::clock::{Chosen, Clock, Time};
 use crate::error::ConfigError;
 #[cfg(feature = "redis")]
-use crate::lease::{Feed, Line, Outage, Terms, keep};
+use crate::lease::{Feed, Line, Outage, Post, Terms};
 use crate::quota::MOST_BURST;
 use crate::rovers::Rovers;
 use crate::shared::Shared;
@@ -59,7 +59,8 @@ impl Builder {
     /// Shares the quota given last with all limiters, on whatever machines, that have the same quota on the same line; see
     /// [`lease`](crate::lease). Everything else stays the limiter's own.
     ///
-    /// The limiter must be built on a tokio runtime: it spawns a task there that asks the line for tokens.
+    /// The limiter must be built on a tokio runtime: it spawns a task there that asks the line for tokens. If that runtime
+    /// is shut down, the next one on which somebody waits takes its place; while it stands still, nobody asks.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -179,7 +180,7 @@ impl Builder {
         #[cfg(feature = "redis")]
         if let Some((remains, line)) = keeper {
             let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::SharedOutside)?;
-            host.spawn(keep(Arc::downgrade(&shared), line, remains));
+            host.spawn(Post::new(&shared, line, remains).keep());
         }
         Ok(Limiter::from_shared(shared))
     }

@@ -22,6 +22,7 @@ use crate::stride::Stride;
 use crate::supply::Supply;
 use crate::wakes::Wakes;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 #[cfg(feature = "keyed")]
 use {crate::shared::Tenant, std::sync::Weak};
 
@@ -172,6 +173,19 @@ impl State {
         }
     }
 
+    /// Whether those who wait on `host` can rely on others to serve them.
+    pub(crate) fn serves(&self, host: &Handle) -> bool {
+        self.drivers.serve(host) && !self.is_unkept()
+    }
+
+    /// Whether one of the quotas is shared, and nobody asks for it any more.
+    pub(crate) fn is_unkept(&self) -> bool {
+        #[cfg(feature = "redis")]
+        return self.supply.feed().is_some_and(|feed| feed.vacant.is_some());
+        #[cfg(not(feature = "redis"))]
+        false
+    }
+
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -271,6 +285,9 @@ impl State {
                     self.supply.mint(at, Some(ticket));
                     self.supply.shed(ticket);
                 }
+                // Its lease ran out meanwhile, and with it what was kept.
+                #[cfg(feature = "redis")]
+                Verdict::Grant(at) if front.strand.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
                     self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));

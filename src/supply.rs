@@ -119,8 +119,18 @@ impl Supply {
         self.quotas.iter().any(|quota| {
             quota.is_leased()
                 && ahead(ticket, self.claimed.wrapping_add(quota.burst)) > 0
-                && quota.reached(ticket).is_some_and(|reached| reached < at)
+                && quota.passes(ticket, self.claimed.wrapping_add(quota.burst)).is_some_and(|reached| reached < at)
         })
+    }
+
+    /// Mints up to `at`, and says whether leased tokens are missing then for the front claim, which ends at `ticket`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn falls_short(&mut self, ticket: u64, at: u64) -> bool {
+        if !self.quotas.iter().any(Schedule::is_leased) {
+            return false;
+        }
+        self.mint(at, Some(ticket));
+        self.quotas.iter().any(|quota| quota.is_leased() && ahead(ticket, quota.head) > 0)
     }
 
     /// The front waiter's ticket is reached by what was leased, and something else holds it back: what it has saved is kept
@@ -186,6 +196,12 @@ impl Supply {
             if quota.runs_out(now) {
                 quota.cut(Self::bound(claimed, quota.burst, front));
             }
+            #[cfg(feature = "redis")]
+            if quota.is_leased() {
+                let full = Self::bound(claimed, quota.burst, None);
+                quota.mint_leased(now, full, front.unwrap_or(full));
+                continue;
+            }
             quota.mint(now, Self::bound(claimed, quota.burst, front));
         }
         self.synced = self.synced.max(now);
@@ -204,7 +220,9 @@ impl Supply {
     /// The same by the schedule alone, as if there were no ceiling.
     pub(crate) fn scheduled(&self, ticket: u64) -> Option<u64> {
         let start = self.synced.max(self.gate);
-        self.quotas.iter().try_fold(start, |at, quota| Some(at.max(quota.reached(ticket)?)))
+        self.quotas.iter().try_fold(start, |at, quota| {
+            Some(at.max(quota.passes(ticket, Self::bound(self.claimed, quota.burst, None))?))
+        })
     }
 
     fn is_capped_below(&self, ticket: u64) -> bool {

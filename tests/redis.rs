@@ -3,6 +3,10 @@
 
 #[path = "redis/cluster.rs"]
 mod cluster;
+#[path = "redis/keeper.rs"]
+mod keeper;
+#[path = "redis/large.rs"]
+mod large;
 #[path = "redis/late.rs"]
 mod late;
 #[path = "redis/law.rs"]
@@ -23,3 +27,5 @@ mod real;
 mod script;
 #[path = "redis/server.rs"]
 mod server;
+#[path = "redis/way.rs"]
+mod way;

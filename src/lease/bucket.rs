@@ -1,10 +1,14 @@
 //! The shared bucket: what `src/redis/line.lua` does, in Rust, to the integer.
 
+use super::terms::LONGEST;
 use super::{Answer, Ask, LineError, Terms};
 use std::collections::HashMap;
 
 /// How long it is counted who had waiters, in microseconds.
 const EPOCH: i64 = 250_000;
+
+/// How long a full one is kept that would not begin full.
+const IDLE: i64 = 3_600_000_000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
@@ -82,8 +86,10 @@ impl Bucket {
             self.held = others + node.hold;
         }
         let need = (self.terms.burst as i64 - self.level).max(0);
-        let fills = div_ceil(need, self.terms.amount as i64) * self.terms.period as i64;
-        self.ends = now + (div_ceil(fills.max(ttl), 1_000) + 1) * 1_000;
+        let fills = i128::from(div_ceil(need, self.terms.amount as i64)) * i128::from(self.terms.period);
+        let idle = if self.terms.initial < self.terms.burst { IDLE } else { 0 };
+        let keep = (fills.min(i128::from(LONGEST)) as i64 + idle).max(ttl);
+        self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
         Ok(Answer {
             before: before.number,
             age: (now - node.at).max(0) as u64,

@@ -5,7 +5,7 @@
 //! at once. **The bank** is what callers will want soon: it is filled to what was used in the last quarter of a second, and
 //! asked for again when three quarters of it are gone.
 
-use super::{Answer, Ask, LEASE_TIME, Outage, Terms};
+use super::{Answer, Ask, LEASE_TIME, Outage, Post, Terms};
 use crate::rovers::ahead;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
@@ -58,6 +58,8 @@ pub(crate) struct Feed {
     pub(crate) is_out: bool,
     /// The keeper, asleep.
     waker: Option<Waker>,
+    /// There is no keeper any more, since its runtime is gone.
+    pub(crate) vacant: Option<Post>,
     /// It is to be woken once claims pass this position,
     low: Option<u64>,
     /// or where somebody was denied more than others before, or what was promised is lost.
@@ -100,6 +102,7 @@ impl Feed {
             outage,
             is_out: false,
             waker: None,
+            vacant: None,
             low: None,
             called: false,
             node: random_node(),
@@ -269,8 +272,11 @@ impl Feed {
         self.left = answer.left;
         self.short = answer.once + answer.later < ask.want + ask.ahead;
         self.vain = ask.must > 0 && answer.once + answer.later == 0;
-        self.round_trip = if self.round_trip == 0 { elapsed } else { (3 * self.round_trip + elapsed) / 4 };
-        self.must = 0;
+        // That this process stood still is not the line's: turns of seconds would come of it.
+        let trip = elapsed.min(TTL / 2);
+        self.round_trip = if self.round_trip == 0 { trip } else { (3 * self.round_trip + trip) / 4 };
+        // What was denied since it asked is not in the answer.
+        self.must = if self.must > ask.must { self.must } else { 0 };
         is_sound
     }
 

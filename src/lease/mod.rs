@@ -37,7 +37,7 @@ mod terms;
 #[cfg(feature = "keyed")]
 pub(crate) use feed::random_node;
 pub(crate) use feed::{Feed, Plan, View};
-pub(crate) use keeper::keep;
+pub(crate) use keeper::Post;
 #[cfg(feature = "keyed")]
 pub(crate) use keeper::note;
 pub(crate) use leases::{Lease, Leases, Pace};

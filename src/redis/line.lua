@@ -20,7 +20,7 @@ local hold, must, held_still, back = tonumber(ARGV[9]), tonumber(ARGV[10]), tonu
 local at_once = ARGV[13] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local EPOCH = 250000
+local EPOCH, IDLE, LONGEST = 250000, 3600000000, 2 ^ 52
 
 local function numbers(text)
   local list = {}
@@ -154,9 +154,11 @@ else
 end
 redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was), 'q', quota, 'h', text(held, nodes))
 
--- Full and idle is the same as not there: once the bucket fills up and nobody can hold anything.
+-- Full and idle is the same as not there: once the bucket fills up and nobody can hold anything. One that would not begin
+-- full is kept for an hour longer.
 local need = math.max(0, burst - level)
-local fills = math.ceil(need / amount) * period
-redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills, ttl) / 1000) + 1))
+local fills = math.min(math.ceil(need / amount) * period, LONGEST)
+local idle = initial < burst and IDLE or 0
+redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills + idle, ttl) / 1000) + 1))
 
 return {before, math.max(0, now - at), once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}

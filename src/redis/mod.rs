@@ -23,6 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A quota's line in Redis (5 or later) or Valkey: all limiters that are built with a line of the same name on the same
 /// server share one quota.
 ///
+/// A line has the quota that it was first asked for, until it has filled up and Redis has forgotten it: limiters with
+/// another one are refused meanwhile, as if it could not be reached. To change a quota, give the line another name. Redis must
+/// not evict the key: that is as if it was restarted.
+///
 /// Clones are the same line. Connections are shared by clones, and made anew when they break.
 ///
 /// ```no_run

@@ -50,7 +50,15 @@ impl Shared {
         if let Some(remaining) = self.admit_idle(cost, sample) {
             return Ok(remaining);
         }
-        self.sampled(Some(sample), Reach::Held, |state, rovers, sample| state.try_acquire(rovers, cost, sample.now))
+        let answer = self
+            .sampled(Some(sample), Reach::Held, |state, rovers, sample| state.try_acquire(rovers, cost, sample.now));
+        #[cfg(feature = "redis")]
+        if answer.is_err()
+            && let Some(host) = self.host()
+        {
+            self.fill_post(&host);
+        }
+        answer
     }
 
     /// Grants `cost` tokens if they are there and there is no line, which is the common case: at less price than

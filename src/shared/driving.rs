@@ -47,8 +47,8 @@ impl Shared {
     /// Whether nobody serves the line for a caller hosted here, yet or any more.
     pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
         match host {
-            Some(host) => !state.drivers.serve(host),
-            None => !self.is_driven(state, host),
+            Some(host) => !state.serves(host),
+            None => !self.is_driven(state, host) || state.is_unkept(),
         }
     }
 
@@ -57,7 +57,7 @@ impl Shared {
     /// # Panics
     /// If it has no timers: in the caller's hands, where it can be seen, rather than in a background task.
     pub(crate) fn serve_here(&self, host: &Handle) -> bool {
-        if self.state.lock().drivers.serve(host) {
+        if self.state.lock().serves(host) {
             return true;
         }
         drop(Alarm::new());
@@ -82,8 +82,10 @@ impl Shared {
         true
     }
 
-    /// Spawns a driver on `host`, unless it has one here.
+    /// Spawns a driver on `host`, unless it has one here, and the keeper of a shared line, unless that is somewhere.
     fn hire(&self, host: &Handle) -> Hired {
+        #[cfg(feature = "redis")]
+        self.fill_post(host);
         let mut state = self.state.lock();
         if state.drivers.serve(host) {
             return Hired::Before;

@@ -254,6 +254,9 @@ async fn what_cannot_be_shared_is_said_when_it_is_built() {
     assert_eq!(build(Quota::new((1 << 61) - 1, millis(1_000))), Err(ConfigError::SharedBeyond { quota: 0 }));
     assert_eq!(build(Quota::new(1, Duration::from_nanos(7)).stepped()), Err(ConfigError::SharedBeyond { quota: 0 }));
     assert_eq!(build(Quota::new(1 << 40, millis(10)).burst(1 << 50)), Ok(()));
+    // What is carried comes on top: the sum would not be exact.
+    let almost = Quota::new((1 << 26) - 1, Duration::from_micros((1 << 27) + 2));
+    assert_eq!(build(almost), Err(ConfigError::SharedBeyond { quota: 0 }));
     let none = Limiter::builder().shared(line.clone()).quota(Quota::per_second(1)).build();
     assert_eq!(none.map(drop), Err(ConfigError::SharedWhat));
     let two = Limiter::builder().quota(Quota::per_second(1)).shared(line.clone()).shared(line.clone()).build();

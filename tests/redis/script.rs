@@ -1,7 +1,7 @@
 //! The script and the line in memory agree to the integer: the same asks at the same instants of the server's clock.
 
 use crate::server::Server;
-use redis::Connection;
+use redis::{Cmd, Connection};
 use tollgate::Quota;
 use tollgate::lease::{Answer, Ask, MemoryLine, Terms};
 
@@ -34,6 +34,10 @@ fn expire(connection: &mut Connection, key: &str, answered: u64, now: u64) {
 fn eval(connection: &mut Connection, script: &str, key: &str, ask: &Ask, micros: u64) -> Result<Answer, String> {
     let mut command = redis::cmd("EVAL");
     command.arg(script).arg(1).arg(key);
+    answer(connection, command, ask, micros)
+}
+
+fn answer(connection: &mut Connection, mut command: Cmd, ask: &Ask, micros: u64) -> Result<Answer, String> {
     command.arg(format!("{:032x}", ask.node)).arg(ask.number).arg(u8::from(ask.leave)).arg(ask.terms.to_string());
     for number in [ask.ttl, ask.want, ask.ahead, ask.bank, ask.hold, ask.must, ask.held, ask.back] {
         command.arg(number);
@@ -72,6 +76,24 @@ fn random_ask(random: &mut fastrand::Rng, number: u64, terms: Terms) -> Ask {
         ask.ttl = random.u64(1..5_000_000);
     }
     ask
+}
+
+/// Redis has no such expiry: the script would fail after it has written, and so would each ask after it.
+#[test]
+fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
+    let Some(server) = Server::start() else { return };
+    let (mut connection, line) = (server.client(), MemoryLine::new());
+    let terms = Terms::of(&Quota::per_day(1).burst(10), 0).unwrap();
+    let (mut now, key) = (1_700_000_000_000_000, "tollgate:{for ever}");
+    for (node, want) in [(1, 1 << 48), (2, 1), (1, 0)] {
+        let mut ask = Ask::new(node, 1 + u64::from(want == 0), terms);
+        ask.want = want;
+        let mut command = redis::cmd("EVAL");
+        command.arg(timed().replace("'HSET', key, 'x',", "'PEXPIRE', key,")).arg(1).arg(key);
+        let real = answer(&mut connection, command, &ask, now);
+        assert_eq!(real, Ok(line.answer(&ask, now).unwrap()));
+        now += 1_000;
+    }
 }
 
 #[test]
