@@ -49,6 +49,7 @@ enum Way {
     Asking(Pin<Box<dyn Future<Output = Asked> + Send>>),
     InLine(#[pin] ConsumeOwned),
     Hurried(#[pin] WithinOwned),
+    Done,
 }
 
 impl<'k, K, S> SharedKeyedConsume<'k, K, S>
@@ -144,8 +145,7 @@ where
             return Next::Answer(Err(ConsumeError::NoRuntime));
         }
         let is_rare = self.core.shelves.note(self.key, self.hash, self.since, |said| said.count(self.since));
-        // Where no place is left for a limiter, one ask for each will do.
-        // Nor has a limiter ever so many at once, if it is more than may be kept.
+        // A limiter never has more at once than may be kept; and where there is no place for one, an ask for each claim will do.
         if !is_rare
             && self.cost <= terms.most_held()
             && let Some(limiter) = self.core.limiter(self.key, self.hash, false)
@@ -224,6 +224,7 @@ where
                 }
                 OnItsWay::Asking(asking) => Some(ready!(asking.as_mut().poll(cx))),
                 OnItsWay::Nowhere => None,
+                OnItsWay::Done => panic!("polled after it was ready"),
             };
             *this.since = this.core.time.now();
             let (hash, cost, allowed, since) = (*this.hash, *this.cost, *this.allowed, *this.since);
@@ -231,7 +232,7 @@ where
             match asked.map_or_else(|| seeker.begin(), |asked| seeker.go_on(asked)) {
                 Next::Go(way) => this.way.set(way),
                 Next::Answer(answer) => {
-                    this.way.set(Way::Nowhere);
+                    this.way.set(Way::Done);
                     return Poll::Ready(answer);
                 }
             }
@@ -245,6 +246,7 @@ impl<K: Clone, S> fmt::Debug for SharedKeyedConsume<'_, K, S> {
             Way::Nowhere => "nowhere",
             Way::Asking(_) => "asking",
             Way::InLine(_) | Way::Hurried(_) => "in line",
+            Way::Done => "done",
         };
         f.debug_struct("SharedKeyedConsume").field("cost", &self.cost).field("way", &way).finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// Proof that tokens of a key were granted; what an [`OwnedGrant`](crate::OwnedGrant) is to a limiter.
+/// Proof that tokens of a key were granted; what an [`OwnedGrant`] is to a limiter.
 pub struct SharedKeyedGrant<K, S> {
     by: By<K, S>,
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// [`KeyedBuilder::shared`](crate::KeyedBuilder::shared).
 ///
 /// Of each key, all machines together are granted no more than its burst and its rate, as if one
-/// [`Limiter`](crate::Limiter) that is [shared](crate::Builder::shared) stood there. Cheap to clone; clones share everything.
+/// [`Limiter`] that is [shared](crate::Builder::shared) stood there. Cheap to clone; clones share everything.
 ///
 /// **Most keys are seen once**, and cost one round trip and no memory: a claim asks the key's line for its tokens, to be had at
 /// once or not at all. A refusal takes nothing from anybody. What the line said is remembered: until the tokens can be there,
@@ -64,7 +64,7 @@ where
     ///
     /// # Errors
     ///
-    /// As [`Limiter::consume`](crate::Limiter::consume), [`Unreachable`](ConsumeError::Unreachable) where the line's outage is
+    /// As [`Limiter::consume`], [`Unreachable`](ConsumeError::Unreachable) where the line's outage is
     /// `Fail`, and [`TooManyKeys`](ConsumeError::TooManyKeys) for a key that has to be waited for while as many others as
     /// [`max_keys`](crate::KeyedBuilder::max_keys) allows have limiters here.
     ///
@@ -104,7 +104,7 @@ where
     ///
     /// # Errors
     ///
-    /// As [`Limiter::try_acquire`](crate::Limiter::try_acquire), and [`TooManyKeys`](TryAcquireError::TooManyKeys) as with
+    /// As [`Limiter::try_acquire`], and [`TooManyKeys`](TryAcquireError::TooManyKeys) as with
     /// [`consume`](Self::consume).
     ///
     /// # Panics
