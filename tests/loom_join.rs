@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
@@ -27,9 +28,15 @@ type Joint = Spawn<Pin<Box<dyn Future<Output = Answer>>>>;
 
 /// Explores every interleaving of the actors that `model` starts, of at most so many preemptions.
 fn explore(preemptions: usize, model: impl Fn(&Race) + Send + Sync + 'static) {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = executions.clone();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    builder.check(move || model(&Race::default()));
+    builder.check(move || {
+        count.fetch_add(1, Relaxed);
+        model(&Race::default());
+    });
+    println!("{} executions", executions.load(Relaxed));
 }
 
 #[derive(Default)]

@@ -14,6 +14,7 @@ use loom::thread::{self, JoinHandle};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task;
@@ -51,9 +52,15 @@ fn explore(model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
 
 /// In every interleaving of at most so many preemptions: switches away from a thread that could go on.
 fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = executions.clone();
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
-    builder.check(move || model(&Arc::default()));
+    builder.check(move || {
+        count.fetch_add(1, Relaxed);
+        model(&Arc::default());
+    });
+    println!("{} executions", executions.load(Relaxed));
 }
 
 /// Two calls bring the same new key: one of them finds what the other left.

@@ -33,9 +33,9 @@ fn to_its_end(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// As many as that; a hundredth under Miri.
+/// As many as that; a two-hundredth under Miri.
 const fn many(count: usize) -> usize {
-    if cfg!(miri) { count.div_ceil(100) } else { count }
+    if cfg!(miri) { count.div_ceil(200) } else { count }
 }
 
 /// True if `act` panics.

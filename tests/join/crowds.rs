@@ -10,9 +10,14 @@ use tokio_test::assert_pending;
 use tokio_test::task::spawn;
 use tollgate::{Clock, Limiter, ManualClock, Quota, join};
 
-const CROWD: usize = 10_000;
+const CROWD: usize = if cfg!(miri) { 40 } else { 10_000 };
 /// Not how long anything takes: how long before a hang is called one.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(if cfg!(miri) { 3_600 } else { 60 });
+
+/// As many as that; a hundredth under Miri.
+const fn many(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(100) } else { count }
+}
 
 #[test]
 fn ten_thousand_joint_claims_due_at_once_are_served_by_one_look() {
@@ -58,11 +63,11 @@ fn on_a_small_stack(act: impl FnOnce() + Send) {
 
 /// What a crowd of threads does to two limiters, each on a runtime of its own: claims both ways round, plain ones
 /// between them, and one in five is dropped while it waits.
-fn rush(limiters: &[Limiter; 2], number: u64, turns: u64, granted: impl Fn(usize) + Copy) {
+fn rush(limiters: &[Limiter; 2], number: u64, turns: usize, granted: impl Fn(usize) + Copy) {
     let [a, b] = limiters;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let coming_and_going = async {
-        for turn in 0..turns {
+        for turn in 0..turns as u64 {
             let claims = if (turn + number).is_multiple_of(2) { [(a, 1), (b, 1)] } else { [(b, 1), (a, 1)] };
             match turn % 5 {
                 0 => {
@@ -94,7 +99,7 @@ fn threads_with_opposite_argument_orders_and_caps_all_come_through() {
     thread::scope(|scope| {
         for number in 0..4 {
             let limiters = &limiters;
-            scope.spawn(move || rush(limiters, number, 500, |_| ()));
+            scope.spawn(move || rush(limiters, number, many(1_000), |_| ()));
         }
     });
     for limiter in &limiters {
@@ -130,7 +135,7 @@ fn threads_never_see_more_granted_than_was_minted_nor_more_in_flight_than_the_ca
         });
         let crowd = [0, 1, 2].map(|number| {
             let (limiters, granted) = (&limiters, &granted);
-            scope.spawn(move || rush(limiters, number, 300, granted))
+            scope.spawn(move || rush(limiters, number, many(1_000), granted))
         });
         let outcomes = crowd.map(|thread| thread.join());
         done.store(true, Ordering::SeqCst);
@@ -159,7 +164,7 @@ fn a_close_in_the_middle_of_a_rush_lets_everybody_go() {
             })
         })
         .collect();
-    while spent(&limiters[0]) < 100 {
+    while spent(&limiters[0]) < many(100) as u64 {
         thread::yield_now();
     }
     limiters[1].close();

@@ -11,10 +11,17 @@ use tokio_test::task::spawn;
 use tollgate::{ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
 
 const LONG: Duration = Duration::from_secs(3_600);
+/// How often somebody looks, in paused time.
+const OFTEN: Duration = if cfg!(miri) { Duration::from_secs(1) } else { MS };
 
 /// One token each `milliseconds`, none at first.
 fn every(milliseconds: u32) -> Limiter {
     Limiter::new(Quota::new(1, MS * milliseconds).burst(1).initial(0)).unwrap()
+}
+
+/// A token so seldom that none comes while a test is set up in real time, however slow the machine.
+fn seldom() -> Limiter {
+    every(10_000)
 }
 
 fn paused() -> Runtime {
@@ -90,7 +97,7 @@ async fn a_claim_stalled_after_one_poll_holds_nobody_up() {
 
 #[test]
 fn a_runtime_that_nobody_drives_holds_up_nobody_on_another() {
-    let (a, b) = (every(1), every(1));
+    let (a, b) = (seldom(), seldom());
     let idle = paused();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     idle.block_on(async { assert_pending!(stalled.poll()) });
@@ -105,8 +112,7 @@ fn a_runtime_that_nobody_drives_holds_up_nobody_on_another() {
 
 #[test]
 fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
-    // A token so seldom that none comes while this is set up, however slow the machine.
-    let [a, b, c] = [every(10_000), every(10_000), every(10_000)];
+    let [a, b, c] = [seldom(), seldom(), seldom()];
     let (first, second, driven) = (paused(), paused(), paused());
     let mut behind = spawn(a.consume(1));
     let mut tied = spawn(join([(&a, 1), (&b, 1)]));
@@ -118,7 +124,7 @@ fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
         assert_pending!(behind.poll());
         timeout(LONG, async {
             while !behind.is_woken() {
-                sleep(MS).await
+                sleep(OFTEN).await
             }
         })
         .await
@@ -129,7 +135,7 @@ fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
 
 #[test]
 fn a_claim_that_comes_later_ties_lines_for_those_already_waiting() {
-    let (a, b) = (every(5), every(5));
+    let (a, b) = (seldom(), seldom());
     let (idle, driven) = (paused(), paused());
     let mut in_front = spawn(join([(&a, 1), (&b, 1)]));
     let mut waiting = spawn(a.consume(1));
@@ -140,7 +146,7 @@ fn a_claim_that_comes_later_ties_lines_for_those_already_waiting() {
         assert_pending!(behind.poll());
         timeout(LONG, async {
             while !behind.is_woken() {
-                sleep(MS).await
+                sleep(OFTEN).await
             }
         })
         .await
@@ -151,7 +157,7 @@ fn a_claim_that_comes_later_ties_lines_for_those_already_waiting() {
 
 #[test]
 fn a_claim_whose_runtime_is_gone_takes_another_along_when_it_moves() {
-    let (a, b) = (every(5), every(7));
+    let (a, b) = (seldom(), seldom());
     let gone = paused();
     let mut claim = Box::pin(join([(&a, 1), (&b, 1)]));
     gone.block_on(async { assert!(futures::poll!(&mut claim).is_pending()) });
@@ -161,7 +167,7 @@ fn a_claim_whose_runtime_is_gone_takes_another_along_when_it_moves() {
 
 #[test]
 fn a_stalled_claim_whose_runtime_is_gone_holds_up_nobody() {
-    let (a, b) = (every(5), every(7));
+    let (a, b) = (seldom(), seldom());
     let gone = paused();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     gone.block_on(async { assert_pending!(stalled.poll()) });
@@ -171,7 +177,7 @@ fn a_stalled_claim_whose_runtime_is_gone_holds_up_nobody() {
 
 #[test]
 fn a_runtime_that_is_shutting_down_is_named_and_leaves_no_driver_behind() {
-    let (a, b) = (every(5), every(5));
+    let (a, b) = (seldom(), seldom());
     let runtime = paused();
     let handle = runtime.handle().clone();
     drop(runtime);
@@ -198,19 +204,22 @@ fn a_runtime_without_timers_panics_in_the_callers_hands_and_leaves_nothing_behin
     }
 }
 
-/// In real time, which decides nothing: ten seconds are how long a hang is waited for.
+/// In real time, which decides nothing: a minute, or an hour under Miri, is how long a hang is waited for.
 #[test]
 fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
-    // The second is due long after the thread has looked first.
-    let (a, b) = (every(1), every(50));
+    let (a, b) = (seldom(), seldom());
     let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     idle.block_on(async { assert_pending!(stalled.poll()) });
+    // The second is due long after the thread has looked first.
+    a.set_quota(0, Quota::new(1, MS).burst(1)).unwrap();
+    b.set_quota(0, Quota::new(1, 50 * MS).burst(1)).unwrap();
     let (tell, hear) = std::sync::mpsc::channel();
+    let patience = Duration::from_secs(if cfg!(miri) { 3_600 } else { 60 });
     let served = std::thread::scope(|scope| {
         let a = &a;
         scope.spawn(move || tell.send(a.blocking_consume(1).map(|grant| grant.cost())));
-        let served = hear.recv_timeout(Duration::from_secs(10));
+        let served = hear.recv_timeout(patience);
         drop(stalled); // lets the thread end in any case
         served
     });

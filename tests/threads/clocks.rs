@@ -118,6 +118,7 @@ fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
 /// Where a waiter does not leave the line, it must not go: the process ends rather than the line go on with a place
 /// that is not there any more. This test has a process of its own for that.
 #[test]
+#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
 fn a_waiter_dropped_while_the_clock_panics_leaves_the_line_and_the_process_lives() {
     ends_well("clocks::a_waiter_is_dropped_while_the_clock_panics");
 }
@@ -131,7 +132,7 @@ fn ends_well(child: &str) {
 }
 
 #[test]
-#[ignore = "run in a process of its own, by the test above"]
+#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
 fn a_waiter_is_dropped_while_the_clock_panics() {
     let (limiter, clock) = brittle();
     let _held = limiter.try_acquire(4).unwrap();

@@ -94,17 +94,18 @@ fn is_served(claim: &mut Spawn<Consume<'_>>) -> bool {
 /// More of them than are woken at a time, at both ends and in the middle of a batch.
 #[test]
 fn wakers_that_panic_when_woken_break_nobody_else_and_still_get_their_tokens() {
+    const COUNT: usize = if cfg!(miri) { 20 } else { 100 };
     let (limiter, clock) = empty();
     let mine = Mine::that_panics_when(When::Woken);
-    let mut broken: Vec<_> = (0..100).map(|_| Box::pin(limiter.consume(1))).collect();
+    let mut broken: Vec<_> = (0..COUNT).map(|_| Box::pin(limiter.consume(1))).collect();
     let mut sane = Vec::new();
     for claim in &mut broken {
         assert!(mine.poll(claim).is_pending());
         sane.push(enter(&limiter));
     }
-    clock.advance(MILLI * 200);
+    clock.advance(MILLI * 2 * COUNT as u32);
     limiter.tick();
-    assert_eq!(sane.iter_mut().filter_map(|claim| is_served(claim).then_some(())).count(), 100);
+    assert_eq!(sane.iter_mut().filter_map(|claim| is_served(claim).then_some(())).count(), COUNT);
     assert!(broken.iter_mut().all(|claim| mine.poll(claim).is_ready()));
     assert_eq!(limiter.available(), 0);
 }
@@ -281,7 +282,7 @@ type Slot = Arc<Mutex<Option<Pin<Box<ConsumeOwned>>>>>;
 fn a_waker_may_drop_the_futures_of_its_own_line() {
     to_its_end(|| {
         let (limiter, clock) = empty();
-        let line: Arc<Vec<Slot>> = Arc::new((0..100).map(|_| Slot::default()).collect());
+        let line: Arc<Vec<Slot>> = Arc::new((0..if cfg!(miri) { 40 } else { 100 }).map(|_| Slot::default()).collect());
         for (index, slot) in line.iter().enumerate() {
             let mut claim = Box::pin(limiter.clone().consume_owned(1));
             let seen = Arc::clone(&line);
