@@ -1,5 +1,6 @@
 //! What stands before the upstream: who asks, for how much, may it.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -55,9 +56,9 @@ where
         let visit = self.books.open();
         let claim = match self.claim(&request) {
             Ok(claim) => Arc::new(claim),
-            Err(refusal) => {
+            Err((status, why)) => {
                 visit.end(Fate::Unknown);
-                return Ok(refusal.map(Either::Right));
+                return Ok(answer::plain(status, &why).map(Either::Right));
             }
         };
         let asked = Asked { request, claim: Arc::clone(&claim) };
@@ -69,14 +70,14 @@ where
 
     /// What `request` asks for; or what is said to whom nothing is asked for. Who waits in line later keeps no old
     /// configuration alive.
-    fn claim(&self, request: &Request<Body>) -> Result<Claim, Response> {
+    fn claim(&self, request: &Request<Body>) -> Result<Claim, (StatusCode, Cow<'static, str>)> {
         let config = self.limits.config();
         if request.method() == Method::CONNECT {
-            return Err(answer::plain(StatusCode::NOT_IMPLEMENTED, "this is no tunnel"));
+            return Err((StatusCode::NOT_IMPLEMENTED, "this is no tunnel".into()));
         }
         let Some(who) = Who::of(request.headers(), self.peer, &config.keys) else {
             let why = format!("send a key that is known here, in the header {}", config.keys.header);
-            return Err(answer::plain(StatusCode::UNAUTHORIZED, &why));
+            return Err((StatusCode::UNAUTHORIZED, why.into()));
         };
         let cost = config.routes.cost(request.method(), request.uri().path());
         Ok(Claim { who, cost, allowed: config.max_wait, refused: OnceLock::new() })
