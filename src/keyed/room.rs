@@ -294,3 +294,15 @@ impl Standing {
         if let Self::Seat(seat) = self { Some(seat) } else { None }
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_room_is_two_cache_lines_and_what_a_call_writes_is_on_the_first() {
+        assert_eq!(size_of::<Locked<String>>(), 128);
+        let lock = size_of::<RoomMutex<u64>>() - size_of::<u64>();
+        assert!(lock + std::mem::offset_of!(Room<String>, granted) + size_of::<u64>() <= 64);
+    }
+}
