@@ -19,7 +19,7 @@
 //!
 //! The instant of the grant is the latest of the instants at which the lines became ready, counted from the moment the
 //! claim entered them all. Lines on different clocks have no instants in common: there the grant counts when each of them
-//! sees it. The instant of a death is not kept: a line that learns of it reads the time anew, so only a clock that steps
+//! sees it. The instant of a death is not kept: who learns of it reads the time anew, so only a clock that steps
 //! back and forth between the two can let those behind pass as of an earlier time.
 
 use crate::queue::Outcome;

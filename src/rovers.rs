@@ -183,6 +183,11 @@ impl Rovers {
         self.claims.released.fetch_add(n << 1, Ordering::AcqRel) & WATCHED != 0
     }
 
+    /// The count of all that was released.
+    pub(crate) fn landed(&self) -> u64 {
+        self.claims.released.load(Ordering::Acquire) & !WATCHED
+    }
+
     /// How much was released since `seen`, which is brought up to date.
     pub(crate) fn released_since(&self, seen: &mut u64) -> u64 {
         Self::count_since(self.claims.released.load(Ordering::Acquire), seen)

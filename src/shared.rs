@@ -170,7 +170,16 @@ impl Shared {
         reach: Reach,
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
-        let mut wakes = Wakes::default();
+        self.sampled_with(Wakes::default(), sample, reach, act)
+    }
+
+    fn sampled_with<R>(
+        &self,
+        mut wakes: Wakes,
+        sample: Option<Sample>,
+        reach: Reach,
+        act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
+    ) -> R {
         let mut state = self.state.lock();
         let mut sample = sample.unwrap_or_else(|| state.last_sample());
         while state.settle(&self.rovers, sample.now, reach, &mut wakes) == Progress::Again {

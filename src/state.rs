@@ -20,7 +20,7 @@ use crate::queue::{Line, Outcome, Waiter};
 use crate::rovers::{Rovers, ahead, earlier};
 use crate::stride::Stride;
 use crate::supply::Supply;
-use crate::wakes::Wakes;
+use crate::wakes::{Landed, Wakes};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 #[cfg(feature = "keyed")]
@@ -201,8 +201,10 @@ impl State {
             }
             // The releases we read count from now on, not from when they were made: what they let through would
             // otherwise be granted in a past in which the ceiling was closed.
-            if self.refresh_ceiling(rovers) == 0 {
-                return Progress::Done;
+            match self.refresh_ceiling(rovers, &mut wakes.landed) {
+                Some(0) => return Progress::Done,
+                Some(_) => {}
+                None => return self.leave_unfinished(rovers),
             }
         }
     }
@@ -404,11 +406,12 @@ impl State {
     }
 
     /// Reads what was released, raises the ceiling by it, and says how much that was. Whoever waits is told of every
-    /// later release: it takes effect at its own instant then.
-    fn refresh_ceiling(&mut self, rovers: &Rovers) -> u64 {
-        let Some(cap) = &mut self.cap else { return 0 };
-        let watch = !self.line.is_empty();
-        let released = if watch && !cap.watching {
+    /// later release: it takes effect at its own instant then. `None` if somebody waits, and there are releases that the caller
+    /// knew nothing of when it read the time: they may have been made since, and it is to be read anew.
+    fn refresh_ceiling(&mut self, rovers: &Rovers, landed: &mut Landed) -> Option<u64> {
+        let Some(cap) = &mut self.cap else { return Some(0) };
+        let (watch, seen) = (!self.line.is_empty(), cap.seen);
+        let mut released = if watch && !cap.watching {
             rovers.watch_releases(&mut cap.seen)
         } else {
             if cap.watching && !watch {
@@ -417,8 +420,17 @@ impl State {
             rovers.released_since(&mut cap.seen)
         };
         cap.watching = watch;
+        if watch && released > 0 {
+            let count = std::mem::replace(&mut cap.seen, seen);
+            released = released.min(landed.since(rovers, seen));
+            if released == 0 {
+                landed.note(rovers, count);
+                return None;
+            }
+            cap.seen = seen.wrapping_add(released << 1);
+        }
         self.supply.raise_ceiling(released);
-        released
+        Some(released)
     }
 
     /// Tells the fast path how far it may go, and what to answer beyond. While anybody waits that is not even to the tail.

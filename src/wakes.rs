@@ -1,6 +1,7 @@
 //! Wakers on their way out of the lock.
 
 use crate::knot::{Knot, News};
+use crate::rovers::{Rovers, ahead};
 #[cfg(feature = "keyed")]
 use crate::shared::Shared;
 use arrayvec::ArrayVec;
@@ -26,9 +27,29 @@ pub(crate) struct Wakes {
     knots: VecDeque<Arc<Knot>>,
     /// Of what was decided elsewhere the caller learned last, and has read the time since.
     pub(crate) heard: News,
+    /// What had landed before the caller read the time.
+    pub(crate) landed: Landed,
     /// Lines whose front claim is to enter the line of their roof, or to leave it.
     #[cfg(feature = "keyed")]
     knocks: VecDeque<Weak<Shared>>,
+}
+
+/// How far the releases of one line, known by the address of its rovers, had come at some moment.
+#[derive(Debug, Default)]
+pub(crate) struct Landed {
+    line: usize,
+    count: u64,
+}
+
+impl Landed {
+    pub(crate) fn note(&mut self, rovers: &Rovers, count: u64) {
+        (self.line, self.count) = (std::ptr::from_ref(rovers).addr(), count);
+    }
+
+    /// How many tokens, counted from `seen`, had been released by then.
+    pub(crate) fn since(&self, rovers: &Rovers, seen: u64) -> u64 {
+        if self.line == std::ptr::from_ref(rovers).addr() { ahead(self.count, seen).max(0) as u64 >> 1 } else { 0 }
+    }
 }
 
 impl Wakes {

@@ -7,6 +7,7 @@ use crate::rovers::ahead;
 use crate::state::{Arrival, MOST_COST, Reach, Sample};
 use crate::sync::Ordering;
 use crate::vigil::{Outlook, Vigil};
+use crate::wakes::Wakes;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Poll, Waker};
@@ -266,8 +267,17 @@ impl Shared {
     #[inline]
     pub(crate) fn release(&self, cost: u64) {
         if self.rovers.release(cost) {
-            self.tick();
+            self.land();
         }
+    }
+
+    /// Somebody waits for what was released.
+    #[cold]
+    fn land(&self) {
+        let mut wakes = Wakes::default();
+        // Before the time, as the tail.
+        wakes.landed.note(&self.rovers, self.rovers.landed());
+        self.sampled_with(wakes, Some(self.sample()), Reach::Held, |_, _, _| ());
     }
 
     pub(crate) fn forget(&self, cost: u64) {

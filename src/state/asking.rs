@@ -7,6 +7,7 @@ use crate::knot::Strand;
 use crate::queue::{Place, Waiter};
 use crate::rovers::{Rovers, ahead};
 use crate::supply::Supply;
+use crate::wakes::Landed;
 use std::pin::Pin;
 use std::task::Waker;
 use std::time::Duration;
@@ -46,7 +47,7 @@ impl State {
         }
         self.forget_denial(rovers);
         self.supply.mint(sample.now, None);
-        self.refresh_ceiling(rovers);
+        self.refresh_ceiling(rovers, &mut Landed::default());
         self.observe(rovers, sample);
         let remaining = self.admit(rovers, cost)?;
         self.publish(rovers);

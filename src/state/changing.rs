@@ -76,9 +76,11 @@ impl State {
     pub(crate) fn give_back(&mut self, rovers: &Rovers, tokens: u64) {
         self.supply.refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
-        if self.cap.is_some() {
-            // Nobody need be told: we hold the lock, and look at the releases again before we leave it.
+        if let Some(cap) = &mut self.cap {
+            // Nobody need be told: we hold the lock, and this release is made at the instant we have come to.
             rovers.release(tokens);
+            cap.seen = cap.seen.wrapping_add(tokens << 1);
+            self.supply.raise_ceiling(tokens);
         }
     }
 

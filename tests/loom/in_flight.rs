@@ -1,11 +1,11 @@
 //! Tokens in flight: releases that nobody may miss, and a ceiling that nobody may pass.
 
-use crate::{build, drain, explore, explore_bounded, is_served, taken, try_keep, waiting};
+use crate::{SECOND, build, drain, explore, explore_bounded, is_served, taken, try_keep, waiting};
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::task::Poll;
 use tokio_test::task;
-use tollgate::{Limiter, Quota};
+use tollgate::{Limiter, ManualClock, Quota};
 
 /// Room for `cap` in flight; tokens are no matter.
 fn capped(cap: u64) -> Limiter {
@@ -128,6 +128,37 @@ fn a_claim_without_the_lock_against_set_max_in_flight() {
             try_keep(&other, 1)
         });
         assert!(claim.join().unwrap() != change.join().unwrap(), "one in flight, not two, not none");
+    });
+}
+
+/// The bucket of one is full, and the ceiling holds three back, until all is released three seconds later: while somebody looks
+/// with a reading of the clock that may be from before. One of them passes then; the ceiling was closed when the tokens
+/// for the others burned.
+///
+/// Plant `a_release_is_read_in_the_past`.
+#[test]
+fn an_old_reading_against_a_release() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        let builder = Limiter::builder().quota(Quota::per_second(1).burst(1)).max_in_flight(3);
+        let limiter = builder.clock(clock.clone()).build().unwrap();
+        for _ in 0..3 {
+            taken(&limiter, 1).forget();
+            clock.advance(SECOND);
+        }
+        let mut waiters = [1, 1, 1].map(|cost| waiting(&limiter, cost));
+        let other = limiter.clone();
+        let release = race.actor(move || {
+            clock.advance(3 * SECOND);
+            other.release(3).unwrap();
+        });
+        let other = limiter.clone();
+        let look = race.actor(move || other.tick());
+        release.join().unwrap();
+        look.join().unwrap();
+        limiter.tick();
+        let passed = waiters.iter_mut().map(is_served).filter(|served| *served).count();
+        assert_eq!(passed, 1, "a bucket of one");
     });
 }
 
