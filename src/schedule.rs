@@ -167,6 +167,17 @@ impl Schedule {
         if let Mint::Leased(leases) = &self.mint { leases.feed.as_deref() } else { None }
     }
 
+    /// Whether more may be kept for a claim in front that ends at `ticket`: of what is leased, if that completes it in one
+    /// piece.
+    pub(crate) fn saves_up(&self, ticket: u64) -> bool {
+        #[cfg(feature = "redis")]
+        if let Mint::Leased(leases) = &self.mint {
+            return ahead(ticket, self.head) <= leases.pieces().next().unwrap_or(0) as i64;
+        }
+        let _ = ticket;
+        true
+    }
+
     /// What is promised, piece by piece.
     #[cfg(feature = "redis")]
     pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {

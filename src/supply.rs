@@ -194,7 +194,7 @@ impl Supply {
         for quota in &mut self.quotas {
             #[cfg(feature = "redis")]
             if quota.runs_out(now) {
-                quota.cut(Self::bound(claimed, quota.burst, front));
+                quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
             }
             #[cfg(feature = "redis")]
             if quota.is_leased() {
@@ -294,7 +294,7 @@ impl Supply {
     pub(crate) fn cut(&mut self, front: Option<u64>) {
         let claimed = self.claimed;
         for quota in &mut self.quotas {
-            quota.cut(Self::bound(claimed, quota.burst, front));
+            quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Bucket {
     epoch: i64,
     busy: i64,
     was: i64,
+    /// The time in which it minted, which does not step back.
+    clock: i64,
     held: i64,
     nodes: HashMap<u128, Node>,
     /// When nobody need remember it any more.
@@ -50,6 +52,7 @@ impl Bucket {
             epoch: 0,
             busy: 0,
             was: 0,
+            clock: 0,
             held: 0,
             nodes: HashMap::new(),
             ends: i64::MAX,
@@ -92,7 +95,7 @@ impl Bucket {
         self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
         Ok(Answer {
             before: before.number,
-            age: (now - node.at).max(0) as u64,
+            age: (self.clock - node.at) as u64,
             once: node.once as u64,
             later: node.later as u64,
             behind: node.behind as u64,
@@ -141,6 +144,7 @@ impl Bucket {
         if minted > 0 {
             self.level = level.max(full.min(level + minted)) as i64;
         }
+        self.clock += (now - self.stamp).max(0);
         self.stamp = now;
     }
 
@@ -188,7 +192,7 @@ impl Bucket {
             later: tokens - once,
             behind,
             part,
-            at: now,
+            at: self.clock,
         }
     }
 }

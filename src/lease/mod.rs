@@ -13,6 +13,9 @@
 //! while it is denied once, and finds the tokens when it comes again. It can have half of the burst at once, which is what
 //! all nodes together may keep unused; nothing of a burst of 1.
 //!
+//! What was promised to a claim that is then given up serves the next callers of that node, as far as they come; the line does
+//! not get it back. So one that costs more than a burst, and gives up, can cost all nodes the time in which that is minted.
+//!
 //! | file | its noun |
 //! |---|---|
 //! | `mod.rs` | what is said: `Line`, `Ask`, `Answer`, `LineError`, `Outage` |

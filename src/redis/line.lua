@@ -2,7 +2,8 @@
 -- in Rust, to the integer, is src/lease/bucket.rs.
 --
 -- KEYS[1] is a hash. Its field 's' is the bucket, 'q' the quota it was made for, and there is a field for each node:
---   s: level stamp part swept epoch busy was    (level: tokens there; below 0, tokens promised and not minted yet)
+--   s: level stamp part swept epoch busy was clock    (level: tokens there; below 0, tokens promised and not minted yet;
+--     clock: the time in which it minted, which does not step back)
 --   node: seq hold until epoch once later behind part at
 -- What is held by nodes, and how many there are, is in 'h': held nodes
 --
@@ -35,13 +36,13 @@ local function text(...)
 end
 
 local stored = redis.call('HMGET', key, 's', 'q', 'h', node)
-local level, stamp, part, swept, epoch, busy, was = initial, now, 0, now, 0, 0, 0
+local level, stamp, part, swept, epoch, busy, was, clock = initial, now, 0, now, 0, 0, 0, 0
 local held, nodes = 0, 0
 if stored[1] then
   if stored[2] ~= quota then
     return redis.error_reply('TOLLGATE this line has the quota ' .. stored[2] .. ' and not ' .. quota)
   end
-  level, stamp, part, swept, epoch, busy, was = numbers(stored[1])
+  level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
   held, nodes = numbers(stored[3])
 end
 if stored[4] and seq < numbers(stored[4]) then
@@ -94,9 +95,10 @@ else
     part = 0
   end
 end
+clock = clock + math.max(0, now - stamp)
 stamp = now
 
-local before, had, ends, seen, once, later, behind, phase, at = 0, 0, 0, -1, 0, 0, 0, 0, now
+local before, had, ends, seen, once, later, behind, phase, at = 0, 0, 0, -1, 0, 0, 0, 0, clock
 if mine then
   before, had, ends, seen, once, later, behind, phase, at = numbers(mine)
 end
@@ -128,7 +130,7 @@ else
   later = tokens - once
   behind = math.max(0, -level)
   phase = stepped and now % period or part
-  at = now
+  at = clock
   level = level - tokens
   if level > burst - others - hold then
     level, part = burst - others - hold, 0
@@ -152,7 +154,7 @@ else
   held = others + hold
   redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
 end
-redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was), 'q', quota, 'h', text(held, nodes))
+redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota, 'h', text(held, nodes))
 
 -- Full and idle is the same as not there: once the bucket fills up and nobody can hold anything. One that would not begin
 -- full is kept for an hour longer.
@@ -161,4 +163,4 @@ local fills = math.min(math.ceil(need / amount) * period, LONGEST)
 local idle = initial < burst and IDLE or 0
 redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills + idle, ttl) / 1000) + 1))
 
-return {before, math.max(0, now - at), once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}
+return {before, clock - at, once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}

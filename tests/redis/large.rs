@@ -53,7 +53,7 @@ async fn what_a_claim_leaves_behind_is_not_saved_up_for_the_next_while_others_sa
     assert!(ledger.excess(10, 100) <= 0.01, "{} tokens too many", ledger.excess(10, 100));
 }
 
-/// One caller of some node, at random: waits, gives up, tries, gives back.
+/// One caller of some node, at random: waits, gives up, tries, pays more afterwards.
 async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger: Ledger) {
     let mut random = fastrand::Rng::with_seed(seed);
     while Instant::now() < end {
@@ -93,10 +93,7 @@ async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger:
 #[tokio::test(start_paused = true)]
 async fn claims_of_half_a_burst_keep_the_law() {
     let (mut total, mut wrong) = (0, Vec::new());
-    let seeds = std::env::var("SEEDS").map_or(60, |seeds| seeds.parse().unwrap());
-    let only = std::env::var("ONLY").ok();
-    let calm = std::env::var("CALM").is_ok();
-    for seed in 0..seeds {
+    for seed in 0..150 {
         let mut random = fastrand::Rng::with_seed(seed);
         let rate = [5, 20, 100, 1_000][random.usize(..4)];
         let burst = [4, 10, 20, 50][random.usize(..4)];
@@ -116,12 +113,7 @@ async fn claims_of_half_a_burst_keep_the_law() {
         while Instant::now() < end {
             sleep(Duration::from_micros(random.u64(..400_000))).await;
             let way = &ways[random.usize(..count)];
-            let event = random.u32(..8) + if calm { 8 } else { 0 };
-            let event = match &only {
-                Some(only) if !only.contains(&event.to_string()) => 8,
-                _ => event,
-            };
-            match event {
+            match random.u32(..8) {
                 0 => way.cut([Cut::Before, Cut::After][random.usize(..2)]),
                 1 => line.lose_answers(random.u64(..3)),
                 2 => line.step_clock(-random.i64(0..2_000_000)),
@@ -132,12 +124,13 @@ async fn claims_of_half_a_burst_keep_the_law() {
         for caller in callers {
             caller.await.unwrap();
         }
+        // What is granted at once takes its time from the line to the node; timers take up to a millisecond.
         let excess = ledger.excess(rate, burst) - ((latency + 1) * rate) as f64 / 1_000.0;
         if excess > 1e-6 {
             wrong.push(format!("seed {seed}: {excess} above {quota}, {count} nodes, {latency} ms"));
         }
         total += ledger.total();
     }
-    assert!(wrong.is_empty(), "{} of {seeds} {wrong:#?}", wrong.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(total > 1_000, "{total}");
 }
