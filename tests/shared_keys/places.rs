@@ -104,3 +104,19 @@ async fn busy_keys_without_a_place_are_served_all_the_same() {
         .is_ok()
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(10);
+    let users = bounded(&lines, quota, 1);
+    let mut grant = users.consume(&1, 1).await.unwrap();
+    sleep(millis(100)).await;
+    grant.settle(21);
+    drop(grant);
+    // Somebody is in want of the place before the key's limiter could ask.
+    assert!(users.limiter(&2).is_err());
+    sleep(millis(100)).await;
+    let other = bounded(&lines, quota, 1);
+    assert!(other.consume(&1, 1).within(millis(0)).await.is_err());
+}

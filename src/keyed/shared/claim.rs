@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -91,11 +92,8 @@ where
     }
 }
 
-/// What is to be done next.
-enum Next<K, S> {
-    Go(Way),
-    Answer(Result<SharedKeyedGrant<K, S>, ConsumeError>),
-}
+/// What is to be done next: to go this way, or to answer.
+type Next<K, S> = ControlFlow<Result<SharedKeyedGrant<K, S>, ConsumeError>, Way>;
 
 /// A claim that has not found its way yet.
 struct Seeker<'a, K, S> {
@@ -115,10 +113,10 @@ where
     fn begin(&self) -> Next<K, S> {
         let cost = self.cost;
         if self.core.is_closed() {
-            return Next::Answer(Err(ConsumeError::Closed));
+            return Next::Break(Err(ConsumeError::Closed));
         }
         if cost > MOST_COST {
-            return Next::Answer(Err(ConsumeError::TooLarge { cost, most: MOST_COST }));
+            return Next::Break(Err(ConsumeError::TooLarge { cost, most: MOST_COST }));
         }
         if cost == 0 {
             return self.granted(0);
@@ -128,7 +126,7 @@ where
             Course::Limiter(limiter) => self.stand_in_line(limiter),
             Course::Later { at, .. } => {
                 let next = self.wait_until(at);
-                if matches!(next, Next::Answer(Err(ConsumeError::TooLate { .. }))) {
+                if matches!(next, Next::Break(Err(ConsumeError::TooLate { .. }))) {
                     self.core.spare();
                 }
                 next
@@ -142,7 +140,7 @@ where
     /// Asks, or has the key's limiter ask if that happens often.
     fn ask(&self, terms: Terms) -> Next<K, S> {
         if Handle::try_current().is_err() {
-            return Next::Answer(Err(ConsumeError::NoRuntime));
+            return Next::Break(Err(ConsumeError::NoRuntime));
         }
         let is_rare = self.core.shelves.note(self.key, self.hash, self.since, |said| said.count(self.since));
         // A limiter never has more at once than may be kept; and where there is no place for one, an ask for each claim will do.
@@ -153,7 +151,7 @@ where
             return self.stand_in_line(limiter);
         }
         let (core, key, hash, cost) = (Arc::clone(self.core), self.key.clone(), self.hash, self.cost);
-        Next::Go(Way::Asking(Box::pin(async move { core.ask(&key, hash, terms, cost).await })))
+        Next::Continue(Way::Asking(Box::pin(async move { core.ask(&key, hash, terms, cost).await })))
     }
 
     /// The line has answered, or cannot be reached.
@@ -168,20 +166,20 @@ where
                     Course::Ask => self.wait(),
                 }
             }
-            Asked::Failed if self.core.lines.outage() == Outage::Fail => Next::Answer(Err(ConsumeError::Unreachable)),
+            Asked::Failed if self.core.lines.outage() == Outage::Fail => Next::Break(Err(ConsumeError::Unreachable)),
             Asked::Failed => self.wait(),
         }
     }
 
     fn granted(&self, remaining: u64) -> Next<K, S> {
-        Next::Answer(Ok(SharedKeyedGrant::of_line(self.core, self.key.clone(), self.hash, self.cost, remaining)))
+        Next::Break(Ok(SharedKeyedGrant::of_line(self.core, self.key.clone(), self.hash, self.cost, remaining)))
     }
 
     /// Its tokens come at `at` at the earliest.
     fn wait_until(&self, at: u64) -> Next<K, S> {
         let estimate = Duration::from_nanos(at.saturating_sub(self.since));
         match self.allowed {
-            Some(allowed) if estimate > allowed => Next::Answer(Err(ConsumeError::TooLate { estimate, allowed })),
+            Some(allowed) if estimate > allowed => Next::Break(Err(ConsumeError::TooLate { estimate, allowed })),
             _ => self.wait(),
         }
     }
@@ -190,13 +188,13 @@ where
     fn wait(&self) -> Next<K, S> {
         match self.core.limiter(self.key, self.hash, false) {
             Some(limiter) => self.stand_in_line(limiter),
-            None => Next::Answer(Err(self.core.too_many())),
+            None => Next::Break(Err(self.core.too_many())),
         }
     }
 
     fn stand_in_line(&self, limiter: Limiter) -> Next<K, S> {
         let claim = limiter.consume_owned(self.cost);
-        Next::Go(match self.allowed {
+        Next::Continue(match self.allowed {
             Some(allowed) => Way::Hurried(claim.within(allowed)),
             None => Way::InLine(claim),
         })
@@ -218,7 +216,7 @@ where
                 OnItsWay::Hurried(claim) => {
                     let answer = ready!(claim.poll(cx));
                     if matches!(answer, Err(ConsumeError::TimedOut { .. })) {
-                        this.core.miss(&this.key, *this.hash, *this.cost);
+                        this.core.miss(this.key, *this.hash, *this.cost);
                     }
                     return Poll::Ready(answer.map(SharedKeyedGrant::of_limiter));
                 }
@@ -230,8 +228,8 @@ where
             let (hash, cost, allowed, since) = (*this.hash, *this.cost, *this.allowed, *this.since);
             let seeker = Seeker { core: this.core, key: &**this.key, hash, cost, allowed, since };
             match asked.map_or_else(|| seeker.begin(), |asked| seeker.go_on(asked)) {
-                Next::Go(way) => this.way.set(way),
-                Next::Answer(answer) => {
+                Next::Continue(way) => this.way.set(way),
+                Next::Break(answer) => {
                     this.way.set(Way::Done);
                     return Poll::Ready(answer);
                 }
