@@ -57,6 +57,7 @@ fn the_text_is_what_a_person_would_write() {
         ("60/min", Quota::per_minute(60)),
         ("5/h, initial 0", Quota::per_hour(5).initial(0)),
         ("1/d", Quota::per_day(1)),
+        ("1/0ns", Quota::new(1, Duration::ZERO)), // refused by every limiter, in these words
         ("5/10s, stepped", Quota::new(5, Duration::from_secs(10)).stepped()),
         ("7/90s", Quota::new(7, Duration::from_secs(90))),
         (
