@@ -165,7 +165,9 @@ for root, *filters in (root.split(":") for root in args.roots.split(",")):
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for id, result in zip(left, pool.map(lambda id: verdict(id, binary, filters, 5 + 6 * took), left)):
             known[names[id]] = [result, root]
-            json.dump(known, open(store, "w"), indent=0)
+            with open(f"{store}.new", "w") as file:
+                json.dump(known, file, indent=0)
+            os.replace(f"{store}.new", store)
     print(f"{root}, {took:.1f} s: {len(left)} tried,", dict(collections.Counter(known[names[id]][0] for id in left)), flush=True)
 
 count = collections.Counter(known[name][0] for name in names.values())
