@@ -3,7 +3,7 @@
 use crate::clock::{Chosen, Clock, Time};
 use crate::error::ConfigError;
 #[cfg(feature = "redis")]
-use crate::lease::{Feed, Line, Outage, Terms, keep};
+use crate::lease::{Feed, Line, Outage, Post, Terms};
 use crate::quota::MOST_BURST;
 use crate::rovers::Rovers;
 use crate::shared::Shared;
@@ -59,7 +59,8 @@ impl Builder {
     /// Shares the quota given last with all limiters, on whatever machines, that have the same quota on the same line; see
     /// [`lease`](crate::lease). Everything else stays the limiter's own.
     ///
-    /// The limiter must be built on a tokio runtime: it spawns a task there that asks the line for tokens.
+    /// The limiter must be built on a tokio runtime: it spawns a task there that asks the line for tokens. If that runtime
+    /// is shut down, the next one on which somebody waits takes its place; while it stands still, nobody asks.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -70,8 +71,13 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     #[cfg(feature = "redis")]
-    pub fn shared(mut self, line: impl Line) -> Self {
-        self.shared.push((self.quotas.len().checked_sub(1), Arc::new(line)));
+    pub fn shared(self, line: impl Line) -> Self {
+        self.shared_through(Arc::new(line))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn shared_through(mut self, line: Arc<dyn Line>) -> Self {
+        self.shared.push((self.quotas.len().checked_sub(1), line));
         self
     }
 
@@ -106,8 +112,9 @@ impl Builder {
     /// what falls due within 0.4 ms is served together, so a limiter looks 2,500 times in a second at most, where tokio's
     /// timer has it look up to 1,000 times: some 1.5 x the CPU per grant at 1,000/s and at 100,000/s, more in between.
     ///
-    /// The runtime needs `enable_io`, which `enable_all` and `#[tokio::main]` include. Without it (tokio's panic is caught,
-    /// but printed), and when no more files can be opened, tokio's timer serves.
+    /// The runtime needs `enable_io`, which `enable_all` and `#[tokio::main]` include. Without it tokio panics, which is
+    /// caught, but printed, and tokio's timer serves, as it does when no more files can be opened. A program built with
+    /// `panic = "abort"` ends there instead.
     ///
     /// A test that pauses time while callers wait can see the first of them served 20 ms later than the schedule says.
     ///
@@ -174,7 +181,7 @@ impl Builder {
         #[cfg(feature = "redis")]
         if let Some((remains, line)) = keeper {
             let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::SharedOutside)?;
-            host.spawn(keep(Arc::downgrade(&shared), line, remains));
+            host.spawn(Post::new(&shared, line, remains).keep());
         }
         Ok(Limiter::from_shared(shared))
     }

@@ -85,10 +85,6 @@ impl<S: Deref<Target = Shared>> Claim<S> {
         }
         this.vigil.leave(shared);
     }
-
-    fn now(&self) -> Option<u64> {
-        self.shared.as_ref().map(|shared| shared.time.now())
-    }
 }
 
 #[pinned_drop]
@@ -122,16 +118,15 @@ impl<S: Deref<Target = Shared>> Patience<S> {
     pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         let mut this = self.project();
         let allowed = whole_nanos(*this.allowed);
-        if this.since.is_none() {
-            *this.since = this.claim.now().map(|now| (now, now.saturating_add(allowed)));
-        }
         if let ready @ Poll::Ready(_) = this.claim.as_mut().poll_within(cx, Some(allowed)) {
             return ready;
         }
         let claim = this.claim.project();
-        let (Some(shared), Some((start, end))) = (claim.shared.as_ref(), *this.since) else { return Poll::Pending };
+        let Some(shared) = claim.shared.as_ref() else { return Poll::Pending };
         let waited = loop {
             let now = shared.time.now();
+            // Only who waits needs to know the time: who is granted at once has returned above.
+            let (start, end) = *this.since.get_or_insert_with(|| (now, now.saturating_add(allowed)));
             if now >= end {
                 break Duration::from_nanos(now.saturating_sub(start));
             }

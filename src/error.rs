@@ -283,6 +283,13 @@ pub enum ConfigError {
     /// A keyed limiter cannot fill each of its keys by hand.
     #[error("a keyed quota is manual: give it a rate, such as Quota::per_second(10)")]
     KeyedManual,
+    /// Of a shared keyed limiter this cannot be had.
+    #[cfg(feature = "redis")]
+    #[error("a keyed limiter that is shared has no `{setting}`: leave it out")]
+    SharedKeyed {
+        /// The setting of the builder.
+        setting: &'static str,
+    },
     /// A keyed limiter that may hold no key.
     #[error("max_keys is 0: it must be at least 1")]
     NoKeys,

@@ -22,12 +22,15 @@
 //! sees it. The instant of a death is not kept: a line that learns of it reads the time anew, so only a clock that steps
 //! back and forth between the two can let those behind pass as of an earlier time.
 
+use crate::queue::Outcome;
 use crate::shared::Shared;
 use crate::sync::{AtomicU64, Ordering};
-use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
 const DEAD: u64 = 1 << 63;
+/// Beside [`DEAD`]: it was turned away in a line that is shared and cannot be reached.
+#[cfg(feature = "redis")]
+const CUT_OFF: u64 = 1 << 62;
 
 /// The bits of a claim that has an envoy.
 #[cfg(feature = "keyed")]
@@ -57,11 +60,13 @@ pub(crate) struct Strand {
     bit: u64,
     /// When the claim entered, in this line's time; before its beginning, if the clock stepped back.
     entered: i128,
-    /// Whether this line has read the time since it saw what became of the claim.
-    known: Cell<bool>,
     /// Stands here for a claim that is ready everywhere else: this line alone decides.
     envoy: bool,
 }
+
+/// What one caller has heard last, before it read the time: of which claim it is decided, as one of its lines sees it.
+#[derive(Debug, Default)]
+pub(crate) struct News(Option<(Arc<Knot>, u64)>);
 
 /// What a line does with a strand at its front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,19 +103,38 @@ impl Knot {
         self.change(|_| DEAD)
     }
 
+    /// The same where one line has called the claim out as `outcome`.
+    pub(crate) fn kill_as(&self, outcome: Outcome) -> Tie {
+        #[cfg(feature = "redis")]
+        if outcome == Outcome::Unreachable {
+            return self.change(|_| DEAD | CUT_OFF);
+        }
+        let _ = outcome;
+        self.kill()
+    }
+
+    /// As what a dead claim is called out that had an envoy: it was the envoy that was turned away.
+    pub(crate) fn envoys_fate(&self) -> Outcome {
+        #[cfg(feature = "redis")]
+        if self.word.load(Ordering::Acquire) & CUT_OFF != 0 {
+            return Outcome::Unreachable;
+        }
+        Outcome::Untied
+    }
+
     fn change(&self, to: impl Fn(u64) -> u64) -> Tie {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             if word == self.all {
                 return Tie::Committed;
             }
-            if word == DEAD {
+            if word & DEAD != 0 {
                 return Tie::Dead;
             }
             let next = to(word);
             match self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if next == self.all => return Tie::Committed,
-                Ok(_) if next == DEAD => return Tie::Dead,
+                Ok(_) if next & DEAD != 0 => return Tie::Dead,
                 Ok(_) => return Tie::Held,
                 Err(now) => word = now,
             }
@@ -120,15 +144,15 @@ impl Knot {
 
 impl Strand {
     pub(crate) fn new(knot: Arc<Knot>, index: usize, entered: i128) -> Self {
-        Self { knot, bit: 1 << index, entered, known: Cell::new(false), envoy: false }
+        Self { knot, bit: 1 << index, entered, envoy: false }
     }
 
     /// The two strands of a [knot of an envoy](Knot::of_envoy): that of the claim, and that of the envoy.
     #[cfg(feature = "keyed")]
     pub(crate) fn pair(knot: Knot, entered: i128, envoy_entered: i128) -> (Self, Self) {
         let knot = Arc::new(knot);
-        let led = Self { knot: Arc::clone(&knot), bit: LED, entered, known: Cell::new(false), envoy: false };
-        (led, Self { knot, bit: ENVOY, entered: envoy_entered, known: Cell::new(false), envoy: true })
+        let led = Self { knot: Arc::clone(&knot), bit: LED, entered, envoy: false };
+        (led, Self { knot, bit: ENVOY, entered: envoy_entered, envoy: true })
     }
 
     pub(crate) fn is_envoy(&self) -> bool {
@@ -157,10 +181,14 @@ impl Strand {
         if self.knot.one_clock { clamp(self.entered + ready_at as i128) } else { now }
     }
 
-    /// True once, when this line first sees what became of the claim: it must read the time again then, since the
-    /// reading it has may be older than the decision.
-    pub(crate) fn is_news(&self) -> bool {
-        !self.known.replace(true)
+    /// True if the caller who has `heard` so much sees only now what became of the claim in this line: it must read the
+    /// time again then, since the reading it has may be older than the decision. That others have done so is no help.
+    pub(crate) fn is_news(&self, heard: &mut News) -> bool {
+        let is_known = heard.0.as_ref().is_some_and(|(knot, bit)| Arc::ptr_eq(knot, &self.knot) && *bit == self.bit);
+        if !is_known {
+            heard.0 = Some((Arc::clone(&self.knot), self.bit));
+        }
+        !is_known
     }
 }
 

@@ -90,7 +90,7 @@
 //! |---|---|
 //! | `keyed` | `KeyedLimiter`: a quota and a line per user, address or API key, in bounded memory |
 //! | `fine-timer` | [`Builder::fine_timer`], waiters served 0.05 to 0.25 ms late instead of 1 ms, on Linux |
-//! | `redis` | `Builder::shared`, `RedisLine`: one quota for many machines, kept in Redis or Valkey |
+//! | `redis` | `Builder::shared`, `RedisLine`: one quota for many machines, kept in Redis or Valkey; with `keyed`, one per key |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, a cost per item |
@@ -148,6 +148,7 @@ mod redis;
 mod replenisher;
 mod rovers;
 mod schedule;
+mod schedules;
 mod shared;
 mod snapshot;
 mod state;
@@ -169,6 +170,8 @@ pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
     KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
 };
+#[cfg(all(feature = "keyed", feature = "redis"))]
+pub use keyed::{SharedKeyedBuilder, SharedKeyedConsume, SharedKeyedGrant, SharedKeyedLimiter, SharedKeyedSnapshot};
 #[cfg(feature = "redis")]
 pub use redis::RedisLine;
 pub use {

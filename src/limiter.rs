@@ -4,6 +4,8 @@ use crate::builder::{Builder, check_cap};
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
+#[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
+use crate::grant::OwnedGrant;
 use crate::grant::{Grant, Permit};
 use crate::replenisher::Replenisher;
 use crate::shared::Shared;
@@ -181,6 +183,19 @@ impl Limiter {
     pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_>, TryAcquireError> {
         let remaining = self.shared.try_acquire(cost)?;
         Ok(Grant::new(Permit::new(&self.shared, cost, remaining)))
+    }
+
+    /// [`try_acquire`](Self::try_acquire) whose grant holds the limiter itself.
+    #[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
+    pub(crate) fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
+        let remaining = self.shared.try_acquire(cost)?;
+        Ok(OwnedGrant::new(Permit::new(self.shared, cost, remaining)))
+    }
+
+    /// Whether nobody holds this limiter but who asks, and nothing would be lost with it.
+    #[cfg(all(feature = "keyed", feature = "redis"))]
+    pub(crate) fn is_spare(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1 && self.shared.is_at_rest()
     }
 
     /// Adds `tokens` by hand, as far as the bursts, and serves the line: to the manual quotas if there are any, else to

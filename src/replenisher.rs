@@ -7,7 +7,7 @@
 use crate::alarm::Alarm;
 use crate::drivers::Kind;
 use crate::fine::{BEHIND, Fine, GAP};
-use crate::shared::{Drive, Shared};
+use crate::shared::{Drive, Shared, instant_anyway};
 use pin_project::pin_project;
 use std::future::Future;
 use std::pin::Pin;
@@ -62,7 +62,7 @@ impl Future for Replenisher {
             let alarm = match shared.drive(registration.id, cx.waker()) {
                 Drive::Until { due: u64::MAX, .. } => return Poll::Pending,
                 Drive::Until { due, crowd } => {
-                    let at = shared.time.instant(due);
+                    let at = instant_anyway(&shared.time, due);
                     // Another clock may stand still, with little left.
                     let gap = if crowd || !shared.time.is_tokios() { GAP } else { Duration::ZERO };
                     if shared.fine && this.fine.wake_at(at, gap, cx) { at + BEHIND } else { at }

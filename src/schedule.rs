@@ -75,9 +75,18 @@ impl Schedule {
             }
             Mint::Manual => 0,
             #[cfg(feature = "redis")]
-            Mint::Leased(leases) => leases.mint(now, room),
+            Mint::Leased(leases) => leases.mint(now, room, 0),
         };
         self.head = self.head.wrapping_add(minted.min(room));
+    }
+
+    /// The same for a leased one, with all that the front claim needs, which ends at `front`, if it was promised in one piece.
+    #[cfg(feature = "redis")]
+    pub(crate) fn mint_leased(&mut self, now: u64, limit: u64, front: u64) {
+        let (room, lacks) = (ahead(limit, self.head).max(0) as u64, ahead(front, self.head).max(0) as u64);
+        if let Mint::Leased(leases) = &mut self.mint {
+            self.head = self.head.wrapping_add(leases.mint(now, room, lacks));
+        }
     }
 
     /// Adds up to `n` tokens by hand, as far as `limit`.
@@ -124,6 +133,20 @@ impl Schedule {
         }
     }
 
+    /// The instant at which a front claim passes that ends at `ticket`, if without it no more than up to `limit` can be
+    /// kept: later than `reached` if it was leased in several pieces.
+    pub(crate) fn passes(&self, ticket: u64, limit: u64) -> Option<u64> {
+        #[cfg(feature = "redis")]
+        if let Mint::Leased(leases) = &self.mint {
+            let need = ahead(ticket, self.head);
+            let room = ahead(limit, self.head).max(0) as u64;
+            return if need <= 0 { Some(0) } else { leases.passes(need as u64, room) };
+        }
+        #[cfg(not(feature = "redis"))]
+        let _ = limit;
+        self.reached(ticket)
+    }
+
     /// From now on only what is leased arrives, and the bucket holds nothing until it is let.
     #[cfg(feature = "redis")]
     pub(crate) fn become_leased(&mut self, start: u64) {
@@ -142,6 +165,24 @@ impl Schedule {
     #[cfg(feature = "redis")]
     pub(crate) fn feed(&self) -> Option<&Feed> {
         if let Mint::Leased(leases) = &self.mint { leases.feed.as_deref() } else { None }
+    }
+
+    /// Whether more may be kept for a claim in front that ends at `ticket`: of what is leased, if that completes it in one
+    /// piece.
+    pub(crate) fn saves_up(&self, ticket: u64) -> bool {
+        #[cfg(feature = "redis")]
+        if let Mint::Leased(leases) = &self.mint {
+            return ahead(ticket, self.head) <= leases.pieces().next().unwrap_or(0) as i64;
+        }
+        let _ = ticket;
+        true
+    }
+
+    /// What is promised, piece by piece.
+    #[cfg(feature = "redis")]
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {
+        let leases = if let Mint::Leased(leases) = &self.mint { Some(leases) } else { None };
+        leases.into_iter().flat_map(|leases| leases.pieces())
     }
 
     #[cfg(feature = "redis")]

@@ -15,13 +15,14 @@ mod roofed;
 pub(crate) use asking::Arrival;
 
 use crate::drivers::Drivers;
-use crate::knot::Tie;
+use crate::knot::{News, Tie};
 use crate::queue::{Line, Outcome, Waiter};
 use crate::rovers::{Rovers, ahead, earlier};
 use crate::stride::Stride;
 use crate::supply::Supply;
 use crate::wakes::Wakes;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 #[cfg(feature = "keyed")]
 use {crate::shared::Tenant, std::sync::Weak};
 
@@ -172,6 +173,19 @@ impl State {
         }
     }
 
+    /// Whether those who wait on `host` can rely on others to serve them.
+    pub(crate) fn serves(&self, host: &Handle) -> bool {
+        self.drivers.serve(host) && !self.is_unkept()
+    }
+
+    /// Whether one of the quotas is shared, and nobody asks for it any more.
+    pub(crate) fn is_unkept(&self) -> bool {
+        #[cfg(feature = "redis")]
+        return self.supply.feed().is_some_and(|feed| feed.vacant.is_some());
+        #[cfg(not(feature = "redis"))]
+        false
+    }
+
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -246,7 +260,7 @@ impl State {
         while let Some(front) = self.line.front() {
             now = now.max(self.supply.synced());
             let ticket = front.ticket;
-            let verdict = self.verdict(front, now);
+            let verdict = self.verdict(front, now, &mut wakes.heard);
             match verdict {
                 Verdict::Held(since) if reach == Reach::Held => {
                     self.supply.mint(since, Some(ticket));
@@ -271,6 +285,9 @@ impl State {
                     self.supply.mint(at, Some(ticket));
                     self.supply.shed(ticket);
                 }
+                // Its lease ran out meanwhile, and with it what was kept.
+                #[cfg(feature = "redis")]
+                Verdict::Grant(at) if front.strand.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
                     self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
@@ -287,7 +304,7 @@ impl State {
     }
 
     /// What becomes of the front waiter by `now`.
-    fn verdict(&self, front: &Waiter, now: u64) -> Verdict {
+    fn verdict(&self, front: &Waiter, now: u64, heard: &mut News) -> Verdict {
         if self.closed && !self.is_granted_above(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
@@ -314,12 +331,13 @@ impl State {
         if self.is_roofed() && due.is_none() && tie == Tie::Dead {
             return Verdict::CalledBack;
         }
-        if tie != Tie::Held && strand.is_news() {
+        if tie != Tie::Held && strand.is_news(heard) {
             return Verdict::Again;
         }
         match (tie, due) {
             // That instant has come, also where this clock has stepped back behind it.
             (Tie::Committed, _) => Verdict::Grant(strand.committed_at(now).max(self.supply.synced())),
+            (Tie::Dead, _) if self.is_roofed() => Verdict::TurnAway(strand.knot.envoys_fate()),
             (Tie::Dead, _) => Verdict::TurnAway(Outcome::Untied),
             (Tie::Held, Some(since)) => Verdict::Held(since),
             (Tie::Held, None) => Verdict::Wait,
@@ -359,7 +377,7 @@ impl State {
         if let Some(strand) = waiter.strand {
             // A line that closes turns the claim away everywhere. In all other cases this changes nothing, and the
             // other lines must look: they hold the rest of it.
-            strand.knot.kill();
+            strand.knot.kill_as(outcome);
             if !self.is_roofed() {
                 wakes.push_knot(strand.knot);
             } else if !matches!(outcome, Outcome::Granted { .. }) {

@@ -27,11 +27,12 @@ use crate::error::Bound;
 use crate::lease::Feed;
 use crate::rovers::{ahead, earlier, later};
 use crate::schedule::Schedule;
+use crate::schedules::Schedules;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Supply {
     /// One head per quota, all minted up to `synced`.
-    quotas: Box<[Schedule]>,
+    quotas: Schedules,
     /// Where the in-flight cap ends; `None` without a cap.
     ceiling: Option<u64>,
     /// Debts that lie behind waiters: in flight already, though nobody has passed them.
@@ -56,7 +57,7 @@ impl Supply {
     /// Checked quotas, whose empty buckets have their heads at `start`.
     pub(crate) fn new(quotas: &[Quota], cap: Option<u64>, start: u64) -> Self {
         Self {
-            quotas: quotas.iter().map(|quota| Schedule::new(*quota, start, 0)).collect(),
+            quotas: Schedules::new(quotas, start),
             ceiling: cap.map(|cap| start.wrapping_add(cap)),
             debts: 0,
             gate: 0,
@@ -69,7 +70,7 @@ impl Supply {
     #[cfg(feature = "keyed")]
     pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
-        Self { quotas: Box::new([schedule]), ceiling, debts: 0, gate: 0, synced: at, claimed }
+        Self { quotas: Schedules::One([schedule]), ceiling, debts: 0, gate: 0, synced: at, claimed }
     }
 
     /// Counts all steps from the origin of time.
@@ -119,8 +120,18 @@ impl Supply {
         self.quotas.iter().any(|quota| {
             quota.is_leased()
                 && ahead(ticket, self.claimed.wrapping_add(quota.burst)) > 0
-                && quota.reached(ticket).is_some_and(|reached| reached < at)
+                && quota.passes(ticket, self.claimed.wrapping_add(quota.burst)).is_some_and(|reached| reached < at)
         })
+    }
+
+    /// Mints up to `at`, and says whether leased tokens are missing then for the front claim, which ends at `ticket`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn falls_short(&mut self, ticket: u64, at: u64) -> bool {
+        if !self.quotas.iter().any(Schedule::is_leased) {
+            return false;
+        }
+        self.mint(at, Some(ticket));
+        self.quotas.iter().any(|quota| quota.is_leased() && ahead(ticket, quota.head) > 0)
     }
 
     /// The front waiter's ticket is reached by what was leased, and something else holds it back: what it has saved is kept
@@ -128,7 +139,7 @@ impl Supply {
     #[cfg(feature = "redis")]
     pub(crate) fn shed(&mut self, ticket: u64) {
         let claimed = self.claimed;
-        for quota in &mut self.quotas {
+        for quota in self.quotas.iter_mut() {
             if quota.is_leased() && ahead(quota.head, ticket) >= 0 {
                 quota.cut(claimed.wrapping_add(quota.burst));
             }
@@ -181,10 +192,16 @@ impl Supply {
     /// Mints everything up to `now`. `front` is the ticket of the waiter in front, if anybody waits.
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
-        for quota in &mut self.quotas {
+        for quota in self.quotas.iter_mut() {
             #[cfg(feature = "redis")]
             if quota.runs_out(now) {
-                quota.cut(Self::bound(claimed, quota.burst, front));
+                quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
+            }
+            #[cfg(feature = "redis")]
+            if quota.is_leased() {
+                let full = Self::bound(claimed, quota.burst, None);
+                quota.mint_leased(now, full, front.unwrap_or(full));
+                continue;
             }
             quota.mint(now, Self::bound(claimed, quota.burst, front));
         }
@@ -204,7 +221,9 @@ impl Supply {
     /// The same by the schedule alone, as if there were no ceiling.
     pub(crate) fn scheduled(&self, ticket: u64) -> Option<u64> {
         let start = self.synced.max(self.gate);
-        self.quotas.iter().try_fold(start, |at, quota| Some(at.max(quota.reached(ticket)?)))
+        self.quotas.iter().try_fold(start, |at, quota| {
+            Some(at.max(quota.passes(ticket, Self::bound(self.claimed, quota.burst, None))?))
+        })
     }
 
     fn is_capped_below(&self, ticket: u64) -> bool {
@@ -260,7 +279,7 @@ impl Supply {
 
     /// `n` tokens of the line are nobody's: everything steps over them.
     fn jump(&mut self, n: u64) {
-        for quota in &mut self.quotas {
+        for quota in self.quotas.iter_mut() {
             quota.head = quota.head.wrapping_add(n);
         }
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
@@ -275,8 +294,8 @@ impl Supply {
     /// Burns what stands above the bound.
     pub(crate) fn cut(&mut self, front: Option<u64>) {
         let claimed = self.claimed;
-        for quota in &mut self.quotas {
-            quota.cut(Self::bound(claimed, quota.burst, front));
+        for quota in self.quotas.iter_mut() {
+            quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
         }
     }
 
@@ -292,7 +311,7 @@ impl Supply {
 
     /// `n` granted tokens were not used: they go back, as far as the burst.
     pub(crate) fn refund(&mut self, n: u64) {
-        for quota in &mut self.quotas {
+        for quota in self.quotas.iter_mut() {
             quota.add(n, self.claimed.wrapping_add(quota.burst));
         }
     }
@@ -300,7 +319,7 @@ impl Supply {
     /// `n` tokens by hand: to the manual quotas if there are any, else to all.
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         let any_manual = self.quotas.iter().any(Schedule::is_manual);
-        for quota in &mut self.quotas {
+        for quota in self.quotas.iter_mut() {
             if quota.is_manual() || !any_manual && !quota.is_leased() {
                 quota.add(n, Self::bound(self.claimed, quota.burst, front));
             }

@@ -1,6 +1,6 @@
 //! Wakers on their way out of the lock.
 
-use crate::knot::Knot;
+use crate::knot::{Knot, News};
 #[cfg(feature = "keyed")]
 use crate::shared::Shared;
 use arrayvec::ArrayVec;
@@ -24,6 +24,8 @@ pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
     /// Knots that were committed or killed here, so that their other lines must look. Empty without joint claims.
     knots: VecDeque<Arc<Knot>>,
+    /// Of what was decided elsewhere the caller learned last, and has read the time since.
+    pub(crate) heard: News,
     /// Lines whose front claim is to enter the line of their roof, or to leave it.
     #[cfg(feature = "keyed")]
     knocks: VecDeque<Weak<Shared>>,

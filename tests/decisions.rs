@@ -12,55 +12,17 @@ mod repeated;
 #[path = "decisions/within.rs"]
 mod within;
 
+#[allow(dead_code, reason = "other test roots use the rest of it")]
+mod stand;
+
+use stand::*;
 use std::time::Duration;
 
-use tokio_test::task::{Spawn, spawn};
+use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Bound, Builder, Consume, Denied, Grant, Limiter, ManualClock, Quota, TryAcquireError};
-
-const MILLI: Duration = Duration::from_millis(1);
-const NANO: Duration = Duration::from_nanos(1);
-
-/// A token each millisecond into an empty bucket.
-fn one_per_milli(burst: u64) -> Quota {
-    Quota::new(1, MILLI).burst(burst).initial(0)
-}
-
-struct Stand {
-    limiter: Limiter,
-    clock: ManualClock,
-}
+use tollgate::{Bound, Builder, Denied, Limiter, Quota, TryAcquireError};
 
 impl Stand {
-    fn new(quota: Quota) -> Self {
-        Self::built(Limiter::builder().quota(quota))
-    }
-
-    fn built(builder: Builder) -> Self {
-        let clock = ManualClock::new();
-        Self { limiter: builder.clock(clock.clone()).build().unwrap(), clock }
-    }
-
-    #[track_caller]
-    fn enter(&self, cost: u64) -> Spawn<Consume<'_>> {
-        let mut waiting = spawn(self.limiter.consume(cost));
-        assert_pending!(waiting.poll());
-        waiting
-    }
-
-    #[track_caller]
-    fn take(&self, cost: u64) -> Grant<'_> {
-        assert_ready_ok!(spawn(self.limiter.consume(cost)).poll())
-    }
-
-    #[track_caller]
-    fn denied(&self, cost: u64) -> Denied {
-        match self.limiter.try_acquire(cost) {
-            Err(TryAcquireError::Denied(denied)) => denied,
-            other => panic!("{other:?}"),
-        }
-    }
-
     /// Who refused, what is left, and when to come again, in milliseconds.
     #[track_caller]
     fn refusal(&self, cost: u64) -> (Bound, u64, Option<u64>) {

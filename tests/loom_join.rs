@@ -11,6 +11,7 @@
 
 use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use loom::thread;
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -380,27 +381,66 @@ fn looks_at_different_times_keep_the_law() {
 
 /// The first line has held the claim from the beginning, with its token and plain claims behind; at 3 ms the second one
 /// commits, while somebody looks at the first with a reading of the clock that may be old.
+///
+/// On one clock the commit has an instant; on two, each line must read its own after it has heard of it.
 #[test]
 fn an_old_reading_against_commit() {
-    explore(3, |race| {
-        let clock = ManualClock::new();
-        let build = || Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock.clone()).build().unwrap();
-        let lines = sorted::<2>(build, |lines| {
-            lines[1].set_quota(0, Quota::manual(1)).unwrap();
-            lines[1].try_acquire(1).unwrap().forget();
+    for one_clock in [true, false] {
+        explore(3, move |race| {
+            let (clocks, lines) = one_ready_and_one_by_hand(one_clock);
+            let mut claim = waiting(&lines);
+            let mut behind = [(); 3].map(|()| spawn(lines[0].clone().consume_owned(1)));
+            behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
+            let last = lines[1].clone();
+            let commit = move || {
+                clocks.iter().for_each(|clock| clock.advance(3 * MS));
+                last.replenish(1);
+            };
+            race.run([Box::new(commit), on(&lines[0], Limiter::tick)]);
+            lines[0].tick();
+            assert_eq!(answer(&mut claim), Some(Ok(())));
+            let passed = behind.iter().filter(|behind| behind.is_woken()).count();
+            assert_eq!(passed, 0, "a burst of 1 had been kept, and the joint claim has it");
         });
-        let mut claim = waiting(&lines);
+    }
+}
+
+/// A line that has its one token, and one that is empty and filled by hand; and all clocks they are on.
+fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]) {
+    let clocks = RefCell::new(Vec::new());
+    let build = || {
+        let mut clocks = clocks.borrow_mut();
+        if !one_clock || clocks.is_empty() {
+            clocks.push(ManualClock::new());
+        }
+        let clock = clocks.last().unwrap().clone();
+        Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock).build().unwrap()
+    };
+    let lines = sorted::<2>(build, |lines| {
+        lines[1].set_quota(0, Quota::manual(1)).unwrap();
+        lines[1].try_acquire(1).unwrap().forget();
+    });
+    (clocks.into_inner(), lines)
+}
+
+/// The same, but at 3 ms the claim is dropped: whoever sees that with a reading that may be old lets those behind pass as of
+/// no earlier time.
+///
+/// Plant `an_old_reading_turns_away_in_the_past`.
+#[test]
+fn an_old_reading_against_cancel() {
+    explore(3, |race| {
+        let (clocks, lines) = one_ready_and_one_by_hand(true);
+        let claim = waiting(&lines);
         let mut behind = [(); 3].map(|()| spawn(lines[0].clone().consume_owned(1)));
         behind.iter_mut().for_each(|behind| assert!(behind.poll().is_pending()));
-        let (time, last) = (clock.clone(), lines[1].clone());
-        let commit = move || {
-            time.advance(3 * MS);
-            last.replenish(1);
+        let cancel = move || {
+            clocks.iter().for_each(|clock| clock.advance(3 * MS));
+            drop(claim);
         };
-        race.run([Box::new(commit), on(&lines[0], Limiter::tick)]);
+        race.run([Box::new(cancel), on(&lines[0], Limiter::tick)]);
         lines[0].tick();
-        assert_eq!(answer(&mut claim), Some(Ok(())));
         let passed = behind.iter().filter(|behind| behind.is_woken()).count();
-        assert_eq!(passed, 0, "a burst of 1 had been kept, and the joint claim has it");
+        assert_eq!(passed, 1, "the bucket of 1 had been full since the beginning");
     });
 }

@@ -12,26 +12,14 @@ mod keyed;
 mod levels;
 #[path = "metrics/prometheus.rs"]
 mod prometheus;
+#[path = "told/scenes.rs"]
+mod scenes;
 #[path = "metrics/waits.rs"]
 mod waits;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use tollgate::{Builder, Limiter, ManualClock, Quota};
-
-const MILLI: Duration = Duration::from_millis(1);
-
-/// A token each millisecond by a clock moved by hand, `burst` of them there.
-fn by_hand(burst: u64) -> (Limiter, ManualClock) {
-    built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst)))
-}
-
-fn built(builder: Builder) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    (builder.clock(clock.clone()).build().unwrap(), clock)
-}
 
 /// A recorder, and what it was told.
 struct Book {

@@ -3,10 +3,16 @@
 
 #[path = "redis/cluster.rs"]
 mod cluster;
+#[path = "redis/keeper.rs"]
+mod keeper;
+#[path = "redis/large.rs"]
+mod large;
 #[path = "redis/late.rs"]
 mod late;
 #[path = "redis/law.rs"]
 mod law;
+#[path = "redis/masters.rs"]
+mod masters;
 #[path = "redis/memory.rs"]
 mod memory;
 #[path = "redis/outages.rs"]
@@ -21,3 +27,5 @@ mod real;
 mod script;
 #[path = "redis/server.rs"]
 mod server;
+#[path = "redis/way.rs"]
+mod way;

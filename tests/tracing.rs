@@ -3,6 +3,8 @@
 
 #[path = "tracing/hostile.rs"]
 mod hostile;
+#[path = "told/scenes.rs"]
+mod scenes;
 #[path = "tracing/told.rs"]
 mod told;
 
@@ -10,24 +12,10 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use tollgate::{Builder, Limiter, ManualClock, Quota};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
-
-const MILLI: Duration = Duration::from_millis(1);
-
-/// A token each millisecond by a clock moved by hand, `burst` of them there.
-fn by_hand(burst: u64) -> (Limiter, ManualClock) {
-    built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst)))
-}
-
-fn built(builder: Builder) -> (Limiter, ManualClock) {
-    let clock = ManualClock::new();
-    (builder.clock(clock.clone()).build().unwrap(), clock)
-}
 
 /// A subscriber that writes down what it is told, a line for each thing.
 #[derive(Clone, Default)]

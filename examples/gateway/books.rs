@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::busiest::Busiest;
 use super::who::Who;
@@ -80,9 +80,9 @@ impl fmt::Display for Counts {
 
 impl Books {
     /// Somebody came; what comes of it is counted in the end, whatever happens.
-    pub(crate) fn open(self: &Arc<Self>) -> Visit {
+    pub(crate) fn open(&self) -> Visit<'_> {
         self.came.fetch_add(1, Ordering::Relaxed);
-        Visit { books: Arc::clone(self), fate: Fate::Left }
+        Visit { books: self, fate: Fate::Left }
     }
 
     pub(crate) fn asked(&self, who: &Who, is_admitted: bool) {
@@ -109,18 +109,18 @@ impl Books {
 }
 
 /// One request, until its response's head is there.
-pub(crate) struct Visit {
-    books: Arc<Books>,
+pub(crate) struct Visit<'a> {
+    books: &'a Books,
     fate: Fate,
 }
 
-impl Visit {
+impl Visit<'_> {
     pub(crate) fn end(mut self, fate: Fate) {
         self.fate = fate;
     }
 }
 
-impl Drop for Visit {
+impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.books.fates[self.fate as usize].fetch_add(1, Ordering::Relaxed);
     }

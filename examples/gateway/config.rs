@@ -39,6 +39,8 @@ pub(crate) struct Fixed {
     pub(crate) max_connections: At<usize>,
     pub(crate) max_waiting: At<usize>,
     pub(crate) max_keys: At<u64>,
+    /// What each key may have in flight, in tokens.
+    pub(crate) key_in_flight: At<Option<u64>>,
     /// Whether every response says what is left, or only refusals.
     pub(crate) tells_always: At<bool>,
 }
@@ -105,6 +107,7 @@ impl Config {
             ("max_connections", new.max_connections.line, new.max_connections.value != old.max_connections.value),
             ("max_waiting", new.max_waiting.line, new.max_waiting.value != old.max_waiting.value),
             ("keys.max_keys", new.max_keys.line, new.max_keys.value != old.max_keys.value),
+            ("keys.in_flight", new.key_in_flight.line, new.key_in_flight.value != old.key_in_flight.value),
             ("rate_limit_fields", new.tells_always.line, new.tells_always.value != old.tells_always.value),
         ];
         let Some((name, line, _)) = changed.into_iter().find(|(.., changed)| *changed) else { return Ok(()) };

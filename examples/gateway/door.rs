@@ -4,11 +4,15 @@
 //! no further gives back what it took.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::hash::RandomState;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::http::Request;
+use futures::poll;
 use tokio::time::Instant;
 use tollgate::http::{Advertise, RateLimits, Terms, View};
 use tollgate::tower::{Gate, Patience, Refused};
@@ -18,17 +22,24 @@ use super::books::{Books, Fate};
 use super::limits::Limits;
 use super::who::Who;
 
-/// What a request asks for. It is among its extensions when it comes to the door.
-#[derive(Clone, Debug)]
+/// A request that comes to the door.
+pub(crate) struct Asked {
+    pub(crate) request: Request<Body>,
+    pub(crate) claim: Arc<Claim>,
+}
+
+/// What a request asks for.
+#[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) who: Who,
     pub(crate) cost: u64,
     /// How long it may stand in both lines together.
     pub(crate) allowed: Duration,
     /// Which limit refused it.
-    pub(crate) refused: Arc<OnceLock<Fate>>,
+    pub(crate) refused: OnceLock<Fate>,
 }
 
+/// Two threads that count clones of one thing wait for each other: so each connection has a door of its own.
 #[derive(Clone)]
 pub(crate) struct Door(Arc<Post>);
 
@@ -37,72 +48,71 @@ struct Post {
     books: Arc<Books>,
 }
 
+/// Tokens in flight, one's own and those of all.
+pub(crate) type Pass = (OwnedKeyedGrant<Who, RandomState>, OwnedGrant);
+
 impl Door {
     pub(crate) fn new(limits: Arc<Limits>, books: Arc<Books>) -> Self {
         Self(Arc::new(Post { limits, books }))
     }
 
-    async fn admit_claim(self, claim: Claim) -> Result<OwnedGrant, Refused> {
-        let Claim { who, cost, allowed, refused } = claim;
+    async fn admit_claim(self, claim: Arc<Claim>) -> Result<Pass, Refused> {
         let Post { limits, books } = &*self.0;
+        let Claim { who, cost, allowed, refused } = &*claim;
         let note = |fate, is_admitted| {
-            books.asked(&who, is_admitted);
+            books.asked(who, is_admitted);
             if !is_admitted {
                 refused.get_or_init(|| fate);
             }
         };
-        let came = Instant::now();
-        let own = limits.each.clone().consume_owned(who.clone(), cost).within(allowed).await;
-        let mut own = Unused(Some(own.inspect_err(|_| note(Fate::RefusedEach, false))?));
-        let left = allowed.saturating_sub(came.elapsed());
-        let all = limits.all.clone().consume_owned(cost).within(left).await;
+        let mut own = pin!(limits.each.clone().consume_owned(who.clone(), *cost).within(*allowed));
+        let (own, left) = match poll!(own.as_mut()) {
+            Poll::Ready(own) => (own, *allowed),
+            // Only who waits looks at the clock.
+            Poll::Pending => {
+                let came = Instant::now();
+                (own.await, allowed.saturating_sub(came.elapsed()))
+            }
+        };
+        let own = Unused(Some(own.inspect_err(|_| note(Fate::RefusedEach, false))?));
+        let all = limits.all.clone().consume_owned(*cost).within(left).await;
         note(Fate::RefusedAll, all.is_ok());
         let all = all?;
-        own.0 = None;
-        Ok(all)
+        Ok((own.used(), all))
     }
 }
 
-fn claim_of<B>(request: &Request<B>) -> Claim {
-    request.extensions().get::<Claim>().expect("it was given one before it came to the door").clone()
-}
+impl Gate<Asked> for Door {
+    type Pass = Pass;
+    type Admission = Pin<Box<dyn Future<Output = Result<Pass, Refused>> + Send>>;
 
-impl<B> Gate<Request<B>> for Door {
-    type Pass = OwnedGrant;
-    type Admission = Pin<Box<dyn Future<Output = Result<OwnedGrant, Refused>> + Send>>;
-
-    fn admit(&self, request: &Request<B>, _: Patience) -> Self::Admission {
-        Box::pin(self.clone().admit_claim(claim_of(request)))
+    fn admit(&self, asked: &Asked, _: Patience) -> Self::Admission {
+        Box::pin(self.clone().admit_claim(Arc::clone(&asked.claim)))
     }
 }
 
-impl<B> Advertise<Request<B>> for Door {
+impl Advertise<Asked> for Door {
     type View = Standing;
 
-    fn admit_in_view(&self, request: &Request<B>, _: Patience) -> (Self::Admission, Standing) {
-        let claim = claim_of(request);
-        let standing = Standing {
-            limits: Arc::clone(&self.0.limits),
-            who: claim.who.clone(),
-            refused: Arc::clone(&claim.refused),
-        };
-        (Box::pin(self.clone().admit_claim(claim)), standing)
+    fn admit_in_view(&self, asked: &Asked, patience: Patience) -> (Self::Admission, Standing) {
+        let standing = Standing { door: self.clone(), claim: Arc::clone(&asked.claim) };
+        (self.admit(asked, patience), standing)
     }
 }
 
 /// Where one who asks stands: what the response's fields say.
 pub(crate) struct Standing {
-    limits: Arc<Limits>,
-    who: Who,
-    refused: Arc<OnceLock<Fate>>,
+    door: Door,
+    claim: Arc<Claim>,
 }
 
 impl View for Standing {
     /// How much all others ask for concerns nobody, unless it is why.
     fn look(&self, terms: &Terms) -> RateLimits {
-        let mut told = RateLimits::of_key(&self.limits.each, &self.who, terms);
-        if self.refused.get() == Some(&Fate::RefusedAll) {
-            let all = RateLimits::of(&self.limits.all.snapshot(), &Terms::default().name("all"));
+        let Post { limits, .. } = &*self.door.0;
+        let mut told = RateLimits::of_key(&limits.each, &self.claim.who, terms);
+        if self.claim.refused.get() == Some(&Fate::RefusedAll) {
+            let all = RateLimits::of(&limits.all.snapshot(), &Terms::default().name("all"));
             told.policies.extend(all.policies);
             told.limits.extend(all.limits);
         }
@@ -111,7 +121,13 @@ impl View for Standing {
 }
 
 /// Tokens of one's own with which nothing was done yet.
-struct Unused(Option<OwnedKeyedGrant<Who, std::hash::RandomState>>);
+struct Unused(Option<OwnedKeyedGrant<Who, RandomState>>);
+
+impl Unused {
+    fn used(mut self) -> OwnedKeyedGrant<Who, RandomState> {
+        self.0.take().expect("it was made with it")
+    }
+}
 
 impl Drop for Unused {
     fn drop(&mut self) {

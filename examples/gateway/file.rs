@@ -54,6 +54,7 @@ enum Fields {
 struct KeysTable {
     header: Spanned<String>,
     quota: Spanned<Quota>,
+    in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_unlisted")]
     unlisted: Unlisted,
     #[serde(default)]
@@ -122,22 +123,20 @@ impl File {
             let what = "nobody would ever fill a manual quota here: write one with a rate, like \"100/s, burst 20\"";
             return Err(source.problem(Some(quota.span()), what));
         }
-        if let Some(none) = in_flight.as_ref().filter(|tokens| *tokens.as_ref() == 0) {
-            return Err(
-                source.problem(Some(none.span()), "`in_flight` is 0: nothing could ever pass; write at least 1")
-            );
-        }
+        check_cap(source, in_flight.as_ref())?;
         let max_keys = source.at(self.keys.max_keys.clone());
+        let key_in_flight = self.keys.in_flight.clone();
         let keys = self.keys.check(source)?;
         let mut checked = Vec::new();
+        let caps = [("in_flight", in_flight.as_ref()), ("keys.in_flight", key_in_flight.as_ref())];
         for route in routes {
             let (route, cost) = route.check(source)?;
-            let in_the_way = cannot_pass(route.cost, *quota.as_ref(), &keys, in_flight.as_ref(), max_wait);
+            let in_the_way = cannot_pass(route.cost, *quota.as_ref(), &keys, caps, max_wait);
             in_the_way.map_or(Ok(()), |why| Err(source.problem(Some(cost), why)))?;
             checked.push(route);
         }
         // Every other route costs 1.
-        let in_the_way = cannot_pass(1, *quota.as_ref(), &keys, in_flight.as_ref(), max_wait);
+        let in_the_way = cannot_pass(1, *quota.as_ref(), &keys, caps, max_wait);
         in_the_way.map_or(Ok(()), |why| Err(source.problem(Some(self.max_wait.span()), why)))?;
         let address = |address: Spanned<Address>| source.at(address).map(|Address(address)| address);
         Ok(Config {
@@ -147,6 +146,10 @@ impl File {
                 max_connections: source.at(self.max_connections),
                 max_waiting: source.at(self.max_waiting),
                 max_keys,
+                key_in_flight: source.at(key_in_flight.map_or(nowhere(None), |cap| {
+                    let span = cap.span();
+                    Spanned::new(span, Some(cap.into_inner()))
+                })),
                 tells_always: source.at(self.rate_limit_fields).map(|fields| fields == Fields::Always),
             },
             upstream: self.upstream.0,
@@ -173,6 +176,7 @@ impl KeysTable {
             return Err(source.problem(Some(self.max_keys.span()), what));
         }
         check_keyed(source, &self.quota)?;
+        check_cap(source, self.in_flight.as_ref())?;
         let (mut names, mut quotas) = (HashMap::new(), BTreeMap::new());
         for (name, Listed { key, quota }) in self.listed {
             let name: Arc<str> = name.into();
@@ -198,6 +202,15 @@ impl KeysTable {
 fn check_keyed(source: &Source<'_>, quota: &Spanned<Quota>) -> Result<(), Problem> {
     let built = KeyedLimiter::<()>::builder().quota(*quota.as_ref()).build();
     built.map(drop).map_err(|error| source.problem(Some(quota.span()), error))
+}
+
+fn check_cap(source: &Source<'_>, cap: Option<&Spanned<u64>>) -> Result<(), Problem> {
+    let Some(cap) = cap else { return Ok(()) };
+    if *cap.as_ref() == 0 {
+        return Err(source.problem(Some(cap.span()), "`in_flight` is 0: nothing could ever pass; write at least 1"));
+    }
+    let built = Limiter::builder().quota(Quota::per_second(1)).max_in_flight(*cap.as_ref()).build();
+    built.map(drop).map_err(|error| source.problem(Some(cap.span()), error))
 }
 
 impl RouteTable {
@@ -226,13 +239,15 @@ fn cannot_pass(
     cost: u64,
     global: Quota,
     keys: &Keys,
-    in_flight: Option<&Spanned<u64>>,
+    caps: [(&str, Option<&Spanned<u64>>); 2],
     max_wait: Duration,
 ) -> Option<String> {
-    if let Some(most) = in_flight.map(|most| *most.as_ref()).filter(|most| cost > *most) {
-        return Some(format!(
-            "a cost of {cost} exceeds `in_flight` of {most} and could never pass: lower it, or raise `in_flight`"
-        ));
+    for (name, most) in caps {
+        if let Some(most) = most.map(|most| *most.as_ref()).filter(|most| cost > *most) {
+            return Some(format!(
+                "a cost of {cost} exceeds `{name}` of {most} and could never pass: lower it, or raise `{name}`"
+            ));
+        }
     }
     let all = [("all", global), ("each key", keys.quota)].into_iter();
     let all = all.chain(keys.quotas.iter().map(|(name, quota)| (&**name, *quota)));

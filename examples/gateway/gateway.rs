@@ -10,10 +10,10 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::admin::{self, Desk};
 use super::books::Books;
-use super::front::Front;
+use super::front::front;
 use super::limits::Limits;
 use super::meters::{self, Meters};
-use super::proxy::Proxy;
+use super::proxy::Upstream;
 use super::sample::Samples;
 use super::server::Server;
 use super::status::Status;
@@ -54,20 +54,21 @@ impl Gateway {
             status: Arc::clone(&status),
             samples: Arc::clone(&samples),
         };
-        let desk = Server::bind(place.admin, admin::router(desk), ADMIN_CONNECTIONS).await?;
+        let desk = Server::bind(place.admin, move |_| admin::router(desk.clone()), ADMIN_CONNECTIONS).await?;
         let admin = desk.address()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
             // Dropped, it is stopped too.
             let _ = stopped.await;
         };
-        let proxy = Proxy::new(Arc::clone(&limits));
+        let upstream = Upstream::new(Arc::clone(&limits));
         let (address, front) = if is_limited {
-            let front =
-                Server::bind(place.listen, Front::new(Arc::clone(&limits), Arc::clone(&books), proxy), most).await?;
+            let (limits, books) = (Arc::clone(&limits), Arc::clone(&books));
+            let meet = move |peer| front(peer, Arc::clone(&limits), Arc::clone(&books), upstream.proxy(peer));
+            let front = Server::bind(place.listen, meet, most).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         } else {
-            let front = Server::bind(place.listen, proxy, most).await?;
+            let front = Server::bind(place.listen, move |peer| upstream.proxy(peer), most).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         };
         let mut others = JoinSet::new();

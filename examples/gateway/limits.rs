@@ -36,8 +36,13 @@ impl Limits {
         let each = each
             .quota(config.keys.quota)
             .max_keys(config.fixed.max_keys.value)
-            .max_waiting(config.fixed.max_waiting.value)
-            .build()?;
+            .max_waiting(config.fixed.max_waiting.value);
+        // A key with tokens in flight takes a kilobyte: so there is no cap that is more than any line holds.
+        let each = match config.fixed.key_in_flight.value {
+            Some(tokens) => each.max_in_flight(tokens),
+            None => each,
+        };
+        let each = each.build()?;
         for (name, quota) in &config.keys.quotas {
             each.set_quota_for(&Who::Listed(Arc::clone(name)), *quota)?;
         }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `gateway.toml`, beside this file, says what can be set. A request waits in the line of its own key, then in that of all,
-//! for `max_wait` at most, and is in flight to the last byte of its response. Refusals are 429, or 503 where no schedule
+//! for `max_wait` at most, and is in flight, in both, to the last byte of its response. Refusals are 429, or 503 where no schedule
 //! can tell (the line is full, others hold their places in flight); they say when to come back. SIGHUP reads the file again;
 //! SIGTERM and ctrl-c end it, after whoever was accepted was served.
 //!

@@ -34,20 +34,24 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// The client's address, among the request's extensions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
-
+/// The upstream, for whoever comes.
 #[derive(Clone)]
-pub(crate) struct Proxy(Arc<Upstream>);
-
-struct Upstream {
+pub(crate) struct Upstream {
     /// Whose configuration says where it is.
     limits: Arc<Limits>,
     client: Client<HttpConnector, Body>,
 }
 
-impl Proxy {
+/// The way to the upstream for one connection.
+#[derive(Clone)]
+pub(crate) struct Proxy(Arc<Way>);
+
+struct Way {
+    peer: SocketAddr,
+    upstream: Upstream,
+}
+
+impl Upstream {
     pub(crate) fn new(limits: Arc<Limits>) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
@@ -56,19 +60,26 @@ impl Proxy {
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .build(connector);
-        Self(Arc::new(Upstream { limits, client }))
+        Self { limits, client }
     }
 
+    /// For a connection from `peer`.
+    pub(crate) fn proxy(&self, peer: SocketAddr) -> Proxy {
+        Proxy(Arc::new(Way { peer, upstream: self.clone() }))
+    }
+}
+
+impl Proxy {
     async fn forward(self, mut request: Request<Body>) -> Response {
-        let config = self.0.limits.config();
+        let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
+        let config = limits.config();
         let Some(uri) = at(&config.upstream, request.uri()) else {
             return answer::plain(StatusCode::BAD_REQUEST, "this is no path");
         };
-        let peer = request.extensions().get::<Peer>().copied();
-        outward(request.headers_mut(), peer, &config.upstream);
+        outward(request.headers_mut(), *peer, &config.upstream);
         *request.uri_mut() = uri;
         *request.version_mut() = axum::http::Version::HTTP_11;
-        match tokio::time::timeout(config.upstream_timeout, self.0.client.request(request)).await {
+        match tokio::time::timeout(config.upstream_timeout, client.request(request)).await {
             Ok(Ok(mut response)) => {
                 drop_hop_by_hop(response.headers_mut());
                 response.map(Body::new)
@@ -102,7 +113,7 @@ impl Service<Request<Body>> for Proxy {
 }
 
 /// The response to come.
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 fn failed(status: StatusCode, why: &'static str) -> Response {
     let mut response = answer::plain(status, why);
@@ -151,19 +162,17 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
 }
 
 /// What the upstream is to see.
-fn outward(headers: &mut HeaderMap, peer: Option<Peer>, upstream: &Authority) {
+fn outward(headers: &mut HeaderMap, peer: SocketAddr, upstream: &Authority) {
     drop_hop_by_hop(headers);
     // Has been met: who reads the body says so, and that is here.
     headers.remove(EXPECT);
     // Nobody here keeps it right.
     headers.remove(FORWARDED);
-    if let Some(Peer(peer)) = peer {
-        let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
-        let mut addresses: Vec<String> = before.map(str::to_owned).collect();
-        addresses.push(peer.ip().to_canonical().to_string());
-        if let Ok(addresses) = HeaderValue::try_from(addresses.join(", ")) {
-            headers.insert(FORWARDED_FOR, addresses);
-        }
+    let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
+    let mut addresses: Vec<String> = before.map(str::to_owned).collect();
+    addresses.push(peer.ip().to_canonical().to_string());
+    if let Ok(addresses) = HeaderValue::try_from(addresses.join(", ")) {
+        headers.insert(FORWARDED_FOR, addresses);
     }
     if let Ok(upstream) = HeaderValue::try_from(upstream.as_str())
         && let Some(host) = headers.insert(HOST, upstream)
@@ -214,7 +223,7 @@ mod tests {
             ("x-forwarded-for", "10.0.0.1"),
             ("accept", "*/*"),
         ]);
-        outward(&mut seen, Some(Peer(([192, 0, 2, 7], 1234).into())), &Authority::from_static("127.0.0.1:3000"));
+        outward(&mut seen, ([192, 0, 2, 7], 1234).into(), &Authority::from_static("127.0.0.1:3000"));
         let expected = headers(&[
             ("host", "127.0.0.1:3000"),
             ("x-forwarded-for", "10.0.0.1, 192.0.2.7"),

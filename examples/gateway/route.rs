@@ -1,12 +1,14 @@
 //! What a request costs, by its path.
 
+use std::borrow::Cow;
+
 use axum::http::Method;
 use percent_encoding::percent_decode_str;
 
 /// Requests whose path begins with the path of a route, segment by segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
-    segments: Vec<String>,
+    segments: Vec<Box<[u8]>>,
     /// Empty: any.
     methods: Vec<Method>,
     pub(crate) cost: u64,
@@ -14,12 +16,12 @@ pub(crate) struct Route {
 
 impl Route {
     pub(crate) fn new(path: &str, methods: Vec<Method>, cost: u64) -> Self {
-        Self { segments: segments(path).into_iter().map(str::to_owned).collect(), methods, cost }
+        Self { segments: resolve(segments(path.as_bytes())).into_iter().map(Box::from).collect(), methods, cost }
     }
 
-    fn matches(&self, method: &Method, path: &[&str]) -> bool {
+    fn matches<'a>(&self, method: &Method, mut path: impl Iterator<Item = &'a [u8]>) -> bool {
         let is_method = self.methods.is_empty() || self.methods.contains(method);
-        is_method && path.len() >= self.segments.len() && self.segments.iter().zip(path).all(|(own, seen)| own == seen)
+        is_method && self.segments.iter().all(|own| path.next().is_some_and(|seen| **own == *seen))
     }
 }
 
@@ -38,24 +40,33 @@ impl Routes {
         if self.0.is_empty() {
             return 1;
         }
-        let path = if path.contains('%') { percent_decode_str(path).decode_utf8_lossy() } else { path.into() };
-        let path = segments(&path);
-        self.0.iter().find(|route| route.matches(method, &path)).map_or(1, |route| route.cost)
+        // Most paths are written as they are meant and go straight on: nothing of them has to be kept.
+        let is_plain = !path.contains('%');
+        let path: Cow<[u8]> = if is_plain { path.as_bytes().into() } else { percent_decode_str(path).into() };
+        let path = || segments(&path);
+        let route = if path().any(|segment| segment == b"..") {
+            let path = resolve(path());
+            self.0.iter().find(|route| route.matches(method, path.iter().copied()))
+        } else {
+            self.0.iter().find(|route| route.matches(method, path()))
+        };
+        route.map_or(1, |route| route.cost)
     }
 }
 
-/// The segments an upstream may make of a path: `//reports`, `/%72eports`, `/a/../reports` and `/a/..%2freports` are
-/// `/reports` to many, and must not be cheaper.
-fn segments(decoded: &str) -> Vec<&str> {
-    let mut segments = Vec::new();
-    for segment in decoded.split('/') {
-        match segment {
-            "" | "." => {}
-            ".." => _ = segments.pop(),
-            segment => segments.push(segment),
-        }
+/// The segments an upstream may make of a decoded path, before it [resolves](resolve) them: `//reports`, `/%72eports`,
+/// `/a/../reports` and `/a/..%2freports` are `/reports` to many, and must not be cheaper.
+fn segments(decoded: &[u8]) -> impl Iterator<Item = &[u8]> {
+    decoded.split(|byte| *byte == b'/').filter(|segment| ![b"".as_slice(), b"."].contains(segment))
+}
+
+/// Goes the way back that `..` says.
+fn resolve<'a>(segments: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
+    let mut resolved = Vec::new();
+    for segment in segments {
+        if segment == b".." { _ = resolved.pop() } else { resolved.push(segment) }
     }
-    segments
+    resolved
 }
 
 #[test]

@@ -8,9 +8,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::Request;
-use axum::response::Response;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,9 +18,7 @@ use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
-use tower::Service;
-
-use super::proxy::Peer;
+use tower::{BoxError, Service};
 
 /// How long a client may take until it has sent the next request's head. Balancers keep idle connections for a minute, and
 /// are not to find them closed.
@@ -33,26 +30,39 @@ const LATE_COMERS: Duration = Duration::from_millis(20);
 /// When no more files can be opened, others have to be closed first.
 const OUT_OF_FILES: Duration = Duration::from_millis(50);
 
-pub(crate) struct Server<S> {
+pub(crate) struct Server<M> {
     listener: TcpListener,
-    service: S,
+    meet: M,
     places: Arc<Semaphore>,
     connections: GracefulShutdown,
 }
 
-/// What answers requests, and never fails.
+/// What answers the requests of a connection, and never fails.
 pub(crate) trait Answers:
-    Service<Request<Body>, Response = Response, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static
+    Service<Request<Body>, Response = Response<<Self as Answers>::Body>, Error = Infallible, Future: Send + 'static>
+    + Clone
+    + Send
+    + 'static
 {
+    type Body: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send;
 }
 
-impl<S> Answers for S where
-    S: Service<Request<Body>, Response = Response, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static
+impl<S, B> Answers for S
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible, Future: Send + 'static>,
+    S: Clone + Send + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
+    type Body = B;
 }
 
-impl<S: Answers> Server<S> {
-    pub(crate) async fn bind(address: SocketAddr, service: S, max_connections: usize) -> io::Result<Self> {
+impl<M, S> Server<M>
+where
+    M: Fn(SocketAddr) -> S,
+    S: Answers,
+{
+    /// Has each connection, from wherever it comes, answered by what `meet` says.
+    pub(crate) async fn bind(address: SocketAddr, meet: M, max_connections: usize) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await.map_err(|error| {
             io::Error::new(
                 error.kind(),
@@ -60,7 +70,7 @@ impl<S: Answers> Server<S> {
             )
         })?;
         let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-        Ok(Self { listener, service, places, connections: GracefulShutdown::new() })
+        Ok(Self { listener, meet, places, connections: GracefulShutdown::new() })
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
@@ -70,7 +80,7 @@ impl<S: Answers> Server<S> {
     /// Serves until `stop`; then accepts those who are at the door and nobody else, and ends when all that were accepted
     /// have their answers.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { listener, service, places, connections } = self;
+        let Self { listener, meet, places, connections } = self;
         let mut end = pin!(async {
             stop.await;
             tokio::time::sleep(LATE_COMERS).await;
@@ -85,7 +95,7 @@ impl<S: Answers> Server<S> {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let connection = serve(stream, peer, service.clone());
+                    let connection = serve(stream, meet(peer));
                     let connection = connections.watch(connection);
                     tokio::spawn(async move {
                         // Whatever ends a connection early is its client's doing.
@@ -106,7 +116,6 @@ impl<S: Answers> Server<S> {
 
 fn serve<S: Answers>(
     stream: TcpStream,
-    peer: SocketAddr,
     service: S,
 ) -> impl GracefulConnection<Output = hyper::Result<()>, Error = hyper::Error> + Send {
     // An answer of a few bytes is not to wait for the next one. (Not on every kind of socket.)
@@ -114,10 +123,8 @@ fn serve<S: Answers>(
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(STALLED));
     let service = service_fn(move |request: Request<Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(Peer(peer));
         // It is always ready.
-        service.clone().call(request)
+        service.clone().call(request.map(Body::new))
     });
     http1::Builder::new()
         .timer(TokioTimer::new())

@@ -22,6 +22,9 @@ pub(crate) enum Who {
     Address(IpAddr),
 }
 
+/// What may stand before a key.
+const SCHEME: &str = "bearer ";
+
 /// As many bytes of an unlisted key are shown.
 const SHOWN: usize = 4;
 
@@ -30,8 +33,8 @@ impl Who {
     pub(crate) fn of(headers: &HeaderMap, peer: SocketAddr, keys: &Keys) -> Option<Self> {
         let key = headers.get(&keys.header).and_then(|value| value.to_str().ok()).map(|text| {
             // The scheme is of no account.
-            text.split_once(' ')
-                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            text.split_at_checked(SCHEME.len())
+                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
                 .map_or(text, |(_, key)| key)
         });
         if let Some(name) = key.and_then(|key| keys.names.get(key)) {

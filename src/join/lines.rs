@@ -30,9 +30,9 @@ impl<'a> Lines<'a> {
         let mut order: Vec<(usize, &'a Shared)> = members.iter().map(|member| member.shared).enumerate().collect();
         order.sort_by_key(|(_, shared)| std::ptr::from_ref(*shared));
         let mut wakes = Wakes::default();
+        let mut samples: Vec<Sample> = order.iter().map(|(_, shared)| shared.sample()).collect();
         loop {
-            let samples: Vec<Sample> = order.iter().map(|(_, shared)| shared.sample()).collect();
-            let locked = order.iter().zip(samples);
+            let locked = order.iter().zip(samples.iter().copied());
             let hold = |(&(index, shared), sample): (&(usize, &'a Shared), Sample)| Held {
                 index,
                 shared,
@@ -45,6 +45,10 @@ impl<'a> Lines<'a> {
             }
             drop(held);
             wakes.wake_all();
+            // In the middle of something: a clock that panics stands still.
+            for ((_, shared), sample) in order.iter().zip(&mut samples) {
+                *sample = shared.sample_anyway().unwrap_or(*sample);
+            }
         }
     }
 

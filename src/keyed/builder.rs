@@ -5,9 +5,13 @@ use super::hub::Hub;
 use super::map::{Map, Parts, QuotaBy};
 use super::rate::Rate;
 use super::seat::Seating;
+#[cfg(feature = "redis")]
+use super::shared::{SharedKeyedBuilder, Wishes};
 use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
 use crate::error::ConfigError;
+#[cfg(feature = "redis")]
+use crate::lease::Lines;
 use crate::shared::Tenant;
 use crate::vigil::Audience;
 use crate::{Limiter, Quota};
@@ -154,6 +158,50 @@ impl<K, S> KeyedBuilder<K, S> {
     pub fn within_limiter(mut self, limiter: &Limiter) -> Self {
         self.roof = Some(limiter.clone());
         self
+    }
+
+    /// Shares the quota of each key with all keyed limiters, on whatever machines, that have the same quota on the same lines: a
+    /// line for each key, named by the key's text. What is built then is a [`SharedKeyedLimiter`](super::SharedKeyedLimiter),
+    /// which can have `quota` or `quota_by`, `max_keys`, `max_waiting` and a `hasher`.
+    ///
+    /// The text is part of a key in Redis, so keys whose text is long, or a secret, are better named by
+    /// [`shared_by`](Self::shared_by).
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota, RedisLine};
+    /// let lines = RedisLine::connect("redis://127.0.0.1/", "users").await?;
+    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).shared(lines).build()?;
+    /// users.consume(&"ann".to_owned(), 1).await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn shared(self, lines: impl Lines) -> SharedKeyedBuilder<K, S>
+    where
+        K: fmt::Display + 'static,
+    {
+        self.shared_by(lines, |key| key.to_string())
+    }
+
+    /// [`shared`](Self::shared), with lines that are named by `name`. Two keys of one name share one quota. Called outside of all
+    /// locks, whenever a key is asked for that has no limiter here.
+    #[cfg(feature = "redis")]
+    pub fn shared_by(
+        self,
+        lines: impl Lines,
+        name: impl Fn(&K) -> String + Send + Sync + 'static,
+    ) -> SharedKeyedBuilder<K, S> {
+        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, roof, clock, rooms: _, hasher } =
+            self;
+        let cannot = [
+            ("overflow", overflow.is_some()),
+            ("max_in_flight", max_in_flight.is_some()),
+            ("within_limiter", roof.is_some()),
+            ("clock", clock.is_some()),
+        ];
+        let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
+        let (lines, name) = (Arc::new(lines), Box::new(name));
+        SharedKeyedBuilder::new(Wishes { quota, quota_by, max_keys, max_waiting, hasher, lines, name, cannot })
     }
 
     /// Takes time from `clock` instead of tokio's clock.

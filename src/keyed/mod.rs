@@ -5,12 +5,13 @@
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | the face: documents and delegates, checks configurations |
 //! | `claim.rs`, `grant.rs`, `hold.rs` | what callers hold |
 //! | `map.rs` | which room a key is in, and what happens when a room cannot go on by itself; the verbs are in `map/` |
-//! | `room.rs`, `words.rs`, `table.rs` | a shard: keys, words, seats; acting on them, keeping, forgetting and changing them are in `room/` |
+//! | `room.rs`, `words.rs`, `groups.rs` | a shard: keys, words, seats, and the tables they are in; acting on them, keeping, forgetting and changing them are in `room/` |
 //! | `bound.rs` | how many keys there may be |
 //! | `rate.rs` | levels and words; pure |
 //! | `seat.rs` | a level becomes a limiter's core, and a core a level |
 //! | `hub.rs`, `agenda.rs`, `replenisher.rs` | who sleeps for all keys, and until when |
 //! | `top.rs` | who is refused most |
+//! | `shared/` | keyed limiters over lines; they have a list of files of their own |
 
 mod agenda;
 mod bound;
@@ -18,6 +19,7 @@ mod builder;
 mod claim;
 mod entries;
 mod grant;
+mod groups;
 mod hold;
 mod hub;
 mod limiter;
@@ -26,8 +28,9 @@ mod rate;
 mod replenisher;
 mod room;
 mod seat;
+#[cfg(feature = "redis")]
+mod shared;
 mod snapshot;
-mod table;
 mod top;
 mod words;
 
@@ -37,6 +40,8 @@ pub use entries::{KeyedEntries, KeyedEntry};
 pub use grant::{KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;
 pub use replenisher::KeyedReplenisher;
+#[cfg(feature = "redis")]
+pub use shared::{SharedKeyedBuilder, SharedKeyedConsume, SharedKeyedGrant, SharedKeyedLimiter, SharedKeyedSnapshot};
 pub use snapshot::KeyedSnapshot;
 
 /// Spreads what a fast hasher may have put into few bits.

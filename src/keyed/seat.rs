@@ -51,9 +51,18 @@ impl Seating {
     }
 }
 
-/// The level of a seat that nobody needs any more, as of `now` or of the later instant it has come to; `None` if
-/// somebody does. To be called under the lock of the room that `seat` is in.
-pub(super) fn level_of_idle(seat: &Arc<Shared>, rate: &Rate, now: u64) -> Option<Level> {
+/// What a seat leaves behind that nobody needs any more.
+pub(super) struct Idle {
+    /// As of the instant it was asked for, or of the later one that the seat has come to.
+    pub(super) level: Level,
+    /// Tokens that the seat has granted, and how many of them came back.
+    pub(super) granted: u64,
+    pub(super) refunded: u64,
+}
+
+/// What `seat` leaves behind if nobody needs it any more; `None` if somebody does. To be called under the lock of the room
+/// that it is in.
+pub(super) fn look_at_idle(seat: &Arc<Shared>, rate: &Rate, now: u64) -> Option<Idle> {
     if Arc::strong_count(seat) > 1 {
         return None;
     }
@@ -71,7 +80,8 @@ pub(super) fn level_of_idle(seat: &Arc<Shared>, rate: &Rate, now: u64) -> Option
     let tokens = ahead(schedule.head, seat.rovers.tail());
     let fraction = schedule.fraction() as i128;
     let units = if tokens < 0 { -rate.units(tokens.unsigned_abs()) } else { rate.units(tokens as u64) };
-    Some(Level { units: units + fraction, at: state.supply.synced() })
+    let level = Level { units: units + fraction, at: state.supply.synced() };
+    Some(Idle { level, granted: state.granted(&seat.rovers), refunded: state.totals.refunded })
 }
 
 /// Makes the quota of `rate` the seat's, unless the seat knows of a later change.

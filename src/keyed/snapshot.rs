@@ -22,6 +22,10 @@ pub struct KeyedSnapshot<K> {
     pub waiting_tokens: u64,
     /// Tokens granted and not yet released, of all keys; `None` without a cap.
     pub in_flight: Option<u64>,
+    /// Tokens granted since the limiter was built, of all keys, those charged by `settle` included.
+    pub granted: u64,
+    /// Tokens that came back unused: settled below the grant, or granted to somebody who had left.
+    pub refunded: u64,
     /// Calls that were refused, denials of `try_acquire` among them.
     pub refused: u64,
     /// The keys refused most, and how often at least. Up to 16, whatever the number of keys: each that had more than a 17th of
@@ -42,6 +46,8 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             waiting_tasks: 0,
             waiting_tokens: 0,
             in_flight: map.seating.cap.map(|_| 0),
+            granted: 0,
+            refunded: 0,
             refused: 0,
             most_refused: map.top.lock().list(),
             lateness: Duration::ZERO,
@@ -51,6 +57,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             let seats: Vec<Arc<Shared>> = map.in_room(number, |room, _, _| {
                 snapshot.keys += room.len();
                 snapshot.refused += room.refused;
+                snapshot.count(room.totals());
                 snapshot.closed |= room.closed;
                 room.seats().cloned().collect()
             });
@@ -69,14 +76,23 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
     }
 
     fn add(&mut self, seat: &Shared) {
-        let (waiting, tokens, flying, lateness) = seat.look_at(|state, rovers, _| {
+        let (waiting, tokens, flying, lateness, totals) = seat.look_at(|state, rovers, _| {
             let flying = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
-            (state.line.len(), state.line.tokens(), flying, state.totals.lateness)
+            let totals = (state.granted(rovers), state.totals.refunded);
+            (state.line.len(), state.line.tokens(), flying, state.totals.lateness, totals)
         });
+        self.count(totals);
         self.keys_waiting += usize::from(waiting > 0);
         self.waiting_tasks += waiting;
         self.waiting_tokens += tokens;
         self.in_flight = self.in_flight.map(|sum| sum + flying);
         self.lateness = self.lateness.max(Duration::from_nanos(lateness));
+    }
+
+    /// The tokens granted and refunded of a room, which a seat takes along when it is given up. Those of a seat that is held
+    /// here are not among its room's.
+    fn count(&mut self, (granted, refunded): (u64, u64)) {
+        self.granted = self.granted.wrapping_add(granted);
+        self.refunded = self.refunded.wrapping_add(refunded);
     }
 }

@@ -1,10 +1,14 @@
 //! The shared bucket: what `src/redis/line.lua` does, in Rust, to the integer.
 
+use super::terms::LONGEST;
 use super::{Answer, Ask, LineError, Terms};
 use std::collections::HashMap;
 
 /// How long it is counted who had waiters, in microseconds.
 const EPOCH: i64 = 250_000;
+
+/// How long a full one is kept that would not begin full.
+const IDLE: i64 = 3_600_000_000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
@@ -16,6 +20,8 @@ pub(super) struct Bucket {
     epoch: i64,
     busy: i64,
     was: i64,
+    /// The time in which it minted, which does not step back.
+    clock: i64,
     held: i64,
     nodes: HashMap<u128, Node>,
     /// When nobody need remember it any more.
@@ -46,6 +52,7 @@ impl Bucket {
             epoch: 0,
             busy: 0,
             was: 0,
+            clock: 0,
             held: 0,
             nodes: HashMap::new(),
             ends: i64::MAX,
@@ -82,11 +89,13 @@ impl Bucket {
             self.held = others + node.hold;
         }
         let need = (self.terms.burst as i64 - self.level).max(0);
-        let fills = div_ceil(need, self.terms.amount as i64) * self.terms.period as i64;
-        self.ends = now + (div_ceil(fills.max(ttl), 1_000) + 1) * 1_000;
+        let fills = i128::from(div_ceil(need, self.terms.amount as i64)) * i128::from(self.terms.period);
+        let idle = if self.terms.initial < self.terms.burst { IDLE } else { 0 };
+        let keep = (fills.min(i128::from(LONGEST)) as i64 + idle).max(ttl);
+        self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
         Ok(Answer {
             before: before.number,
-            age: (now - node.at).max(0) as u64,
+            age: (self.clock - node.at) as u64,
             once: node.once as u64,
             later: node.later as u64,
             behind: node.behind as u64,
@@ -135,6 +144,7 @@ impl Bucket {
         if minted > 0 {
             self.level = level.max(full.min(level + minted)) as i64;
         }
+        self.clock += (now - self.stamp).max(0);
         self.stamp = now;
     }
 
@@ -145,14 +155,16 @@ impl Bucket {
         if known.is_some() {
             self.level += (ask.back as i64).min(self.held - others - held).max(0);
         }
+        let is_in_vain = ask.at_once && self.level < ask.want as i64;
+        let (want, ahead) = if is_in_vain { (0, 0) } else { (ask.want as i64, ask.ahead as i64) };
         let half = burst / 2;
         let fair = (burst / (2 * (count + 1))).max(1);
         let hold = (ask.hold as i64).min(fair).max(ask.must as i64).min(half - others).max(held);
-        let mut more = (ask.ahead as i64).min(hold - ask.bank as i64).max(0);
-        if ask.want == 0 {
+        let mut more = ahead.min(hold - ask.bank as i64).max(0);
+        if want == 0 {
             more = more.min(self.level.max(ask.must as i64).max(0));
         }
-        let tokens = ask.want as i64 + more;
+        let tokens = want + more;
         let hold = hold.min(ask.bank as i64 + more).max(held);
         let once = self.level.min(tokens).max(0);
         let behind = (-self.level).max(0);
@@ -167,7 +179,7 @@ impl Bucket {
             (self.busy, self.epoch) = (0, epoch);
         }
         let mut seen = known.map_or(-1, |node| node.epoch);
-        if ask.want > 0 && seen != epoch {
+        if want > 0 && !ask.at_once && seen != epoch {
             self.busy += 1;
             seen = epoch;
         }
@@ -180,7 +192,7 @@ impl Bucket {
             later: tokens - once,
             behind,
             part,
-            at: now,
+            at: self.clock,
         }
     }
 }

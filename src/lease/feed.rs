@@ -5,7 +5,7 @@
 //! at once. **The bank** is what callers will want soon: it is filled to what was used in the last quarter of a second, and
 //! asked for again when three quarters of it are gone.
 
-use super::{Answer, Ask, LEASE_TIME, Outage, Terms};
+use super::{Answer, Ask, LEASE_TIME, Outage, Post, Terms};
 use crate::rovers::ahead;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
@@ -58,6 +58,8 @@ pub(crate) struct Feed {
     pub(crate) is_out: bool,
     /// The keeper, asleep.
     waker: Option<Waker>,
+    /// There is no keeper any more, since its runtime is gone.
+    pub(crate) vacant: Option<Post>,
     /// It is to be woken once claims pass this position,
     low: Option<u64>,
     /// or where somebody was denied more than others before, or what was promised is lost.
@@ -78,6 +80,9 @@ pub(crate) struct Feed {
     /// There was less in it than was asked for; and nothing at all for a caller who was denied.
     short: bool,
     vain: bool,
+    /// An ask is under way.
+    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "only keyed limiters forget limiters"))]
+    is_asking: bool,
     /// What had been claimed when it asked last, and when that was.
     total: u64,
     asked_at: u64,
@@ -97,6 +102,7 @@ impl Feed {
             outage,
             is_out: false,
             waker: None,
+            vacant: None,
             low: None,
             called: false,
             node: random_node(),
@@ -110,6 +116,7 @@ impl Feed {
             left: 0,
             short: false,
             vain: false,
+            is_asking: false,
             total: 0,
             asked_at: 0,
             pace: 0,
@@ -201,6 +208,7 @@ impl Feed {
         self.pace = pace;
         (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
+        self.is_asking = true;
         Plan::Ask(Ask {
             want,
             ahead,
@@ -223,6 +231,7 @@ impl Feed {
     /// An ask for nothing, after which the line need not remember this node.
     pub(crate) fn farewell(&mut self) -> Ask {
         self.number += 1;
+        self.is_asking = true;
         Ask { leave: true, ..self.blank(self.number) }
     }
 
@@ -237,6 +246,12 @@ impl Feed {
         self.acked > 0
     }
 
+    /// True if it neither may keep anything, nor asks or is to.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_at_rest(&self, now: u64) -> bool {
+        !self.is_asking && !self.called && (self.hold == 0 || self.until <= now)
+    }
+
     fn blank(&self, number: u64) -> Ask {
         Ask::new(self.node, number, self.terms)
     }
@@ -248,6 +263,7 @@ impl Feed {
         let was_silent = answer.before == 0 && sent >= self.until;
         let is_sound = answer.before == self.acked || answer.before == ask.number || was_silent;
         self.acked = if ask.leave { 0 } else { ask.number };
+        self.is_asking = false;
         self.hold = answer.hold;
         // Less a 64th, so that clocks may differ in pace.
         self.until = sent.saturating_add(TTL - TTL / 64);
@@ -256,8 +272,11 @@ impl Feed {
         self.left = answer.left;
         self.short = answer.once + answer.later < ask.want + ask.ahead;
         self.vain = ask.must > 0 && answer.once + answer.later == 0;
-        self.round_trip = if self.round_trip == 0 { elapsed } else { (3 * self.round_trip + elapsed) / 4 };
-        self.must = 0;
+        // That this process stood still is not the line's: turns of seconds would come of it.
+        let trip = elapsed.min(TTL / 2);
+        self.round_trip = if self.round_trip == 0 { trip } else { (3 * self.round_trip + trip) / 4 };
+        // What was denied since it asked is not in the answer.
+        self.must = if self.must > ask.must { self.must } else { 0 };
         is_sound
     }
 
@@ -324,7 +343,7 @@ fn scale(pace: u64, nanos: u64) -> u64 {
 }
 
 /// A number that no other node has: 128 bits by the operating system's randomness, by way of the standard library.
-fn random_node() -> u128 {
+pub(crate) fn random_node() -> u128 {
     let half = || u128::from(RandomState::new().build_hasher().finish());
     half() << 64 | half()
 }

@@ -19,20 +19,45 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// and this much at most. Each pause is cut short at random, by up to a half, so that nodes do not come back together.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-pub(crate) async fn keep(shared: Weak<Shared>, line: Arc<dyn Line>, remains: Arc<Mutex<Option<Ask>>>) {
-    let mut unseen = 0;
-    while let Some(ask) = next(&shared).await {
-        let Some((answer, sent)) = persist(&shared, &*line, ask).await else { break };
-        match shared.upgrade() {
-            Some(shared) => shared.receive(&ask, &answer, sent),
-            None => unseen = answer.once + answer.later,
+/// The keeper's place, and what it works with. If its runtime ends before the limiter does, whoever waits next on another one
+/// has a keeper there.
+#[derive(Debug)]
+pub(crate) struct Post {
+    shared: Weak<Shared>,
+    line: Arc<dyn Line>,
+    remains: Arc<Mutex<Option<Ask>>>,
+}
+
+impl Post {
+    pub(crate) fn new(shared: &Arc<Shared>, line: Arc<dyn Line>, remains: Arc<Mutex<Option<Ask>>>) -> Self {
+        Self { shared: Arc::downgrade(shared), line, remains }
+    }
+
+    pub(crate) async fn keep(self) {
+        let Self { shared, line, remains } = &self;
+        let mut unseen = 0;
+        while let Some(ask) = next(shared).await {
+            let Some((answer, sent)) = persist(shared, &**line, ask).await else { break };
+            match shared.upgrade() {
+                Some(shared) => shared.receive(&ask, &answer, sent),
+                None => unseen = answer.once + answer.later,
+            }
+        }
+        let left = remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(mut ask) = left {
+            ask.back += unseen;
+            if let Ok(answer) = line.ask(ask).await {
+                note(&**line, &ask, &answer);
+            }
         }
     }
-    let left = remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-    if let Some(mut ask) = left {
-        ask.back += unseen;
-        if let Ok(answer) = line.ask(ask).await {
-            note(&*line, &ask, &answer);
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            let Self { shared: weak, line, remains } = &*self;
+            shared.vacate(Self { shared: weak.clone(), line: Arc::clone(line), remains: Arc::clone(remains) });
         }
     }
 }
@@ -107,8 +132,9 @@ impl Drop for Outage<'_> {
     }
 }
 
-fn note(line: &dyn Line, ask: &Ask, answer: &Answer) {
+pub(crate) fn note(line: &dyn Line, ask: &Ask, answer: &Answer) {
     let tally = line.tally();
+    tally.is_lost.store(false, Relaxed);
     tally.round_trips.fetch_add(1, Relaxed);
     tally.asked.fetch_add(ask.want + ask.ahead, Relaxed);
     tally.granted.fetch_add(answer.once + answer.later, Relaxed);

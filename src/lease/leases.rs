@@ -43,6 +43,8 @@ pub(crate) struct Lease {
     taken: u64,
     /// Not promised by anybody: what this node allows itself while the line is out of reach.
     own: bool,
+    /// Nobody else's tokens are minted between those of the lease before and these.
+    goes_on: bool,
 }
 
 /// How fast tokens come. Periods in nanoseconds; `part` is how much of the first one, or of the first token, had passed.
@@ -63,7 +65,12 @@ impl Pace {
 
 impl Lease {
     pub(crate) fn new(at: u64, pace: Pace, behind: u64, tokens: u64) -> Self {
-        Self { at, pace, behind, tokens, taken: 0, own: false }
+        Self { at, pace, behind, tokens, taken: 0, own: false, goes_on: false }
+    }
+
+    /// Says whether it is one piece with the lease before.
+    pub(crate) fn going_on(self, goes_on: bool) -> Self {
+        Self { goes_on, ..self }
     }
 
     /// What a node allows itself from `at` on, by a checked quota.
@@ -94,7 +101,7 @@ impl Lease {
     }
 
     /// When the `nth` of the tokens that are left comes; `None` if that is beyond the end of time.
-    fn instant(&self, nth: u64) -> Option<u64> {
+    pub(crate) fn instant(&self, nth: u64) -> Option<u64> {
         let count = self.behind.checked_add(self.taken)?.checked_add(nth)?;
         match self.pace {
             Pace::AtOnce => Some(self.at),
@@ -133,13 +140,19 @@ impl Leases {
         if now < self.until { burst } else { burst.min(self.after) }
     }
 
-    /// Mints what has come by `now`, as far as there is `room`, and says how much that was. What came before `now` and
-    /// finds no room is spare; what comes in this very nanosecond waits until the next one, for whoever is next in line.
-    pub(crate) fn mint(&mut self, now: u64, room: u64) -> u64 {
+    /// Mints what has come by `now`, and says how much that was: as far as there is `room`, and up to what the front claim
+    /// `lacks` if it was promised that in one piece. (What it saves up in several pieces would come on top of what others
+    /// save up between them.) What came before `now` and finds no room is spare; what comes in this very nanosecond waits
+    /// until the next one, for whoever is next in line, unless the front claim has no use for it.
+    pub(crate) fn mint(&mut self, now: u64, room: u64, lacks: u64) -> u64 {
         let (mut minted, mut spare) = (0, 0);
-        while let Some(lease) = self.list.front_mut() {
-            let fits = lease.due_by(now).min(room - minted);
-            let before = now.checked_sub(1).map_or(0, |then| lease.due_by(then));
+        loop {
+            let is_whole = self.piece(0).1 >= lacks.saturating_sub(minted);
+            let Some(lease) = self.list.front_mut() else { break };
+            let most = if is_whole { room.max(lacks) } else { room };
+            let fits = lease.due_by(now).min(most.saturating_sub(minted));
+            let gone_by = if is_whole { now.checked_sub(1) } else { Some(now) };
+            let before = gone_by.map_or(0, |then| lease.due_by(then));
             let lost = before.saturating_sub(fits);
             minted += fits;
             lease.taken += fits + lost;
@@ -167,6 +180,45 @@ impl Leases {
             }
         }
         None
+    }
+
+    /// The same for the front claim, for which no more than `room` is kept of what comes in other pieces.
+    pub(crate) fn passes(&self, need: u64, room: u64) -> Option<u64> {
+        let (mut first, mut need, mut room, mut at) = (0, need, room, 0);
+        while first < self.list.len() {
+            let (end, tokens) = self.piece(first);
+            let mut taken = tokens.min(need);
+            for lease in self.list.range(first..end) {
+                let nth = taken.min(lease.left());
+                at = at.max(lease.instant(nth)?);
+                taken -= nth;
+                if taken == 0 {
+                    break;
+                }
+            }
+            if tokens >= need {
+                return Some(at);
+            }
+            let kept = tokens.min(room);
+            (first, need, room) = (end, need - kept, room - kept);
+        }
+        None
+    }
+
+    /// How many tokens are left in the pieces in which they were promised, one after the other.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {
+        let mut first = 0;
+        std::iter::from_fn(move || {
+            let (end, tokens) = self.piece(first);
+            (end > std::mem::replace(&mut first, end)).then_some(tokens)
+        })
+    }
+
+    /// Where the piece ends that begins with the lease of this index, and how many tokens are left in it.
+    fn piece(&self, first: usize) -> (usize, u64) {
+        let Some(lease) = self.list.get(first) else { return (first, 0) };
+        let rest = self.list.range(first + 1..).take_while(|lease| lease.goes_on);
+        rest.fold((first + 1, lease.left()), |(end, tokens), lease| (end + 1, tokens + lease.left()))
     }
 
     /// `tokens` were minted and cannot be kept. Somebody may have counted on them: the keeper is to look.

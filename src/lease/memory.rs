@@ -1,7 +1,8 @@
 //! A line in memory, which can be made slow or unreachable.
 
 use super::bucket::Bucket;
-use super::{Answer, Ask, Line, LineError, LineSnapshot, Outage, Tally};
+use super::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally};
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,20 +30,24 @@ use tokio::time::{Instant, sleep};
 #[derive(Clone, Debug)]
 pub struct MemoryLine {
     all: Arc<All>,
+    name: Arc<str>,
+    tally: Arc<Tally>,
     outage: Outage,
 }
 
+/// What would be the server.
 #[derive(Debug)]
 struct All {
     book: Mutex<Book>,
     began: Instant,
-    tally: Tally,
 }
 
 /// What there is, and how it is reached.
 #[derive(Debug, Default)]
 struct Book {
-    bucket: Option<Bucket>,
+    buckets: HashMap<Arc<str>, Bucket>,
+    /// Once there are so many, those that need not be remembered are looked for.
+    crowd: usize,
     /// What its clock is ahead of the time since the line was made.
     skew: i64,
     latency: Duration,
@@ -55,8 +60,13 @@ struct Book {
 impl MemoryLine {
     /// A line that nobody has used.
     pub fn new() -> Self {
-        let all = All { book: Mutex::default(), began: Instant::now(), tally: Tally::default() };
-        Self { all: Arc::new(all), outage: Outage::Wait }
+        let all = All { book: Mutex::default(), began: Instant::now() };
+        Self { all: Arc::new(all), name: "".into(), tally: Arc::default(), outage: Outage::Wait }
+    }
+
+    /// Another line in the same memory, as slow and as reachable as this one.
+    pub fn beside(&self, name: &str) -> Self {
+        Self { name: name.into(), tally: Arc::default(), ..self.clone() }
     }
 
     /// What the limiters that are built with this clone do while the line cannot be reached.
@@ -86,17 +96,17 @@ impl MemoryLine {
         self.book().skew += micros;
     }
 
-    /// What the limiters that share this line, or a clone of it, have asked for.
+    /// What the limiters that share this line, or a clone of it, have asked for; those of a keyed limiter on all its keys.
     pub fn snapshot(&self) -> LineSnapshot {
-        self.all.tally.snapshot()
+        self.tally.snapshot()
     }
 
     /// Forgets everything, as a Redis that was restarted empty.
     pub fn forget(&self) {
-        self.book().bucket = None;
+        self.book().buckets.clear();
     }
 
-    /// How many asks it has answered.
+    /// How many asks it and the lines beside it have answered.
     pub fn asks(&self) -> u64 {
         self.book().asks
     }
@@ -106,7 +116,7 @@ impl MemoryLine {
     /// # Errors
     /// [`LineError::Refused`] for another quota than the line's, or an ask that was overtaken by a later one.
     pub fn answer(&self, ask: &Ask, micros: u64) -> Result<Answer, LineError> {
-        self.book().answer(ask, micros as i64)
+        self.book().answer(&self.name, ask, micros as i64)
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -119,12 +129,18 @@ impl MemoryLine {
             return Err(LineError::Unreachable("it was made so".to_owned()));
         }
         let now = self.all.began.elapsed().as_micros() as i64 + book.skew;
-        let answer = book.answer(ask, now);
+        let answer = book.answer(&self.name, ask, now);
         if book.to_lose > 0 {
             book.to_lose -= 1;
             return Err(LineError::Unreachable("the answer was lost".to_owned()));
         }
         answer
+    }
+}
+
+impl Lines for MemoryLine {
+    fn named(&self, name: &str) -> Arc<dyn Line> {
+        Arc::new(Self { name: format!("{}:{name}", self.name).into(), ..self.clone() })
     }
 }
 
@@ -149,7 +165,7 @@ impl Line for MemoryLine {
     }
 
     fn tally(&self) -> &Tally {
-        &self.all.tally
+        &self.tally
     }
 
     fn outage(&self) -> Outage {
@@ -158,11 +174,15 @@ impl Line for MemoryLine {
 }
 
 impl Book {
-    fn answer(&mut self, ask: &Ask, now: i64) -> Result<Answer, LineError> {
+    fn answer(&mut self, name: &Arc<str>, ask: &Ask, now: i64) -> Result<Answer, LineError> {
         self.asks += 1;
-        if self.bucket.as_ref().is_some_and(|bucket| bucket.is_forgotten(now)) {
-            self.bucket = None;
+        if self.buckets.get(name).is_some_and(|bucket| bucket.is_forgotten(now)) {
+            self.buckets.remove(name);
         }
-        self.bucket.get_or_insert_with(|| Bucket::new(ask.terms, now)).answer(ask, now)
+        if self.buckets.len() >= self.crowd {
+            self.buckets.retain(|_, bucket| !bucket.is_forgotten(now));
+            self.crowd = (2 * self.buckets.len()).max(64);
+        }
+        self.buckets.entry(Arc::clone(name)).or_insert_with(|| Bucket::new(ask.terms, now)).answer(ask, now)
     }
 }

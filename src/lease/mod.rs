@@ -21,6 +21,7 @@
 //! | `feed.rs` | what the node knows of the line, and what it asks for next; pure |
 //! | `keeper.rs` | the task that asks |
 //! | `tally.rs` | what is counted |
+//! | `lines.rs` | many lines on one server, by name: those of the keys of a shared keyed limiter |
 //! | `bucket.rs` | the shared bucket, as the script has it; pure |
 //! | `memory.rs` | the line in memory |
 
@@ -28,13 +29,19 @@ mod bucket;
 mod feed;
 mod keeper;
 mod leases;
+mod lines;
 mod memory;
 mod tally;
 mod terms;
 
+#[cfg(feature = "keyed")]
+pub(crate) use feed::random_node;
 pub(crate) use feed::{Feed, Plan, View};
-pub(crate) use keeper::keep;
+pub(crate) use keeper::Post;
+#[cfg(feature = "keyed")]
+pub(crate) use keeper::note;
 pub(crate) use leases::{Lease, Leases, Pace};
+pub use lines::Lines;
 pub use memory::MemoryLine;
 pub use tally::{LineSnapshot, Tally};
 pub use terms::Terms;
@@ -105,13 +112,16 @@ pub struct Ask {
     pub ttl: u64,
     /// It will be gone.
     pub leave: bool,
+    /// What it wants is of use at once only: all of it, or nothing.
+    pub at_once: bool,
 }
 
 impl Ask {
     /// An ask for nothing.
     pub fn new(node: u128, number: u64, terms: Terms) -> Self {
         let ttl = LEASE_TIME.as_micros() as u64;
-        Self { node, number, terms, want: 0, ahead: 0, bank: 0, hold: 0, must: 0, held: 0, back: 0, ttl, leave: false }
+        let (want, ahead, bank, hold, must, held, back) = (0, 0, 0, 0, 0, 0, 0);
+        Self { node, number, terms, want, ahead, bank, hold, must, held, back, ttl, leave: false, at_once: false }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What is counted at a line.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+#[cfg(feature = "keyed")]
+use super::LineError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -17,8 +19,9 @@ pub struct Tally {
     pub(super) hold: AtomicU64,
     pub(super) nodes: AtomicU64,
     pub(super) busy: AtomicU64,
-    pub(super) round_trip_nanos: AtomicU64,
+    pub(crate) round_trip_nanos: AtomicU64,
     pub(super) out: AtomicU64,
+    pub(super) is_lost: AtomicBool,
     pub(super) error: Mutex<Option<String>>,
 }
 
@@ -71,9 +74,26 @@ impl Tally {
             round_trip: Duration::from_nanos(self.round_trip_nanos.load(Relaxed)),
             outages: self.outages.load(Relaxed),
             outage: Duration::from_nanos(self.outage_nanos.load(Relaxed)),
-            is_out: self.out.load(Relaxed) > 0,
+            is_out: self.out.load(Relaxed) > 0 || self.is_lost.load(Relaxed),
             error: self.error().clone(),
         }
+    }
+
+    /// An ask that nobody repeats failed; after so many nanoseconds, if that was since nobody answered.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn lose(&self, error: &LineError, unanswered: Option<u64>) {
+        *self.error() = Some(error.to_string());
+        let Some(took) = unanswered else { return };
+        self.outage_nanos.fetch_add(took, Relaxed);
+        if !self.is_lost.swap(true, Relaxed) {
+            self.outages.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Whether the last ask of all that were answered, or of those that nobody repeats, was not.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Relaxed)
     }
 
     pub(super) fn error(&self) -> MutexGuard<'_, Option<String>> {

@@ -10,7 +10,7 @@ const EXACT: u64 = 1 << 53;
 /// The largest burst: levels, debts and their sums stay exact.
 const MOST_BURST: u64 = 1 << 50;
 /// The longest time in which a bucket may fill up, in microseconds: 142 years.
-const LONGEST: u64 = 1 << 52;
+pub(super) const LONGEST: u64 = 1 << 52;
 
 /// A quota as Redis keeps it: `amount` tokens per `period` microseconds, in lowest terms. Nothing is rounded.
 ///
@@ -53,7 +53,8 @@ impl Terms {
             (amount * 1_000 / common, period / common)
         };
         let burst = quota.capacity() as u128;
-        let product = if quota.is_stepped() { amount.max(period) } else { amount * period };
+        // The most that is ever divided by the period: what one of them mints, and what is carried.
+        let product = if quota.is_stepped() { amount.max(period) } else { amount * period + period };
         let filling = (burst / amount + 1) * period;
         if product > EXACT as u128 || burst > MOST_BURST as u128 || filling > LONGEST as u128 {
             return Err(beyond);

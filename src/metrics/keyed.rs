@@ -1,6 +1,6 @@
 //! A keyed limiter's meter.
 
-use super::meter::{AlreadyMetered, attach, publish_refusals};
+use super::meter::{AlreadyMetered, attach, publish_grants, publish_refusals};
 use super::names;
 use super::series::Series;
 use super::tally::Tally;
@@ -16,8 +16,6 @@ const OTHERS: &str = "(others)";
 
 /// Counts what a [`KeyedLimiter`] does, of all its keys together, and hands it to the recorder when asked. See the
 /// [module](super).
-///
-/// What the keys were granted is not among it: a key on which nobody waits is a word, and no rover counts for it.
 ///
 /// No key is named, unless you say how ([`naming`](Self::naming)): they are your users, and there may be millions of them.
 pub struct KeyedMeter<K, S = RandomState> {
@@ -80,6 +78,7 @@ where
         let seen = self.limiter.snapshot();
         let series = Series::of(&self.tally);
         publish_refusals(&series, &self.tally);
+        publish_grants(&series, seen.granted, seen.refunded);
         series.gauge(names::KEYS, seen.keys as f64);
         series.gauge(names::KEYS_WAITING, seen.keys_waiting as f64);
         series.gauge(names::WAITING, seen.waiting_tasks as f64);

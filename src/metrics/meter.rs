@@ -79,8 +79,7 @@ pub(super) fn attach(key: SharedString, audience: &Audience) -> Result<Arc<Tally
 
 fn publish(series: &Series<'_>, tally: &Tally, seen: &Snapshot) {
     publish_refusals(series, tally);
-    series.counter(names::ACQUIRE, Some(("result", "allow")), seen.granted);
-    series.counter(names::REFUNDED, None, seen.refunded);
+    publish_grants(series, seen.granted, seen.refunded);
     let least = seen.quotas.iter().map(|quota| quota.level).min().unwrap_or(0);
     series.gauge(names::TOKENS, least.max(0) as f64);
     series.gauge(names::DEBT, least.min(0).unsigned_abs() as f64);
@@ -97,6 +96,12 @@ fn publish(series: &Series<'_>, tally: &Tally, seen: &Snapshot) {
     }
     series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
     series.seconds(names::LATENESS, seen.lateness);
+}
+
+/// In tokens.
+pub(super) fn publish_grants(series: &Series<'_>, granted: u64, refunded: u64) {
+    series.counter(names::ACQUIRE, Some(("result", "allow")), granted);
+    series.counter(names::REFUNDED, None, refunded);
 }
 
 /// All reasons, also those that there was no refusal for yet: a rate can then be told from the first one on.

@@ -36,7 +36,7 @@
 //!
 //! | name | more labels | kind | |
 //! |---|---|---|---|
-//! | `rate_limit_acquire_total` | `result`: `allow`, `deny` | counter | tokens granted (not of a `KeyedMeter`); tokens asked for by calls that were refused for now |
+//! | `rate_limit_acquire_total` | `result`: `allow`, `deny` | counter | tokens granted; tokens asked for by calls that were refused for now |
 //! | `rate_limit_refusals_total` | `reason` | counter | calls refused |
 //! | `rate_limit_refunded_total` | | counter | tokens granted that came back unused |
 //! | `rate_limit_acquire_duration_seconds` | `result`: `allow`, `deny`, `left` | histogram | time in line, of those who stood there |
@@ -61,7 +61,8 @@
 //! count is how many had to wait, its quantiles are theirs. Who gave up is `left`; without those the longest waits would
 //! look shorter than they were.
 //!
-//! Keys have no rovers: what they were granted, all together, is not told.
+//! Keys have no rovers. What they were granted, all together, is one addition under a lock that the call holds anyway, to a
+//! cache line that it writes anyway.
 //!
 //! A refusal adds to two words that the thread shares with few others. A wait that ends calls the recorder, outside of all
 //! locks; if that panics, the panic hook reports it and the grant is delivered all the same. A wait allocates once while

@@ -2,7 +2,8 @@
 -- in Rust, to the integer, is src/lease/bucket.rs.
 --
 -- KEYS[1] is a hash. Its field 's' is the bucket, 'q' the quota it was made for, and there is a field for each node:
---   s: level stamp part swept epoch busy was    (level: tokens there; below 0, tokens promised and not minted yet)
+--   s: level stamp part swept epoch busy was clock    (level: tokens there; below 0, tokens promised and not minted yet;
+--     clock: the time in which it minted, which does not step back)
 --   node: seq hold until epoch once later behind part at
 -- What is held by nodes, and how many there are, is in 'h': held nodes
 --
@@ -17,9 +18,10 @@ amount, period, burst, initial, stepped =
   tonumber(amount), tonumber(period), tonumber(burst), tonumber(initial), stepped == '1'
 local ttl, want, ahead, bank = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local hold, must, held_still, back = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local at_once = ARGV[13] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local EPOCH = 250000
+local EPOCH, IDLE, LONGEST = 250000, 3600000000, 2 ^ 52
 
 local function numbers(text)
   local list = {}
@@ -34,13 +36,13 @@ local function text(...)
 end
 
 local stored = redis.call('HMGET', key, 's', 'q', 'h', node)
-local level, stamp, part, swept, epoch, busy, was = initial, now, 0, now, 0, 0, 0
+local level, stamp, part, swept, epoch, busy, was, clock = initial, now, 0, now, 0, 0, 0, 0
 local held, nodes = 0, 0
 if stored[1] then
   if stored[2] ~= quota then
     return redis.error_reply('TOLLGATE this line has the quota ' .. stored[2] .. ' and not ' .. quota)
   end
-  level, stamp, part, swept, epoch, busy, was = numbers(stored[1])
+  level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
   held, nodes = numbers(stored[3])
 end
 if stored[4] and seq < numbers(stored[4]) then
@@ -93,9 +95,10 @@ else
     part = 0
   end
 end
+clock = clock + math.max(0, now - stamp)
 stamp = now
 
-local before, had, ends, seen, once, later, behind, phase, at = 0, 0, 0, -1, 0, 0, 0, 0, now
+local before, had, ends, seen, once, later, behind, phase, at = 0, 0, 0, -1, 0, 0, 0, 0, clock
 if mine then
   before, had, ends, seen, once, later, behind, phase, at = numbers(mine)
 end
@@ -109,6 +112,8 @@ else
   else
     nodes, held_still = nodes + 1, 0
   end
+  -- What is of use at once only is given whole, or not at all.
+  if at_once and level < want then want, ahead = 0, 0 end
   -- What this node may keep unused: a fair part of half of the burst, or what a caller wanted to have at once. The other
   -- half is for claims that pass while all of that is kept.
   local half = math.floor(burst / 2)
@@ -125,7 +130,7 @@ else
   later = tokens - once
   behind = math.max(0, -level)
   phase = stepped and now % period or part
-  at = now
+  at = clock
   level = level - tokens
   if level > burst - others - hold then
     level, part = burst - others - hold, 0
@@ -136,7 +141,7 @@ else
     was = this == epoch + 1 and busy or 0
     busy, epoch = 0, this
   end
-  if want > 0 and seen ~= this then
+  if want > 0 and not at_once and seen ~= this then
     busy, seen = busy + 1, this
   end
 end
@@ -149,11 +154,13 @@ else
   held = others + hold
   redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
 end
-redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was), 'q', quota, 'h', text(held, nodes))
+redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota, 'h', text(held, nodes))
 
--- Full and idle is the same as not there: once the bucket fills up and nobody can hold anything.
+-- Full and idle is the same as not there: once the bucket fills up and nobody can hold anything. One that would not begin
+-- full is kept for an hour longer.
 local need = math.max(0, burst - level)
-local fills = math.ceil(need / amount) * period
-redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills, ttl) / 1000) + 1))
+local fills = math.min(math.ceil(need / amount) * period, LONGEST)
+local idle = initial < burst and IDLE or 0
+redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills + idle, ttl) / 1000) + 1))
 
-return {before, math.max(0, now - at), once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}
+return {before, clock - at, once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}

@@ -3,7 +3,7 @@
 //! One key per line, moved by one script (`line.lua`), which takes the server's time. Redis knows scripts by their hash and
 //! forgets them when it restarts, fails over or is told to: whoever finds that out sends the script anew.
 
-use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Outage, Tally};
+use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -22,6 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A quota's line in Redis (5 or later) or Valkey: all limiters that are built with a line of the same name on the same
 /// server share one quota.
+///
+/// A line has the quota that it was first asked for, until it has filled up and Redis has forgotten it: limiters with
+/// another one are refused meanwhile, as if it could not be reached. To change a quota, give the line another name. Redis must
+/// not evict the key: that is as if it was restarted.
 ///
 /// Clones are the same line. Connections are shared by clones, and made anew when they break.
 ///
@@ -138,7 +142,8 @@ impl RedisLine {
         &self.key
     }
 
-    /// What the limiters of this process that share this line have asked for, and what they got.
+    /// What the limiters of this process that share this line have asked for, and what they got; those of a keyed limiter on
+    /// all its keys.
     pub fn snapshot(&self) -> LineSnapshot {
         self.tally.snapshot()
     }
@@ -191,6 +196,7 @@ impl RedisLine {
         for number in [ask.ttl, ask.want, ask.ahead, ask.bank, ask.hold, ask.must, ask.held, ask.back] {
             command.arg(number);
         }
+        command.arg(u8::from(ask.at_once));
         command
     }
 }
@@ -206,6 +212,14 @@ impl Line for RedisLine {
 
     fn outage(&self) -> Outage {
         self.outage
+    }
+}
+
+impl Lines for RedisLine {
+    /// A key of Redis of its own, with a hash tag of its own: a cluster spreads them.
+    fn named(&self, name: &str) -> Arc<dyn Line> {
+        let own = self.key.strip_suffix('}').unwrap_or(&self.key);
+        Arc::new(Self { key: format!("{own}:{name}}}").into(), ..self.clone() })
     }
 }
 

@@ -17,7 +17,7 @@ const MOST_LATE: u64 = 2_000_000;
 
 impl Shared {
     /// Grants, saying what remains; or refuses, and tells of it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         let answer = self.try_acquire_untold(cost);
         // A refusal is not to be moved about where nobody is told of it.
@@ -30,7 +30,9 @@ impl Shared {
     }
 
     /// Grants, saying what remains.
-    #[inline]
+    // By itself the compiler makes a call of it in a large caller, and a refusal then goes through memory three times: 1.4 x
+    // the price of a clock reading, where it is 1.26 x.
+    #[inline(always)]
     pub(crate) fn try_acquire_untold(&self, cost: u64) -> Result<u64, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {
             return Ok(self.rovers.left_behind(ticket));
@@ -50,7 +52,15 @@ impl Shared {
         if let Some(remaining) = self.admit_idle(cost, sample) {
             return Ok(remaining);
         }
-        self.sampled(Some(sample), Reach::Held, |state, rovers, sample| state.try_acquire(rovers, cost, sample.now))
+        let answer = self
+            .sampled(Some(sample), Reach::Held, |state, rovers, sample| state.try_acquire(rovers, cost, sample.now));
+        #[cfg(feature = "redis")]
+        if answer.is_err()
+            && let Some(host) = self.host()
+        {
+            self.fill_post(&host);
+        }
+        answer
     }
 
     /// Grants `cost` tokens if they are there and there is no line, which is the common case: at less price than
@@ -204,14 +214,16 @@ impl Shared {
 
     /// The claim in `place` is dropped: it leaves the line, or gives back what it was granted and did not see.
     pub(crate) fn cancel(&self, mut place: Pin<&mut Place>, cost: u64) {
-        let sample = self.sample_anyway();
-        if let Some(Sample { now, .. }) = sample {
+        // Where time is moved by hand, whoever looks serves. Else the driver does, and whether it is late is not asked: reading
+        // the clock is the better half of what leaving would cost.
+        let now = if self.time.is_manual() { self.sample_anyway().map(|sample| sample.now) } else { Some(0) };
+        if let Some(now) = now {
             let left = self.state.lock().depart_quietly(&self.rovers, place.as_mut(), now);
             if left.is_some() {
                 return drop_quietly(left);
             }
         }
-        let left = self.sampled(sample, Reach::Now, |state, rovers, _| {
+        let left = self.leaving(|state, rovers, _| {
             let left = state.depart(rovers, place);
             if let Some(Outcome::Granted { .. }) = left.outcome {
                 state.give_back(rovers, cost);

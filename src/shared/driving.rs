@@ -2,20 +2,32 @@
 
 use super::{Drive, Shared, drop_quietly};
 use crate::alarm::Alarm;
+use crate::clock::Time;
 use crate::drivers::{Driver, Kind};
 use crate::knot::Knot;
 use crate::replenisher::{Registration, Replenisher};
 use crate::state::{Progress, State};
 use crate::wakes::{Wakes, wake_each};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
+use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// How many batches a driver delivers before it yields: 128 grants, half of what the queue of a tokio worker holds. What is
 /// woken beyond that goes through the queue that all workers share: at 100,000 tasks and a million grants per second,
 /// turns of a thousand grants fell behind, and were 100 ms late where these are 1 ms. (And a poll that served 28,000
 /// starved the timers.)
 const BATCHES_PER_TURN: usize = 4;
+
+/// After how long a clock that panics is asked again: a tick of tokio's.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// When `at` will be, for whoever sleeps for others: a clock that panics is not to end them.
+pub(crate) fn instant_anyway(time: &Time, at: u64) -> Instant {
+    catch_unwind(AssertUnwindSafe(|| time.instant(at))).unwrap_or_else(|_| Instant::now() + RETRY)
+}
 
 enum Hired {
     Now,
@@ -47,8 +59,8 @@ impl Shared {
     /// Whether nobody serves the line for a caller hosted here, yet or any more.
     pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
         match host {
-            Some(host) => !state.drivers.serve(host),
-            None => !self.is_driven(state, host),
+            Some(host) => !state.serves(host),
+            None => !self.is_driven(state, host) || state.is_unkept(),
         }
     }
 
@@ -57,7 +69,7 @@ impl Shared {
     /// # Panics
     /// If it has no timers: in the caller's hands, where it can be seen, rather than in a background task.
     pub(crate) fn serve_here(&self, host: &Handle) -> bool {
-        if self.state.lock().drivers.serve(host) {
+        if self.state.lock().serves(host) {
             return true;
         }
         drop(Alarm::new());
@@ -82,8 +94,10 @@ impl Shared {
         true
     }
 
-    /// Spawns a driver on `host`, unless it has one here.
+    /// Spawns a driver on `host`, unless it has one here, and the keeper of a shared line, unless that is somewhere.
     fn hire(&self, host: &Handle) -> Hired {
+        #[cfg(feature = "redis")]
+        self.fill_post(host);
         let mut state = self.state.lock();
         if state.drivers.serve(host) {
             return Hired::Before;
@@ -163,9 +177,11 @@ impl Shared {
     /// One turn of a driver: serves what is due, then says until when to sleep; `waker` cuts the sleep short.
     pub(crate) fn drive(&self, id: u64, waker: &Waker) -> Drive {
         let waker = waker.clone();
-        let mut sample = self.sample();
+        // A clock that panics stands still: with its driver many would lose theirs who are not in this line.
+        let sample = self.sample_anyway();
         let mut wakes = Wakes::default();
         let mut state = self.state.lock();
+        let mut sample = sample.unwrap_or_else(|| state.last_sample());
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Done {
                 let (due, crowd) = (state.due(), state.line.len() > 1);

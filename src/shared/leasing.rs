@@ -1,9 +1,11 @@
 //! Between the keeper of a shared line and the state.
 
 use super::{Shared, drop_quietly};
-use crate::lease::{Answer, Ask, Plan};
+use crate::lease::{Answer, Ask, Plan, Post};
 use crate::state::Reach;
+use crate::wakes::wake_each;
 use std::task::Waker;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 impl Shared {
@@ -25,8 +27,41 @@ impl Shared {
         self.with(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
     }
 
+    /// Somebody wanted `cost` at once, and may come again.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn miss(&self, cost: u64) {
+        self.with(|state, rovers, _| state.misses(rovers, cost));
+    }
+
+    /// Whether the limiter may be forgotten.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.look_at(|state, rovers, sample| state.is_at_rest(rovers, sample.now))
+    }
+
     /// The line cannot be reached.
     pub(crate) fn lose(&self) {
         self.with(|state, rovers, sample| state.lose(rovers, sample.now));
+    }
+
+    /// The keeper goes with its runtime. Whoever waits looks again, so that another runtime has the next one.
+    pub(crate) fn vacate(&self, post: Post) {
+        let mut state = self.state.lock();
+        let old = state.supply.feed_mut().and_then(|feed| {
+            feed.vacant = Some(post);
+            feed.rouse()
+        });
+        let waiting = state.line.take_wakers();
+        drop(state);
+        drop_quietly(old);
+        wake_each(waiting);
+    }
+
+    /// Has `host` run the keeper, if there is none.
+    pub(super) fn fill_post(&self, host: &Handle) {
+        let post = self.state.lock().supply.feed_mut().and_then(|feed| feed.vacant.take());
+        if let Some(post) = post {
+            host.spawn(post.keep());
+        }
     }
 }

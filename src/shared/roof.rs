@@ -15,7 +15,7 @@
 use super::Shared;
 use crate::clock::Time;
 use crate::error::{ConsumeError, Denied, TryAcquireError};
-use crate::knot::{Knot, Strand};
+use crate::knot::{Knot, News, Strand};
 use crate::queue::Place;
 use crate::state::{MOST_COST, Progress, Reach, Sample, State};
 use crate::sync::{Mutex, MutexGuard};
@@ -248,6 +248,8 @@ impl<'a> Both<'a> {
                 self.send_envoy(cost);
             }
             if self.state.settle(&self.line.rovers, self.now.now, Reach::Held, wakes) == Progress::Again {
+                // Whatever was heard: the time is not read anew here.
+                wakes.heard = News::default();
                 return;
             }
         }

@@ -20,8 +20,12 @@ pub(crate) struct Departed {
 }
 
 impl State {
-    /// A future that waits behind the front is done with its place, while nothing is due by `now`: nothing moves but its
-    /// own claim, and what `settle` and `finish` would do can wait. `None` if that is not so; then nothing was done.
+    /// A future that waits behind the front is done with its place, while nothing was known to be due by `now`: nothing
+    /// moves but its own claim, and what `settle` and `finish` would do can wait. `None` if that is not so; then nothing
+    /// was done.
+    ///
+    /// Between the last look at the line and this one it counts as gone: what may have come due for it meanwhile goes to
+    /// those behind it, who could not have had it earlier than now.
     pub(crate) fn depart_quietly(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
         if self.closed || self.line.is_tied() || self.last_due <= now.max(self.supply.synced()) {
             return None;

@@ -6,6 +6,40 @@ use crate::rovers::{Rovers, ahead};
 use crate::wakes::Wakes;
 use std::sync::{Arc, Mutex};
 
+/// What is promised, piece by piece, as far as the claims before need it.
+struct Cover<I> {
+    /// Up to where claims have what they need,
+    at: u64,
+    /// how much of what comes in other pieces may be kept for the next one,
+    keeps: u64,
+    /// and how much is left of the piece that comes then.
+    left: u64,
+    pieces: I,
+}
+
+impl<I: Iterator<Item = u64>> Cover<I> {
+    /// How many tokens the next claim lacks, which begins and ends there.
+    fn lacks(&mut self, start: u64, ticket: u64) -> u64 {
+        loop {
+            let need = ahead(ticket, self.at).max(0) as u64;
+            if need <= self.left {
+                self.left -= need;
+                self.at = self.at.wrapping_add(need);
+                return 0;
+            }
+            let room = ahead(start.wrapping_add(self.keeps), self.at).max(0) as u64;
+            self.at = self.at.wrapping_add(self.left.min(room));
+            match self.pieces.next() {
+                Some(left) => self.left = left,
+                None => {
+                    self.left = 0;
+                    return ahead(ticket, self.at).max(0) as u64;
+                }
+            }
+        }
+    }
+}
+
 impl State {
     /// From now on one of the quotas is shared, and empty. What its keeper finds in the end is returned.
     pub(crate) fn lease(&mut self, feed: Feed, start: u64) -> Arc<Mutex<Option<Ask>>> {
@@ -49,7 +83,7 @@ impl State {
 
     /// `try_acquire` is about to be denied `cost`: if nothing that was promised would help, the keeper asks for it. True if
     /// that is in vain, and is to be said.
-    pub(super) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
+    pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
         let end = self.claims(rovers).wrapping_add(cost);
         let is_missed = |feed: &Feed| self.supply.quotas()[feed.quota].reached(end).is_none();
         if self.supply.feed().is_some_and(is_missed)
@@ -74,14 +108,23 @@ impl State {
         let head = schedule.head;
         let leases = schedule.leases().expect("the shared quota is leased");
         let covered = head.wrapping_add(leases.promised());
+        let mut ends = leases.ends();
+        let mut lack = ahead(claims, covered).max(0) as u64;
+        if let Some(front) = self.line.front() {
+            // What comes for it in several pieces is not kept: it is asked for anew.
+            let missing = self.cover(feed_quota).lacks(front.start(), front.ticket);
+            if missing > 0 {
+                (ends, lack) = (None, lack.max(missing));
+            }
+        }
         let over = ahead(covered, claims);
         let view = View {
             now,
             total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
-            lack: (-over).max(0) as u64,
+            lack,
             bank: over.max(0) as u64,
             covered,
-            ends: leases.ends(),
+            ends,
             gate,
             is_waiting: !self.line.is_empty(),
         };
@@ -103,20 +146,28 @@ impl State {
     /// will be held up by something else.
     fn whole_claims(&self, quota: usize, view: &View, share: u64, soon: u64) -> u64 {
         let (mut jumped, mut want) = (0_u64, 0_u64);
+        let mut cover = self.cover(quota);
         for waiter in self.line.iter() {
             let ticket = waiter.ticket.wrapping_sub(jumped);
-            let need = ahead(ticket, view.covered).max(0) as u64;
+            let need = cover.lacks(ticket.wrapping_sub(waiter.cost), ticket);
             if need > 0 {
-                let is_enough = want > 0 && need > share;
+                let is_enough = want > 0 && want.saturating_add(need) > share;
                 if is_enough || !self.supply.would_pass(ticket, quota, soon) {
                     return want;
                 }
-                want = need;
+                want += need;
+                cover.at = ticket;
             }
             jumped = jumped.wrapping_add(waiter.skip);
         }
         // What is left are debts.
         want.max(view.lack.min(share.max(1)))
+    }
+
+    /// What is promised, to be laid over the claims in line.
+    fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64>> {
+        let schedule = &self.supply.quotas()[quota];
+        Cover { at: schedule.head, keeps: schedule.burst, left: 0, pieces: schedule.pieces() }
     }
 
     fn leases(&mut self, quota: usize) -> &mut Leases {
@@ -136,6 +187,17 @@ impl State {
         self.stride.shorten(self.supply.least_burst() / 64);
     }
 
+    /// Whether nobody waits or owes, and the line has nothing out to this node: so that it may be forgotten.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_at_rest(&mut self, rovers: &Rovers, now: u64) -> bool {
+        if !self.line.is_empty() || self.deficiency(rovers) > 0 {
+            return false;
+        }
+        let Some(feed) = self.supply.feed().filter(|feed| feed.is_at_rest(now)) else { return false };
+        let quota = feed.quota;
+        self.leases(quota).promised() == 0
+    }
+
     /// The line has answered `ask`, which was sent `elapsed` before `now`.
     pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, ask: &Ask, answer: &Answer, elapsed: u64) {
         let Some(mut feed) = self.supply.take_feed() else { return };
@@ -153,14 +215,20 @@ impl State {
         // Not before now, which is when the answer has come: the line's clock was there before.
         let at = now.max(self.supply.synced());
         let terms = *feed.terms();
-        let room = feed.hold.saturating_sub(ask.bank);
+        let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
+        let room = feed.hold.saturating_sub(ask.bank.max(kept));
         let leases = self.leases(quota);
         // What was there when an answer was given that got lost would now come on top of what has been minted since.
-        let once = if answer.before == ask.number { answer.once.min(room) } else { answer.once };
-        leases.push(Lease::new(at, Pace::AtOnce, 0, once));
+        let is_new = answer.before != ask.number;
+        let once = if is_new { answer.once } else { answer.once.min(room) };
+        // In one piece with what was promised before, if nobody else was promised anything since.
+        let promised = leases.promised();
+        let goes_on = is_new && promised > 0 && answer.behind <= promised;
+        leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
         let pace = Pace::of(&terms, answer.part);
         // What had its instant while the answer was on its way is stale, and is not taken by who waits.
-        leases.push(Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later));
+        let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later);
+        leases.push(later.going_on(goes_on || is_new && once > 0));
         self.supply.put_feed(feed);
     }
 

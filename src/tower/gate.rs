@@ -2,8 +2,7 @@
 
 use super::answer::Refused;
 use crate::consume::{ConsumeOwned, WithinOwned};
-use crate::error::TryAcquireError;
-use crate::grant::{OwnedGrant, Permit};
+use crate::grant::OwnedGrant;
 use crate::limiter::Limiter;
 use pin_project::pin_project;
 use std::fmt;
@@ -170,14 +169,9 @@ impl Future for Admission {
         match self.project().way.project() {
             OnTheWay::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
             OnTheWay::Within(within) => within.poll(cx).map_err(Refused::InLine),
-            OnTheWay::None(limiter, cost) => Poll::Ready(try_acquire_owned(limiter, *cost).map_err(Refused::AtOnce)),
+            OnTheWay::None(limiter, cost) => {
+                Poll::Ready(limiter.clone().try_acquire_owned(*cost).map_err(Refused::AtOnce))
+            }
         }
     }
-}
-
-fn try_acquire_owned(limiter: &Limiter, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
-    let shared = limiter.shared();
-    let remaining = shared.try_acquire(cost)?;
-    let shared = shared.weak().upgrade().expect("alive: the limiter holds it");
-    Ok(OwnedGrant::new(Permit::new(shared, cost, remaining)))
 }

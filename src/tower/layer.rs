@@ -9,6 +9,8 @@ use std::time::Duration;
 use tower_layer::Layer;
 #[cfg(feature = "keyed")]
 use {super::keyed::Keyed, crate::KeyedLimiter};
+#[cfg(all(feature = "keyed", feature = "redis"))]
+use {super::shared_keyed::SharedKeyed, crate::SharedKeyedLimiter};
 
 /// Puts services behind a limiter. See the [module](super) for the choices and their defaults.
 #[derive(Clone, Debug)]
@@ -75,6 +77,32 @@ impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
         F: Fn(&Request) -> (K, u64),
     {
         Self::through(Keyed::new(users, key))
+    }
+}
+
+#[cfg(all(feature = "keyed", feature = "redis"))]
+impl<K, S, F> LimitLayer<SharedKeyed<K, S, F>> {
+    /// Requests take tokens of the key that `key` says, as many as it says, of a quota that [many machines
+    /// share](SharedKeyedLimiter).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tollgate::ConfigError> {
+    /// use tollgate::lease::MemoryLine;
+    /// use tollgate::tower::LimitLayer;
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// let lines = MemoryLine::new(); // or RedisLine::connect("redis://...", "users").await?
+    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).shared(lines).build()?;
+    /// let layer = LimitLayer::shared_keyed(&users, |request: &http::Request<String>| {
+    ///     let key = request.headers().get("x-api-key").and_then(|key| key.to_str().ok());
+    ///     (key.unwrap_or("nobody").to_owned(), 1)
+    /// });
+    /// # let _ = layer; Ok(()) }
+    /// ```
+    pub fn shared_keyed<Request>(users: &SharedKeyedLimiter<K, S>, key: F) -> Self
+    where
+        F: Fn(&Request) -> (K, u64),
+    {
+        Self::through(SharedKeyed::new(users, key))
     }
 }
 

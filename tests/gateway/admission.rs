@@ -151,6 +151,51 @@ async fn a_slow_streaming_body_is_in_flight_to_its_last_byte() {
     until("landed", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
 }
 
+/// Its own requests wait, in its own line; and those of others do not.
+#[tokio::test]
+async fn a_key_has_so_many_in_flight_and_holds_up_nobody_else() {
+    let world = World::new(
+        "quota = \"1000/s\"\nmax_wait = \"1h\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1000/s\"\nin_flight = 2\n\
+         unlisted = \"by-key\"\n",
+    )
+    .await;
+    let streams: Vec<_> = (0..4).map(|_| world.upstream.stream()).collect();
+    let flying = || world.gateway.limits.each.snapshot().in_flight;
+    let mut first = world.get("/stream", "a").send().await.unwrap();
+    let second = world.get("/stream", "a").send().await.unwrap();
+    let third = world.send("/stream", "a");
+    until("in its own line", || world.waiting() == (1, 0)).await;
+    let other = world.get("/stream", "b").send().await.unwrap();
+    assert_eq!((flying(), world.upstream.count_of("a")), (Some(3), 2));
+    streams[0].close_channel();
+    assert!(first.chunk().await.unwrap().is_none());
+    let third = third.await.unwrap();
+    assert_eq!((flying(), world.upstream.count_of("a"), world.waiting()), (Some(3), 3, (0, 0)));
+    // And to its end where the client leaves early, or the upstream breaks.
+    drop(second);
+    until("landed", || flying() == Some(2)).await;
+    drop((third, other, streams));
+    until("landed", || flying() == Some(0)).await;
+    assert!(world.page("/metrics").await.contains("rate_limit_in_flight_tokens{key=\"each\"} 0"));
+}
+
+#[tokio::test]
+async fn who_gets_no_further_keeps_its_own_tokens_and_has_none_in_flight() {
+    for cap in ["", "in_flight = 1\n"] {
+        let world = World::new(&format!(
+            "quota = \"1/h, burst 1\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/h, burst 3\"\n{cap}"
+        ))
+        .await;
+        assert_eq!(world.get("/", "a").send().await.unwrap().status(), StatusCode::OK);
+        for _ in 0..5 {
+            assert_eq!(world.get("/", "a").send().await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+        }
+        let (counts, each) = (world.gateway.books.counts(), world.gateway.limits.each.snapshot());
+        assert_eq!((counts.refused_each, counts.refused_all), (0, 5), "never by its own limit");
+        assert_eq!((each.granted - each.refunded, each.in_flight), (1, (!cap.is_empty()).then_some(0)));
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_hangs_up_in_line_leaves_it_at_once() {
     let world = World::new(

@@ -71,6 +71,9 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
         ("200/s, burst 40", "0/s, burst 40", 4, &["amount of 0", "at least 1"]),
         ("200/s, burst 40", "manual 40", 4, &["manual", "100/s, burst 20"]),
         ("in_flight = 64", "in_flight = 0", 5, &["`in_flight` is 0", "at least 1"]),
+        ("in_flight = 64", "in_flight = 9000000000000000000", 5, &["9000000000000000000: it must be between 1 and"]),
+        ("burst 20\"", "burst 20\"\nin_flight = 0", 11, &["`in_flight` is 0", "at least 1"]),
+        ("burst 20\"", "burst 20\"\nin_flight = \"8\"", 11, &["invalid type: string \"8\", expected u64"]),
         ("\"2s\"", "\"soon\"", 6, &["`soon` is no time", "250ms"]),
         ("x-api-key", "x api key", 9, &["`x api key` is no name of a header", "x-api-key"]),
         ("20/s, burst 20", "20/s, burst 20, initial 3", 10, &["starts with 3 of 20", "leave `initial` out"]),
@@ -81,6 +84,7 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
         ("POST", "post", 21, &["`post` is no method", "POST"]),
         // What could never pass.
         ("cost = 10", "cost = 65", 22, &["a cost of 65 exceeds `in_flight` of 64", "raise `in_flight`"]),
+        ("burst 20\"", "burst 20\"\nin_flight = 9", 23, &["a cost of 10 exceeds `keys.in_flight` of 9", "lower it"]),
         (
             "cost = 10",
             "cost = 61",
@@ -97,6 +101,7 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
     }
     // What just fits is right.
     parse(&RIGHT.replace("cost = 10", "cost = 60")).unwrap();
+    parse(&RIGHT.replace("burst 20\"", "burst 20\"\nin_flight = 10")).unwrap();
 }
 
 #[test]

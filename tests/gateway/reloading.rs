@@ -169,6 +169,8 @@ async fn a_change_is_whole_or_not_at_all() {
         all.ends_with("`keys.max_keys` is read at the start only: restart the gateway, or write what it was"),
         "{all}"
     );
+    let cap = change(&world, &with(4, &[]).replace("max_keys", "in_flight = 3\nmax_keys")).unwrap_err();
+    assert!(cap.contains("`keys.in_flight` is read at the start only"), "{cap}");
     // A cap can come and go.
     let capped = |cap: &str| with(4, &[]).replace("max_wait", &format!("{cap}max_wait"));
     change(&world, &capped("in_flight = 3\n")).unwrap();

@@ -196,6 +196,7 @@ impl Both<'_> {
 
     /// Everything that can be seen of each key, and who was woken.
     fn look(&mut self, place: usize, op: Op) -> Result<(), TestCaseError> {
+        let mut turnover: (Int, Int) = (0, 0);
         let mut sums = (0, 0, 0, self.keyed.snapshot().in_flight.map(|_| 0), self.denied);
         for key in 0..KEYS {
             let view = self.models[usize::from(key)].view();
@@ -213,8 +214,12 @@ impl Both<'_> {
             sums.2 += view.waiting.1;
             sums.3 = sums.3.map(|sum: Int| sum + view.in_flight.unwrap_or(0));
             sums.4 += view.refused_calls;
+            turnover = (turnover.0 + view.turnover.0, turnover.1 + view.turnover.1);
         }
         let seen = self.keyed.snapshot();
+        // Also of those that have become seats and words again.
+        let told = (seen.granted.into(), seen.refunded.into());
+        prop_assert_eq!(told, turnover, "granted and refunded after op {}: {:?}", place, op);
         let in_flight = seen.in_flight.map(Int::from);
         let seen = (seen.keys_waiting, seen.waiting_tasks, seen.waiting_tokens.into(), in_flight, seen.refused);
         prop_assert_eq!(seen, sums, "snapshot after op {}: {:?}", place, op);

@@ -260,6 +260,58 @@ fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
     drop(thread.join());
 }
 
+/// Panics when it is woken.
+struct Explosive;
+
+impl Wake for Explosive {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+#[test]
+fn a_replenisher_by_hand_whose_waker_panics_spares_those_who_come() {
+    let clock = ManualClock::new();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let timers = runtime();
+    let _inside = timers.enter();
+    let mut by_hand = Box::pin(keyed.replenisher());
+    std::panic::set_hook(Box::new(|_| {}));
+    for key in 0..3_u32 {
+        let bomb = Waker::from(Arc::new(Explosive));
+        assert!(by_hand.as_mut().poll(&mut Context::from_waker(&bomb)).is_pending());
+        drop(keyed.try_acquire(&key, 1).unwrap());
+        let mut claim = task::spawn(keyed.consume(&key, 1));
+        assert!(claim.poll().is_pending());
+        clock.advance(Duration::from_secs(1));
+        assert!(by_hand.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(claim.is_woken() && claim.poll().is_ready());
+    }
+    drop(std::panic::take_hook());
+}
+
+#[test]
+fn a_replenisher_that_is_kept_and_not_polled_keeps_no_seats_in_memory() {
+    let clock = ManualClock::new();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let mut kept = Box::pin(keyed.replenisher());
+    assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    for key in 0..5_000_u32 {
+        drop(keyed.try_acquire(&key, 1).unwrap());
+        let mut claim = task::spawn(keyed.consume(&key, 1));
+        assert!(claim.poll().is_pending());
+        drop(claim);
+        if key % 50 == 0 {
+            clock.advance(Duration::from_secs(2));
+            keyed.tick();
+        }
+    }
+    assert!(keyed.snapshot().keys <= 50);
+    let shown = format!("{kept:?}");
+    let rung = shown.split("rung: ").nth(1).and_then(|rest| rest.split(',').next()).expect("it is shown");
+    assert!(rung.parse::<usize>().unwrap() <= 256, "{shown}");
+}
+
 #[test]
 fn waiting_stays_small() {
     let keyed = KeyedLimiter::new(Quota::per_second(1)).unwrap();

@@ -2,12 +2,14 @@
 
 use futures::FutureExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_test::task;
 use tollgate::{
-    Bound, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, ReleaseError, TryAcquireError,
+    Bound, Clock, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, ReleaseError,
+    TryAcquireError,
 };
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -488,4 +490,43 @@ fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
     drop(futures::executor::block_on(kept.consume(&2, 5)).unwrap());
     drop(kept);
     worker.block_on(second).unwrap();
+}
+
+/// The runtime's time; the first readings from the fifth millisecond on panic.
+#[derive(Debug)]
+struct Failing {
+    start: Instant,
+    failures: AtomicU64,
+}
+
+impl Failing {
+    fn new(start: Instant) -> Self {
+        Self { start, failures: AtomicU64::new(3) }
+    }
+}
+
+impl Clock for Failing {
+    fn now(&self) -> Duration {
+        let now = self.start.elapsed();
+        let fails = |left: u64| left.checked_sub(1);
+        if now >= 5 * MILLI && self.failures.fetch_update(Relaxed, Relaxed, fails).is_ok() {
+            // Not `panic!`: this one is meant, and need not be printed.
+            std::panic::resume_unwind(Box::new("a clock that fails"));
+        }
+        now
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_fails_for_a_while_strands_nobody() {
+    let start = Instant::now();
+    let global = Quota::new(1, 10 * MILLI).burst(1);
+    let global = Limiter::builder().quota(global).clock(Failing::new(start)).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::new(1, 2 * MILLI).burst(1)).clock(Failing::new(start));
+    let keyed = builder.within_limiter(&global).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let all = async { tokio::join!(keyed.consume(&1, 1), keyed.consume(&2, 1), keyed.consume(&1, 4)) };
+    let (one, two, three) = tokio::time::timeout(SECOND, all).await.expect("all are due by then");
+    assert!(one.is_ok() && two.is_ok() && three.is_ok());
+    assert_eq!(start.elapsed(), 60 * MILLI);
 }

@@ -55,6 +55,31 @@ fn consume_against_tick() {
     });
 }
 
+/// Somebody asks for more than there can be, having read the tail before a giant entered the line, and the time after it:
+/// what is minted for the giant above the burst is not burned.
+///
+/// Plant `who_is_in_line_is_overlooked`: who finds nothing claimed beyond what is published mints as if nobody waited.
+#[test]
+fn a_giant_against_an_old_tail() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        let quota = Quota::per_second(1).burst(1);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let other = limiter.clone();
+        let enter = race.actor(move || {
+            let giant = waiting(&other, 2);
+            clock.advance(SECOND);
+            giant
+        });
+        let other = limiter.clone();
+        let ask = race.actor(move || assert!(!try_keep(&other, 2)));
+        let mut giant = enter.join().unwrap();
+        ask.join().unwrap();
+        limiter.tick();
+        assert!(is_served(&mut giant), "a token was there, and a second has gone by");
+    });
+}
+
 /// One token is published. A claim of two enters the line while somebody takes that one without the lock: before it, or
 /// not at all.
 ///

@@ -8,7 +8,8 @@ use tokio_test::{assert_pending, assert_ready_err, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota, join, try_join};
 
-use super::{Book, MILLI, built, by_hand};
+use super::Book;
+use super::scenes::{MILLI, built, by_hand};
 
 #[test]
 fn tokens_granted_are_read_off_the_rovers_and_tokens_denied_are_counted() {

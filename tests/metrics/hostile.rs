@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::metrics::Meter;
-use tollgate::{Limiter, Quota, join};
+use tollgate::{Limiter, join};
 
-use super::{MILLI, built, by_hand};
+use super::scenes::{MILLI, a_day, at_dawn, by_hand};
 
 /// Panics whatever it is asked.
 #[derive(Debug, Default)]
@@ -43,37 +43,15 @@ impl Recorder for Grenade {
 
 #[test]
 fn a_recorder_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
-    let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).max_in_flight(10));
+    let (limiter, clock) = at_dawn();
     let meter = Meter::new("api", &limiter).unwrap();
     let recorder = Grenade::default();
     with_local_recorder(&recorder, || {
-        let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(2).within(100 * MILLI)));
-        let (mut left, mut joint) = (spawn(limiter.consume(1)), spawn(join([(&limiter, 1)])));
-        let mut late = spawn(limiter.consume(1).within(5 * MILLI));
-        assert_pending!(first.poll());
-        assert_pending!(second.poll());
-        assert_pending!(left.poll());
-        assert_pending!(joint.poll());
-        assert_pending!(late.poll());
-        assert!(limiter.try_acquire(1).is_err());
-        drop(left);
-        clock.advance(4 * MILLI);
-        limiter.tick();
-        let grants = (assert_ready_ok!(first.poll()), assert_ready_ok!(second.poll()));
-        let joint = assert_ready_ok!(joint.poll());
-        limiter.pause_for(100 * MILLI);
-        clock.advance(MILLI);
-        assert_ready_err!(late.poll());
-        assert_eq!(limiter.snapshot().in_flight, Some(4));
-        drop((grants, joint));
+        a_day(&limiter, &clock);
         assert_eq!(recorder.panics.load(Ordering::Relaxed), 5, "each of the five was told");
         // The scrape is the scraper's own affair.
         assert!(catch_unwind(AssertUnwindSafe(|| meter.publish())).is_err());
     });
-    clock.advance(100 * MILLI);
-    let seen = limiter.snapshot();
-    assert_eq!((seen.in_flight, seen.waiting_tasks, seen.granted), (Some(0), 0, 4));
-    assert!(limiter.try_acquire(1).is_ok());
 }
 
 /// Dropped by an unwinding stack, a wait must not panic once more: that would abort.

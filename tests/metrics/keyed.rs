@@ -5,7 +5,8 @@ use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn}
 use tollgate::metrics::KeyedMeter;
 use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota};
 
-use super::{Book, MILLI, Page};
+use super::scenes::{MILLI, by_hand};
+use super::{Book, Page};
 
 /// A token each millisecond for each key, 3 at once.
 fn keyed(change: impl FnOnce(KeyedBuilder<u64>) -> KeyedBuilder<u64>) -> (KeyedLimiter<u64>, ManualClock) {
@@ -109,6 +110,82 @@ fn in_flight_tokens_of_all_keys_are_one_number() {
     let meter = KeyedMeter::new("api", &users).unwrap();
     let _flying = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 1).unwrap());
     assert_eq!(scrape(&meter).gauge("in_flight_tokens{key=api}"), 4.0);
+}
+
+/// Granted and refunded, as they are scraped.
+fn turnover(meter: &KeyedMeter<u64>) -> (u64, u64) {
+    let page = scrape(meter);
+    (page.counter("acquire_total{key=api,result=allow}"), page.counter("refunded_total{key=api}"))
+}
+
+/// At once and after a wait, to words and to seats, and what was settled; those of a seat are kept when it is given up.
+#[test]
+fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
+    let (users, clock) = keyed(|builder| builder);
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    assert_eq!(turnover(&meter), (0, 0));
+    // New, then there already; refused, then free of charge.
+    let _ = (users.try_acquire(&1, 1).unwrap(), users.try_acquire(&1, 1).unwrap());
+    let _ = (users.try_acquire(&1, 2).unwrap_err(), users.try_acquire(&1, 0).unwrap());
+    let _ =
+        (assert_ready_ok!(spawn(users.consume(&2, 1)).poll()), assert_ready_ok!(spawn(users.consume(&2, 1)).poll()));
+    assert_eq!(turnover(&meter), (4, 0));
+    let mut grant = users.try_acquire(&3, 3).unwrap();
+    grant.settle(1);
+    assert_eq!(turnover(&meter), (7, 2));
+    grant.settle(5);
+    assert_eq!(turnover(&meter), (11, 2));
+    // In line: one is served, one leaves after it was, and one before.
+    let (mut served, mut unseen) = (spawn(users.consume(&1, 3)), spawn(users.consume(&1, 1)));
+    let mut left = spawn(users.consume(&1, 1));
+    assert_pending!(served.poll());
+    assert_pending!(unseen.poll());
+    assert_pending!(left.poll());
+    assert_eq!(turnover(&meter), (11, 2));
+    clock.advance(3 * MILLI);
+    users.tick();
+    let mut served = assert_ready_ok!(served.poll());
+    assert!(unseen.is_woken());
+    drop((left, unseen));
+    served.settle(2);
+    assert_eq!(turnover(&meter), (15, 4));
+    // Everybody is forgotten, and the sum is not.
+    clock.advance(100 * MILLI);
+    users.tick();
+    assert_eq!((users.snapshot().keys, turnover(&meter)), (0, (15, 4)));
+    let _ = users.try_acquire(&1, 3).unwrap();
+    assert_eq!(turnover(&meter), (18, 4));
+}
+
+/// Where a grant is more than a word: in flight, in the overflow, under a limiter.
+#[test]
+fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() {
+    let (users, clock) = keyed(|builder| builder.max_in_flight(3).max_keys(1).overflow(Quota::new(1, MILLI).burst(2)));
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    let own = users.try_acquire(&1, 2).unwrap();
+    let mut shared = users.try_acquire(&2, 2).unwrap();
+    assert!(users.try_acquire(&3, 1).is_err());
+    shared.settle(1);
+    assert_eq!(turnover(&meter), (4, 1));
+    drop((own, shared));
+    clock.advance(100 * MILLI);
+    users.tick();
+    assert_eq!((users.snapshot().keys, turnover(&meter)), (0, (4, 1)));
+
+    let (all, clock) = by_hand(2);
+    let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(3)).clock(clock.clone());
+    let users: KeyedLimiter<u64> = builder.within_limiter(&all).build().unwrap();
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    let _ = users.try_acquire(&1, 2).unwrap();
+    assert!(users.try_acquire(&1, 1).is_err(), "not above");
+    assert_ready_err!(spawn(users.consume(&1, 9).within(MILLI)).poll());
+    let mut waiting = spawn(users.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    assert_eq!(turnover(&meter), (2, 0));
+    clock.advance(MILLI);
+    users.tick();
+    let _ = assert_ready_ok!(waiting.poll());
+    assert_eq!((turnover(&meter), all.snapshot().granted), ((3, 0), 3));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use tokio_test::{assert_pending, task::spawn};
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota};
 
-use super::{Book, MILLI, Page, built, by_hand};
+use super::scenes::{MILLI, built, by_hand};
+use super::{Book, Page};
 
 fn scrape(meter: &Meter) -> Page {
     let book = Book::open();

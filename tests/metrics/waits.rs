@@ -11,22 +11,15 @@ use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn}
 use tollgate::metrics::Meter;
 use tollgate::{Limiter, Quota, join};
 
-use super::{Book, MILLI, built, by_hand};
+use super::Book;
+use super::scenes::{MILLI, built, by_hand, grants_at_once};
 
 #[test]
 fn grants_without_waiting_tell_the_recorder_nothing() {
     let (book, (limiter, _clock)) = (Book::open(), by_hand(1_000));
     let _meter = Meter::new("api", &limiter).unwrap();
     with_local_recorder(&book.recorder, || {
-        for _ in 0..100 {
-            let _ = limiter.try_acquire(1).unwrap();
-            let _ = assert_ready_ok!(spawn(limiter.consume(1)).poll());
-            let _ = assert_ready_ok!(spawn(limiter.consume(1).within(MILLI)).poll());
-            let _ = assert_ready_ok!(spawn(limiter.clone().consume_owned(1)).poll());
-            let _ = limiter.blocking_consume(1).unwrap();
-            let _ = assert_ready_ok!(spawn(join([(&limiter, 1)])).poll());
-            drop(limiter.consume(1));
-        }
+        grants_at_once(&limiter);
         assert!(limiter.try_acquire(401).is_err(), "nor do refusals");
     });
     assert!(book.read().0.is_empty());

@@ -1,45 +1,10 @@
 //! Redis Cluster: three masters on loopback.
 
-use crate::server::{Server, free_port};
+use crate::masters::masters;
+use crate::server::Server;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate::{Limiter, Quota, RedisLine};
-
-/// Three masters that know of each other and share all slots; `None` where Redis is not installed.
-fn masters() -> Option<Vec<Server>> {
-    let mut servers = Vec::new();
-    for _ in 0..3 {
-        // Cluster nodes keep a file and a second port each.
-        let file = format!("tollgate-cluster-{}-{}.conf", std::process::id(), free_port());
-        let bus = free_port().to_string();
-        let options = ["--cluster-enabled", "yes", "--cluster-config-file", &file, "--cluster-port", &bus];
-        servers.push((Server::start_with(&options)?, bus));
-    }
-    let cluster = |server: &Server, args: &[&str]| -> String {
-        let mut command = redis::cmd("CLUSTER");
-        command.arg(args);
-        command.query(&mut server.client()).unwrap()
-    };
-    let ports: Vec<String> = servers.iter().map(|(server, _)| server.port().to_string()).collect();
-    for (index, (server, _)) in servers.iter().enumerate() {
-        let (from, to) = (index * 5_462, ((index + 1) * 5_462 - 1).min(16_383));
-        cluster(server, &["ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
-        cluster(server, &["SET-CONFIG-EPOCH", &(index + 1).to_string()]);
-    }
-    for (port, (_, bus)) in ports.iter().zip(&servers).skip(1) {
-        cluster(&servers[0].0, &["MEET", "127.0.0.1", port, bus]);
-    }
-    let began = Instant::now();
-    let is_ready = |server: &Server| {
-        let info = cluster(server, &["INFO"]);
-        info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
-    };
-    while !servers.iter().all(|(server, _)| is_ready(server)) {
-        assert!(began.elapsed() < Duration::from_secs(60), "the cluster does not come up");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Some(servers.into_iter().map(|(server, _)| server).collect())
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lines_of_a_cluster_live_on_all_its_masters_and_keep_their_law() {
@@ -75,5 +40,61 @@ async fn lines_of_a_cluster_live_on_all_its_masters_and_keep_their_law() {
         masters.iter().map(|master| redis::cmd("DBSIZE").query(&mut master.client()).unwrap()).collect();
     assert_eq!(keys.iter().sum::<u64>(), 12, "a key per line");
     assert!(keys.iter().all(|count| *count > 0), "on all masters: {keys:?}");
+    masters.iter_mut().for_each(Server::kill);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_moves_to_another_master_is_followed_with_all_that_it_knows() {
+    let Some(mut masters) = masters() else { return };
+    let urls: Vec<String> = masters.iter().map(Server::url).collect();
+    let line = RedisLine::connect_cluster(urls, "tenant:moves").await.unwrap();
+    let quota = Quota::per_second(1_000).burst(50).initial(0);
+    let began = Instant::now();
+    let limiter = Limiter::builder().quota(quota).shared(line.clone()).build().unwrap();
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { while limiter.consume(1).await.is_ok() {} })
+        })
+        .collect();
+    // So many are granted anew, wherever the line is now.
+    let goes_on = async |count: u64| {
+        let before = limiter.snapshot().granted;
+        let more = async {
+            while limiter.snapshot().granted < before + count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), more).await.expect("it grants again");
+    };
+    goes_on(100).await;
+    let say = |server: &Server, args: &[&str]| -> String {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg(args);
+        command.query(&mut server.client()).unwrap()
+    };
+    let slot: usize = redis::cmd("CLUSTER").arg("KEYSLOT").arg(line.key()).query(&mut masters[0].client()).unwrap();
+    let (from, to) = (slot / 5_462, (slot / 5_462 + 1) % 3);
+    let (old, new, slot) = (say(&masters[from], &["MYID"]), say(&masters[to], &["MYID"]), slot.to_string());
+    say(&masters[to], &["SETSLOT", &slot, "IMPORTING", &old]);
+    say(&masters[from], &["SETSLOT", &slot, "MIGRATING", &new]);
+    goes_on(100).await;
+    let mut migrate = redis::cmd("MIGRATE");
+    migrate.arg("127.0.0.1").arg(masters[to].port()).arg(line.key()).arg(0).arg(5_000);
+    migrate.exec(&mut masters[from].client()).unwrap();
+    // The old master says where to ask, and the new one has never seen the script.
+    goes_on(300).await;
+    for master in [to, from, 3 - from - to] {
+        say(&masters[master], &["SETSLOT", &slot, "NODE", &new]);
+    }
+    goes_on(300).await;
+    limiter.close();
+    for task in tasks {
+        timeout(Duration::from_secs(60), task).await.expect("nobody hangs").unwrap();
+    }
+    let (granted, may) = (limiter.snapshot().granted, began.elapsed().as_nanos() as u64 / 1_000_000);
+    assert!(granted <= may, "{granted} of {may}");
+    let keys: u64 = redis::cmd("DBSIZE").query(&mut masters[to].client()).unwrap();
+    assert_eq!(keys, 1, "it lives there now");
     masters.iter_mut().for_each(Server::kill);
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
-use tollgate::lease::{Answer, Ask, Line, LineError, MemoryLine, Tally};
+use tollgate::lease::{Answer, Ask, Line, LineError, MemoryLine, Tally, Terms};
 use tollgate::{Limiter, Quota};
 
 const fn millis(millis: u64) -> Duration {
@@ -135,4 +135,19 @@ async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
     let began = tokio::time::Instant::now();
     drop(near.consume(100).await.unwrap());
     assert!(began.elapsed() <= millis(10), "{:?}", began.elapsed());
+}
+
+#[test]
+fn an_answer_that_is_said_again_is_as_old_as_what_was_minted_since_wherever_the_clock_has_stepped() {
+    let line = MemoryLine::new();
+    let terms = Terms::of(&Quota::per_second(10).burst(100).initial(0), 0).unwrap();
+    let mut first = Ask::new(1, 1, terms);
+    first.want = 50;
+    let then = 1_700_000_000_000_000;
+    assert_eq!(line.answer(&first, then).unwrap().later, 50);
+    // A second passes, and the clock steps back by three.
+    line.answer(&Ask::new(2, 1, terms), then + 1_000_000).unwrap();
+    line.answer(&Ask::new(2, 2, terms), then - 2_000_000).unwrap();
+    let again = line.answer(&first, then - 1_500_000).unwrap();
+    assert_eq!((again.before, again.later, again.age), (1, 50, 1_500_000));
 }

@@ -246,6 +246,30 @@ async fn while_the_line_is_away_callers_wait_or_fail_or_share_as_chosen() {
     }
 }
 
+#[cfg(feature = "keyed")]
+#[tokio::test(start_paused = true)]
+async fn keys_under_a_line_that_is_away_are_told_so_and_not_that_it_is_closed() {
+    let line = MemoryLine::new().outage(Outage::Fail);
+    let above = limiter(&line, Quota::per_second(100).burst(10).initial(0));
+    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100));
+    let keyed = builder.within_limiter(&above).build().unwrap();
+    drop(keyed.consume(&1, 5).await.unwrap());
+    line.set_reachable(false);
+    sleep(millis(3_000)).await;
+    for cost in [50, 10, 200] {
+        let answer = timeout(millis(10_000), keyed.consume(&1, cost)).await.expect("nobody waits");
+        assert_eq!(answer.map(drop), Err(ConsumeError::Unreachable));
+        let hurried =
+            timeout(millis(10_000), keyed.consume(&2, cost).within(millis(5_000))).await.expect("nobody waits");
+        assert_eq!(hurried.map(drop), Err(ConsumeError::Unreachable));
+    }
+    line.set_reachable(true);
+    sleep(millis(3_000)).await;
+    drop(keyed.consume(&1, 5).await.unwrap());
+    above.close();
+    assert_eq!(keyed.consume(&1, 5).await.map(drop), Err(ConsumeError::Closed));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_shared_is_said_when_it_is_built() {
     let line = MemoryLine::new();
@@ -254,6 +278,9 @@ async fn what_cannot_be_shared_is_said_when_it_is_built() {
     assert_eq!(build(Quota::new((1 << 61) - 1, millis(1_000))), Err(ConfigError::SharedBeyond { quota: 0 }));
     assert_eq!(build(Quota::new(1, Duration::from_nanos(7)).stepped()), Err(ConfigError::SharedBeyond { quota: 0 }));
     assert_eq!(build(Quota::new(1 << 40, millis(10)).burst(1 << 50)), Ok(()));
+    // What is carried comes on top: the sum would not be exact.
+    let almost = Quota::new((1 << 26) - 1, Duration::from_micros((1 << 27) + 2));
+    assert_eq!(build(almost), Err(ConfigError::SharedBeyond { quota: 0 }));
     let none = Limiter::builder().shared(line.clone()).quota(Quota::per_second(1)).build();
     assert_eq!(none.map(drop), Err(ConfigError::SharedWhat));
     let two = Limiter::builder().quota(Quota::per_second(1)).shared(line.clone()).shared(line.clone()).build();

@@ -15,6 +15,8 @@ const RATE: u64 = 2_000;
 const BURST: u64 = 200;
 /// What no test takes: whoever waits that long hangs.
 const FOR_EVER: Duration = Duration::from_secs(60);
+/// For how long Redis stands still.
+const AWAY: Duration = Duration::from_secs(5);
 
 struct World {
     lines: Vec<RedisLine>,
@@ -91,11 +93,16 @@ async fn a_redis_that_stands_still_and_goes_on_has_granted_nothing_twice() {
         let mut world = World::start(&server.url(), outage).await;
         sleep(Duration::from_millis(500)).await;
         if paused {
-            redis::cmd("CLIENT").arg("PAUSE").arg(2_000).arg("ALL").exec(&mut server.client()).unwrap();
-            sleep(Duration::from_millis(2_000)).await;
+            redis::cmd("CLIENT")
+                .arg("PAUSE")
+                .arg(AWAY.as_millis() as u64)
+                .arg("ALL")
+                .exec(&mut server.client())
+                .unwrap();
+            sleep(AWAY).await;
         } else {
             server.signal("-STOP");
-            sleep(Duration::from_millis(2_000)).await;
+            sleep(AWAY).await;
             server.signal("-CONT");
         }
         println!("{outage:?}: grants again after {:?}", world.recovers().await);

@@ -332,6 +332,16 @@ fn the_fast_path_reads_the_clock_once_in_a_64th_of_the_burst() {
 }
 
 #[test]
+fn a_deadline_is_read_off_the_clock_by_those_who_wait_only() {
+    let clock = Hurried::default();
+    let limiter = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).clock(clock.clone()).build().unwrap();
+    take_each(&limiter, 1_000);
+    let take = || drop(assert_ready_ok!(spawn(limiter.consume(1).within(MILLI)).poll()));
+    let readings = clock.readings(|| (0..5_000).for_each(|_| take()));
+    assert!((40..=50).contains(&readings), "{readings} readings for 5,000 tokens in strides of 100 and one");
+}
+
+#[test]
 fn set_quota_to_a_smaller_burst_shortens_the_stride_at_once() {
     let clock = Hurried::default();
     let limiter = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).clock(clock.clone()).build().unwrap();

@@ -4,33 +4,45 @@ use super::*;
 use std::cell::Cell;
 use std::fmt;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
-use tokio_test::task::spawn;
-use tollgate::{Clock, ConsumeError, Grant, Limiter, ManualClock, Quota};
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{Clock, ConsumeError, Grant, Limiter, ManualClock, Quota, join};
 
 const MILLI: Duration = Duration::from_millis(1);
 
 /// Time by hand; while it is broken, asking for it panics.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Brittle {
     time: ManualClock,
-    broken: Arc<AtomicBool>,
+    /// How many readings are still sound.
+    sound: Arc<AtomicU64>,
+}
+
+impl Default for Brittle {
+    fn default() -> Self {
+        Self { time: ManualClock::new(), sound: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
 }
 
 impl Brittle {
     fn breaks<R>(&self, act: impl FnOnce() -> R) -> bool {
-        self.broken.store(true, SeqCst);
+        self.breaks_after(0, act)
+    }
+
+    fn breaks_after<R>(&self, readings: u64, act: impl FnOnce() -> R) -> bool {
+        self.sound.store(readings, SeqCst);
         let panicked = panics(act);
-        self.broken.store(false, SeqCst);
+        self.sound.store(u64::MAX, SeqCst);
         panicked
     }
 }
 
 impl Clock for Brittle {
     fn now(&self) -> Duration {
-        if self.broken.load(SeqCst) {
+        let use_up = |sound: u64| if sound == u64::MAX { Some(sound) } else { sound.checked_sub(1) };
+        if self.sound.fetch_update(SeqCst, SeqCst, use_up).is_err() {
             // Not `panic!`: this one is meant, and need not be printed.
             resume_unwind(Box::new("a broken clock"));
         }
@@ -108,7 +120,10 @@ fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
 #[test]
 #[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
 fn a_waiter_dropped_while_the_clock_panics_leaves_the_line_and_the_process_lives() {
-    let child = "clocks::a_waiter_is_dropped_while_the_clock_panics";
+    ends_well("clocks::a_waiter_is_dropped_while_the_clock_panics");
+}
+
+fn ends_well(child: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", child, "--ignored", "--nocapture"]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
@@ -130,6 +145,57 @@ fn a_waiter_is_dropped_while_the_clock_panics() {
     clock.breaks(|| drop(front));
     limiter.tick();
     assert!(last.is_woken() && last.poll().is_ready());
+}
+
+/// As above: where one joint claim gives way to another, the other's lines look too, by the same clock.
+#[test]
+fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_lines_and_the_process_lives() {
+    ends_well("clocks::a_joint_claim_is_dropped_while_the_clock_panics");
+}
+
+#[test]
+#[ignore = "run in a process of its own, by the test above"]
+fn a_joint_claim_is_dropped_while_the_clock_panics() {
+    let clock = Brittle::default();
+    let [ready, other, lacking] = [1, 1, 0].map(|initial| {
+        let quota = Quota::manual(1).initial(initial);
+        Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
+    });
+    let mut leaving = spawn(join([(&ready, 1), (&lacking, 1)]));
+    let mut next = spawn(join([(&ready, 1), (&other, 1)]));
+    let mut last = spawn(lacking.consume(1));
+    assert!(leaving.poll().is_pending() && next.poll().is_pending() && last.poll().is_pending());
+    assert!(!clock.breaks(|| drop(leaving)), "who leaves does not hear of it");
+    assert!(next.is_woken() && matches!(next.poll(), Poll::Ready(Ok(_))));
+    lacking.replenish(1);
+    assert!(last.is_woken() && last.poll().is_ready());
+}
+
+/// A joint claim comes while more are due than are woken at once, among them one that waits elsewhere too. The clock fails
+/// when it is read a second time: who was found to be granted is granted everywhere.
+#[test]
+fn a_clock_that_panics_in_the_middle_of_a_joint_arrival_leaves_nothing_half_done() {
+    for sound in 0..20 {
+        let (clock, steady) = (Brittle::default(), ManualClock::new());
+        let [line, beside] = [(); 2].map(|()| {
+            Limiter::builder().quota(Quota::per_second(1_000).burst(100)).clock(clock.clone()).build().unwrap()
+        });
+        let elsewhere = Limiter::builder().quota(Quota::manual(9)).clock(steady).build().unwrap();
+        drop(line.try_acquire(100).unwrap());
+        let mut both = spawn(join([(&line, 1), (&elsewhere, 9)]));
+        assert!(both.poll().is_pending());
+        let mut crowd: Vec<_> = (0..99).map(|_| spawn(line.consume(1))).collect();
+        assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+        let mut behind = spawn(elsewhere.consume(1));
+        assert!(behind.poll().is_pending());
+        clock.time.advance(100 * MILLI);
+        let mut arriving = spawn(join([(&line, 1), (&beside, 1)]));
+        clock.breaks_after(sound, || drop(arriving.poll()));
+        line.tick();
+        assert!(crowd.iter().all(Spawn::is_woken), "after {sound} readings");
+        // Nobody looks at the other line but who granted the joint claim in this one.
+        assert!(matches!(both.poll(), Poll::Ready(Ok(_))), "after {sound} readings");
+    }
 }
 
 type Then = Box<dyn FnOnce() + Send>;

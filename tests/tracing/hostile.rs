@@ -4,12 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
-use tollgate::{Limiter, Quota, join};
+use tokio_test::{assert_pending, assert_ready_ok, task::spawn};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use super::{MILLI, built, by_hand};
+use super::scenes::{MILLI, a_day, at_dawn, by_hand};
 
 /// Does `act` whatever it is told.
 #[derive(Clone)]
@@ -59,41 +58,13 @@ impl<F: Fn() + Send + Sync + 'static> Subscriber for Wild<F> {
     }
 }
 
-/// The same day for everybody, whatever the subscriber does: some are granted, some leave, some are refused.
-fn a_day(limiter: &Limiter, pass: impl Fn(u64)) {
-    let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(2).within(100 * MILLI)));
-    let (mut left, mut joint) = (spawn(limiter.consume(1)), spawn(join([(limiter, 1)])));
-    let mut late = spawn(limiter.consume(1).within(5 * MILLI));
-    assert_pending!(first.poll());
-    assert_pending!(second.poll());
-    assert_pending!(left.poll());
-    assert_pending!(joint.poll());
-    assert_pending!(late.poll());
-    assert_pending!(first.poll());
-    assert!(limiter.try_acquire(1).is_err());
-    drop(left);
-    pass(4);
-    limiter.tick();
-    assert!(first.is_woken() && second.is_woken() && joint.is_woken());
-    let grants = (assert_ready_ok!(first.poll()), assert_ready_ok!(second.poll()), assert_ready_ok!(joint.poll()));
-    limiter.pause_for(100 * MILLI);
-    pass(1);
-    assert_ready_err!(late.poll());
-    assert_eq!(limiter.snapshot().in_flight, Some(4));
-    drop(grants);
-    pass(100);
-    let seen = limiter.snapshot();
-    assert_eq!((seen.in_flight, seen.waiting_tasks, seen.granted), (Some(0), 0, 4));
-    assert!(limiter.try_acquire(1).is_ok());
-}
-
 /// In whatever it is told: of the line, of the grant, of the end of the span, of a refusal.
 #[test]
 fn a_subscriber_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
     let subscriber = Wild::new(|| panic!("a subscriber of ill will"));
     let told = Arc::clone(&subscriber.told);
-    let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).max_in_flight(10));
-    tracing::subscriber::with_default(subscriber, || a_day(&limiter, |millis| clock.advance(MILLI * millis as u32)));
+    let (limiter, clock) = at_dawn();
+    tracing::subscriber::with_default(subscriber, || a_day(&limiter, &clock));
     assert_eq!(told.load(Ordering::Relaxed), 7, "five lines entered, and two refusals");
 }
 
@@ -104,9 +75,9 @@ fn a_subscriber_that_panics_at_the_end_costs_nobody_anything_either() {
     let fuse = Arc::clone(&armed);
     let subscriber = Wild::new(move || assert!(!fuse.load(Ordering::Relaxed), "a subscriber of ill will"));
     let told = Arc::clone(&subscriber.told);
-    let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).max_in_flight(10));
+    let (limiter, clock) = at_dawn();
     tracing::subscriber::with_default(subscriber, || {
-        a_day(&limiter, |millis| clock.advance(MILLI * millis as u32));
+        a_day(&limiter, &clock);
         let calm = told.swap(0, Ordering::Relaxed);
         // For each of five spans its making, its outcome and its end, and two refusals.
         assert_eq!(calm, 17);
@@ -131,7 +102,7 @@ fn a_subscriber_that_panics_at_the_end_costs_nobody_anything_either() {
 /// No lock is held while it is told: else this would hang.
 #[test]
 fn a_subscriber_may_call_the_limiter() {
-    let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).max_in_flight(10));
+    let (limiter, clock) = at_dawn();
     let (own, is_at_it) = (limiter.clone(), AtomicBool::new(false));
     let subscriber = Wild::new(move || {
         // Its own waits are told too: it would never come to an end.
@@ -146,7 +117,7 @@ fn a_subscriber_may_call_the_limiter() {
         is_at_it.store(false, Ordering::Relaxed);
     });
     let told = Arc::clone(&subscriber.told);
-    tracing::subscriber::with_default(subscriber, || a_day(&limiter, |millis| clock.advance(MILLI * millis as u32)));
+    tracing::subscriber::with_default(subscriber, || a_day(&limiter, &clock));
     assert!(told.load(Ordering::Relaxed) >= 17);
 }
 

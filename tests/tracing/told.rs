@@ -3,24 +3,14 @@
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::{Limiter, Quota, join, try_join};
 
-use super::{MILLI, Scribe, built, by_hand};
+use super::Scribe;
+use super::scenes::{MILLI, built, by_hand, grants_at_once};
 
 #[test]
 fn grants_without_waiting_are_not_told() {
     let (limiter, _clock) = by_hand(1_000);
     let scribe = Scribe::default();
-    scribe.listen(|| {
-        for _ in 0..100 {
-            let _ = limiter.try_acquire(1).unwrap();
-            let _ = assert_ready_ok!(spawn(limiter.consume(1)).poll());
-            let _ = assert_ready_ok!(spawn(limiter.consume(1).within(MILLI)).poll());
-            let _ = assert_ready_ok!(spawn(limiter.clone().consume_owned(1)).poll());
-            let _ = limiter.blocking_consume(1).unwrap();
-            let _ = assert_ready_ok!(spawn(join([(&limiter, 1)])).poll());
-            let _ = try_join([(&limiter, 1)]).unwrap();
-            drop(limiter.consume(1));
-        }
-    });
+    scribe.listen(|| grants_at_once(&limiter));
     assert!(scribe.read().is_empty());
 }
 

@@ -2,19 +2,20 @@
 
 use crate::heap::alive;
 use ahash::RandomState;
+use core_affinity::CoreId;
 use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::num::NonZeroU32;
-use std::sync::Barrier;
+use std::sync::{Barrier, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::{KeyedLimiter, QuantaClock, Quota};
 
 const KEYS: u64 = 1_000_000;
-/// A token comes back each minute.
-const BURST: u32 = 20_000_000;
+/// A token comes back each minute. All rounds together take less from the hot key.
+const BURST: u32 = 36_000_000;
 
 type Governor = governor::RateLimiter<u64, DashMapStateStore<u64, RandomState>, DefaultClock>;
 
@@ -60,10 +61,31 @@ fn ours<S: BuildHasher + Send + Sync + 'static>(limiter: KeyedLimiter<u64, S>) -
     })
 }
 
-pub fn report() {
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only these keys: random or hot
+    #[arg(long)]
+    keys: Option<String>,
+    /// Only so many threads: 1 or 2
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Only those whose name contains this, with or without the first one
+    #[arg(long)]
+    only: Option<String>,
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { keys: None, threads: None, only: None, rounds: 15 }
+    }
+}
+
+pub fn report(options: &Options) {
     let theirs = governor();
     (0..KEYS).for_each(|key| assert!(theirs.check_key_n(&key, NonZeroU32::MIN.saturating_add(8)).is_ok()));
-    let contenders: Vec<(&str, Work<'_>)> = vec![
+    let mut contenders: Vec<(&str, Work<'_>)> = vec![
         (
             "governor + dashmap + ahash",
             Box::new(move |keys| keys.iter().for_each(|key| assert!(black_box(theirs.check_key(key)).is_ok()))),
@@ -72,35 +94,48 @@ pub fn report() {
         ("tollgate + ahash, quanta clock", ours(tollgate(RandomState::new(), true))),
         ("tollgate, default hasher", ours(tollgate(std::hash::RandomState::new(), false))),
     ];
-    let random: Vec<u64> = (0..400_000).map(|_| fastrand::u64(0..KEYS)).collect();
-    let hot = vec![7_u64; 400_000];
+    if let Some(only) = &options.only {
+        contenders.retain(|(name, _)| name.contains(only.as_str()));
+    }
+    let random: Vec<u64> = (0..300_000).map(|_| fastrand::u64(0..KEYS)).collect();
+    let hot = vec![7_u64; 600_000];
     for (title, keys) in [("random key of 1M", &random), ("hot key", &hot)] {
         for threads in [1, 2] {
-            let mut rounds = vec![Vec::new(); contenders.len()];
-            for _ in 0..11 {
-                for ((_, work), rounds) in contenders.iter().zip(&mut rounds) {
-                    rounds.push(on_threads(threads, keys, work));
-                }
+            if options.keys.as_ref().is_some_and(|own| !title.starts_with(own.as_str()))
+                || options.threads.is_some_and(|own| own != threads)
+            {
+                continue;
             }
-            println!("\n{title}, granted, {threads} thread(s)\n");
-            let base = median(&mut rounds[0]);
-            for ((name, _), rounds) in contenders.iter().zip(&mut rounds) {
-                let own = median(rounds);
-                println!("{name:32} {own:6.1} ns  {:.2} x", own / base);
+            let rounds: Vec<Vec<f64>> = (0..options.rounds)
+                .map(|_| contenders.iter().map(|(_, work)| on_threads(threads, keys, work)).collect())
+                .collect();
+            println!("\n{title}, granted, {threads} thread(s): median, and ratios of one round, quartiles\n");
+            for (index, (name, _)) in contenders.iter().enumerate() {
+                let [_, own, _] = quartiles(rounds.iter().map(|round| round[index]));
+                let [low, ratio, high] = quartiles(rounds.iter().map(|round| round[index] / round[0]));
+                println!("{name:32} {own:6.1} ns  {ratio:.2} x  ({low:.2} to {high:.2})");
             }
         }
     }
 }
 
-fn median(rounds: &mut [f64]) -> f64 {
-    rounds.sort_by(f64::total_cmp);
-    rounds[rounds.len() / 2]
+fn quartiles(figures: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut sorted: Vec<f64> = figures.collect();
+    sorted.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| sorted[(sorted.len() - 1) * quarter / 4])
 }
 
-/// Nanoseconds per call. Each thread goes through the keys from a place of its own.
+/// Nanoseconds per call. Each thread goes through the keys from a place of its own, on a core of its own: else two that are
+/// woken together may spend a round on one.
 pub fn on_threads(threads: usize, keys: &[u64], work: &(dyn Fn(&[u64]) + Sync)) -> f64 {
     let barrier = Barrier::new(threads);
+    // Those of the process: asked for before the first thread is bound to one.
+    static CORES: LazyLock<Vec<CoreId>> = LazyLock::new(|| core_affinity::get_core_ids().unwrap_or_default());
+    let cores = &*CORES;
     let run = |thread: usize| {
+        if let Some(core) = cores.get(thread) {
+            core_affinity::set_for_current(*core);
+        }
         let (back, front) = keys.split_at(keys.len() * thread / threads);
         barrier.wait();
         let start = Instant::now();

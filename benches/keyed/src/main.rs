@@ -12,8 +12,8 @@ mod crowd;
 mod heap;
 mod maps;
 #[allow(dead_code, reason = "not all of it is measured")]
-#[path = "../../../src/keyed/words.rs"]
-mod words;
+#[path = "../../../src/keyed/groups.rs"]
+mod groups;
 
 /// As in `src/keyed/mod.rs`.
 fn mix(hash: u64) -> u64 {
@@ -28,7 +28,7 @@ enum Command {
     /// Bytes per key, at several numbers of keys
     Memory,
     /// A random existing key of a million, granted; and a hot one
-    Calls,
+    Calls(calls::Options),
     /// Ten million keys through a bound of a hundred thousand
     Churn,
     /// A hundred thousand keys with waiters, beside one limiter
@@ -42,13 +42,13 @@ enum Command {
 fn main() {
     match clap::Parser::parse() {
         Command::Memory => calls::memory(),
-        Command::Calls => calls::report(),
+        Command::Calls(options) => calls::report(&options),
         Command::Churn => churn::report(),
         Command::Crowd => crowd::report(),
         Command::Maps => maps::report(),
         Command::All => {
             calls::memory();
-            calls::report();
+            calls::report(&calls::Options::default());
             churn::report();
             crowd::report();
             maps::report();

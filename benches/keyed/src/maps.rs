@@ -1,8 +1,8 @@
 //! The maps that could be underneath: the same claim on a word, a million keys, the same hasher.
 
 use crate::calls::on_threads;
+use crate::groups::Groups;
 use crate::heap::alive;
-use crate::words::Words;
 use ahash::RandomState;
 use hashbrown::HashTable;
 use std::hint::black_box;
@@ -83,12 +83,14 @@ impl Linear {
 }
 
 /// The limiter's own table.
-fn claim_in_groups(table: &mut Words<u64>, hash: u64, key: u64, hasher: &RandomState) {
-    match table.find_mut(hash, &key) {
-        Some(word) => *word = word.saturating_add(1),
+type Words = Groups<(u64, NonZeroU64), 7>;
+
+fn claim_in_groups(table: &mut Words, hash: u64, key: u64, hasher: &RandomState) {
+    match table.find_mut(hash, |(own, _)| *own == key) {
+        Some((_, word)) => *word = word.saturating_add(1),
         None => {
-            table.make_room(|key| hasher.hash_one(key));
-            table.insert(hash, key, NonZeroU64::MIN);
+            table.make_room(|(key, _)| hasher.hash_one(key));
+            table.insert(hash, (key, NonZeroU64::MIN));
         }
     }
 }

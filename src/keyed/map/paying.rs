@@ -15,7 +15,7 @@ where
     /// Changes what a grant of `key` cost, and says what it costs now.
     pub(in crate::keyed) fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64 {
         let entered = self.enter(key, hash, true, |room, ask, house, trash| {
-            room.at_level(ask, house, trash, |rate, level| {
+            let settled = room.at_level(ask, house, trash, |rate, level| {
                 if actual < cost {
                     refund(rate, level, cost - actual);
                     return actual;
@@ -24,7 +24,13 @@ where
                 let more = (actual - cost).min(MOST_COST).min(room);
                 level.units -= rate.units(more);
                 cost + more
-            })
+            })?;
+            if settled < cost {
+                room.count_refunded(cost - settled);
+            } else {
+                room.count_granted(settled - cost);
+            }
+            Ok(settled)
         });
         match entered {
             Entered::Done(cost) => cost,

@@ -49,7 +49,9 @@ where
     fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
         let above = self.above();
         let now = self.now();
-        self.rooms[self.room_of(hash)].lock().take_quickly(key, hash, cost, now, || above.admits(cost))
+        // With a cap nothing is taken from words: what is in flight is told by a seat only.
+        let also = || self.seating.cap.is_none() && above.admits(cost);
+        self.rooms[self.room_of(hash)].lock().take_quickly(key, hash, cost, now, also)
     }
 
     /// What is above all keys, with a reading of its time: to be asked for before a room is locked.
@@ -79,10 +81,14 @@ where
                     return room.seat(ask, house, trash).and_then(|seat| Err(Stop::Seat(seat)));
                 }
                 let take = |rate: &Rate, level: &mut Level| try_take(rate, level, cost, ask.now);
-                room.at_level_if(ask, house, trash, take, |tried| match tried {
+                let tried = room.at_level_if(ask, house, trash, take, |tried| match tried {
                     Tried::Taken(remaining) if !above.admits(cost) => Err(Tried::NotAbove(remaining + cost)),
                     tried => Ok(tried),
-                })
+                })?;
+                if matches!(tried, Tried::Taken(_)) {
+                    room.count_granted(cost);
+                }
+                Ok(tried)
             });
             let remaining = match entered {
                 Entered::Done(Tried::Taken(remaining)) => return Ok(Taken::whole(remaining)),
@@ -140,8 +146,13 @@ where
                     Verdict::Taken(_) if !above.admits(cost) => Err(Verdict::Wait),
                     verdict => Ok(verdict),
                 })?;
-                if !matches!(verdict, Verdict::Wait) {
-                    return Ok(verdict);
+                match verdict {
+                    Verdict::Wait => {}
+                    Verdict::Refused(_) => return Ok(verdict),
+                    Verdict::Taken(_) => {
+                        room.count_granted(cost);
+                        return Ok(verdict);
+                    }
                 }
             }
             room.seat(ask, house, trash).and_then(|seat| Err(Stop::Seat(seat)))

@@ -1,6 +1,6 @@
 //! Changing quotas: of all keys, and of one.
 
-use super::{Ask, House, Level, Rate, Room, Special, Standing, Stop, Trash, span, table};
+use super::{Ask, House, Level, Rate, Room, Special, Standing, Stop, Trash, span};
 use crate::shared::Shared;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl<K: Clone + Eq> Room<K> {
             special.pinned = pinned;
             return Ok(special.go_on_as(rate, now));
         }
-        table::make_room(&mut self.specials, |special| special.hash);
+        self.specials.make_room(|special| special.hash);
         if let Some((key, word)) = self.words.remove(ask.hash, ask.key) {
             let (old, standing) = (Arc::clone(&self.rate), Standing::Word(word));
             let mut special = Special { key, hash: ask.hash, rate: old, standing, pinned };
@@ -37,7 +37,7 @@ impl<K: Clone + Eq> Room<K> {
             return Ok(None);
         }
         let old = self.rate_for(ask)?;
-        table::make_room(&mut self.specials, |special| special.hash);
+        self.specials.make_room(|special| special.hash);
         let key = ask.take_place(house.bound, trash)?;
         let standing = Standing::of(&old, Level { units: old.full(), at: now });
         let mut special = Special { key, hash: ask.hash, rate: old, standing, pinned };
@@ -79,12 +79,8 @@ impl<K> Room<K> {
         }
         for ((key, word), hash) in leaving.into_iter().zip(hashes) {
             let standing = Standing::of(&rate, change(word));
-            table::make_room(&mut self.specials, |special| special.hash);
-            self.specials.insert_unique(
-                hash,
-                Special { key, hash, rate: Arc::clone(&rate), standing, pinned: false },
-                |special| special.hash,
-            );
+            self.specials.make_room(|special| special.hash);
+            self.push_special(Special { key, hash, rate: Arc::clone(&rate), standing, pinned: false });
         }
         self.window = self.specials.iter().map(|special| span(&special.rate)).fold(span(&rate), u64::min);
         (self.rate, self.by_key, self.version) = (rate, false, version);

@@ -1,6 +1,6 @@
 //! Who comes to be kept here, and as what.
 
-use super::{Ask, House, Level, Rate, Room, Special, Standing, Stop, Trash, span, table};
+use super::{Ask, House, Level, Rate, Room, Special, Standing, Stop, Trash, span};
 use crate::shared::Shared;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl<K: Clone + Eq> Room<K> {
             special.standing = Standing::Seat(Arc::clone(&seat));
             return Ok(seat);
         }
-        table::make_room(&mut self.specials, |special| special.hash);
+        self.specials.make_room(|special| special.hash);
         if let Some((key, word)) = self.words.remove(ask.hash, ask.key) {
             let level = Self::read(&self.rate, word, now);
             let seat = house.seating.seat(&self.rate, level, edition, ask.hash);
@@ -45,7 +45,7 @@ impl<K: Clone + Eq> Room<K> {
         }
         let rate = self.rate_for(ask)?;
         self.expect(&rate, house, trash);
-        table::make_room(&mut self.specials, |special| special.hash);
+        self.specials.make_room(|special| special.hash);
         let key = ask.take_place(house.bound, trash)?;
         let seat = house.seating.seat(&rate, Level { units: rate.full(), at: now }, edition, ask.hash);
         let standing = Standing::Seat(Arc::clone(&seat));
@@ -81,7 +81,7 @@ impl<K: Clone + Eq> Room<K> {
             if self.specials.len() == self.specials.capacity() {
                 self.sweep(house, trash);
             }
-            table::make_room(&mut self.specials, |special| special.hash);
+            self.specials.make_room(|special| special.hash);
         }
         let key = ask.take_place(house.bound, trash)?;
         Ok(Newcomer { key, hash: ask.hash, rate, level, word })
@@ -100,7 +100,7 @@ impl<K: Clone + Eq> Room<K> {
 
     /// The level of a word does not fit into a word any more.
     pub(super) fn make_special(&mut self, ask: &Ask<'_, K>, level: Level) {
-        table::make_room(&mut self.specials, |special| special.hash);
+        self.specials.make_room(|special| special.hash);
         if let Some((key, _)) = self.words.remove(ask.hash, ask.key) {
             let rate = Arc::clone(&self.rate);
             let standing = Standing::of(&rate, level);
@@ -122,6 +122,6 @@ impl<K> Room<K> {
 
     /// There is room for it, and its rate is expected.
     pub(super) fn push_special(&mut self, special: Special<K>) {
-        self.specials.insert_unique(special.hash, special, |special| special.hash);
+        self.specials.insert(special.hash, special);
     }
 }

@@ -3,7 +3,8 @@
 //! A word must not be read outside of the [window](super::Room) after the last sweep: so everything here leaves `swept` and
 //! `window` such that whoever is kept as a word can be read from now on.
 
-use super::{House, Level, Rate, Room, SMALL, Special, Standing, Trash, seat, span, table};
+use super::{House, Level, Rate, Room, SMALL, Special, Standing, Trash, seat, span};
+use crate::keyed::seat::Idle;
 use crate::shared::Shared;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl<K> Room<K> {
         };
         let mut next = fullest.map_or(u64::MAX, |units| first(rate, units));
         let mut window = span(rate);
-        let full = self.specials.extract_if(|special| {
+        let is_full = |special: &mut Special<K>| {
             let rate = &special.rate;
             let units = match &special.standing {
                 Standing::Seat(_) => None,
@@ -58,10 +59,10 @@ impl<K> Room<K> {
             }
             window = window.min(span(rate));
             false
-        });
-        trash.keys.extend(full.map(|special| special.key));
+        };
+        self.specials.extract(is_full, |special| trash.keys.push(special.key));
         (self.swept, self.window) = (synced, window);
-        let calls = 4 * (self.words.slots() + self.specials.num_buckets()).max(SMALL);
+        let calls = 4 * (self.words.slots() + self.specials.slots()).max(SMALL);
         self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);
         house.bound.end_sweep(house.number, had - self.len(), next);
     }
@@ -70,15 +71,15 @@ impl<K> Room<K> {
     pub(super) fn forget_full(&mut self, now: u64, house: &House<'_, K>, trash: &mut Trash<K>) {
         let (had, rate) = (self.len(), &self.rate);
         self.words.extract(|word| Self::read(rate, word, now).units >= rate.full(), |key, _| trash.keys.push(key));
-        let full = self.specials.extract_if(|special| {
+        let is_full = |special: &mut Special<K>| {
             let units = match &special.standing {
                 Standing::Seat(_) => return false,
                 Standing::Word(word) => Self::read(&special.rate, *word, now).units,
                 Standing::Wide(level) => special.rate.advance(**level, now),
             };
             !special.pinned && units >= special.rate.full()
-        });
-        trash.keys.extend(full.map(|special| special.key));
+        };
+        self.specials.extract(is_full, |special| trash.keys.push(special.key));
         house.bound.give_back(had - self.len());
     }
 
@@ -86,7 +87,11 @@ impl<K> Room<K> {
     fn give_up_seats(&mut self, trash: &mut Trash<K>) {
         for special in self.specials.iter_mut() {
             let Standing::Seat(seat) = &special.standing else { continue };
-            let Some(level) = seat::level_of_idle(seat, &special.rate, self.synced) else { continue };
+            let Some(Idle { level, granted, refunded }) = seat::look_at_idle(seat, &special.rate, self.synced) else {
+                continue;
+            };
+            self.granted = self.granted.wrapping_add(granted);
+            self.refunded = self.refunded.wrapping_add(refunded);
             // The seat may have seen a later time. Words cannot be read yet, with the window perhaps gone by: hence wide.
             self.synced = self.synced.max(level.at);
             let seat = std::mem::replace(&mut special.standing, Standing::Wide(Box::new(level)));
@@ -97,7 +102,7 @@ impl<K> Room<K> {
     /// Lets go of the memory that a crowd has left behind.
     pub(super) fn shrink(&mut self, house: &House<'_, K>) {
         self.words.shrink(SMALL, house.hash_of);
-        table::shrink(&mut self.specials, SMALL, |special| special.hash);
+        self.specials.shrink(SMALL, |special| special.hash);
     }
 
     /// Gives up `seat`, the one at this address, if nobody needs it; true if it is not there any more. No user code runs.
@@ -111,16 +116,20 @@ impl<K> Room<K> {
     ) -> bool {
         self.synced = self.synced.max(now);
         let is_it = |special: &Special<K>| matches!(&special.standing, Standing::Seat(it) if Arc::as_ptr(it) == seat);
-        let Ok(mut found) = self.specials.find_entry(hash, is_it) else { return true };
-        let special = found.get_mut();
+        let Some(place) = self.specials.place(hash, is_it) else { return true };
+        let Some(special) = self.specials.at_mut(place) else { return true };
         let Standing::Seat(seat) = &special.standing else { return true };
-        let Some(level) = seat::level_of_idle(seat, &special.rate, self.synced) else { return false };
+        let Some(Idle { level, granted, refunded }) = seat::look_at_idle(seat, &special.rate, self.synced) else {
+            return false;
+        };
         self.synced = self.synced.max(level.at);
         if self.synced - self.swept > self.window {
             // Nobody called for so long that no word can be read: the sweep gives up this seat with all others.
             self.sweep(house, trash);
             return true;
         }
+        self.granted = self.granted.wrapping_add(granted);
+        self.refunded = self.refunded.wrapping_add(refunded);
         let standing = Standing::of(&special.rate, level);
         trash.seats.extend(std::mem::replace(&mut special.standing, standing).into_seat());
         house.bound.idle_no_later_than(house.number, || special.rate.reached(level, special.rate.burst()));
@@ -132,13 +141,14 @@ impl<K> Room<K> {
         let has_room = self.words.len() < self.words.capacity() && self.synced - self.swept <= self.window;
         match &special.standing {
             _ if is_full => {
-                trash.keys.push(found.remove().0.key);
+                trash.keys.extend(self.specials.take(place).map(|special| special.key));
                 house.bound.give_back(1);
             }
             Standing::Word(word) if is_common && has_room => {
                 let word = *word;
-                let key = found.remove().0.key;
-                self.words.insert(hash, key, word);
+                if let Some(special) = self.specials.take(place) {
+                    self.words.insert(hash, special.key, word);
+                }
             }
             _ => {}
         }

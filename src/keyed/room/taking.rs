@@ -6,8 +6,8 @@ use crate::shared::Shared;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Room<K> {
-    /// Takes `cost` tokens from a word, and says what remains, if all is as it mostly is; or finds the key's seat. `also` takes
-    /// what has to be taken elsewhere too. `None` leaves it to [`at_level`](Self::at_level).
+    /// Takes `cost` tokens from a word, also of a quota of its own, and says what remains, if all is as it mostly is; or finds
+    /// the key's seat. `also` takes what has to be taken elsewhere too. `None` leaves it to [`at_level`](Self::at_level).
     #[inline]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
@@ -21,20 +21,22 @@ impl<K: Clone + Eq> Room<K> {
         if self.closed || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
             return None;
         }
-        if !self.specials.is_empty()
-            && let Some(special) = self.specials.find(hash, |special| special.key == *key)
-        {
-            let Standing::Seat(seat) = &special.standing else { return None };
-            return Some(Quick::Seat(Arc::clone(seat)));
-        }
-        let word = self.words.find_mut(hash, key)?;
-        let (next, left) = self.rate.take_from_word(*word, cost, now)?;
+        let has_specials = !self.specials.is_empty();
+        let special = has_specials.then(|| self.specials.find_mut(hash, |special| special.key == *key)).flatten();
+        let (rate, word) = match special {
+            Some(Special { standing: Standing::Seat(seat), .. }) => return Some(Quick::Seat(Arc::clone(seat))),
+            Some(Special { standing: Standing::Wide(_), .. }) => return None,
+            Some(Special { standing: Standing::Word(word), rate, .. }) => (&**rate, word),
+            None => (&*self.rate, self.words.find_mut(hash, key)?),
+        };
+        let (next, left) = rate.take_from_word(*word, cost, now)?;
         if !also() {
             return None;
         }
         *word = next;
         self.synced = now;
         self.calls_left -= 1;
+        self.count_granted(cost);
         Some(Quick::Taken(left))
     }
 

@@ -1,0 +1,320 @@
+//! Tables in which an entry is one place in memory, and one wait for it.
+//!
+//! Entries lie in *groups*, each with the tags of its own on its first bytes: the lines of a group are neighbours, and are all
+//! asked for at once. (Tables that keep all tags in one array and all entries in another wait twice for a key that is in no
+//! cache: the place of the entry is known when the tags have come.)
+//!
+//! An entry is in the group its hash says, its *home*, or if that was full in one of the next; each group counts how many went
+//! on from it, so that a search ends where nobody went on. No marks are left behind by those who go.
+//!
+//! A hasher that panics must not lose entries, for a forgotten key is a reset limit: so a table that is rebuilt computes all
+//! hashes before the first entry is moved.
+
+use std::fmt;
+use std::hint::black_box;
+
+/// A count or a distance that stands for any larger one.
+const MANY: u8 = u8::MAX;
+/// Of a cache line.
+const LINE: usize = 64;
+
+/// Groups of `SLOTS` entries, seven at most.
+pub(super) struct Groups<E, const SLOTS: usize> {
+    groups: Box<[Group<E, SLOTS>]>,
+    len: usize,
+}
+
+#[repr(C, align(128))]
+struct Group<E, const SLOTS: usize> {
+    /// A part of the hash of each entry, never 0; 0 where there is none. Then, at [`PASSED`], how many entries went on from here,
+    /// for want of room: in one word, since every search reads both.
+    marks: [u8; 8],
+    /// How many groups each entry is away from its home.
+    away: [u8; SLOTS],
+    entries: [Option<E>; SLOTS],
+}
+
+const PASSED: usize = 7;
+
+/// Where an entry is.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    group: usize,
+    slot: usize,
+}
+
+impl<E, const SLOTS: usize> Group<E, SLOTS> {
+    /// The lowest bit of each tag.
+    const ONES: u64 = u64::from_le_bytes([1; 8]) >> (8 * (8 - SLOTS));
+    /// How many entries a cache line holds, rounded down.
+    const PER_LINE: usize = if size_of::<Option<E>>() > LINE { 1 } else { LINE / size_of::<Option<E>>() };
+
+    fn new() -> Self {
+        const { assert!(SLOTS <= PASSED) };
+        Self { marks: [0; 8], away: [0; SLOTS], entries: [const { None }; SLOTS] }
+    }
+
+    /// A bit for each slot that may have this tag: the lowest of every eight.
+    #[inline]
+    fn candidates(&self, tag: u8) -> u64 {
+        let differing = u64::from_le_bytes(self.marks) ^ (Self::ONES * u64::from(tag));
+        // A byte that is 0 turns its top bit on; so may the one above it, which costs a comparison.
+        (differing.wrapping_sub(Self::ONES) & !differing & (Self::ONES << 7)) >> 7
+    }
+
+    /// Has the other lines come while the tags do, and not after them.
+    #[inline]
+    fn call_up(&self) {
+        let mut slot = SLOTS - 1;
+        while slot >= Self::PER_LINE {
+            black_box(self.entries[slot].is_some());
+            slot -= Self::PER_LINE;
+        }
+    }
+
+    fn free(&self) -> Option<usize> {
+        self.marks[..SLOTS].iter().position(|tag| *tag == 0)
+    }
+}
+
+impl<E, const SLOTS: usize> Groups<E, SLOTS> {
+    /// Of the slots of a group, so many are taken on average when the table grows.
+    const FILLED: usize = SLOTS * 6 / 7;
+
+    pub(super) fn new() -> Self {
+        Self { groups: Box::default(), len: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many entries there can be before the table has to be rebuilt.
+    pub(super) fn capacity(&self) -> usize {
+        self.groups.len() * Self::FILLED
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.groups.len() * SLOTS
+    }
+
+    /// Home and tag. Rooms go by the upper bits of the same product.
+    #[inline]
+    fn home(&self, hash: u64) -> (usize, u8) {
+        let mixed = super::mix(hash);
+        let group = ((mixed.rotate_left(32) as u128 * self.groups.len() as u128) >> 64) as usize;
+        (group, ((mixed >> 16) as u8).max(1))
+    }
+
+    /// The next group, around the end.
+    #[inline]
+    fn after(&self, group: usize) -> usize {
+        if group + 1 == self.groups.len() { 0 } else { group + 1 }
+    }
+
+    #[inline]
+    pub(super) fn place(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<Place> {
+        if self.groups.is_empty() {
+            return None;
+        }
+        let (mut group, tag) = self.home(hash);
+        for _ in 0..self.groups.len() {
+            let own = &self.groups[group];
+            own.call_up();
+            let mut candidates = own.candidates(tag);
+            while candidates != 0 {
+                let slot = (candidates.trailing_zeros() / 8) as usize;
+                if own.entries[slot].as_ref().is_some_and(&is_it) {
+                    return Some(Place { group, slot });
+                }
+                candidates &= candidates - 1;
+            }
+            if own.marks[PASSED] == 0 {
+                return None;
+            }
+            group = self.after(group);
+        }
+        None
+    }
+
+    #[inline]
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&E> {
+        let Place { group, slot } = self.place(hash, is_it)?;
+        self.groups[group].entries[slot].as_ref()
+    }
+
+    #[inline]
+    pub(super) fn find_mut(&mut self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
+        let place = self.place(hash, is_it)?;
+        self.at_mut(place)
+    }
+
+    #[inline]
+    pub(super) fn at_mut(&mut self, Place { group, slot }: Place) -> Option<&mut E> {
+        self.groups[group].entries[slot].as_mut()
+    }
+
+    /// Lets those who went past `away` groups from their home to `group` be forgotten. What is not known exactly stays.
+    fn forget_passing(&mut self, mut group: usize, away: u8) {
+        if away == MANY {
+            return;
+        }
+        for _ in 0..away {
+            group = if group == 0 { self.groups.len() - 1 } else { group - 1 };
+            let passed = &mut self.groups[group].marks[PASSED];
+            *passed -= u8::from(*passed != MANY);
+        }
+    }
+
+    /// Takes out what is there.
+    pub(super) fn take(&mut self, Place { group, slot }: Place) -> Option<E> {
+        let own = &mut self.groups[group];
+        let (entry, away) = (own.entries[slot].take()?, own.away[slot]);
+        own.marks[slot] = 0;
+        self.len -= 1;
+        self.forget_passing(group, away);
+        Some(entry)
+    }
+
+    /// Keeps an entry for which there is room, and which is not there.
+    pub(super) fn insert(&mut self, hash: u64, entry: E) {
+        let (mut group, tag) = self.home(hash);
+        let mut away = 0_usize;
+        let slot = loop {
+            if let Some(slot) = self.groups[group].free() {
+                break slot;
+            }
+            let passed = &mut self.groups[group].marks[PASSED];
+            *passed = passed.saturating_add(1);
+            group = self.after(group);
+            away += 1;
+        };
+        let own = &mut self.groups[group];
+        own.marks[slot] = tag;
+        own.away[slot] = u8::try_from(away).unwrap_or(MANY);
+        own.entries[slot] = Some(entry);
+        self.len += 1;
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &E> {
+        self.groups.iter().flat_map(|group| group.entries.iter().flatten())
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut E> {
+        self.groups.iter_mut().flat_map(|group| group.entries.iter_mut().flatten())
+    }
+
+    /// Takes out all entries that say so.
+    pub(super) fn extract(&mut self, mut is_it: impl FnMut(&mut E) -> bool, mut to: impl FnMut(E)) {
+        for group in 0..self.groups.len() {
+            for slot in 0..SLOTS {
+                let place = Place { group, slot };
+                if self.at_mut(place).is_some_and(&mut is_it)
+                    && let Some(entry) = self.take(place)
+                {
+                    to(entry);
+                }
+            }
+        }
+    }
+
+    /// Sees to it that one entry can be inserted, and some more before this is asked again.
+    pub(super) fn make_room(&mut self, hash_of: impl Fn(&E) -> u64) {
+        if self.len + self.capacity() / 8 >= self.capacity() {
+            // By a third: the table is between two thirds and all of its size full.
+            self.rebuild(self.len + self.len / 3 + 1, hash_of);
+        }
+    }
+
+    /// Shrinks a table of which more than three quarters are empty, down to `least` entries.
+    pub(super) fn shrink(&mut self, least: usize, hash_of: impl Fn(&E) -> u64) {
+        if self.capacity() > least && self.len < self.capacity() / 4 {
+            self.rebuild((self.len * 2).max(least / 2), hash_of);
+        }
+    }
+
+    fn rebuild(&mut self, capacity: usize, hash_of: impl Fn(&E) -> u64) {
+        let hashes: Vec<u64> = self.iter().map(hash_of).collect();
+        let groups = (0..capacity.div_ceil(Self::FILLED)).map(|_| Group::new()).collect();
+        let old = std::mem::replace(self, Self { groups, len: 0 });
+        let entries = old.groups.into_iter().flat_map(|group| group.entries.into_iter().flatten());
+        for (entry, hash) in entries.zip(hashes) {
+            self.insert(hash, entry);
+        }
+    }
+}
+
+impl<E, const SLOTS: usize> fmt::Debug for Groups<E, SLOTS> {
+    /// Without the entries: they are the users' users.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Groups").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    type Entry = (u64, u64);
+
+    /// Comes and goes at random, against a map, with hashes that are good, few, or all the same.
+    fn agrees_with_a_map<const SLOTS: usize>() {
+        for hashes in [u64::MAX, 0xff, 3, 0] {
+            let hash_of = |entry: &Entry| entry.0.wrapping_mul(0x2545_f491_4f6c_dd1d) & hashes;
+            let (mut table, mut map) = (Groups::<Entry, SLOTS>::new(), HashMap::new());
+            let mut random = 88_172_645_463_325_252_u64;
+            for step in 0..30_000_u64 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                // Waves: the table fills, and empties again.
+                let (key, comes) = (random % 500, (random >> 32) % 100 < if step / 3_000 % 2 == 0 { 70 } else { 20 });
+                let (entry, hash) = ((key, step), hash_of(&(key, 0)));
+                let place = table.place(hash, |own| own.0 == key);
+                let found = table.find(hash, |own| own.0 == key).map(|own| own.1);
+                assert_eq!(found, map.get(&key).copied());
+                match (place, comes) {
+                    (None, true) => {
+                        table.make_room(hash_of);
+                        table.insert(hash, entry);
+                        map.insert(key, step);
+                    }
+                    (Some(_), true) => {
+                        *table.find_mut(hash, |own| own.0 == key).unwrap() = entry;
+                        map.insert(key, step);
+                    }
+                    (_, false) => {
+                        let gone = place.and_then(|place| table.take(place));
+                        assert_eq!(gone.map(|own| own.1), map.remove(&key));
+                    }
+                }
+                if step % 5_000 == 4_999 {
+                    let mut gone = Vec::new();
+                    table.extract(|own| own.1 % 3 == 0, |own| gone.push(own.0));
+                    gone.into_iter().for_each(|key| assert_eq!(map.remove(&key).unwrap() % 3, 0));
+                    table.shrink(8, hash_of);
+                }
+                assert_eq!(table.len(), map.len());
+            }
+            let listed: HashMap<u64, u64> = table.iter().copied().collect();
+            assert_eq!(listed, map);
+            let passed = |group: &Group<_, SLOTS>| usize::from(group.marks[PASSED]);
+            let kept = table.groups.iter().filter(|group| passed(group) == usize::from(MANY)).count();
+            assert!(hashes < 4 || kept == 0, "counts of those who went on are exact");
+            table.extract(|_| true, |_| {});
+            assert!(hashes < 4 || table.groups.iter().map(passed).sum::<usize>() == 0, "and nobody is left who did");
+        }
+    }
+
+    #[test]
+    fn the_table_agrees_with_a_map() {
+        agrees_with_a_map::<7>();
+        agrees_with_a_map::<5>();
+        agrees_with_a_map::<2>();
+    }
+}

@@ -1,0 +1,228 @@
+//! What all clones of a shared keyed limiter share: which way a claim goes, making limiters and forgetting them.
+
+use super::builder::{Wishes, terms};
+use super::said::Said;
+use super::shelf::{Found, Shelves};
+use crate::clock::Time;
+use crate::error::{ConfigError, ConsumeError, TryAcquireError};
+use crate::keyed::map::QuotaBy;
+use crate::lease::{Line, Lines, Terms};
+use crate::sync::{AtomicU64, Ordering};
+use crate::{Limiter, Quota};
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+/// How often it is looked which limiters may be forgotten, while there are any.
+const TIDYING: Duration = Duration::from_millis(500);
+/// Who finds no place has it looked out of turn, but not again within so many nanoseconds.
+const HASTE: u64 = 20_000_000;
+
+pub(in crate::keyed) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
+
+pub(super) struct Core<K, S> {
+    me: Weak<Self>,
+    hasher: S,
+    quota: Quota,
+    quota_by: Option<QuotaBy<K>>,
+    max_waiting: Option<usize>,
+    pub(super) lines: Arc<dyn Lines>,
+    name: Namer<K>,
+    pub(super) shelves: Shelves<K>,
+    pub(super) time: Time,
+    /// When it is tried again whether the lines can be reached.
+    pub(super) pause: AtomicU64,
+    /// Where its tasks live.
+    host: Handle,
+    /// Somebody tidies, every now and then.
+    is_tidied: AtomicBool,
+    tidied_at: AtomicU64,
+    closed: AtomicBool,
+    /// How often somebody was refused by what was said before.
+    pub(super) spared: AtomicU64,
+}
+
+/// Which way a claim goes.
+pub(super) enum Course {
+    /// To the key's limiter.
+    Limiter(Limiter),
+    /// Nowhere: by what the line said, its tokens come at `at` at the earliest, and so many are left.
+    Later { at: u64, remaining: u64 },
+    /// To the line, with an ask of its own.
+    Ask,
+}
+
+impl<K, S> Core<K, S> {
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.shelves.each_limiter(Limiter::close);
+    }
+
+    /// Forgets the limiters that are at rest.
+    async fn tidy(core: Weak<Self>) {
+        loop {
+            sleep(TIDYING).await;
+            let mut number = 0;
+            // Not all at once: others want to run.
+            while core.upgrade().is_some_and(|core| core.shelves.tidy(number)) {
+                number += 1;
+                yield_now().await;
+            }
+            let Some(core) = core.upgrade() else { return };
+            if core.shelves.limiters() == 0 {
+                core.is_tidied.store(false, Ordering::SeqCst);
+                // Somebody may have come in this very moment, who thinks that this goes on.
+                if core.shelves.limiters() == 0 || core.is_tidied.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl<K, S> Core<K, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Of checked wishes.
+    pub(super) fn new(wishes: Wishes<K, S>, host: Handle) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            hasher: wishes.hasher,
+            // Without one it is never used: each key has its own.
+            quota: wishes.quota.unwrap_or_else(|| Quota::per_second(1)),
+            quota_by: wishes.quota_by,
+            max_waiting: wishes.max_waiting,
+            lines: wishes.lines,
+            name: wishes.name,
+            shelves: Shelves::new(wishes.max_keys),
+            time: Time::tokio(),
+            pause: AtomicU64::new(0),
+            host,
+            is_tidied: AtomicBool::new(false),
+            tidied_at: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            spared: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn hash(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    pub(super) fn line(&self, key: &K) -> Arc<dyn Line> {
+        self.lines.named(&(self.name)(key))
+    }
+
+    pub(super) fn quota(&self, key: &K) -> Quota {
+        self.quota_by.as_ref().map_or(self.quota, |quota_by| quota_by(key))
+    }
+
+    /// # Panics
+    /// If `quota_by` says a quota that no limiter could be built from.
+    pub(super) fn terms(&self, key: &K) -> Terms {
+        terms(&self.quota(key)).unwrap_or_else(|error| bad_quota(&error))
+    }
+
+    /// Which way a claim of `cost` goes that was made at `now`.
+    pub(super) fn course(&self, key: &K, hash: u64, terms: &Terms, cost: u64, now: u64) -> Course {
+        match self.shelves.find(key, hash) {
+            Found::Limiter(limiter) => Course::Limiter(limiter),
+            Found::Said(said) => self.course_by(&said, terms, cost, now).unwrap_or(Course::Ask),
+            Found::Nothing => Course::Ask,
+        }
+    }
+
+    fn course_by(&self, said: &Said, terms: &Terms, cost: u64, now: u64) -> Option<Course> {
+        let at = said.earliest(terms, cost);
+        (at > now).then(|| Course::Later { at, remaining: said.remaining() })
+    }
+
+    /// The key's limiter, if it has one.
+    pub(super) fn limiter_here(&self, key: &K, hash: u64) -> Option<Limiter> {
+        if let Found::Limiter(limiter) = self.shelves.find(key, hash) { Some(limiter) } else { None }
+    }
+
+    /// The key's limiter, made if there is none. `None` if as many as may be are here.
+    pub(super) fn limiter(&self, key: &K, hash: u64, must: bool) -> Option<Limiter> {
+        if let here @ Some(_) = self.limiter_here(key, hash) {
+            return here;
+        }
+        if !must && self.shelves.limiters() >= self.shelves.most() && !self.tidy_out_of_turn() {
+            return None;
+        }
+        let entered = self.host.enter();
+        let builder = Limiter::builder().quota(self.quota(key)).shared_through(self.line(key));
+        let builder = match self.max_waiting {
+            Some(callers) => builder.max_waiting(callers),
+            None => builder,
+        };
+        let limiter = builder.build().unwrap_or_else(|error| bad_quota(&error));
+        drop(entered);
+        let limiter = self.shelves.put(key, hash, limiter, must)?;
+        if self.is_closed() {
+            limiter.close();
+        }
+        if !self.is_tidied.swap(true, Ordering::SeqCst) {
+            self.host.spawn(Self::tidy(self.me.clone()));
+        }
+        Some(limiter)
+    }
+
+    /// Somebody had less patience with the key's limiter than it takes to ask: it is to have the tokens for the next one.
+    pub(super) fn miss(&self, key: &K, hash: u64, cost: u64) {
+        if let Some(limiter) = self.limiter_here(key, hash)
+            && cost <= self.terms(key).most_held()
+        {
+            limiter.shared().miss(cost);
+        }
+    }
+
+    /// Makes places, for somebody who found none. False if that was in vain, or tried just before.
+    fn tidy_out_of_turn(&self) -> bool {
+        let (now, last) = (self.time.now(), self.tidied_at.load(Ordering::Acquire));
+        let is_mine = now >= last.saturating_add(HASTE)
+            && self.tidied_at.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if is_mine {
+            (0..).take_while(|number| self.shelves.tidy(*number)).for_each(drop);
+        }
+        self.shelves.limiters() < self.shelves.most()
+    }
+
+    pub(super) fn too_many(&self) -> ConsumeError {
+        ConsumeError::TooManyKeys { most: self.shelves.most() }
+    }
+
+    pub(super) fn too_many_at_once(&self) -> TryAcquireError {
+        TryAcquireError::TooManyKeys { most: self.shelves.most() }
+    }
+
+    /// Somebody is refused by what was said before.
+    pub(super) fn spare(&self) {
+        self.spared.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The quota of all was checked, and the runtime is the host's.
+fn bad_quota(error: &ConfigError) -> ! {
+    panic!("quota_by gave a key a quota that makes no sense: {error}")
+}
+
+impl<K, S> fmt::Debug for Core<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("lines", &self.lines)
+            .field("limiters", &self.shelves.limiters())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! Who leaves from behind does not read a clock that moves by itself: it counts as gone since somebody looked at the line
+//! last. The same history on a clock moved by hand, with those who leave gone at that very moment, ends the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tollgate::{Clock, Snapshot};
+
+use super::*;
+
+/// Moved by the test, and the limiter does not know.
+#[derive(Clone, Debug, Default)]
+struct Wall(Arc<AtomicU64>);
+
+impl Clock for Wall {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.load(SeqCst))
+    }
+}
+
+/// Some come; somebody looks; so much time passes until the next look, and some leave.
+#[derive(Clone, Debug)]
+struct Span {
+    costs: Vec<u64>,
+    nanos: u64,
+    leaving: Vec<Index>,
+}
+
+fn span() -> impl Strategy<Value = Span> {
+    (vec(1..12u64, 0..6), 0..40u64, vec(any::<Index>(), 0..4)).prop_map(|(costs, nanos, leaving)| Span {
+        costs,
+        nanos,
+        leaving,
+    })
+}
+
+fn quotas() -> impl Strategy<Value = Vec<Quota>> {
+    let continuous = (1..4u64, 1..6u32, 3..9u64)
+        .prop_map(|(amount, nanos, burst)| Quota::new(amount, nanos * NANO).burst(burst).initial(0));
+    let stepped = (1..4u64, 2..20u32, 3..9u64)
+        .prop_map(|(amount, nanos, burst)| Quota::new(amount, nanos * NANO).stepped().burst(burst).initial(1));
+    vec(prop_oneof![continuous, stepped], 1..3)
+}
+
+/// One of the two limiters, and who came to it.
+struct Side<'a> {
+    limiter: &'a Limiter,
+    line: Vec<Waiting<'a>>,
+}
+
+impl<'a> Side<'a> {
+    fn new(limiter: &'a Limiter) -> Self {
+        Self { limiter, line: Vec::new() }
+    }
+
+    fn enter(&mut self, costs: &[u64]) {
+        for cost in costs {
+            let mut waiting = spawn(self.limiter.consume(*cost));
+            if waiting.poll().is_pending() {
+                self.line.push(waiting);
+            }
+        }
+    }
+
+    /// Those behind the front, some of them.
+    fn leave(&mut self, leaving: &[Index]) {
+        for index in leaving {
+            if self.line.len() > 1 {
+                drop(self.line.remove(1 + index.index(self.line.len() - 1)));
+            }
+        }
+    }
+
+    /// Looks; those who are served are done at once, and only those who wait are left.
+    fn look(&mut self) -> (u64, u64, usize, Snapshot) {
+        self.limiter.tick();
+        while let Some(at) = self.line.iter().position(|waiting| waiting.is_woken()) {
+            drop(served(&mut self.line.remove(at)));
+        }
+        (self.limiter.available(), self.limiter.deficiency(), self.line.len(), self.limiter.snapshot())
+    }
+}
+
+proptest! {
+    #[test]
+    fn who_leaves_from_behind_is_gone_since_somebody_looked_last(
+        quotas in quotas(),
+        cap in prop::option::of(12..30u64),
+        spans in vec(span(), 1..12),
+    ) {
+        let (by_hand, wall) = (ManualClock::new(), Wall::default());
+        let builder = || {
+            let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
+            match cap {
+                Some(cap) => builder.max_in_flight(cap),
+                None => builder,
+            }
+        };
+        let at_once = builder().clock(by_hand.clone()).build().unwrap();
+        let unread = builder().clock(wall.clone()).build().unwrap();
+        // Somebody looks after the line, or nobody could wait outside of a runtime.
+        let mut driver = spawn(unread.replenisher());
+        prop_assert!(driver.poll().is_pending());
+        let (mut at_once, mut unread) = (Side::new(&at_once), Side::new(&unread));
+        for span in spans {
+            at_once.enter(&span.costs);
+            unread.enter(&span.costs);
+            prop_assert_eq!(at_once.look(), unread.look());
+            at_once.leave(&span.leaving);
+            by_hand.advance(Duration::from_nanos(span.nanos));
+            wall.0.fetch_add(span.nanos, SeqCst);
+            unread.leave(&span.leaving);
+            prop_assert_eq!(at_once.look(), unread.look());
+        }
+    }
+}

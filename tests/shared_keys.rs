@@ -1,0 +1,34 @@
+//! Keyed limiters whose quotas many machines share: over lines in memory, and over Redis.
+#![cfg(all(feature = "redis", feature = "keyed"))]
+
+#[path = "shared_keys/histories.rs"]
+mod histories;
+#[path = "redis/law.rs"]
+mod law;
+#[path = "redis/masters.rs"]
+mod masters;
+#[path = "shared_keys/memory.rs"]
+mod memory;
+#[path = "shared_keys/outages.rs"]
+mod outages;
+#[path = "shared_keys/places.rs"]
+mod places;
+#[path = "shared_keys/real.rs"]
+mod real;
+#[path = "redis/server.rs"]
+mod server;
+#[path = "shared_keys/trips.rs"]
+mod trips;
+
+use std::time::Duration;
+use tollgate::lease::MemoryLine;
+use tollgate::{KeyedLimiter, Quota, SharedKeyedLimiter};
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A node of all the lines in this memory.
+fn node(lines: &MemoryLine, quota: Quota) -> SharedKeyedLimiter<u64> {
+    KeyedLimiter::builder().quota(quota).shared(lines.clone()).build().unwrap()
+}

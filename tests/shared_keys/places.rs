@@ -1,0 +1,106 @@
+//! Bounded memory, and what can be done with it.
+
+use crate::law::Ledger;
+use crate::millis;
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::lease::MemoryLine;
+use tollgate::{ConsumeError, KeyedLimiter, Quota, SharedKeyedLimiter, TryAcquireError};
+
+fn bounded(lines: &MemoryLine, quota: Quota, keys: u64) -> SharedKeyedLimiter<u64> {
+    KeyedLimiter::builder().quota(quota).max_keys(keys).shared(lines.clone()).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_taken() {
+    let lines = MemoryLine::new();
+    let users = bounded(&lines, Quota::per_second(1), 3);
+    let mut waiting = Vec::new();
+    for key in 0..3 {
+        drop(users.consume(&key, 1).await.unwrap());
+        let users = users.clone();
+        waiting.push(tokio::spawn(async move { users.consume(&key, 1).await.map(drop) }));
+        sleep(millis(1)).await;
+    }
+    drop(users.consume(&3, 1).await.unwrap());
+    assert!(matches!(users.consume(&3, 1).await, Err(ConsumeError::TooManyKeys { most: 3 })));
+    assert!(matches!(users.try_acquire(&4, 1), Err(TryAcquireError::TooLarge { .. })));
+    assert!(users.limiter(&4).is_err());
+    // Who is refused, or finds its tokens, needs no place.
+    assert!(matches!(users.consume(&3, 1).within(millis(5)).await, Err(ConsumeError::TooLate { .. })));
+    for key in 10..20 {
+        drop(users.consume(&key, 1).await.unwrap());
+    }
+    assert_eq!(users.snapshot().limiters, 3);
+    waiting[0].abort();
+    sleep(millis(20)).await;
+    // A place is free once its limiter has nothing out any more: its token was promised to it, and is spare now.
+    let began = Instant::now();
+    let limiter = loop {
+        match users.limiter(&3) {
+            Ok(limiter) => break limiter,
+            Err(error) => assert_eq!(error, ConsumeError::TooManyKeys { most: 3 }),
+        }
+        sleep(millis(20)).await;
+    };
+    assert!((500..=3_000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    drop(limiter);
+    for task in waiting.into_iter().skip(1) {
+        task.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_is_bounded_whoever_comes() {
+    for keys in [1, 5, 64, 1_000] {
+        let lines = MemoryLine::new();
+        let users = bounded(&lines, Quota::per_hour(2), keys);
+        for key in 0..20_000 {
+            drop(users.consume(&key, 1).await.unwrap());
+        }
+        let snapshot = users.snapshot();
+        assert!(snapshot.remembered as u64 <= keys && snapshot.limiters == 0, "{keys}: {snapshot:?}");
+        assert!(snapshot.remembered > 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn churning_through_keys_resets_nobodys_limit() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(1).burst(3);
+    let users = bounded(&lines, quota, 2);
+    let ledger = Ledger::default();
+    for stranger in 1_000..11_000 {
+        if users.consume(&1, 1).within(millis(0)).await.is_ok() {
+            ledger.note(1);
+        }
+        drop(users.consume(&stranger, 1).await);
+        sleep(millis(1)).await;
+    }
+    assert!(ledger.excess(1, 3) <= 0.0, "{}", ledger.excess(1, 3));
+    assert!((12..=13).contains(&ledger.total()), "{}", ledger.total());
+}
+
+/// With one place, and many keys that are busy, each is asked for by itself.
+#[tokio::test(start_paused = true)]
+async fn busy_keys_without_a_place_are_served_all_the_same() {
+    let lines = MemoryLine::new();
+    let users = bounded(&lines, Quota::per_second(1_000), 1);
+    let held = users.limiter(&0).unwrap();
+    for _ in 0..50 {
+        for key in 1..5 {
+            drop(users.consume(&key, 1).await.unwrap());
+        }
+        sleep(millis(2)).await;
+    }
+    assert_eq!(lines.asks(), 200);
+    drop(held);
+    assert!(
+        timeout(millis(5_000), async {
+            while users.limiter(&1).is_err() {
+                sleep(millis(100)).await
+            }
+        })
+        .await
+        .is_ok()
+    );
+}

@@ -1,0 +1,66 @@
+//! What happens to a limiter while somebody is told of it: for meters and subscribers alike.
+
+use std::time::Duration;
+
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
+use tollgate::{Builder, Limiter, ManualClock, Quota, join, try_join};
+
+pub(crate) const MILLI: Duration = Duration::from_millis(1);
+
+/// A token each millisecond by a clock moved by hand, `burst` of them there.
+pub(crate) fn by_hand(burst: u64) -> (Limiter, ManualClock) {
+    built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst)))
+}
+
+pub(crate) fn built(builder: Builder) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    (builder.clock(clock.clone()).build().unwrap(), clock)
+}
+
+/// A hundred times every way to be granted without waiting, and a claim that is never polled: 700 tokens.
+pub(crate) fn grants_at_once(limiter: &Limiter) {
+    for _ in 0..100 {
+        let _ = limiter.try_acquire(1).unwrap();
+        let _ = assert_ready_ok!(spawn(limiter.consume(1)).poll());
+        let _ = assert_ready_ok!(spawn(limiter.consume(1).within(MILLI)).poll());
+        let _ = assert_ready_ok!(spawn(limiter.clone().consume_owned(1)).poll());
+        let _ = limiter.blocking_consume(1).unwrap();
+        let _ = assert_ready_ok!(spawn(join([(limiter, 1)])).poll());
+        let _ = try_join([(limiter, 1)]).unwrap();
+        drop(limiter.consume(1));
+    }
+}
+
+/// Empty at first, and with a cap of 10: for [`a_day`].
+pub(crate) fn at_dawn() -> (Limiter, ManualClock) {
+    built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).max_in_flight(10))
+}
+
+/// The same day for everybody, whatever is done by whoever is told: five wait, of whom three are granted, one leaves and one
+/// is refused; and one is refused at once.
+pub(crate) fn a_day(limiter: &Limiter, clock: &ManualClock) {
+    let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(2).within(100 * MILLI)));
+    let (mut left, mut joint) = (spawn(limiter.consume(1)), spawn(join([(limiter, 1)])));
+    let mut late = spawn(limiter.consume(1).within(5 * MILLI));
+    assert_pending!(first.poll());
+    assert_pending!(second.poll());
+    assert_pending!(left.poll());
+    assert_pending!(joint.poll());
+    assert_pending!(late.poll());
+    assert_pending!(first.poll());
+    assert!(limiter.try_acquire(1).is_err());
+    drop(left);
+    clock.advance(4 * MILLI);
+    limiter.tick();
+    assert!(first.is_woken() && second.is_woken() && joint.is_woken());
+    let grants = (assert_ready_ok!(first.poll()), assert_ready_ok!(second.poll()), assert_ready_ok!(joint.poll()));
+    limiter.pause_for(100 * MILLI);
+    clock.advance(MILLI);
+    assert_ready_err!(late.poll());
+    assert_eq!(limiter.snapshot().in_flight, Some(4));
+    drop(grants);
+    clock.advance(100 * MILLI);
+    let seen = limiter.snapshot();
+    assert_eq!((seen.in_flight, seen.waiting_tasks, seen.granted), (Some(0), 0, 4));
+    assert!(limiter.try_acquire(1).is_ok());
+}
