@@ -50,6 +50,16 @@ proptest! {
 }
 
 #[test]
+fn a_quota_tells_what_it_was_made_of() {
+    let quota = Quota::new(5, Duration::from_secs(10)).burst(7).initial(3).stepped();
+    assert_eq!(
+        (quota.amount(), quota.period(), quota.capacity(), quota.filled_at_start()),
+        (5, Duration::from_secs(10), 7, 3)
+    );
+    assert!(quota.is_stepped() && !quota.is_manual());
+}
+
+#[test]
 fn the_text_is_what_a_person_would_write() {
     for (text, quota) in [
         ("100/s", Quota::per_second(100)),
