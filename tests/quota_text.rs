@@ -50,6 +50,16 @@ proptest! {
 }
 
 #[test]
+fn a_quota_tells_what_it_was_made_of() {
+    let quota = Quota::new(5, Duration::from_secs(10)).burst(7).initial(3).stepped();
+    assert_eq!(
+        (quota.amount(), quota.period(), quota.capacity(), quota.filled_at_start()),
+        (5, Duration::from_secs(10), 7, 3)
+    );
+    assert!(quota.is_stepped() && !quota.is_manual());
+}
+
+#[test]
 fn the_text_is_what_a_person_would_write() {
     for (text, quota) in [
         ("100/s", Quota::per_second(100)),
@@ -57,6 +67,7 @@ fn the_text_is_what_a_person_would_write() {
         ("60/min", Quota::per_minute(60)),
         ("5/h, initial 0", Quota::per_hour(5).initial(0)),
         ("1/d", Quota::per_day(1)),
+        ("1/0ns", Quota::new(1, Duration::ZERO)), // refused by every limiter, in these words
         ("5/10s, stepped", Quota::new(5, Duration::from_secs(10)).stepped()),
         ("7/90s", Quota::new(7, Duration::from_secs(90))),
         (

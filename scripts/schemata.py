@@ -1,0 +1,183 @@
+"""All mutants in one build ("mutant schemata"): the engine of scripts/mutants, which says how to call it.
+
+cargo-mutants says what to change (`cargo mutants --list --json`). Each expression that it would change becomes
+`if crate::mutant(7) { changed } else { original }` in a copy of the tree, and MUTANT=7 in the environment of a test
+chooses. So the crate is built a few times instead of a thousand: once more for each round of mutants that do not compile,
+which are left out, and once for the tests. Needs the packages tree-sitter and tree-sitter-rust.
+"""
+import argparse, collections, concurrent.futures, json, os, re, resource, shutil, subprocess, sys, time, tomllib
+import tree_sitter, tree_sitter_rust
+
+args = argparse.ArgumentParser()
+args.add_argument("--out", required=True, help="where the copy, the builds and what is known of each mutant are kept")
+args.add_argument("--roots", required=True, help="in this order; `lib` is src itself, a:b:c what has b or c in its name in a")
+args.add_argument("--features", default="--all-features")
+args.add_argument("--jobs", type=int, default=os.cpu_count())
+args.add_argument("-f", "--file", action="append", help="only these files (globs); else those of .cargo/mutants.toml")
+args = args.parse_args()
+config = tomllib.load(open(".cargo/mutants.toml", "rb"))
+out, tree, parser = args.out, f"{args.out}/tree", tree_sitter.Parser(tree_sitter.Language(tree_sitter_rust.language()))
+target = f"{out}/build" + ("-loom" if "tollgate_loom" in os.environ.get("RUSTFLAGS", "") else "")
+SWITCH = """
+pub(crate) fn mutant(id: u32) -> bool {
+    static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    *CHOSEN.get_or_init(|| std::env::var("MUTANT").map_or(0, |id| id.parse().unwrap())) == id
+}
+"""
+
+def listed():
+    """The mutants of cargo-mutants, by their numbers: also those that the configuration says are equivalent."""
+    files = [a for f in args.file or config["examine_globs"] for a in ("-f", f)]
+    text = subprocess.run(["cargo", "mutants", "--list", "--json", "--no-config", *files], stdout=subprocess.PIPE, check=True).stdout
+    return dict(enumerate((m for m in json.loads(text) if "impl fmt::Debug" not in m["name"] and "tests::" not in m["name"]), 1))
+
+def nodes(node):
+    yield node
+    for child in node.children:
+        yield from nodes(child)
+
+def rewrite(file, mutants):
+    """Puts a switch for each of `mutants` into `file`; returns those that cannot have one: constants, and `impl Trait`."""
+    data, lost = open(file, "rb").read().replace(b"const fn", b"      fn"), set() # the switch is not const
+    lines, found = data.splitlines(keepends=True), list(nodes(parser.parse(data).root_node))
+    place = lambda at: sum(map(len, lines[: at["line"] - 1])) + len(lines[at["line"] - 1].decode()[: at["column"] - 1].encode())
+    choices, inserts = collections.defaultdict(list), collections.defaultdict(str)
+    for id, m in mutants.items():
+        start, end, new, genre = place(m["span"]["start"]), place(m["span"]["end"]), m["replacement"], m["genre"]
+        around = [n for n in found if n.start_byte <= start and n.end_byte >= end]
+        inner = lambda *types: min((n for n in around if n.type in types), key=lambda n: n.end_byte - n.start_byte, default=None)
+        if inner("const_item", "static_item") or (genre == "FnValue" and "-> impl" in m["name"]):
+            pass
+        elif genre == "FnValue" and (function := inner("function_item")):
+            inserts[function.child_by_field_name("body").start_byte + 1] += f" if crate::mutant({id}) {{ return {new}; }}"
+            continue
+        elif genre == "BinaryOperator" and (e := inner("binary_expression", "compound_assignment_expr")):
+            choices[e.start_byte, e.end_byte].append((id, (data[e.start_byte : start] + new.encode() + data[end : e.end_byte]).decode()))
+            continue
+        elif genre == "UnaryOperator" and (e := inner("unary_expression")):
+            choices[e.start_byte, e.end_byte].append((id, data[e.start_byte + 1 : e.end_byte].decode()))
+            continue
+        elif genre == "StructField" and (e := inner("struct_expression")):
+            choices[e.start_byte, e.end_byte].append((id, re.sub(r",\s*,", ",", (data[e.start_byte : start] + data[end : e.end_byte]).decode())))
+            continue
+        elif genre == "MatchArmGuard":
+            choices[start, end].append((id, new))
+            continue
+        elif genre == "MatchArm" and (arm := inner("match_arm")):
+            pattern = arm.child_by_field_name("pattern")
+            condition = pattern.child_by_field_name("condition")
+            where = condition.start_byte if condition else pattern.end_byte
+            inserts[where] += f"!crate::mutant({id}) && " if condition else f" if !crate::mutant({id})"
+            continue
+        lost.add(id)
+
+    def text(start, end, within=None):
+        result, at = "", start
+        tops = []
+        for span in sorted((s for s in choices if start <= s[0] and s[1] <= end and s != within), key=lambda s: (s[0], -s[1])):
+            if not tops or span[0] >= tops[-1][1]:
+                tops.append(span)
+        marks = [(s[0], 1, s) for s in tops]
+        marks += [(p, 0, p) for p in inserts if start <= p < end and not any(s[0] < p < s[1] for s in tops)]
+        for position, is_choice, key in sorted(marks):
+            result, at = result + data[at:position].decode(), position
+            if is_choice:
+                result += "(" + "".join(f"if crate::mutant({id}) {{ {new} }} else " for id, new in choices[key])
+                result, at = result + "{ " + text(*key, within=key) + " })", key[1]
+            else:
+                result += inserts[key]
+        return result + data[at:end].decode()
+
+    open(f"{tree}/{file}", "w").write(text(0, len(data)))
+    return lost
+
+def build(*command):
+    env = {**os.environ, "CARGO_TARGET_DIR": os.path.abspath(target), "CARGO_PROFILE_DEV_DEBUG": "0"}
+    command = ["cargo", *command, args.features, "--message-format=json"]
+    run = subprocess.run(command, cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return run, [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+
+def left_out(mutants):
+    """Leaves out what does not compile, until the rest does."""
+    unviable, lost = set(), set()
+    while True:
+        # Copied as new: what was edited during a build would look older than it.
+        ignored = shutil.ignore_patterns("target", ".git", "docs")
+        shutil.copytree(".", tree, dirs_exist_ok=True, copy_function=shutil.copy, ignore=ignored)
+        for file in {m["file"] for m in mutants.values()}:
+            lost |= rewrite(file, {id: m for id, m in mutants.items() if m["file"] == file and id not in unviable})
+        open(f"{tree}/src/lib.rs", "a").write(SWITCH)
+        run, messages = build("build", "--lib")
+        bad = set()
+        for message in (m["message"] for m in messages if m["reason"] == "compiler-message" and m["message"]["level"] == "error"):
+            for span in (s for s in message["spans"] if s["is_primary"]):
+                code = open(f"{tree}/{span['file_name']}", "rb").read()
+                if "non-exhaustive" in message["message"]: # an arm that is needed: `span` is what is matched
+                    match = next(n for n in nodes(parser.parse(code).root_node) if n.type == "match_expression"
+                                 and n.child_by_field_name("value").start_byte == span["byte_start"])
+                    bad |= {int(id) for id in re.findall(rb"!crate::mutant\((\d+)", match.text)}
+                else:
+                    before = [int(m[1]) for m in re.finditer(rb"crate::mutant\((\d+)", code) if m.start() <= span["byte_start"] + 3]
+                    bad |= set(before[-1:])
+        print(f"{len(mutants)} mutants, {len(unviable)} unviable, {len(bad)} more", flush=True)
+        if run.returncode == 0:
+            return {**dict.fromkeys(unviable, "unviable"), **dict.fromkeys(lost, "not tried")}
+        if not bad - unviable:
+            sys.exit(f"the copy in {tree} does not compile:\n{run.stderr[-3000:]}")
+        unviable |= bad
+
+def executables(root):
+    run, messages = build("test", "--no-run", *(["--lib"] if root == "lib" else ["--test", root]))
+    if run.returncode:
+        sys.exit(f"{root} does not build:\n{run.stderr[-3000:]}")
+    return [m["executable"] for m in messages if m["reason"] == "compiler-artifact" and m["executable"]]
+
+def verdict(id, binary, filters, limit):
+    """`red`, `green`, or `hangs`. Counts the time in which it can run at all: a busy machine may stop us both."""
+    env = {"PROPTEST_CASES": "60", **os.environ, "MUTANT": str(id), "RUST_BACKTRACE": "0"}
+    run = subprocess.Popen([binary, "-q", "--test-threads=2", *filters], cwd=tree, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    resource.prlimit(run.pid, resource.RLIMIT_AS, (16 << 30,) * 2)
+    for _ in range(int(limit * 20)):
+        try:
+            return "red" if run.wait(0.05) else "green"
+        except subprocess.TimeoutExpired:
+            pass
+    run.kill()
+    run.wait()
+    return "hangs"
+
+mutants = listed()
+names = {id: m["name"] for id, m in mutants.items()}
+equivalent = {name for name in names.values() if any(re.search(e, name) for e in config["exclude_re"])}
+store = f"{out}/known.json" # of a mutant's name: what became of it, and in which root
+known = json.load(open(store)) if os.path.exists(store) else {}
+for id, fate in left_out(mutants).items():
+    known[names[id]] = [fate, ""]
+for root, *filters in (root.split(":") for root in args.roots.split(",")):
+    left = [id for id, name in names.items() if known.get(name, ["green"])[0] == "green"]
+    if not left:
+        break
+    [binary] = executables(root)
+    began = time.monotonic()
+    if verdict(0, binary, filters, 600) != "green":
+        sys.exit(f"{root} is not green without a mutant")
+    took = time.monotonic() - began
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for id, result in zip(left, pool.map(lambda id: verdict(id, binary, filters, 5 + 6 * took), left)):
+            known[names[id]] = [result, root]
+            with open(f"{store}.new", "w") as file:
+                json.dump(known, file, indent=0)
+            os.replace(f"{store}.new", store)
+    print(f"{root}, {took:.1f} s: {len(left)} tried,", dict(collections.Counter(known[names[id]][0] for id in left)), flush=True)
+
+count = collections.Counter(known[name][0] for name in names.values())
+missed = [name for name in names.values() if known[name][0] == "green" and name not in equivalent]
+for name in names.values():
+    if known[name][0] in ("red", "hangs") and name in equivalent:
+        print("said to be equivalent, but", *known[name], name)
+    if known[name][0] in ("hangs", "not tried"):
+        print(*known[name], name)
+print(*(f"missed {name}" for name in missed), sep="\n")
+print(f"{len(names)} mutants: {count['red']} red, {count['hangs']} hang, {count['unviable']} do not compile, {count['not tried']} not tried,",
+      f"{count['green'] - len(missed)} equivalent, {len(missed)} missed")
+sys.exit(bool(missed))
