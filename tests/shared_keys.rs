@@ -15,6 +15,7 @@ mod outages;
 mod places;
 #[path = "shared_keys/real.rs"]
 mod real;
+#[allow(dead_code, reason = "no server is suspended here")]
 #[path = "redis/server.rs"]
 mod server;
 #[path = "shared_keys/trips.rs"]
