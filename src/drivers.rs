@@ -11,9 +11,7 @@ pub(crate) const OF_MANY: u64 = 1 << 63;
 /// The registered drivers, under the limiter's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
-    /// Nearly every line has one, and looks at it with each grant.
-    first: Option<Driver>,
-    others: Vec<Driver>,
+    list: Vec<Driver>,
     next: u64,
 }
 
@@ -58,7 +56,7 @@ impl Drivers {
     /// Whether a caller on this thread, outside of all runtimes, can rely on somebody.
     pub(crate) fn serve_outside(&self) -> bool {
         let here = thread::current().id();
-        self.iter().any(|driver| match &driver.kind {
+        self.list.iter().any(|driver| match &driver.kind {
             Kind::Hired(_) => false,
             Kind::ByHand => true,
             Kind::Thread(thread) => *thread == here,
@@ -72,61 +70,43 @@ impl Drivers {
 
     /// The runtimes that have a driver here.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &Handle> {
-        self.iter().filter_map(|driver| if let Kind::Hired(host) = &driver.kind { Some(host) } else { None })
+        self.list.iter().filter_map(|driver| if let Kind::Hired(host) = &driver.kind { Some(host) } else { None })
     }
 
     pub(crate) fn contains(&self, id: u64) -> bool {
-        self.iter().any(|driver| driver.id == id)
+        self.list.iter().any(|driver| driver.id == id)
     }
 
     /// Registers a driver that is about to look.
     pub(crate) fn add(&mut self, kind: Kind) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.push(Driver { id, kind, waker: None, alarm: 0 });
+        self.list.push(Driver { id, kind, waker: None, alarm: 0 });
         id
     }
 
     /// Registers a driver of many lines, under the number that it has in all of them.
     #[cfg(feature = "keyed")]
     pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
-        self.push(Driver { id, kind, waker: None, alarm: 0 });
-    }
-
-    fn push(&mut self, driver: Driver) {
-        match &self.first {
-            None => self.first = Some(driver),
-            Some(_) => self.others.push(driver),
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Driver> {
-        self.first.iter().chain(&self.others)
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Driver> {
-        self.first.iter_mut().chain(&mut self.others)
+        self.list.push(Driver { id, kind, waker: None, alarm: 0 });
     }
 
     /// The driver is returned to be dropped without the lock.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Driver> {
-        if self.first.as_ref().is_some_and(|driver| driver.id == id) {
-            return std::mem::replace(&mut self.first, self.others.pop());
-        }
-        let index = self.others.iter().position(|driver| driver.id == id)?;
-        Some(self.others.swap_remove(index))
+        let index = self.list.iter().position(|driver| driver.id == id)?;
+        Some(self.list.swap_remove(index))
     }
 
     /// Driver `id` goes to sleep until `alarm`; returns its old waker, to be dropped without the lock.
     pub(crate) fn sleep(&mut self, id: u64, alarm: u64, waker: Waker) -> Option<Waker> {
-        let driver = self.iter_mut().find(|driver| driver.id == id)?;
+        let driver = self.list.iter_mut().find(|driver| driver.id == id)?;
         driver.alarm = alarm;
         driver.waker.replace(waker)
     }
 
     /// Wakes the drivers whose alarm is later than `due`, or rings for nobody. False if there was no room for all of them.
     pub(crate) fn rouse(&mut self, due: u64, now: u64, wakes: &mut Wakes) -> bool {
-        for driver in self.iter_mut() {
+        for driver in &mut self.list {
             if driver.is_late(due, now) {
                 if wakes.is_full() {
                     return false;
@@ -142,6 +122,6 @@ impl Drivers {
 
     /// All wakers, for the end.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        self.iter_mut().filter_map(|driver| driver.waker.take()).collect()
+        self.list.iter_mut().filter_map(|driver| driver.waker.take()).collect()
     }
 }

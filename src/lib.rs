@@ -148,7 +148,6 @@ mod redis;
 mod replenisher;
 mod rovers;
 mod schedule;
-mod schedules;
 mod shared;
 mod snapshot;
 mod state;

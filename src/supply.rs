@@ -27,12 +27,11 @@ use crate::error::Bound;
 use crate::lease::Feed;
 use crate::rovers::{ahead, earlier, later};
 use crate::schedule::Schedule;
-use crate::schedules::Schedules;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Supply {
     /// One head per quota, all minted up to `synced`.
-    quotas: Schedules,
+    quotas: Box<[Schedule]>,
     /// Where the in-flight cap ends; `None` without a cap.
     ceiling: Option<u64>,
     /// Debts that lie behind waiters: in flight already, though nobody has passed them.
@@ -57,7 +56,7 @@ impl Supply {
     /// Checked quotas, whose empty buckets have their heads at `start`.
     pub(crate) fn new(quotas: &[Quota], cap: Option<u64>, start: u64) -> Self {
         Self {
-            quotas: Schedules::new(quotas, start),
+            quotas: quotas.iter().map(|quota| Schedule::new(*quota, start, 0)).collect(),
             ceiling: cap.map(|cap| start.wrapping_add(cap)),
             debts: 0,
             gate: 0,
@@ -70,7 +69,7 @@ impl Supply {
     #[cfg(feature = "keyed")]
     pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
-        Self { quotas: Schedules::One([schedule]), ceiling, debts: 0, gate: 0, synced: at, claimed }
+        Self { quotas: Box::new([schedule]), ceiling, debts: 0, gate: 0, synced: at, claimed }
     }
 
     /// Counts all steps from the origin of time.
@@ -139,7 +138,7 @@ impl Supply {
     #[cfg(feature = "redis")]
     pub(crate) fn shed(&mut self, ticket: u64) {
         let claimed = self.claimed;
-        for quota in self.quotas.iter_mut() {
+        for quota in &mut self.quotas {
             if quota.is_leased() && ahead(quota.head, ticket) >= 0 {
                 quota.cut(claimed.wrapping_add(quota.burst));
             }
@@ -192,7 +191,7 @@ impl Supply {
     /// Mints everything up to `now`. `front` is the ticket of the waiter in front, if anybody waits.
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
-        for quota in self.quotas.iter_mut() {
+        for quota in &mut self.quotas {
             #[cfg(feature = "redis")]
             if quota.runs_out(now) {
                 quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
@@ -279,7 +278,7 @@ impl Supply {
 
     /// `n` tokens of the line are nobody's: everything steps over them.
     fn jump(&mut self, n: u64) {
-        for quota in self.quotas.iter_mut() {
+        for quota in &mut self.quotas {
             quota.head = quota.head.wrapping_add(n);
         }
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
@@ -294,7 +293,7 @@ impl Supply {
     /// Burns what stands above the bound.
     pub(crate) fn cut(&mut self, front: Option<u64>) {
         let claimed = self.claimed;
-        for quota in self.quotas.iter_mut() {
+        for quota in &mut self.quotas {
             quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
         }
     }
@@ -311,7 +310,7 @@ impl Supply {
 
     /// `n` granted tokens were not used: they go back, as far as the burst.
     pub(crate) fn refund(&mut self, n: u64) {
-        for quota in self.quotas.iter_mut() {
+        for quota in &mut self.quotas {
             quota.add(n, self.claimed.wrapping_add(quota.burst));
         }
     }
@@ -319,7 +318,7 @@ impl Supply {
     /// `n` tokens by hand: to the manual quotas if there are any, else to all.
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         let any_manual = self.quotas.iter().any(Schedule::is_manual);
-        for quota in self.quotas.iter_mut() {
+        for quota in &mut self.quotas {
             if quota.is_manual() || !any_manual && !quota.is_leased() {
                 quota.add(n, Self::bound(self.claimed, quota.burst, front));
             }
