@@ -163,7 +163,13 @@ impl<'a> Both<'a> {
             let state = line.state.lock();
             let above = roof.limiter.state.lock();
             let now = now.unwrap_or_else(|| state.last_sample());
-            let now_above = now_above.unwrap_or_else(|| above.last_sample());
+            let mut now_above = now_above.unwrap_or_else(|| above.last_sample());
+            if roof.one_clock {
+                // Somebody with a later reading may have brought the line to where its front is ready: what is asked for it
+                // above is asked as of then, not of a past in which the roof was fuller.
+                let seen = roof.limiter.time.translate(&line.time, state.supply.synced());
+                now_above.now = now_above.now.max(u64::try_from(seen).unwrap_or(0));
+            }
             let mut both = Self { line, roof, now, now_above, state, above };
             if both.settle(wakes) {
                 return both;
