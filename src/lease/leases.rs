@@ -73,6 +73,11 @@ impl Lease {
         Self { goes_on, ..self }
     }
 
+    /// Of what came by `now` only so many: nobody counts on the rest.
+    pub(crate) fn without_stale(self, now: u64, kept: u64) -> Self {
+        Self { taken: self.taken + self.due_by(now).saturating_sub(kept), ..self }
+    }
+
     /// What a node allows itself from `at` on, by a checked quota.
     pub(crate) fn of_our_own(at: u64, quota: &Quota) -> Self {
         let (amount, period) = (quota.amount(), quota.period_nanos());

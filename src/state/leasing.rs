@@ -218,16 +218,22 @@ impl State {
         let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
         let room = feed.hold.saturating_sub(ask.bank.max(kept));
         let leases = self.leases(quota);
-        // What was there when an answer was given that got lost would now come on top of what has been minted since.
         let is_new = answer.before != ask.number;
-        let once = if is_new { answer.once } else { answer.once.min(room) };
         // In one piece with what was promised before, if nobody else was promised anything since.
         let promised = leases.promised();
         let goes_on = is_new && promised > 0 && answer.behind <= promised;
-        leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
         let pace = Pace::of(&terms, answer.part);
         // What had its instant while the answer was on its way is stale, and is not taken by who waits.
         let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later);
+        // Of an answer that got lost and is said again, all that was there meanwhile would come on top of what has been minted
+        // since: of that no more is taken than may be held, and nothing goes back.
+        let (once, later) = if is_new {
+            (answer.once, later)
+        } else {
+            let once = answer.once.min(room);
+            (once, later.without_stale(now, room - once))
+        };
+        leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
         leases.push(later.going_on(goes_on || is_new && once > 0));
         self.supply.put_feed(feed);
     }
