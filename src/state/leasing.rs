@@ -131,6 +131,9 @@ impl State {
         let soon = now.saturating_add(feed.round_trip());
         let mut plan = feed.next(&view, |share| self.whole_claims(feed_quota, &view, share, soon));
         if let Plan::Ask(ask) = &mut plan {
+            // What came and found no room is gone: the line would take it for a part of the hold, which may be spent by now. Only
+            // what is given up here and now goes back.
+            self.leases(feed_quota).take_spares();
             self.allow(rovers, &feed, ask.leave);
             let leases = self.leases(feed_quota);
             if ask.leave {
