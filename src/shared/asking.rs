@@ -32,7 +32,7 @@ impl Shared {
 
     /// Grants, saying what remains.
     // By itself the compiler makes a call of it in a large caller, and a refusal then goes through memory three times: 1.4 x
-    // the price of a clock reading, where it is 1.26 x.
+    // the price of a clock reading, where it is 1.25 to 1.31 x.
     #[inline(always)]
     pub(crate) fn try_acquire_untold(&self, cost: u64) -> Result<u64, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {
