@@ -168,6 +168,11 @@ impl Page {
 
     /// The line above, then the keys whose claims it granted, in that order.
     fn serve(&mut self) {
+        self.serve_above().into_iter().for_each(|key| self.climb(key));
+    }
+
+    /// The line above; says whose claims it granted, who climb next.
+    fn serve_above(&mut self) -> Vec<usize> {
         let mut moved = Vec::new();
         while let Some(front) = self.above.line.front().copied().filter(|front| self.above.has(front.cost(), self.now))
         {
@@ -183,7 +188,7 @@ impl Page {
                 Item::Debt(_) => unreachable!("debts are charged as they come to the front"),
             }
         }
-        moved.into_iter().for_each(|key| self.climb(key));
+        moved
     }
 
     fn grant_front(&mut self, key: usize) {
@@ -264,11 +269,17 @@ impl Page {
         }
         let is_front = matches!(self.keys[key].line.front(), Some(Item::Claim { id: it, .. }) if *it == id);
         self.keys[key].leave(|item| matches!(item, Item::Claim { id: it, .. } if *it == id));
-        if is_front {
-            self.call_back(key);
-        }
+        // Whoever stood above behind the one that left has what it left there before the key's next asks; but the key whose
+        // claim it was climbs before those who are granted that way.
+        let moved = if is_front { self.call_back_and_serve(key) } else { Vec::new() };
         self.climb(key);
+        moved.into_iter().for_each(|key| self.climb(key));
         self.serve();
+    }
+
+    fn call_back_and_serve(&mut self, key: usize) -> Vec<usize> {
+        self.call_back(key);
+        self.serve_above()
     }
 
     pub(crate) fn settle(&mut self, key: usize, cost: u64, actual: u64) {

@@ -91,6 +91,32 @@ proptest! {
     }
 }
 
+/// The line above grants others when a key's front leaves it, and then that key and one of those others ask above again: the
+/// key whose front left comes first, which the page once took to be the other way round.
+#[test]
+fn a_key_whose_front_leaves_asks_above_before_those_whom_that_lets_in() {
+    let rule = Rule { amount: 1, period: 1, burst: 4, cap: None };
+    let above = Rule { amount: 2, period: 7, burst: 3, cap: None };
+    let ops = [
+        Op::Consume(0, 3),
+        Op::Pass(4),
+        Op::Consume(0, 1),
+        Op::Consume(0, 2),
+        Op::Consume(1, 4),
+        Op::Consume(2, 1),
+        Op::Consume(1, 1),
+        Op::Consume(1, 1),
+        Op::Pass(6),
+        Op::Consume(0, 1),
+        Op::Pass(4),
+        Op::Consume(0, 1),
+        Op::Pass(7),
+        Op::Cancel(1),
+    ];
+    let limiters = build(rule, above);
+    Both::new(&limiters, rule, above, true).live(&ops, false).unwrap();
+}
+
 fn quota(rule: Rule) -> Quota {
     Quota::new(rule.amount, Duration::from_nanos(rule.period)).burst(rule.burst)
 }
