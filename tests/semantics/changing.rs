@@ -249,6 +249,7 @@ fn quota_starts_with_what_initial_says() {
 fn close_turns_every_waiter_and_every_later_caller_away() {
     let stand = Stand::new(one_per_milli(5));
     let mut line = [1, 2].map(|cost| stand.enter(cost));
+    assert!(!stand.limiter.is_closed());
     stand.limiter.close();
     for waiting in &mut line {
         assert!(waiting.is_woken());
