@@ -1,6 +1,7 @@
 //! Masters that are killed, and replicas that take their place: real servers.
 //!
-//! The quota is so slow that what is minted in the time of a test is next to nothing: so what is granted can be counted.
+//! The quota is so slow that what is minted in the time of a test is next to nothing: so what is granted can be counted. Nobody
+//! waits for the last third of the burst, of which the other node may hold a part.
 
 use crate::proxy::Proxy;
 use crate::server::{FOR_EVER, Server, line};
@@ -102,7 +103,7 @@ async fn a_replica_that_heard_all_goes_on_to_the_token() {
             // It is there, and the nodes are connected to it; but it takes no writes any more.
             master.follow(&replica);
         }
-        world.take(390).await;
+        world.take(200).await;
         world.drain().await;
         let (granted, may) = (world.granted, world.may());
         assert!(granted <= may, "{granted} of {may}");
@@ -123,13 +124,13 @@ async fn a_replica_that_lost_the_last_writes_grants_those_again_and_no_more() {
     master.kill();
     way.port.store(replica.port(), Ordering::Release);
     let lost = world.leased() - known;
-    world.take(700).await;
+    world.take(500).await;
     world.drain().await;
     let (granted, may) = (world.granted, world.may());
     // What was granted and not heard of; an answer may have been on its way when its master was killed, and its asker hold it.
     let answer = BURST / 6;
     assert!(lost <= BURST && granted <= may + lost + 2 * answer, "{granted} of {may} and {lost} of which nobody heard");
-    assert!(granted >= may + 400, "{granted} of {may}: nothing was lost, and nothing is shown");
+    assert!(granted >= may + 200, "{granted} of {may}: nothing was lost, and nothing is shown");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -153,7 +154,7 @@ async fn sentinels_are_asked_where_the_master_is() {
     world.take(600).await;
     world.rests(&master, &replica).await;
     master.kill();
-    world.take(390).await;
+    world.take(200).await;
     world.drain().await;
     let (granted, may) = (world.granted, world.may());
     assert!(granted <= may, "{granted} of {may}");

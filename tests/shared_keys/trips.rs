@@ -179,7 +179,7 @@ async fn large_claims_ask_for_what_they_can_have() {
     assert_eq!((lines.asks(), users.snapshot().limiters), (20, 0));
     let waiting = users.clone();
     let waiting = tokio::spawn(async move { drop(waiting.consume(&2, 20).await.unwrap()) });
-    sleep(Duration::ZERO).await;
+    sleep(millis(1)).await;
     assert_eq!((lines.asks(), users.snapshot().limiters), (21, 1));
     waiting.await.unwrap();
 }
