@@ -213,6 +213,57 @@ async fn what_was_lost_on_the_way_back_is_said_again() {
     assert!(began.elapsed() <= millis(100), "ten were taken once: {:?}", began.elapsed());
 }
 
+/// Nodes of a world in which all callers take a token after the other: what they got in `seconds`, and were asked for.
+async fn live_on(line: &MemoryLine, quota: Quota, seconds: u64, mut meanwhile: impl AsyncFnMut()) -> u64 {
+    let ledger = Ledger::default();
+    let nodes = [limiter(line, quota), limiter(line, quota)];
+    let mut all = Vec::new();
+    for node in &nodes {
+        let consume = || consume_for(node.clone(), 1, millis(1_000 * seconds), ledger.clone());
+        all.extend((0..500).map(|_| tokio::spawn(consume())));
+    }
+    meanwhile().await;
+    for task in all {
+        task.await.unwrap();
+    }
+    ledger.total()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_is_far_away_costs_no_tokens() {
+    let (rate, seconds) = (2_000, 5);
+    for latency in [1, 50] {
+        let line = MemoryLine::new();
+        line.set_latency(millis(latency));
+        // What can be held must last for the way there and back.
+        let quota = Quota::per_second(rate).burst(rate).initial(0);
+        let total = live_on(&line, quota, seconds, async || {}).await;
+        println!("{latency} ms: {total} of {}", rate * seconds);
+        assert!(total <= rate * seconds);
+        // It is empty in the beginning, and what is minted on the first ways is not lost; what is on its way in the end is.
+        assert!(total + rate * (2 * latency + 2) / 1_000 >= rate * seconds, "{latency} ms: {total}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_lost_cost_a_lease_each_at_most() {
+    let (rate, seconds, lost) = (2_000, 5, 8);
+    let line = MemoryLine::new();
+    line.set_latency(millis(1));
+    let quota = Quota::per_second(rate).burst(200).initial(0);
+    let total = live_on(&line, quota, seconds, async || {
+        for _ in 0..lost {
+            sleep(millis(300)).await;
+            line.lose_answers(1);
+        }
+    })
+    .await;
+    println!("{total} of {}", rate * seconds);
+    assert!(total <= rate * seconds);
+    // A lease is a share of what is minted in a tenth of a second.
+    assert!(total + lost * rate / 10 / 2 + rate * 4 / 1_000 >= rate * seconds, "{total}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn while_the_line_is_away_callers_wait_or_fail_or_share_as_chosen() {
     let quota = Quota::per_second(100).burst(10).initial(0);
