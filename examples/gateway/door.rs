@@ -16,7 +16,7 @@ use futures::poll;
 use tokio::time::Instant;
 use tollgate::http::{Advertise, RateLimits, Terms, View};
 use tollgate::tower::{Gate, Patience, Refused};
-use tollgate::{OwnedGrant, OwnedKeyedGrant};
+use tollgate::{Bound, ConsumeError, Denied, OwnedGrant, OwnedKeyedGrant};
 
 use super::books::{Books, Fate};
 use super::limits::Limits;
@@ -74,11 +74,19 @@ impl Door {
                 (own.await, allowed.saturating_sub(came.elapsed()))
             }
         };
-        let own = Unused(Some(own.inspect_err(|_| note(Fate::RefusedEach, false))?));
+        let own = Unused(Some(own.inspect_err(|_| note(Fate::RefusedEach, false)).map_err(its_own_doing)?));
         let all = limits.all.clone().consume_owned(*cost).within(left).await;
         note(Fate::RefusedAll, all.is_ok());
         let all = all?;
         Ok((own.used(), all))
+    }
+}
+
+/// A line that is full or held up is no business of a client's, and answered 503; its own is, and answered 429.
+fn its_own_doing(refused: ConsumeError) -> Refused {
+    match refused {
+        ConsumeError::LineFull { .. } | ConsumeError::TimedOut { .. } => Denied::new(None, 0, Bound::Line).into(),
+        refused => refused.into(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The limits in force: made from a configuration, changed by the next one, with everybody in line.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::{ArcSwap, Guard};
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
 use super::config::Config;
@@ -18,7 +19,10 @@ pub(crate) struct Limits {
     pub(crate) all: Limiter,
     /// Each one who asks.
     pub(crate) each: KeyedLimiter<Who>,
-    config: RwLock<Arc<Config>>,
+    /// Threads that read it do not write anything that others read.
+    config: ArcSwap<Config>,
+    /// Held while it is changed.
+    changes: Mutex<()>,
 }
 
 impl Limits {
@@ -46,18 +50,19 @@ impl Limits {
         for (name, quota) in &config.keys.quotas {
             each.set_quota_for(&Who::Listed(Arc::clone(name)), *quota)?;
         }
-        Ok(Self { all, each, config: RwLock::new(Arc::new(config)) })
+        Ok(Self { all, each, config: ArcSwap::from_pointee(config), changes: Mutex::default() })
     }
 
-    pub(crate) fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    /// What is in force at this moment: not to be kept.
+    pub(crate) fn config(&self) -> Guard<Arc<Config>> {
+        self.config.load()
     }
 
     /// Puts `new` in force; `path` is where it comes from. Those in line are timed anew, nobody leaves it. On a `Problem`
     /// everything is as it was.
     pub(crate) fn change(&self, new: Config, path: &Path) -> Result<(), Problem> {
-        let mut current = self.config.write().unwrap_or_else(PoisonError::into_inner);
-        let old = Arc::clone(&current);
+        let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.config.load_full();
         new.check_fixed(path, &old.fixed)?;
         self.give_quotas(&old, &new, path)?;
         let checked = "the configuration was checked";
@@ -73,7 +78,7 @@ impl Limits {
         if new.in_flight != old.in_flight {
             self.all.set_max_in_flight(new.in_flight.unwrap_or(UNCAPPED)).expect(checked);
         }
-        *current = Arc::new(new);
+        self.config.store(Arc::new(new));
         Ok(())
     }
 

@@ -73,13 +73,15 @@ impl Proxy {
     async fn forward(self, mut request: Request<Body>) -> Response {
         let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
         let config = limits.config();
+        let patience = config.upstream_timeout;
         let Some(uri) = at(&config.upstream, request.uri()) else {
             return answer::plain(StatusCode::BAD_REQUEST, "this is no path");
         };
         outward(request.headers_mut(), *peer, &config.upstream);
         *request.uri_mut() = uri;
         *request.version_mut() = axum::http::Version::HTTP_11;
-        match tokio::time::timeout(config.upstream_timeout, client.request(request)).await {
+        drop(config);
+        match tokio::time::timeout(patience, client.request(request)).await {
             Ok(Ok(mut response)) => {
                 drop_hop_by_hop(response.headers_mut());
                 response.map(Body::new)
@@ -89,7 +91,7 @@ impl Proxy {
             }
             Ok(Err(error)) => {
                 // To the operator, who can do something about it; not to the client, whom it does not concern.
-                eprintln!("gateway: upstream {}: {}", config.upstream, chain(&error));
+                eprintln!("gateway: upstream {}: {}", limits.config().upstream, chain(&error));
                 failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
             }
             Err(_) => failed(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
