@@ -16,10 +16,10 @@ use futures::poll;
 use tokio::time::Instant;
 use tollgate::http::{Advertise, RateLimits, Terms, View};
 use tollgate::tower::{Gate, Patience, Refused};
-use tollgate::{Bound, ConsumeError, Denied, OwnedGrant, OwnedKeyedGrant};
+use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedGrant};
 
-use super::books::{Books, Fate};
-use super::limits::Limits;
+use super::books::Fate;
+use super::caller::Caller;
 use super::who::Who;
 
 /// A request that comes to the door.
@@ -29,8 +29,8 @@ pub(crate) struct Asked {
 }
 
 /// What a request asks for.
-#[derive(Debug)]
 pub(crate) struct Claim {
+    pub(crate) caller: Arc<Caller>,
     pub(crate) who: Who,
     pub(crate) cost: u64,
     /// How long it may stand in both lines together.
@@ -39,33 +39,14 @@ pub(crate) struct Claim {
     pub(crate) refused: OnceLock<Fate>,
 }
 
-/// Two threads that count clones of one thing wait for each other: so each connection has a door of its own.
-#[derive(Clone)]
-pub(crate) struct Door(Arc<Post>);
+/// One's own tokens in flight, where each key has a cap on them, and those of all.
+pub(crate) type Pass = (Option<Landing>, OwnedGrant);
 
-struct Post {
-    limits: Arc<Limits>,
-    books: Arc<Books>,
-}
-
-/// Tokens in flight, one's own and those of all.
-pub(crate) type Pass = (OwnedKeyedGrant<Who, RandomState>, OwnedGrant);
-
-impl Door {
-    pub(crate) fn new(limits: Arc<Limits>, books: Arc<Books>) -> Self {
-        Self(Arc::new(Post { limits, books }))
-    }
-
-    async fn admit_claim(self, claim: Arc<Claim>) -> Result<Pass, Refused> {
-        let Post { limits, books } = &*self.0;
-        let Claim { who, cost, allowed, refused } = &*claim;
-        let note = |fate, is_admitted| {
-            books.asked(who, is_admitted);
-            if !is_admitted {
-                refused.get_or_init(|| fate);
-            }
-        };
-        let mut own = pin!(limits.each.clone().consume_owned(who.clone(), *cost).within(*allowed));
+impl Claim {
+    async fn admit(self: Arc<Self>) -> Result<Pass, Refused> {
+        let Self { caller, who, cost, allowed, .. } = &*self;
+        let limits = &*caller.limits;
+        let mut own = pin!(limits.each.consume(who, *cost).within(*allowed));
         let (own, left) = match poll!(own.as_mut()) {
             Poll::Ready(own) => (own, *allowed),
             // Only who waits looks at the clock.
@@ -74,11 +55,20 @@ impl Door {
                 (own.await, allowed.saturating_sub(came.elapsed()))
             }
         };
-        let own = Unused(Some(own.inspect_err(|_| note(Fate::RefusedEach, false)).map_err(its_own_doing)?));
+        let own = own.map_err(|refused| self.refuse(Fate::RefusedEach, its_own_doing(refused)))?;
+        let own = Unused(Some(own));
         let all = limits.all.clone().consume_owned(*cost).within(left).await;
-        note(Fate::RefusedAll, all.is_ok());
-        let all = all?;
-        Ok((own.used(), all))
+        let all = all.map_err(|refused| self.refuse(Fate::RefusedAll, refused.into()))?;
+        caller.books.asked(who, true);
+        // Without a cap nothing is in flight, and nothing has to land.
+        own.used().forget();
+        Ok((limits.each_is_capped.then(|| Landing(Arc::clone(&self))), all))
+    }
+
+    fn refuse(&self, fate: Fate, refused: Refused) -> Refused {
+        self.caller.books.asked(&self.who, false);
+        self.refused.get_or_init(|| fate);
+        refused
     }
 }
 
@@ -90,12 +80,44 @@ fn its_own_doing(refused: ConsumeError) -> Refused {
     }
 }
 
+/// Tokens of one's own with which nothing was done yet.
+struct Unused<'a>(Option<KeyedGrant<'a, Who, RandomState>>);
+
+impl<'a> Unused<'a> {
+    fn used(mut self) -> KeyedGrant<'a, Who, RandomState> {
+        self.0.take().expect("it was made with it")
+    }
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if let Some(grant) = &mut self.0 {
+            grant.settle(0);
+        }
+    }
+}
+
+/// Releases what a claim was granted of its own limit and forgot, once that has landed.
+pub(crate) struct Landing(Arc<Claim>);
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let Claim { caller, who, cost, .. } = &*self.0;
+        let released = caller.limits.each.release(who, *cost);
+        debug_assert_eq!(released, Ok(()), "it was forgotten, once");
+    }
+}
+
+/// What requests go through. They bring along all it has to know.
+#[derive(Clone)]
+pub(crate) struct Door;
+
 impl Gate<Asked> for Door {
     type Pass = Pass;
     type Admission = Pin<Box<dyn Future<Output = Result<Pass, Refused>> + Send>>;
 
     fn admit(&self, asked: &Asked, _: Patience) -> Self::Admission {
-        Box::pin(self.clone().admit_claim(Arc::clone(&asked.claim)))
+        Box::pin(Arc::clone(&asked.claim).admit())
     }
 }
 
@@ -103,44 +125,23 @@ impl Advertise<Asked> for Door {
     type View = Standing;
 
     fn admit_in_view(&self, asked: &Asked, patience: Patience) -> (Self::Admission, Standing) {
-        let standing = Standing { door: self.clone(), claim: Arc::clone(&asked.claim) };
-        (self.admit(asked, patience), standing)
+        (self.admit(asked, patience), Standing(Arc::clone(&asked.claim)))
     }
 }
 
 /// Where one who asks stands: what the response's fields say.
-pub(crate) struct Standing {
-    door: Door,
-    claim: Arc<Claim>,
-}
+pub(crate) struct Standing(Arc<Claim>);
 
 impl View for Standing {
     /// How much all others ask for concerns nobody, unless it is why.
     fn look(&self, terms: &Terms) -> RateLimits {
-        let Post { limits, .. } = &*self.door.0;
-        let mut told = RateLimits::of_key(&limits.each, &self.claim.who, terms);
-        if self.claim.refused.get() == Some(&Fate::RefusedAll) {
-            let all = RateLimits::of(&limits.all.snapshot(), &Terms::default().name("all"));
+        let Claim { caller, who, refused, .. } = &*self.0;
+        let mut told = RateLimits::of_key(&caller.limits.each, who, terms);
+        if refused.get() == Some(&Fate::RefusedAll) {
+            let all = RateLimits::of(&caller.limits.all.snapshot(), &Terms::default().name("all"));
             told.policies.extend(all.policies);
             told.limits.extend(all.limits);
         }
         told
-    }
-}
-
-/// Tokens of one's own with which nothing was done yet.
-struct Unused(Option<OwnedKeyedGrant<Who, RandomState>>);
-
-impl Unused {
-    fn used(mut self) -> OwnedKeyedGrant<Who, RandomState> {
-        self.0.take().expect("it was made with it")
-    }
-}
-
-impl Drop for Unused {
-    fn drop(&mut self) {
-        if let Some(grant) = &mut self.0 {
-            grant.settle(0);
-        }
     }
 }

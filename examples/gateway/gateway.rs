@@ -10,6 +10,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::admin::{self, Desk};
 use super::books::Books;
+use super::caller::Caller;
 use super::front::front;
 use super::limits::Limits;
 use super::meters::{self, Meters};
@@ -64,7 +65,10 @@ impl Gateway {
         let upstream = Upstream::new(Arc::clone(&limits));
         let (address, front) = if is_limited {
             let (limits, books) = (Arc::clone(&limits), Arc::clone(&books));
-            let meet = move |peer| front(peer, Arc::clone(&limits), Arc::clone(&books), upstream.proxy(peer));
+            let meet = move |peer| {
+                let (limits, books) = (Arc::clone(&limits), Arc::clone(&books));
+                front(Caller { peer, limits, books, proxy: upstream.proxy(peer) })
+            };
             let front = Server::bind(place.listen, meet, most).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         } else {

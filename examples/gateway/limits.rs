@@ -19,6 +19,8 @@ pub(crate) struct Limits {
     pub(crate) all: Limiter,
     /// Each one who asks.
     pub(crate) each: KeyedLimiter<Who>,
+    /// Whether each has a cap on what it has in flight.
+    pub(crate) each_is_capped: bool,
     /// Threads that read it do not write anything that others read.
     config: ArcSwap<Config>,
     /// Held while it is changed.
@@ -50,7 +52,8 @@ impl Limits {
         for (name, quota) in &config.keys.quotas {
             each.set_quota_for(&Who::Listed(Arc::clone(name)), *quota)?;
         }
-        Ok(Self { all, each, config: ArcSwap::from_pointee(config), changes: Mutex::default() })
+        let each_is_capped = config.fixed.key_in_flight.value.is_some();
+        Ok(Self { all, each, each_is_capped, config: ArcSwap::from_pointee(config), changes: Mutex::default() })
     }
 
     /// What is in force at this moment: not to be kept.

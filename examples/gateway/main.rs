@@ -22,6 +22,7 @@ mod admin;
 mod answer;
 pub(crate) mod books;
 mod busiest;
+mod caller;
 pub(crate) mod config;
 mod demo;
 mod door;

@@ -70,7 +70,7 @@ impl Upstream {
 }
 
 impl Proxy {
-    async fn forward(self, mut request: Request<Body>) -> Response {
+    pub(crate) async fn forward(&self, mut request: Request<Body>) -> Response {
         let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
         let config = limits.config();
         let patience = config.upstream_timeout;
@@ -109,13 +109,13 @@ impl Service<Request<Body>> for Proxy {
     }
 
     fn call(&mut self, request: Request<Body>) -> Answer {
-        let forward = self.clone().forward(request);
-        Box::pin(async { Ok(forward.await) })
+        let proxy = self.clone();
+        Box::pin(async move { Ok(proxy.forward(request).await) })
     }
 }
 
 /// The response to come.
-type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 fn failed(status: StatusCode, why: &'static str) -> Response {
     let mut response = answer::plain(status, why);
