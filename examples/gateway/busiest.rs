@@ -34,7 +34,7 @@ impl Busiest {
     fn place(&mut self, who: &Who) -> &mut Place {
         let found = self.0.iter().position(|place| place.who == *who);
         let at = found.unwrap_or_else(|| {
-            let new = |weight| Place { who: who.clone(), weight, admitted: 0, refused: 0 };
+            let new = |weight| Place { who: *who, weight, admitted: 0, refused: 0 };
             if self.0.len() < PLACES {
                 self.0.push(new(0.0));
                 return self.0.len() - 1;
@@ -56,7 +56,7 @@ impl Busiest {
     pub(crate) fn top(several: impl IntoIterator<Item = Self>, count: usize) -> Vec<Place> {
         let mut all: HashMap<Who, Place> = HashMap::new();
         for place in several.into_iter().flat_map(|one| one.0) {
-            match all.entry(place.who.clone()) {
+            match all.entry(place.who) {
                 Entry::Vacant(entry) => _ = entry.insert(place),
                 Entry::Occupied(mut entry) => entry.get_mut().add(&place),
             }

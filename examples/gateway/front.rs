@@ -2,67 +2,62 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Method, Request, StatusCode};
-use axum::response::Response;
-use http_body_util::Either;
-use tollgate::http::{HttpLimit, LimitBody};
-use tollgate::tower::{HeldBody, LimitLayer};
-use tower::{Layer, Service, service_fn};
+use axum::http::{Method, Request, Response, StatusCode};
+use tollgate::http::{Format, RateLimits, Refusal, Terms};
+use tollgate::tower::{HeldBody, Hold, ToBody};
+use tower::service_fn;
 
 use super::answer;
 use super::books::Fate;
 use super::caller::Caller;
-use super::door::{Asked, Claim, Door, Pass};
-use super::proxy::Answer;
+use super::door::{Claim, Pass, Turned};
 use super::server::Answers;
 use super::who::Who;
 
 /// When to come back where no clock can tell: others have to end first.
 const WHO_KNOWS: Duration = Duration::from_secs(1);
 
-/// Through the door, to the last byte; or what is said before it.
-type Answered = axum::http::Response<Either<HeldBody<LimitBody<Body>, Pass>, Body>>;
-
-/// The proxy, with limits before it.
-type Front = HttpLimit<Beyond, Door>;
-
-/// What is behind the door: the proxy of whoever asks.
-#[derive(Clone)]
-struct Beyond;
+/// In flight to its last byte; nothing is, if it was said before the door.
+type Answered = Response<HeldBody<Body, Pass>>;
 
 /// Answers the requests of a connection.
 pub(crate) fn front(caller: Caller) -> impl Answers {
-    let mut layer = LimitLayer::through(Door).respond().name("key").problem_json().or_retry_after(WHO_KNOWS);
-    if caller.limits.config().fixed.tells_always.value {
-        layer = layer.on_every_response();
-    }
-    let (front, caller) = (layer.layer(Beyond), Arc::new(caller));
-    service_fn(move |request| receive(Arc::clone(&caller), front.clone(), request))
+    let caller = Arc::new(caller);
+    service_fn(move |request| receive(Arc::clone(&caller), request))
 }
 
-async fn receive(caller: Arc<Caller>, mut front: Front, request: Request<Body>) -> Result<Answered, Infallible> {
+async fn receive(caller: Arc<Caller>, request: Request<Body>) -> Result<Answered, Infallible> {
     let visit = caller.books.open();
-    let claim = match claim(&caller, &request) {
-        Ok(claim) => Arc::new(claim),
+    let (response, pass) = match claim(&caller, &request) {
         Err((status, why)) => {
             visit.end(Fate::Unknown);
-            return Ok(answer::plain(status, &why).map(Either::Right));
+            (answer::plain(status, &why), None)
         }
+        Ok(claim) => match claim.admit(&caller).await {
+            Err(turned) => {
+                visit.end(turned.by);
+                (refusal(&caller, &claim, turned), None)
+            }
+            Ok(pass) => {
+                let mut response = caller.proxy.forward(request).await;
+                visit.end(response.extensions().get().copied().unwrap_or(Fate::Answered));
+                if caller.limits.tells_always {
+                    told(&caller, &claim).write(Format::Draft11, response.headers_mut());
+                }
+                (response, Some(pass))
+            }
+        },
     };
-    let Ok(response) = front.call(Asked { request, claim: Arc::clone(&claim) }).await;
-    let fate = claim.refused.get().or_else(|| response.extensions().get()).copied();
-    visit.end(fate.unwrap_or(Fate::Answered));
-    Ok(response.map(Either::Left))
+    Ok(ToBody.hold(response, pass))
 }
 
 /// What `request` asks for; or what is said to whom nothing is asked for. Who waits in line later keeps no old
 /// configuration alive.
-fn claim(caller: &Arc<Caller>, request: &Request<Body>) -> Result<Claim, (StatusCode, Cow<'static, str>)> {
+fn claim(caller: &Caller, request: &Request<Body>) -> Result<Claim, (StatusCode, Cow<'static, str>)> {
     let config = caller.limits.config();
     if request.method() == Method::CONNECT {
         return Err((StatusCode::NOT_IMPLEMENTED, "this is no tunnel".into()));
@@ -72,19 +67,23 @@ fn claim(caller: &Arc<Caller>, request: &Request<Body>) -> Result<Claim, (Status
         return Err((StatusCode::UNAUTHORIZED, why.into()));
     };
     let cost = config.routes.cost(request.method(), request.uri().path());
-    Ok(Claim { caller: Arc::clone(caller), who, cost, allowed: config.max_wait, refused: OnceLock::new() })
+    Ok(Claim { who, cost, allowed: config.max_wait })
 }
 
-impl Service<Asked> for Beyond {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Answer;
+/// What is left of one's own limit.
+fn told(caller: &Caller, claim: &Claim) -> RateLimits {
+    RateLimits::of_key(&caller.limits.each, &claim.who, &Terms::default().name("key"))
+}
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+fn refusal(caller: &Caller, claim: &Claim, turned: Turned) -> Response<Body> {
+    let mut limits = told(caller, claim);
+    // How much all others ask for concerns nobody, unless it is why.
+    if turned.by == Fate::RefusedAll {
+        let all = RateLimits::of(&caller.limits.all.snapshot(), &Terms::default().name("all"));
+        limits.policies.extend(all.policies);
+        limits.limits.extend(all.limits);
     }
-
-    fn call(&mut self, Asked { request, claim }: Asked) -> Answer {
-        Box::pin(async move { Ok(claim.caller.proxy.forward(request).await) })
-    }
+    let mut response = Refusal::new(turned.why, &limits).or_retry_after(WHO_KNOWS).response(true).map(Body::from);
+    limits.write(Format::Draft11, response.headers_mut());
+    response
 }

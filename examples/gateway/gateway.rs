@@ -1,5 +1,6 @@
 //! The whole of it: two listeners, what they share, and the end.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
+use tower::service_fn;
 
 use super::admin::{self, Desk};
 use super::books::Books;
@@ -72,7 +74,15 @@ impl Gateway {
             let front = Server::bind(place.listen, meet, most).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         } else {
-            let front = Server::bind(place.listen, move |peer| upstream.proxy(peer), most).await?;
+            // The same, but for what stands before the proxy.
+            let meet = move |peer| {
+                let proxy = upstream.proxy(peer);
+                service_fn(move |request| {
+                    let proxy = proxy.clone();
+                    async move { Ok::<_, Infallible>(proxy.forward(request).await) }
+                })
+            };
+            let front = Server::bind(place.listen, meet, most).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         };
         let mut others = JoinSet::new();

@@ -8,7 +8,7 @@ use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
 use super::config::Config;
 use super::problem::Problem;
-use super::who::Who;
+use super::who::{Name, Who};
 
 /// What an absent cap is: more than any line holds. The limiter is built with one, so that a cap can come later, and what
 /// is in flight can be seen.
@@ -21,6 +21,8 @@ pub(crate) struct Limits {
     pub(crate) each: KeyedLimiter<Who>,
     /// Whether each has a cap on what it has in flight.
     pub(crate) each_is_capped: bool,
+    /// Whether every response says what is left, or only refusals.
+    pub(crate) tells_always: bool,
     /// Threads that read it do not write anything that others read.
     config: ArcSwap<Config>,
     /// Held while it is changed.
@@ -50,10 +52,12 @@ impl Limits {
         };
         let each = each.build()?;
         for (name, quota) in &config.keys.quotas {
-            each.set_quota_for(&Who::Listed(Arc::clone(name)), *quota)?;
+            each.set_quota_for(&Who::Listed(*name), *quota)?;
         }
         let each_is_capped = config.fixed.key_in_flight.value.is_some();
-        Ok(Self { all, each, each_is_capped, config: ArcSwap::from_pointee(config), changes: Mutex::default() })
+        let tells_always = config.fixed.tells_always.value;
+        let (config, changes) = (ArcSwap::from_pointee(config), Mutex::default());
+        Ok(Self { all, each, each_is_capped, tells_always, config, changes })
     }
 
     /// What is in force at this moment: not to be kept.
@@ -73,7 +77,7 @@ impl Limits {
             self.each.set_quota(new.keys.quota).expect(checked);
         }
         for name in old.keys.quotas.keys().filter(|name| !new.keys.quotas.contains_key(*name)) {
-            self.each.reset_quota_for(&Who::Listed(Arc::clone(name)));
+            self.each.reset_quota_for(&Who::Listed(*name));
         }
         if new.global != old.global {
             self.all.set_quota(0, new.global).expect(checked);
@@ -88,13 +92,13 @@ impl Limits {
     /// The quotas of those that have one of their own. Who is new among them needs a place, the only thing that can fail;
     /// so they come first, and what was done is taken back.
     fn give_quotas(&self, old: &Config, new: &Config, path: &Path) -> Result<(), Problem> {
-        let who = |name: &Arc<str>| Who::Listed(Arc::clone(name));
-        let is_new = |name: &Arc<str>| !old.keys.quotas.contains_key(name);
+        let who = |name: &Name| Who::Listed(*name);
+        let is_new = |name: &Name| !old.keys.quotas.contains_key(name);
         let quotas = &new.keys.quotas;
         for (name, quota) in quotas.iter().filter(|(name, _)| is_new(name)) {
             if let Err(error) = self.each.set_quota_for(&who(name), *quota) {
                 quotas.keys().filter(|given| is_new(given)).for_each(|given| self.each.reset_quota_for(&who(given)));
-                return Err(Problem::no_room(path, name, &error));
+                return Err(Problem::no_room(path, name.as_str(), &error));
             }
         }
         for (name, quota) in

@@ -1,12 +1,8 @@
 //! One request, there and back: bodies stream both ways, headers that concern one hop only stay here.
 
-use std::convert::Infallible;
 use std::error::Error;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,7 +14,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use axum::response::Response;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tower::Service;
 
 use super::answer;
 use super::books::Fate;
@@ -98,24 +93,6 @@ impl Proxy {
         }
     }
 }
-
-impl Service<Request<Body>> for Proxy {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Answer {
-        let proxy = self.clone();
-        Box::pin(async move { Ok(proxy.forward(request).await) })
-    }
-}
-
-/// The response to come.
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 fn failed(status: StatusCode, why: &'static str) -> Response {
     let mut response = answer::plain(status, why);

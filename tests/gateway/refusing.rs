@@ -59,7 +59,10 @@ async fn who_fills_its_own_line_has_asked_too_much() {
     let waits = world.send("/", "bob");
     until("in its own line", || world.waiting() == (1, 0)).await;
     let response = world.get("/", "bob").send().await.unwrap();
-    assert_eq!((response.status(), &response.headers()["retry-after"]), (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap()));
+    assert_eq!(
+        (response.status(), &response.headers()["retry-after"]),
+        (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap())
+    );
     world.advance(SECOND / 2);
     assert_eq!(waits.await.unwrap().status(), StatusCode::OK);
     assert_eq!(world.gateway.books.counts().refused_each, 1);
