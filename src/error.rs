@@ -105,6 +105,20 @@ pub struct Denied {
     pub by: Bound,
 }
 
+impl Denied {
+    /// A refusal of your own: of a `Gate` of feature `tower` that is no limiter, or in tests of what you make of refusals.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Bound, Denied};
+    /// let denied = Denied::new(Some(Duration::from_millis(20)), 3, Bound::InFlight);
+    /// assert_eq!(denied.to_string(), "denied by the in-flight cap, 3 tokens remain: retry after 20ms");
+    /// ```
+    pub const fn new(retry_after: Option<Duration>, remaining: u64, by: Bound) -> Self {
+        Self { retry_after, remaining, by }
+    }
+}
+
 /// What stands between a request and its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -240,10 +240,17 @@ impl Line {
 
     /// Takes everybody's waker; who is woken this way polls again and leaves a new one.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        let mut wakers = Vec::with_capacity(self.len);
+        self.take_wakers_above(0)
+    }
+
+    /// The same of those who claim more than `cost`.
+    pub(crate) fn take_wakers_above(&mut self, cost: u64) -> Vec<Waker> {
+        let mut wakers = Vec::new();
         let mut cursor = self.list.cursor_front_mut();
         while let Some(waiter) = cursor.protected_mut() {
-            wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));
+            if waiter.cost > cost {
+                wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));
+            }
             cursor.move_next();
         }
         wakers

@@ -1,10 +1,16 @@
 //! What happened to requests, counted.
+//!
+//! Threads that count in one place wait for each other: so each writes on a page that few others write on, and whoever looks
+//! adds them up.
 
+use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::busiest::Busiest;
+use crossbeam_utils::CachePadded;
+
+use super::busiest::{Busiest, Place};
 use super::who::Who;
 
 /// What became of a request. Each is counted once.
@@ -35,8 +41,14 @@ impl Fate {
     ];
 }
 
+/// As many threads as these write each on a page of its own.
+const PAGES: usize = 16;
+
 #[derive(Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct Books([CachePadded<Page>; PAGES]);
+
+#[derive(Debug, Default)]
+struct Page {
     came: AtomicU64,
     fates: [AtomicU64; Fate::ALL.len()],
     busiest: Mutex<Busiest>,
@@ -81,21 +93,27 @@ impl fmt::Display for Counts {
 impl Books {
     /// Somebody came; what comes of it is counted in the end, whatever happens.
     pub(crate) fn open(&self) -> Visit<'_> {
-        self.came.fetch_add(1, Ordering::Relaxed);
+        self.own_page().came.fetch_add(1, Ordering::Relaxed);
         Visit { books: self, fate: Fate::Left }
     }
 
     pub(crate) fn asked(&self, who: &Who, is_admitted: bool) {
-        self.busiest().count(who, is_admitted);
+        self.own_page().busiest().count(who, is_admitted);
     }
 
-    pub(crate) fn busiest(&self) -> MutexGuard<'_, Busiest> {
-        self.busiest.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The `count` who asked most, on all pages together.
+    pub(crate) fn busiest(&self, count: usize) -> Vec<Place> {
+        Busiest::top(self.0.iter().map(|page| page.busiest().clone()), count)
+    }
+
+    /// Once a second: what was asked long ago counts less.
+    pub(crate) fn fade(&self) {
+        self.0.iter().for_each(|page| page.busiest().fade());
     }
 
     pub(crate) fn counts(&self) -> Counts {
         // Those that ended first: who comes meanwhile is not yet answered.
-        let of = |fate: Fate| self.fates[fate as usize].load(Ordering::Relaxed);
+        let of = |fate: Fate| self.sum(|page| &page.fates[fate as usize]);
         Counts {
             answered: of(Fate::Answered),
             refused_each: of(Fate::RefusedEach),
@@ -103,8 +121,31 @@ impl Books {
             unknown: of(Fate::Unknown),
             failed: of(Fate::Failed),
             left: of(Fate::Left),
-            came: self.came.load(Ordering::Relaxed),
+            came: self.sum(|page| &page.came),
         }
+    }
+
+    fn sum(&self, word: impl Fn(&Page) -> &AtomicU64) -> u64 {
+        self.0.iter().map(|page| word(page).load(Ordering::Relaxed)).sum()
+    }
+
+    fn own_page(&self) -> &Page {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static OWN: Cell<Option<usize>> = const { Cell::new(None) };
+        }
+        let number = OWN.get().unwrap_or_else(|| {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            OWN.set(Some(number));
+            number
+        });
+        &self.0[number % PAGES]
+    }
+}
+
+impl Page {
+    fn busiest(&self) -> MutexGuard<'_, Busiest> {
+        self.busiest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,6 +163,6 @@ impl Visit<'_> {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        self.books.fates[self.fate as usize].fetch_add(1, Ordering::Relaxed);
+        self.books.own_page().fates[self.fate as usize].fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -3,13 +3,16 @@
 //! Metwally's space saving: a newcomer takes the place of whoever has asked least of late, and begins with its weight, so
 //! that everybody who makes up more than a 64th of the traffic has a place. Weights fade, counts do not.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use super::who::Who;
 
 const PLACES: usize = 64;
 /// What is left of a weight after each `fade`, once a second: half after 7 s.
 const FADING: f64 = 0.9;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Busiest(Vec<Place>);
 
 #[derive(Clone, Debug)]
@@ -31,7 +34,7 @@ impl Busiest {
     fn place(&mut self, who: &Who) -> &mut Place {
         let found = self.0.iter().position(|place| place.who == *who);
         let at = found.unwrap_or_else(|| {
-            let new = |weight| Place { who: who.clone(), weight, admitted: 0, refused: 0 };
+            let new = |weight| Place { who: *who, weight, admitted: 0, refused: 0 };
             if self.0.len() < PLACES {
                 self.0.push(new(0.0));
                 return self.0.len() - 1;
@@ -49,28 +52,46 @@ impl Busiest {
         self.0.iter_mut().for_each(|place| place.weight *= FADING);
     }
 
-    pub(crate) fn top(&self, count: usize) -> Vec<Place> {
-        let mut places = self.0.clone();
+    /// The `count` busiest of all that several have counted.
+    pub(crate) fn top(several: impl IntoIterator<Item = Self>, count: usize) -> Vec<Place> {
+        let mut all: HashMap<Who, Place> = HashMap::new();
+        for place in several.into_iter().flat_map(|one| one.0) {
+            match all.entry(place.who) {
+                Entry::Vacant(entry) => _ = entry.insert(place),
+                Entry::Occupied(mut entry) => entry.get_mut().add(&place),
+            }
+        }
+        let mut places: Vec<Place> = all.into_values().collect();
         places.sort_by(|place, other| other.weight.total_cmp(&place.weight));
         places.truncate(count);
         places
     }
 }
 
+impl Place {
+    fn add(&mut self, other: &Self) {
+        self.weight += other.weight;
+        self.admitted += other.admitted;
+        self.refused += other.refused;
+    }
+}
+
 #[test]
 fn who_asks_most_keeps_a_place_among_any_number_of_others() {
     let address = |number: u32| Who::Address(std::net::Ipv4Addr::from(number).into());
-    let mut busiest = Busiest::default();
+    // Two count, and each sees every second one of them.
+    let mut both = [Busiest::default(), Busiest::default()];
     for number in 100..200_100 {
+        let busiest = &mut both[number as usize % 2];
         busiest.count(&address(number), true);
-        if number % 20 == 0 {
+        if number % 20 == number % 2 {
             busiest.count(&address(1), false);
         }
-        if number % 1_000 == 0 {
+        if number % 1_000 < 2 {
             busiest.fade();
         }
     }
-    let top = busiest.top(3);
-    assert_eq!((top.len(), &top[0].who, top[0].admitted, top[0].refused), (3, &address(1), 0, 10_000));
-    assert!(busiest.0.len() == PLACES);
+    assert!(both.iter().all(|busiest| busiest.0.len() == PLACES));
+    let top = Busiest::top(both, 3);
+    assert_eq!((top.len(), &top[0].who, top[0].admitted, top[0].refused), (3, &address(1), 0, 20_000));
 }

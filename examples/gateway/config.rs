@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderName;
@@ -13,6 +12,7 @@ use tollgate::Quota;
 use super::file::File;
 use super::problem::{Problem, Source};
 use super::route::Routes;
+use super::who::Name;
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -55,9 +55,9 @@ pub(crate) struct Keys {
     /// Proxies before this one, which append to `X-Forwarded-For`: as many addresses from its end are to be believed.
     pub(crate) proxies_before: usize,
     /// Names by key.
-    pub(crate) names: HashMap<String, Arc<str>>,
+    pub(crate) names: HashMap<String, Name>,
     /// Quotas by name, of those that have one of their own.
-    pub(crate) quotas: BTreeMap<Arc<str>, Quota>,
+    pub(crate) quotas: BTreeMap<Name, Quota>,
 }
 
 /// Whose bucket a request is charged to whose key is not listed, or that has none.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::uri::{Authority, Scheme};
@@ -15,6 +14,7 @@ use toml::Spanned;
 use super::config::{Config, Fixed, Keys, Unlisted};
 use super::problem::{Problem, Source};
 use super::route::{Route, Routes};
+use super::who::Name;
 
 /// The file as it is written.
 #[derive(serde::Deserialize)]
@@ -179,17 +179,17 @@ impl KeysTable {
         check_cap(source, self.in_flight.as_ref())?;
         let (mut names, mut quotas) = (HashMap::new(), BTreeMap::new());
         for (name, Listed { key, quota }) in self.listed {
-            let name: Arc<str> = name.into();
+            let name = Name::new(&name);
             if key.as_ref().is_empty() || HeaderValue::from_str(key.as_ref()).is_err() {
                 let what = format!("the key of `{name}` cannot stand in a header: write visible ASCII characters");
                 return Err(source.problem(Some(key.span()), what));
             }
             if let Some(quota) = quota {
                 check_keyed(source, &quota)?;
-                quotas.insert(Arc::clone(&name), quota.into_inner());
+                quotas.insert(name, quota.into_inner());
             }
             let span = key.span();
-            if let Some(other) = names.insert(key.into_inner(), Arc::clone(&name)) {
+            if let Some(other) = names.insert(key.into_inner(), name) {
                 let what = format!("`{name}` has the key of `{other}`: give each its own");
                 return Err(source.problem(Some(span), what));
             }
@@ -250,7 +250,7 @@ fn cannot_pass(
         }
     }
     let all = [("all", global), ("each key", keys.quota)].into_iter();
-    let all = all.chain(keys.quotas.iter().map(|(name, quota)| (&**name, *quota)));
+    let all = all.chain(keys.quotas.iter().map(|(name, quota)| (name.as_str(), *quota)));
     for (whose, quota) in all {
         let full = Limiter::new(quota.initial(quota.capacity())).expect("it was checked");
         let wait = full.estimate(cost);

@@ -2,84 +2,88 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Method, Request, StatusCode};
-use axum::response::Response;
-use http_body_util::Either;
-use tollgate::http::{HttpLimit, LimitBody};
-use tollgate::tower::{HeldBody, LimitLayer};
-use tower::{Layer, Service, service_fn};
+use axum::http::{Method, Request, Response, StatusCode};
+use tollgate::http::{Format, RateLimits, Refusal, Terms};
+use tollgate::tower::{HeldBody, Hold, ToBody};
+use tower::service_fn;
 
 use super::answer;
-use super::books::{Books, Fate};
-use super::door::{Asked, Claim, Door, Pass};
-use super::limits::Limits;
-use super::proxy::Proxy;
+use super::books::Fate;
+use super::caller::Caller;
+use super::door::{Claim, Pass, Turned};
 use super::server::Answers;
 use super::who::Who;
 
 /// When to come back where no clock can tell: others have to end first.
 const WHO_KNOWS: Duration = Duration::from_secs(1);
 
-/// Through the door, to the last byte; or what is said before it.
-type Answered = axum::http::Response<Either<HeldBody<LimitBody<Body>, Pass>, Body>>;
+/// In flight to its last byte; nothing is, if it was said before the door.
+type Answered = Response<HeldBody<Body, Pass>>;
 
-/// The proxy, with limits before it: for one connection.
-struct Front<S> {
-    peer: SocketAddr,
-    limits: Arc<Limits>,
-    books: Arc<Books>,
-    limited: HttpLimit<S, Door>,
+/// Answers the requests of a connection.
+pub(crate) fn front(caller: Caller) -> impl Answers {
+    let caller = Arc::new(caller);
+    service_fn(move |request| receive(Arc::clone(&caller), request))
 }
 
-/// Answers the requests of a connection from `peer`.
-pub(crate) fn front(peer: SocketAddr, limits: Arc<Limits>, books: Arc<Books>, proxy: Proxy) -> impl Answers {
-    let door = Door::new(Arc::clone(&limits), Arc::clone(&books));
-    let mut layer = LimitLayer::through(door).respond().name("key").problem_json().or_retry_after(WHO_KNOWS);
-    if limits.config().fixed.tells_always.value {
-        layer = layer.on_every_response();
-    }
-    let forward = service_fn(move |Asked { request, .. }| proxy.clone().call(request));
-    let front = Arc::new(Front { peer, limits, books, limited: layer.layer(forward) });
-    service_fn(move |request| Arc::clone(&front).receive(request))
-}
-
-impl<S> Front<S>
-where
-    S: Service<Asked, Response = Response, Error = Infallible> + Clone,
-{
-    async fn receive(self: Arc<Self>, request: Request<Body>) -> Result<Answered, Infallible> {
-        let visit = self.books.open();
-        let claim = match self.claim(&request) {
-            Ok(claim) => Arc::new(claim),
-            Err((status, why)) => {
-                visit.end(Fate::Unknown);
-                return Ok(answer::plain(status, &why).map(Either::Right));
-            }
-        };
-        let asked = Asked { request, claim: Arc::clone(&claim) };
-        let Ok(response) = self.limited.clone().call(asked).await;
-        let fate = claim.refused.get().or_else(|| response.extensions().get()).copied();
-        visit.end(fate.unwrap_or(Fate::Answered));
-        Ok(response.map(Either::Left))
-    }
-
-    /// What `request` asks for; or what is said to whom nothing is asked for. Who waits in line later keeps no old
-    /// configuration alive.
-    fn claim(&self, request: &Request<Body>) -> Result<Claim, (StatusCode, Cow<'static, str>)> {
-        let config = self.limits.config();
-        if request.method() == Method::CONNECT {
-            return Err((StatusCode::NOT_IMPLEMENTED, "this is no tunnel".into()));
+async fn receive(caller: Arc<Caller>, request: Request<Body>) -> Result<Answered, Infallible> {
+    let visit = caller.books.open();
+    let (response, pass) = match claim(&caller, &request) {
+        Err((status, why)) => {
+            visit.end(Fate::Unknown);
+            (answer::plain(status, &why), None)
         }
-        let Some(who) = Who::of(request.headers(), self.peer, &config.keys) else {
-            let why = format!("send a key that is known here, in the header {}", config.keys.header);
-            return Err((StatusCode::UNAUTHORIZED, why.into()));
-        };
-        let cost = config.routes.cost(request.method(), request.uri().path());
-        Ok(Claim { who, cost, allowed: config.max_wait, refused: OnceLock::new() })
+        Ok(claim) => match claim.admit(&caller).await {
+            Err(turned) => {
+                visit.end(turned.by);
+                (refusal(&caller, &claim, turned), None)
+            }
+            Ok(pass) => {
+                let mut response = caller.proxy.forward(request).await;
+                visit.end(response.extensions().get().copied().unwrap_or(Fate::Answered));
+                if caller.limits.tells_always {
+                    told(&caller, &claim).write(Format::Draft11, response.headers_mut());
+                }
+                (response, Some(pass))
+            }
+        },
+    };
+    Ok(ToBody.hold(response, pass))
+}
+
+/// What `request` asks for; or what is said to whom nothing is asked for. Who waits in line later keeps no old
+/// configuration alive.
+fn claim(caller: &Caller, request: &Request<Body>) -> Result<Claim, (StatusCode, Cow<'static, str>)> {
+    let config = caller.limits.config();
+    if request.method() == Method::CONNECT {
+        return Err((StatusCode::NOT_IMPLEMENTED, "this is no tunnel".into()));
     }
+    let Some(who) = Who::of(request.headers(), caller.peer, &config.keys) else {
+        let why = format!("send a key that is known here, in the header {}", config.keys.header);
+        return Err((StatusCode::UNAUTHORIZED, why.into()));
+    };
+    let cost = config.routes.cost(request.method(), request.uri().path());
+    Ok(Claim { who, cost, allowed: config.max_wait })
+}
+
+/// What is left of one's own limit.
+fn told(caller: &Caller, claim: &Claim) -> RateLimits {
+    RateLimits::of_key(&caller.limits.each, &claim.who, &Terms::default().name("key"))
+}
+
+fn refusal(caller: &Caller, claim: &Claim, turned: Turned) -> Response<Body> {
+    let mut limits = told(caller, claim);
+    // How much all others ask for concerns nobody, unless it is why.
+    if turned.by == Fate::RefusedAll {
+        let all = RateLimits::of(&caller.limits.all.snapshot(), &Terms::default().name("all"));
+        limits.policies.extend(all.policies);
+        limits.limits.extend(all.limits);
+    }
+    let mut response = Refusal::new(turned.why, &limits).or_retry_after(WHO_KNOWS).response(true).map(Body::from);
+    limits.write(Format::Draft11, response.headers_mut());
+    response
 }

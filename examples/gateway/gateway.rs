@@ -1,5 +1,6 @@
 //! The whole of it: two listeners, what they share, and the end.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,9 +8,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
+use tower::service_fn;
 
 use super::admin::{self, Desk};
 use super::books::Books;
+use super::caller::Caller;
 use super::front::front;
 use super::limits::Limits;
 use super::meters::{self, Meters};
@@ -64,11 +67,22 @@ impl Gateway {
         let upstream = Upstream::new(Arc::clone(&limits));
         let (address, front) = if is_limited {
             let (limits, books) = (Arc::clone(&limits), Arc::clone(&books));
-            let meet = move |peer| front(peer, Arc::clone(&limits), Arc::clone(&books), upstream.proxy(peer));
+            let meet = move |peer| {
+                let (limits, books) = (Arc::clone(&limits), Arc::clone(&books));
+                front(Caller { peer, limits, books, proxy: upstream.proxy(peer) })
+            };
             let front = Server::bind(place.listen, meet, most).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         } else {
-            let front = Server::bind(place.listen, move |peer| upstream.proxy(peer), most).await?;
+            // The same, but for what stands before the proxy.
+            let meet = move |peer| {
+                let proxy = upstream.proxy(peer);
+                service_fn(move |request| {
+                    let proxy = proxy.clone();
+                    async move { Ok::<_, Infallible>(proxy.forward(request).await) }
+                })
+            };
+            let front = Server::bind(place.listen, meet, most).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         };
         let mut others = JoinSet::new();

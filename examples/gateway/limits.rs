@@ -1,13 +1,14 @@
 //! The limits in force: made from a configuration, changed by the next one, with everybody in line.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::{ArcSwap, Guard};
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
 use super::config::Config;
 use super::problem::Problem;
-use super::who::Who;
+use super::who::{Name, Who};
 
 /// What an absent cap is: more than any line holds. The limiter is built with one, so that a cap can come later, and what
 /// is in flight can be seen.
@@ -18,7 +19,14 @@ pub(crate) struct Limits {
     pub(crate) all: Limiter,
     /// Each one who asks.
     pub(crate) each: KeyedLimiter<Who>,
-    config: RwLock<Arc<Config>>,
+    /// Whether each has a cap on what it has in flight.
+    pub(crate) each_is_capped: bool,
+    /// Whether every response says what is left, or only refusals.
+    pub(crate) tells_always: bool,
+    /// Threads that read it do not write anything that others read.
+    config: ArcSwap<Config>,
+    /// Held while it is changed.
+    changes: Mutex<()>,
 }
 
 impl Limits {
@@ -44,20 +52,24 @@ impl Limits {
         };
         let each = each.build()?;
         for (name, quota) in &config.keys.quotas {
-            each.set_quota_for(&Who::Listed(Arc::clone(name)), *quota)?;
+            each.set_quota_for(&Who::Listed(*name), *quota)?;
         }
-        Ok(Self { all, each, config: RwLock::new(Arc::new(config)) })
+        let each_is_capped = config.fixed.key_in_flight.value.is_some();
+        let tells_always = config.fixed.tells_always.value;
+        let (config, changes) = (ArcSwap::from_pointee(config), Mutex::default());
+        Ok(Self { all, each, each_is_capped, tells_always, config, changes })
     }
 
-    pub(crate) fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    /// What is in force at this moment: not to be kept.
+    pub(crate) fn config(&self) -> Guard<Arc<Config>> {
+        self.config.load()
     }
 
     /// Puts `new` in force; `path` is where it comes from. Those in line are timed anew, nobody leaves it. On a `Problem`
     /// everything is as it was.
     pub(crate) fn change(&self, new: Config, path: &Path) -> Result<(), Problem> {
-        let mut current = self.config.write().unwrap_or_else(PoisonError::into_inner);
-        let old = Arc::clone(&current);
+        let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.config.load_full();
         new.check_fixed(path, &old.fixed)?;
         self.give_quotas(&old, &new, path)?;
         let checked = "the configuration was checked";
@@ -65,7 +77,7 @@ impl Limits {
             self.each.set_quota(new.keys.quota).expect(checked);
         }
         for name in old.keys.quotas.keys().filter(|name| !new.keys.quotas.contains_key(*name)) {
-            self.each.reset_quota_for(&Who::Listed(Arc::clone(name)));
+            self.each.reset_quota_for(&Who::Listed(*name));
         }
         if new.global != old.global {
             self.all.set_quota(0, new.global).expect(checked);
@@ -73,20 +85,20 @@ impl Limits {
         if new.in_flight != old.in_flight {
             self.all.set_max_in_flight(new.in_flight.unwrap_or(UNCAPPED)).expect(checked);
         }
-        *current = Arc::new(new);
+        self.config.store(Arc::new(new));
         Ok(())
     }
 
     /// The quotas of those that have one of their own. Who is new among them needs a place, the only thing that can fail;
     /// so they come first, and what was done is taken back.
     fn give_quotas(&self, old: &Config, new: &Config, path: &Path) -> Result<(), Problem> {
-        let who = |name: &Arc<str>| Who::Listed(Arc::clone(name));
-        let is_new = |name: &Arc<str>| !old.keys.quotas.contains_key(name);
+        let who = |name: &Name| Who::Listed(*name);
+        let is_new = |name: &Name| !old.keys.quotas.contains_key(name);
         let quotas = &new.keys.quotas;
         for (name, quota) in quotas.iter().filter(|(name, _)| is_new(name)) {
             if let Err(error) = self.each.set_quota_for(&who(name), *quota) {
                 quotas.keys().filter(|given| is_new(given)).for_each(|given| self.each.reset_quota_for(&who(given)));
-                return Err(Problem::no_room(path, name, &error));
+                return Err(Problem::no_room(path, name.as_str(), &error));
             }
         }
         for (name, quota) in

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! `gateway.toml`, beside this file, says what can be set. A request waits in the line of its own key, then in that of all,
-//! for `max_wait` at most, and is in flight, in both, to the last byte of its response. Refusals are 429, or 503 where no schedule
-//! can tell (the line is full, others hold their places in flight); they say when to come back. SIGHUP reads the file again;
-//! SIGTERM and ctrl-c end it, after whoever was accepted was served.
+//! for `max_wait` at most, and is in flight, in both, to the last byte of its response. Refusals are 429, or 503 where others are
+//! in the way for longer than any schedule says (the line of all is full, or they hold their places in flight); they say when to
+//! come back. SIGHUP reads the file again; SIGTERM and ctrl-c end it, after whoever was accepted was served.
 //!
 //! The page is for the operator, and so are `/metrics` and `/health`: they are on an address of their own, which by default
 //! is reached from this machine only, so that no path of the API is taken.
@@ -22,6 +22,7 @@ mod admin;
 mod answer;
 pub(crate) mod books;
 mod busiest;
+mod caller;
 pub(crate) mod config;
 mod demo;
 mod door;

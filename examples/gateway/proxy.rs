@@ -1,12 +1,8 @@
 //! One request, there and back: bodies stream both ways, headers that concern one hop only stay here.
 
-use std::convert::Infallible;
 use std::error::Error;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,7 +14,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use axum::response::Response;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tower::Service;
 
 use super::answer;
 use super::books::Fate;
@@ -70,16 +65,18 @@ impl Upstream {
 }
 
 impl Proxy {
-    async fn forward(self, mut request: Request<Body>) -> Response {
+    pub(crate) async fn forward(&self, mut request: Request<Body>) -> Response {
         let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
         let config = limits.config();
+        let patience = config.upstream_timeout;
         let Some(uri) = at(&config.upstream, request.uri()) else {
             return answer::plain(StatusCode::BAD_REQUEST, "this is no path");
         };
         outward(request.headers_mut(), *peer, &config.upstream);
         *request.uri_mut() = uri;
         *request.version_mut() = axum::http::Version::HTTP_11;
-        match tokio::time::timeout(config.upstream_timeout, client.request(request)).await {
+        drop(config);
+        match tokio::time::timeout(patience, client.request(request)).await {
             Ok(Ok(mut response)) => {
                 drop_hop_by_hop(response.headers_mut());
                 response.map(Body::new)
@@ -89,31 +86,13 @@ impl Proxy {
             }
             Ok(Err(error)) => {
                 // To the operator, who can do something about it; not to the client, whom it does not concern.
-                eprintln!("gateway: upstream {}: {}", config.upstream, chain(&error));
+                eprintln!("gateway: upstream {}: {}", limits.config().upstream, chain(&error));
                 failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
             }
             Err(_) => failed(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
         }
     }
 }
-
-impl Service<Request<Body>> for Proxy {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Answer {
-        let forward = self.clone().forward(request);
-        Box::pin(async { Ok(forward.await) })
-    }
-}
-
-/// The response to come.
-type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 fn failed(status: StatusCode, why: &'static str) -> Response {
     let mut response = answer::plain(status, why);

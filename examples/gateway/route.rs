@@ -41,10 +41,10 @@ impl Routes {
             return 1;
         }
         // Most paths are written as they are meant and go straight on: nothing of them has to be kept.
-        let is_plain = !path.contains('%');
+        let is_plain = !path.contains('%') && !path.contains("..");
         let path: Cow<[u8]> = if is_plain { path.as_bytes().into() } else { percent_decode_str(path).into() };
         let path = || segments(&path);
-        let route = if path().any(|segment| segment == b"..") {
+        let route = if !is_plain && path().any(|segment| segment == b"..") {
             let path = resolve(path());
             self.0.iter().find(|route| route.matches(method, path.iter().copied()))
         } else {
@@ -57,7 +57,7 @@ impl Routes {
 /// The segments an upstream may make of a decoded path, before it [resolves](resolve) them: `//reports`, `/%72eports`,
 /// `/a/../reports` and `/a/..%2freports` are `/reports` to many, and must not be cheaper.
 fn segments(decoded: &[u8]) -> impl Iterator<Item = &[u8]> {
-    decoded.split(|byte| *byte == b'/').filter(|segment| ![b"".as_slice(), b"."].contains(segment))
+    decoded.split(|byte| *byte == b'/').filter(|segment| !matches!(*segment, b"" | b"."))
 }
 
 /// Goes the way back that `..` says.

@@ -69,7 +69,7 @@ impl Samples {
         for turn in 0_u64.. {
             turns.tick().await;
             if turn.is_multiple_of(PER_SECOND.into()) {
-                books.busiest().fade();
+                books.fade();
             }
             let json = serde_json::to_string(&look(&limits, &books, &status)).expect("numbers and strings");
             self.keep(json.into());
@@ -98,7 +98,7 @@ impl Samples {
 fn look(limits: &Limits, books: &Books, status: &Status) -> Sample {
     let config = limits.config();
     let each = limits.each.snapshot();
-    let busiest = books.busiest().top(SHOWN);
+    let busiest = books.busiest(SHOWN);
     let busiest = busiest.into_iter().map(|place| {
         let own = if let Who::Listed(name) = &place.who { config.keys.quotas.get(name) } else { None };
         let quota = own.copied().unwrap_or(config.keys.quota);

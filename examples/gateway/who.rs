@@ -1,19 +1,46 @@
 //! Who asks: in whose bucket a request is counted.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, LazyLock};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use axum::http::HeaderMap;
 
 use super::config::{Keys, Unlisted};
 
+/// The name of a key of the file. Each is kept once and for good, so that no request counts who knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Name(&'static str);
+
+impl Name {
+    pub(crate) fn new(name: &str) -> Self {
+        static KNOWN: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self(known.get(name).copied().unwrap_or_else(|| {
+            let name = &*Box::leak(Box::<str>::from(name));
+            known.insert(name);
+            name
+        }))
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
 /// One who asks. It does not keep the key itself, which is a secret and as long as its owner likes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
     /// A key of the file, by its name.
-    Listed(Arc<str>),
+    Listed(Name),
     /// Another key, by 128 bits of it.
     Key {
         digest: [u64; 2],
@@ -38,7 +65,7 @@ impl Who {
                 .map_or(text, |(_, key)| key)
         });
         if let Some(name) = key.and_then(|key| keys.names.get(key)) {
-            return Some(Self::Listed(Arc::clone(name)));
+            return Some(Self::Listed(*name));
         }
         match (keys.unlisted, key) {
             (Unlisted::Refuse, _) => None,
@@ -80,7 +107,7 @@ fn network(address: IpAddr) -> IpAddr {
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listed(name) => f.write_str(name),
+            Self::Listed(name) => write!(f, "{name}"),
             Self::Key { digest, shown } => {
                 write!(f, "{}\u{2026}{:04x}", String::from_utf8_lossy(shown), digest[0] as u16)
             }

@@ -28,7 +28,8 @@ pub enum Patience {
 ///
 /// A [`Limiter`] is one, at a token per request; [`Priced`] asks a closure for the cost, [`Chosen`] for the limiter too.
 /// Implement it for anything else that grants, with a future that takes nothing before it is polled and gives back, when
-/// dropped, what it was granted.
+/// dropped, what it was granted. What it refuses for now is a [`Denied::new`](crate::Denied::new), which feature `http`
+/// answers with 429.
 pub trait Gate<Request> {
     /// Proof of admission, held while the request is in flight.
     type Pass;

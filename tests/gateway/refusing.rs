@@ -49,6 +49,43 @@ async fn refused_by_the_limit_of_all_it_keeps_its_own_tokens_and_is_told_of_both
     assert_eq!((counts.answered, counts.refused_all, counts.refused_each), (5, 1, 0));
 }
 
+/// Nobody but itself is in its way: that is 429, where a full line of all is 503.
+#[tokio::test]
+async fn who_fills_its_own_line_has_asked_too_much() {
+    let world = World::new(&LIMITS.replace("99ms", "1h")).await;
+    for _ in 0..3 {
+        assert_eq!(world.get("/", "bob").send().await.unwrap().status(), StatusCode::OK);
+    }
+    let waits = world.send("/", "bob");
+    until("in its own line", || world.waiting() == (1, 0)).await;
+    let response = world.get("/", "bob").send().await.unwrap();
+    assert_eq!(
+        (response.status(), &response.headers()["retry-after"]),
+        (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap())
+    );
+    world.advance(SECOND / 2);
+    assert_eq!(waits.await.unwrap().status(), StatusCode::OK);
+    assert_eq!(world.gateway.books.counts().refused_each, 1);
+}
+
+/// By the clock: who waits for a place in flight has no schedule.
+#[tokio::test]
+async fn who_has_too_much_in_flight_itself_has_asked_too_much_and_behind_others_it_has_not() {
+    for (caps, expected) in [
+        ("[keys]\nin_flight = 1\n", StatusCode::TOO_MANY_REQUESTS),
+        ("in_flight = 1\n[keys]\n", StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let limits = format!("quota = \"90/s\"\nmax_wait = \"30ms\"\n{caps}header = \"x-api-key\"\nquota = \"90/s\"\n");
+        let world = World::by_the_clock(&limits).await;
+        let stream = world.upstream.stream();
+        let first = world.get("/stream", "ann").send().await.unwrap();
+        let second = world.get("/", "ann").send().await.unwrap();
+        assert_eq!((second.status(), &second.headers()["retry-after"]), (expected, &"1".parse().unwrap()));
+        drop((first, stream));
+        until("landed", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
+    }
+}
+
 #[tokio::test]
 async fn who_is_not_let_in_hears_why() {
     let limits = LIMITS.replace("by-key", "refuse");

@@ -1,6 +1,7 @@
 //! Limits changed while requests are served.
 
 use super::app::config::Config;
+use super::app::who::{Name, Who};
 use super::process::Process;
 use super::world::*;
 
@@ -149,7 +150,7 @@ async fn a_change_is_whole_or_not_at_all() {
     };
     let world = World::new(&with(4, &[("ann", "5/s"), ("bob", "6/s")])).await;
     let limits = &world.gateway.limits;
-    let of = |name: &str| limits.each.available(&super::app::who::Who::Listed(name.into()));
+    let of = |name: &str| limits.each.available(&Who::Listed(Name::new(name)));
     // Two unlisted keys owe: with those of the file there is no room for a third listed one.
     for key in ["x", "y"] {
         assert_eq!(world.get("/", key).send().await.unwrap().status(), StatusCode::OK);

@@ -95,18 +95,29 @@ impl World {
         Self::before(upstream, address, limits).await
     }
 
+    /// With tokio's clock: there is nothing to be moved by hand.
+    pub(crate) async fn by_the_clock(limits: &str) -> Self {
+        let (upstream, address) = Upstream::start().await;
+        let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
+        Self::within(upstream, Limits::new(config).unwrap(), ManualClock::new()).await
+    }
+
     pub(crate) async fn before(upstream: Upstream, address: SocketAddr, limits: &str) -> Self {
         let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
         let clock = ManualClock::new();
         let all = Limiter::builder().clock(clock.clone());
         let limits = Limits::with(config, all, KeyedLimiter::builder().clock(clock.clone())).unwrap();
-        let anywhere = "127.0.0.1:0".parse().unwrap();
-        let gateway = Gateway::start(limits, Place { listen: anywhere, admin: anywhere }, true).await.unwrap();
-        let address = gateway.address;
-        let world = Self { gateway, upstream, address, client: reqwest::Client::new(), clock };
+        let world = Self::within(upstream, limits, clock).await;
         // A key that is given a larger burst than all others fills up to it first.
         world.advance(SECOND * 3_600);
         world
+    }
+
+    async fn within(upstream: Upstream, limits: Limits, clock: ManualClock) -> Self {
+        let anywhere = "127.0.0.1:0".parse().unwrap();
+        let gateway = Gateway::start(limits, Place { listen: anywhere, admin: anywhere }, true).await.unwrap();
+        let address = gateway.address;
+        Self { gateway, upstream, address, client: reqwest::Client::new(), clock }
     }
 
     pub(crate) fn get(&self, path: &str, key: &str) -> reqwest::RequestBuilder {
