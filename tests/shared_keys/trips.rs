@@ -184,3 +184,14 @@ async fn large_claims_ask_for_what_they_can_have() {
     assert_eq!((lines.asks(), users.snapshot().limiters), (22, 1));
     waiting.await.unwrap();
 }
+
+/// A limiter whose ask is under way is not forgotten, however long that takes: else nobody would ever find what it asked for.
+#[tokio::test(start_paused = true)]
+async fn try_acquire_finds_tokens_over_a_slow_way_too() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(900));
+    let users = node(&lines, Quota::per_second(10));
+    assert!(users.try_acquire(&1, 3).is_err());
+    sleep(millis(1_850)).await;
+    assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
+}
