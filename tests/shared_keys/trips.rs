@@ -195,16 +195,3 @@ async fn try_acquire_finds_tokens_over_a_slow_way_too() {
     sleep(millis(650)).await;
     assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
 }
-
-/// What a limiter may never keep it does not keep a part of either, for somebody who was too hasty to get it.
-#[tokio::test(start_paused = true)]
-async fn nothing_is_kept_for_who_wants_more_than_can_be_kept() {
-    let lines = MemoryLine::new();
-    lines.set_latency(millis(5));
-    let users = node(&lines, Quota::per_hour(10));
-    let limiter = users.limiter(&1).unwrap();
-    let refused = users.consume(&1, 8).within(millis(1)).await.unwrap_err();
-    assert!(matches!(refused, ConsumeError::TimedOut { .. }), "{refused}");
-    sleep(millis(500)).await;
-    assert!(limiter.available() <= 1, "{}", limiter.available());
-}
