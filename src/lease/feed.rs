@@ -150,9 +150,7 @@ impl Feed {
         let is_known = self.acked > 0;
         self.low = None;
         if view.lack > 0 {
-            // Where few claims are in line, what is promised does not last for a share's time: so that there are some again.
-            let lasts = view.ends.map_or(u64::MAX, |ends| ends.saturating_sub(self.asked_at));
-            let mark = (self.share_time().min(lasts) / 4).max(2 * self.round_trip);
+            let mark = (self.share_time() / 4).max(2 * self.round_trip);
             let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(mark)).max(view.gate);
             if due <= view.now {
                 let share = self.share();

@@ -1,11 +1,12 @@
 //! Bounded memory, and what can be done with it.
 
 use crate::law::Ledger;
-use crate::millis;
+use crate::{millis, node};
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Barrier;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::lease::MemoryLine;
-use tollgate::{ConsumeError, KeyedLimiter, Quota, SharedKeyedLimiter, TryAcquireError};
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, SharedKeyedLimiter, TryAcquireError};
 
 fn bounded(lines: &MemoryLine, quota: Quota, keys: u64) -> SharedKeyedLimiter<u64> {
     KeyedLimiter::builder().quota(quota).max_keys(keys).shared(lines.clone()).build().unwrap()
@@ -192,4 +193,26 @@ async fn keys_of_one_hash_have_nothing_else_in_common() {
     drop(timeout(millis(10), limiters[1].consume(3)).await.expect("they are there").unwrap());
     drop(timeout(millis(10), users.consume(&2, 3)).await.expect("they are there").unwrap());
     assert!(timeout(millis(10), users.consume(&1, 1)).await.is_err());
+}
+
+/// Whoever comes first, on whichever thread: a key has one limiter here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_threads_find_the_same_limiter_of_a_key() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(10));
+    let host = tokio::runtime::Handle::current();
+    for key in 0..500 {
+        let gate = Barrier::new(4);
+        let find = || {
+            let _entered = host.enter();
+            gate.wait();
+            users.limiter(&key).unwrap()
+        };
+        let found: Vec<Limiter> = std::thread::scope(|scope| {
+            let finders: Vec<_> = (0..4).map(|_| scope.spawn(find)).collect();
+            finders.into_iter().map(|finder| finder.join().unwrap()).collect()
+        });
+        found[0].close();
+        assert!(found.iter().all(Limiter::is_closed), "key {key}");
+    }
 }

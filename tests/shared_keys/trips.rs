@@ -184,3 +184,42 @@ async fn large_claims_ask_for_what_they_can_have() {
     assert_eq!((lines.asks(), users.snapshot().limiters), (22, 1));
     waiting.await.unwrap();
 }
+
+/// A limiter whose ask is under way is not forgotten, however long that takes: else nobody would ever find what it asked for.
+#[tokio::test(start_paused = true)]
+async fn try_acquire_finds_tokens_over_a_slow_way_too() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(300));
+    let users = node(&lines, Quota::per_second(10));
+    assert!(users.try_acquire(&1, 3).is_err());
+    sleep(millis(650)).await;
+    assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_now_and_then_needs_no_limiter() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(100));
+    for _ in 0..40 {
+        drop(users.consume(&1, 1).await.unwrap());
+        assert_eq!(users.snapshot().limiters, 0);
+        sleep(millis(200)).await;
+    }
+    assert_eq!(lines.asks(), 40);
+}
+
+/// The limiter knows better, and would be forgotten with what was said left behind.
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_a_key_that_has_a_limiter_by_then_is_not_remembered() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(5));
+    let users = node(&lines, Quota::per_second(10));
+    let asking = users.clone();
+    let asking = tokio::spawn(async move { drop(asking.consume(&1, 1).await.unwrap()) });
+    sleep(millis(1)).await;
+    assert_eq!(users.snapshot().remembered, 1);
+    let limiter = users.limiter(&1).unwrap();
+    asking.await.unwrap();
+    assert_eq!((users.snapshot().remembered, users.snapshot().limiters), (0, 1));
+    drop(limiter);
+}
