@@ -259,6 +259,8 @@ impl State {
         let mut feed = self.supply.take_feed()?;
         if feed.is_known() {
             self.supply.know_claimed(rovers.tail());
+            // As before every ask: what found no room is gone.
+            self.leases(feed.quota).take_spares();
             self.supply.quota_mut(feed.quota).burst = 0;
             self.supply.cut(None);
             let leases = self.leases(feed.quota);

@@ -657,3 +657,16 @@ fn what_can_never_be_had_above_is_too_large_whatever_the_key_has() {
     assert_eq!((refusal.by, refusal.retry_after), (Bound::Quota(0), Some(3_600 * SECOND)));
     assert_eq!(keyed.try_acquire(&1, 6).map(drop), Err(TryAcquireError::TooLarge { cost: 6, most: 5 }));
 }
+
+#[test]
+fn within_counts_the_wait_above_to_the_nanosecond() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(9)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let claim = |allowed| task::spawn(keyed.consume(&1, 1).within(allowed)).poll().map(|answer| answer.map(drop));
+    let too_late = ConsumeError::TooLate { estimate: SECOND, allowed: SECOND - NANO };
+    assert_eq!(claim(SECOND - NANO), Poll::Ready(Err(too_late)));
+    assert_eq!(claim(SECOND), Poll::Pending);
+    assert_eq!(claim(2 * SECOND), Poll::Pending);
+}
