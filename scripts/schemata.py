@@ -39,21 +39,29 @@ def nodes(node):
         yield from nodes(child)
 
 def rewrite(file, mutants):
-    """Puts a switch for each of `mutants` into `file`; returns those that cannot have one: constants, and `impl Trait`."""
-    data, lost = open(file, "rb").read().replace(b"const fn", b"      fn"), set() # the switch is not const
+    """Puts a switch for each of `mutants` into `file`; returns what becomes of those that cannot have one."""
+    data, lost = open(file, "rb").read().replace(b"const fn", b"      fn"), {} # the switch is not const
     lines, found = data.splitlines(keepends=True), list(nodes(parser.parse(data).root_node))
     place = lambda at: sum(map(len, lines[: at["line"] - 1])) + len(lines[at["line"] - 1].decode()[: at["column"] - 1].encode())
-    choices, inserts = collections.defaultdict(list), collections.defaultdict(str)
+    choices, inserts, streams = collections.defaultdict(list), collections.defaultdict(str), collections.defaultdict(str)
     for id, m in mutants.items():
         start, end, new, genre = place(m["span"]["start"]), place(m["span"]["end"]), m["replacement"], m["genre"]
         around = [n for n in found if n.start_byte <= start and n.end_byte >= end]
         inner = lambda *types: min((n for n in around if n.type in types), key=lambda n: n.end_byte - n.start_byte, default=None)
-        if inner("const_item", "static_item") or (genre == "FnValue" and "-> impl" in m["name"]):
-            pass
+        if inner("const_item", "static_item"):
+            lost[id] = "constant"
+            continue
+        elif genre == "FnValue" and "-> impl Iterator" in m["name"]:
+            body = inner("function_item").child_by_field_name("body")
+            streams[body.start_byte + 1, body.end_byte - 1] += f"if crate::mutant({id}) {{ Box::new({new}) }} else "
+            continue
         elif genre == "FnValue" and (function := inner("function_item")):
             inserts[function.child_by_field_name("body").start_byte + 1] += f" if crate::mutant({id}) {{ return {new}; }}"
             continue
-        elif genre == "BinaryOperator" and (e := inner("binary_expression", "compound_assignment_expr")):
+        elif genre == "BinaryOperator" and (e := inner("binary_expression", "compound_assignment_expr", "let_chain")):
+            if e.type == "let_chain":
+                lost[id] = "unviable" # there is no `||` with a `let`
+                continue
             choices[e.start_byte, e.end_byte].append((id, (data[e.start_byte : start] + new.encode() + data[end : e.end_byte]).decode()))
             continue
         elif genre == "UnaryOperator" and (e := inner("unary_expression")):
@@ -71,7 +79,10 @@ def rewrite(file, mutants):
             where = condition.start_byte if condition else pattern.end_byte
             inserts[where] += f"!crate::mutant({id}) && " if condition else f" if !crate::mutant({id})"
             continue
-        lost.add(id)
+        lost[id] = "not tried"
+    for (start, end), switches in streams.items():
+        inserts[start] += f" let all: Box<dyn Iterator<Item = _> + '_> = {switches}{{ Box::new({{"
+        inserts[end] += "}) }; all"
 
     def text(start, end, within=None):
         result, at = "", start
@@ -101,7 +112,7 @@ def build(*command):
 
 def left_out(mutants):
     """Leaves out what does not compile, until the rest does."""
-    unviable, lost = set(), set()
+    unviable, lost = set(), {}
     while True:
         # Copied as new: what was edited during a build would look older than it.
         ignored = shutil.ignore_patterns("target", ".git", "docs")
@@ -123,7 +134,7 @@ def left_out(mutants):
                     bad |= set(before[-1:])
         print(f"{len(mutants)} mutants, {len(unviable)} unviable, {len(bad)} more", flush=True)
         if run.returncode == 0:
-            return {**dict.fromkeys(unviable, "unviable"), **dict.fromkeys(lost, "not tried")}
+            return {**dict.fromkeys(unviable, "unviable"), **lost}
         if not bad - unviable:
             sys.exit(f"the copy in {tree} does not compile:\n{run.stderr[-3000:]}")
         unviable |= bad
@@ -166,6 +177,14 @@ def verdict(id, binary, filters, limit):
         run.wait()
     return answer or "hangs", failed[1].decode() if failed else "", spent
 
+def planted(m):
+    """A constant has no switch: it is changed in the copy. Returns what puts it back."""
+    path, (start, end) = f"{tree}/{m['file']}", (m["span"]["start"], m["span"]["end"])
+    line, before = open(m["file"]).read().splitlines()[start["line"] - 1], open(path).read()
+    changed = line[: start["column"] - 1] + m["replacement"] + line[end["column"] - 1 :]
+    open(path, "w").write(before.replace(line, changed, 1))
+    return lambda: open(path, "w").write(before)
+
 def keep(name, *fate):
     known[name] = fate
     with open(f"{store}.new", "w") as file:
@@ -179,7 +198,7 @@ store = f"{out}/known.json" # of a mutant's name: what became of it, in which ro
 known = json.load(open(store)) if os.path.exists(store) else {}
 if not args.resume:
     for id, fate in left_out(mutants).items():
-        known[names[id]] = [fate, ""]
+        keep(names[id], fate, "")
 roots = args.roots.split(",")
 after = {root: place for place, root in enumerate(roots, 1)} if args.resume else {}
 for place, root in enumerate(roots):
@@ -202,6 +221,22 @@ for place, root in enumerate(roots):
             keep(names[running[done]], fate, root, test)
             tried[fate] += 1
     print(f"{root}, {took:.1f} s: {len(left)} tried,", dict(tried), flush=True)
+
+for id in (id for id, name in names.items() if known.get(name, [""])[0] == "constant"):
+    put_back, told = planted(mutants[id]), ("green", "", "")
+    for root in roots:
+        name, *filters = root.split(":")
+        try:
+            [binary] = executables(name)
+        except SystemExit:
+            told = ("unviable", "", "")
+            break
+        fate, test, _ = verdict(0, binary, filters, 120)
+        told = (fate, root, test)
+        if fate != "green":
+            break
+    put_back()
+    keep(names[id], *told)
 
 fates = {name: known.get(name, ["green"])[0] for name in names.values()}
 count = collections.Counter(fates.values())

@@ -12,6 +12,7 @@ use tollgate::{
     TryAcquireError, join,
 };
 
+const NANO: Duration = Duration::from_nanos(1);
 const MILLI: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -546,7 +547,9 @@ fn who_leaves_a_key_before_it_asked_above_costs_nothing_there() {
     assert!(both.poll().is_pending());
     let mut leaves = task::spawn(keyed.consume(&1, 1));
     assert!(leaves.poll().is_pending());
-    clock.advance(4 * SECOND);
+    clock.advance(SECOND);
+    global.tick();
+    clock.advance(3 * SECOND);
     drop(leaves);
     other.tick();
     assert!(both.is_woken() && both.poll().is_ready(), "at 2 s");
@@ -611,4 +614,46 @@ fn however_many_are_granted_a_thread_that_blocks_behind_them_does_not_oversleep(
         has_ended.recv_timeout(60 * SECOND).expect("it is due now");
         drop(inside);
     }
+}
+
+#[test]
+fn an_estimate_counts_what_burns_above_until_the_key_is_ready() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(10));
+    let keyed = under(&global, &clock, Quota::new(1, 10 * SECOND).burst(20)).build().unwrap();
+    drop(keyed.try_acquire(&1, 9).unwrap());
+    // The key has 11, and 15 in 40 s. Above there are 10 by then, which are there from the ninth second on.
+    assert_eq!(keyed.estimate(&1, 15), Some(45 * SECOND));
+    let mut claim = task::spawn(keyed.consume(&1, 15));
+    assert!(claim.poll().is_pending());
+    // No timer is late.
+    for wait in [40 * SECOND, 5 * SECOND - NANO, NANO] {
+        assert!(!claim.is_woken());
+        clock.advance(wait);
+        keyed.tick();
+    }
+    assert!(claim.is_woken());
+}
+
+#[test]
+fn a_clock_that_stepped_back_delays_nobody_above_whose_tokens_are_there() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(5));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(5)).build().unwrap();
+    clock.advance(10 * SECOND);
+    global.tick();
+    clock.step_back(5 * SECOND);
+    assert_eq!(keyed.estimate(&1, 5), Some(Duration::ZERO));
+    assert!(keyed.try_acquire(&1, 5).is_ok());
+}
+
+#[test]
+fn what_can_never_be_had_above_is_too_large_whatever_the_key_has() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(5));
+    let keyed = under(&global, &clock, Quota::per_hour(1).burst(8)).build().unwrap();
+    drop(keyed.try_acquire(&1, 4).unwrap());
+    let refusal = denied(keyed.try_acquire(&1, 5));
+    assert_eq!((refusal.by, refusal.retry_after), (Bound::Quota(0), Some(3_600 * SECOND)));
+    assert_eq!(keyed.try_acquire(&1, 6).map(drop), Err(TryAcquireError::TooLarge { cost: 6, most: 5 }));
 }

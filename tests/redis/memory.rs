@@ -169,6 +169,23 @@ async fn an_idle_node_gives_back_what_it_has_and_is_forgotten() {
     assert!(line.asks() <= asks + 4, "nobody who is idle asks");
 }
 
+/// What callers may take without asking for the time is taken from them first.
+#[tokio::test(start_paused = true)]
+async fn a_node_does_not_grant_what_it_gave_back_by_its_fast_path_either() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(10).burst(100);
+    let one = Limiter::builder().quota(quota).shared(line.clone()).stride(1_000).build().unwrap();
+    for _ in 0..30 {
+        drop(one.consume(1).await.unwrap());
+        sleep(millis(1)).await;
+    }
+    assert!(one.available() > 0, "it has looked ahead");
+    sleep(millis(1_500)).await;
+    assert!(one.try_acquire(1).is_err());
+    let two = limiter(&line, quota);
+    drop(two.consume(80).await.unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
     let line = MemoryLine::new();
@@ -187,6 +204,32 @@ async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
     let began = Instant::now();
     drop(two.consume(50).await.unwrap());
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+/// The line would take it for what was kept, which has been spent since.
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_is_dropped_does_not_give_back_what_had_found_no_room() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(1_000).burst(100);
+    let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+    for _ in 0..30 {
+        drop(one.consume(1).await.unwrap());
+        sleep(millis(1)).await;
+    }
+    let mut unused = one.consume(30).await.unwrap();
+    // Until all is full again, here and there.
+    sleep(millis(200)).await;
+    let kept = one.available();
+    assert!(kept > 0, "it has looked ahead");
+    unused.settle(0);
+    assert_eq!(one.available(), kept, "there is no room for them");
+    drop(one.try_acquire(kept).unwrap());
+    drop(unused);
+    let began = Instant::now();
+    drop(one);
+    sleep(millis(2)).await;
+    drop(two.consume(103 - kept).await.unwrap());
+    assert!(began.elapsed() >= millis(3), "{kept} and {} in {:?}", 103 - kept, began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
