@@ -6,6 +6,7 @@
 //!
 //! Contenders take turns, round by round, in one process; ratios and medians count.
 
+mod bare;
 mod calls;
 mod churn;
 mod crowd;
@@ -32,7 +33,7 @@ enum Command {
     /// Ten million keys through a bound of a hundred thousand
     Churn,
     /// A hundred thousand keys with waiters, beside one limiter
-    Crowd,
+    Crowd(crowd::Options),
     /// The maps that could be underneath
     Maps,
     /// All of them
@@ -44,13 +45,13 @@ fn main() {
         Command::Memory => calls::memory(),
         Command::Calls(options) => calls::report(&options),
         Command::Churn => churn::report(),
-        Command::Crowd => crowd::report(),
+        Command::Crowd(options) => crowd::report(&options),
         Command::Maps => maps::report(),
         Command::All => {
             calls::memory();
             calls::report(&calls::Options::default());
             churn::report();
-            crowd::report();
+            crowd::report(&crowd::Options::default());
             maps::report();
         }
     }
