@@ -114,6 +114,8 @@ impl Drivers {
 
     /// Registers a driver of many lines, under the number that it has in all of them.
     pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
+        // Nearly always the only one, where there may be a hundred thousand such lists.
+        self.list.reserve_exact(1);
         self.list.push(Driver {
             id,
             kind,

@@ -223,7 +223,7 @@ impl Shared {
         let mut wakes = Wakes::default();
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Done {
-                let due = state.due();
+                let due = state.last_due();
                 let rested = rest(&mut state, due);
                 self.listen(&state, &mut wakes);
                 drop(state);

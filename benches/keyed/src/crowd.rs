@@ -25,6 +25,9 @@ pub struct Options {
     /// Contenders take turns so many times
     #[arg(long, default_value_t = 1)]
     rounds: usize,
+    /// Into how many tables the keys are spread, if not as usual
+    #[arg(long)]
+    rooms: Option<usize>,
     /// Only this one: keyed, one or floor
     #[arg(long)]
     only: Option<String>,
@@ -32,7 +35,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keys: 100_000, tasks_per_key: 2, seconds: 10.0, rounds: 1, only: None }
+        Self { keys: 100_000, tasks_per_key: 2, seconds: 10.0, rounds: 1, rooms: None, only: None }
     }
 }
 
@@ -62,7 +65,9 @@ pub fn report(options: &Options) {
     let mut prices: [Vec<f64>; 3] = Default::default();
     for _ in 0..rounds {
         if wanted("keyed") {
-            let keyed = KeyedLimiter::<usize>::new(Quota::per_second(per_key).burst(1)).expect("valid");
+            let builder = KeyedLimiter::<usize>::builder().quota(Quota::per_second(per_key).burst(1));
+            let builder = options.rooms.into_iter().fold(builder, |builder, rooms| builder.rooms(rooms));
+            let keyed = builder.build().expect("valid");
             let ours = watch(options, keys, per_key as f64, move |key| {
                 let keyed = keyed.clone();
                 async move { drop(keyed.consume(&key, 1).await.expect("open")) }

@@ -10,11 +10,11 @@ mod bare;
 mod calls;
 mod churn;
 mod crowd;
-mod heap;
-mod maps;
 #[allow(dead_code, reason = "not all of it is measured")]
 #[path = "../../../src/keyed/groups.rs"]
 mod groups;
+mod heap;
+mod maps;
 
 /// As in `src/keyed/mod.rs`.
 fn mix(hash: u64) -> u64 {
