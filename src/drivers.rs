@@ -23,6 +23,33 @@ pub(crate) struct Driver {
     waker: Option<Waker>,
     /// The instant at which it will look by itself; 0 while it is about to look anyway.
     alarm: u64,
+    #[cfg(feature = "keyed")]
+    ledger: Ledger,
+}
+
+/// What the driver of many lines has written down of this one elsewhere. Here, since whoever looks at a line has its drivers
+/// at hand, and one line in a hundred thousand is in no cache.
+#[cfg(feature = "keyed")]
+#[derive(Debug, Default)]
+struct Ledger {
+    /// Odd while an instant is noted, by this number.
+    noted: u64,
+    /// Whether it is noted to be given up.
+    lingers: bool,
+}
+
+/// What a driver of many lines has to write down after a look at one.
+#[cfg(feature = "keyed")]
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// To look again at this instant, noted by this number. `None` if no clock can tell.
+    pub(crate) next: Option<(u64, u64)>,
+    /// That nobody is due, which was not known before.
+    pub(crate) lingers: bool,
+    /// What was noted before the look was still good.
+    pub(crate) was_noted: bool,
+    /// To be dropped without the lock.
+    _old: Option<Waker>,
 }
 
 /// Who drives, and who may rely on it.
@@ -81,14 +108,22 @@ impl Drivers {
     pub(crate) fn add(&mut self, kind: Kind) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.list.push(Driver { id, kind, waker: None, alarm: 0 });
+        self.adopt(id, kind);
         id
     }
 
     /// Registers a driver of many lines, under the number that it has in all of them.
-    #[cfg(feature = "keyed")]
     pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
-        self.list.push(Driver { id, kind, waker: None, alarm: 0 });
+        // Nearly always the only one, where there may be a hundred thousand such lists.
+        self.list.reserve_exact(1);
+        self.list.push(Driver {
+            id,
+            kind,
+            waker: None,
+            alarm: 0,
+            #[cfg(feature = "keyed")]
+            ledger: Ledger::default(),
+        });
     }
 
     /// The driver is returned to be dropped without the lock.
@@ -102,6 +137,37 @@ impl Drivers {
         let driver = self.list.iter_mut().find(|driver| driver.id == id)?;
         driver.alarm = alarm;
         driver.waker.replace(waker)
+    }
+
+    /// Driver `id`, of many lines, goes on to others, and looks at this one again at `due`. Its waker stays, unless it was
+    /// used and is brought back.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn rest(&mut self, id: u64, due: u64, waker: Option<Waker>) -> Option<Rest> {
+        let driver = self.list.iter_mut().find(|driver| driver.id == id)?;
+        driver.alarm = due;
+        let old = waker.and_then(|waker| driver.waker.replace(waker));
+        let Ledger { noted, lingers } = &mut driver.ledger;
+        let was_noted = *noted % 2 == 1;
+        *noted = noted.next_multiple_of(2);
+        if due == u64::MAX {
+            return Some(Rest { next: None, lingers: !std::mem::replace(lingers, true), was_noted, _old: old });
+        }
+        *noted += 1;
+        Some(Rest { next: Some((due, *noted)), lingers: false, was_noted, _old: old })
+    }
+
+    /// Whether this was noted by driver `id`, and nothing else since.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_noted(&self, id: u64, number: u64) -> bool {
+        self.list.iter().any(|driver| driver.id == id && driver.ledger.noted == number)
+    }
+
+    /// Driver `id` has no note any more that this line is to be given up.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn stop_lingering(&mut self, id: u64) {
+        if let Some(driver) = self.list.iter_mut().find(|driver| driver.id == id) {
+            driver.ledger.lingers = false;
+        }
     }
 
     /// Wakes the drivers whose alarm is later than `due`, or rings for nobody. False if there was no room for all of them.

@@ -14,6 +14,8 @@ mod leasing;
 #[cfg(feature = "keyed")]
 mod roof;
 
+#[cfg(feature = "keyed")]
+pub(crate) use driving::{Look, Why};
 pub(crate) use driving::{Warden, instant_anyway};
 #[cfg(feature = "keyed")]
 pub(crate) use roof::Tenant;
@@ -119,11 +121,6 @@ impl Shared {
     #[cfg(feature = "keyed")]
     pub(crate) fn mark(&self) -> Option<u64> {
         self.aside.ward.as_ref().map(|ward| ward.mark)
-    }
-
-    #[cfg(feature = "keyed")]
-    pub(crate) fn is_waited_on(&self) -> bool {
-        !self.state.lock().line.is_empty()
     }
 
     /// Tokens of forgotten grants that were not released by hand yet.

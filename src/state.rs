@@ -405,6 +405,11 @@ impl State {
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
     }
 
+    /// The same, as of when the line [was served](Self::finish) last.
+    pub(crate) fn last_due(&self) -> u64 {
+        self.last_due
+    }
+
     /// Reads what was released, raises the ceiling by it, and says how much that was. Whoever waits is told of every
     /// later release: it takes effect at its own instant then. `None` if somebody waits, and there are releases that the caller
     /// knew nothing of when it read the time: they may have been made since, and it is to be read anew.

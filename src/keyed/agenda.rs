@@ -9,19 +9,24 @@ use std::collections::{BTreeMap, VecDeque};
 /// A page is 2^20 ns, about a step of tokio's timers.
 const PAGE: u32 = 20;
 
+/// A larger page is not kept for the next one: it may be a crowd's.
+const MOST_SPARE: usize = 1_024;
+
 #[derive(Debug)]
 pub(super) struct Agenda<T> {
     pages: BTreeMap<u64, Vec<(u64, T)>>,
+    /// An empty one, so that pages that come and go with each millisecond are not grown each time.
+    spare: Vec<(u64, T)>,
     len: usize,
 }
 
 impl<T> Agenda<T> {
     pub(super) fn new() -> Self {
-        Self { pages: BTreeMap::new(), len: 0 }
+        Self { pages: BTreeMap::new(), spare: Vec::new(), len: 0 }
     }
 
     pub(super) fn add(&mut self, at: u64, errand: T) {
-        self.pages.entry(at >> PAGE).or_default().push((at, errand));
+        self.pages.entry(at >> PAGE).or_insert_with(|| std::mem::take(&mut self.spare)).push((at, errand));
         self.len += 1;
     }
 
@@ -58,7 +63,11 @@ impl<T> Agenda<T> {
                 return;
             }
             if *first.key() < now >> PAGE {
-                due.extend(first.remove().into_iter().map(|(_, errand)| errand));
+                let mut page = first.remove();
+                due.extend(page.drain(..).map(|(_, errand)| errand));
+                if (self.spare.capacity()..=MOST_SPARE).contains(&page.capacity()) {
+                    self.spare = page;
+                }
                 continue;
             }
             let page = first.get_mut();

@@ -89,10 +89,6 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         self.len
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// How many entries there can be before the table has to be rebuilt.
     pub(super) fn capacity(&self) -> usize {
         self.groups.len() * Self::FILLED

@@ -15,7 +15,7 @@ use crate::shared::{Shared, Warden};
 use crate::sync::Mutex;
 use crate::wakes::wake_each;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use tokio::runtime::Handle;
@@ -73,38 +73,12 @@ struct Tray {
     ended: bool,
 }
 
-/// What a seat's line rings when it has to be served earlier than was said before.
+/// What a seat's line rings when it has to be served earlier than was said before. It hangs in the line, and whoever serves
+/// what is due does not touch it.
 #[derive(Debug)]
 struct Bell {
     desk: Arc<Desk>,
     seat: Weak<Shared>,
-    /// It is in the queue to be given up.
-    lingers: AtomicBool,
-    /// Odd while its line is noted in the queue, by this number. The attendant's alone.
-    noted: AtomicU64,
-}
-
-impl Bell {
-    fn new(desk: &Arc<Desk>, seat: &Shared) -> Self {
-        Self { desk: Arc::clone(desk), seat: seat.weak(), lingers: AtomicBool::new(false), noted: AtomicU64::new(0) }
-    }
-
-    /// What is noted of its line from now on, by this number.
-    fn note(&self) -> u64 {
-        self.noted.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Whether this was noted, and nothing else since.
-    fn is_noted(&self, number: u64) -> bool {
-        number == self.noted.load(Ordering::Relaxed)
-    }
-
-    /// Its line is looked at now. True if it was noted in the queue.
-    fn unnote(&self) -> bool {
-        let number = self.noted.load(Ordering::Relaxed);
-        self.noted.store(number.next_multiple_of(2), Ordering::Relaxed);
-        number % 2 == 1
-    }
 }
 
 impl Tray {
@@ -177,7 +151,7 @@ impl Hub {
         drop(state);
         if is_new {
             // It has not looked yet: whoever enters the line meanwhile does not ring. And it may be the user's, and panic.
-            wake_each([Waker::from(Arc::new(Bell::new(desk, seat)))]);
+            wake_each([Waker::from(Arc::new(Bell { desk: Arc::clone(desk), seat: seat.weak() }))]);
         }
         // Who closes a desk says so first, and then looks for its entries everywhere.
         let ended = desk.tray.lock().ended;

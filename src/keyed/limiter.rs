@@ -1,19 +1,19 @@
 //! The public verbs. They document and delegate; what happens is in `map`.
 
+mod changing;
+mod looking;
+
 #[cfg(feature = "tower")]
 use super::OwnedKeyedGrant;
 use super::grant::Pass;
 use super::hold::{Borrowed, Owned};
 use super::map::{Arrival, Map};
-use super::{
-    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedGrant, KeyedReplenisher, KeyedSnapshot, builder,
-};
+use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher};
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::{Quota, blocking};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A waiting rate limiter with a bucket and a line for each key: user, address, API key.
 ///
@@ -97,8 +97,7 @@ where
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::time::Duration;
-    /// use tollgate::{KeyedLimiter, Quota};
+    ///     /// use tollgate::{KeyedLimiter, Quota};
     /// let users = KeyedLimiter::new(Quota::per_second(100).burst(1))?;
     /// users.consume(&17, 1).await?;
     /// users.consume(&17, 1).await?; // 10 ms later
@@ -222,141 +221,6 @@ where
     /// A [`ReleaseError`] for more than is owed, or without an in-flight cap; nothing moves then.
     pub fn release(&self, key: &K, tokens: u64) -> Result<(), ReleaseError> {
         self.map.release(key, tokens)
-    }
-
-    /// How many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while anybody waits for it. No more
-    /// than the limiter [above all keys](KeyedBuilder::within_limiter) has.
-    ///
-    /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let users = KeyedLimiter::new(Quota::per_hour(10))?;
-    /// assert_eq!(users.available(&"never seen"), 10);
-    /// # Ok(()) }
-    /// ```
-    pub fn available(&self, key: &K) -> u64 {
-        self.map.available(key)
-    }
-
-    /// The quota of the key.
-    ///
-    /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let users = KeyedLimiter::new(Quota::per_second(10))?;
-    /// users.set_quota_for(&"ann", Quota::per_second(50))?;
-    /// assert_eq!((users.quota(&"ann"), users.quota(&"bob")), (Quota::per_second(50), Quota::per_second(10)));
-    /// # Ok(()) }
-    /// ```
-    pub fn quota(&self, key: &K) -> Quota {
-        self.map.quota(key)
-    }
-
-    /// By how many tokens claims on the key overrun what there is; see [`Limiter::deficiency`](crate::Limiter::deficiency).
-    pub fn deficiency(&self, key: &K) -> u64 {
-        self.map.deficiency(key)
-    }
-
-    /// How long a [`consume`](Self::consume) of `cost` on the key made now would wait; see
-    /// [`Limiter::estimate`](crate::Limiter::estimate). Under a [limiter](KeyedBuilder::within_limiter) `None` while anybody
-    /// waits for the key.
-    pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
-        self.map.estimate(key, cost)
-    }
-
-    /// Changes the quota of all keys, except for those that were given [one of their own](Self::set_quota_for); it replaces
-    /// [`quota_by`](KeyedBuilder::quota_by) too. What each key holds stays, as far as the new burst, and waiters are timed
-    /// anew.
-    ///
-    /// Every key in memory is gone through, a few hundred at a time under one lock: an operator's action, of some 10 ms per
-    /// million keys. Calls made meanwhile meet the old quota or the new one.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the new quota; nothing changes then.
-    ///
-    /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let users = KeyedLimiter::new(Quota::per_second(10))?;
-    /// users.set_quota_for(&"ann", Quota::per_second(50))?;
-    /// users.set_quota(Quota::per_second(5))?;
-    /// assert_eq!((users.available(&"ann"), users.available(&"bob")), (10, 5)); // ann fills up at 50 per second
-    /// # Ok(()) }
-    /// ```
-    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        builder::check(&quota)?;
-        self.map.set_quota(quota);
-        Ok(())
-    }
-
-    /// Gives one key a quota of its own, which it keeps until [`reset_quota_for`](Self::reset_quota_for). What it holds
-    /// stays, as far as the new burst. A key with a quota of its own is never forgotten, and counts among
-    /// [`max_keys`](KeyedBuilder::max_keys).
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the quota, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes then.
-    pub fn set_quota_for(&self, key: &K, quota: Quota) -> Result<(), ConfigError> {
-        builder::check(&quota)?;
-        let most = self.map.bound.most().unwrap_or(u64::MAX);
-        if self.map.set_quota_for(key, Some(quota)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
-    }
-
-    /// Gives a key the quota that it would have as a new one. What it holds stays.
-    pub fn reset_quota_for(&self, key: &K) {
-        self.map.set_quota_for(key, None);
-    }
-
-    /// Mints what is due by now, serves all lines, and forgets keys that owe nothing: only a limiter on a
-    /// [manual clock](crate::ManualClock) needs it. Goes through all keys.
-    pub fn tick(&self) {
-        self.map.tick();
-    }
-
-    /// Ends it: every waiter and every later caller gets `Closed`. Grants already out stay valid.
-    pub fn close(&self) {
-        self.map.close();
-    }
-
-    /// A picture for metrics. Goes through the tables, one small lock at a time, but not through their keys; those that
-    /// are waited on or have tokens in flight are looked at one by one.
-    ///
-    /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let users = KeyedLimiter::new(Quota::per_hour(1))?;
-    /// let _ = users.try_acquire(&"ann", 1)?;
-    /// assert!(users.try_acquire(&"ann", 1).is_err());
-    /// let snapshot = users.snapshot();
-    /// assert_eq!((snapshot.keys, snapshot.most_refused), (1, vec![("ann", 1)]));
-    /// # Ok(()) }
-    /// ```
-    pub fn snapshot(&self) -> KeyedSnapshot<K> {
-        KeyedSnapshot::of(&self.map)
-    }
-
-    /// Every key in memory, with what it holds: those that owe tokens, are waited on or have quotas of their own, and those
-    /// that owe nothing and have not been forgotten yet.
-    ///
-    /// Goes from room to room, some hundred keys under each small lock, as far as the iterator is driven. So it is no picture
-    /// of one instant: a key that comes or goes meanwhile may be in it or not, every other one is in it once.
-    ///
-    /// # Panics
-    ///
-    /// Where `Clone` of a key does.
-    ///
-    /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let users = KeyedLimiter::new(Quota::per_hour(10))?;
-    /// let _ = (users.try_acquire(&"ann", 9)?, users.try_acquire(&"bob", 2)?);
-    /// let poorest = users.entries().min_by_key(|entry| entry.available);
-    /// assert_eq!(poorest.map(|entry| (entry.key, entry.available)), Some(("ann", 1)));
-    /// # Ok(()) }
-    /// ```
-    pub fn entries(&self) -> KeyedEntries<'_, K, S> {
-        KeyedEntries::new(&self.map)
     }
 
     #[cfg(feature = "metrics")]

@@ -2,10 +2,10 @@
 //!
 //! | file | its noun |
 //! |---|---|
-//! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | the face: documents and delegates, checks configurations |
+//! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | the face: documents and delegates, checks configurations; verbs that take nothing are in `limiter/` |
 //! | `claim.rs`, `grant.rs`, `hold.rs` | what callers hold |
 //! | `map.rs` | which room a key is in, and what happens when a room cannot go on by itself; the verbs are in `map/` |
-//! | `room.rs`, `words.rs`, `groups.rs` | a shard: keys, words, seats, and the tables they are in; acting on them, keeping, forgetting and changing them are in `room/` |
+//! | `room.rs`, `words.rs`, `seats.rs`, `groups.rs` | a shard: keys, words, seats, and the tables they are in; acting on them, keeping, forgetting and changing them are in `room/` |
 //! | `bound.rs` | how many keys there may be |
 //! | `rate.rs` | levels and words; pure |
 //! | `seat.rs` | a level becomes a limiter's core, and a core a level |
@@ -28,6 +28,7 @@ mod rate;
 mod replenisher;
 mod room;
 mod seat;
+mod seats;
 #[cfg(feature = "redis")]
 mod shared;
 mod snapshot;

@@ -5,7 +5,8 @@
 //! |---|---|---|
 //! | absent | nothing | its bucket is full and nobody waits: as if it were new |
 //! | a word | itself and 8 bytes | it owes, by the quota that all have in common |
-//! | special | a [`Special`] | somebody waits or holds tokens in flight ([seat](super::seat)), or its quota is its own |
+//! | seated | itself and its [seat](super::seat) | somebody waits or holds tokens in flight; of that quota too |
+//! | special | a [`Special`] | its quota is its own, whether it has a seat or not, or its debt fits no word |
 //!
 //! # User code under the lock
 //!
@@ -21,18 +22,20 @@
 
 mod changing;
 mod keeping;
+mod locked;
 mod sweeping;
 mod taking;
+
+pub(super) use locked::Locked;
 
 use super::bound::Bound;
 use super::groups::Groups;
 use super::rate::{Left, Level, Rate};
 use super::seat::{self, Seating};
+use super::seats::Seats;
 use super::words::Words;
 use crate::shared::{Shared, drop_quietly};
-use crate::sync::{RoomMutex, lock_patiently};
 use std::num::NonZeroU64;
-use std::ops::DerefMut;
 use std::sync::Arc;
 
 /// A room smaller than this is not worth sweeping or shrinking.
@@ -63,27 +66,20 @@ pub(super) struct Room<K> {
     granted: u64,
     /// How many of those granted came back unused.
     refunded: u64,
+    words: Words<K>,
+    seats: Seats<K>,
+    /// Made when it is first needed.
+    aside: Option<Box<Aside<K>>>,
+}
+
+/// What few rooms have.
+#[derive(Debug)]
+struct Aside<K> {
+    specials: Groups<Special<K>, SPECIALS>,
     /// How many changes of quotas were made here: seats are told in this order, whoever tells them.
     edition: u32,
     /// The last quota for all that was set here, in the order in which they were set in the map.
     version: u32,
-    words: Words<K>,
-    specials: Groups<Special<K>, SPECIALS>,
-}
-
-/// A room and its lock, on cache lines of their own.
-#[repr(align(128))]
-pub(super) struct Locked<K>(RoomMutex<Room<K>>);
-
-impl<K> Locked<K> {
-    pub(super) fn new(rate: Arc<Rate>, by_key: bool) -> Self {
-        Self(RoomMutex::new(Room::new(rate, by_key)))
-    }
-
-    #[inline]
-    pub(super) fn lock(&self) -> impl DerefMut<Target = Room<K>> + '_ {
-        lock_patiently(|| self.0.try_lock(), || self.0.lock())
-    }
 }
 
 #[derive(Debug)]
@@ -188,7 +184,8 @@ impl<K> Room<K> {
         let window = span(&rate);
         Self {
             words: Words::new(),
-            specials: Groups::new(),
+            seats: Seats::new(),
+            aside: None,
             rate,
             by_key,
             synced: 0,
@@ -199,17 +196,23 @@ impl<K> Room<K> {
             refused: 0,
             granted: 0,
             refunded: 0,
-            edition: 0,
-            version: 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.words.len() + self.specials.len()
+        self.words.len() + self.seats.len() + self.aside.as_ref().map_or(0, |aside| aside.specials.len())
+    }
+
+    fn aside(&mut self) -> &mut Aside<K> {
+        self.aside.get_or_insert_with(|| Box::new(Aside { specials: Groups::new(), edition: 0, version: 0 }))
+    }
+
+    fn specials(&self) -> impl Iterator<Item = &Special<K>> {
+        self.aside.iter().flat_map(|aside| aside.specials.iter())
     }
 
     pub(super) fn edition(&self) -> u32 {
-        self.edition
+        self.aside.as_ref().map_or(0, |aside| aside.edition)
     }
 
     /// Tokens granted, and how many of them came back unused: without those of its [seats](Self::seats).
@@ -229,10 +232,8 @@ impl<K> Room<K> {
     }
 
     pub(super) fn seats(&self) -> impl Iterator<Item = &Arc<Shared>> {
-        self.specials.iter().filter_map(|special| match &special.standing {
-            Standing::Seat(seat) => Some(seat),
-            _ => None,
-        })
+        let own = self.specials().filter_map(|special| special.standing.seat());
+        self.seats.iter().map(|(_, seat)| seat).chain(own)
     }
 
     /// Brings the room to `now`, and sweeps it if that is due.
@@ -264,19 +265,21 @@ impl Standing {
         rate.word(level).map_or_else(|| Self::Wide(Box::new(level)), Self::Word)
     }
 
-    fn into_seat(self) -> Option<Arc<Shared>> {
+    /// What it holds at `now`, to which the room [has come](Room::come_to); or the seat, which knows.
+    fn level(&self, rate: &Rate, now: u64) -> Result<Level, &Arc<Shared>> {
+        let units = match self {
+            Self::Seat(seat) => return Err(seat),
+            Self::Word(word) => rate.clip(rate.of_word(*word, now) as i128),
+            Self::Wide(level) => rate.advance(**level, now),
+        };
+        Ok(Level { units, at: now })
+    }
+
+    fn seat(&self) -> Option<&Arc<Shared>> {
         if let Self::Seat(seat) = self { Some(seat) } else { None }
     }
-}
 
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_room_is_two_cache_lines_and_what_a_call_writes_is_on_the_first() {
-        assert_eq!(size_of::<Locked<String>>(), 128);
-        let lock = size_of::<RoomMutex<u64>>() - size_of::<u64>();
-        assert!(lock + std::mem::offset_of!(Room<String>, granted) + size_of::<u64>() <= 64);
+    fn into_seat(self) -> Option<Arc<Shared>> {
+        if let Self::Seat(seat) = self { Some(seat) } else { None }
     }
 }

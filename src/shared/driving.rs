@@ -3,10 +3,13 @@
 use super::{Drive, Shared, drop_quietly};
 use crate::alarm::Alarm;
 use crate::clock::Time;
+#[cfg(feature = "keyed")]
+use crate::drivers::Rest;
 use crate::drivers::{Driver, Kind};
 use crate::knot::Knot;
 use crate::replenisher::{Registration, Replenisher};
-use crate::state::{Progress, State};
+use crate::state::{Progress, Sample, State};
+use crate::sync::MutexGuard;
 use crate::wakes::{Wakes, wake_each};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -34,6 +37,27 @@ enum Hired {
     Before,
     /// The runtime is shutting down, and dropped the driver at once.
     InVain,
+}
+
+/// Why the driver of many lines looks at one of them.
+#[cfg(feature = "keyed")]
+#[derive(Debug)]
+pub(crate) enum Why {
+    /// It has noted so, by this number.
+    Noted(u64),
+    /// Its waker was used. This one is for the next time.
+    Rung(Waker),
+}
+
+/// What it found there.
+#[cfg(feature = "keyed")]
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// Something else was noted since, and the line is not looked at.
+    Stale,
+    Rest(Rest),
+    /// More is due, but others want to run.
+    Yield,
 }
 
 /// Drives the lines of many limiters at once.
@@ -179,23 +203,70 @@ impl Shared {
         let waker = waker.clone();
         // A clock that panics stands still: with its driver many would lose theirs who are not in this line.
         let sample = self.sample_anyway();
+        let state = self.state.lock();
+        let sample = sample.unwrap_or_else(|| state.last_sample());
+        let slept = self.serve_turn(state, sample, |state, due| {
+            let crowd = state.line.len() > 1;
+            (Drive::Until { due, crowd }, state.drivers.sleep(id, due, waker))
+        });
+        slept.map_or(Drive::Yield, |(until, _old)| until)
+    }
+
+    /// Serves what is due, so much of it as a driver may in one turn, and has the driver `rest` under the same lock: until the
+    /// instant that it is told. `None` if more is due, but others want to run.
+    fn serve_turn<'a, R>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        mut sample: Sample,
+        rest: impl FnOnce(&mut State, u64) -> R,
+    ) -> Option<R> {
         let mut wakes = Wakes::default();
-        let mut state = self.state.lock();
-        let mut sample = sample.unwrap_or_else(|| state.last_sample());
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Done {
-                let (due, crowd) = (state.due(), state.line.len() > 1);
-                let _old = state.drivers.sleep(id, due, waker);
+                let due = state.last_due();
+                let rested = rest(&mut state, due);
                 self.listen(&state, &mut wakes);
                 drop(state);
                 Self::leave(&mut wakes);
-                return Drive::Until { due, crowd };
+                return Some(rested);
             }
             (state, sample) = self.again(state, sample, &mut wakes);
         }
         drop(state);
         Self::leave(&mut wakes);
-        Drive::Yield
+        None
+    }
+
+    /// One turn of driver `id`, which serves many lines by one reading of the time: what is due by then.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn drive_one(&self, id: u64, now: u64, why: Why) -> Look {
+        let state = self.state.lock();
+        let rung = match why {
+            Why::Noted(number) if !state.drivers.is_noted(id, number) => return Look::Stale,
+            Why::Noted(_) => None,
+            Why::Rung(waker) => Some(waker),
+        };
+        // The tail is nothing that a driver asks for.
+        let sample = Sample { now, ..state.last_sample() };
+        let rested = self.serve_turn(state, sample, |state, due| state.drivers.rest(id, due, rung));
+        rested.map_or(Look::Yield, |rest| rest.map_or(Look::Stale, Look::Rest))
+    }
+
+    /// Whether this is what driver `id` has noted of the line.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_noted(&self, id: u64, number: u64) -> bool {
+        self.state.lock().drivers.is_noted(id, number)
+    }
+
+    /// Whether the line stays, `surely` or because somebody waits: then driver `id` has no note any more to give it up.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn stays(&self, id: u64, surely: bool) -> bool {
+        let mut state = self.state.lock();
+        let stays = surely || !state.line.is_empty();
+        if stays {
+            state.drivers.stop_lingering(id);
+        }
+        stays
     }
 }
 

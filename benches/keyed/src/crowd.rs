@@ -1,6 +1,7 @@
 //! A hundred thousand keys, two tasks asking for each again and again, beside as many tasks on one limiter of the same rate
 //! in all. On a runtime of one thread, where a task that takes its number and then asks does both before anybody else.
 
+use crate::bare::Bare;
 use cpu_time::ThreadTime;
 use std::cell::RefCell;
 use std::future::Future;
@@ -9,9 +10,34 @@ use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 use tollgate::{KeyedLimiter, Limiter, Quota};
 
-const KEYS: usize = 100_000;
-const TASKS_PER_KEY: usize = 2;
-const WATCHED: Duration = Duration::from_secs(10);
+/// Grants per second, of all keys together.
+const RATE: usize = 100_000;
+
+#[derive(clap::Args)]
+pub struct Options {
+    #[arg(long, default_value_t = 100_000)]
+    keys: usize,
+    #[arg(long, default_value_t = 2)]
+    tasks_per_key: usize,
+    /// For how long each is watched, once all tasks wait
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Contenders take turns so many times
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// Into how many tables the keys are spread, if not as usual
+    #[arg(long)]
+    rooms: Option<usize>,
+    /// Only this one: keyed, one or floor
+    #[arg(long)]
+    only: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { keys: 100_000, tasks_per_key: 2, seconds: 10.0, rounds: 1, rooms: None, only: None }
+    }
+}
 
 #[derive(Default)]
 struct Line {
@@ -31,22 +57,47 @@ struct Outcome {
     worst: f64,
 }
 
-pub fn report() {
-    println!("\n{KEYS} keys at 1/s each, {TASKS_PER_KEY} tasks waiting for each, one thread\n");
-    let keyed = KeyedLimiter::<usize>::new(Quota::per_second(1)).expect("valid");
-    let ours = watch(KEYS, 1.0, move |key| {
-        let keyed = keyed.clone();
-        async move { drop(keyed.consume(&key, 1).await.expect("open")) }
+pub fn report(options: &Options) {
+    let Options { keys, tasks_per_key, rounds, .. } = *options;
+    let per_key = (RATE / keys).max(1) as u64;
+    println!("\n{keys} keys at {per_key}/s each, {tasks_per_key} tasks waiting for each, one thread\n");
+    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| only == name);
+    let mut prices: [Vec<f64>; 3] = Default::default();
+    for _ in 0..rounds {
+        if wanted("keyed") {
+            let builder = KeyedLimiter::<usize>::builder().quota(Quota::per_second(per_key).burst(1));
+            let builder = options.rooms.into_iter().fold(builder, |builder, rooms| builder.rooms(rooms));
+            let keyed = builder.build().expect("valid");
+            let ours = watch(options, keys, per_key as f64, move |key| {
+                let keyed = keyed.clone();
+                async move { drop(keyed.consume(&key, 1).await.expect("open")) }
+            });
+            print("keyed", &ours, &mut prices[0]);
+        }
+        if wanted("one") {
+            let single = Limiter::new(Quota::per_second(RATE as u64).burst(1_000)).expect("valid");
+            let one = watch(options, 1, RATE as f64, move |_| {
+                let single = single.clone();
+                async move { drop(single.consume(1).await.expect("open")) }
+            });
+            print("one limiter", &one, &mut prices[1]);
+        }
+        if wanted("floor") {
+            let bare = Bare::new(Duration::from_secs(1) / per_key as u32);
+            let floor = watch(options, keys, per_key as f64, move |key| bare.clone().wait(key));
+            print("floor", &floor, &mut prices[2]);
+        }
+    }
+    let [ours, one, floor] = prices.map(|mut prices| {
+        prices.sort_by(f64::total_cmp);
+        prices.get(prices.len() / 2).copied()
     });
-    print("keyed", &ours);
-    let single = Limiter::new(Quota::per_second(KEYS as u64).burst(1_000)).expect("valid");
-    let one = watch(1, KEYS as f64, move |_| {
-        let single = single.clone();
-        async move { drop(single.consume(1).await.expect("open")) }
-    });
-    print("one limiter", &one);
-    let ratio = ours.cpu_per_grant() / one.cpu_per_grant();
-    println!("CPU per grant: {ratio:.2} x the single limiter's");
+    if let (Some(ours), Some(one)) = (ours, one) {
+        println!("CPU per grant, medians: {ours:.2} and {one:.2} us, {:.2} x the single limiter's", ours / one);
+    }
+    if let (Some(floor), Some(one)) = (floor, one) {
+        println!("the floor: {floor:.2} us, {:.2} x", floor / one);
+    }
 }
 
 impl Outcome {
@@ -55,7 +106,8 @@ impl Outcome {
     }
 }
 
-fn print(name: &str, outcome: &Outcome) {
+fn print(name: &str, outcome: &Outcome, prices: &mut Vec<f64>) {
+    prices.push(outcome.cpu_per_grant());
     println!(
         "{name:12} {} grants, {:.2} us CPU each, out of order {}, achieved/configured of the worst key {:.4}",
         outcome.grants,
@@ -66,6 +118,7 @@ fn print(name: &str, outcome: &Outcome) {
 }
 
 fn watch<F: Future<Output = ()> + 'static>(
+    options: &Options,
     lines: usize,
     rate: f64,
     ask: impl Fn(usize) -> F + Clone + 'static,
@@ -73,13 +126,14 @@ fn watch<F: Future<Output = ()> + 'static>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let local = LocalSet::new();
     let state: Rc<RefCell<Vec<Line>>> = Rc::new(RefCell::new((0..lines).map(|_| Line::default()).collect()));
+    let others = if lines == 1 { options.keys } else { 1 };
     // What watching costs is to be the same: with one line the records of keys are not elsewhere in memory, so something is.
-    let elsewhere: Rc<RefCell<Vec<[u64; 9]>>> = Rc::new(RefCell::new(vec![[0; 9]; if lines == 1 { KEYS } else { 1 }]));
-    let total = KEYS * TASKS_PER_KEY;
+    let elsewhere: Rc<RefCell<Vec<[u64; 9]>>> = Rc::new(RefCell::new(vec![[0; 9]; others]));
+    let total = options.keys * options.tasks_per_key;
     let (cpu, grants) = local.block_on(&runtime, async {
         for task in 0..total {
             let (state, ask, line) = (state.clone(), ask.clone(), task % lines);
-            let (elsewhere, other) = (elsewhere.clone(), task % if lines == 1 { KEYS } else { 1 });
+            let (elsewhere, other) = (elsewhere.clone(), task % others);
             tokio::task::spawn_local(async move {
                 loop {
                     let number = {
@@ -108,7 +162,7 @@ fn watch<F: Future<Output = ()> + 'static>(
             (own.first, own.last, own.counted) = (None, None, 0);
         }
         let cpu = ThreadTime::now();
-        tokio::time::sleep(WATCHED).await;
+        tokio::time::sleep(Duration::from_secs_f64(options.seconds)).await;
         let grants: u64 = state.borrow().iter().map(|own| own.counted).sum();
         (cpu.elapsed(), grants)
     });

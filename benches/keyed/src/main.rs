@@ -6,14 +6,15 @@
 //!
 //! Contenders take turns, round by round, in one process; ratios and medians count.
 
+mod bare;
 mod calls;
 mod churn;
 mod crowd;
-mod heap;
-mod maps;
 #[allow(dead_code, reason = "not all of it is measured")]
 #[path = "../../../src/keyed/groups.rs"]
 mod groups;
+mod heap;
+mod maps;
 
 /// As in `src/keyed/mod.rs`.
 fn mix(hash: u64) -> u64 {
@@ -32,7 +33,7 @@ enum Command {
     /// Ten million keys through a bound of a hundred thousand
     Churn,
     /// A hundred thousand keys with waiters, beside one limiter
-    Crowd,
+    Crowd(crowd::Options),
     /// The maps that could be underneath
     Maps,
     /// All of them
@@ -44,13 +45,13 @@ fn main() {
         Command::Memory => calls::memory(),
         Command::Calls(options) => calls::report(&options),
         Command::Churn => churn::report(),
-        Command::Crowd => crowd::report(),
+        Command::Crowd(options) => crowd::report(&options),
         Command::Maps => maps::report(),
         Command::All => {
             calls::memory();
             calls::report(&calls::Options::default());
             churn::report();
-            crowd::report();
+            crowd::report(&crowd::Options::default());
             maps::report();
         }
     }

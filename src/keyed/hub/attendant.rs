@@ -3,15 +3,15 @@
 use super::{Bell, Desk, Hub, Landlord, SMALL};
 use crate::alarm::Alarm;
 use crate::keyed::agenda::Agenda;
-use crate::shared::{Drive, instant_anyway};
+use crate::shared::{Look, Shared, Why, instant_anyway};
 use pin_project::{pin_project, pinned_drop};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 /// How many seats an attendant looks at before it yields. What is woken goes through tokio's queue of 256 tasks, half of which
@@ -23,16 +23,14 @@ const LINGER: u64 = 100_000_000;
 const MOST_DOUBLINGS: u32 = 12;
 
 /// What is to be done for a seat.
-type Task = (Arc<Bell>, Errand);
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Errand {
-    /// It has rung.
-    Serve,
+    /// It has rung: serve it, and hang the bell up again.
+    Serve(Arc<Bell>),
     /// The instant has come that was noted by this number.
-    Due(u64),
+    Due(Weak<Shared>, u64),
     /// Nobody waited when this was written down. How often it was found in use since.
-    GiveUp(u32),
+    GiveUp(Weak<Shared>, u32),
 }
 
 /// Serves the seats of one desk.
@@ -42,11 +40,11 @@ pub(in crate::keyed) struct Attendant {
     desk: Arc<Desk>,
     /// What was on the tray.
     rung: Vec<Arc<Bell>>,
-    agenda: Agenda<Task>,
+    agenda: Agenda<Errand>,
     /// How many entries of the agenda are of no use any more.
     stale: usize,
     /// What has come due and has not been done yet.
-    due: VecDeque<Task>,
+    due: VecDeque<Errand>,
     known: bool,
     #[pin]
     alarm: Alarm,
@@ -86,32 +84,19 @@ impl Future for Attendant {
         let mut looks = 0;
         loop {
             collect(this.desk, this.rung, cx.waker());
-            this.due.extend(this.rung.drain(..).map(|bell| (bell, Errand::Serve)));
+            this.due.extend(this.rung.drain(..).map(Errand::Serve));
             // A clock that panics says that nothing is due yet.
             let now = catch_unwind(AssertUnwindSafe(|| this.hub.time.now())).unwrap_or(0);
             this.agenda.take_due(now, this.due);
-            while let Some((bell, errand)) = this.due.pop_front() {
-                match errand {
-                    Errand::Serve => *this.stale += usize::from(bell.unnote()),
-                    Errand::Due(number) if bell.is_noted(number) => _ = bell.unnote(),
-                    Errand::Due(_) => {
-                        *this.stale = this.stale.saturating_sub(1);
-                        continue;
-                    }
-                    Errand::GiveUp(_) => {}
-                }
-                match run(&bell, errand, this.desk.number, &*landlord, now) {
+            while let Some(errand) = this.due.pop_front() {
+                match run(errand, this.desk.number, &*landlord, now, this.stale) {
                     Next::Nothing => {}
-                    Next::Again => {
+                    Next::Again(errand) => {
                         // As many were served as one limiter's own driver does in a turn.
-                        this.due.push_back((bell, Errand::Serve));
+                        this.due.push_back(errand);
                         looks = SEATS_PER_TURN - 1;
                     }
-                    Next::Due(at) => {
-                        let number = bell.note();
-                        this.agenda.add(at, (bell, Errand::Due(number)));
-                    }
-                    Next::GiveUp(at, times) => this.agenda.add(at, (bell, Errand::GiveUp(times))),
+                    Next::At(at, errand) => this.agenda.add(at, errand),
                 }
                 looks += 1;
                 if looks == SEATS_PER_TURN {
@@ -121,7 +106,7 @@ impl Future for Attendant {
             }
             // Half of it at most, so that this costs each entry two steps.
             if *this.stale > this.agenda.len() / 2 + SMALL {
-                this.agenda.retain(|(bell, errand)| !matches!(errand, Errand::Due(number) if !bell.is_noted(*number)));
+                this.agenda.retain(|errand| is_good(errand, this.desk.number, &*landlord));
                 *this.stale = 0;
             }
             let Some(next) = this.agenda.next() else { return Poll::Pending };
@@ -146,34 +131,62 @@ fn collect(desk: &Desk, rung: &mut Vec<Arc<Bell>>, waker: &Waker) {
 enum Next {
     Nothing,
     /// More is due at once.
-    Again,
-    /// Look at its line at this instant.
-    Due(u64),
-    GiveUp(u64, u32),
+    Again(Errand),
+    At(u64, Errand),
 }
 
-/// Does an errand.
-fn run(bell: &Arc<Bell>, errand: Errand, number: u64, landlord: &dyn Landlord, now: u64) -> Next {
-    let Some(seat) = bell.seat.upgrade() else { return Next::Nothing };
-    match errand {
-        Errand::Serve | Errand::Due(_) => match seat.drive(number, &Waker::from(Arc::clone(bell))) {
-            Drive::Yield => Next::Again,
-            Drive::Until { due: u64::MAX, .. } if bell.lingers.swap(true, Ordering::Relaxed) => Next::Nothing,
-            Drive::Until { due: u64::MAX, .. } => Next::GiveUp(now.saturating_add(LINGER), 0),
-            Drive::Until { due, .. } => Next::Due(due),
-        },
-        Errand::GiveUp(times) => {
-            let (waits, hash) = (seat.is_waited_on(), seat.mark());
-            drop(seat);
-            // Whoever waits now will be served here, and so end up here again.
-            let is_gone = || hash.is_none_or(|hash| landlord.retire(bell.seat.as_ptr(), hash, now));
-            if waits || times == MOST_DOUBLINGS || is_gone() {
-                bell.lingers.store(false, Ordering::Relaxed);
-                return Next::Nothing;
+/// Does an errand of the desk with this number, by a reading of the time.
+fn run(errand: Errand, number: u64, landlord: &dyn Landlord, now: u64, stale: &mut usize) -> Next {
+    let (seat, noted, bell) = match errand {
+        Errand::Serve(bell) => (bell.seat.clone(), 0, Some(bell)),
+        Errand::Due(seat, noted) => (seat, noted, None),
+        Errand::GiveUp(seat, times) => return give_up(seat, times, number, landlord, now),
+    };
+    let Some(held) = seat.upgrade() else { return Next::Nothing };
+    let why = bell.as_ref().map_or(Why::Noted(noted), |bell| Why::Rung(Waker::from(Arc::clone(bell))));
+    match held.drive_one(number, now, why) {
+        Look::Yield => Next::Again(bell.map_or(Errand::Due(seat, noted), Errand::Serve)),
+        Look::Stale => {
+            *stale = stale.saturating_sub(1);
+            Next::Nothing
+        }
+        Look::Rest(rest) => {
+            *stale += usize::from(rest.was_noted && bell.is_some());
+            match rest.next {
+                Some((due, number)) => Next::At(due, Errand::Due(seat, number)),
+                None if rest.lingers => Next::At(now.saturating_add(LINGER), Errand::GiveUp(seat, 0)),
+                None => Next::Nothing,
             }
-            Next::GiveUp(now.saturating_add(LINGER << times), times + 1)
         }
     }
+}
+
+/// Gives up a seat if nobody needs it.
+fn give_up(seat: Weak<Shared>, times: u32, number: u64, landlord: &dyn Landlord, now: u64) -> Next {
+    let Some(held) = seat.upgrade() else { return Next::Nothing };
+    // Whoever waits now will be served here, and so end up here again.
+    if held.stays(number, times == MOST_DOUBLINGS) {
+        return Next::Nothing;
+    }
+    let hash = held.mark();
+    drop(held);
+    if hash.is_none_or(|hash| landlord.retire(seat.as_ptr(), hash, now)) {
+        // It is gone; or is that of the overflow, and stays.
+        seat.upgrade().inspect(|seat| _ = seat.stays(number, true));
+        return Next::Nothing;
+    }
+    Next::At(now.saturating_add(LINGER << times), Errand::GiveUp(seat, times + 1))
+}
+
+/// Whether an errand is still of use.
+fn is_good(errand: &Errand, number: u64, landlord: &dyn Landlord) -> bool {
+    let Errand::Due(seat, noted) = errand else { return true };
+    let Some(held) = seat.upgrade() else { return false };
+    let (is_good, hash) = (held.is_noted(number, *noted), held.mark());
+    drop(held);
+    // Whoever swept meanwhile found it held.
+    hash.inspect(|hash| landlord.let_go(*hash));
+    is_good
 }
 
 #[pinned_drop]

@@ -198,9 +198,8 @@ where
             return Taken::Seat(permit);
         }
         let remaining = permit.remaining;
-        let seat = Arc::clone(permit.shared());
         drop(permit);
-        self.let_go(hash, seat);
+        self.may_be_idle(hash);
         Taken::whole(remaining)
     }
 

@@ -17,15 +17,19 @@ impl<K: Clone + Eq> Room<K> {
         trash: &mut Trash<K>,
     ) -> Result<Option<Arc<Shared>>, Stop> {
         let now = self.come_to(ask.now, house, trash);
-        self.edition += 1;
+        self.aside().edition += 1;
         self.expect(&rate, house, trash);
         // After the sweep that this may have made, which does not know of the change.
         house.bound.idle_now(house.number);
-        if let Some(special) = self.specials.find_mut(ask.hash, |special| special.key == *ask.key) {
+        if let Some((key, seat)) = self.seats.remove(ask.hash, ask.key) {
+            let standing = Standing::Seat(Arc::clone(&seat));
+            self.push_seat(Special { key, hash: ask.hash, rate, standing, pinned });
+            return Ok(Some(seat));
+        }
+        if let Some(special) = self.aside().specials.find_mut(ask.hash, |special| special.key == *ask.key) {
             special.pinned = pinned;
             return Ok(special.go_on_as(rate, now));
         }
-        self.specials.make_room(|special| special.hash);
         if let Some((key, word)) = self.words.remove(ask.hash, ask.key) {
             let (old, standing) = (Arc::clone(&self.rate), Standing::Word(word));
             let mut special = Special { key, hash: ask.hash, rate: old, standing, pinned };
@@ -37,7 +41,6 @@ impl<K: Clone + Eq> Room<K> {
             return Ok(None);
         }
         let old = self.rate_for(ask)?;
-        self.specials.make_room(|special| special.hash);
         let key = ask.take_place(house.bound, trash)?;
         let standing = Standing::of(&old, Level { units: old.full(), at: now });
         let mut special = Special { key, hash: ask.hash, rate: old, standing, pinned };
@@ -58,7 +61,7 @@ impl<K> Room<K> {
         house: &House<'_, K>,
         trash: &mut Trash<K>,
     ) -> Vec<Arc<Shared>> {
-        if version <= self.version {
+        if version <= self.aside().version {
             return Vec::new();
         }
         self.sweep_at(now, house, trash);
@@ -70,8 +73,9 @@ impl<K> Room<K> {
         let unfit = |word: NonZeroU64| rate.word(change(word)).is_none();
         let hashes: Vec<u64> =
             self.words.iter().filter(|(_, word)| unfit(*word)).map(|(key, _)| (house.hash_of)(key)).collect();
-        let seats = self.specials.iter_mut().filter(|special| !special.pinned);
-        let seats: Vec<_> = seats.filter_map(|special| special.go_on_as(Arc::clone(&rate), now)).collect();
+        let mut seats: Vec<_> = self.seats.iter().map(|(_, seat)| Arc::clone(seat)).collect();
+        let specials = self.aside().specials.iter_mut().filter(|special| !special.pinned);
+        seats.extend(specials.filter_map(|special| special.go_on_as(Arc::clone(&rate), now)));
         let mut leaving = Vec::with_capacity(hashes.len());
         self.words.extract(unfit, |key, word| leaving.push((key, word)));
         for (_, word) in self.words.iter_mut() {
@@ -79,12 +83,12 @@ impl<K> Room<K> {
         }
         for ((key, word), hash) in leaving.into_iter().zip(hashes) {
             let standing = Standing::of(&rate, change(word));
-            self.specials.make_room(|special| special.hash);
             self.push_special(Special { key, hash, rate: Arc::clone(&rate), standing, pinned: false });
         }
-        self.window = self.specials.iter().map(|special| span(&special.rate)).fold(span(&rate), u64::min);
-        (self.rate, self.by_key, self.version) = (rate, false, version);
-        self.edition += 1;
+        self.window = self.specials().map(|special| span(&special.rate)).fold(span(&rate), u64::min);
+        (self.rate, self.by_key) = (rate, false);
+        let aside = self.aside();
+        (aside.version, aside.edition) = (version, aside.edition + 1);
         house.bound.idle_now(house.number);
         seats
     }

@@ -25,32 +25,35 @@ impl<K: Clone + Eq> Room<K> {
     ) -> Result<Arc<Shared>, Stop> {
         let now = self.come_to(ask.now, house, trash);
         let edition = self.edition();
-        if let Some(special) = self.specials.find_mut(ask.hash, |special| special.key == *ask.key) {
-            let level = match &special.standing {
-                Standing::Seat(seat) => return Ok(Arc::clone(seat)),
-                Standing::Word(word) => Self::read(&special.rate, *word, now),
-                Standing::Wide(level) => Level { units: special.rate.advance(**level, now), at: now },
-            };
-            let seat = house.seating.seat(&special.rate, level, edition, ask.hash);
-            special.standing = Standing::Seat(Arc::clone(&seat));
+        if let Some(seat) = self.find_seat(ask) {
             return Ok(seat);
         }
-        self.specials.make_room(|special| special.hash);
+        let new = |rate: &Rate, level| house.seating.seat(rate, level, edition, ask.hash);
+        if let Some(Special { key, hash, rate, standing, pinned }) = self.take_special(ask) {
+            let seat = standing.level(&rate, now).map_or_else(Arc::clone, |level| new(&rate, level));
+            self.push_seat(Special { key, hash, rate, standing: Standing::Seat(Arc::clone(&seat)), pinned });
+            return Ok(seat);
+        }
         if let Some((key, word)) = self.words.remove(ask.hash, ask.key) {
-            let level = Self::read(&self.rate, word, now);
-            let seat = house.seating.seat(&self.rate, level, edition, ask.hash);
-            let (rate, standing) = (Arc::clone(&self.rate), Standing::Seat(Arc::clone(&seat)));
-            self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });
+            let rate = Arc::clone(&self.rate);
+            let seat = new(&rate, Self::read(&rate, word, now));
+            let standing = Standing::Seat(Arc::clone(&seat));
+            self.push_seat(Special { key, hash: ask.hash, rate, standing, pinned: false });
             return Ok(seat);
         }
         let rate = self.rate_for(ask)?;
         self.expect(&rate, house, trash);
-        self.specials.make_room(|special| special.hash);
         let key = ask.take_place(house.bound, trash)?;
-        let seat = house.seating.seat(&rate, Level { units: rate.full(), at: now }, edition, ask.hash);
+        let seat = new(&rate, Level { units: rate.full(), at: now });
         let standing = Standing::Seat(Arc::clone(&seat));
-        self.push_special(Special { key, hash: ask.hash, rate, standing, pinned: false });
+        self.push_seat(Special { key, hash: ask.hash, rate, standing, pinned: false });
         Ok(seat)
+    }
+
+    fn take_special(&mut self, ask: &Ask<'_, K>) -> Option<Special<K>> {
+        let specials = &mut self.aside.as_mut()?.specials;
+        let place = specials.place(ask.hash, |special| special.key == *ask.key)?;
+        specials.take(place)
     }
 
     /// The quota that the key has if none was given to it alone.
@@ -78,10 +81,10 @@ impl<K: Clone + Eq> Room<K> {
             self.sweep(house, trash);
             self.words.make_room(house.hash_of);
         } else if word.is_none() {
-            if self.specials.len() == self.specials.capacity() {
+            let specials = &self.aside().specials;
+            if specials.len() == specials.capacity() {
                 self.sweep(house, trash);
             }
-            self.specials.make_room(|special| special.hash);
         }
         let key = ask.take_place(house.bound, trash)?;
         Ok(Newcomer { key, hash: ask.hash, rate, level, word })
@@ -100,7 +103,6 @@ impl<K: Clone + Eq> Room<K> {
 
     /// The level of a word does not fit into a word any more.
     pub(super) fn make_special(&mut self, ask: &Ask<'_, K>, level: Level) {
-        self.specials.make_room(|special| special.hash);
         if let Some((key, _)) = self.words.remove(ask.hash, ask.key) {
             let rate = Arc::clone(&self.rate);
             let standing = Standing::of(&rate, level);
@@ -120,8 +122,25 @@ impl<K> Room<K> {
         }
     }
 
-    /// There is room for it, and its rate is expected.
+    /// Its rate is expected.
     pub(super) fn push_special(&mut self, special: Special<K>) {
-        self.specials.insert(special.hash, special);
+        let specials = &mut self.aside().specials;
+        specials.make_room(|special| special.hash);
+        specials.insert(special.hash, special);
+    }
+
+    /// The same for somebody with a seat, who is not special by that alone.
+    pub(super) fn push_seat(&mut self, special: Special<K>) {
+        match special {
+            Special { key, rate, standing: Standing::Seat(seat), pinned: false, .. } if self.is_common(&rate) => {
+                self.seats.insert(key, seat);
+            }
+            special => self.push_special(special),
+        }
+    }
+
+    /// Whether this is the quota that all have in common.
+    pub(super) fn is_common(&self, rate: &Arc<Rate>) -> bool {
+        !self.by_key && Arc::ptr_eq(rate, &self.rate)
     }
 }

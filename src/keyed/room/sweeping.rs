@@ -5,6 +5,7 @@
 
 use super::{House, Level, Rate, Room, SMALL, Special, Standing, Trash, seat, span};
 use crate::keyed::seat::Idle;
+use crate::keyed::seats::hash_of;
 use crate::shared::Shared;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ impl<K> Room<K> {
         house.bound.begin_sweep(house.number);
         // Beyond the window words cannot be read, but the levels at its end can be led on.
         let readable = self.synced.min(self.swept.saturating_add(self.window));
-        self.give_up_seats(trash);
+        let freed = self.give_up_seats(trash);
         let (synced, rate) = (self.synced, &self.rate);
         let read = |rate: &Rate, word: NonZeroU64| {
             let level = Level { units: rate.clip(rate.of_word(word, readable) as i128), at: readable };
@@ -60,9 +61,22 @@ impl<K> Room<K> {
             window = window.min(span(rate));
             false
         };
-        self.specials.extract(is_full, |special| trash.keys.push(special.key));
+        let mut slots = self.words.slots() + self.seats.slots();
+        if let Some(aside) = &mut self.aside {
+            aside.specials.extract(is_full, |special| trash.keys.push(special.key));
+            slots += aside.specials.slots();
+        }
         (self.swept, self.window) = (synced, window);
-        let calls = 4 * (self.words.slots() + self.specials.slots()).max(SMALL);
+        for (key, hash, level) in freed {
+            let level = Level { units: self.rate.advance(level, synced), at: synced };
+            if self.rate.is_full(level.units) {
+                trash.keys.push(key);
+            } else {
+                next = next.min(first(&self.rate, level.units));
+                self.push_level(key, hash, level);
+            }
+        }
+        let calls = 4 * slots.max(SMALL);
         self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);
         house.bound.end_sweep(house.number, had - self.len(), next);
     }
@@ -79,30 +93,57 @@ impl<K> Room<K> {
             };
             !special.pinned && units >= special.rate.full()
         };
-        self.specials.extract(is_full, |special| trash.keys.push(special.key));
+        if let Some(aside) = &mut self.aside {
+            aside.specials.extract(is_full, |special| trash.keys.push(special.key));
+        }
         house.bound.give_back(had - self.len());
     }
 
-    /// Turns seats that nobody needs into levels.
-    fn give_up_seats(&mut self, trash: &mut Trash<K>) {
-        for special in self.specials.iter_mut() {
-            let Standing::Seat(seat) = &special.standing else { continue };
-            let Some(Idle { level, granted, refunded }) = seat::look_at_idle(seat, &special.rate, self.synced) else {
-                continue;
-            };
-            self.granted = self.granted.wrapping_add(granted);
-            self.refunded = self.refunded.wrapping_add(refunded);
-            // The seat may have seen a later time. Words cannot be read yet, with the window perhaps gone by: hence wide.
-            self.synced = self.synced.max(level.at);
+    /// Turns seats that nobody needs into levels. Those of the quota that all have in common come back, with the hashes of
+    /// their keys, and are to be kept as soon as words can be read again: the window may have gone by.
+    fn give_up_seats(&mut self, trash: &mut Trash<K>) -> Vec<(K, u64, Level)> {
+        let (mut synced, mut totals) = (self.synced, (self.granted, self.refunded));
+        // A seat may have seen a later time.
+        let mut look = |seat: &Arc<Shared>, rate: &Rate| {
+            let Idle { level, granted, refunded } = seat::look_at_idle(seat, rate, synced)?;
+            totals = (totals.0.wrapping_add(granted), totals.1.wrapping_add(refunded));
+            synced = synced.max(level.at);
+            Some(level)
+        };
+        let freed = self.seats.extract(|seat| look(seat, &self.rate));
+        for special in self.aside.iter_mut().flat_map(|aside| aside.specials.iter_mut()) {
+            let Some(level) = special.standing.seat().and_then(|seat| look(seat, &special.rate)) else { continue };
             let seat = std::mem::replace(&mut special.standing, Standing::Wide(Box::new(level)));
             trash.seats.extend(seat.into_seat());
+        }
+        (self.synced, (self.granted, self.refunded)) = (synced, totals);
+        let keep = |((key, seat), level): ((K, Arc<Shared>), Level)| {
+            let hash = hash_of(&seat);
+            trash.seats.push(seat);
+            (key, hash, level)
+        };
+        freed.into_iter().map(keep).collect()
+    }
+
+    /// Keeps a level of the quota that all have in common, and that is not full: as a word, if there is room. No user code
+    /// runs.
+    fn push_level(&mut self, key: K, hash: u64, level: Level) {
+        match self.rate.word(level) {
+            Some(word) if self.words.len() < self.words.capacity() => self.words.insert(hash, key, word),
+            _ => {
+                let (rate, standing) = (Arc::clone(&self.rate), Standing::of(&self.rate, level));
+                self.push_special(Special { key, hash, rate, standing, pinned: false });
+            }
         }
     }
 
     /// Lets go of the memory that a crowd has left behind.
     pub(super) fn shrink(&mut self, house: &House<'_, K>) {
         self.words.shrink(SMALL, house.hash_of);
-        self.specials.shrink(SMALL, |special| special.hash);
+        self.seats.shrink(SMALL);
+        if let Some(aside) = &mut self.aside {
+            aside.specials.shrink(SMALL, |special| special.hash);
+        }
     }
 
     /// Gives up `seat`, the one at this address, if nobody needs it; true if it is not there any more. No user code runs.
@@ -115,43 +156,53 @@ impl<K> Room<K> {
         trash: &mut Trash<K>,
     ) -> bool {
         self.synced = self.synced.max(now);
-        let is_it = |special: &Special<K>| matches!(&special.standing, Standing::Seat(it) if Arc::as_ptr(it) == seat);
-        let Some(place) = self.specials.place(hash, is_it) else { return true };
-        let Some(special) = self.specials.at_mut(place) else { return true };
-        let Standing::Seat(seat) = &special.standing else { return true };
-        let Some(Idle { level, granted, refunded }) = seat::look_at_idle(seat, &special.rate, self.synced) else {
+        let Some(special) = self.take_seat(hash, seat) else { return true };
+        let look = |seat: &Arc<Shared>| seat::look_at_idle(seat, &special.rate, self.synced);
+        let Some(Idle { level, granted, refunded }) = special.standing.seat().and_then(look) else {
+            self.push_seat(special);
             return false;
         };
         self.synced = self.synced.max(level.at);
         if self.synced - self.swept > self.window {
             // Nobody called for so long that no word can be read: the sweep gives up this seat with all others.
+            self.push_seat(special);
             self.sweep(house, trash);
             return true;
         }
         self.granted = self.granted.wrapping_add(granted);
         self.refunded = self.refunded.wrapping_add(refunded);
-        let standing = Standing::of(&special.rate, level);
-        trash.seats.extend(std::mem::replace(&mut special.standing, standing).into_seat());
-        house.bound.idle_no_later_than(house.number, || special.rate.reached(level, special.rate.burst()));
-        if special.pinned {
+        let Special { key, hash, rate, standing, pinned } = special;
+        trash.seats.extend(standing.into_seat());
+        if !pinned && rate.is_full(level.units) {
+            trash.keys.push(key);
+            house.bound.give_back(1);
             return true;
         }
-        let is_full = special.rate.is_full(level.units);
-        let is_common = !self.by_key && Arc::ptr_eq(&special.rate, &self.rate);
-        let has_room = self.words.len() < self.words.capacity() && self.synced - self.swept <= self.window;
-        match &special.standing {
-            _ if is_full => {
-                trash.keys.extend(self.specials.take(place).map(|special| special.key));
-                house.bound.give_back(1);
-            }
-            Standing::Word(word) if is_common && has_room => {
-                let word = *word;
-                if let Some(special) = self.specials.take(place) {
-                    self.words.insert(hash, special.key, word);
-                }
-            }
-            _ => {}
+        house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
+        if !pinned && self.is_common(&rate) {
+            self.push_level(key, hash, level);
+        } else {
+            let standing = Standing::of(&rate, level);
+            self.push_special(Special { key, hash, rate, standing, pinned });
         }
         true
+    }
+
+    /// Takes out whoever has this very seat.
+    fn take_seat(&mut self, hash: u64, seat: *const Shared) -> Option<Special<K>> {
+        if let Some(place) = self.seats.place(hash, seat) {
+            let (key, seat) = self.seats.take(place)?;
+            return Some(Special {
+                key,
+                hash,
+                rate: Arc::clone(&self.rate),
+                standing: Standing::Seat(seat),
+                pinned: false,
+            });
+        }
+        let is_it = |special: &Special<K>| special.standing.seat().is_some_and(|it| Arc::as_ptr(it) == seat);
+        let specials = &mut self.aside.as_mut()?.specials;
+        let place = specials.place(hash, is_it)?;
+        specials.take(place)
     }
 }

@@ -1,8 +1,9 @@
 //! Acting on the level of a key.
 
-use super::{Ask, House, Level, Quick, Rate, Room, Special, Standing, Stop, Trash};
+use super::{Aside, Ask, House, Level, Quick, Rate, Room, Special, Standing, Stop, Trash};
 use crate::keyed::entries::Listed;
 use crate::shared::Shared;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Room<K> {
@@ -21,8 +22,13 @@ impl<K: Clone + Eq> Room<K> {
         if self.closed || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
             return None;
         }
-        let has_specials = !self.specials.is_empty();
-        let special = has_specials.then(|| self.specials.find_mut(hash, |special| special.key == *key)).flatten();
+        let mut special = None;
+        if let Some(seat) = self.seats.find(hash, key) {
+            return Some(Quick::Seat(Arc::clone(seat)));
+        }
+        if let Some(aside) = &mut self.aside {
+            special = aside.specials.find_mut(hash, |special| special.key == *key);
+        }
         let (rate, word) = match special {
             Some(Special { standing: Standing::Seat(seat), .. }) => return Some(Quick::Seat(Arc::clone(seat))),
             Some(Special { standing: Standing::Wide(_), .. }) => return None,
@@ -61,29 +67,14 @@ impl<K: Clone + Eq> Room<K> {
         confirm: impl FnOnce(R) -> Result<R, R>,
     ) -> Result<R, Stop> {
         let now = self.come_to(ask.now, house, trash);
-        if !self.specials.is_empty()
-            && let Some(special) = self.specials.find_mut(ask.hash, |special| special.key == *ask.key)
-        {
-            let rate = &special.rate;
-            let before = match &special.standing {
-                Standing::Seat(seat) => return Err(Stop::Seat(Arc::clone(seat))),
-                Standing::Word(word) => Self::read(rate, *word, now),
-                Standing::Wide(level) => Level { units: rate.advance(**level, now), at: now },
-            };
-            let mut level = before;
-            let result = match confirm(act(rate, &mut level)) {
-                Ok(result) => result,
-                Err(refusal) => return Ok(refusal),
-            };
-            if level.units > before.units {
-                house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
-            }
-            special.standing = Standing::of(rate, level);
-            return Ok(result);
+        if let Some(seat) = self.seats.find(ask.hash, ask.key) {
+            return Err(Stop::Seat(Arc::clone(seat)));
         }
-        if let Some(word) = self.words.find_mut(ask.hash, ask.key) {
-            let rate = &self.rate;
-            let before = Self::read(rate, *word, now);
+        if let Some((rate, kept)) = self.find_level(ask) {
+            let before = match &kept {
+                Kept::Word(word) => Self::read(rate, **word, now),
+                Kept::Special(standing) => standing.level(rate, now).map_err(|seat| Stop::Seat(Arc::clone(seat)))?,
+            };
             let mut level = before;
             let result = match confirm(act(rate, &mut level)) {
                 Ok(result) => result,
@@ -92,9 +83,10 @@ impl<K: Clone + Eq> Room<K> {
             if level.units > before.units {
                 house.bound.idle_no_later_than(house.number, || rate.reached(level, rate.burst()));
             }
-            match rate.word(level) {
-                Some(next) => *word = next,
-                None => self.make_special(ask, level),
+            match (kept, rate.word(level)) {
+                (Kept::Special(standing), _) => *standing = Standing::of(rate, level),
+                (Kept::Word(word), Some(next)) => *word = next,
+                (Kept::Word(_), None) => self.make_special(ask, level),
             }
             return Ok(result);
         }
@@ -124,22 +116,34 @@ impl<K: Clone + Eq> Room<K> {
         let words = self.words.iter().map(|(key, word)| {
             (key.clone(), Listed::Level(Arc::clone(&self.rate), Self::read(&self.rate, *word, now)))
         });
-        let specials = self.specials.iter().map(|Special { key, rate, standing, .. }| {
-            let level = match standing {
-                Standing::Seat(seat) => return (key.clone(), Listed::Seat(Arc::clone(seat))),
-                Standing::Word(word) => Self::read(rate, *word, now),
-                Standing::Wide(level) => Level { units: rate.advance(**level, now), at: now },
-            };
-            (key.clone(), Listed::Level(Arc::clone(rate), level))
+        let seats = self.seats.iter().map(|(key, seat)| (key.clone(), Listed::Seat(Arc::clone(seat))));
+        let specials = self.specials().map(|Special { key, rate, standing, .. }| match standing.level(rate, now) {
+            Ok(level) => (key.clone(), Listed::Level(Arc::clone(rate), level)),
+            Err(seat) => (key.clone(), Listed::Seat(Arc::clone(seat))),
         });
-        words.chain(specials).collect()
+        words.chain(seats).chain(specials).collect()
     }
 
     /// The key's seat, if it has one.
     pub(in crate::keyed) fn find_seat(&self, ask: &Ask<'_, K>) -> Option<Arc<Shared>> {
-        match &self.specials.find(ask.hash, |special| special.key == *ask.key)?.standing {
-            Standing::Seat(seat) => Some(Arc::clone(seat)),
-            _ => None,
+        let own = |aside: &Aside<K>| {
+            aside.specials.find(ask.hash, |special| special.key == *ask.key)?.standing.seat().cloned()
+        };
+        self.seats.find(ask.hash, ask.key).cloned().or_else(|| self.aside.as_deref().and_then(own))
+    }
+
+    /// Where a key is kept that is not among the seats, and its quota.
+    fn find_level(&mut self, ask: &Ask<'_, K>) -> Option<(&Rate, Kept<'_>)> {
+        let specials = self.aside.as_mut().map(|aside| &mut aside.specials);
+        match specials.and_then(|specials| specials.find_mut(ask.hash, |special| special.key == *ask.key)) {
+            Some(Special { rate, standing, .. }) => Some((rate, Kept::Special(standing))),
+            None => Some((&self.rate, Kept::Word(self.words.find_mut(ask.hash, ask.key)?))),
         }
     }
+}
+
+/// Where a level is kept.
+enum Kept<'a> {
+    Word(&'a mut NonZeroU64),
+    Special(&'a mut Standing),
 }
