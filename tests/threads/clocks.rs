@@ -149,12 +149,13 @@ fn a_waiter_is_dropped_while_the_clock_panics() {
 
 /// As above: where one joint claim gives way to another, the other's lines look too, by the same clock.
 #[test]
+#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
 fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_lines_and_the_process_lives() {
     ends_well("clocks::a_joint_claim_is_dropped_while_the_clock_panics");
 }
 
 #[test]
-#[ignore = "run in a process of its own, by the test above"]
+#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
 fn a_joint_claim_is_dropped_while_the_clock_panics() {
     let clock = Brittle::default();
     let [ready, other, lacking] = [1, 1, 0].map(|initial| {
