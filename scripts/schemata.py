@@ -5,7 +5,7 @@ cargo-mutants says what to change (`cargo mutants --list --json`). Each expressi
 chooses. So the crate is built a few times instead of a thousand: once more for each round of mutants that do not compile,
 which are left out, and once for the tests. Needs the packages tree-sitter and tree-sitter-rust.
 """
-import argparse, collections, concurrent.futures, json, os, re, resource, shutil, subprocess, sys, time, tomllib
+import argparse, collections, concurrent.futures, json, os, re, resource, shutil, subprocess, sys, tempfile, tomllib
 import tree_sitter, tree_sitter_rust
 
 args = argparse.ArgumentParser()
@@ -14,6 +14,8 @@ args.add_argument("--roots", required=True, help="in this order; `lib` is src it
 args.add_argument("--features", default="--all-features")
 args.add_argument("--jobs", type=int, default=os.cpu_count())
 args.add_argument("-f", "--file", action="append", help="only these files (globs); else those of .cargo/mutants.toml")
+args.add_argument("--resume", action="store_true", help="goes on where a run of the same tree was stopped")
+args.add_argument("--recheck", action="store_true", help="gives those that hung four times the time, in the root in which they did")
 args = args.parse_args()
 config = tomllib.load(open(".cargo/mutants.toml", "rb"))
 out, tree, parser = args.out, f"{args.out}/tree", tree_sitter.Parser(tree_sitter.Language(tree_sitter_rust.language()))
@@ -37,21 +39,29 @@ def nodes(node):
         yield from nodes(child)
 
 def rewrite(file, mutants):
-    """Puts a switch for each of `mutants` into `file`; returns those that cannot have one: constants, and `impl Trait`."""
-    data, lost = open(file, "rb").read().replace(b"const fn", b"      fn"), set() # the switch is not const
+    """Puts a switch for each of `mutants` into `file`; returns what becomes of those that cannot have one."""
+    data, lost = open(file, "rb").read().replace(b"const fn", b"      fn"), {} # the switch is not const
     lines, found = data.splitlines(keepends=True), list(nodes(parser.parse(data).root_node))
     place = lambda at: sum(map(len, lines[: at["line"] - 1])) + len(lines[at["line"] - 1].decode()[: at["column"] - 1].encode())
-    choices, inserts = collections.defaultdict(list), collections.defaultdict(str)
+    choices, inserts, streams = collections.defaultdict(list), collections.defaultdict(str), collections.defaultdict(str)
     for id, m in mutants.items():
         start, end, new, genre = place(m["span"]["start"]), place(m["span"]["end"]), m["replacement"], m["genre"]
         around = [n for n in found if n.start_byte <= start and n.end_byte >= end]
         inner = lambda *types: min((n for n in around if n.type in types), key=lambda n: n.end_byte - n.start_byte, default=None)
-        if inner("const_item", "static_item") or (genre == "FnValue" and "-> impl" in m["name"]):
-            pass
+        if inner("const_item", "static_item"):
+            lost[id] = "constant"
+            continue
+        elif genre == "FnValue" and "-> impl Iterator" in m["name"]:
+            body = inner("function_item").child_by_field_name("body")
+            streams[body.start_byte + 1, body.end_byte - 1] += f"if crate::mutant({id}) {{ Box::new({new}) }} else "
+            continue
         elif genre == "FnValue" and (function := inner("function_item")):
             inserts[function.child_by_field_name("body").start_byte + 1] += f" if crate::mutant({id}) {{ return {new}; }}"
             continue
-        elif genre == "BinaryOperator" and (e := inner("binary_expression", "compound_assignment_expr")):
+        elif genre == "BinaryOperator" and (e := inner("binary_expression", "compound_assignment_expr", "let_chain")):
+            if e.type == "let_chain":
+                lost[id] = "unviable" # there is no `||` with a `let`
+                continue
             choices[e.start_byte, e.end_byte].append((id, (data[e.start_byte : start] + new.encode() + data[end : e.end_byte]).decode()))
             continue
         elif genre == "UnaryOperator" and (e := inner("unary_expression")):
@@ -69,7 +79,10 @@ def rewrite(file, mutants):
             where = condition.start_byte if condition else pattern.end_byte
             inserts[where] += f"!crate::mutant({id}) && " if condition else f" if !crate::mutant({id})"
             continue
-        lost.add(id)
+        lost[id] = "not tried"
+    for (start, end), switches in streams.items():
+        inserts[start] += f" let all: Box<dyn Iterator<Item = _> + '_> = {switches}{{ Box::new({{"
+        inserts[end] += "}) }; all"
 
     def text(start, end, within=None):
         result, at = "", start
@@ -99,7 +112,7 @@ def build(*command):
 
 def left_out(mutants):
     """Leaves out what does not compile, until the rest does."""
-    unviable, lost = set(), set()
+    unviable, lost = set(), {}
     while True:
         # Copied as new: what was edited during a build would look older than it.
         ignored = shutil.ignore_patterns("target", ".git", "docs")
@@ -121,7 +134,7 @@ def left_out(mutants):
                     bad |= set(before[-1:])
         print(f"{len(mutants)} mutants, {len(unviable)} unviable, {len(bad)} more", flush=True)
         if run.returncode == 0:
-            return {**dict.fromkeys(unviable, "unviable"), **dict.fromkeys(lost, "not tried")}
+            return {**dict.fromkeys(unviable, "unviable"), **lost}
         if not bad - unviable:
             sys.exit(f"the copy in {tree} does not compile:\n{run.stderr[-3000:]}")
         unviable |= bad
@@ -132,52 +145,110 @@ def executables(root):
         sys.exit(f"{root} does not build:\n{run.stderr[-3000:]}")
     return [m["executable"] for m in messages if m["reason"] == "compiler-artifact" and m["executable"]]
 
+def clock(pid):
+    """The seconds for which a process has run, and whether it sleeps: of those in which it waits for a processor, or is stopped,
+    no hang is told by."""
+    try:
+        states = [open(f"/proc/{pid}/task/{task}/stat").read().rsplit(")", 1)[1].split()[0] for task in os.listdir(f"/proc/{pid}/task")]
+        fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), set(states) <= {"S"}
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0, False
+
 def verdict(id, binary, filters, limit):
-    """`red`, `green`, or `hangs`. Counts the time in which it can run at all: a busy machine may stop us both."""
+    """`red`, and by which test; `green`; or `hangs`: it ran or slept for longer than `limit`. And how long that was."""
     env = {"PROPTEST_CASES": "60", **os.environ, "MUTANT": str(id), "RUST_BACKTRACE": "0"}
-    run = subprocess.Popen([binary, "-q", "--test-threads=2", *filters], cwd=tree, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    resource.prlimit(run.pid, resource.RLIMIT_AS, (16 << 30,) * 2)
-    for _ in range(int(limit * 20)):
-        try:
-            return "red" if run.wait(0.05) else "green"
-        except subprocess.TimeoutExpired:
-            pass
-    run.kill()
-    run.wait()
-    return "hangs"
+    with tempfile.TemporaryFile() as told:
+        run = subprocess.Popen([binary, "--test-threads=4", *filters], cwd=tree, env=env, stdout=told, stderr=subprocess.DEVNULL)
+        resource.prlimit(run.pid, resource.RLIMIT_AS, (16 << 30,) * 2)
+        spent = ran = 0.0
+        answer = None
+        while answer is None and spent < limit:
+            try:
+                answer = "red" if run.wait(0.05) else "green"
+            except subprocess.TimeoutExpired:
+                now, sleeps = clock(run.pid)
+                spent, ran = spent + max(now - ran, 0.05 * sleeps), max(ran, now)
+            # One is enough.
+            failed = re.search(rb"^test (\S+).* FAILED$", os.pread(told.fileno(), 1 << 20, 0), re.M)
+            if failed:
+                answer = "red"
+        run.kill()
+        run.wait()
+    return answer or "hangs", failed[1].decode() if failed else "", spent
+
+def planted(m):
+    """A constant has no switch: it is changed in the copy. Returns what puts it back."""
+    path, (start, end) = f"{tree}/{m['file']}", (m["span"]["start"], m["span"]["end"])
+    line, before = open(m["file"]).read().splitlines()[start["line"] - 1], open(path).read()
+    changed = line[: start["column"] - 1] + m["replacement"] + line[end["column"] - 1 :]
+    open(path, "w").write(before.replace(line, changed, 1))
+    return lambda: open(path, "w").write(before)
+
+def keep(name, *fate):
+    known[name] = fate
+    with open(f"{store}.new", "w") as file:
+        json.dump(known, file, indent=0)
+    os.replace(f"{store}.new", store)
 
 mutants = listed()
 names = {id: m["name"] for id, m in mutants.items()}
 equivalent = {name for name in names.values() if any(re.search(e, name) for e in config["exclude_re"])}
-store = f"{out}/known.json" # of a mutant's name: what became of it, and in which root
+store = f"{out}/known.json" # of a mutant's name: what became of it, in which root, and in which test
 known = json.load(open(store)) if os.path.exists(store) else {}
-for id, fate in left_out(mutants).items():
-    known[names[id]] = [fate, ""]
-for root, *filters in (root.split(":") for root in args.roots.split(",")):
-    left = [id for id, name in names.items() if known.get(name, ["green"])[0] == "green"]
+if not args.resume:
+    for id, fate in left_out(mutants).items():
+        keep(names[id], fate, "")
+roots = args.roots.split(",")
+after = {root: place for place, root in enumerate(roots, 1)} if args.resume else {}
+for place, root in enumerate(roots):
+    fates = {id: known.get(name, ["green", ""]) for id, name in names.items()}
+    left = [id for id, fate in fates.items() if fate[0] == "green" and after.get(fate[1], 0) <= place]
+    if args.recheck:
+        left = [id for id, fate in fates.items() if fate[:2] == ["hangs", root]]
     if not left:
-        break
-    [binary] = executables(root)
-    began = time.monotonic()
-    if verdict(0, binary, filters, 600) != "green":
-        sys.exit(f"{root} is not green without a mutant")
-    took = time.monotonic() - began
+        continue
+    (root_name, *filters), tried = root.split(":"), collections.Counter()
+    [binary] = executables(root_name)
+    fate, test, took = verdict(0, binary, filters, 3600)
+    if fate != "green":
+        sys.exit(f"{root} is not green without a mutant: {fate} {test}")
+    limit = (5 + 6 * took) * (4 if args.recheck else 1)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for id, result in zip(left, pool.map(lambda id: verdict(id, binary, filters, 5 + 6 * took), left)):
-            known[names[id]] = [result, root]
-            with open(f"{store}.new", "w") as file:
-                json.dump(known, file, indent=0)
-            os.replace(f"{store}.new", store)
-    print(f"{root}, {took:.1f} s: {len(left)} tried,", dict(collections.Counter(known[names[id]][0] for id in left)), flush=True)
+        running = {pool.submit(verdict, id, binary, filters, limit): id for id in left}
+        for done in concurrent.futures.as_completed(running):
+            fate, test, _ = done.result()
+            keep(names[running[done]], fate, root, test)
+            tried[fate] += 1
+    print(f"{root}, {took:.1f} s: {len(left)} tried,", dict(tried), flush=True)
 
-count = collections.Counter(known[name][0] for name in names.values())
-missed = [name for name in names.values() if known[name][0] == "green" and name not in equivalent]
-for name in names.values():
-    if known[name][0] in ("red", "hangs") and name in equivalent:
+for id in (id for id, name in names.items() if known.get(name, [""])[0] == "constant"):
+    put_back, told = planted(mutants[id]), ("green", "", "")
+    for root in roots:
+        name, *filters = root.split(":")
+        try:
+            [binary] = executables(name)
+        except SystemExit:
+            told = ("unviable", "", "")
+            break
+        fate, test, _ = verdict(0, binary, filters, 120)
+        told = (fate, root, test)
+        if fate != "green":
+            break
+    put_back()
+    keep(names[id], *told)
+
+fates = {name: known.get(name, ["green"])[0] for name in names.values()}
+count = collections.Counter(fates.values())
+missed = [name for name in names.values() if fates[name] == "green" and name not in equivalent]
+for name, fate in fates.items():
+    if fate in ("red", "hangs") and name in equivalent:
         print("said to be equivalent, but", *known[name], name)
-    if known[name][0] in ("hangs", "not tried"):
+    if fate in ("hangs", "not tried"):
         print(*known[name], name)
 print(*(f"missed {name}" for name in missed), sep="\n")
+caught, same = count["red"] + count["hangs"], count["green"] - len(missed)
+share = lambda of: f"{100 * caught / max(of, 1):.1f} %"
 print(f"{len(names)} mutants: {count['red']} red, {count['hangs']} hang, {count['unviable']} do not compile, {count['not tried']} not tried,",
-      f"{count['green'] - len(missed)} equivalent, {len(missed)} missed")
+      f"{same} equivalent, {len(missed)} missed: {share(caught + len(missed))} caught, {share(caught + len(missed) + same)} with the equivalent ones")
 sys.exit(bool(missed))

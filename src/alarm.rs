@@ -57,3 +57,29 @@ impl Alarm {
 fn here() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::Waker;
+    use tokio::runtime::Builder;
+
+    fn is_ready(alarm: Pin<&mut Alarm>, at: Instant) -> bool {
+        alarm.poll_until(at, &mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn for_an_instant_that_has_come_it_does_not_wait() {
+        assert!(is_ready(pin!(Alarm::unset()), Instant::now()));
+    }
+
+    #[test]
+    fn outside_of_all_runtimes_it_keeps_the_timer_it_has() {
+        let mut alarm = pin!(Alarm::unset());
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let later = runtime.block_on(async { Instant::now() + Duration::from_secs(3_600) });
+        assert!(!runtime.block_on(async { is_ready(alarm.as_mut(), later) }));
+        assert!(!is_ready(alarm, later));
+    }
+}

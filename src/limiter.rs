@@ -70,7 +70,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap or 2<sup>48</sup>.
+    /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap or 2<sup>48</sup>; of a quota that is
+    ///   [shared](crate::Builder::shared), also 16 bursts and what is minted in a minute, whichever is more.
     /// * [`Closed`](ConsumeError::Closed): the limiter is, or becomes, closed.
     /// * [`LineFull`](ConsumeError::LineFull): `max_waiting` callers wait already.
     /// * [`NoRuntime`](ConsumeError::NoRuntime): it would have to wait outside of a tokio runtime.

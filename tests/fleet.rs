@@ -52,6 +52,21 @@ async fn asks_grow_with_nodes_and_not_with_the_rate() {
     }
 }
 
+/// Who has few callers and a small burst can be given little at a time: those in line, and what may be kept unused, which is a
+/// tenth of the burst for each of four nodes. So 18 tokens a trip are the most, and 56 trips per 1,000 the fewest.
+#[tokio::test(start_paused = true)]
+async fn few_callers_and_a_small_burst_cost_few_trips_more_than_they_must() {
+    let world =
+        World { tasks: 8, law: Law { rate: 10_000, burst: 100 }, latency: Duration::from_micros(100), ..world(4) };
+    let outcome = world.live().await;
+    let per_thousand = outcome.asks as f64 * 1e3 / outcome.tokens() as f64;
+    println!("{per_thousand} asks per 1,000 tokens, {} granted, {:?}", outcome.achieved(&world), outcome.got);
+    assert_eq!(outcome.excess(&world), 0);
+    assert!(per_thousand <= 65.0, "{per_thousand}");
+    assert!(outcome.achieved(&world) >= 0.99, "{}", outcome.achieved(&world));
+    assert!(outcome.fairness() >= 0.9, "{:?}", outcome.got);
+}
+
 /// Forty nodes would ask 400 times in a second, and the line answers 200 times. Answers come later, and shares are larger:
 /// once it has come to that, all there is is granted.
 #[tokio::test(start_paused = true)]

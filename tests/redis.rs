@@ -3,6 +3,8 @@
 
 #[path = "redis/cluster.rs"]
 mod cluster;
+#[path = "redis/failover.rs"]
+mod failover;
 #[path = "redis/keeper.rs"]
 mod keeper;
 #[path = "redis/large.rs"]

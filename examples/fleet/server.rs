@@ -1,4 +1,5 @@
 //! A redis-server of the program's own, on a free port of loopback, with nothing on disk but an empty folder.
+//! `TOLLGATE_REDIS_SERVER` names another program for it, such as `valkey-server`.
 
 use crate::Failure;
 use std::net::TcpListener;
@@ -28,12 +29,14 @@ impl Server {
     fn start_on(port: u16) -> Result<Option<Server>, Failure> {
         let folder = std::env::temp_dir().join(format!("tollgate-redis-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        let mut command = Command::new("redis-server");
+        let program = std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let mut command = Command::new(&program);
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
         command.current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| {
             _ = std::fs::remove_dir(&folder);
-            format!("redis-server does not start ({error}); on Debian it is in the package redis-server")
+            let program = program.display();
+            format!("{program} does not start ({error}); on Debian redis-server is in the package of that name")
         })?;
         let mut server = Server { child, folder, port };
         let began = Instant::now();

@@ -30,12 +30,10 @@ use super::rate::{Left, Level, Rate};
 use super::seat::{self, Seating};
 use super::words::Words;
 use crate::shared::{Shared, drop_quietly};
-use crate::sync::{RoomGuard, RoomMutex};
-use std::hint::spin_loop;
+use crate::sync::{RoomMutex, lock_patiently};
 use std::num::NonZeroU64;
 use std::ops::DerefMut;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// A room smaller than this is not worth sweeping or shrinking.
 const SMALL: usize = 64;
@@ -84,33 +82,9 @@ impl<K> Locked<K> {
 
     #[inline]
     pub(super) fn lock(&self) -> impl DerefMut<Target = Room<K>> + '_ {
-        self.0.try_lock().unwrap_or_else(|| self.lock_patiently())
-    }
-
-    /// Who finds the lock taken stays away from it for as long as some forty calls take, and longer the next time: a lock that
-    /// changes hands with each call has its lines travel with each call, which costs several times as much as the call. By the
-    /// clock: a pause is 20 ns on one processor and 50 on the next.
-    #[cold]
-    fn lock_patiently(&self) -> RoomGuard<'_, Room<K>> {
-        for away in AWAY {
-            let since = Instant::now();
-            while since.elapsed() < away {
-                // Some time, and much less than `away`, whatever the processor makes of it.
-                (0..8).for_each(|_| spin_loop());
-            }
-            if let Some(room) = self.0.try_lock() {
-                return room;
-            }
-        }
-        self.0.lock()
+        lock_patiently(|| self.0.try_lock(), || self.0.lock())
     }
 }
-
-/// Then the thread is put to sleep. None under loom, which knows no time.
-#[cfg(not(tollgate_loom))]
-const AWAY: [Duration; 3] = [Duration::from_micros(2), Duration::from_micros(4), Duration::from_micros(8)];
-#[cfg(tollgate_loom)]
-const AWAY: [Duration; 0] = [];
 
 #[derive(Debug)]
 struct Special<K> {

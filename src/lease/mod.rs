@@ -14,7 +14,8 @@
 //! all nodes together may keep unused; nothing of a burst of 1.
 //!
 //! What was promised to a claim that is then given up serves the next callers of that node, as far as they come; the line does
-//! not get it back. So one that costs more than a burst, and gives up, can cost all nodes the time in which that is minted.
+//! not get it back. So one that costs more than a burst, and gives up, can cost all nodes the time in which that is minted:
+//! that of 16 bursts, or a minute if that is longer, since a claim that costs more is refused as too large.
 //!
 //! | file | its noun |
 //! |---|---|

@@ -12,6 +12,10 @@ const MOST_BURST: u64 = 1 << 50;
 /// The longest time in which a bucket may fill up, in microseconds: 142 years.
 pub(super) const LONGEST: u64 = 1 << 52;
 
+/// One claim costs so many bursts at most, or what is minted in so many nanoseconds.
+const MOST_BURSTS: u64 = 16;
+const MOST_TIME: u64 = 60_000_000_000;
+
 /// A quota as Redis keeps it: `amount` tokens per `period` microseconds, in lowest terms. Nothing is rounded.
 ///
 /// Its text is what the key in Redis says of it.
@@ -72,6 +76,12 @@ impl Terms {
     /// instant at which they are minted, while all of that is kept.
     pub(crate) fn most_held(&self) -> u64 {
         self.burst / 2
+    }
+
+    /// The most that one claim may cost. It is promised in one piece, and if it is then given up nobody else has it: that may
+    /// cost all nodes some time, and not years because of one wrong number.
+    pub(crate) fn most_claimed(&self) -> u64 {
+        (MOST_BURSTS * self.burst).max(self.minted_in(MOST_TIME))
     }
 
     /// How many tokens are minted in `nanos`, rounded down.

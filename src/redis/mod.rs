@@ -2,16 +2,23 @@
 //!
 //! One key per line, moved by one script (`line.lua`), which takes the server's time. Redis knows scripts by their hash and
 //! forgets them when it restarts, fails over or is told to: whoever finds that out sends the script anew.
+//!
+//! | file | its noun |
+//! |---|---|
+//! | `mod.rs` | the line |
+//! | `server.rs` | how Redis is reached, and found again |
+//! | `line.lua` | the script |
+
+mod server;
 
 use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally};
-use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClient;
-use redis::cluster_async::ClusterConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Script, Value};
+use redis::{Client, Cmd, IntoConnectionInfo, RedisError, Script};
+use server::{Connection, Sentinels, Server, Way, silent, unreachable};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -27,6 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// another one are refused meanwhile, as if it could not be reached. To change a quota, give the line another name. Redis must
 /// not evict the key: that is as if it was restarted.
 ///
+/// One claim on a line costs at most 16 bursts, or what is minted in a minute if that is more; else it is
+/// [`TooLarge`](crate::ConsumeError::TooLarge). What was promised to a claim that is given up may be lost to all, and that is
+/// how long they wait for it.
+///
 /// Clones are the same line. Connections are shared by clones, and made anew when they break.
 ///
 /// ```no_run
@@ -40,31 +51,42 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// println!("{:?}", line.snapshot());
 /// # Ok(()) }
 /// ```
+///
+/// # Failover
+///
+/// A connection that breaks, or whose server takes no writes any more since it is a replica now, is made anew: it leads to
+/// the promoted replica if the way there does.
+///
+/// * [`connect`](Self::connect) goes by an address. It is looked up each time: a name that is pointed to the new master, or a
+///   proxy in front of it, is enough. Where the address is the old master's own, nobody is there any more: an
+///   [`Outage`](crate::lease::Outage) until somebody is.
+/// * [`connect_sentinels`](Self::connect_sentinels) asks sentinels each time which server is the master.
+/// * [`connect_cluster`](Self::connect_cluster) learns all nodes of the cluster from those that are named, and follows it
+///   when a replica takes over, even where none of the named is left.
+///
+/// Replicas lag, since Redis does not wait for them. What the old master granted and the new one has never heard of is granted
+/// again: a burst at most, and what waiters were promised beyond that. A node whose last ask is not known there drops what
+/// it was promised. `min-replicas-to-write` and `min-replicas-max-lag` in Redis bound how long that can go on. The clocks of
+/// the two servers count too: by as much as the new one is ahead, more is minted.
+///
+/// # TLS
+///
+/// `rediss://` addresses work once the `redis` crate is built with TLS, which is not this crate's to choose: in your
+/// `Cargo.toml`, beside `tollgate`, for example `redis = { version = "1", features = ["tokio-native-tls-comp"] }`.
+///
+/// # Paused time
+///
+/// Redis answers in real time. Where the runtime's clock is paused (`tokio::time::pause`, `start_paused`), time leaps over each
+/// wait for the network, so that whatever is asked times out at once, and is asked again without a rest. Use a
+/// [`MemoryLine`](crate::lease::MemoryLine) there.
 #[derive(Clone)]
 pub struct RedisLine {
     server: Arc<Server>,
+    script: Arc<Script>,
     key: Arc<str>,
     tally: Arc<Tally>,
     outage: Outage,
     patience: Duration,
-}
-
-/// How a server or cluster is reached.
-struct Server {
-    client: Clients,
-    script: Script,
-    connection: Mutex<Option<Connection>>,
-}
-
-enum Clients {
-    One(Client),
-    Cluster(Box<ClusterClient>),
-}
-
-#[derive(Clone)]
-enum Connection {
-    One(MultiplexedConnection),
-    Cluster(ClusterConnection),
 }
 
 impl RedisLine {
@@ -74,8 +96,8 @@ impl RedisLine {
     ///
     /// A [`LineError`] if that is no URL, the name is empty, or nobody answers there.
     pub async fn connect(url: impl IntoConnectionInfo, name: &str) -> Result<Self, LineError> {
-        let client = Client::open(url).map_err(|error| LineError::Misnamed(error.to_string()))?;
-        Self::reach(Clients::One(client), name).await
+        let client = Client::open(url).map_err(misnamed)?;
+        Self::reach(Way::One(client), name).await
     }
 
     /// The line `name` on the cluster of which some nodes are at `urls`.
@@ -87,26 +109,49 @@ impl RedisLine {
         urls: impl IntoIterator<Item = U>,
         name: &str,
     ) -> Result<Self, LineError> {
-        let client = ClusterClient::new(urls).map_err(|error| LineError::Misnamed(error.to_string()))?;
-        Self::reach(Clients::Cluster(Box::new(client)), name).await
+        let client = ClusterClient::new(urls).map_err(misnamed)?;
+        Self::reach(Way::Cluster(Box::new(client)), name).await
     }
 
-    async fn reach(client: Clients, name: &str) -> Result<Self, LineError> {
+    /// The line `name` on the server that the sentinels at `urls` call the master. `master` is its URL, with the name that
+    /// they have for it as the host: `redis://user:password@mymaster/0`.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::RedisLine;
+    /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"];
+    /// let line = RedisLine::connect_sentinels(sentinels, "redis://mymaster/", "tenant:42").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    pub async fn connect_sentinels<U: IntoConnectionInfo>(
+        urls: impl IntoIterator<Item = U>,
+        master: impl IntoConnectionInfo,
+        name: &str,
+    ) -> Result<Self, LineError> {
+        let sentinels = Sentinels::new(urls, master).map_err(misnamed)?;
+        Self::reach(Way::Sentinels(Box::new(sentinels)), name).await
+    }
+
+    async fn reach(way: Way, name: &str) -> Result<Self, LineError> {
         if name.is_empty() {
             return Err(LineError::Misnamed(
                 "its name is empty: name it for what is limited, such as `tenant:42`".to_owned(),
             ));
         }
-        let server = Server { client, script: Script::new(SCRIPT), connection: Mutex::new(None) };
         let line = Self {
-            server: Arc::new(server),
+            server: Arc::new(Server::new(way)),
+            script: Arc::new(Script::new(SCRIPT)),
             // The braces have a cluster keep the key by the name alone.
             key: format!("tollgate:{{{name}}}").into(),
             tally: Arc::default(),
             outage: Outage::Wait,
             patience: PATIENCE,
         };
-        line.connection().await?;
+        line.server.connection(line.patience).await?;
         Ok(line)
     }
 
@@ -148,25 +193,14 @@ impl RedisLine {
         self.tally.snapshot()
     }
 
-    async fn connection(&self) -> Result<Connection, LineError> {
-        if let Some(connection) = self.server.slot().clone() {
-            return Ok(connection);
-        }
-        let connection = match timeout(self.patience, self.server.connect(self.patience)).await {
-            Ok(connected) => connected.map_err(unreachable)?,
-            Err(_) => return Err(silent(self.patience)),
-        };
-        *self.server.slot() = Some(connection.clone());
-        Ok(connection)
-    }
-
     async fn ask_once(&self, ask: Ask) -> Result<Answer, LineError> {
-        let mut connection = self.connection().await?;
+        let mut connection = self.server.connection(self.patience).await?;
+        let began = std::time::Instant::now();
         let answered = match timeout(self.patience, self.evaluate(&mut connection, &ask)).await {
             Ok(answered) => answered,
             Err(_) => {
-                *self.server.slot() = None;
-                return Err(silent(self.patience));
+                self.server.doubt();
+                return Err(silent(self.patience, began.elapsed()));
             }
         };
         match answered {
@@ -174,14 +208,14 @@ impl RedisLine {
                 .ok_or_else(|| LineError::Refused(format!("{} numbers are no answer", numbers.len()))),
             Err(error) if error.code() == Some("TOLLGATE") => Err(LineError::Refused(error.to_string())),
             Err(error) => {
-                *self.server.slot() = None;
-                Err(unreachable(error))
+                self.server.doubt();
+                Err(unreachable(&error))
             }
         }
     }
 
     async fn evaluate(&self, connection: &mut Connection, ask: &Ask) -> Result<Vec<u64>, RedisError> {
-        match self.command("EVALSHA", self.server.script.get_hash(), ask).query_async(connection).await {
+        match self.command("EVALSHA", self.script.get_hash(), ask).query_async(connection).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 self.command("EVAL", SCRIPT, ask).query_async(connection).await
             }
@@ -230,56 +264,6 @@ impl fmt::Debug for RedisLine {
     }
 }
 
-impl Server {
-    fn slot(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    async fn connect(&self, patience: Duration) -> Result<Connection, RedisError> {
-        match &self.client {
-            Clients::One(client) => {
-                // Who asks has a timeout of its own.
-                let config =
-                    AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(patience));
-                client.get_multiplexed_async_connection_with_config(&config).await.map(Connection::One)
-            }
-            Clients::Cluster(client) => client.get_async_connection().await.map(Connection::Cluster),
-        }
-    }
-}
-
-impl ConnectionLike for Connection {
-    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        match self {
-            Self::One(connection) => connection.req_packed_command(cmd),
-            Self::Cluster(connection) => connection.req_packed_command(cmd),
-        }
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        pipeline: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        match self {
-            Self::One(connection) => connection.req_packed_commands(pipeline, offset, count),
-            Self::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
-        }
-    }
-
-    fn get_db(&self) -> i64 {
-        match self {
-            Self::One(connection) => connection.get_db(),
-            Self::Cluster(connection) => connection.get_db(),
-        }
-    }
-}
-
-fn unreachable(error: RedisError) -> LineError {
-    LineError::Unreachable(error.to_string())
-}
-
-fn silent(patience: Duration) -> LineError {
-    LineError::Unreachable(format!("no answer within {patience:?}"))
+fn misnamed(error: RedisError) -> LineError {
+    LineError::Misnamed(error.to_string())
 }

@@ -198,3 +198,23 @@ impl Shared {
         Drive::Yield
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Limiter, ManualClock, Quota};
+    use tokio_test::task::spawn;
+
+    #[test]
+    fn a_driver_is_told_whether_several_wait() {
+        let quota = Quota::manual(1).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(ManualClock::new()).build().unwrap();
+        let id = limiter.shared().add_driver(Kind::ByHand);
+        let mut line: Vec<_> = (0..3).map(|_| spawn(limiter.consume(1))).collect();
+        let told = line.iter_mut().map(|claim| {
+            assert!(claim.poll().is_pending());
+            matches!(limiter.shared().drive(id, Waker::noop()), Drive::Until { crowd: true, .. })
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [false, true, true]);
+    }
+}

@@ -303,3 +303,37 @@ impl<'a> Both<'a> {
         }
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Limiter, Quota};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[derive(Default)]
+    struct Keys(AtomicBool);
+
+    impl Tenant for Keys {
+        fn close(&self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn take_in(limiter: &Limiter, tenant: &Arc<Keys>) -> bool {
+        let tenant: Weak<Keys> = Arc::downgrade(tenant);
+        limiter.shared().take_in(tenant)
+    }
+
+    #[test]
+    fn all_tenants_are_closed_and_those_that_are_gone_take_no_memory() {
+        let limiter = Limiter::new(Quota::per_second(1)).unwrap();
+        let tenants = [(); 3].map(|()| Arc::new(Keys::default()));
+        assert!(tenants.iter().all(|tenant| take_in(&limiter, tenant)));
+        assert!((0..100).all(|_| take_in(&limiter, &Arc::default())));
+        // The last one is found to be gone when the next one comes.
+        assert_eq!(limiter.shared().state.lock().rare().tenants.len(), 4);
+        limiter.close();
+        assert!(tenants.iter().all(|tenant| tenant.0.load(Ordering::Relaxed)));
+        assert!(!take_in(&limiter, &tenants[0]), "it is closed");
+    }
+}

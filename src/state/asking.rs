@@ -224,7 +224,10 @@ impl State {
 
     /// The most that one claim can ask for.
     fn most_claimable(&self, rovers: &Rovers) -> u64 {
-        MOST_COST.min(self.most_in_flight()).min(self.room(rovers))
+        let most = MOST_COST.min(self.most_in_flight()).min(self.room(rovers));
+        #[cfg(feature = "redis")]
+        let most = self.supply.feed().map_or(most, |feed| most.min(feed.terms().most_claimed()));
+        most
     }
 
     /// The instant at which a claim of `cost` made now would be granted, by the schedule alone: the ceiling is left

@@ -2,13 +2,15 @@
 
 use super::MS;
 use futures::future::join_all;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::assert_pending;
 use tokio_test::task::spawn;
-use tollgate::{ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
+use tollgate::{Clock, ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
 
 const LONG: Duration = Duration::from_secs(3_600);
 /// How often somebody looks, in paused time.
@@ -183,8 +185,11 @@ fn a_runtime_that_is_shutting_down_is_named_and_leaves_no_driver_behind() {
     drop(runtime);
     {
         let _inside = handle.enter();
-        let refused = JoinError::Refused { limiter: 0, error: ConsumeError::NoRuntime };
-        assert!(matches!(spawn(join([(&a, 1), (&b, 1)])).poll(), Poll::Ready(Err(error)) if error == refused));
+        // Where it takes nothing it needs nobody.
+        for (cost, limiter) in [(1, 0), (0, 1)] {
+            let refused = JoinError::Refused { limiter, error: ConsumeError::NoRuntime };
+            assert!(matches!(spawn(join([(&a, cost), (&b, 1)])).poll(), Poll::Ready(Err(error)) if error == refused));
+        }
     }
     for limiter in [&a, &b] {
         assert!(matches!(spawn(limiter.consume(1)).poll(), Poll::Ready(Err(ConsumeError::NoRuntime))));
@@ -243,4 +248,49 @@ async fn a_line_that_waited_for_one_on_another_clock_keeps_at_most_its_burst() {
         4,
         "a burst of 5, and one of them was the joint"
     );
+}
+
+/// Moved by hand, though it says that it moves by itself.
+#[derive(Clone, Debug, Default)]
+struct Leaping(Arc<AtomicU64>);
+
+impl Leaping {
+    fn leap(&self, milliseconds: u64) {
+        self.0.fetch_add(milliseconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Leaping {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Those due in one line leave the lock in batches, and the batch may be full when the other line's driver is to be woken.
+#[tokio::test(start_paused = true)]
+async fn however_many_are_due_in_one_line_the_driver_of_the_other_is_woken() {
+    for due in 1..=if cfg!(miri) { 34 } else { 70 } {
+        let clock = Leaping::default();
+        let built = || {
+            let quota = Quota::new(1, MS).burst(1).initial(0);
+            Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
+        };
+        let quiet = built();
+        let mut passes = spawn(quiet.consume(1));
+        assert_pending!(passes.poll());
+        clock.leap(1);
+        sleep(2 * MS).await;
+        assert!(passes.is_woken(), "and now the driver sleeps without an alarm");
+        let crowded = built();
+        let mut line: Vec<_> = (0..due).map(|_| spawn(crowded.consume(1))).collect();
+        line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        sleep(Duration::from_micros(1)).await;
+        clock.leap(due);
+        let mut claim = spawn(join([(&crowded, 1), (&quiet, 2)]));
+        assert_pending!(claim.poll());
+        clock.leap(2);
+        sleep(5 * MS).await;
+        assert!(claim.is_woken(), "with {due} before it");
+        assert!(claim.poll().is_ready());
+    }
 }

@@ -337,3 +337,20 @@ fn futures_and_grants_can_be_spawned_and_shared() {
         drop((grant, other));
     });
 }
+
+#[test]
+fn a_line_that_is_due_later_than_was_said_wakes_nobody_before_that() {
+    let clock = ManualClock::new();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let timers = runtime();
+    let _inside = timers.enter();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let mut first = task::spawn(keyed.consume(&1, 1));
+    let mut second = task::spawn(keyed.consume(&1, 5));
+    let mut by_hand = task::spawn(keyed.replenisher());
+    assert!(first.poll().is_pending() && second.poll().is_pending() && by_hand.poll().is_pending());
+    drop(first);
+    assert!(!by_hand.is_woken(), "it looks in a second, and would in five");
+    drop(second);
+    assert!(by_hand.is_woken(), "nobody waits any more");
+}

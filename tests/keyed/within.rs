@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use tokio_test::task;
 use tollgate::{
     Bound, Clock, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, ReleaseError,
-    TryAcquireError,
+    TryAcquireError, join,
 };
 
+const NANO: Duration = Duration::from_nanos(1);
 const MILLI: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -246,7 +247,9 @@ fn a_key_that_is_not_ready_any_more_is_called_back_from_the_global_line() {
     assert!(!called.is_woken());
     clock.advance(SECOND);
     keyed.tick();
-    assert!(called.is_woken() && called.poll().is_ready());
+    assert!(called.is_woken());
+    let Poll::Ready(Ok(_grant)) = called.poll() else { panic!("it was woken") };
+    assert_eq!(keyed.estimate(&1, 1), Some(SECOND), "and nobody waits who could make that uncertain");
 }
 
 #[test]
@@ -529,4 +532,128 @@ async fn a_clock_that_fails_for_a_while_strands_nobody() {
     let (one, two, three) = tokio::time::timeout(SECOND, all).await.expect("all are due by then");
     assert!(one.is_ok() && two.is_ok() && three.is_ok());
     assert_eq!(start.elapsed(), 60 * MILLI);
+}
+
+/// The limiter above is held for a joint claim. What it mints meanwhile is kept up to its burst, from the instant on at which
+/// that claim passes, unless somebody has it look in between who has no business there.
+#[test]
+fn who_leaves_a_key_before_it_asked_above_costs_nothing_there() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let other = limiter(&clock, Quota::new(1, 2 * SECOND).burst(1).initial(0));
+    let keyed = under(&global, &clock, Quota::per_hour(1).burst(1)).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let mut both = task::spawn(join([(&global, 1), (&other, 1)]));
+    assert!(both.poll().is_pending());
+    let mut leaves = task::spawn(keyed.consume(&1, 1));
+    assert!(leaves.poll().is_pending());
+    clock.advance(SECOND);
+    global.tick();
+    clock.advance(3 * SECOND);
+    drop(leaves);
+    other.tick();
+    assert!(both.is_woken() && both.poll().is_ready(), "at 2 s");
+    assert_eq!(global.available(), 1, "of 3 s");
+}
+
+#[test]
+fn a_key_that_gives_way_above_lets_all_pass_there_however_many_they_are() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(200));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(200)).build().unwrap();
+    drop(global.try_acquire(50).unwrap());
+    let mut giant = task::spawn(keyed.consume(&1, 200));
+    assert!(giant.poll().is_pending());
+    let mut crowd: Vec<_> = (0..150).map(|_| task::spawn(global.consume(1))).collect();
+    assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+    drop(giant);
+    assert!(crowd.iter().all(|claim| claim.is_woken()));
+}
+
+/// Moved by hand, though it says that it moves by itself.
+#[derive(Clone, Debug, Default)]
+struct Leaping(Arc<AtomicU64>);
+
+impl Clock for Leaping {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(Relaxed))
+    }
+}
+
+/// Those granted leave the lock in batches, and the batch may be full when the thread is to be told that it is due earlier.
+#[test]
+fn however_many_are_granted_a_thread_that_blocks_behind_them_does_not_oversleep() {
+    for granted in [8, 16, 32, 64] {
+        let clock = Leaping::default();
+        let global = Limiter::builder().quota(Quota::per_second(1_000)).clock(clock.clone()).build().unwrap();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100)).clock(clock.clone());
+        let keyed: KeyedLimiter<u32> = builder.within_limiter(&global).build().unwrap();
+        // Nobody drives it.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let inside = runtime.enter();
+        drop(keyed.try_acquire(&1, 100).unwrap());
+        let mut giant = task::spawn(keyed.consume(&1, 1_000_000));
+        assert!(giant.poll().is_pending(), "for a thousand seconds");
+        let mut crowd: Vec<_> = (0..granted).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
+        assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+        let (ended, has_ended) = std::sync::mpsc::channel();
+        let theirs = keyed.clone();
+        std::thread::spawn(move || {
+            drop(theirs.blocking_consume(&1, 1).unwrap());
+            ended.send(()).unwrap();
+        });
+        while keyed.snapshot().waiting_tasks < granted + 2 {
+            std::thread::yield_now();
+        }
+        // It falls asleep. Should it take longer, it sees the rest for itself.
+        std::thread::sleep(50 * MILLI);
+        clock.0.store(granted as u64, Relaxed);
+        drop(giant);
+        assert!(crowd.iter().all(|claim| claim.is_woken()));
+        clock.0.store(granted as u64 + 1, Relaxed);
+        has_ended.recv_timeout(60 * SECOND).expect("it is due now");
+        drop(inside);
+    }
+}
+
+#[test]
+fn an_estimate_counts_what_burns_above_until_the_key_is_ready() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(10));
+    let keyed = under(&global, &clock, Quota::new(1, 10 * SECOND).burst(20)).build().unwrap();
+    drop(keyed.try_acquire(&1, 9).unwrap());
+    // The key has 11, and 15 in 40 s. Above there are 10 by then, which are there from the ninth second on.
+    assert_eq!(keyed.estimate(&1, 15), Some(45 * SECOND));
+    let mut claim = task::spawn(keyed.consume(&1, 15));
+    assert!(claim.poll().is_pending());
+    // No timer is late.
+    for wait in [40 * SECOND, 5 * SECOND - NANO, NANO] {
+        assert!(!claim.is_woken());
+        clock.advance(wait);
+        keyed.tick();
+    }
+    assert!(claim.is_woken());
+}
+
+#[test]
+fn a_clock_that_stepped_back_delays_nobody_above_whose_tokens_are_there() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(5));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(5)).build().unwrap();
+    clock.advance(10 * SECOND);
+    global.tick();
+    clock.step_back(5 * SECOND);
+    assert_eq!(keyed.estimate(&1, 5), Some(Duration::ZERO));
+    assert!(keyed.try_acquire(&1, 5).is_ok());
+}
+
+#[test]
+fn what_can_never_be_had_above_is_too_large_whatever_the_key_has() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(5));
+    let keyed = under(&global, &clock, Quota::per_hour(1).burst(8)).build().unwrap();
+    drop(keyed.try_acquire(&1, 4).unwrap());
+    let refusal = denied(keyed.try_acquire(&1, 5));
+    assert_eq!((refusal.by, refusal.retry_after), (Bound::Quota(0), Some(3_600 * SECOND)));
+    assert_eq!(keyed.try_acquire(&1, 6).map(drop), Err(TryAcquireError::TooLarge { cost: 6, most: 5 }));
 }

@@ -1,8 +1,10 @@
 //! Coming and passing: the order, no barging, every size of cost, the ceiling, the end.
 
 use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_test::{assert_ready, assert_ready_err};
-use tollgate::{Bound, ConsumeError, TryAcquireError};
+use tollgate::{Bound, Clock, ConsumeError, TryAcquireError};
 
 fn denial(limiter: &Limiter, cost: u64) -> (Bound, u64) {
     match limiter.try_acquire(cost) {
@@ -238,6 +240,38 @@ fn below_the_ceiling_the_rate_decides_and_below_the_rate_the_ceiling() {
     let _fourth = served(&mut line[3]);
     drop(third);
     waits(&mut line[4]);
+}
+
+/// A clock that stands still and counts how often it is read.
+#[derive(Clone, Debug, Default)]
+struct Read(Arc<AtomicU64>);
+
+impl Clock for Read {
+    fn now(&self) -> Duration {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Duration::ZERO
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// What it gave back counts from the reading that it makes after that; only what others give back meanwhile needs another.
+#[test]
+fn who_releases_to_those_in_line_reads_the_clock_once() {
+    let clock = Read::default();
+    let builder = Limiter::builder().quota(Quota::manual(100)).max_in_flight(8).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    let [first, second] = [5, 3].map(|cost| limiter.try_acquire(cost).unwrap());
+    let mut line = [5, 3].map(|cost| spawn(limiter.consume(cost)));
+    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    for (held, claim) in [first, second].into_iter().zip(&mut line) {
+        let before = clock.0.load(Ordering::Relaxed);
+        drop(held);
+        assert_eq!(clock.0.load(Ordering::Relaxed) - before, 1);
+        served(claim).forget();
+    }
 }
 
 // ---- the end --------------------------------------------------------------------------------------------------------

@@ -242,3 +242,14 @@ async fn another_clock_that_moves_by_itself_is_served_at_its_instants() {
         assert_eq!(Instant::now(), start + 5 * n * MILLI);
     }
 }
+
+/// Ticks are counted from where the runtime began, and instants from where the limiter was built.
+#[tokio::test(start_paused = true)]
+async fn who_is_due_between_two_ticks_of_the_timer_is_not_kept_for_another_one() {
+    tokio::time::advance(Duration::from_micros(370)).await;
+    let (limiter, start) = thousand_a_second(Limiter::builder());
+    for turn in 1..=10 {
+        let _grant = limiter.consume(1).await.unwrap();
+        assert_eq!(start.elapsed(), turn * MILLI);
+    }
+}

@@ -254,3 +254,26 @@ async fn who_joins_leaves_the_line_to_the_background_task_unless_it_is_two_milli
     assert_eq!(join_at(5_999), 3);
     assert_eq!(join_at(6_000), 6);
 }
+
+/// The runtime's time, but for three milliseconds in which it panics.
+#[derive(Debug)]
+struct Failing(Instant);
+
+impl tollgate::Clock for Failing {
+    fn now(&self) -> Duration {
+        let now = self.0.elapsed();
+        if (5 * MILLI..8 * MILLI).contains(&now) {
+            // Not `panic!`: this one is meant, and need not be printed.
+            std::panic::resume_unwind(Box::new("a clock that fails"));
+        }
+        now
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_fails_is_asked_again_each_millisecond() {
+    let (limiter, start) = thousand_a_second(Limiter::builder().clock(Failing(Instant::now())));
+    let (due, later) = (enter(&limiter, 5).await, enter(&limiter, 5).await);
+    assert_eq!(due.await.unwrap().0, start + 8 * MILLI);
+    assert_eq!(later.await.unwrap().0, start + 10 * MILLI);
+}

@@ -5,7 +5,7 @@ use crate::way::{Cut, Way};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::lease::{MemoryLine, Outage};
-use tollgate::{Limiter, Quota};
+use tollgate::{ConsumeError, Limiter, Quota};
 
 fn limiter(line: &MemoryLine, quota: Quota) -> Limiter {
     Limiter::builder().quota(quota).shared(line.clone()).build().unwrap()
@@ -16,15 +16,41 @@ const fn millis(millis: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_takes_for_ever_breaks_no_line() {
+async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
     let line = MemoryLine::new();
-    let quota = Quota::per_day(1).burst(10);
+    // 16 bursts, or what is minted in a minute.
+    for (quota, most) in [(Quota::per_day(1).burst(10), 160), (Quota::per_second(100).burst(10), 6_000)] {
+        let line = line.beside(&quota.to_string());
+        let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+        for cost in [most + 1, 1 << 48, u64::MAX] {
+            let refused = one.consume(cost).await.map(drop);
+            assert_eq!(refused, Err(ConsumeError::TooLarge { cost, most }));
+            assert_eq!(one.estimate(cost), None);
+            let plain = Limiter::new(Quota::per_second(1_000)).unwrap();
+            assert!(tollgate::join([(&one, cost), (&plain, 1)]).await.is_err());
+        }
+        drop(timeout(millis(5_000), two.consume(1)).await.expect("nobody has taken anything").unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_claim_that_is_given_up_costs_others_its_time_and_no_more() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(10).burst(100).initial(0);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
-    assert!(timeout(millis(100), one.consume(1 << 48)).await.is_err());
-    // What it was promised nobody else will have; the line goes on, and says so.
-    assert!(timeout(millis(5_000), two.consume(1)).await.is_err());
-    let snapshot = line.snapshot();
-    assert!(snapshot.round_trips > 1 && snapshot.granted > 1 << 48 && !snapshot.is_out, "{snapshot:?}");
+    assert!(timeout(millis(100), one.consume(1_600)).await.is_err());
+    let began = Instant::now();
+    drop(timeout(millis(600_000), two.consume(1)).await.expect("the line goes on").unwrap());
+    assert!(began.elapsed() <= millis(160_100), "{:?}", began.elapsed());
+    // A debt is paid in turns: it holds up whoever owes it, and others in turns.
+    drop(one);
+    let three = limiter(&line, quota);
+    let mut grant = three.consume(1).await.unwrap();
+    grant.settle(1 << 40);
+    sleep(millis(1_000)).await;
+    let began = Instant::now();
+    drop(timeout(millis(600_000), two.consume(1)).await.expect("the line goes on").unwrap());
+    assert!(began.elapsed() <= millis(1_000), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,40 +1,88 @@
-//! A Redis Cluster of a test's own: three masters on loopback.
+//! A Redis Cluster of a test's own: three masters on loopback, and perhaps a replica of the first.
 
-use crate::server::{Server, free_port};
+use crate::server::{FOR_EVER, Server, free_port};
 use std::time::{Duration, Instant};
+use tollgate::RedisLine;
+
+pub struct Cluster {
+    /// They share all slots: the first has those below 5,462.
+    pub masters: Vec<Server>,
+    /// Of the first.
+    pub replica: Server,
+}
+
+/// A node, and the port by which it talks to others.
+fn node() -> Option<(Server, String)> {
+    // It keeps a file.
+    let file = format!("tollgate-cluster-{}-{}.conf", std::process::id(), free_port());
+    let bus = free_port().to_string();
+    let options = ["--cluster-enabled", "yes", "--cluster-config-file", &file, "--cluster-port", &bus];
+    let server = Server::start_with(&[&options[..], &["--cluster-node-timeout", "3000"]].concat())?;
+    Some((server, bus))
+}
+
+/// Has them meet, and waits until each knows all and the cluster is up.
+fn meet(nodes: &[(Server, String)]) {
+    for (server, bus) in &nodes[1..] {
+        nodes[0].0.say(&["CLUSTER", "MEET", "127.0.0.1", &server.port().to_string(), bus]);
+    }
+    let all = format!("cluster_known_nodes:{}", nodes.len());
+    let is_ready = |server: &Server| {
+        let info = server.say(&["CLUSTER", "INFO"]);
+        info.contains("cluster_state:ok") && info.contains(&all)
+    };
+    wait_until("the cluster does not come up", || nodes.iter().all(|(server, _)| is_ready(server)));
+}
+
+fn wait_until(or_else: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < FOR_EVER, "{or_else}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Gives each of three all its slots.
+fn share_slots(nodes: &[(Server, String)]) {
+    for (index, (server, _)) in nodes.iter().take(3).enumerate() {
+        let (from, to) = (index * 5_462, ((index + 1) * 5_462 - 1).min(16_383));
+        server.say(&["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
+        server.say(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
+    }
+}
 
 /// Three masters that know of each other and share all slots; `None` where Redis is not installed.
 pub fn masters() -> Option<Vec<Server>> {
-    let mut servers = Vec::new();
-    for _ in 0..3 {
-        // Cluster nodes keep a file and a second port each.
-        let file = format!("tollgate-cluster-{}-{}.conf", std::process::id(), free_port());
-        let bus = free_port().to_string();
-        let options = ["--cluster-enabled", "yes", "--cluster-config-file", &file, "--cluster-port", &bus];
-        servers.push((Server::start_with(&options)?, bus));
-    }
-    let cluster = |server: &Server, args: &[&str]| -> String {
-        let mut command = redis::cmd("CLUSTER");
-        command.arg(args);
-        command.query(&mut server.client()).unwrap()
-    };
-    let ports: Vec<String> = servers.iter().map(|(server, _)| server.port().to_string()).collect();
-    for (index, (server, _)) in servers.iter().enumerate() {
-        let (from, to) = (index * 5_462, ((index + 1) * 5_462 - 1).min(16_383));
-        cluster(server, &["ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
-        cluster(server, &["SET-CONFIG-EPOCH", &(index + 1).to_string()]);
-    }
-    for (port, (_, bus)) in ports.iter().zip(&servers).skip(1) {
-        cluster(&servers[0].0, &["MEET", "127.0.0.1", port, bus]);
-    }
+    let nodes = [node()?, node()?, node()?];
+    share_slots(&nodes);
+    meet(&nodes);
+    Some(nodes.into_iter().map(|(server, _)| server).collect())
+}
+
+/// A line of the cluster of which these are some nodes. That a machine is slow is no outage.
+pub async fn cluster_line(named: &[Server], name: &str) -> RedisLine {
     let began = Instant::now();
-    let is_ready = |server: &Server| {
-        let info = cluster(server, &["INFO"]);
-        info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
-    };
-    while !servers.iter().all(|(server, _)| is_ready(server)) {
-        assert!(began.elapsed() < Duration::from_secs(60), "the cluster does not come up");
-        std::thread::sleep(Duration::from_millis(20));
+    loop {
+        match RedisLine::connect_cluster(named.iter().map(Server::url), name).await {
+            Ok(line) => return line.patience(FOR_EVER),
+            Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    Some(servers.into_iter().map(|(server, _)| server).collect())
+}
+
+impl Cluster {
+    pub fn start() -> Option<Self> {
+        let nodes = [node()?, node()?, node()?, node()?];
+        share_slots(&nodes);
+        meet(&nodes);
+        let mut masters: Vec<Server> = nodes.into_iter().map(|(server, _)| server).collect();
+        let replica = masters.pop()?;
+        replica.say(&["CLUSTER", "REPLICATE", &masters[0].say(&["CLUSTER", "MYID"])]);
+        // All know it as a replica, so that they let it take over.
+        let knows = |server: &Server| server.say(&["CLUSTER", "NODES"]).contains(" slave ");
+        wait_until("the replica is not known", || masters.iter().all(knows));
+        wait_until("the replica does not come up", || replica.is_in_step());
+        Some(Self { masters, replica })
+    }
 }

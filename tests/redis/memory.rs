@@ -169,6 +169,23 @@ async fn an_idle_node_gives_back_what_it_has_and_is_forgotten() {
     assert!(line.asks() <= asks + 4, "nobody who is idle asks");
 }
 
+/// What callers may take without asking for the time is taken from them first.
+#[tokio::test(start_paused = true)]
+async fn a_node_does_not_grant_what_it_gave_back_by_its_fast_path_either() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(10).burst(100);
+    let one = Limiter::builder().quota(quota).shared(line.clone()).stride(1_000).build().unwrap();
+    for _ in 0..30 {
+        drop(one.consume(1).await.unwrap());
+        sleep(millis(1)).await;
+    }
+    assert!(one.available() > 0, "it has looked ahead");
+    sleep(millis(1_500)).await;
+    assert!(one.try_acquire(1).is_err());
+    let two = limiter(&line, quota);
+    drop(two.consume(80).await.unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
     let line = MemoryLine::new();
@@ -187,6 +204,32 @@ async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
     let began = Instant::now();
     drop(two.consume(50).await.unwrap());
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+/// The line would take it for what was kept, which has been spent since.
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_is_dropped_does_not_give_back_what_had_found_no_room() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(1_000).burst(100);
+    let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+    for _ in 0..30 {
+        drop(one.consume(1).await.unwrap());
+        sleep(millis(1)).await;
+    }
+    let mut unused = one.consume(30).await.unwrap();
+    // Until all is full again, here and there.
+    sleep(millis(200)).await;
+    let kept = one.available();
+    assert!(kept > 0, "it has looked ahead");
+    unused.settle(0);
+    assert_eq!(one.available(), kept, "there is no room for them");
+    drop(one.try_acquire(kept).unwrap());
+    drop(unused);
+    let began = Instant::now();
+    drop(one);
+    sleep(millis(2)).await;
+    drop(two.consume(103 - kept).await.unwrap());
+    assert!(began.elapsed() >= millis(3), "{kept} and {} in {:?}", 103 - kept, began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,6 +254,57 @@ async fn what_was_lost_on_the_way_back_is_said_again() {
     let began = Instant::now();
     drop(limiter.consume(1).await.unwrap());
     assert!(began.elapsed() <= millis(100), "ten were taken once: {:?}", began.elapsed());
+}
+
+/// Nodes of a world in which all callers take a token after the other: what they got in `seconds`, and were asked for.
+async fn live_on(line: &MemoryLine, quota: Quota, seconds: u64, mut meanwhile: impl AsyncFnMut()) -> u64 {
+    let ledger = Ledger::default();
+    let nodes = [limiter(line, quota), limiter(line, quota)];
+    let mut all = Vec::new();
+    for node in &nodes {
+        let consume = || consume_for(node.clone(), 1, millis(1_000 * seconds), ledger.clone());
+        all.extend((0..500).map(|_| tokio::spawn(consume())));
+    }
+    meanwhile().await;
+    for task in all {
+        task.await.unwrap();
+    }
+    ledger.total()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_is_far_away_costs_no_tokens() {
+    let (rate, seconds) = (2_000, 5);
+    for latency in [1, 50] {
+        let line = MemoryLine::new();
+        line.set_latency(millis(latency));
+        // What can be held must last for the way there and back.
+        let quota = Quota::per_second(rate).burst(rate).initial(0);
+        let total = live_on(&line, quota, seconds, async || {}).await;
+        println!("{latency} ms: {total} of {}", rate * seconds);
+        assert!(total <= rate * seconds);
+        // It is empty in the beginning, and what is minted on the first ways is not lost; what is on its way in the end is.
+        assert!(total + rate * (2 * latency + 2) / 1_000 >= rate * seconds, "{latency} ms: {total}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_lost_cost_a_lease_each_at_most() {
+    let (rate, seconds, lost) = (2_000, 5, 8);
+    let line = MemoryLine::new();
+    line.set_latency(millis(1));
+    let quota = Quota::per_second(rate).burst(200).initial(0);
+    let total = live_on(&line, quota, seconds, async || {
+        for _ in 0..lost {
+            sleep(millis(300)).await;
+            line.lose_answers(1);
+        }
+    })
+    .await;
+    println!("{total} of {}", rate * seconds);
+    assert!(total <= rate * seconds);
+    // A lease is a share of what is minted in a tenth of a second.
+    assert!(total + lost * rate / 10 / 2 + rate * 4 / 1_000 >= rate * seconds, "{total}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 
 use crate::law::Ledger;
 use crate::proxy::Proxy;
-use crate::server::Server;
+use crate::server::{FOR_EVER, Server, line};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -13,10 +13,11 @@ use tollgate::{ConsumeError, Limiter, Quota, RedisLine};
 
 const RATE: u64 = 2_000;
 const BURST: u64 = 200;
-/// What no test takes: whoever waits that long hangs.
-const FOR_EVER: Duration = Duration::from_secs(60);
-/// For how long Redis stands still.
+/// For how long Redis stands still, at least.
 const AWAY: Duration = Duration::from_secs(5);
+
+/// How long an answer may take, where it is to be noticed that there is none.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 struct World {
     lines: Vec<RedisLine>,
@@ -29,15 +30,15 @@ struct World {
 impl World {
     /// Two nodes with 50 tasks each, which consume one token after the other until `stop`.
     async fn start(url: &str, outage: Outage) -> Self {
-        Self::start_with(url, outage, BURST).await
+        Self::start_with(url, outage, BURST, PATIENCE).await
     }
 
-    async fn start_with(url: &str, outage: Outage, burst: u64) -> Self {
+    async fn start_with(url: &str, outage: Outage, burst: u64, patience: Duration) -> Self {
         let mut world =
             Self { lines: vec![], limiters: vec![], ledger: Ledger::default(), tasks: vec![], began: Instant::now() };
         let quota = Quota::per_second(RATE).burst(burst).initial(0);
         for _ in 0..2 {
-            let line = RedisLine::connect(url, "outages").await.unwrap().outage(outage);
+            let line = line(url, "outages").await.outage(outage).patience(patience);
             let limiter = Limiter::builder().quota(quota).shared(line.clone()).build().unwrap();
             for _ in 0..50 {
                 world.tasks.push(tokio::spawn(consume(limiter.clone(), world.ledger.clone())));
@@ -50,13 +51,17 @@ impl World {
 
     /// Waits until 100 more tokens were granted: Redis is back.
     async fn recovers(&self) -> Duration {
-        let (since, before) = (Instant::now(), self.ledger.total());
-        let more = async {
-            while self.ledger.total() < before + 100 {
-                sleep(Duration::from_millis(1)).await;
-            }
-        };
-        timeout(FOR_EVER, more).await.expect("it grants again");
+        let before = self.ledger.total();
+        self.comes_to("it grants again", || self.ledger.total() >= before + 100).await
+    }
+
+    /// Waits until this is so, for as long as it takes.
+    async fn comes_to(&self, what: &str, so: impl Fn() -> bool) -> Duration {
+        let since = Instant::now();
+        while !so() {
+            assert!(since.elapsed() < FOR_EVER, "in vain: {what}");
+            sleep(Duration::from_millis(1)).await;
+        }
         since.elapsed()
     }
 
@@ -93,23 +98,20 @@ async fn a_redis_that_stands_still_and_goes_on_has_granted_nothing_twice() {
         let mut world = World::start(&server.url(), outage).await;
         sleep(Duration::from_millis(500)).await;
         if paused {
-            redis::cmd("CLIENT")
-                .arg("PAUSE")
-                .arg(AWAY.as_millis() as u64)
-                .arg("ALL")
-                .exec(&mut server.client())
-                .unwrap();
+            // Nobody is let in to end that, and nobody has to notice.
+            let millis = AWAY.as_millis() as u64;
+            redis::cmd("CLIENT").arg("PAUSE").arg(millis).arg("ALL").exec(&mut server.client()).unwrap();
             sleep(AWAY).await;
         } else {
             server.signal("-STOP");
             sleep(AWAY).await;
+            world.comes_to("somebody notices", || world.outages() >= 1).await;
             server.signal("-CONT");
         }
         println!("{outage:?}: grants again after {:?}", world.recovers().await);
         sleep(Duration::from_millis(300)).await;
         let (granted, may) = world.stop().await;
         assert!(granted <= may, "{granted} of {may}");
-        assert!(world.outages() >= 1, "somebody noticed");
         redis::cmd("FLUSHALL").exec(&mut server.client()).unwrap();
     }
 }
@@ -132,9 +134,9 @@ async fn a_redis_that_was_killed_and_comes_back_empty_grants_what_it_starts_with
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_that_are_flushed_are_sent_again() {
     let Some(server) = Server::start() else { return };
-    let mut world = World::start(&server.url(), Outage::Fail).await;
+    let mut world = World::start_with(&server.url(), Outage::Fail, BURST, FOR_EVER).await;
     for _ in 0..5 {
-        sleep(Duration::from_millis(100)).await;
+        world.recovers().await;
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.client()).unwrap();
     }
     world.recovers().await;
@@ -143,41 +145,36 @@ async fn scripts_that_are_flushed_are_sent_again() {
     assert_eq!(world.outages(), 0, "nobody noticed");
 }
 
+/// What that costs is counted in paused time, by `a_line_that_is_far_away_costs_no_tokens`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fifty_milliseconds_each_way_cost_no_tokens() {
+async fn fifty_milliseconds_each_way_are_waited_for() {
     let Some(server) = Server::start() else { return };
     let (proxy, url) = Proxy::before(server.port()).await;
     proxy.latency.store(50, Ordering::Release);
-    // What can be held must last for the way there and back.
-    let mut world = World::start_with(&url, Outage::Fail, RATE).await;
-    sleep(Duration::from_millis(3_000)).await;
-    let trips: u64 = world.lines.iter().map(|line| line.snapshot().round_trips).sum();
+    let mut world = World::start_with(&url, Outage::Fail, RATE, FOR_EVER).await;
+    world.comes_to("tokens come", || world.ledger.total() >= RATE).await;
     let (granted, may) = world.stop().await;
-    println!("{granted} of {may}, {trips} round trips");
     assert!(granted <= may, "{granted} of {may}");
-    assert!(granted >= may / 2, "{granted} of {may}, of which the first tenths of a second are the way there");
-    assert_eq!(world.outages(), 0);
+    for line in &world.lines {
+        let snapshot = line.snapshot();
+        assert!(snapshot.round_trip >= Duration::from_millis(100) && snapshot.outages == 0, "{snapshot:?}");
+    }
 }
 
+/// What that costs is counted in paused time, by `answers_that_are_lost_cost_a_lease_each_at_most`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_was_lost_after_the_script_ran_is_given_again() {
     let Some(server) = Server::start() else { return };
     let (proxy, url) = Proxy::before(server.port()).await;
-    let mut world = World::start(&url, Outage::Wait).await;
-    for _ in 0..8 {
-        sleep(Duration::from_millis(150)).await;
+    let mut world = World::start_with(&url, Outage::Wait, BURST, FOR_EVER).await;
+    for cut in 1..=8 {
         proxy.cuts.store(true, Ordering::Release);
+        world.comes_to("an answer is cut off", || proxy.cut.load(Ordering::Acquire) >= cut).await;
+        world.recovers().await;
     }
-    world.recovers().await;
     let (granted, may) = world.stop().await;
-    let cut = proxy.cut.load(Ordering::Acquire);
-    assert!(cut >= 5, "{cut} answers were cut off");
     assert!(granted <= may, "{granted} of {may}");
-    // Of each lost answer that is lost which was to be granted before it was said again: a tenth of a second's tokens at most.
-    assert!(
-        granted + cut * RATE / 10 >= may * 3 / 4,
-        "{granted} of {may}: what was promised in lost answers was not lost"
-    );
+    assert!(world.outages() >= 8, "{} of 8 were noticed", world.outages());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -200,14 +197,16 @@ async fn callers_fail_or_share_while_redis_is_away() {
     let Some(mut server) = Server::start() else { return };
     let share = Quota::per_second(100).burst(1);
     for outage in [Outage::Fail, Outage::Share(share)] {
-        let line = RedisLine::connect(server.url(), "away").await.unwrap().outage(outage);
+        let line = line(&server.url(), "away").await.outage(outage).patience(PATIENCE);
         let quota = Quota::per_second(1_000).burst(10);
         let limiter = Limiter::builder().quota(quota).shared(line.clone()).build().unwrap();
         drop(limiter.consume(5).await.unwrap());
         server.kill();
         let away = Instant::now();
         let (mut got, mut refused) = (0_u64, 0);
-        while away.elapsed() < Duration::from_secs(1) {
+        let is_shown = |got, refused| if outage == Outage::Fail { refused > 0 } else { got > 20 };
+        while !is_shown(got, refused) {
+            assert!(away.elapsed() < FOR_EVER, "{got}, {refused} refused");
             match timeout(FOR_EVER, limiter.consume(1)).await.expect("nobody hangs") {
                 Ok(_) => got += 1,
                 Err(error) => {
@@ -219,8 +218,8 @@ async fn callers_fail_or_share_while_redis_is_away() {
         }
         let may = 10 + (away.elapsed().as_nanos() * 100 / 1_000_000_000) as u64;
         match outage {
-            Outage::Fail => assert!(refused > 0 && got <= 10, "{got}, {refused} refused"),
-            _ => assert!(refused == 0 && got > 10 && got <= may + 1, "{got} of {may}, {refused} refused"),
+            Outage::Fail => assert!(got <= 10, "{got}, {refused} refused"),
+            _ => assert!(refused == 0 && got <= may + 1, "{got} of {may}, {refused} refused"),
         }
         server.restart();
         let again = async {

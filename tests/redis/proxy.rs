@@ -1,7 +1,7 @@
-//! Between a node and its Redis, on loopback: slow, or cutting the wire at the worst moment.
+//! Between a node and its Redis, on loopback: slow, or cutting the wire at the worst moment, or leading elsewhere.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -15,17 +15,20 @@ pub struct Proxy {
     /// The next answer is not passed on: the connection ends instead.
     pub cuts: AtomicBool,
     pub cut: AtomicU64,
+    /// Where new connections lead.
+    pub port: AtomicU16,
 }
 
 impl Proxy {
     /// Its URL, in front of the server at `port`.
     pub async fn before(port: u16) -> (Arc<Self>, String) {
-        let proxy = Arc::new(Self::default());
+        let proxy = Arc::new(Self { port: port.into(), ..Self::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("redis://{}/", listener.local_addr().unwrap());
         let all = Arc::clone(&proxy);
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
+                let port = all.port.load(Ordering::Acquire);
                 let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await else { continue };
                 near.set_nodelay(true).unwrap();
                 far.set_nodelay(true).unwrap();

@@ -1,30 +1,37 @@
 //! Limiters over a real Redis, in real time.
 
-use crate::server::Server;
+use crate::server::{FOR_EVER, Server, line};
 use std::time::{Duration, Instant};
+use tokio::time::sleep;
 use tollgate::{Limiter, Quota, RedisLine};
 
 fn limiter(line: &RedisLine, quota: Quota) -> Limiter {
     Limiter::builder().quota(quota).shared(line.clone()).build().unwrap()
 }
 
-/// Has `tasks` tasks of each limiter consume one token at a time for `time`; says what each limiter got.
-pub async fn saturate(limiters: &[Limiter], tasks: usize, time: Duration) -> Vec<u64> {
-    let end = tokio::time::Instant::now() + time;
+/// Has `tasks` tasks of each limiter consume one token at a time until all have so many; says what each limiter got.
+async fn saturate(limiters: &[Limiter], tasks: usize, tokens: u64) -> Vec<u64> {
+    let granted = || limiters.iter().map(|limiter| limiter.snapshot().granted);
     let mut all = Vec::new();
     for limiter in limiters {
         for _ in 0..tasks {
             let limiter = limiter.clone();
-            let consume = async move { while limiter.consume(1).await.is_ok() {} };
-            all.push(tokio::spawn(tokio::time::timeout_at(end, consume)));
+            all.push(tokio::spawn(async move { while limiter.consume(1).await.is_ok() {} }));
         }
     }
-    for task in all {
-        _ = task.await.unwrap();
+    let began = Instant::now();
+    while granted().sum::<u64>() < tokens {
+        assert!(began.elapsed() < FOR_EVER, "{:?} of {tokens}", granted().collect::<Vec<_>>());
+        sleep(Duration::from_millis(1)).await;
     }
-    limiters.iter().map(|limiter| limiter.snapshot().granted).collect()
+    limiters.iter().for_each(Limiter::close);
+    for task in all {
+        task.await.unwrap();
+    }
+    granted().collect()
 }
 
+/// How many trips that takes, and how fast it is, is counted in paused time: `tests/fleet.rs`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_share_one_burst_and_one_rate_to_the_token() {
     let Some(server) = Server::start() else { return };
@@ -32,18 +39,23 @@ async fn nodes_share_one_burst_and_one_rate_to_the_token() {
     let mut limiters = Vec::new();
     let mut lines = Vec::new();
     for _ in 0..4 {
-        let line = RedisLine::connect(server.url(), "tenant:42").await.unwrap();
+        let line = line(&server.url(), "tenant:42").await;
         limiters.push(limiter(&line, quota));
         lines.push(line);
     }
     let began = Instant::now();
-    let granted = saturate(&limiters, 50, Duration::from_secs(2)).await;
+    let granted = saturate(&limiters, 50, 4_000).await;
     let most = 100 + (began.elapsed().as_nanos() * 2_000 / 1_000_000_000) as u64;
     let total: u64 = granted.iter().sum();
     println!("{granted:?} of {most}");
     assert!(total <= most, "{granted:?}: {total} of {most}");
-    assert!(total >= most * 3 / 4, "{granted:?} of {most}");
-    let trips: u64 = lines.iter().map(|line| line.snapshot().round_trips).sum();
-    assert!(trips * 1_000 <= total * 50, "{trips} round trips for {total} tokens");
-    assert!(lines.iter().all(|line| line.snapshot().nodes == 4));
+    assert!(granted.iter().all(|tokens| *tokens > 0), "{granted:?}");
+    // Each was granted what its line has counted.
+    for (tokens, line) in granted.iter().zip(&lines) {
+        let snapshot = line.snapshot();
+        assert!(
+            snapshot.round_trips > 0 && *tokens <= snapshot.granted && snapshot.nodes <= 4,
+            "{tokens}, {snapshot:?}"
+        );
+    }
 }

@@ -42,6 +42,20 @@ fn set_quota_to_a_burst_that_is_just_full_keeps_what_came_in_this_nanosecond() {
     assert_eq!(stand.limiter.available(), 1);
 }
 
+/// A smaller bucket is not to lose by how fast the larger one was emptied: with so few tokens every call reads the clock.
+#[test]
+fn set_quota_to_a_smaller_burst_is_exact_however_fast_callers_were() {
+    let stand = Stand::new(Quota::new(1, 100 * NANO).burst(64_000));
+    for _ in 0..5_000 {
+        drop(stand.limiter.try_acquire(1).unwrap());
+        stand.clock.advance(100 * NANO);
+    }
+    stand.limiter.set_quota(0, Quota::new(1, MILLI).burst(63)).unwrap();
+    drop(stand.limiter.try_acquire(1).unwrap());
+    stand.clock.advance(MILLI);
+    assert_eq!(stand.limiter.available(), 63);
+}
+
 #[test]
 fn pause_ends_and_who_waited_for_it_is_told_what_it_leaves_behind() {
     let stand = Stand::new(one_per_milli(5).initial(5));
@@ -249,6 +263,7 @@ fn quota_starts_with_what_initial_says() {
 fn close_turns_every_waiter_and_every_later_caller_away() {
     let stand = Stand::new(one_per_milli(5));
     let mut line = [1, 2].map(|cost| stand.enter(cost));
+    assert!(!stand.limiter.is_closed());
     stand.limiter.close();
     for waiting in &mut line {
         assert!(waiting.is_woken());

@@ -223,7 +223,7 @@ async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
     assert_eq!(outside.join().unwrap(), Err(ConfigError::SharedOutside));
     let users = build(builder()).unwrap();
     let refused = users.consume(&1, 1 << 60).await.unwrap_err();
-    assert_eq!(refused, ConsumeError::TooLarge { cost: 1 << 60, most: 1 << 48 });
+    assert_eq!(refused, ConsumeError::TooLarge { cost: 1 << 60, most: 600 });
     assert_eq!(users.consume(&1, 0).await.unwrap().cost(), 0);
     assert_eq!(lines.asks(), 0);
 }
@@ -279,4 +279,22 @@ async fn requests_of_a_user_are_limited_together_on_all_machines() {
     assert_eq!(served, [5, 5]);
     // Each machine learned once of each user that nothing is left, or took it.
     assert_eq!(lines.asks(), 10 + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_hour(100));
+    let mut grant = users.consume(&1, 30).await.unwrap();
+    // What it may keep: the twenty that it is denied now, and has then.
+    assert!(users.try_acquire(&1, 20).is_err());
+    sleep(millis(1)).await;
+    drop(users.try_acquire(&1, 20).unwrap());
+    let before = users.available(&1);
+    grant.settle(23);
+    assert_eq!((grant.cost(), users.available(&1)), (23, before + 7));
+    grant.settle(21);
+    assert_eq!((grant.cost(), users.available(&1)), (21, before + 9));
+    grant.settle(0);
+    assert_eq!((grant.cost(), users.available(&1)), (0, 20), "no more than may be kept");
 }

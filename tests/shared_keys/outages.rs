@@ -116,3 +116,15 @@ async fn nodes_that_disagree_about_a_quota_are_told() {
     assert!(!snapshot.line.is_out);
     drop(two.consume(&2, 1).await.unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_is_back_is_found_by_whoever_comes_next() {
+    let lines = MemoryLine::new().outage(Outage::Fail);
+    let users = node(&lines, Quota::per_second(10));
+    lines.set_reachable(false);
+    assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
+    lines.set_reachable(true);
+    // Nobody here has a limiter that would find it out.
+    sleep(millis(100)).await;
+    drop(users.consume(&2, 1).await.unwrap());
+}

@@ -1,10 +1,12 @@
 //! Bounded memory, and what can be done with it.
 
 use crate::law::Ledger;
-use crate::millis;
+use crate::{millis, node};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Barrier;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::lease::MemoryLine;
-use tollgate::{ConsumeError, KeyedLimiter, Quota, SharedKeyedLimiter, TryAcquireError};
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, SharedKeyedLimiter, TryAcquireError};
 
 fn bounded(lines: &MemoryLine, quota: Quota, keys: u64) -> SharedKeyedLimiter<u64> {
     KeyedLimiter::builder().quota(quota).max_keys(keys).shared(lines.clone()).build().unwrap()
@@ -119,4 +121,98 @@ async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
     sleep(millis(100)).await;
     let other = bounded(&lines, quota, 1);
     assert!(other.consume(&1, 1).within(millis(0)).await.is_err());
+}
+
+/// The key's limiter is paused and nobody holds it: nothing is asked for it, nothing is promised to it, and it still owes.
+#[tokio::test(start_paused = true)]
+async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(10);
+    let users = bounded(&lines, quota, 1);
+    let mut grant = users.consume(&1, 1).await.unwrap();
+    let limiter = users.limiter(&1).unwrap();
+    limiter.pause_for(millis(10_000));
+    grant.settle(21);
+    drop((grant, limiter));
+    sleep(millis(5_000)).await;
+    let snapshot = users.snapshot();
+    assert_eq!((snapshot.limiters, snapshot.line.granted), (1, 1));
+    // Once it can, it is.
+    sleep(millis(10_000)).await;
+    let snapshot = users.snapshot();
+    assert_eq!((snapshot.limiters, snapshot.line.granted - snapshot.line.returned), (0, 21));
+}
+
+/// Every limiter that comes to rest is forgotten: not only the first ones.
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_after_a_rest_is_forgotten_too() {
+    let lines = MemoryLine::new();
+    let users = bounded(&lines, Quota::per_second(10), 100);
+    for round in 0..3 {
+        for key in 0..5 {
+            assert!(users.try_acquire(&(5 * round + key), 1).is_err());
+        }
+        assert_eq!(users.snapshot().limiters, 5);
+        sleep(millis(5_000)).await;
+        assert_eq!(users.snapshot().limiters, 0, "round {round}");
+    }
+}
+
+/// All keys have one hash.
+#[derive(Clone, Copy, Default)]
+struct Alike;
+
+impl BuildHasher for Alike {
+    type Hasher = Zero;
+
+    fn build_hasher(&self) -> Zero {
+        Zero
+    }
+}
+
+struct Zero;
+
+impl Hasher for Zero {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_one_hash_have_nothing_else_in_common() {
+    let lines = MemoryLine::new();
+    let builder = KeyedLimiter::<u64>::builder().hasher(Alike).quota(Quota::per_hour(10));
+    let users = builder.shared(lines.clone()).build().unwrap();
+    drop(users.consume(&1, 10).await.unwrap());
+    assert!(users.consume(&1, 1).within(millis(1)).await.is_err());
+    assert_eq!(users.consume(&2, 4).within(millis(1)).await.unwrap().remaining(), 6);
+    let limiters = [users.limiter(&1).unwrap(), users.limiter(&2).unwrap()];
+    assert_eq!(users.snapshot().limiters, 2);
+    drop(timeout(millis(10), limiters[1].consume(3)).await.expect("they are there").unwrap());
+    drop(timeout(millis(10), users.consume(&2, 3)).await.expect("they are there").unwrap());
+    assert!(timeout(millis(10), users.consume(&1, 1)).await.is_err());
+}
+
+/// Whoever comes first, on whichever thread: a key has one limiter here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_threads_find_the_same_limiter_of_a_key() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(10));
+    let host = tokio::runtime::Handle::current();
+    for key in 0..500 {
+        let gate = Barrier::new(4);
+        let find = || {
+            let _entered = host.enter();
+            gate.wait();
+            users.limiter(&key).unwrap()
+        };
+        let found: Vec<Limiter> = std::thread::scope(|scope| {
+            let finders: Vec<_> = (0..4).map(|_| scope.spawn(find)).collect();
+            finders.into_iter().map(|finder| finder.join().unwrap()).collect()
+        });
+        found[0].close();
+        assert!(found.iter().all(Limiter::is_closed), "key {key}");
+    }
 }

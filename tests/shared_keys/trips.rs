@@ -146,3 +146,80 @@ async fn who_has_no_patience_at_all_gets_what_there_is() {
     assert!((900..=1_040).contains(&granted), "{granted}");
     assert!(lines.asks() <= granted + 20, "{} asks for {granted} tokens of {tries} tries", lines.asks());
 }
+
+/// Where many come, what counts no more is thrown away, and nothing else.
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_is_refused_here_also_after_a_crowd() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_hour(1));
+    for key in 0..100 {
+        drop(users.consume(&key, 1).await.unwrap());
+    }
+    sleep(millis(5_000)).await;
+    for key in 1_000..11_000 {
+        drop(users.consume(&key, 1).await.unwrap());
+    }
+    assert_eq!(lines.asks(), 10_100);
+    for key in 0..100 {
+        assert!(users.consume(&key, 1).within(millis(1)).await.is_err());
+    }
+    assert_eq!(lines.asks(), 10_100);
+}
+
+/// Who wants more than there can be at once does not ask whether it is there, and half of a burst is the most that a limiter
+/// may keep: for more of it the line is asked.
+#[tokio::test(start_paused = true)]
+async fn large_claims_ask_for_what_they_can_have() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(100).burst(10));
+    for _ in 0..20 {
+        drop(users.consume(&1, 9).within(Duration::ZERO).await.unwrap());
+        sleep(millis(90)).await;
+    }
+    assert_eq!((lines.asks(), users.snapshot().limiters), (20, 0));
+    let waiting = users.clone();
+    let waiting = tokio::spawn(async move { drop(waiting.consume(&2, 20).await.unwrap()) });
+    sleep(millis(1)).await;
+    // Its limiter has asked, and looked whether there is more.
+    assert_eq!((lines.asks(), users.snapshot().limiters), (22, 1));
+    waiting.await.unwrap();
+}
+
+/// A limiter whose ask is under way is not forgotten, however long that takes: else nobody would ever find what it asked for.
+#[tokio::test(start_paused = true)]
+async fn try_acquire_finds_tokens_over_a_slow_way_too() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(300));
+    let users = node(&lines, Quota::per_second(10));
+    assert!(users.try_acquire(&1, 3).is_err());
+    sleep(millis(650)).await;
+    assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_now_and_then_needs_no_limiter() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(100));
+    for _ in 0..40 {
+        drop(users.consume(&1, 1).await.unwrap());
+        assert_eq!(users.snapshot().limiters, 0);
+        sleep(millis(200)).await;
+    }
+    assert_eq!(lines.asks(), 40);
+}
+
+/// The limiter knows better, and would be forgotten with what was said left behind.
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_a_key_that_has_a_limiter_by_then_is_not_remembered() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(5));
+    let users = node(&lines, Quota::per_second(10));
+    let asking = users.clone();
+    let asking = tokio::spawn(async move { drop(asking.consume(&1, 1).await.unwrap()) });
+    sleep(millis(1)).await;
+    assert_eq!(users.snapshot().remembered, 1);
+    let limiter = users.limiter(&1).unwrap();
+    asking.await.unwrap();
+    assert_eq!((users.snapshot().remembered, users.snapshot().limiters), (0, 1));
+    drop(limiter);
+}

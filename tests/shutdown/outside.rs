@@ -2,10 +2,11 @@
 
 use super::*;
 use futures::executor::block_on;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tokio_test::task::spawn;
-use tollgate::ConsumeError;
+use tollgate::{Clock, ConsumeError};
 
 /// Spawns the limiter's replenisher, and returns when it is there.
 fn drive(limiter: &Limiter, runtime: &Runtime) -> tokio::task::JoinHandle<()> {
@@ -163,6 +164,69 @@ fn a_blocked_thread_that_was_served_wakes_nobody_whose_turn_has_not_come() {
             limiter.replenish(1);
             blocked.join().unwrap();
             assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 0);
+        });
+    });
+}
+
+/// Real time, or time that stands still, and how often somebody asked for it.
+#[derive(Clone, Debug)]
+struct Asked {
+    start: std::time::Instant,
+    stands: bool,
+    times: Arc<AtomicU64>,
+}
+
+impl Asked {
+    fn new(stands: bool) -> Self {
+        Self { start: std::time::Instant::now(), stands, times: Arc::default() }
+    }
+
+    fn times(&self) -> u64 {
+        self.times.load(Ordering::Relaxed)
+    }
+}
+
+impl Clock for Asked {
+    fn now(&self) -> Duration {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        if self.stands { Duration::ZERO } else { self.start.elapsed() }
+    }
+
+    fn is_manual(&self) -> bool {
+        self.stands
+    }
+}
+
+#[test]
+fn a_thread_that_blocks_sleeps_until_its_turn() {
+    to_its_end(|| {
+        let clock = Asked::new(false);
+        let quota = Quota::new(1, Duration::from_millis(500)).burst(1).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let before = clock.times();
+        drop(limiter.blocking_consume(1).unwrap());
+        let asked = clock.times() - before;
+        // A few times when it comes and when it goes; looking around every 10 ms would be a hundred times.
+        assert!(asked <= 20, "{asked} times");
+    });
+}
+
+#[test]
+fn a_thread_that_blocks_by_a_clock_moved_by_hand_sleeps_until_somebody_looks() {
+    to_its_end(|| {
+        let clock = Asked::new(true);
+        let quota = Quota::per_second(1_000).burst(1).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        thread::scope(|scope| {
+            let blocked = scope.spawn(|| drop(limiter.blocking_consume(1).unwrap()));
+            await_line(&limiter, 1);
+            let before = clock.times();
+            thread::sleep(Duration::from_millis(200));
+            let asked = clock.times() - before;
+            limiter.replenish(1);
+            blocked.join().unwrap();
+            // It may just have come. By the schedule it would have looked each millisecond.
+            assert!(asked <= 10, "{asked} times");
         });
     });
 }

@@ -115,13 +115,14 @@ where
         if self.core.is_closed() {
             return Next::Break(Err(ConsumeError::Closed));
         }
-        if cost > MOST_COST {
-            return Next::Break(Err(ConsumeError::TooLarge { cost, most: MOST_COST }));
-        }
         if cost == 0 {
             return self.granted(0);
         }
         let terms = self.core.terms(self.key);
+        let most = MOST_COST.min(terms.most_claimed());
+        if cost > most {
+            return Next::Break(Err(ConsumeError::TooLarge { cost, most }));
+        }
         match self.core.course(self.key, self.hash, &terms, cost, self.since) {
             Course::Limiter(limiter) => self.stand_in_line(limiter),
             Course::Later { at, .. } => {
