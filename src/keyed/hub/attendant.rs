@@ -109,7 +109,11 @@ impl Future for Attendant {
                 this.agenda.retain(|errand| is_good(errand, this.desk.number, &*landlord));
                 *this.stale = 0;
             }
-            let Some(next) = this.agenda.next() else { return Poll::Pending };
+            let Some(next) = this.agenda.next() else {
+                (*this.due, *this.rung) = Default::default();
+                this.desk.tray.lock().shrink();
+                return Poll::Pending;
+            };
             if next > now {
                 ready!(this.alarm.as_mut().poll_until(instant_anyway(&this.hub.time, next), cx));
             }
@@ -142,7 +146,11 @@ fn run(errand: Errand, number: u64, landlord: &dyn Landlord, now: u64, stale: &m
         Errand::Due(seat, noted) => (seat, noted, None),
         Errand::GiveUp(seat, times) => return give_up(seat, times, number, landlord, now),
     };
-    let Some(held) = seat.upgrade() else { return Next::Nothing };
+    let Some(held) = seat.upgrade() else {
+        // What was noted of it is known to nobody now. If nothing was, then one too many, which costs less than one too few.
+        *stale += usize::from(bell.is_some());
+        return Next::Nothing;
+    };
     let why = bell.as_ref().map_or(Why::Noted(noted), |bell| Why::Rung(Waker::from(Arc::clone(bell))));
     match held.drive_one(number, now, why) {
         Look::Yield => Next::Again(bell.map_or(Errand::Due(seat, noted), Errand::Serve)),
