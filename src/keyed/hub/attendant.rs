@@ -160,11 +160,11 @@ fn run(errand: Errand, number: u64, landlord: &dyn Landlord, now: u64, stale: &m
         }
         Look::Rest(rest) => {
             *stale += usize::from(rest.was_noted && bell.is_some());
-            match rest.next {
-                Some((due, number)) => Next::At(due, Errand::Due(seat, number)),
-                None if rest.lingers => Next::At(now.saturating_add(LINGER), Errand::GiveUp(seat, 0)),
-                None => Next::Nothing,
+            if let Some((due, number)) = rest.next {
+                return Next::At(due, Errand::Due(seat, number));
             }
+            let_go(held, landlord);
+            if rest.lingers { Next::At(now.saturating_add(LINGER), Errand::GiveUp(seat, 0)) } else { Next::Nothing }
         }
     }
 }
@@ -190,11 +190,16 @@ fn give_up(seat: Weak<Shared>, times: u32, number: u64, landlord: &dyn Landlord,
 fn is_good(errand: &Errand, number: u64, landlord: &dyn Landlord) -> bool {
     let Errand::Due(seat, noted) = errand else { return true };
     let Some(held) = seat.upgrade() else { return false };
-    let (is_good, hash) = (held.is_noted(number, *noted), held.mark());
-    drop(held);
-    // Whoever swept meanwhile found it held.
-    hash.inspect(|hash| landlord.let_go(*hash));
+    let is_good = held.is_noted(number, *noted);
+    let_go(held, landlord);
     is_good
+}
+
+/// Whoever swept meanwhile found it held.
+fn let_go(seat: Arc<Shared>, landlord: &dyn Landlord) {
+    let hash = seat.mark();
+    drop(seat);
+    hash.inspect(|hash| landlord.let_go(*hash));
 }
 
 #[pinned_drop]
