@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_test::task;
 use tollgate::{
-    Bound, Clock, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, ReleaseError,
-    TryAcquireError,
+    Bound, Clock, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, KeyedReplenisher, Limiter, ManualClock, Quota,
+    ReleaseError, TryAcquireError,
 };
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -490,6 +490,63 @@ fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
     drop(futures::executor::block_on(kept.consume(&2, 5)).unwrap());
     drop(kept);
     worker.block_on(second).unwrap();
+}
+
+/// A replenisher by hand, on a runtime for its timers.
+fn by_hand(keyed: &KeyedLimiter<u32>) -> (tokio::runtime::Runtime, task::Spawn<KeyedReplenisher>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let inside = runtime.enter();
+    let mut replenisher = task::spawn(keyed.replenisher());
+    assert!(replenisher.poll().is_pending());
+    drop(inside);
+    (runtime, replenisher)
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_the_global_limiter_by_that_limiters_clock() {
+    let (clock, other) = (ManualClock::new(), ManualClock::new());
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &other, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let (runtime, mut replenisher) = by_hand(&keyed);
+    let _inside = runtime.enter();
+    let mut claim = task::spawn(global.consume(1));
+    assert!(claim.poll().is_pending());
+    other.advance(3_600 * SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(!claim.is_woken() && claim.poll().is_pending(), "no time has passed for this line");
+    clock.advance(SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(claim.is_woken() && claim.poll().is_ready());
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_a_global_limiter_that_is_older_than_the_keys() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    clock.advance(10 * SECOND);
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let (runtime, mut replenisher) = by_hand(&keyed);
+    let _inside = runtime.enter();
+    let mut claim = task::spawn(keyed.consume(&1, 1));
+    assert!(claim.poll().is_pending(), "it waits for the limiter alone");
+    assert!(replenisher.poll().is_pending());
+    clock.advance(SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(claim.is_woken() && claim.poll().is_ready(), "at its instant, not ten seconds later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_waited_for_the_global_limiter_are_given_up_by_themselves() {
+    let global = Limiter::new(Quota::per_second(1).burst(1)).unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).within_limiter(&global).build().unwrap();
+    let claims: Vec<_> = (0..5_u32).map(|key| tokio::spawn(keyed.clone().consume_owned(key, 1))).collect();
+    for claim in claims {
+        drop(claim.await.unwrap().unwrap());
+    }
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
 }
 
 /// The runtime's time; the first readings from the fifth millisecond on panic.
