@@ -537,6 +537,31 @@ fn a_replenisher_by_hand_serves_a_global_limiter_that_is_older_than_the_keys() {
     assert!(claim.is_woken() && claim.poll().is_ready(), "at its instant, not ten seconds later");
 }
 
+/// Each of them has its own tokens in the same instant, and all of them together claim more than positions can tell apart.
+#[test]
+fn giants_of_many_keys_do_not_overrun_the_global_line() {
+    const GIANT: u64 = 1 << 48;
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::new(GIANT, SECOND).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let keys: Vec<u32> = (0..33_000).collect();
+    let mut claims: Vec<_> = keys.iter().map(|key| task::spawn(keyed.consume(key, GIANT))).collect();
+    assert!(claims.iter_mut().all(|claim| claim.poll().is_pending()));
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(global.try_acquire(1).is_err(), "others wait");
+    let answers: Vec<_> = claims.iter_mut().map(|claim| claim.poll()).collect();
+    let turned_away = answers.iter().filter(|answer| match answer {
+        Poll::Ready(Err(ConsumeError::TooLarge { cost: GIANT, most })) => *most < GIANT,
+        Poll::Ready(other) => panic!("{other:?}"),
+        Poll::Pending => false,
+    });
+    assert_eq!(turned_away.count(), 33_000 - (1 << 14), "the rest waits");
+    drop(claims);
+    assert_eq!((global.snapshot().waiting_tasks, global.snapshot().granted), (0, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn keys_that_waited_for_the_global_limiter_are_given_up_by_themselves() {
     let global = Limiter::new(Quota::per_second(1).burst(1)).unwrap();
