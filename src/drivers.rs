@@ -162,6 +162,12 @@ impl Drivers {
         self.list.iter().any(|driver| driver.id == id && driver.ledger.noted == number)
     }
 
+    /// Whether driver `id` looks by itself some time, or is about to.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn will_look(&self, id: u64) -> bool {
+        self.list.iter().any(|driver| driver.id == id && driver.alarm != u64::MAX)
+    }
+
     /// Driver `id` has no note any more that this line is to be given up.
     #[cfg(feature = "keyed")]
     pub(crate) fn stop_lingering(&mut self, id: u64) {

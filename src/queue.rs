@@ -60,6 +60,12 @@ pub(crate) enum Outcome {
         remaining: u64,
     },
     Closed,
+    /// The line of the roof cannot hold so many tokens beside those that wait there.
+    #[cfg(feature = "keyed")]
+    TooLarge {
+        cost: u64,
+        most: u64,
+    },
     /// The quota is shared through a line that cannot be reached, and who waits is to be told so.
     #[cfg(feature = "redis")]
     Unreachable,
@@ -75,6 +81,8 @@ impl Outcome {
         match self {
             Self::Granted { remaining } => Ok(remaining),
             Self::Closed | Self::Untied => Err(ConsumeError::Closed),
+            #[cfg(feature = "keyed")]
+            Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most }),
             #[cfg(feature = "redis")]
             Self::Unreachable => Err(ConsumeError::Unreachable),
         }

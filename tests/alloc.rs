@@ -231,6 +231,55 @@ fn keys_whose_waiters_left_leave_no_memory_behind() {
     assert!(more < 100_000, "{more} bytes more");
 }
 
+/// Nor if the seat is given up before the background task hears that its waiter left: by a sweep, or by another runtime's.
+#[cfg(feature = "keyed")]
+#[test]
+fn seats_that_are_swept_before_their_bell_is_heard_leave_no_memory_behind() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).rooms(1);
+    let keyed = runtime.block_on(async { builder.build().unwrap() });
+    let live_after = |keys: std::ops::Range<u64>| {
+        runtime.block_on(async {
+            for key in keys {
+                let mut giant = Box::pin(keyed.consume(&key, 1_000_000));
+                assert!(futures::poll!(giant.as_mut()).is_pending());
+                tokio::task::yield_now().await;
+                drop(giant);
+                keyed.tick();
+                assert_eq!(keyed.snapshot().keys, 0, "swept");
+            }
+            tokio::time::sleep(10_000 * MILLI).await;
+        });
+        LIVE.get()
+    };
+    let before = live_after(0..1_000);
+    let more = (1..5).fold(before, |_, round| live_after(1_000 * round..1_000 * (round + 1))) - before;
+    assert!(more < 100_000, "{more} bytes more");
+}
+
+/// What the background task had to do for a crowd is no measure of what it keeps once nobody waits.
+#[cfg(feature = "keyed")]
+#[test]
+fn a_crowd_of_keys_leaves_no_memory_behind() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).rooms(1);
+    let keyed = runtime.block_on(async { builder.build().unwrap() });
+    let live_after = |keys: u64| {
+        runtime.block_on(async {
+            let claims = (0..keys).map(|key| keyed.clone().consume_owned(key, 2));
+            let grants = futures::future::join_all(claims).await;
+            assert!(grants.into_iter().all(|grant| grant.map(drop).is_ok()));
+            tokio::time::sleep(10_000 * MILLI).await;
+        });
+        // As many calls as it takes until the room is swept and its tables shrink.
+        (0..400_000).for_each(|_| drop(keyed.try_acquire(&0, 1)));
+        LIVE.get()
+    };
+    let before = live_after(100);
+    let more = live_after(20_000) - before;
+    assert!(more < 100_000, "{more} bytes more");
+}
+
 /// Adaptors keep their claim in a box, which the first wait makes.
 #[cfg(all(feature = "stream", feature = "io"))]
 #[test]

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 /// So few useless entries are not worth going through them for.
 const SMALL: usize = 64;
-/// The numbers of all desks there are: those of several maps meet in the line of a limiter above them.
+/// The numbers of all desks there are.
 static NUMBERS: AtomicU64 = AtomicU64::new(OF_MANY);
 
 /// The map, as seen from here.
@@ -91,6 +91,13 @@ impl Tray {
             self.kept = self.seats.len();
         }
         self.seats.push(bell);
+    }
+
+    /// A crowd that is gone is not to be remembered by its size.
+    fn shrink(&mut self) {
+        if self.seats.is_empty() {
+            self.seats = Vec::new();
+        }
     }
 }
 

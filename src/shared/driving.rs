@@ -258,11 +258,12 @@ impl Shared {
         self.state.lock().drivers.is_noted(id, number)
     }
 
-    /// Whether the line stays, `surely` or because somebody waits: then driver `id` has no note any more to give it up.
+    /// Whether the line stays: because somebody waits who is due, or `surely` if nobody waits. Then driver `id` has no note any
+    /// more to give it up. Where somebody waits for other lines, who serves them does not tell it.
     #[cfg(feature = "keyed")]
     pub(crate) fn stays(&self, id: u64, surely: bool) -> bool {
         let mut state = self.state.lock();
-        let stays = surely || !state.line.is_empty();
+        let stays = if state.line.is_empty() { surely } else { state.drivers.will_look(id) };
         if stays {
             state.drivers.stop_lingering(id);
         }

@@ -16,7 +16,7 @@ use super::Shared;
 use crate::clock::Time;
 use crate::error::{ConsumeError, Denied, TryAcquireError};
 use crate::knot::{Knot, Strand};
-use crate::queue::Place;
+use crate::queue::{Outcome, Place};
 use crate::state::{MOST_COST, Progress, Reach, Sample, State};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wakes::Wakes;
@@ -250,6 +250,9 @@ impl<'a> Both<'a> {
                 self.state.close(&self.line.rovers);
             } else if self.admit_above(cost) {
                 self.state.grant_front(&self.line.rovers, self.now.now, wakes);
+            } else if let Some(most) = self.above.overruns(&self.roof.limiter.rovers, cost) {
+                // It had its place there when it came, which others have taken since: those of all keys enter at once.
+                self.state.turn_front_away(&self.line.rovers, Outcome::TooLarge { cost, most }, wakes);
             } else {
                 self.send_envoy(cost);
             }

@@ -36,6 +36,18 @@ impl State {
         self.call_front(rovers, Outcome::Granted { remaining }, wakes);
     }
 
+    /// How many tokens this line can hold at most, if those are fewer than `cost`.
+    pub(crate) fn overruns(&self, rovers: &Rovers, cost: u64) -> Option<u64> {
+        Some(self.room(rovers)).filter(|room| *room < cost)
+    }
+
+    /// Turns the [ready front](Self::ready_front) away, which has no envoy.
+    pub(crate) fn turn_front_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
+        if self.ready_front().is_some() {
+            self.call_front(rovers, outcome, wakes);
+        }
+    }
+
     /// How long a claim of `cost` that comes in `delay`, if nobody else comes meanwhile, will have waited by then, counted
     /// from now. `None` as in [`estimate`](Self::estimate).
     pub(crate) fn estimate_later(&mut self, rovers: &Rovers, cost: u64, now: u64, delay: Duration) -> Option<Duration> {

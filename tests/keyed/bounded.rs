@@ -1,9 +1,16 @@
 //! Bounded memory that cannot be used to cheat.
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::hash::RandomState;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tokio_test::task;
-use tollgate::{ConfigError, ConsumeError, KeyedLimiter, ManualClock, Quota, ReleaseError, TryAcquireError};
+use tollgate::{
+    ConfigError, ConsumeError, KeyedConsumeOwned, KeyedLimiter, ManualClock, Quota, ReleaseError, TryAcquireError,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -294,4 +301,40 @@ fn every_key_in_memory_is_listed_once_with_what_it_holds() {
     assert!(keyed.entries().all(|entry| entry.available == 4 && entry.in_flight == Some(0)));
     keyed.tick();
     assert_eq!(keyed.entries().map(|entry| entry.key).collect::<Vec<_>>(), [100]);
+}
+
+/// A caller that leaves when it is woken, and sends somebody else.
+struct Leaving {
+    keyed: KeyedLimiter<u64>,
+    claim: Mutex<Option<Pin<Box<KeyedConsumeOwned<u64, RandomState>>>>>,
+}
+
+impl Wake for Leaving {
+    fn wake(self: Arc<Self>) {
+        drop(self.claim.lock().unwrap().take());
+        is_turned_away(&self.keyed, 2);
+    }
+}
+
+#[test]
+fn a_seat_that_is_looked_at_while_it_is_let_go_of_makes_room() {
+    let (keyed, clock) = bounded(1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _inside = runtime.enter();
+    let mut replenisher = task::spawn(keyed.replenisher());
+    assert!(replenisher.poll().is_pending());
+    drop(keyed.try_acquire(&1, 2).unwrap());
+    let claim = Mutex::new(Some(Box::pin(keyed.clone().consume_owned(1, 2))));
+    let leaving = Arc::new(Leaving { keyed: keyed.clone(), claim });
+    let waker = Waker::from(Arc::clone(&leaving));
+    let poll = |claim: &mut Option<Pin<Box<KeyedConsumeOwned<u64, RandomState>>>>| {
+        claim.as_mut().is_some_and(|claim| claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending())
+    };
+    assert!(poll(&mut leaving.claim.lock().unwrap()));
+    assert!(replenisher.poll().is_pending());
+    clock.advance(2 * SECOND);
+    // Grants, and holds the line while it wakes whoever leaves with its tokens unused: so nobody can be forgotten there.
+    assert!(replenisher.poll().is_pending());
+    assert!(leaving.claim.lock().unwrap().is_none());
+    assert!(!is_turned_away(&keyed, 2), "nobody owes, and nobody waits");
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_test::task;
 use tollgate::{
-    Bound, Clock, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, ReleaseError,
-    TryAcquireError, join,
+    Bound, Clock, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, KeyedReplenisher, Limiter, ManualClock, Quota,
+    ReleaseError, TryAcquireError, join,
 };
 
 const NANO: Duration = Duration::from_nanos(1);
@@ -493,6 +493,88 @@ fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
     drop(futures::executor::block_on(kept.consume(&2, 5)).unwrap());
     drop(kept);
     worker.block_on(second).unwrap();
+}
+
+/// A replenisher by hand, on a runtime for its timers.
+fn by_hand(keyed: &KeyedLimiter<u32>) -> (tokio::runtime::Runtime, task::Spawn<KeyedReplenisher>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let inside = runtime.enter();
+    let mut replenisher = task::spawn(keyed.replenisher());
+    assert!(replenisher.poll().is_pending());
+    drop(inside);
+    (runtime, replenisher)
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_the_global_limiter_by_that_limiters_clock() {
+    let (clock, other) = (ManualClock::new(), ManualClock::new());
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &other, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let (runtime, mut replenisher) = by_hand(&keyed);
+    let _inside = runtime.enter();
+    let mut claim = task::spawn(global.consume(1));
+    assert!(claim.poll().is_pending());
+    other.advance(3_600 * SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(!claim.is_woken() && claim.poll().is_pending(), "no time has passed for this line");
+    clock.advance(SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(claim.is_woken() && claim.poll().is_ready());
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_a_global_limiter_that_is_older_than_the_keys() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    clock.advance(10 * SECOND);
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let (runtime, mut replenisher) = by_hand(&keyed);
+    let _inside = runtime.enter();
+    let mut claim = task::spawn(keyed.consume(&1, 1));
+    assert!(claim.poll().is_pending(), "it waits for the limiter alone");
+    assert!(replenisher.poll().is_pending());
+    clock.advance(SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(claim.is_woken() && claim.poll().is_ready(), "at its instant, not ten seconds later");
+}
+
+/// Each of them has its own tokens in the same instant, and all of them together claim more than positions can tell apart.
+#[test]
+fn giants_of_many_keys_do_not_overrun_the_global_line() {
+    const GIANT: u64 = 1 << 48;
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::new(GIANT, SECOND).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let keys: Vec<u32> = (0..33_000).collect();
+    let mut claims: Vec<_> = keys.iter().map(|key| task::spawn(keyed.consume(key, GIANT))).collect();
+    assert!(claims.iter_mut().all(|claim| claim.poll().is_pending()));
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(global.try_acquire(1).is_err(), "others wait");
+    let answers: Vec<_> = claims.iter_mut().map(|claim| claim.poll()).collect();
+    let turned_away = answers.iter().filter(|answer| match answer {
+        Poll::Ready(Err(ConsumeError::TooLarge { cost: GIANT, most })) => *most < GIANT,
+        Poll::Ready(other) => panic!("{other:?}"),
+        Poll::Pending => false,
+    });
+    assert_eq!(turned_away.count(), 33_000 - (1 << 14), "the rest waits");
+    drop(claims);
+    assert_eq!((global.snapshot().waiting_tasks, global.snapshot().granted), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_waited_for_the_global_limiter_are_given_up_by_themselves() {
+    let global = Limiter::new(Quota::per_second(1).burst(1)).unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).within_limiter(&global).build().unwrap();
+    let claims: Vec<_> = (0..5_u32).map(|key| tokio::spawn(keyed.clone().consume_owned(key, 1))).collect();
+    for claim in claims {
+        drop(claim.await.unwrap().unwrap());
+    }
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
 }
 
 /// The runtime's time; the first readings from the fifth millisecond on panic.

@@ -3,6 +3,7 @@
 use super::{Bell, Desk, Hub, Landlord, SMALL};
 use crate::alarm::Alarm;
 use crate::keyed::agenda::Agenda;
+use crate::replenisher::Replenisher;
 use crate::shared::{Look, Shared, Why, instant_anyway};
 use pin_project::{pin_project, pinned_drop};
 use std::collections::VecDeque;
@@ -48,6 +49,10 @@ pub(in crate::keyed) struct Attendant {
     known: bool,
     #[pin]
     alarm: Alarm,
+    /// Serves a limiter above all keys, by that limiter's own time, for an attendant in the user's hands. Runtimes with waiters
+    /// have it served by drivers of its own.
+    #[pin]
+    roof: Option<Replenisher>,
 }
 
 impl fmt::Debug for Attendant {
@@ -60,8 +65,9 @@ impl fmt::Debug for Attendant {
 impl Attendant {
     pub(super) fn new(hub: Arc<Hub>, desk: Arc<Desk>) -> Self {
         let known = desk.host.is_some();
+        let roof = hub.roof.as_ref().filter(|_| !known).map(|roof| Replenisher::new(roof.weak()));
         let (agenda, due) = (Agenda::new(), VecDeque::new());
-        Self { hub, desk, rung: Vec::new(), agenda, stale: 0, due, known, alarm: Alarm::unset() }
+        Self { hub, desk, rung: Vec::new(), agenda, stale: 0, due, known, alarm: Alarm::unset(), roof }
     }
 }
 
@@ -76,10 +82,12 @@ impl Future for Attendant {
             *this.known = true;
             this.hub.by_hand.fetch_add(1, Ordering::Relaxed);
             this.hub.desks.lock().push(Arc::clone(this.desk));
-            // Runtimes with waiters have the roof served by drivers of its own.
-            for seat in landlord.seats().iter().chain(&this.hub.roof) {
-                this.hub.seat_at(this.desk, seat);
+            for seat in landlord.seats() {
+                this.hub.seat_at(this.desk, &seat);
             }
+        }
+        if let Some(roof) = this.roof.as_mut().as_pin_mut() {
+            let _pending = roof.poll(cx);
         }
         let mut looks = 0;
         loop {
@@ -109,7 +117,11 @@ impl Future for Attendant {
                 this.agenda.retain(|errand| is_good(errand, this.desk.number, &*landlord));
                 *this.stale = 0;
             }
-            let Some(next) = this.agenda.next() else { return Poll::Pending };
+            let Some(next) = this.agenda.next() else {
+                (*this.due, *this.rung) = Default::default();
+                this.desk.tray.lock().shrink();
+                return Poll::Pending;
+            };
             if next > now {
                 ready!(this.alarm.as_mut().poll_until(instant_anyway(&this.hub.time, next), cx));
             }
@@ -142,7 +154,11 @@ fn run(errand: Errand, number: u64, landlord: &dyn Landlord, now: u64, stale: &m
         Errand::Due(seat, noted) => (seat, noted, None),
         Errand::GiveUp(seat, times) => return give_up(seat, times, number, landlord, now),
     };
-    let Some(held) = seat.upgrade() else { return Next::Nothing };
+    let Some(held) = seat.upgrade() else {
+        // What was noted of it is known to nobody now. If nothing was, then one too many, which costs less than one too few.
+        *stale += usize::from(bell.is_some());
+        return Next::Nothing;
+    };
     let why = bell.as_ref().map_or(Why::Noted(noted), |bell| Why::Rung(Waker::from(Arc::clone(bell))));
     match held.drive_one(number, now, why) {
         Look::Yield => Next::Again(bell.map_or(Errand::Due(seat, noted), Errand::Serve)),
@@ -152,11 +168,11 @@ fn run(errand: Errand, number: u64, landlord: &dyn Landlord, now: u64, stale: &m
         }
         Look::Rest(rest) => {
             *stale += usize::from(rest.was_noted && bell.is_some());
-            match rest.next {
-                Some((due, number)) => Next::At(due, Errand::Due(seat, number)),
-                None if rest.lingers => Next::At(now.saturating_add(LINGER), Errand::GiveUp(seat, 0)),
-                None => Next::Nothing,
+            if let Some((due, number)) = rest.next {
+                return Next::At(due, Errand::Due(seat, number));
             }
+            let_go(held, landlord);
+            if rest.lingers { Next::At(now.saturating_add(LINGER), Errand::GiveUp(seat, 0)) } else { Next::Nothing }
         }
     }
 }
@@ -164,7 +180,7 @@ fn run(errand: Errand, number: u64, landlord: &dyn Landlord, now: u64, stale: &m
 /// Gives up a seat if nobody needs it.
 fn give_up(seat: Weak<Shared>, times: u32, number: u64, landlord: &dyn Landlord, now: u64) -> Next {
     let Some(held) = seat.upgrade() else { return Next::Nothing };
-    // Whoever waits now will be served here, and so end up here again.
+    // Whoever is due will be served here, and so end up here again. Who waits for others may be served by them.
     if held.stays(number, times == MOST_DOUBLINGS) {
         return Next::Nothing;
     }
@@ -175,18 +191,23 @@ fn give_up(seat: Weak<Shared>, times: u32, number: u64, landlord: &dyn Landlord,
         seat.upgrade().inspect(|seat| _ = seat.stays(number, true));
         return Next::Nothing;
     }
-    Next::At(now.saturating_add(LINGER << times), Errand::GiveUp(seat, times + 1))
+    Next::At(now.saturating_add(LINGER << times), Errand::GiveUp(seat, (times + 1) % (MOST_DOUBLINGS + 1)))
 }
 
 /// Whether an errand is still of use.
 fn is_good(errand: &Errand, number: u64, landlord: &dyn Landlord) -> bool {
     let Errand::Due(seat, noted) = errand else { return true };
     let Some(held) = seat.upgrade() else { return false };
-    let (is_good, hash) = (held.is_noted(number, *noted), held.mark());
-    drop(held);
-    // Whoever swept meanwhile found it held.
-    hash.inspect(|hash| landlord.let_go(*hash));
+    let is_good = held.is_noted(number, *noted);
+    let_go(held, landlord);
     is_good
+}
+
+/// Whoever swept meanwhile found it held.
+fn let_go(seat: Arc<Shared>, landlord: &dyn Landlord) {
+    let hash = seat.mark();
+    drop(seat);
+    hash.inspect(|hash| landlord.let_go(*hash));
 }
 
 #[pinned_drop]
@@ -202,9 +223,6 @@ impl PinnedDrop for Attendant {
         drop(left);
         let number = this.desk.number;
         this.hub.desks.lock().retain(|desk| desk.number != number);
-        if let Some(roof) = &this.hub.roof {
-            roof.remove_driver(number);
-        }
         if let Some(landlord) = this.hub.landlord.upgrade() {
             for seat in landlord.seats() {
                 seat.remove_driver(number);
