@@ -303,10 +303,12 @@ fn every_key_in_memory_is_listed_once_with_what_it_holds() {
     assert_eq!(keyed.entries().map(|entry| entry.key).collect::<Vec<_>>(), [100]);
 }
 
+type Claim = Option<Pin<Box<KeyedConsumeOwned<u64, RandomState>>>>;
+
 /// A caller that leaves when it is woken, and sends somebody else.
 struct Leaving {
     keyed: KeyedLimiter<u64>,
-    claim: Mutex<Option<Pin<Box<KeyedConsumeOwned<u64, RandomState>>>>>,
+    claim: Mutex<Claim>,
 }
 
 impl Wake for Leaving {
@@ -327,7 +329,7 @@ fn a_seat_that_is_looked_at_while_it_is_let_go_of_makes_room() {
     let claim = Mutex::new(Some(Box::pin(keyed.clone().consume_owned(1, 2))));
     let leaving = Arc::new(Leaving { keyed: keyed.clone(), claim });
     let waker = Waker::from(Arc::clone(&leaving));
-    let poll = |claim: &mut Option<Pin<Box<KeyedConsumeOwned<u64, RandomState>>>>| {
+    let poll = |claim: &mut Claim| {
         claim.as_mut().is_some_and(|claim| claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending())
     };
     assert!(poll(&mut leaving.claim.lock().unwrap()));
