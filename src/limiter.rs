@@ -309,8 +309,7 @@ impl Limiter {
     }
 
     /// Changes the in-flight cap. Below what is in flight, nobody passes until enough was released; a waiter that costs
-    /// more than the cap holds the line up until the cap is raised or the waiter leaves. It is woken, so that it can ask for
-    /// less: a chunk of `io` does, at the end of the line.
+    /// more than the cap holds the line up until the cap is raised or the waiter leaves.
     ///
     /// # Errors
     ///
@@ -318,7 +317,7 @@ impl Limiter {
     /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight).
     pub fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
         check_cap(tokens)?;
-        self.shared.set_max_in_flight(tokens)
+        self.shared.with(|state, rovers, _| state.set_max_in_flight(rovers, tokens))
     }
 
     /// Lets nobody pass for `duration` from now: after an upstream said "429, retry after". Buckets go on filling up to

@@ -17,13 +17,11 @@ pub(crate) struct Pacer {
     limiter: Limiter,
     /// Made by the first claim and then used again, so that waiting allocates nothing.
     claim: Option<Pin<Box<Option<ConsumeOwned>>>>,
-    /// What the last claim is for.
-    cost: u64,
 }
 
 impl Pacer {
     pub(crate) fn new(limiter: &Limiter) -> Self {
-        Self { limiter: limiter.clone(), claim: None, cost: 0 }
+        Self { limiter: limiter.clone(), claim: None }
     }
 
     #[cfg(feature = "io")]
@@ -39,21 +37,13 @@ impl Pacer {
     ) -> Poll<Result<OwnedGrant, ConsumeError>> {
         let claim = self.claim.get_or_insert_with(|| Box::pin(None));
         if claim.is_none() {
-            self.cost = cost();
-            claim.set(Some(self.limiter.clone().consume_owned(self.cost)));
+            let cost = cost();
+            claim.set(Some(self.limiter.clone().consume_owned(cost)));
         }
         let waiting = claim.as_mut().as_pin_mut().expect("present: it was just made");
         let answer = ready!(waiting.poll(cx));
         claim.set(None);
         Poll::Ready(answer)
-    }
-
-    /// Whether the claim that waits is for more than may be in flight: the cap was lowered since it was made. (Whoever lowers
-    /// it wakes those.) It would hold up the line until the cap is raised again.
-    #[cfg(feature = "io")]
-    pub(crate) fn is_beyond_cap(&self) -> bool {
-        let shared = self.limiter.shared();
-        shared.capped && shared.state.lock().cap.as_ref().is_some_and(|cap| self.cost > cap.tokens)
     }
 
     /// Leaves the line, if it stands there.

@@ -248,17 +248,10 @@ impl Line {
 
     /// Takes everybody's waker; who is woken this way polls again and leaves a new one.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        self.take_wakers_above(0)
-    }
-
-    /// The same of those who claim more than `cost`.
-    pub(crate) fn take_wakers_above(&mut self, cost: u64) -> Vec<Waker> {
-        let mut wakers = Vec::new();
+        let mut wakers = Vec::with_capacity(self.len);
         let mut cursor = self.list.cursor_front_mut();
         while let Some(waiter) = cursor.protected_mut() {
-            if waiter.cost > cost {
-                wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));
-            }
+            wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));
             cursor.move_next();
         }
         wakers

@@ -46,13 +46,7 @@ impl Chunks {
         loop {
             let chunk = self.of(wanted) as u64;
             let answer = self.pacer.poll_claim(cx, || chunk);
-            if answer.is_pending() {
-                self.waited = true;
-                if self.pacer.is_beyond_cap() {
-                    self.pacer.leave();
-                    continue;
-                }
-            }
+            self.waited |= answer.is_pending();
             match ready!(answer) {
                 // The in-flight cap was lowered, or is below the chunk that the user wants.
                 Err(ConsumeError::TooLarge { most, .. }) if 0 < most && most < self.size => self.size = most,

@@ -40,8 +40,8 @@
 //!
 //! The line is strict, so a small write waits for the chunks that entered before it, one per connection, and
 //! the chunk decides how long that is: a 16th of the smallest burst unless [`chunk`](PacedIo::chunk) says otherwise, at
-//! most 64 KiB and the in-flight cap. It follows changes of the quotas; where the cap is lowered below a chunk that waits, that
-//! is claimed anew in smaller ones, at the end of the line.
+//! most 64 KiB and the in-flight cap. It follows changes of the quotas; but a chunk that waits while the cap is lowered below
+//! it holds up the line until the cap is raised, or the wrapper is dropped.
 
 mod chunks;
 mod paced;

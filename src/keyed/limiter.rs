@@ -97,7 +97,8 @@ where
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    ///     /// use tollgate::{KeyedLimiter, Quota};
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimiter, Quota};
     /// let users = KeyedLimiter::new(Quota::per_second(100).burst(1))?;
     /// users.consume(&17, 1).await?;
     /// users.consume(&17, 1).await?; // 10 ms later

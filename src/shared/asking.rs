@@ -1,13 +1,13 @@
 //! The life of a claim: coming, waiting, going, and what is paid afterwards.
 
 use super::{Shared, drop_quietly};
-use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
+use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
 use crate::queue::{Outcome, Place};
 use crate::rovers::ahead;
 use crate::state::{Arrival, MOST_COST, Reach, Sample};
 use crate::sync::Ordering;
 use crate::vigil::{Outlook, Vigil};
-use crate::wakes::{Wakes, wake_each};
+use crate::wakes::Wakes;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Poll, Waker};
@@ -314,15 +314,6 @@ impl Shared {
             self.with(|state, rovers, _| state.give_back(rovers, cost - actual));
         }
         actual
-    }
-
-    /// Who waits for more than may be in flight from now on is woken: it may ask for less.
-    pub(crate) fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
-        let stuck = self.with(|state, rovers, _| {
-            state.set_max_in_flight(rovers, tokens).map(|()| state.line.take_wakers_above(tokens))
-        })?;
-        wake_each(stuck);
-        Ok(())
     }
 
     /// Mints what is due and serves the line.

@@ -236,45 +236,6 @@ fn the_chunk_follows_the_quota_and_the_cap() {
     assert_eq!(paced.into_parts().1.len(), 14);
 }
 
-/// Seen: the chunks stood in front for good, and everybody behind them.
-#[test]
-fn chunks_that_wait_are_cut_anew_when_the_cap_falls_below_them() {
-    for chunk in [None, Some(30)] {
-        // A 16th of the burst is 30 too.
-        let quota = Quota::new(1, MILLI).burst(480).initial(0);
-        let (limiter, clock) = built(Limiter::builder().quota(quota).max_in_flight(50));
-        let (mut reader, mut writer) = (source([Bytes(30)]).pace_reads(&limiter), drain([]).pace_writes(&limiter));
-        if let Some(chunk) = chunk {
-            (reader, writer) = (reader.chunk(chunk), writer.chunk(chunk));
-        }
-        let mut buffer = [0; 40];
-        let (mut read, mut write) = (spawn(reader.read(&mut buffer)), spawn(writer.write(&[7; 40])));
-        assert_pending!(read.poll());
-        assert_pending!(write.poll());
-        let mut behind = spawn(limiter.consume(5));
-        assert_pending!(behind.poll());
-        limiter.set_max_in_flight(8).unwrap();
-        assert!(read.is_woken() && write.is_woken() && !behind.is_woken(), "who fits need not know");
-        assert_pending!(read.poll());
-        assert_pending!(write.poll());
-        // At the end of the line, behind whoever did fit.
-        assert_eq!((limiter.snapshot().waiting_tokens, limiter.snapshot().waiting_tasks), (5 + 8 + 8, 3));
-        clock.advance(5 * MILLI);
-        limiter.tick();
-        drop(assert_ready_ok!(behind.poll()));
-        clock.advance(8 * MILLI);
-        limiter.tick();
-        assert_eq!(assert_ready_ok!(read.poll()), 8);
-        clock.advance(8 * MILLI);
-        limiter.tick();
-        assert_eq!(assert_ready_ok!(write.poll()), 8);
-        drop((read, write));
-        assert_eq!((paid(&limiter), limiter.snapshot().in_flight), (5 + 8 + 8, Some(0)));
-        assert!((0..8).eq(buffer[..8].iter().copied()));
-        assert_eq!((reader.into_parts().1, writer.get_ref().taken.clone()), ((8..30).collect(), vec![7; 8]));
-    }
-}
-
 #[test]
 fn dropped_at_every_poll_it_loses_no_byte_and_no_token() {
     for dropped_at in 0..60 {
