@@ -7,13 +7,18 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tollgate::{Limiter, Quota};
 
 const PLENTY: u32 = 1_000_000_000;
 const BURST: u32 = 1_000_000;
+
+/// Then a turn has hung: two tasks at once have lost leaky-bucket's wake-up, though no token was lacking.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 type MakeJob = Box<dyn Fn(u64) -> Job + Sync>;
@@ -74,9 +79,19 @@ pub fn run(results: &mut Results, tasks: usize, extent: Extent) {
     let case = format!("awaited, {tasks} tasks");
     for _ in 0..extent.rounds {
         for (name, make) in &contenders {
+            let hung = AtomicBool::new(false);
+            let work = async || {
+                if timeout(PATIENCE, make(extent.operations)).await.is_err() {
+                    hung.store(true, Relaxed);
+                }
+            };
             // On a thread each: spawned ones can end up on one worker, and would not contend.
-            let took = undisturbed(|| on_threads(tasks, || runtime.block_on(make(extent.operations))));
-            results.add(&case, name, "ns", took.as_nanos() as f64 / extent.operations as f64);
+            let took = undisturbed(|| on_threads(tasks, || runtime.block_on(work())));
+            if hung.into_inner() {
+                results.series(&case, name, "ns").hung += 1;
+            } else {
+                results.add(&case, name, "ns", took.as_nanos() as f64 / extent.operations as f64);
+            }
         }
     }
 }
