@@ -1,6 +1,8 @@
 //! One quota for many machines: the line in memory and the line in Redis.
 #![cfg(feature = "redis")]
 
+#[path = "redis/away.rs"]
+mod away;
 #[path = "redis/cluster.rs"]
 mod cluster;
 #[path = "redis/failover.rs"]
