@@ -19,6 +19,8 @@ mod law;
 mod masters;
 #[path = "redis/memory.rs"]
 mod memory;
+#[path = "redis/nodes.rs"]
+mod nodes;
 #[path = "redis/outages.rs"]
 mod outages;
 #[path = "redis/processes.rs"]

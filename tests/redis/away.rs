@@ -1,7 +1,7 @@
 //! Limiters over a line in memory that cannot be reached, in paused time.
 
 use crate::law::Ledger;
-use crate::memory::{consume_for, limiter, millis};
+use crate::nodes::{consume_for, limiter, millis};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::lease::{MemoryLine, Outage};
 use tollgate::{ConsumeError, JoinError, Limiter, Quota, TryAcquireError, join};

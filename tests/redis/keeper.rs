@@ -1,19 +1,12 @@
 //! The task that asks: where it lives, what it hears while it asks, and what one slow answer teaches it.
 
+use crate::nodes::{limiter, millis};
 use crate::way::{Cut, Way};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::lease::{MemoryLine, Outage};
 use tollgate::{Limiter, Quota};
-
-fn limiter(line: &MemoryLine, quota: Quota) -> Limiter {
-    Limiter::builder().quota(quota).shared(line.clone()).build().unwrap()
-}
-
-const fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()

@@ -1,19 +1,12 @@
 //! Claims that are large: half of a burst, or more than will ever be minted.
 
 use crate::law::Ledger;
+use crate::nodes::{limiter, millis};
 use crate::way::{Cut, Way};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::lease::{MemoryLine, Outage};
 use tollgate::{ConsumeError, Limiter, Quota};
-
-fn limiter(line: &MemoryLine, quota: Quota) -> Limiter {
-    Limiter::builder().quota(quota).shared(line.clone()).build().unwrap()
-}
-
-const fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
@@ -140,8 +133,7 @@ async fn histories(answers_are_lost: bool) {
         let count = random.usize(2..5);
         let ways: Vec<Way> =
             (0..count).map(|_| Way::to(&line, [Outage::Wait, Outage::Fail][random.usize(..2)])).collect();
-        let nodes: Vec<Limiter> =
-            ways.iter().map(|way| Limiter::builder().quota(quota).shared(way.clone()).build().unwrap()).collect();
+        let nodes: Vec<Limiter> = ways.iter().map(|way| limiter(way, quota)).collect();
         let (ledger, end) = (Ledger::default(), Instant::now() + millis(8_000));
         let callers: Vec<_> = (0..random.u64(1..12))
             .map(|caller| tokio::spawn(behave(nodes.clone(), seed << 32 | caller, end, burst / 2, ledger.clone())))

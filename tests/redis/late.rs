@@ -1,57 +1,11 @@
 //! Tokens that come late, or are kept for too long, must not pass on top of what others are granted meanwhile.
 
 use crate::law::Ledger;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use tokio::time::sleep;
-use tollgate::lease::{Answer, Ask, Line, LineError, MemoryLine, Tally, Terms};
+use crate::nodes::{limiter, millis};
+use crate::way::{Cut, Way};
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::lease::{Ask, MemoryLine, Outage, Terms};
 use tollgate::{Limiter, Quota};
-
-const fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// The way of one node to a line, which can be cut: before asks get there, or after.
-#[derive(Clone, Debug)]
-struct Way {
-    line: MemoryLine,
-    is_cut: Arc<AtomicBool>,
-    is_cut_before: bool,
-}
-
-impl Way {
-    fn to(line: &MemoryLine, is_cut_before: bool) -> Self {
-        Self { line: line.clone(), is_cut: Arc::default(), is_cut_before }
-    }
-
-    fn cut(&self, cut: bool) {
-        self.is_cut.store(cut, Ordering::Release);
-    }
-}
-
-impl Line for Way {
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, LineError>> + Send + '_>> {
-        Box::pin(async move {
-            let cut = || LineError::Unreachable("the way is cut".to_owned());
-            if self.is_cut_before && self.is_cut.load(Ordering::Acquire) {
-                return Err(cut());
-            }
-            let answer = self.line.ask(ask).await;
-            if self.is_cut.load(Ordering::Acquire) { Err(cut()) } else { answer }
-        })
-    }
-
-    fn tally(&self) -> &Tally {
-        self.line.tally()
-    }
-}
-
-fn limiter(line: impl Line, quota: Quota) -> Limiter {
-    Limiter::builder().quota(quota).shared(line).build().unwrap()
-}
 
 fn consume(limiter: &Limiter, ledger: &Ledger) -> tokio::task::JoinHandle<()> {
     let (limiter, ledger) = (limiter.clone(), ledger.clone());
@@ -65,7 +19,7 @@ fn consume(limiter: &Limiter, ledger: &Ledger) -> tokio::task::JoinHandle<()> {
 async fn nodes_that_were_paused_together_do_not_pass_together() {
     let line = MemoryLine::new();
     let quota = Quota::per_second(10).burst(1).initial(0);
-    let nodes: Vec<Limiter> = (0..4).map(|_| limiter(line.clone(), quota)).collect();
+    let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&line, quota)).collect();
     let ledger = Ledger::default();
     let tasks: Vec<_> = nodes.iter().map(|node| consume(node, &ledger)).collect();
     sleep(millis(10)).await;
@@ -79,13 +33,13 @@ async fn nodes_that_were_paused_together_do_not_pass_together() {
 #[tokio::test(start_paused = true)]
 async fn who_comes_after_tokens_that_nobody_took_is_served() {
     let line = MemoryLine::new();
-    let node = limiter(line, Quota::per_second(10).burst(1).initial(0));
-    assert!(tokio::time::timeout(millis(50), node.consume(1)).await.is_err());
+    let node = limiter(&line, Quota::per_second(10).burst(1).initial(0));
+    assert!(timeout(millis(50), node.consume(1)).await.is_err());
     // Its token comes, nobody is there, and none may be kept.
     sleep(millis(100)).await;
     node.tick();
     sleep(millis(10)).await;
-    drop(tokio::time::timeout(millis(1_000), node.consume(1)).await.expect("it is asked for again").unwrap());
+    drop(timeout(millis(1_000), node.consume(1)).await.expect("it is asked for again").unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,15 +47,15 @@ async fn what_was_promised_in_a_lost_answer_does_not_pass_after_its_time() {
     for seed in 0..20 {
         let line = MemoryLine::new();
         let quota = Quota::per_second(100).burst(1).initial(0);
-        let way = Way::to(&line, false);
-        let (far, near) = (limiter(way.clone(), quota), limiter(line, quota));
+        let way = Way::to(&line, Outage::Wait);
+        let (far, near) = (limiter(&way, quota), limiter(&line, quota));
         let ledger = Ledger::default();
-        way.cut(true);
+        way.cut(Cut::After);
         let far: Vec<_> = (0..5).map(|_| consume(&far, &ledger)).collect();
         sleep(millis(300 + seed)).await;
         let mut tasks: Vec<_> = (0..100).map(|_| consume(&near, &ledger)).collect();
         sleep(millis(3 * seed)).await;
-        way.cut(false);
+        way.cut(Cut::Nowhere);
         tasks.extend(far);
         for task in tasks {
             task.await.unwrap();
@@ -115,14 +69,14 @@ async fn what_was_promised_in_a_lost_answer_does_not_pass_after_its_time() {
 async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
     let line = MemoryLine::new();
     let quota = Quota::per_second(100).burst(100);
-    let way = Way::to(&line, true);
-    let (far, near) = (limiter(way.clone(), quota), limiter(line, quota));
+    let way = Way::to(&line, Outage::Wait);
+    let (far, near) = (limiter(&way, quota), limiter(&line, quota));
     for _ in 0..30 {
         drop(far.consume(1).await.unwrap());
         sleep(millis(5)).await;
     }
     assert!(far.available() > 0);
-    way.cut(true);
+    way.cut(Cut::Before);
     sleep(millis(400)).await;
     drop(far.try_acquire(1).unwrap());
     sleep(millis(1_000)).await;
@@ -132,7 +86,7 @@ async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
     assert!(far.try_acquire(1).is_err());
     // The line has given its place to others.
     sleep(millis(1_000)).await;
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     drop(near.consume(100).await.unwrap());
     assert!(began.elapsed() <= millis(10), "{:?}", began.elapsed());
 }

@@ -1,31 +1,11 @@
 //! Limiters over a line in memory, in paused time.
 
 use crate::law::Ledger;
+use crate::nodes::{consume_for, limiter, millis};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::lease::{MemoryLine, Outage};
 use tollgate::{Bound, ConfigError, ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
-
-pub(crate) fn limiter(line: &MemoryLine, quota: Quota) -> Limiter {
-    Limiter::builder().quota(quota).shared(line.clone()).build().unwrap()
-}
-
-pub(crate) const fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// Consumes one after the other for `time`, and notes it.
-pub(crate) async fn consume_for(limiter: Limiter, cost: u64, time: Duration, ledger: Ledger) -> u64 {
-    let mut got = 0;
-    let consume = async {
-        while limiter.consume(cost).await.is_ok() {
-            ledger.note(cost);
-            got += cost;
-        }
-    };
-    _ = timeout(time, consume).await;
-    got
-}
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate() {

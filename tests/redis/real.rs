@@ -1,13 +1,10 @@
 //! Limiters over a real Redis, in real time.
 
+use crate::nodes::limiter;
 use crate::server::{FOR_EVER, Server, line};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
-use tollgate::{Limiter, Quota, RedisLine};
-
-fn limiter(line: &RedisLine, quota: Quota) -> Limiter {
-    Limiter::builder().quota(quota).shared(line.clone()).build().unwrap()
-}
+use tollgate::{Limiter, Quota};
 
 /// Has `tasks` tasks of each limiter consume one token at a time until all have so many; says what each limiter got.
 async fn saturate(limiters: &[Limiter], tasks: usize, tokens: u64) -> Vec<u64> {
