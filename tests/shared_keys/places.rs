@@ -52,6 +52,18 @@ async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_take
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_wants_nothing_needs_no_place() {
+    let lines = MemoryLine::new();
+    let users = bounded(&lines, Quota::per_second(10), 1);
+    assert_eq!(users.estimate(&1, 0), Some(millis(0)));
+    assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
+    drop(users.consume(&1, 0).await.unwrap());
+    assert_eq!((users.snapshot().limiters, lines.asks()), (0, 0));
+    let _taken = users.limiter(&2).unwrap();
+    assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_remembered_is_bounded_whoever_comes() {
     for keys in [1, 5, 64, 1_000] {
         let lines = MemoryLine::new();
