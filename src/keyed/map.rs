@@ -153,7 +153,7 @@ where
         self.hasher.hash_one(key)
     }
 
-    /// Acts in the room of `number`, whose trash is emptied after its lock.
+    /// Acts in the room of `number`, whose trash is dropped after its lock.
     pub(super) fn in_room<R>(
         &self,
         number: usize,
@@ -163,10 +163,7 @@ where
         let hash_of = |key: &K| self.hasher.hash_one(key);
         let house = House { bound: &self.bound, number, seating: &self.seating, hash_of: &hash_of };
         let mut room = self.rooms[number].lock();
-        let result = act(&mut room, &house, &mut trash);
-        drop(room);
-        trash.empty();
-        result
+        act(&mut room, &house, &mut trash)
     }
 
     /// Acts on `key` in its room, again if something had to be asked or made room for first.
