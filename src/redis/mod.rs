@@ -11,7 +11,7 @@
 
 mod server;
 
-use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally};
+use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally, key, key_among};
 use redis::cluster::ClusterClient;
 use redis::{Client, Cmd, IntoConnectionInfo, RedisError, Script};
 use server::{Connection, Sentinels, Server, Way, silent, unreachable};
@@ -145,8 +145,7 @@ impl RedisLine {
         let line = Self {
             server: Arc::new(Server::new(way)),
             script: Arc::new(Script::new(SCRIPT)),
-            // The braces have a cluster keep the key by the name alone.
-            key: format!("tollgate:{{{name}}}").into(),
+            key: format!("tollgate:{}", key(name)).into(),
             tally: Arc::default(),
             outage: Outage::Wait,
             patience: PATIENCE,
@@ -164,7 +163,7 @@ impl RedisLine {
         if name.is_empty() {
             return Err(LineError::Misnamed("its name is empty".to_owned()));
         }
-        let key = format!("tollgate:{{{name}}}").into();
+        let key = format!("tollgate:{}", key(name)).into();
         Ok(Self { key, tally: Arc::default(), ..self.clone() })
     }
 
@@ -252,8 +251,7 @@ impl Line for RedisLine {
 impl Lines for RedisLine {
     /// A key of Redis of its own, with a hash tag of its own: a cluster spreads them.
     fn named(&self, name: &str) -> Arc<dyn Line> {
-        let own = self.key.strip_suffix('}').unwrap_or(&self.key);
-        Arc::new(Self { key: format!("{own}:{name}}}").into(), ..self.clone() })
+        Arc::new(Self { key: key_among(&self.key, name).into(), ..self.clone() })
     }
 }
 
