@@ -14,7 +14,7 @@ mod server;
 use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally, key, key_among};
 use redis::cluster::ClusterClient;
 use redis::{Client, Cmd, IntoConnectionInfo, RedisError, Script};
-use server::{Connection, Sentinels, Server, Way, silent, unreachable};
+use server::{Connection, Link, Sentinels, Server, Way, silent, unreachable};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -150,7 +150,7 @@ impl RedisLine {
             outage: Outage::Wait,
             patience: PATIENCE,
         };
-        line.server.connection(line.patience).await?;
+        line.server.link(line.patience).await?;
         Ok(line)
     }
 
@@ -192,23 +192,36 @@ impl RedisLine {
         self.tally.snapshot()
     }
 
+    /// Asks, and once more over a new connection if that breaks: servers, and whoever is between, end those that nobody used for
+    /// a while, and that is found out by using it.
     async fn ask_once(&self, ask: Ask) -> Result<Answer, LineError> {
-        let mut connection = self.server.connection(self.patience).await?;
+        match self.ask_over(self.server.link(self.patience).await?, &ask).await? {
+            Ok(answer) => Ok(answer),
+            Err(_) => {
+                let answer = self.ask_over(self.server.link(self.patience).await?, &ask).await?;
+                answer.map_err(|error| unreachable(&error))
+            }
+        }
+    }
+
+    /// The inner error says that the connection broke.
+    async fn ask_over(&self, mut link: Link, ask: &Ask) -> Result<Result<Answer, RedisError>, LineError> {
         let began = std::time::Instant::now();
-        let answered = match timeout(self.patience, self.evaluate(&mut connection, &ask)).await {
+        let answered = match timeout(self.patience, self.evaluate(&mut link.connection, ask)).await {
             Ok(answered) => answered,
             Err(_) => {
-                self.server.doubt();
+                self.server.doubt(&link);
                 return Err(silent(self.patience, began.elapsed()));
             }
         };
         match answered {
             Ok(numbers) => Answer::from_numbers(&numbers)
+                .map(Ok)
                 .ok_or_else(|| LineError::Refused(format!("{} numbers are no answer", numbers.len()))),
             Err(error) if error.code() == Some("TOLLGATE") => Err(LineError::Refused(error.to_string())),
             Err(error) => {
-                self.server.doubt();
-                Err(unreachable(&error))
+                self.server.doubt(&link);
+                if error.is_connection_dropped() { Ok(Err(error)) } else { Err(unreachable(&error)) }
             }
         }
     }
