@@ -177,11 +177,14 @@ where
         let number = self.room_of(hash);
         let mut ask = Ask { key, hash, now: self.now(), offered: None, must };
         loop {
-            match self.in_room(number, |room, house, trash| act(room, &ask, house, trash)) {
+            let (result, synced) =
+                self.in_room(number, |room, house, trash| (act(room, &ask, house, trash), room.synced()));
+            match result {
                 Ok(result) => return Entered::Done(result),
                 Err(Stop::Seat(seat)) => return Entered::Seat(seat),
                 Err(Stop::AskQuota) => ask.offered = Some(self.ask_quota(key)),
-                Err(Stop::NoRoom) if self.make_room(number, ask.now) => {}
+                // By the room's time: a clock that stepped back has nobody owe again.
+                Err(Stop::NoRoom) if self.make_room(number, synced) => {}
                 Err(Stop::NoRoom) => return self.overflow.clone().map_or(Entered::Full, Entered::Seat),
             }
             ask.now = self.now();

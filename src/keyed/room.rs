@@ -211,6 +211,10 @@ impl<K> Room<K> {
         self.aside.iter().flat_map(|aside| aside.specials.iter())
     }
 
+    pub(super) fn synced(&self) -> u64 {
+        self.synced
+    }
+
     pub(super) fn edition(&self) -> u32 {
         self.aside.as_ref().map_or(0, |aside| aside.edition)
     }

@@ -52,6 +52,21 @@ fn a_newcomer_of_a_clock_that_stepped_back_far_owes_nothing() {
     assert_eq!((keyed.available(&"new"), keyed.deficiency(&"new")), (10_000, 0));
 }
 
+/// Time does not pass while a clock catches up; and what has passed before has not been undone.
+#[test]
+fn a_clock_that_stepped_back_keeps_no_newcomer_out_while_somebody_owes_nothing() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).clock(clock.clone());
+    let keyed = builder.build().unwrap();
+    drop(keyed.try_acquire(&"a", 1).unwrap());
+    clock.advance(seconds(3_600));
+    assert_eq!(keyed.available(&"b"), 1);
+    clock.step_back(seconds(3_600));
+    assert_eq!(keyed.available(&"a"), 1);
+    drop(keyed.try_acquire(&"b", 1).unwrap());
+    assert_eq!(keyed.snapshot().keys, 1);
+}
+
 thread_local! {
     /// How many more readings go well; none of them panics if it is negative.
     static READINGS: Cell<i64> = const { Cell::new(-1) };
