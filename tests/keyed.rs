@@ -3,6 +3,8 @@
 
 #[path = "keyed/bounded.rs"]
 mod bounded;
+#[path = "keyed/clocks.rs"]
+mod clocks;
 #[path = "keyed/hands.rs"]
 mod hands;
 #[path = "keyed/histories.rs"]

@@ -3,6 +3,8 @@
 
 #[path = "shared_keys/histories.rs"]
 mod histories;
+#[path = "shared_keys/hostile.rs"]
+mod hostile;
 #[path = "redis/law.rs"]
 mod law;
 #[allow(dead_code, reason = "no replica takes over here")]

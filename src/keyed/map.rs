@@ -153,7 +153,7 @@ where
         self.hasher.hash_one(key)
     }
 
-    /// Acts in the room of `number`, whose trash is emptied after its lock.
+    /// Acts in the room of `number`, whose trash is dropped after its lock.
     pub(super) fn in_room<R>(
         &self,
         number: usize,
@@ -163,10 +163,7 @@ where
         let hash_of = |key: &K| self.hasher.hash_one(key);
         let house = House { bound: &self.bound, number, seating: &self.seating, hash_of: &hash_of };
         let mut room = self.rooms[number].lock();
-        let result = act(&mut room, &house, &mut trash);
-        drop(room);
-        trash.empty();
-        result
+        act(&mut room, &house, &mut trash)
     }
 
     /// Acts on `key` in its room, again if something had to be asked or made room for first.
@@ -180,11 +177,14 @@ where
         let number = self.room_of(hash);
         let mut ask = Ask { key, hash, now: self.now(), offered: None, must };
         loop {
-            match self.in_room(number, |room, house, trash| act(room, &ask, house, trash)) {
+            let (result, synced) =
+                self.in_room(number, |room, house, trash| (act(room, &ask, house, trash), room.synced()));
+            match result {
                 Ok(result) => return Entered::Done(result),
                 Err(Stop::Seat(seat)) => return Entered::Seat(seat),
                 Err(Stop::AskQuota) => ask.offered = Some(self.ask_quota(key)),
-                Err(Stop::NoRoom) if self.make_room(number, ask.now) => {}
+                // By the room's time: a clock that stepped back has nobody owe again.
+                Err(Stop::NoRoom) if self.make_room(number, synced) => {}
                 Err(Stop::NoRoom) => return self.overflow.clone().map_or(Entered::Full, Entered::Seat),
             }
             ask.now = self.now();

@@ -12,7 +12,7 @@
 //!
 //! `Eq` has to run here, `Hash` when a table is rebuilt, `Clone` when a key is kept; each may panic. So each runs before
 //! the first change of what it is for: a panic leaves everything as it was. `Drop` never runs here: keys on their way
-//! out are put into the [`Trash`], which is emptied after the lock.
+//! out are put into the [`Trash`], which is dropped after the lock.
 //!
 //! # Forgetting
 //!
@@ -146,11 +146,11 @@ pub(super) struct Trash<K> {
     pub(super) seats: Vec<Arc<Shared>>,
 }
 
-impl<K> Trash<K> {
+impl<K> Drop for Trash<K> {
     /// Keys are the user's: what was done is not undone by a drop that panics. Each by itself, since two that panic on their
-    /// way out of one vector would abort the process.
-    pub(super) fn empty(self) {
-        self.keys.into_iter().for_each(drop_quietly);
+    /// way out of one vector would abort the process; and so would one, on the way to the panic of another key.
+    fn drop(&mut self) {
+        self.keys.drain(..).for_each(drop_quietly);
     }
 }
 
@@ -209,6 +209,10 @@ impl<K> Room<K> {
 
     fn specials(&self) -> impl Iterator<Item = &Special<K>> {
         self.aside.iter().flat_map(|aside| aside.specials.iter())
+    }
+
+    pub(super) fn synced(&self) -> u64 {
+        self.synced
     }
 
     pub(super) fn edition(&self) -> u32 {

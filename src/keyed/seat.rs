@@ -78,10 +78,20 @@ pub(super) fn look_at_idle(seat: &Arc<Shared>, rate: &Rate, now: u64) -> Option<
     let _done = state.finish(&seat.rovers, now, &mut wakes);
     let schedule = &state.supply.quotas()[0];
     let tokens = ahead(schedule.head, seat.rovers.tail());
-    let fraction = schedule.fraction() as i128;
-    let units = if tokens < 0 { -rate.units(tokens.unsigned_abs()) } else { rate.units(tokens as u64) };
-    let level = Level { units: units + fraction, at: state.supply.synced() };
+    let units = if schedule.quota == rate.quota {
+        units(rate, tokens, schedule.fraction())
+    } else {
+        // The clock has panicked before the seat was told of a change.
+        let own = Rate::new(schedule.quota);
+        rate.adopt(&own, units(&own, tokens, schedule.fraction()))
+    };
+    let level = Level { units, at: state.supply.synced() };
     Some(Idle { level, granted: state.granted(&seat.rovers), refunded: state.totals.refunded })
+}
+
+fn units(rate: &Rate, tokens: i64, fraction: u64) -> i128 {
+    let whole = rate.units(tokens.unsigned_abs());
+    fraction as i128 + if tokens < 0 { -whole } else { whole }
 }
 
 /// Makes the quota of `rate` the seat's, unless the seat knows of a later change.

@@ -26,29 +26,40 @@ pub(crate) struct Post {
     shared: Weak<Shared>,
     line: Arc<dyn Line>,
     remains: Arc<Mutex<Option<Ask>>>,
+    /// An ask that is under way: whoever has the place next repeats it under its number, or the line would seem to have lost what
+    /// it knew.
+    unanswered: Option<Ask>,
 }
 
 impl Post {
     pub(crate) fn new(shared: &Arc<Shared>, line: Arc<dyn Line>, remains: Arc<Mutex<Option<Ask>>>) -> Self {
-        Self { shared: Arc::downgrade(shared), line, remains }
+        Self { shared: Arc::downgrade(shared), line, remains, unanswered: None }
     }
 
-    pub(crate) async fn keep(self) {
-        let Self { shared, line, remains } = &self;
+    pub(crate) async fn keep(mut self) {
         let mut unseen = 0;
-        while let Some(ask) = next(shared).await {
-            let Some((answer, sent)) = persist(shared, &**line, ask).await else { break };
-            match shared.upgrade() {
+        while let Some(ask) = self.next().await {
+            self.unanswered = Some(ask);
+            let Some((answer, sent)) = persist(&self.shared, &*self.line, ask).await else { break };
+            self.unanswered = None;
+            match self.shared.upgrade() {
                 Some(shared) => shared.receive(&ask, &answer, sent),
                 None => unseen = answer.once + answer.later,
             }
         }
-        let left = remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let left = self.remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
             ask.back += unseen;
-            if let Ok(answer) = line.ask(ask).await {
-                note(&**line, &ask, &answer);
+            if let Ok(answer) = self.line.ask(ask).await {
+                note(&*self.line, &ask, &answer);
             }
+        }
+    }
+
+    async fn next(&self) -> Option<Ask> {
+        match self.unanswered {
+            None => next(&self.shared).await,
+            unanswered => unanswered,
         }
     }
 }
@@ -56,8 +67,8 @@ impl Post {
 impl Drop for Post {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            let Self { shared: weak, line, remains } = &*self;
-            shared.vacate(Self { shared: weak.clone(), line: Arc::clone(line), remains: Arc::clone(remains) });
+            let (line, remains) = (Arc::clone(&self.line), Arc::clone(&self.remains));
+            shared.vacate(Self { shared: self.shared.clone(), line, remains, unanswered: self.unanswered });
         }
     }
 }

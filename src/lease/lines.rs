@@ -12,3 +12,15 @@ pub trait Lines: Line {
     /// the [tally](Line::tally) of this one.
     fn named(&self, name: &str) -> Arc<dyn Line>;
 }
+
+/// The key of the line of this name. The braces have a cluster keep it by what is between them.
+pub(crate) fn key(name: &str) -> String {
+    format!("{{{name}}}")
+}
+
+/// The key of the line `name` of those of the line with key `own`: by the length in the end no two of them are the same, however
+/// they are spelled.
+pub(crate) fn key_among(own: &str, name: &str) -> String {
+    let of = own.strip_suffix('}').unwrap_or(own);
+    format!("{of}:{name}}}:{}", of.len())
+}

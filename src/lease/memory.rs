@@ -1,7 +1,7 @@
 //! A line in memory, which can be made slow or unreachable.
 
 use super::bucket::Bucket;
-use super::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally};
+use super::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally, key, key_among};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep};
 #[derive(Clone, Debug)]
 pub struct MemoryLine {
     all: Arc<All>,
-    name: Arc<str>,
+    key: Arc<str>,
     tally: Arc<Tally>,
     outage: Outage,
 }
@@ -61,12 +61,12 @@ impl MemoryLine {
     /// A line that nobody has used.
     pub fn new() -> Self {
         let all = All { book: Mutex::default(), began: Instant::now() };
-        Self { all: Arc::new(all), name: "".into(), tally: Arc::default(), outage: Outage::Wait }
+        Self { all: Arc::new(all), key: key("").into(), tally: Arc::default(), outage: Outage::Wait }
     }
 
     /// Another line in the same memory, as slow and as reachable as this one.
     pub fn beside(&self, name: &str) -> Self {
-        Self { name: name.into(), tally: Arc::default(), ..self.clone() }
+        Self { key: key(name).into(), tally: Arc::default(), ..self.clone() }
     }
 
     /// What the limiters that are built with this clone do while the line cannot be reached.
@@ -116,7 +116,7 @@ impl MemoryLine {
     /// # Errors
     /// [`LineError::Refused`] for another quota than the line's, or an ask that was overtaken by a later one.
     pub fn answer(&self, ask: &Ask, micros: u64) -> Result<Answer, LineError> {
-        self.book().answer(&self.name, ask, micros as i64)
+        self.book().answer(&self.key, ask, micros as i64)
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -129,7 +129,7 @@ impl MemoryLine {
             return Err(LineError::Unreachable("it was made so".to_owned()));
         }
         let now = self.all.began.elapsed().as_micros() as i64 + book.skew;
-        let answer = book.answer(&self.name, ask, now);
+        let answer = book.answer(&self.key, ask, now);
         if book.to_lose > 0 {
             book.to_lose -= 1;
             return Err(LineError::Unreachable("the answer was lost".to_owned()));
@@ -140,7 +140,7 @@ impl MemoryLine {
 
 impl Lines for MemoryLine {
     fn named(&self, name: &str) -> Arc<dyn Line> {
-        Arc::new(Self { name: format!("{}:{name}", self.name).into(), ..self.clone() })
+        Arc::new(Self { key: key_among(&self.key, name).into(), ..self.clone() })
     }
 }
 
@@ -174,15 +174,15 @@ impl Line for MemoryLine {
 }
 
 impl Book {
-    fn answer(&mut self, name: &Arc<str>, ask: &Ask, now: i64) -> Result<Answer, LineError> {
+    fn answer(&mut self, key: &Arc<str>, ask: &Ask, now: i64) -> Result<Answer, LineError> {
         self.asks += 1;
-        if self.buckets.get(name).is_some_and(|bucket| bucket.is_forgotten(now)) {
-            self.buckets.remove(name);
+        if self.buckets.get(key).is_some_and(|bucket| bucket.is_forgotten(now)) {
+            self.buckets.remove(key);
         }
         if self.buckets.len() >= self.crowd {
             self.buckets.retain(|_, bucket| !bucket.is_forgotten(now));
             self.crowd = (2 * self.buckets.len()).max(64);
         }
-        self.buckets.entry(Arc::clone(name)).or_insert_with(|| Bucket::new(ask.terms, now)).answer(ask, now)
+        self.buckets.entry(Arc::clone(key)).or_insert_with(|| Bucket::new(ask.terms, now)).answer(ask, now)
     }
 }

@@ -46,6 +46,7 @@ pub(crate) use keeper::Post;
 pub(crate) use keeper::note;
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use lines::Lines;
+pub(crate) use lines::{key, key_among};
 pub use memory::MemoryLine;
 pub use tally::{LineSnapshot, Tally};
 pub use terms::Terms;

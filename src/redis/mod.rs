@@ -11,10 +11,10 @@
 
 mod server;
 
-use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally};
+use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally, key, key_among};
 use redis::cluster::ClusterClient;
 use redis::{Client, Cmd, IntoConnectionInfo, RedisError, Script};
-use server::{Connection, Sentinels, Server, Way, silent, unreachable};
+use server::{Connection, Link, Sentinels, Server, Way, silent, unreachable};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -145,13 +145,12 @@ impl RedisLine {
         let line = Self {
             server: Arc::new(Server::new(way)),
             script: Arc::new(Script::new(SCRIPT)),
-            // The braces have a cluster keep the key by the name alone.
-            key: format!("tollgate:{{{name}}}").into(),
+            key: format!("tollgate:{}", key(name)).into(),
             tally: Arc::default(),
             outage: Outage::Wait,
             patience: PATIENCE,
         };
-        line.server.connection(line.patience).await?;
+        line.server.link(line.patience).await?;
         Ok(line)
     }
 
@@ -164,7 +163,7 @@ impl RedisLine {
         if name.is_empty() {
             return Err(LineError::Misnamed("its name is empty".to_owned()));
         }
-        let key = format!("tollgate:{{{name}}}").into();
+        let key = format!("tollgate:{}", key(name)).into();
         Ok(Self { key, tally: Arc::default(), ..self.clone() })
     }
 
@@ -193,23 +192,36 @@ impl RedisLine {
         self.tally.snapshot()
     }
 
+    /// Asks, and once more over a new connection if that breaks: servers, and whoever is between, end those that nobody used for
+    /// a while, and that is found out by using it.
     async fn ask_once(&self, ask: Ask) -> Result<Answer, LineError> {
-        let mut connection = self.server.connection(self.patience).await?;
+        match self.ask_over(self.server.link(self.patience).await?, &ask).await? {
+            Ok(answer) => Ok(answer),
+            Err(_) => {
+                let answer = self.ask_over(self.server.link(self.patience).await?, &ask).await?;
+                answer.map_err(|error| unreachable(&error))
+            }
+        }
+    }
+
+    /// The inner error says that the connection broke.
+    async fn ask_over(&self, mut link: Link, ask: &Ask) -> Result<Result<Answer, RedisError>, LineError> {
         let began = std::time::Instant::now();
-        let answered = match timeout(self.patience, self.evaluate(&mut connection, &ask)).await {
+        let answered = match timeout(self.patience, self.evaluate(&mut link.connection, ask)).await {
             Ok(answered) => answered,
             Err(_) => {
-                self.server.doubt();
+                self.server.doubt(&link);
                 return Err(silent(self.patience, began.elapsed()));
             }
         };
         match answered {
             Ok(numbers) => Answer::from_numbers(&numbers)
+                .map(Ok)
                 .ok_or_else(|| LineError::Refused(format!("{} numbers are no answer", numbers.len()))),
             Err(error) if error.code() == Some("TOLLGATE") => Err(LineError::Refused(error.to_string())),
             Err(error) => {
-                self.server.doubt();
-                Err(unreachable(&error))
+                self.server.doubt(&link);
+                if error.is_connection_dropped() { Ok(Err(error)) } else { Err(unreachable(&error)) }
             }
         }
     }
@@ -252,8 +264,7 @@ impl Line for RedisLine {
 impl Lines for RedisLine {
     /// A key of Redis of its own, with a hash tag of its own: a cluster spreads them.
     fn named(&self, name: &str) -> Arc<dyn Line> {
-        let own = self.key.strip_suffix('}').unwrap_or(&self.key);
-        Arc::new(Self { key: format!("{own}:{name}}}").into(), ..self.clone() })
+        Arc::new(Self { key: key_among(&self.key, name).into(), ..self.clone() })
     }
 }
 

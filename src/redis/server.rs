@@ -4,18 +4,21 @@ use crate::lease::LineError;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
+use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError,
     RedisFuture, TlsMode, Value,
 };
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 pub(super) struct Server {
     way: Way,
     link: Mutex<Option<Link>>,
+    /// Whoever makes a connection makes it for all.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// By which way it is reached.
@@ -36,8 +39,10 @@ pub(super) struct Sentinels {
 
 /// The connection that was made last, and whether it has failed since.
 #[derive(Clone)]
-struct Link {
-    connection: Connection,
+pub(super) struct Link {
+    pub(super) connection: Connection,
+    /// Which one it is.
+    number: u64,
     failed: bool,
 }
 
@@ -49,40 +54,54 @@ pub(super) enum Connection {
 
 impl Server {
     pub(super) fn new(way: Way) -> Self {
-        Self { way, link: Mutex::new(None) }
+        Self { way, link: Mutex::new(None), turn: tokio::sync::Mutex::new(()) }
     }
 
     /// A connection, made anew if the last one has failed.
-    pub(super) async fn connection(&self, patience: Duration) -> Result<Connection, LineError> {
-        let last = self.link().clone();
-        if let Some(Link { connection, failed: false }) = last {
-            return Ok(connection);
+    pub(super) async fn link(&self, patience: Duration) -> Result<Link, LineError> {
+        if let Some(link) = self.sound() {
+            return Ok(link);
         }
         let began = std::time::Instant::now();
-        let (connection, error) = match timeout(patience, self.way.connect()).await {
-            Ok(Ok(connection)) => (Some(connection), None),
-            Ok(Err(error)) => (None, Some(unreachable(&error))),
-            Err(_) => (None, Some(silent(patience, began.elapsed()))),
+        let error = match timeout(patience, self.renew(patience)).await {
+            Ok(Ok(link)) => return Ok(link),
+            Ok(Err(error)) => unreachable(&error),
+            Err(_) => silent(patience, began.elapsed()),
         };
         // The last one of a cluster has learned of nodes that nobody named to us, and finds its way by itself.
-        let learned = last.map(|link| link.connection).filter(|last| matches!(last, Connection::Cluster(_)));
-        match (connection.or(learned), error) {
-            (Some(connection), _) => {
-                *self.link() = Some(Link { connection: connection.clone(), failed: false });
-                Ok(connection)
+        match &mut *self.last() {
+            Some(link) if matches!(link.connection, Connection::Cluster(_)) => {
+                link.failed = false;
+                Ok(link.clone())
             }
-            (None, error) => Err(error.expect("who has no connection has failed to make one")),
+            _ => Err(error),
         }
     }
 
-    /// The last connection has failed. Perhaps it leads to a server that is not the master any more.
-    pub(super) fn doubt(&self) {
-        if let Some(link) = &mut *self.link() {
-            link.failed = true;
+    async fn renew(&self, patience: Duration) -> Result<Link, RedisError> {
+        // Not for as long as it takes: who has the turn may be on a runtime that nobody drives.
+        let _turn = timeout(patience / 2, self.turn.lock()).await;
+        if let Some(link) = self.sound() {
+            return Ok(link);
+        }
+        let connection = self.way.connect().await?;
+        let mut last = self.last();
+        let number = last.as_ref().map_or(0, |last| last.number + 1);
+        Ok(last.insert(Link { connection, number, failed: false }).clone())
+    }
+
+    /// `link` has failed. Perhaps it leads to a server that is not the master any more.
+    pub(super) fn doubt(&self, link: &Link) {
+        if let Some(last) = self.last().as_mut().filter(|last| last.number == link.number) {
+            last.failed = true;
         }
     }
 
-    fn link(&self) -> MutexGuard<'_, Option<Link>> {
+    fn sound(&self) -> Option<Link> {
+        self.last().clone().filter(|link| !link.failed)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Link>> {
         self.link.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -97,8 +116,8 @@ impl Way {
             }
             Self::Cluster(client) => client.get_async_connection().await.map(Connection::Cluster),
             Self::Sentinels(sentinels) => {
-                let mut client = sentinels.client()?;
-                client.get_async_connection_with_config(&config).await.map(Connection::One)
+                let master = sentinels.master().await?;
+                master.get_multiplexed_async_connection_with_config(&config).await.map(Connection::One)
             }
         }
     }
@@ -119,14 +138,29 @@ impl Sentinels {
             ConnectionAddr::Tcp(host, _) => (host, login),
             _ => return Err((redis::ErrorKind::InvalidClientConfig, "the master has no name").into()),
         };
-        let sentinels = Self { addresses, name: name.to_string(), login };
-        sentinels.client()?;
-        Ok(sentinels)
+        Sentinel::build(addresses.clone())?;
+        Ok(Self { addresses, name: name.to_string(), login })
     }
 
-    fn client(&self) -> Result<SentinelClient, RedisError> {
-        let login = Some(self.login.clone());
-        SentinelClient::build(self.addresses.clone(), self.name.clone(), login, SentinelServerType::Master)
+    /// The master, by whichever sentinel says it first. All are asked at once: those that say nothing, since their machines are
+    /// gone, would use up the patience for all others.
+    async fn master(&self) -> Result<Client, RedisError> {
+        let mut asked = JoinSet::new();
+        for address in &self.addresses {
+            let mut sentinel = Sentinel::build(vec![address.clone()])?;
+            let (name, login) = (self.name.clone(), self.login.clone());
+            asked.spawn(async move { sentinel.async_master_for(&name, Some(&login)).await });
+        }
+        let mut error = RedisError::from((redis::ErrorKind::MasterNameNotFoundBySentinel, "no sentinel has answered"));
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(master)) => return Ok(master),
+                Ok(Err(refused)) => error = refused,
+                // The runtime is shutting down.
+                Err(_) => {}
+            }
+        }
+        Err(error)
     }
 }
 

@@ -277,3 +277,39 @@ fn a_quota_by_that_panics_or_makes_no_sense_changes_nothing() {
     assert_eq!(keyed.try_acquire(&9, 1).map(|grant| grant.remaining()), Ok(8));
     assert!(keyed.try_acquire(&11, 1).is_err(), "there is no room");
 }
+
+thread_local! {
+    static IS_CLONED: Cell<bool> = const { Cell::new(true) };
+}
+
+/// A key that panics when it is cloned, once that is wanted, and whose clones panic when they are dropped.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Spiteful(Clinging);
+
+impl Clone for Spiteful {
+    fn clone(&self) -> Self {
+        if !IS_CLONED.get() {
+            std::panic::resume_unwind(Box::new("a key does not want to be cloned"));
+        }
+        Self(self.0.clone())
+    }
+}
+
+/// Keys that are forgotten on the way to a panic of another one do not end the process.
+#[test]
+fn keys_that_panic_when_they_are_forgotten_do_so_quietly_while_another_one_panics() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).rooms(1);
+    let keyed: KeyedLimiter<Spiteful> = builder.build().unwrap();
+    let key = |number| Spiteful(Clinging::new(number));
+    // As many as there is room for.
+    for number in 0..6 {
+        drop(keyed.try_acquire(&key(number), 1).unwrap());
+    }
+    clock.advance(Duration::from_secs(1));
+    IS_CLONED.set(false);
+    let comes = AssertUnwindSafe(|| keyed.try_acquire(&key(77), 1).map(drop));
+    assert!(catch_unwind(comes).is_err(), "it had to be cloned");
+    IS_CLONED.set(true);
+    assert_eq!(keyed.snapshot().keys, 0, "there was no room, so all that were full are forgotten");
+}

@@ -3,7 +3,7 @@
 //! The quota is so slow that what is minted in the time of a test is next to nothing: so what is granted can be counted. Nobody
 //! waits for the last third of the burst, of which the other node may hold a part.
 
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, in_the_end, mutes};
 use crate::server::{FOR_EVER, Server, line};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -159,6 +159,20 @@ async fn sentinels_are_asked_where_the_master_is() {
     let (granted, may) = (world.granted, world.may());
     assert!(granted <= may, "{granted} of {may}");
     assert!(replica.say(&["INFO", "replication"]).contains("role:master"));
+}
+
+/// The first two machines are gone: they take the connection, and say nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_do_not_answer_are_in_nobodys_way() {
+    let Some(master) = Server::start() else { return };
+    let Some(sentinel) = Server::start_sentinel("tollgate-test", &master) else { return };
+    let (mute, url) = mutes::<2>();
+    let urls = [url[0].clone(), url[1].clone(), sentinel.url()];
+    let connect = || RedisLine::connect_sentinels(urls.clone(), "redis://tollgate-test/", "failover");
+    let line = in_the_end(connect).await;
+    let limiter = Limiter::builder().quota(Quota::per_hour(10)).shared(line).build().unwrap();
+    drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("nobody hangs").unwrap());
+    drop(mute);
 }
 
 #[tokio::test]

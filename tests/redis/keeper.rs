@@ -47,6 +47,34 @@ fn who_waits_when_the_runtime_goes_that_the_limiter_was_built_on_is_served() {
     drop(limiter);
 }
 
+/// Its ask was under way, and carried out: it is repeated by whoever keeps the line from then on.
+#[test]
+fn what_was_promised_stays_when_the_runtime_goes_in_the_middle_of_an_ask() {
+    let (first, second) = (runtime(), runtime());
+    let line = first.block_on(async { MemoryLine::new() });
+    let way = Way::to(&line, Outage::Wait);
+    let build = || Limiter::builder().quota(Quota::per_second(10).burst(10)).shared(way.clone()).build().unwrap();
+    let limiter = first.block_on(async { build() });
+    let waiting = second.spawn({
+        let limiter = limiter.clone();
+        async move { drop(limiter.consume(100).await.unwrap()) }
+    });
+    second.block_on(async { sleep(millis(10)).await });
+    first.block_on(async { sleep(millis(10)).await });
+    let promised = line.snapshot().granted;
+    assert!((100..120).contains(&promised), "{promised}");
+    let asks = line.asks();
+    way.cut(Cut::Silent);
+    first.block_on(async { sleep(millis(1_500)).await });
+    assert_eq!(line.asks(), asks + 1, "one is under way");
+    way.cut(Cut::Nowhere);
+    drop(first);
+    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("nobody hangs").unwrap() });
+    let granted = line.snapshot().granted;
+    assert!(granted < 150, "{granted}: the claim was promised its tokens twice");
+    drop(limiter);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_denied_while_an_ask_is_under_way_finds_the_tokens_too() {
     let line = MemoryLine::new();

@@ -339,6 +339,34 @@ async fn a_line_that_lost_everything_grants_a_burst_more_and_no_lease_twice() {
     assert!(excess <= 50.0 + 25.0, "{excess}");
 }
 
+/// A claim of four seconds is promised in one piece. Once its node has heard that the line knows nothing of it, others are
+/// promised the same time anew.
+#[tokio::test(start_paused = true)]
+async fn what_a_line_promised_that_has_lost_everything_is_void_once_that_is_heard_of() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(100).burst(50);
+    let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+    let (ledger, began) = (Ledger::default(), Instant::now());
+    drop(one.consume(50).await.unwrap());
+    ledger.note(50);
+    let (all, time) = (ledger.clone(), millis(20_000));
+    let large = tokio::spawn(async move {
+        drop(timeout(time, one.consume(400)).await.expect("it is not forgotten").unwrap());
+        all.note(400);
+    });
+    sleep(millis(100)).await;
+    line.forget();
+    let small = tokio::spawn(consume_for(two, 1, time, ledger.clone()));
+    while began.elapsed() < time {
+        sleep(millis(100)).await;
+        // A full bucket too many, and a turn.
+        let may = 2 * 50 + 10 + began.elapsed().as_millis() as u64 / 10;
+        assert!(ledger.total() <= may, "{} of {may} after {:?}", ledger.total(), began.elapsed());
+    }
+    large.await.unwrap();
+    assert!(small.await.unwrap() >= 1_000, "and nobody else is");
+}
+
 /// One caller of some node, at random: waits, gives up, tries, pauses.
 async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger: Ledger) {
     let mut random = fastrand::Rng::with_seed(seed);

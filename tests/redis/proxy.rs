@@ -1,5 +1,7 @@
 //! Between a node and its Redis, on loopback: slow, or cutting the wire at the worst moment, or leading elsewhere.
 
+use crate::server::FOR_EVER;
+use std::net;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,6 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
+use tollgate::RedisLine;
+use tollgate::lease::LineError;
 
 #[derive(Default)]
 pub struct Proxy {
@@ -17,6 +21,29 @@ pub struct Proxy {
     pub cut: AtomicU64,
     /// Where new connections lead.
     pub port: AtomicU16,
+    /// How many there were.
+    pub connections: AtomicU64,
+}
+
+/// Machines that are gone: they take connections, and say nothing. With their URLs.
+pub fn mutes<const COUNT: usize>() -> ([net::TcpListener; COUNT], [String; COUNT]) {
+    let mutes = [(); COUNT].map(|()| net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let urls = mutes.each_ref().map(|mute| format!("redis://{}/", mute.local_addr().unwrap()));
+    (mutes, urls)
+}
+
+/// Connects, again as long as that fails: a machine may be slow. But not for ever.
+pub async fn in_the_end<F>(connect: impl Fn() -> F) -> RedisLine
+where
+    F: Future<Output = Result<RedisLine, LineError>>,
+{
+    let began = Instant::now();
+    loop {
+        match connect().await {
+            Ok(line) => return line,
+            Err(error) => assert!(began.elapsed() < FOR_EVER / 6, "{error}"),
+        }
+    }
 }
 
 impl Proxy {
@@ -28,6 +55,7 @@ impl Proxy {
         let all = Arc::clone(&proxy);
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
+                all.connections.fetch_add(1, Ordering::AcqRel);
                 let port = all.port.load(Ordering::Acquire);
                 let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await else { continue };
                 near.set_nodelay(true).unwrap();

@@ -23,6 +23,8 @@ pub enum Cut {
     Before,
     /// Asks are carried out, and their answers get lost.
     After,
+    /// Asks are carried out, and who asks hears nothing of it, not even that.
+    Silent,
 }
 
 impl Way {
@@ -47,6 +49,9 @@ impl Line for Way {
                 return Err(cut());
             }
             let answer = self.line.ask(ask).await;
+            if self.is_cut(Cut::Silent) {
+                std::future::pending::<()>().await;
+            }
             if self.is_cut(Cut::After) { Err(cut()) } else { answer }
         })
     }

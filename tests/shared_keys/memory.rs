@@ -159,6 +159,24 @@ async fn keys_have_quotas_and_names_of_their_own() {
     assert!(two.consume(&(false, 1), 1).within(millis(1)).await.is_err());
 }
 
+/// However lines and keys are spelled.
+#[tokio::test(start_paused = true)]
+async fn no_two_keys_of_different_lines_share_a_quota() {
+    let lines = MemoryLine::new();
+    let users = |name: &str| {
+        let builder = KeyedLimiter::<String>::builder().quota(Quota::per_hour(10));
+        builder.shared(lines.beside(name)).build().unwrap()
+    };
+    let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c"), ("", "a:b:c"), ("1", "1:1"), ("1:1", "1")];
+    for (line, key) in spelled {
+        drop(users(line).consume(&key.to_owned(), 10).within(Duration::ZERO).await.unwrap());
+    }
+    let plain = |name: &str| Limiter::builder().quota(Quota::per_hour(10)).shared(lines.beside(name)).build().unwrap();
+    for name in ["a:b:c", "1:a:b:c", "3:a:b:c", ":a:b:c", "0::a:b:c"] {
+        drop(timeout(millis(1_000), plain(name).consume(10)).await.expect("they are its own").unwrap());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_keys_limiter_is_a_node_of_its_line() {
     let lines = MemoryLine::new();

@@ -4,6 +4,7 @@ use crate::law::Ledger;
 use crate::{millis, node};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Barrier;
+use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::lease::MemoryLine;
 use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, SharedKeyedLimiter, TryAcquireError};
@@ -49,6 +50,18 @@ async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_take
     for task in waiting.into_iter().skip(1) {
         task.await.unwrap().unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_nothing_needs_no_place() {
+    let lines = MemoryLine::new();
+    let users = bounded(&lines, Quota::per_second(10), 1);
+    assert_eq!(users.estimate(&1, 0), Some(millis(0)));
+    assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
+    drop(users.consume(&1, 0).await.unwrap());
+    assert_eq!((users.snapshot().limiters, lines.asks()), (0, 0));
+    let _taken = users.limiter(&2).unwrap();
+    assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,6 +169,23 @@ async fn whoever_comes_after_a_rest_is_forgotten_too() {
         sleep(millis(5_000)).await;
         assert_eq!(users.snapshot().limiters, 0, "round {round}");
     }
+}
+
+/// Who comes elsewhere has them forgotten there.
+#[test]
+fn limiters_are_forgotten_also_when_the_runtime_is_gone_that_all_was_built_on() {
+    let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let users = first.block_on(async { bounded(&MemoryLine::new(), Quota::per_second(10), 100) });
+    first.block_on(async { assert!(users.limiter(&1).is_ok()) });
+    drop(first);
+    second.block_on(async {
+        for round in 0..3 {
+            assert!((0..20).all(|key| users.limiter(&key).is_ok()));
+            sleep(millis(5_000)).await;
+            assert_eq!(users.snapshot().limiters, 0, "round {round}");
+        }
+    });
 }
 
 /// All keys have one hash.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::{ConsumeError, KeyedLimiter, Quota, RedisLine, SharedKeyedLimiter};
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, RedisLine, SharedKeyedLimiter};
 
 fn node(lines: &RedisLine, quota: Quota) -> SharedKeyedLimiter<String> {
     KeyedLimiter::builder().quota(quota).max_keys(10_000).shared(lines.clone()).build().unwrap()
@@ -158,4 +158,21 @@ async fn redis_that_was_killed_is_found_again_by_all_keys() {
         drop(timeout(FOR_EVER, users.consume(key, 1)).await.expect("nobody hangs").unwrap());
     }
     comes_to(false).await;
+}
+
+/// However lines and keys are spelled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_two_keys_of_different_lines_share_a_key_of_redis() {
+    let Some(server) = Server::start() else { return };
+    let lines = line(&server.url(), "a").await;
+    let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c")];
+    for (name, key) in spelled {
+        let users = node(&lines.beside(name).unwrap(), Quota::per_hour(10));
+        drop(timeout(FOR_EVER, users.consume(&key.to_owned(), 1)).await.expect("nobody hangs").unwrap());
+    }
+    let plain = lines.beside("a:b:c").unwrap();
+    let limiter = Limiter::builder().quota(Quota::per_hour(10)).shared(plain).build().unwrap();
+    drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("nobody hangs").unwrap());
+    let keys: usize = redis::cmd("DBSIZE").query(&mut server.client()).unwrap();
+    assert_eq!(keys, spelled.len() + 1);
 }

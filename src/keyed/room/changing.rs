@@ -16,9 +16,11 @@ impl<K: Clone + Eq> Room<K> {
         house: &House<'_, K>,
         trash: &mut Trash<K>,
     ) -> Result<Option<Arc<Shared>>, Stop> {
-        let now = self.come_to(ask.now, house, trash);
+        self.come_to(ask.now, house, trash);
         self.aside().edition += 1;
         self.expect(&rate, house, trash);
+        // What the sweep has come to that this may have made: a seat may have seen a later time.
+        let now = self.synced;
         // After the sweep that this may have made, which does not know of the change.
         house.bound.idle_now(house.number);
         if let Some((key, seat)) = self.seats.remove(ask.hash, ask.key) {

@@ -87,6 +87,9 @@ impl<K: Clone + Eq> Room<K> {
             }
         }
         let key = ask.take_place(house.bound, trash)?;
+        // A sweep may have come to a later time, from which on words can be read.
+        let level = Level { units: rate.advance(level, self.synced), at: self.synced };
+        let word = word.and_then(|_| rate.word(level));
         Ok(Newcomer { key, hash: ask.hash, rate, level, word })
     }
 

@@ -68,7 +68,8 @@ impl<K, S> Core<K, S> {
     }
 
     /// Forgets the limiters that are at rest.
-    async fn tidy(core: Weak<Self>) {
+    async fn tidy(mut broom: Broom<K, S>) {
+        let core = broom.0.clone();
         loop {
             sleep(TIDYING).await;
             let mut number = 0;
@@ -79,12 +80,24 @@ impl<K, S> Core<K, S> {
             }
             let Some(core) = core.upgrade() else { return };
             if core.shelves.limiters() == 0 {
-                core.is_tidied.store(false, Ordering::SeqCst);
+                drop(broom);
                 // Somebody may have come in this very moment, who thinks that this goes on.
                 if core.shelves.limiters() == 0 || core.is_tidied.swap(true, Ordering::SeqCst) {
                     return;
                 }
+                broom = Broom(Arc::downgrade(&core));
             }
+        }
+    }
+}
+
+/// Whoever tidies has it. When it is laid down, as with a runtime that goes, whoever makes a limiter has the next one tidy.
+struct Broom<K, S>(Weak<Core<K, S>>);
+
+impl<K, S> Drop for Broom<K, S> {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.upgrade() {
+            core.is_tidied.store(false, Ordering::SeqCst);
         }
     }
 }
@@ -173,8 +186,11 @@ where
         if self.is_closed() {
             limiter.close();
         }
-        if !self.is_tidied.swap(true, Ordering::SeqCst) {
-            self.host.spawn(Self::tidy(self.me.clone()));
+        // If that runtime is gone it is laid down at once, and the one that we are on is asked.
+        for host in [Some(self.host.clone()), Handle::try_current().ok()].into_iter().flatten() {
+            if !self.is_tidied.swap(true, Ordering::SeqCst) {
+                host.spawn(Self::tidy(Broom(self.me.clone())));
+            }
         }
         Some(limiter)
     }

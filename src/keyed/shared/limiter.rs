@@ -115,6 +115,9 @@ where
         if core.is_closed() {
             return Err(TryAcquireError::Closed);
         }
+        if cost == 0 {
+            return Ok(SharedKeyedGrant::of_line(core, key.clone(), hash, 0, 0));
+        }
         let terms = core.terms(key);
         if cost > terms.most_held() {
             return Err(TryAcquireError::TooLarge { cost, most: terms.most_held() });
@@ -160,6 +163,9 @@ where
     /// See [`SharedKeyedConsume`].
     pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
         let (core, now) = (&self.core, self.core.time.now());
+        if cost == 0 && !core.is_closed() {
+            return Some(Duration::ZERO);
+        }
         match core.course(key, core.hash(key), &core.terms(key), cost, now) {
             Course::Limiter(limiter) => limiter.estimate(cost),
             Course::Later { at, .. } => Some(Duration::from_nanos(at - now)),

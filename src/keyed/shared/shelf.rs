@@ -9,6 +9,7 @@
 use super::said::Said;
 use crate::Limiter;
 use crate::keyed::groups::Groups;
+use crate::shared::drop_quietly;
 use crate::sync::{AtomicU64, Ordering, RoomMutex};
 
 /// So many shelves at most, and each for so many keys.
@@ -96,6 +97,7 @@ impl<K> Shelves<K> {
         shelf.limiters.shrink(SMALL, |entry| entry.hash);
         drop(shelf);
         self.limiters.fetch_sub(gone.len() as u64, Ordering::AcqRel);
+        drop_all(gone);
         true
     }
 }
@@ -126,7 +128,7 @@ impl<K: Eq + Clone> Shelves<K> {
             result
         };
         drop(shelf);
-        drop(gone);
+        drop_all(gone);
         result
     }
 
@@ -138,6 +140,7 @@ impl<K: Eq + Clone> Shelves<K> {
             drop(shelf);
             return Some(found);
         }
+        let said = shelf.said.place(hash, |entry| entry.key == *key);
         let key = key.clone();
         shelf.limiters.make_room(|entry| entry.hash);
         let most = if must { u64::MAX } else { self.most };
@@ -146,14 +149,21 @@ impl<K: Eq + Clone> Shelves<K> {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < most).then_some(count + 1));
         if taken.is_err() {
             drop(shelf);
+            drop_quietly(key);
             return None;
         }
-        let said = shelf.said.place(hash, |entry| entry.key == key).and_then(|place| shelf.said.take(place));
+        let said = said.and_then(|place| shelf.said.take(place));
         shelf.limiters.insert(hash, Entry { key, hash, value: limiter.clone() });
         drop(shelf);
-        drop(said);
+        drop_quietly(said);
         Some(limiter)
     }
+}
+
+/// Keys are the user's: nobody's claim is lost by a drop that panics, nor the task that tidies. Each by itself, since two that
+/// panic on their way out of one vector would abort the process.
+fn drop_all<K, V>(gone: Vec<Entry<K, V>>) {
+    gone.into_iter().for_each(drop_quietly);
 }
 
 impl<K> Shelf<K> {

@@ -1,0 +1,120 @@
+//! Clocks that step back, and clocks that panic.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+use tokio_test::assert_pending;
+use tokio_test::task;
+use tollgate::{Clock, KeyedLimiter, ManualClock, Quota};
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// So fast, and by such a fraction, that a key's 8 bytes tell its level for 2.3 seconds only.
+const FAST: Quota = Quota::per_second(999_999_937).burst(10_000);
+
+/// Of one room, in which whoever waits for `b` has seen a time that is `ahead`, and is gone. Its table of words is as full as it
+/// may be before it is swept.
+fn after_a_step_back(quota: Quota, ahead: Duration, back: Duration) -> KeyedLimiter<&'static str> {
+    let clock = ManualClock::new();
+    let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).rooms(1).build().unwrap();
+    clock.advance(seconds(5));
+    drop(keyed.try_acquire(&"b", quota.capacity()).unwrap());
+    let mut waiting = task::spawn(keyed.consume(&"b", 1 << 40));
+    assert_pending!(waiting.poll());
+    for key in ["u", "v", "w", "x", "y", "z"] {
+        drop(keyed.try_acquire(&key, 1).unwrap());
+    }
+    clock.advance(ahead);
+    drop(waiting);
+    clock.step_back(back);
+    keyed
+}
+
+/// A quota that is given to a key counts from the time that the map has come to.
+#[test]
+fn a_key_that_gets_a_quota_of_its_own_is_not_given_the_same_time_twice() {
+    // Of a burst that does not fit into 8 bytes with its fractions.
+    let slow = Quota::per_day(1_000_003);
+    let keyed = after_a_step_back(Quota::per_hour(5), seconds(10), seconds(7));
+    keyed.set_quota_for(&"a", slow).unwrap();
+    drop(keyed.try_acquire(&"a", 5).unwrap());
+    keyed.set_quota_for(&"a", FAST).unwrap();
+    // Seven seconds of the slow one.
+    assert_eq!(keyed.available(&"a"), 81);
+}
+
+#[test]
+fn a_newcomer_of_a_clock_that_stepped_back_far_owes_nothing() {
+    let keyed = after_a_step_back(FAST, seconds(12), seconds(12));
+    drop(keyed.try_acquire(&"new", 1).unwrap());
+    assert_eq!((keyed.available(&"new"), keyed.deficiency(&"new")), (10_000, 0));
+}
+
+/// Time does not pass while a clock catches up; and what has passed before has not been undone.
+#[test]
+fn a_clock_that_stepped_back_keeps_no_newcomer_out_while_somebody_owes_nothing() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).clock(clock.clone());
+    let keyed = builder.build().unwrap();
+    drop(keyed.try_acquire(&"a", 1).unwrap());
+    clock.advance(seconds(3_600));
+    assert_eq!(keyed.available(&"b"), 1);
+    clock.step_back(seconds(3_600));
+    assert_eq!(keyed.available(&"a"), 1);
+    drop(keyed.try_acquire(&"b", 1).unwrap());
+    assert_eq!(keyed.snapshot().keys, 1);
+}
+
+thread_local! {
+    /// How many more readings go well; none of them panics if it is negative.
+    static READINGS: Cell<i64> = const { Cell::new(-1) };
+}
+
+/// Panics when it is read, as its patience goes.
+#[derive(Debug)]
+struct Failing(ManualClock);
+
+impl Clock for Failing {
+    fn now(&self) -> Duration {
+        let left = READINGS.get();
+        if left == 0 {
+            resume_unwind(Box::new("a clock that fails"));
+        }
+        READINGS.set(left - 1);
+        self.0.now()
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// Whenever it fails, what a waiter's key holds is not counted by one quota and kept by another.
+#[test]
+fn a_clock_that_fails_while_quotas_change_mints_nothing() {
+    for readings in 0..10 {
+        let clock = ManualClock::new();
+        let builder = KeyedLimiter::builder().quota(Quota::per_day(1).burst(2)).clock(Failing(clock.clone())).rooms(1);
+        let keyed: KeyedLimiter<&str> = builder.build().unwrap();
+        drop(keyed.try_acquire(&"a", 2).unwrap());
+        let mut waiting = task::spawn(keyed.consume(&"a", 1));
+        assert_pending!(waiting.poll());
+        clock.advance(seconds(43_200));
+        READINGS.set(readings);
+        let changed = catch_unwind(AssertUnwindSafe(|| keyed.set_quota(Quota::per_hour(1).burst(100))));
+        READINGS.set(-1);
+        drop(waiting);
+        keyed.tick();
+        assert_eq!(keyed.available(&"a"), 0, "after {readings} readings");
+        clock.advance(seconds(43_200));
+        let have = keyed.available(&"a");
+        assert!(have <= 12, "{have} after {readings} readings");
+        if changed.is_ok() {
+            assert_eq!(have, 12);
+            return;
+        }
+    }
+    unreachable!("a change takes a few readings");
+}
