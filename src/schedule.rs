@@ -16,11 +16,12 @@ use crate::rovers::ahead;
 use std::ops::Rem;
 
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Schedule {
-    pub(crate) quota: Quota,
     pub(crate) burst: u64,
     pub(crate) head: u64,
     mint: Mint,
+    pub(crate) quota: Quota,
 }
 
 #[derive(Clone, Debug)]

@@ -30,9 +30,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
+#[repr(C)]
 pub(crate) struct Shared {
-    pub(crate) rovers: Rovers,
     pub(crate) state: Mutex<State>,
+    pub(crate) rovers: Rovers,
     pub(crate) time: Time,
     /// With an in-flight cap, grants release on drop. Fixed when built.
     pub(crate) capped: bool,

@@ -78,31 +78,32 @@ enum Verdict {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct State {
     pub(crate) line: Line,
-    pub(crate) supply: Supply,
-    pub(crate) drivers: Drivers,
-    pub(crate) names: Box<[Option<Arc<str>>]>,
-    pub(crate) cap: Option<Cap>,
+    /// What [`due`](Self::due) said when the lock was left last; 0 if it was left in the middle.
+    last_due: u64,
+    /// The time that was read by whoever served the line last, and somebody waited.
+    last_served: u64,
     pub(crate) max_waiting: usize,
     pub(crate) closed: bool,
-    pub(crate) stride: Stride,
-    pub(crate) totals: Totals,
     /// Since the lock was taken nothing was done but to deny: what is kept of that holds beyond the next publishing.
     denied: bool,
-    /// Which of a keyed map's changes of quotas this line has come to know.
-    #[cfg(feature = "keyed")]
-    pub(crate) edition: u32,
     /// Nothing is granted here alone: a roof must grant it too.
     #[cfg(feature = "keyed")]
     pub(crate) roofed: bool,
     /// The envoy in the roof's line may be nobody's any more.
     #[cfg(feature = "keyed")]
     recall: bool,
-    /// What [`due`](Self::due) said when the lock was left last; 0 if it was left in the middle.
-    last_due: u64,
-    /// The time that was read by whoever served the line last, and somebody waited.
-    last_served: u64,
+    /// Which of a keyed map's changes of quotas this line has come to know.
+    #[cfg(feature = "keyed")]
+    pub(crate) edition: u32,
+    pub(crate) cap: Option<Cap>,
+    pub(crate) drivers: Drivers,
+    pub(crate) supply: Supply,
+    pub(crate) names: Box<[Option<Arc<str>>]>,
+    pub(crate) stride: Stride,
+    pub(crate) totals: Totals,
     rare: Option<Box<Rare>>,
 }
 
