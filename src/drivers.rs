@@ -1,19 +1,23 @@
 //! Who sleeps for the line: one replenisher per runtime that has waiters, and blocked threads.
 
 use crate::wakes::Wakes;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
 use tokio::runtime::Handle;
 
 /// Drivers that serve many lines have numbers from here on, the same in all of them.
 pub(crate) const OF_MANY: u64 = 1 << 63;
+/// The numbers of all others, whatever line they serve.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// The registered drivers, under the limiter's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
+    /// Nearly always the only one. Here, and not on the heap, since each look at one of many lines asks for it.
     first: Option<Driver>,
+    /// Empty if there is no first one.
     others: Vec<Driver>,
-    next: u64,
 }
 
 #[derive(Debug)]
@@ -117,8 +121,7 @@ impl Drivers {
 
     /// Registers a driver that is about to look.
     pub(crate) fn add(&mut self, kind: Kind) -> u64 {
-        let id = self.next;
-        self.next += 1;
+        let id = NUMBERS.fetch_add(1, Ordering::Relaxed);
         self.adopt(id, kind);
         id
     }
@@ -133,7 +136,7 @@ impl Drivers {
             #[cfg(feature = "keyed")]
             ledger: Ledger::default(),
         };
-        match &self.first {
+        match self.first {
             None => self.first = Some(driver),
             Some(_) => self.others.push(driver),
         }

@@ -41,6 +41,9 @@ pub(crate) fn earlier(a: u64, b: u64) -> u64 {
 /// Set in `released` while somebody waits for releases.
 const WATCHED: u64 = 1;
 
+/// In this order no cache line has a word of both ends, without padding: what every claim and every release writes, one line
+/// for a grant and its release, and what every claim reads and who reads the time writes. What is between is read where
+/// nobody claims.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Rovers {
@@ -200,6 +203,14 @@ impl Rovers {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_claims_write_and_what_they_read_is_on_different_cache_lines() {
+        let written = std::mem::offset_of!(Rovers, released) + size_of::<AtomicU64>();
+        let read = std::mem::offset_of!(Rovers, published);
+        assert!(read >= written + 64);
+        assert_eq!(size_of::<Rovers>(), read + 2 * size_of::<AtomicU64>());
+    }
 
     #[test]
     fn claims_stop_at_published_and_wrap_around() {

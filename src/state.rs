@@ -77,6 +77,8 @@ enum Verdict {
     CalledBack,
 }
 
+/// In this order what is asked for each time somebody waits or is served, as far as the first half of the supply, is what lies
+/// next to the lock: of one line in a hundred thousand nothing is in any cache.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct State {
@@ -101,7 +103,6 @@ pub(crate) struct State {
     pub(crate) cap: Option<Cap>,
     pub(crate) drivers: Drivers,
     pub(crate) supply: Supply,
-    pub(crate) names: Box<[Option<Arc<str>>]>,
     pub(crate) stride: Stride,
     pub(crate) totals: Totals,
     rare: Option<Box<Rare>>,
@@ -110,6 +111,8 @@ pub(crate) struct State {
 /// What most limiters never need.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
+    /// Of the quotas; none if none has one.
+    pub(crate) names: Box<[Option<Arc<str>>]>,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
     scratch: Option<Supply>,
     /// Who is to close when this limiter does: keyed limiters under it.
@@ -150,26 +153,25 @@ pub(crate) struct Totals {
 }
 
 impl State {
-    pub(crate) fn new(supply: Supply, names: Box<[Option<Arc<str>>]>, cap: Option<u64>, origin: u64) -> Self {
+    pub(crate) fn new(supply: Supply, cap: Option<u64>, origin: u64) -> Self {
         Self {
             line: Line::new(),
-            supply,
-            drivers: Drivers::default(),
-            names,
-            cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
+            last_due: u64::MAX,
+            last_served: 0,
             max_waiting: usize::MAX,
             closed: false,
-            stride: Stride::new(origin),
-            totals: Totals { origin, ..Totals::default() },
             denied: false,
-            #[cfg(feature = "keyed")]
-            edition: 0,
             #[cfg(feature = "keyed")]
             roofed: false,
             #[cfg(feature = "keyed")]
             recall: false,
-            last_due: u64::MAX,
-            last_served: 0,
+            #[cfg(feature = "keyed")]
+            edition: 0,
+            cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
+            drivers: Drivers::default(),
+            supply,
+            stride: Stride::new(origin),
+            totals: Totals { origin, ..Totals::default() },
             rare: None,
         }
     }

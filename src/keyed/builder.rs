@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// How many rooms there are without a bound on keys: so many that a table of a million keys is rebuilt in small pieces,
 /// 60 us each, and so few that the tables of a crowd do not lie on as many pages as there are rooms. Not a power of two, so that
 /// these tables and those of maps with shards by powers of two do not fill up at the same counts.
-const ROOMS: usize = 480;
+const ROOMS: usize = 240;
 /// How many keys a room is for, if their number is bounded: a table of 512 slots holds 448.
 const KEYS_PER_ROOM: u64 = 384;
 const MOST_ROOMS: u64 = 8_192;
