@@ -15,6 +15,7 @@ use crate::quota::Refill;
 use crate::rovers::ahead;
 use std::ops::Rem;
 
+/// The quota last: it is looked at when somebody asks for it.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Schedule {

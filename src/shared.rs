@@ -31,8 +31,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 /// In this order, and without padding, a look at one of many lines asks for few cache lines: the count of those who hold it,
-/// the lock and what is mostly asked for of the state are neighbours. What others write, [`owed`](Self::owed) and whatever is
-/// next to this on the heap, is a line away from the rovers.
+/// the lock and what is mostly asked for of the state are neighbours. What others write, whatever lies next to this on the
+/// heap, is a cache line away from the rovers.
 #[repr(C)]
 pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,

@@ -77,8 +77,8 @@ enum Verdict {
     CalledBack,
 }
 
-/// In this order what is asked for each time somebody waits or is served, as far as the first half of the supply, is what lies
-/// next to the lock: of one line in a hundred thousand nothing is in any cache.
+/// In this order what is asked for each time somebody waits or is served lies next to the lock, down to the supply and how its
+/// quota moves: of one line in a hundred thousand nothing is in any cache.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct State {

@@ -30,6 +30,7 @@ use crate::schedule::Schedule;
 use std::ops::{Deref, DerefMut};
 use std::slice;
 
+/// In an order that [`State`](crate::state::State) tells of.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Supply {
@@ -47,7 +48,7 @@ pub(crate) struct Supply {
     quotas: Quotas,
 }
 
-/// Nearly always one, which then lies with the rest of the supply.
+/// Nearly always one, which then is no wait for memory of its own.
 #[derive(Clone, Debug)]
 enum Quotas {
     One(Schedule),
