@@ -164,7 +164,10 @@ impl Builder {
         #[cfg(feature = "redis")]
         let feed = self.feed()?;
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
-        let mut state = State::new(supply, self.names.into(), self.max_in_flight, self.rovers_at);
+        let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
+        if self.names.iter().any(Option::is_some) {
+            state.rare().names = self.names.into();
+        }
         state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);

@@ -1,18 +1,23 @@
 //! Who sleeps for the line: one replenisher per runtime that has waiters, and blocked threads.
 
 use crate::wakes::Wakes;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
 use tokio::runtime::Handle;
 
 /// Drivers that serve many lines have numbers from here on, the same in all of them.
 pub(crate) const OF_MANY: u64 = 1 << 63;
+/// The numbers of all others, whatever line they serve.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// The registered drivers, under the limiter's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
-    list: Vec<Driver>,
-    next: u64,
+    /// Nearly always the only one. Here, and not on the heap, since each look at one of many lines asks for it.
+    first: Option<Driver>,
+    /// Empty if there is no first one.
+    others: Vec<Driver>,
 }
 
 #[derive(Debug)]
@@ -80,10 +85,20 @@ impl Driver {
 }
 
 impl Drivers {
+    #[inline]
+    fn iter(&self) -> impl Iterator<Item = &Driver> {
+        self.first.iter().chain(&self.others)
+    }
+
+    #[inline]
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Driver> {
+        self.first.iter_mut().chain(&mut self.others)
+    }
+
     /// Whether a caller on this thread, outside of all runtimes, can rely on somebody.
     pub(crate) fn serve_outside(&self) -> bool {
         let here = thread::current().id();
-        self.list.iter().any(|driver| match &driver.kind {
+        self.iter().any(|driver| match &driver.kind {
             Kind::Hired(_) => false,
             Kind::ByHand => true,
             Kind::Thread(thread) => *thread == here,
@@ -97,44 +112,48 @@ impl Drivers {
 
     /// The runtimes that have a driver here.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &Handle> {
-        self.list.iter().filter_map(|driver| if let Kind::Hired(host) = &driver.kind { Some(host) } else { None })
+        self.iter().filter_map(|driver| if let Kind::Hired(host) = &driver.kind { Some(host) } else { None })
     }
 
     pub(crate) fn contains(&self, id: u64) -> bool {
-        self.list.iter().any(|driver| driver.id == id)
+        self.iter().any(|driver| driver.id == id)
     }
 
     /// Registers a driver that is about to look.
     pub(crate) fn add(&mut self, kind: Kind) -> u64 {
-        let id = self.next;
-        self.next += 1;
+        let id = NUMBERS.fetch_add(1, Ordering::Relaxed);
         self.adopt(id, kind);
         id
     }
 
     /// Registers a driver of many lines, under the number that it has in all of them.
     pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
-        // Nearly always the only one, where there may be a hundred thousand such lists.
-        self.list.reserve_exact(1);
-        self.list.push(Driver {
+        let driver = Driver {
             id,
             kind,
             waker: None,
             alarm: 0,
             #[cfg(feature = "keyed")]
             ledger: Ledger::default(),
-        });
+        };
+        match self.first {
+            None => self.first = Some(driver),
+            Some(_) => self.others.push(driver),
+        }
     }
 
     /// The driver is returned to be dropped without the lock.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Driver> {
-        let index = self.list.iter().position(|driver| driver.id == id)?;
-        Some(self.list.swap_remove(index))
+        let index = self.iter().position(|driver| driver.id == id)?;
+        match index {
+            0 => std::mem::replace(&mut self.first, self.others.pop()),
+            index => Some(self.others.swap_remove(index - 1)),
+        }
     }
 
     /// Driver `id` goes to sleep until `alarm`; returns its old waker, to be dropped without the lock.
     pub(crate) fn sleep(&mut self, id: u64, alarm: u64, waker: Waker) -> Option<Waker> {
-        let driver = self.list.iter_mut().find(|driver| driver.id == id)?;
+        let driver = self.iter_mut().find(|driver| driver.id == id)?;
         driver.alarm = alarm;
         driver.waker.replace(waker)
     }
@@ -143,7 +162,7 @@ impl Drivers {
     /// used and is brought back.
     #[cfg(feature = "keyed")]
     pub(crate) fn rest(&mut self, id: u64, due: u64, waker: Option<Waker>) -> Option<Rest> {
-        let driver = self.list.iter_mut().find(|driver| driver.id == id)?;
+        let driver = self.iter_mut().find(|driver| driver.id == id)?;
         driver.alarm = due;
         let old = waker.and_then(|waker| driver.waker.replace(waker));
         let Ledger { noted, lingers } = &mut driver.ledger;
@@ -159,26 +178,26 @@ impl Drivers {
     /// Whether this was noted by driver `id`, and nothing else since.
     #[cfg(feature = "keyed")]
     pub(crate) fn is_noted(&self, id: u64, number: u64) -> bool {
-        self.list.iter().any(|driver| driver.id == id && driver.ledger.noted == number)
+        self.iter().any(|driver| driver.id == id && driver.ledger.noted == number)
     }
 
     /// Whether driver `id` looks by itself some time, or is about to.
     #[cfg(feature = "keyed")]
     pub(crate) fn will_look(&self, id: u64) -> bool {
-        self.list.iter().any(|driver| driver.id == id && driver.alarm != u64::MAX)
+        self.iter().any(|driver| driver.id == id && driver.alarm != u64::MAX)
     }
 
     /// Driver `id` has no note any more that this line is to be given up.
     #[cfg(feature = "keyed")]
     pub(crate) fn stop_lingering(&mut self, id: u64) {
-        if let Some(driver) = self.list.iter_mut().find(|driver| driver.id == id) {
+        if let Some(driver) = self.iter_mut().find(|driver| driver.id == id) {
             driver.ledger.lingers = false;
         }
     }
 
     /// Wakes the drivers whose alarm is later than `due`, or rings for nobody. False if there was no room for all of them.
     pub(crate) fn rouse(&mut self, due: u64, now: u64, wakes: &mut Wakes) -> bool {
-        for driver in &mut self.list {
+        for driver in self.iter_mut() {
             if driver.is_late(due, now) {
                 if wakes.is_full() {
                     return false;
@@ -194,6 +213,6 @@ impl Drivers {
 
     /// All wakers, for the end.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        self.list.iter_mut().filter_map(|driver| driver.waker.take()).collect()
+        self.iter_mut().filter_map(|driver| driver.waker.take()).collect()
     }
 }

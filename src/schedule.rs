@@ -15,12 +15,14 @@ use crate::quota::Refill;
 use crate::rovers::ahead;
 use std::ops::Rem;
 
+/// The quota last: it is looked at when somebody asks for it.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Schedule {
-    pub(crate) quota: Quota,
     pub(crate) burst: u64,
     pub(crate) head: u64,
     mint: Mint,
+    pub(crate) quota: Quota,
 }
 
 #[derive(Clone, Debug)]

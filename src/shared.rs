@@ -14,9 +14,9 @@ mod leasing;
 #[cfg(feature = "keyed")]
 mod roof;
 
+pub(crate) use driving::instant_anyway;
 #[cfg(feature = "keyed")]
-pub(crate) use driving::{Look, Why};
-pub(crate) use driving::{Warden, instant_anyway};
+pub(crate) use driving::{Look, Warden, Why};
 #[cfg(feature = "keyed")]
 pub(crate) use roof::Tenant;
 
@@ -30,9 +30,13 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
+/// In this order, and without padding, a look at one of many lines asks for few cache lines: the count of those who hold it,
+/// the lock and what is mostly asked for of the state are neighbours. What others write, whatever lies next to this on the
+/// heap, is a cache line away from the rovers.
+#[repr(C)]
 pub(crate) struct Shared {
-    pub(crate) rovers: Rovers,
     pub(crate) state: Mutex<State>,
+    pub(crate) rovers: Rovers,
     pub(crate) time: Time,
     /// With an in-flight cap, grants release on drop. Fixed when built.
     pub(crate) capped: bool,
@@ -41,14 +45,15 @@ pub(crate) struct Shared {
     /// Whether there is a roof: asked often, where there mostly is none.
     #[cfg(feature = "keyed")]
     roofed: bool,
+    aside: Box<Aside>,
     /// Tokens of forgotten grants: what may be released by hand.
     owed: AtomicU64,
-    aside: Box<Aside>,
 }
 
 /// What is seldom needed: kept apart, since there is one of these for each key that is waited on.
 struct Aside {
     /// Who serves this line, where it is one of many; else it hires drivers of its own.
+    #[cfg(feature = "keyed")]
     ward: Option<Ward>,
     /// Itself, for the drivers it spawns.
     weak: Weak<Shared>,
@@ -73,20 +78,24 @@ pub(crate) enum Drive {
 }
 
 /// The place of one line among many.
+#[cfg(feature = "keyed")]
 struct Ward {
     warden: Arc<dyn Warden>,
     /// By what its warden finds it.
-    #[cfg(feature = "keyed")]
     mark: u64,
     /// Another limiter that must grant whatever this one grants.
-    #[cfg(feature = "keyed")]
     roof: Option<roof::Roof>,
 }
 
 impl Shared {
     pub(crate) fn new(rovers: Rovers, state: State, time: Time, fine: bool, weak: Weak<Shared>) -> Self {
         let capped = state.cap.is_some();
-        let aside = Box::new(Aside { ward: None, weak, audience: Audience::default() });
+        let aside = Box::new(Aside {
+            #[cfg(feature = "keyed")]
+            ward: None,
+            weak,
+            audience: Audience::default(),
+        });
         Self {
             rovers,
             state: Mutex::new(state),
@@ -95,8 +104,8 @@ impl Shared {
             fine,
             #[cfg(feature = "keyed")]
             roofed: false,
-            owed: AtomicU64::new(0),
             aside,
+            owed: AtomicU64::new(0),
         }
     }
 
@@ -294,10 +303,18 @@ impl Drop for Shared {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+    use std::mem::offset_of;
 
     #[test]
     fn what_clones_share_fits_ten_cache_lines() {
         let size = size_of::<Shared>();
         assert!(size <= 640, "{size} bytes");
+    }
+
+    #[test]
+    fn the_rovers_share_no_cache_line_with_what_is_before_and_behind() {
+        let rovers = offset_of!(Shared, rovers);
+        assert!(rovers >= 64);
+        assert!(offset_of!(Shared, owed) >= rovers + size_of::<Rovers>() + 64);
     }
 }

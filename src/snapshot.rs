@@ -72,19 +72,19 @@ impl Snapshot {
         let position = |at: u64| at.wrapping_sub(origin);
         let supply = &state.supply;
         let granted_to = state.line.front().map_or_else(|| rovers.tail(), |front| front.start());
-        let quotas = supply.quotas().iter().zip(&state.names);
+        let quotas = supply.quotas().iter().enumerate();
         let (in_flight, max_in_flight) = state.in_flight(rovers).unzip();
         Self {
             tail: position(rovers.tail()),
             published: position(rovers.published()),
             ceiling: supply.ceiling().map(position),
             quotas: quotas
-                .map(|(schedule, name)| {
+                .map(|(index, schedule)| {
                     let available = ahead(schedule.head, rovers.tail()).max(0) as u64;
                     let one_more = rovers.tail().wrapping_add(available).wrapping_add(1);
                     let wait = |at: u64| Duration::from_nanos(at.saturating_sub(now));
                     QuotaSnapshot {
-                        name: name.clone(),
+                        name: state.name(index).cloned(),
                         quota: schedule.quota,
                         head: position(schedule.head),
                         level: ahead(schedule.head, granted_to),

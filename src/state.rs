@@ -77,38 +77,42 @@ enum Verdict {
     CalledBack,
 }
 
+/// In this order what is asked for each time somebody waits or is served lies next to the lock, down to the supply and how its
+/// quota moves: of one line in a hundred thousand nothing is in any cache.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct State {
     pub(crate) line: Line,
-    pub(crate) supply: Supply,
-    pub(crate) drivers: Drivers,
-    pub(crate) names: Box<[Option<Arc<str>>]>,
-    pub(crate) cap: Option<Cap>,
+    /// What [`due`](Self::due) said when the lock was left last; 0 if it was left in the middle.
+    last_due: u64,
+    /// The time that was read by whoever served the line last, and somebody waited.
+    last_served: u64,
     pub(crate) max_waiting: usize,
     pub(crate) closed: bool,
-    pub(crate) stride: Stride,
-    pub(crate) totals: Totals,
     /// Since the lock was taken nothing was done but to deny: what is kept of that holds beyond the next publishing.
     denied: bool,
-    /// Which of a keyed map's changes of quotas this line has come to know.
-    #[cfg(feature = "keyed")]
-    pub(crate) edition: u32,
     /// Nothing is granted here alone: a roof must grant it too.
     #[cfg(feature = "keyed")]
     pub(crate) roofed: bool,
     /// The envoy in the roof's line may be nobody's any more.
     #[cfg(feature = "keyed")]
     recall: bool,
-    /// What [`due`](Self::due) said when the lock was left last; 0 if it was left in the middle.
-    last_due: u64,
-    /// The time that was read by whoever served the line last, and somebody waited.
-    last_served: u64,
+    /// Which of a keyed map's changes of quotas this line has come to know.
+    #[cfg(feature = "keyed")]
+    pub(crate) edition: u32,
+    pub(crate) cap: Option<Cap>,
+    pub(crate) drivers: Drivers,
+    pub(crate) supply: Supply,
+    pub(crate) stride: Stride,
+    pub(crate) totals: Totals,
     rare: Option<Box<Rare>>,
 }
 
 /// What most limiters never need.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
+    /// Of the quotas; none if none has one.
+    pub(crate) names: Box<[Option<Arc<str>>]>,
     /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
     scratch: Option<Supply>,
     /// Who is to close when this limiter does: keyed limiters under it.
@@ -149,26 +153,25 @@ pub(crate) struct Totals {
 }
 
 impl State {
-    pub(crate) fn new(supply: Supply, names: Box<[Option<Arc<str>>]>, cap: Option<u64>, origin: u64) -> Self {
+    pub(crate) fn new(supply: Supply, cap: Option<u64>, origin: u64) -> Self {
         Self {
             line: Line::new(),
-            supply,
-            drivers: Drivers::default(),
-            names,
-            cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
+            last_due: u64::MAX,
+            last_served: 0,
             max_waiting: usize::MAX,
             closed: false,
-            stride: Stride::new(origin),
-            totals: Totals { origin, ..Totals::default() },
             denied: false,
-            #[cfg(feature = "keyed")]
-            edition: 0,
             #[cfg(feature = "keyed")]
             roofed: false,
             #[cfg(feature = "keyed")]
             recall: false,
-            last_due: u64::MAX,
-            last_served: 0,
+            #[cfg(feature = "keyed")]
+            edition: 0,
+            cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
+            drivers: Drivers::default(),
+            supply,
+            stride: Stride::new(origin),
+            totals: Totals { origin, ..Totals::default() },
             rare: None,
         }
     }

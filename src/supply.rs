@@ -27,11 +27,13 @@ use crate::error::Bound;
 use crate::lease::Feed;
 use crate::rovers::{ahead, earlier, later};
 use crate::schedule::Schedule;
+use std::ops::{Deref, DerefMut};
+use std::slice;
 
+/// In an order that [`State`](crate::state::State) tells of.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Supply {
-    /// One head per quota, all minted up to `synced`.
-    quotas: Box<[Schedule]>,
     /// Where the in-flight cap ends; `None` without a cap.
     ceiling: Option<u64>,
     /// Debts that lie behind waiters: in flight already, though nobody has passed them.
@@ -42,6 +44,47 @@ pub(crate) struct Supply {
     synced: u64,
     /// See the invariant above.
     claimed: u64,
+    /// One head per quota, all minted up to `synced`.
+    quotas: Quotas,
+}
+
+/// Nearly always one, which then is no wait for memory of its own.
+#[derive(Clone, Debug)]
+enum Quotas {
+    One(Schedule),
+    Many(Box<[Schedule]>),
+}
+
+impl FromIterator<Schedule> for Quotas {
+    fn from_iter<I: IntoIterator<Item = Schedule>>(quotas: I) -> Self {
+        let mut quotas: Vec<Schedule> = quotas.into_iter().collect();
+        match quotas.pop() {
+            Some(only) if quotas.is_empty() => Self::One(only),
+            last => Self::Many(quotas.into_iter().chain(last).collect()),
+        }
+    }
+}
+
+impl Deref for Quotas {
+    type Target = [Schedule];
+
+    #[inline]
+    fn deref(&self) -> &[Schedule] {
+        match self {
+            Self::One(only) => slice::from_ref(only),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl DerefMut for Quotas {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Schedule] {
+        match self {
+            Self::One(only) => slice::from_mut(only),
+            Self::Many(many) => many,
+        }
+    }
 }
 
 /// A claim in the line, and the holes behind it.
@@ -69,7 +112,7 @@ impl Supply {
     #[cfg(feature = "keyed")]
     pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
-        Self { quotas: Box::new([schedule]), ceiling, debts: 0, gate: 0, synced: at, claimed }
+        Self { quotas: Quotas::One(schedule), ceiling, debts: 0, gate: 0, synced: at, claimed }
     }
 
     /// Counts all steps from the origin of time.
@@ -138,7 +181,7 @@ impl Supply {
     #[cfg(feature = "redis")]
     pub(crate) fn shed(&mut self, ticket: u64) {
         let claimed = self.claimed;
-        for quota in &mut self.quotas {
+        for quota in &mut *self.quotas {
             if quota.is_leased() && ahead(quota.head, ticket) >= 0 {
                 quota.cut(claimed.wrapping_add(quota.burst));
             }
@@ -191,7 +234,7 @@ impl Supply {
     /// Mints everything up to `now`. `front` is the ticket of the waiter in front, if anybody waits.
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
-        for quota in &mut self.quotas {
+        for quota in &mut *self.quotas {
             #[cfg(feature = "redis")]
             if quota.runs_out(now) {
                 quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
@@ -278,7 +321,7 @@ impl Supply {
 
     /// `n` tokens of the line are nobody's: everything steps over them.
     fn jump(&mut self, n: u64) {
-        for quota in &mut self.quotas {
+        for quota in &mut *self.quotas {
             quota.head = quota.head.wrapping_add(n);
         }
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
@@ -293,7 +336,7 @@ impl Supply {
     /// Burns what stands above the bound.
     pub(crate) fn cut(&mut self, front: Option<u64>) {
         let claimed = self.claimed;
-        for quota in &mut self.quotas {
+        for quota in &mut *self.quotas {
             quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
         }
     }
@@ -310,7 +353,7 @@ impl Supply {
 
     /// `n` granted tokens were not used: they go back, as far as the burst.
     pub(crate) fn refund(&mut self, n: u64) {
-        for quota in &mut self.quotas {
+        for quota in &mut *self.quotas {
             quota.add(n, self.claimed.wrapping_add(quota.burst));
         }
     }
@@ -318,7 +361,7 @@ impl Supply {
     /// `n` tokens by hand: to the manual quotas if there are any, else to all.
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         let any_manual = self.quotas.iter().any(Schedule::is_manual);
-        for quota in &mut self.quotas {
+        for quota in &mut *self.quotas {
             if quota.is_manual() || !any_manual && !quota.is_leased() {
                 quota.add(n, Self::bound(self.claimed, quota.burst, front));
             }

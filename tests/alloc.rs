@@ -207,6 +207,18 @@ fn consume_that_waits_on_a_runtime_allocates_nothing_once_the_replenisher_is_the
     assert_eq!(limiter.snapshot().granted - limiter.snapshot().refunded, 10 + ROUNDS);
 }
 
+#[test]
+fn a_limiter_is_640_bytes_in_all() {
+    let before = LIVE.get();
+    let limiter = Limiter::new(Quota::per_second(100)).unwrap();
+    let bytes = LIVE.get() - before;
+    drop(limiter);
+    assert_eq!(LIVE.get(), before);
+    // Seats have a warden, a mark and perhaps a roof, and whoever is counted has somebody to tell.
+    let most = if cfg!(any(feature = "keyed", feature = "metrics")) { 768 } else { 640 };
+    assert!((1..=most).contains(&bytes), "{bytes} bytes");
+}
+
 /// A seat is some 700 bytes, and the background task must not keep it in mind until its waiter would have been due.
 #[cfg(feature = "keyed")]
 #[test]

@@ -19,10 +19,10 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
-/// How many rooms there are without a bound on keys: so many that a table of a million keys is rebuilt in small pieces,
-/// 60 us each, and so few that the tables of a crowd do not lie on as many pages as there are rooms. Not a power of two, so that
-/// these tables and those of maps with shards by powers of two do not fill up at the same counts.
-const ROOMS: usize = 480;
+/// How many rooms there are without a bound on keys: so many that a table of a million keys is rebuilt in small pieces, a tenth
+/// of a millisecond each, and so few that the tables of a crowd lie on few more pages than they fill. Not a power of two, so
+/// that these tables and those of maps with shards by powers of two do not fill up at the same counts.
+const ROOMS: usize = 270;
 /// How many keys a room is for, if their number is bounded: a table of 512 slots holds 448.
 const KEYS_PER_ROOM: u64 = 384;
 const MOST_ROOMS: u64 = 8_192;
@@ -118,7 +118,7 @@ impl<K, S> KeyedBuilder<K, S> {
     }
 
     /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). A key with
-    /// tokens in flight takes about a kilobyte instead of 16 bytes.
+    /// tokens in flight takes some 750 bytes instead of 16.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
         self.max_in_flight = Some(tokens);
         self

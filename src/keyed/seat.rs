@@ -39,7 +39,7 @@ impl Seating {
         let head = rate.tokens(level.units) as u64;
         let schedule = Schedule::resume(rate.quota, head, rate.fraction(level.units), level.at);
         let supply = Supply::resume(schedule, self.cap, 0, level.at);
-        let mut state = State::new(supply, Box::new([None]), self.cap, 0);
+        let mut state = State::new(supply, self.cap, 0);
         state.max_waiting = self.max_waiting;
         // Levels are exact, and so are seats: the room's lock has cost more by then than the clock.
         state.stride.fix(0);

@@ -61,11 +61,11 @@ pub(crate) enum Look {
 }
 
 /// Drives the lines of many limiters at once.
+#[cfg(feature = "keyed")]
 pub(crate) trait Warden: std::fmt::Debug + Send + Sync {
     /// Has `host` serve this line from now on. False if it is shutting down.
     fn hire(&self, host: &Handle, shared: &Shared) -> bool;
     /// Somebody held the line of this mark for a moment, and does not any more.
-    #[cfg(feature = "keyed")]
     fn let_go(&self, mark: u64);
 }
 
@@ -126,6 +126,7 @@ impl Shared {
         if state.drivers.serve(host) {
             return Hired::Before;
         }
+        #[cfg(feature = "keyed")]
         if let Some(ward) = &self.aside.ward {
             drop(state);
             return if ward.warden.hire(host, self) { Hired::Now } else { Hired::InVain };

@@ -112,11 +112,11 @@ impl State {
     }
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {
+        let count = self.supply.quotas().len();
         let found = match which {
-            Which::Index(index) => (index < self.names.len()).then_some(index),
-            Which::Name(name) => self.names.iter().position(|known| known.as_deref() == Some(name)),
+            Which::Index(index) => (index < count).then_some(index),
+            Which::Name(name) => (0..count).find(|index| self.name(*index).is_some_and(|known| **known == *name)),
         };
-        let count = self.names.len();
         let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         quota.check(index)?;
         #[cfg(feature = "redis")]

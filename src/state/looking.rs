@@ -3,8 +3,14 @@
 use super::{MOST_SPAN, State, Totals};
 use crate::rovers::{Rovers, ahead};
 use crate::vigil::{Outlook, Vigil};
+use std::sync::Arc;
 
 impl State {
+    /// Of the quota of this index, if it has one.
+    pub(crate) fn name(&self, index: usize) -> Option<&Arc<str>> {
+        self.rare.as_ref()?.names.get(index)?.as_ref()
+    }
+
     /// What `try_acquire` could have now.
     pub(crate) fn available(&self, rovers: &Rovers) -> u64 {
         if self.closed || self.supply.is_paused() || !self.line.is_empty() {
