@@ -216,3 +216,51 @@ impl Drivers {
         self.iter_mut().filter_map(|driver| driver.waker.take()).collect()
     }
 }
+
+#[cfg(all(test, feature = "keyed"))]
+mod tests {
+    use super::*;
+
+    const ID: u64 = OF_MANY + 1;
+    const OTHER: u64 = OF_MANY + 2;
+
+    /// When to look again and by which note, whether to note that it may be given up, and whether an older note was good.
+    fn rest(drivers: &mut Drivers, due: u64) -> (Option<(u64, u64)>, bool, bool) {
+        let rest = drivers.rest(ID, due, None).expect("it is registered");
+        (rest.next, rest.lingers, rest.was_noted)
+    }
+
+    #[test]
+    fn a_driver_of_many_lines_knows_what_it_has_noted_of_each() {
+        let mut drivers = Drivers::default();
+        drivers.adopt(OTHER, Kind::ByHand);
+        drivers.adopt(ID, Kind::ByHand);
+        drivers.sleep(OTHER, u64::MAX, Waker::noop().clone());
+        assert!(drivers.will_look(ID), "it is about to");
+        assert_eq!(rest(&mut drivers, 5), (Some((5, 1)), false, false));
+        assert!(drivers.is_noted(ID, 1));
+        assert!(!drivers.is_noted(ID, 0) && !drivers.is_noted(OTHER, 1));
+        assert!(drivers.will_look(ID) && !drivers.will_look(OTHER));
+        assert_eq!(rest(&mut drivers, 7), (Some((7, 3)), false, true));
+        assert!(drivers.is_noted(ID, 3) && !drivers.is_noted(ID, 1));
+        // Nobody is due any more.
+        assert_eq!(rest(&mut drivers, u64::MAX), (None, true, true));
+        assert!(!drivers.is_noted(ID, 3) && !drivers.will_look(ID));
+        assert_eq!(rest(&mut drivers, u64::MAX), (None, false, false));
+        drivers.stop_lingering(OTHER);
+        assert_eq!(rest(&mut drivers, u64::MAX), (None, false, false));
+        drivers.stop_lingering(ID);
+        assert_eq!(rest(&mut drivers, u64::MAX), (None, true, false));
+        assert_eq!(rest(&mut drivers, 9), (Some((9, 5)), false, false));
+    }
+
+    #[test]
+    fn whoever_goes_first_leaves_its_place_to_another() {
+        let mut drivers = Drivers::default();
+        let all: Vec<u64> = (0..3).map(|_| drivers.add(Kind::ByHand)).collect();
+        for (gone, left) in [(0, vec![1, 2]), (2, vec![1]), (1, vec![])] {
+            assert!(drivers.remove(all[gone]).is_some() && drivers.remove(all[gone]).is_none());
+            assert_eq!((0..3).filter(|index| drivers.contains(all[*index])).collect::<Vec<_>>(), left);
+        }
+    }
+}

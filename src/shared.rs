@@ -132,12 +132,6 @@ impl Shared {
         self.aside.ward.as_ref().map(|ward| ward.mark)
     }
 
-    /// Tokens of forgotten grants that were not released by hand yet.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn owed(&self) -> u64 {
-        self.owed.load(crate::sync::Ordering::Acquire)
-    }
-
     pub(crate) fn audience(&self) -> &Audience {
         &self.aside.audience
     }

@@ -71,7 +71,8 @@ pub(super) fn look_at_idle(seat: &Arc<Shared>, rate: &Rate, now: u64) -> Option<
     let mut state = seat.state.lock();
     let mut wakes = Wakes::default();
     let flying = state.in_flight(&seat.rovers).map_or(0, |(tokens, _)| tokens);
-    if !state.line.is_empty() || flying > 0 || seat.owed() > 0 {
+    // What is owed of forgotten grants flies, too.
+    if !state.line.is_empty() || flying > 0 {
         return None;
     }
     // Nobody waits: there is nobody to wake.

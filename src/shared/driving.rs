@@ -290,4 +290,31 @@ mod tests {
         });
         assert_eq!(told.collect::<Vec<_>>(), [false, true, true]);
     }
+
+    #[cfg(feature = "keyed")]
+    #[test]
+    fn a_line_of_many_is_looked_at_by_its_last_note_and_stays_while_somebody_is_due() {
+        let clock = ManualClock::new();
+        let quota = Quota::per_second(1).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let shared = limiter.shared();
+        let id = crate::drivers::OF_MANY;
+        shared.state.lock().drivers.adopt(id, Kind::ByHand);
+        let mut waiting = spawn(limiter.consume(1));
+        assert!(waiting.poll().is_pending());
+        let look = |why, now| match shared.drive_one(id, now, why) {
+            Look::Rest(rest) => (rest.next, rest.lingers),
+            other => panic!("{other:?}"),
+        };
+        let (next, lingers) = look(Why::Rung(Waker::noop().clone()), 0);
+        let (due, number) = next.expect("somebody waits");
+        assert_eq!((due, lingers), (1_000_000_000, false));
+        assert!(shared.is_noted(id, number) && !shared.is_noted(id, number + 2));
+        assert!(shared.stays(id, false));
+        clock.advance(std::time::Duration::from_secs(1));
+        assert!(matches!(shared.drive_one(id, due, Why::Noted(number + 2)), Look::Stale));
+        assert_eq!(look(Why::Noted(number), due), (None, true));
+        assert!(!shared.stays(id, false));
+        assert!(shared.stays(id, true));
+    }
 }

@@ -354,3 +354,20 @@ fn a_line_that_is_due_later_than_was_said_wakes_nobody_before_that() {
     drop(second);
     assert!(by_hand.is_woken(), "nobody waits any more");
 }
+
+#[tokio::test(start_paused = true)]
+async fn steps_that_come_while_somebody_waits_are_counted_from_the_origin_too() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone());
+    let keyed = builder.build().unwrap();
+    drop(keyed.try_acquire(&1, 5).unwrap());
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert!(waiting.poll().is_pending());
+    clock.advance(250 * MILLI);
+    keyed.set_quota(Quota::new(1, 700 * MILLI).burst(5).stepped()).unwrap();
+    let mut by_hand = task::spawn(keyed.replenisher());
+    clock.advance(449 * MILLI);
+    assert!(by_hand.poll().is_pending() && waiting.poll().is_pending());
+    clock.advance(MILLI);
+    assert!(by_hand.poll().is_pending() && waiting.poll().is_ready());
+}
