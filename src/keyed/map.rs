@@ -274,3 +274,23 @@ impl<K, S> Drop for Map<K, S> {
 fn wait(at: u64, level: Level, now: u64) -> Duration {
     Duration::from_nanos(if at <= level.at { 0 } else { at.saturating_sub(now) })
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::Landlord;
+    use crate::{KeyedLimiter, Limiter, ManualClock, Quota};
+    use tokio_test::task::spawn;
+
+    #[test]
+    fn a_seat_knows_the_limiter_above() {
+        let clock = ManualClock::new();
+        let above = Limiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).build().unwrap();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock);
+        let keyed = builder.within_limiter(&above).build().unwrap();
+        drop(keyed.try_acquire(&1, 1).unwrap());
+        let mut waiting = spawn(keyed.consume(&1, 1));
+        assert!(waiting.poll().is_pending());
+        let seats = keyed.map.seats();
+        assert!(seats[0].above().is_some_and(|limiter| std::ptr::eq(&**limiter, above.shared())));
+    }
+}

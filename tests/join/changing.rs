@@ -286,3 +286,14 @@ fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burs
         assert!(held.try_acquire(held.available()).is_ok() && last.try_acquire(last.available()).is_ok());
     }
 }
+
+#[test]
+fn what_was_minted_while_a_claim_was_held_is_of_the_quota_of_that_time() {
+    let clock = ManualClock::new();
+    let (a, b) = (limiter(&clock, Quota::per_second(1_000).burst(100).initial(1)), by_hand(&clock));
+    let claim = half_ready(&a, 1, &b);
+    clock.advance(5 * MS);
+    a.set_quota(0, Quota::per_second(1_000_000).burst(10_000)).unwrap();
+    drop(claim);
+    assert_eq!(a.available(), 6);
+}
