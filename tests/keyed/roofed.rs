@@ -406,3 +406,19 @@ impl<'a> Both<'a> {
         i128::from((debt + 1) * rule.period)
     }
 }
+
+#[test]
+fn a_key_finds_tokens_above_also_behind_a_crowd_that_is_served_in_batches() {
+    let clock = ManualClock::new();
+    let quota = Quota::per_second(1_000).initial(0);
+    let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_in_flight(10).clock(clock.clone());
+    let keyed = builder.within_limiter(&global).build().unwrap();
+    clock.advance(Duration::from_millis(1));
+    let _seated = keyed.try_acquire(&1, 1).unwrap();
+    let mut crowd: Vec<_> = (0..100).map(|_| spawn(global.consume(1))).collect();
+    assert!(crowd.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    clock.advance(Duration::from_millis(101));
+    assert_eq!(keyed.try_acquire(&1, 1).map(|grant| grant.remaining()), Ok(8));
+    assert!(crowd.iter_mut().all(|waiting| waiting.poll().is_ready()));
+}
