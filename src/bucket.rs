@@ -16,6 +16,7 @@ use crate::error::ConfigError;
 use crate::rovers::{Rovers, ahead, earlier, later};
 use crate::schedule::Schedule;
 use crate::sync::{AtomicU64, Mutex, Ordering};
+use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -71,7 +72,8 @@ pub enum Capped {}
 /// # Ok(()) }
 /// ```
 pub struct Bucket<C = Uncapped> {
-    rovers: Rovers,
+    /// Away from what others write: a bucket may lie anywhere.
+    rovers: CachePadded<Rovers>,
     mint: Mutex<Minting>,
     /// The largest grab so far: as much of a claim can lie below the ceiling without being granted.
     largest: AtomicU64,
@@ -142,8 +144,12 @@ impl<C> Bucket<C> {
             claimed: 0,
             ceiling: cap.map(|cap| (cap, 0)),
         };
-        let bucket =
-            Self { rovers: Rovers::new(0), mint: Mutex::new(minting), largest: AtomicU64::new(1), kind: PhantomData };
+        let bucket = Self {
+            rovers: CachePadded::new(Rovers::new(0)),
+            mint: Mutex::new(minting),
+            largest: AtomicU64::new(1),
+            kind: PhantomData,
+        };
         bucket.replenish(now);
         Ok(bucket)
     }

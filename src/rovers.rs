@@ -41,16 +41,29 @@ pub(crate) fn earlier(a: u64, b: u64) -> u64 {
 /// Set in `released` while somebody waits for releases.
 const WATCHED: u64 = 1;
 
-/// In this order no cache line has a word of both ends, without padding: what every claim and every release writes, one line
-/// for a grant and its release, and what every claim reads and who reads the time writes. What is between is read where
-/// nobody claims. Aligned as every allocation is, so that the two words of either end are on one line.
+/// Aligned as every allocation is, so that the two words of either end are on one line.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Rovers {
+    /// Written by every claim and every release: a grant and its release touch one cache line, not two.
+    claims: Claims,
+    /// Read by every claim, written when time is read: not on the line of the claims, so that they do not invalidate it. What
+    /// is between the two is the denial, and no padding.
+    supply: Supply,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Claims {
     tail: AtomicU64,
     /// Tokens released, times two, plus [`WATCHED`]. One word, so that a release either sees the flag or is seen by
     /// whoever sets it: read-modify-writes of one word have one order, and no fence is needed.
     released: AtomicU64,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Supply {
     /// What else is published: the answer to who finds that there is nothing to claim.
     denial: LastDenial,
     published: AtomicU64,
@@ -61,11 +74,8 @@ pub(crate) struct Rovers {
 impl Rovers {
     pub(crate) fn new(at: u64) -> Self {
         Self {
-            tail: AtomicU64::new(at),
-            released: AtomicU64::new(0),
-            denial: LastDenial::new(),
-            published: AtomicU64::new(at),
-            limit: AtomicU64::new(at),
+            claims: Claims { tail: AtomicU64::new(at), released: AtomicU64::new(0) },
+            supply: Supply { denial: LastDenial::new(), published: AtomicU64::new(at), limit: AtomicU64::new(at) },
         }
     }
 
@@ -74,30 +84,30 @@ impl Rovers {
     // The other writes of the tail, under the lock, continue the release sequence or begin one that follows it.)
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
-        self.tail.load(Ordering::Acquire)
+        self.claims.tail.load(Ordering::Acquire)
     }
 
     // Acquire, paired with the Release in `publish`: who is granted what a release made room for also sees what the
     // releaser did before it.
     #[inline]
     pub(crate) fn published(&self) -> u64 {
-        self.published.load(Ordering::Acquire)
+        self.supply.published.load(Ordering::Acquire)
     }
 
     pub(crate) fn last_denial(&self) -> &LastDenial {
-        &self.denial
+        &self.supply.denial
     }
 
     /// The denial that was published last, if it is about who claims `cost` tokens from `tail` on.
     #[inline]
     pub(crate) fn denial_of(&self, cost: u64, tail: u64) -> Option<Denial> {
-        self.denial.about(cost, tail, self.released.load(Ordering::Acquire))
+        self.supply.denial.about(cost, tail, self.claims.released.load(Ordering::Acquire))
     }
 
     /// How many tokens a claim that ends at `ticket` leaves behind.
     #[inline]
     pub(crate) fn left_behind(&self, ticket: u64) -> u64 {
-        ahead(self.limit.load(Ordering::Relaxed), ticket).max(0) as u64
+        ahead(self.supply.limit.load(Ordering::Relaxed), ticket).max(0) as u64
     }
 
     /// Claims `n` tokens if they are published, and says where the claim ends. Never `Some` for `n == 0`.
@@ -109,22 +119,22 @@ impl Rovers {
     /// The same under the owner's lock, as far as `limit`, published or not.
     pub(crate) fn try_claim_owned(&self, n: u64, limit: u64) -> Option<u64> {
         let tail = self.tail();
-        if ahead(self.published.load(Ordering::Relaxed), tail) > 0 {
+        if ahead(self.supply.published.load(Ordering::Relaxed), tail) > 0 {
             return self.try_claim_below(n, limit);
         }
         // Nothing is published that is not claimed. So the tail is ours alone until we publish more: who read an older
         // tail, below what was published then, swaps in vain. A store will do, which is cheaper than a swap.
         let ticket = tail.wrapping_add(Self::fit(n, limit, tail)?);
-        self.tail.store(ticket, Ordering::Release);
+        self.claims.tail.store(ticket, Ordering::Release);
         Some(ticket)
     }
 
     #[inline]
     fn try_claim_below(&self, n: u64, limit: u64) -> Option<u64> {
-        let mut tail = self.tail.load(Ordering::Relaxed);
+        let mut tail = self.claims.tail.load(Ordering::Relaxed);
         loop {
             let ticket = tail.wrapping_add(Self::fit(n, limit, tail)?);
-            match self.tail.compare_exchange_weak(tail, ticket, Ordering::Release, Ordering::Relaxed) {
+            match self.claims.tail.compare_exchange_weak(tail, ticket, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Some(ticket),
                 Err(now) => tail = now,
             }
@@ -142,14 +152,14 @@ impl Rovers {
     /// Claims `n` tokens whether they are there or not, and says where the claim ends.
     pub(crate) fn claim(&self, n: u64) -> u64 {
         // Release, as in `try_claim_below`: who finds the claim in the tail also finds what was noted of it before.
-        self.tail.fetch_add(n, Ordering::Release).wrapping_add(n)
+        self.claims.tail.fetch_add(n, Ordering::Release).wrapping_add(n)
     }
 
     /// Lets claims go as far as `to`, under the owner's lock. Never takes back what is published already.
     pub(crate) fn publish(&self, to: u64, limit: u64) {
-        self.limit.store(limit, Ordering::Relaxed);
-        if ahead(to, self.published.load(Ordering::Relaxed)) > 0 {
-            self.published.store(to, Ordering::Release);
+        self.supply.limit.store(limit, Ordering::Relaxed);
+        if ahead(to, self.supply.published.load(Ordering::Relaxed)) > 0 {
+            self.supply.published.store(to, Ordering::Release);
         }
     }
 
@@ -159,7 +169,7 @@ impl Rovers {
         let published = self.published();
         let mut tail = self.tail();
         while ahead(published, tail) > 0 {
-            match self.tail.compare_exchange_weak(tail, published, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.claims.tail.compare_exchange_weak(tail, published, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return published.wrapping_sub(tail),
                 Err(now) => tail = now,
             }
@@ -170,26 +180,26 @@ impl Rovers {
     /// Hands `n` tokens back. True if somebody waits for that and the owner should look.
     #[inline]
     pub(crate) fn release(&self, n: u64) -> bool {
-        self.released.fetch_add(n << 1, Ordering::AcqRel) & WATCHED != 0
+        self.claims.released.fetch_add(n << 1, Ordering::AcqRel) & WATCHED != 0
     }
 
     /// The count of all that was released.
     pub(crate) fn landed(&self) -> u64 {
-        self.released.load(Ordering::Acquire) & !WATCHED
+        self.claims.released.load(Ordering::Acquire) & !WATCHED
     }
 
     /// How much was released since `seen`, which is brought up to date.
     pub(crate) fn released_since(&self, seen: &mut u64) -> u64 {
-        Self::count_since(self.released.load(Ordering::Acquire), seen)
+        Self::count_since(self.claims.released.load(Ordering::Acquire), seen)
     }
 
     /// Asks every release from now on to report, and says how much was released before.
     pub(crate) fn watch_releases(&self, seen: &mut u64) -> u64 {
-        Self::count_since(self.released.fetch_or(WATCHED, Ordering::AcqRel), seen)
+        Self::count_since(self.claims.released.fetch_or(WATCHED, Ordering::AcqRel), seen)
     }
 
     pub(crate) fn ignore_releases(&self) {
-        self.released.fetch_and(!WATCHED, Ordering::AcqRel);
+        self.claims.released.fetch_and(!WATCHED, Ordering::AcqRel);
     }
 
     fn count_since(word: u64, seen: &mut u64) -> u64 {
@@ -206,8 +216,8 @@ mod tests {
 
     #[test]
     fn what_claims_write_and_what_they_read_is_on_different_cache_lines() {
-        let written = std::mem::offset_of!(Rovers, released) + size_of::<AtomicU64>();
-        let read = std::mem::offset_of!(Rovers, published);
+        let written = size_of::<Claims>();
+        let read = std::mem::offset_of!(Rovers, supply.published);
         assert!(read >= written + 64 && read.is_multiple_of(align_of::<Rovers>()));
         assert_eq!(size_of::<Rovers>(), read + 2 * size_of::<AtomicU64>());
     }
