@@ -422,3 +422,17 @@ fn a_key_finds_tokens_above_also_behind_a_crowd_that_is_served_in_batches() {
     assert_eq!(keyed.try_acquire(&1, 1).map(|grant| grant.remaining()), Ok(8));
     assert!(crowd.iter_mut().all(|waiting| waiting.poll().is_ready()));
 }
+
+#[test]
+fn whoever_is_told_that_keys_are_closed_leaves_no_place_above() {
+    let clock = ManualClock::new();
+    let quota = Quota::per_second(1).initial(0);
+    let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
+    let keyed = builder.within_limiter(&global).build().unwrap();
+    let mut waiting: Vec<_> = (0..6).map(|key| spawn(keyed.clone().consume_owned(key % 3, 1))).collect();
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
+    assert_eq!(global.snapshot().waiting_tasks, 3);
+    keyed.close();
+    assert_eq!(global.snapshot().waiting_tasks, 0);
+}
