@@ -2,8 +2,9 @@
 
 cargo-mutants says what to change (`cargo mutants --list --json`). Each expression that it would change becomes
 `if crate::mutant(7) { changed } else { original }` in a copy of the tree, and MUTANT=7 in the environment of a test
-chooses. So the crate is built a few times instead of a thousand: once more for each round of mutants that do not compile,
-which are left out, and once for the tests. Needs the packages tree-sitter and tree-sitter-rust.
+chooses. Without one, each notes that it was reached: only tests that reach it are run against it. So the crate is built
+a few times instead of a thousand: once more for each round of mutants that do not compile, which are left out, and once for
+the tests. Needs the packages tree-sitter and tree-sitter-rust.
 """
 import argparse, collections, concurrent.futures, json, os, re, resource, shutil, subprocess, sys, tempfile, tomllib
 import tree_sitter, tree_sitter_rust
@@ -21,9 +22,17 @@ config = tomllib.load(open(".cargo/mutants.toml", "rb"))
 out, tree, parser = args.out, f"{args.out}/tree", tree_sitter.Parser(tree_sitter.Language(tree_sitter_rust.language()))
 target = f"{out}/build" + ("-loom" if "tollgate_loom" in os.environ.get("RUSTFLAGS", "") else "")
 SWITCH = """
-pub(crate) fn mutant(id: u32) -> bool {
-    static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *CHOSEN.get_or_init(|| std::env::var("MUTANT").map_or(0, |id| id.parse().unwrap())) == id
+pub(crate) fn mutant(id: usize) -> bool {
+    use std::sync::{OnceLock, atomic::{AtomicBool, Ordering}};
+    static CHOSEN: OnceLock<usize> = OnceLock::new();
+    static REACHED: [AtomicBool; MOST] = [const { AtomicBool::new(false) }; MOST];
+    let chosen = *CHOSEN.get_or_init(|| std::env::var("MUTANT").map_or(0, |id| id.parse().unwrap()));
+    if chosen == 0 && !REACHED[id].load(Ordering::Relaxed) && !REACHED[id].swap(true, Ordering::Relaxed)
+        && let Some(path) = std::env::var_os("REACHED") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        std::io::Write::write_all(&mut file.unwrap(), format!("{id} ").as_bytes()).unwrap();
+    }
+    chosen == id
 }
 """
 
@@ -106,7 +115,7 @@ def rewrite(file, mutants):
 
 def build(*command):
     env = {**os.environ, "CARGO_TARGET_DIR": os.path.abspath(target), "CARGO_PROFILE_DEV_DEBUG": "0"}
-    command = ["cargo", *command, args.features, "--message-format=json"]
+    command = ["cargo", *command, *args.features.split(), "--message-format=json"]
     run = subprocess.run(command, cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return run, [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
@@ -119,7 +128,7 @@ def left_out(mutants):
         shutil.copytree(".", tree, dirs_exist_ok=True, copy_function=shutil.copy, ignore=ignored)
         for file in {m["file"] for m in mutants.values()}:
             lost |= rewrite(file, {id: m for id, m in mutants.items() if m["file"] == file and id not in unviable})
-        open(f"{tree}/src/lib.rs", "a").write(SWITCH)
+        open(f"{tree}/src/lib.rs", "a").write(SWITCH.replace("MOST", str(len(mutants) + 1)))
         run, messages = build("build", "--lib")
         bad = set()
         for message in (m["message"] for m in messages if m["reason"] == "compiler-message" and m["message"]["level"] == "error"):
@@ -155,9 +164,11 @@ def clock(pid):
     except (FileNotFoundError, ProcessLookupError):
         return 0.0, False
 
-def verdict(id, binary, filters, limit):
+def verdict(id, binary, filters, limit, reached=None):
     """`red`, and by which test; `green`; or `hangs`: it ran or slept for longer than `limit`. And how long that was."""
-    env = {"PROPTEST_CASES": "60", **os.environ, "MUTANT": str(id), "RUST_BACKTRACE": "0"}
+    env = {"PROPTEST_CASES": "60", "PROPTEST_RNG_SEED": "20261122", **os.environ, "MUTANT": str(id), "RUST_BACKTRACE": "0"}
+    if reached:
+        env["REACHED"] = reached
     with tempfile.TemporaryFile() as told:
         run = subprocess.Popen([binary, "--test-threads=4", *filters], cwd=tree, env=env, stdout=told, stderr=subprocess.DEVNULL)
         resource.prlimit(run.pid, resource.RLIMIT_AS, (16 << 30,) * 2)
@@ -183,6 +194,23 @@ def confirmed(id, binary, filters, limit):
     if fate == "red" and test and verdict(id, binary, [test, "--exact"], limit)[0] == "green":
         return "green", "", spent
     return fate, test, spent
+
+def reaches(binary, filters):
+    """What each test reaches, and how long it takes. Who reaches something only when threads meet may not show it here: such a
+    mutant is said to be missed, and not to be caught."""
+    listed = subprocess.run([binary, "--list", "--format=terse", *filters], stdout=subprocess.PIPE, text=True, check=True).stdout
+    def look(test):
+        with tempfile.NamedTemporaryFile() as notes:
+            for _ in range(3): # some watch real time
+                fate, _, took = verdict(0, binary, [test, "--exact"], 3600, notes.name)
+                if fate == "green":
+                    break
+            else:
+                sys.exit(f"{test} of {binary} is not green without a mutant: {fate}")
+            return test, set(map(int, open(notes.name).read().split())), took
+    tests = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
+    with concurrent.futures.ThreadPoolExecutor(2 * args.jobs) as pool:
+        return list(pool.map(look, tests))
 
 def planted(m):
     """A constant has no switch: it is changed in the copy. Returns what puts it back."""
@@ -218,17 +246,19 @@ for place, root in enumerate(roots):
         continue
     (root_name, *filters), tried = root.split(":"), collections.Counter()
     [binary] = executables(root_name)
-    fate, test, took = verdict(0, binary, filters, 3600)
-    if fate != "green":
-        sys.exit(f"{root} is not green without a mutant: {fate} {test}")
-    limit = (5 + 6 * took) * (4 if args.recheck else 1)
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        running = {pool.submit(confirmed, id, binary, filters, limit): id for id in left}
+    tests = reaches(binary, filters)
+    against = {id: [(test, took) for test, reached, took in tests if id in reached] for id in left}
+    with concurrent.futures.ThreadPoolExecutor(2 * args.jobs) as pool:
+        limit = lambda id: (5 + 6 * sum(took for _, took in against[id])) * (4 if args.recheck else 1)
+        chosen = lambda id: ["--exact", *(test for test, _ in against[id])]
+        running = {pool.submit(confirmed, id, binary, chosen(id), limit(id)): id for id in left if against[id]}
+        for id in set(left) - set(running.values()):
+            keep(names[id], "green", root, "")
         for done in concurrent.futures.as_completed(running):
             fate, test, _ = done.result()
             keep(names[running[done]], fate, root, test)
             tried[fate] += 1
-    print(f"{root}, {took:.1f} s: {len(left)} tried,", dict(tried), flush=True)
+    print(f"{root}, {sum(took for _, _, took in tests):.1f} s: {len(left)} left, {len(running)} reached,", dict(tried), flush=True)
 
 for id in (id for id, name in names.items() if known.get(name, [""])[0] == "constant"):
     put_back, told = planted(mutants[id]), ("green", "", "")
