@@ -89,3 +89,18 @@ impl State {
         }
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use crate::{Limiter, Quota};
+
+    #[test]
+    fn what_just_fits_overruns_nothing() {
+        let limiter = Limiter::new(Quota::per_second(1)).unwrap();
+        limiter.shared().with(|state, rovers, _| {
+            let room = state.room(rovers);
+            assert_eq!(state.overruns(rovers, room), None);
+            assert_eq!(state.overruns(rovers, room + 1), Some(room));
+        });
+    }
+}

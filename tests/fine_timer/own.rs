@@ -116,3 +116,26 @@ fn a_runtime_that_waits_for_no_files_serves_by_the_coarse_timer() {
         });
     });
 }
+
+/// Counts how often it is read.
+#[derive(Clone, Debug)]
+struct Watched(Arc<AtomicU64>, Instant);
+
+impl Clock for Watched {
+    fn now(&self) -> Duration {
+        self.0.fetch_add(1, SeqCst);
+        self.1.elapsed()
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_for_the_fine_timer_sleeps() {
+    let clock = Watched(Arc::default(), Instant::now());
+    let quota = Quota::per_second(10).burst(1).initial(0);
+    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    for _ in 0..3 {
+        drop(limiter.consume(1).await.unwrap());
+    }
+    // 20 ms of each wait would be some hundred thousand readings.
+    assert!(clock.0.load(SeqCst) < 1_000, "{clock:?}");
+}
