@@ -154,12 +154,12 @@ impl Schedule {
         self.mint = Mint::Leased(Box::default());
     }
 
-    /// What was leased is not kept for longer than that. True if it ran out by `now`.
+    /// What was leased is not kept for longer than that.
     #[cfg(feature = "redis")]
-    pub(crate) fn runs_out(&mut self, now: u64) -> bool {
-        let Mint::Leased(leases) = &self.mint else { return false };
-        let kept = leases.kept(self.burst, now);
-        std::mem::replace(&mut self.burst, kept) > kept
+    pub(crate) fn run_out(&mut self, now: u64) {
+        if let Mint::Leased(leases) = &self.mint {
+            self.burst = leases.kept(self.burst, now);
+        }
     }
 
     #[cfg(feature = "redis")]

@@ -193,11 +193,9 @@ impl Supply {
         let claimed = self.claimed;
         for quota in &mut self.quotas {
             #[cfg(feature = "redis")]
-            if quota.runs_out(now) {
-                quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
-            }
-            #[cfg(feature = "redis")]
             if quota.is_leased() {
+                quota.run_out(now);
+                Self::trim(quota, claimed, front);
                 let full = Self::bound(claimed, quota.burst, None);
                 quota.mint_leased(now, full, front.unwrap_or(full));
                 continue;
@@ -293,9 +291,11 @@ impl Supply {
     /// Burns what stands above the bound.
     pub(crate) fn cut(&mut self, front: Option<u64>) {
         let claimed = self.claimed;
-        for quota in &mut self.quotas {
-            quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
-        }
+        self.quotas.iter_mut().for_each(|quota| Self::trim(quota, claimed, front));
+    }
+
+    fn trim(quota: &mut Schedule, claimed: u64, front: Option<u64>) {
+        quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
     }
 
     /// `n` tokens were granted, at `synced`, to somebody who did not stand in the line.

@@ -97,7 +97,7 @@ impl State {
     /// What the keeper does next, as of `now`, up to which the line was served.
     pub(crate) fn plan(&mut self, rovers: &Rovers, now: u64) -> Option<Plan> {
         let mut feed = self.supply.take_feed()?;
-        if feed.hold > 0 && feed.until <= now {
+        if feed.until <= now {
             feed.hold = 0;
         }
         let feed_quota = feed.quota;
@@ -222,9 +222,9 @@ impl State {
         let room = feed.hold.saturating_sub(ask.bank.max(kept));
         let leases = self.leases(quota);
         let is_new = answer.before != ask.number;
-        // In one piece with what was promised before, if nobody else was promised anything since.
-        let promised = leases.promised();
-        let goes_on = is_new && promised > 0 && answer.behind <= promised;
+        // In one piece with what was promised before, if nobody else was promised anything since. Where something is there, nobody
+        // comes before the rest.
+        let goes_on = is_new && answer.behind <= leases.promised();
         let pace = Pace::of(&terms, answer.part);
         // What had its instant while the answer was on its way is stale, and is not taken by who waits.
         let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later);
@@ -237,7 +237,7 @@ impl State {
             (once, later.without_stale(now, room - once))
         };
         leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
-        leases.push(later.going_on(goes_on || is_new && once > 0));
+        leases.push(later.going_on(goes_on));
         self.supply.put_feed(feed);
     }
 
