@@ -289,3 +289,16 @@ pub(crate) fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<
 pub(crate) fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(a: N, b: N) -> N {
     if b == N::default() { a } else { gcd(b, a % b) }
 }
+
+#[cfg(all(test, feature = "redis", not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_and_finds_no_room_is_given_back() {
+        let mut schedule = Schedule::new(Quota::per_second(10), 0, 0);
+        schedule.become_leased(0);
+        schedule.add(5, 3);
+        assert_eq!((schedule.head, schedule.leases().unwrap().take_spares()), (3, 2));
+    }
+}

@@ -348,3 +348,24 @@ impl Supply {
         !self.is_paused() && matches!(&*self.quotas, [only] if only.is_gapless())
     }
 }
+
+#[cfg(all(test, feature = "redis", not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_would_pass_once_all_other_quotas_and_the_ceiling_let_it() {
+        let supply = Supply::new(&[Quota::per_second(1), Quota::per_second(1_000).burst(2)], Some(10), 0);
+        let soonest = |ticket, but| {
+            let instants = [0, 999_999, 1_000_000, 999_999_999, 1_000_000_000, u64::MAX];
+            instants.into_iter().find(|soon| supply.would_pass(ticket, but, *soon))
+        };
+        assert_eq!([1, 2, 3].map(|ticket| soonest(ticket, 0)), [Some(0), Some(0), Some(1_000_000)]);
+        assert_eq!([1, 2].map(|ticket| soonest(ticket, 1)), [Some(0), Some(1_000_000_000)]);
+        assert_eq!(
+            [10, 11].map(|ticket| soonest(ticket, 0)),
+            [Some(999_999_999), None],
+            "8 ms, and beyond the ceiling"
+        );
+    }
+}
