@@ -156,12 +156,12 @@ impl Schedule {
         self.mint = Mint::Leased(Box::default());
     }
 
-    /// What was leased is not kept for longer than that. True if it ran out by `now`.
+    /// What was leased is not kept for longer than that.
     #[cfg(feature = "redis")]
-    pub(crate) fn runs_out(&mut self, now: u64) -> bool {
-        let Mint::Leased(leases) = &self.mint else { return false };
-        let kept = leases.kept(self.burst, now);
-        std::mem::replace(&mut self.burst, kept) > kept
+    pub(crate) fn run_out(&mut self, now: u64) {
+        if let Mint::Leased(leases) = &self.mint {
+            self.burst = leases.kept(self.burst, now);
+        }
     }
 
     #[cfg(feature = "redis")]
@@ -290,4 +290,17 @@ pub(crate) fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<
 
 pub(crate) fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(a: N, b: N) -> N {
     if b == N::default() { a } else { gcd(b, a % b) }
+}
+
+#[cfg(all(test, feature = "redis", not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_and_finds_no_room_is_given_back() {
+        let mut schedule = Schedule::new(Quota::per_second(10), 0, 0);
+        schedule.become_leased(0);
+        schedule.add(5, 3);
+        assert_eq!((schedule.head, schedule.leases().unwrap().take_spares()), (3, 2));
+    }
 }

@@ -236,11 +236,9 @@ impl Supply {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
             #[cfg(feature = "redis")]
-            if quota.runs_out(now) {
-                quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
-            }
-            #[cfg(feature = "redis")]
             if quota.is_leased() {
+                quota.run_out(now);
+                Self::trim(quota, claimed, front);
                 let full = Self::bound(claimed, quota.burst, None);
                 quota.mint_leased(now, full, front.unwrap_or(full));
                 continue;
@@ -336,9 +334,11 @@ impl Supply {
     /// Burns what stands above the bound.
     pub(crate) fn cut(&mut self, front: Option<u64>) {
         let claimed = self.claimed;
-        for quota in &mut *self.quotas {
-            quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
-        }
+        self.quotas.iter_mut().for_each(|quota| Self::trim(quota, claimed, front));
+    }
+
+    fn trim(quota: &mut Schedule, claimed: u64, front: Option<u64>) {
+        quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
     }
 
     /// `n` tokens were granted, at `synced`, to somebody who did not stand in the line.
@@ -389,5 +389,26 @@ impl Supply {
     /// True if the wait for a ticket is a matter of its number alone, whoever stands before it.
     pub(crate) fn is_straight(&self) -> bool {
         !self.is_paused() && matches!(&*self.quotas, [only] if only.is_gapless())
+    }
+}
+
+#[cfg(all(test, feature = "redis", not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_would_pass_once_all_other_quotas_and_the_ceiling_let_it() {
+        let supply = Supply::new(&[Quota::per_second(1), Quota::per_second(1_000).burst(2)], Some(10), 0);
+        let soonest = |ticket, but| {
+            let instants = [0, 999_999, 1_000_000, 999_999_999, 1_000_000_000, u64::MAX];
+            instants.into_iter().find(|soon| supply.would_pass(ticket, but, *soon))
+        };
+        assert_eq!([1, 2, 3].map(|ticket| soonest(ticket, 0)), [Some(0), Some(0), Some(1_000_000)]);
+        assert_eq!([1, 2].map(|ticket| soonest(ticket, 1)), [Some(0), Some(1_000_000_000)]);
+        assert_eq!(
+            [10, 11].map(|ticket| soonest(ticket, 0)),
+            [Some(999_999_999), None],
+            "8 ms, and beyond the ceiling"
+        );
     }
 }

@@ -120,6 +120,23 @@ async fn within_is_kept_whichever_way_a_claim_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_comes_after_one_without_patience_finds_the_tokens() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(20));
+    let users = node(&lines, Quota::per_second(10));
+    let limiter = users.limiter(&1).unwrap();
+    let patient = tokio::spawn(async move { limiter.consume(1).await.map(drop) });
+    sleep(millis(10)).await;
+    // While that one's ask is under way.
+    let hasty = users.consume(&1, 5).within(millis(10)).await.unwrap_err();
+    assert!(matches!(hasty, ConsumeError::TimedOut { .. }), "{hasty}");
+    patient.await.unwrap().unwrap();
+    assert_eq!(users.available(&1), 0);
+    sleep(millis(41)).await;
+    drop(users.consume(&1, 5).within(Duration::ZERO).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_settled_is_paid_also_by_keys_that_were_forgotten() {
     let lines = MemoryLine::new();
     let quota = Quota::per_second(10);
