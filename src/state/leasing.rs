@@ -384,6 +384,9 @@ mod tests {
         };
         // Otherwise for callers to come alone.
         assert_eq!([true, false].map(wants), [Some(0), Some(10)]);
+        // Who is behind a front that has all it needs is asked for when that is about to come.
+        let node = Node::new(Outage::Wait).promised(&[(10_000_000_000, 10, false)]);
+        assert_eq!(node.waiting(&[10, 5]).wants(0), None);
     }
 
     #[test]
