@@ -287,8 +287,24 @@ impl Limiter {
         self.shared.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now))
     }
 
-    /// Changes a quota, by index or by name. What has accrued counts at the old rate up to now and stays, as far as the
-    /// new burst; what is above it burns. Waiters are timed anew at once. The new quota's `initial` is not looked at.
+    /// Changes a quota, by index or by name. Tokens that have accrued count at the old rate up to now and stay, as far as
+    /// the new burst; tokens above it are discarded. Waiters are timed anew at once. The new quota's `initial` is ignored.
+    ///
+    /// # What carries over
+    ///
+    /// Beside the whole tokens in the bucket there may be a part of the next one, or of the next step:
+    ///
+    /// | from | to | carries over |
+    /// |---|---|---|
+    /// | continuous | continuous | the fraction of a token that has accrued |
+    /// | stepped | stepped, same period | the period boundaries stay where they were; a new amount arrives from the next one on |
+    /// | stepped | stepped, another period | the share of the period that has passed: after a third of an hour's period, a day's has 16 hours left |
+    /// | manual | manual | nothing is on its way |
+    /// | any | another way of refilling | nothing: the first token, or the first period, is counted from this instant |
+    ///
+    /// So setting the same quota again, however often, changes nothing. Each change to another period can lose as much as
+    /// the new quota brings in a nanosecond, and never gains anything. A limiter that is switched between
+    /// continuous, stepped and manual more often than tokens arrive receives none.
     ///
     /// # Errors
     ///

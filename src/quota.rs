@@ -102,7 +102,8 @@ impl Quota {
     }
 
     /// Lets the tokens of a period arrive all at once at its end, and none before. Periods are counted from the
-    /// instant the limiter is built (or given this quota) and never drift.
+    /// instant the limiter is built, and never drift. [`Limiter::set_quota`](crate::Limiter::set_quota) leaves them where
+    /// they are if the period stays the same; its documentation says what happens otherwise.
     ///
     /// In any window, at most `burst + amount x (period ends inside the window)` tokens pass.
     #[must_use = "this returns the changed quota"]

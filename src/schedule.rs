@@ -29,8 +29,9 @@ pub(crate) struct Schedule {
 enum Mint {
     /// `amount` per `period`, in lowest terms; `rem < period` counts 1/period-ths of a token; minted up to `stamp`.
     Continuous { amount: u64, period: u64, rem: u64, stamp: u64 },
-    /// `amount` at each boundary; `boundary` is the last one that was passed. Boundaries never drift.
-    Stepped { amount: u64, period: u64, boundary: u64 },
+    /// `amount` at the end of each period; `next` is the end of the present one, `None` if that is beyond the end of time.
+    /// The ends of periods never drift.
+    Stepped { amount: u64, period: u64, next: Option<u64> },
     /// Nothing by itself.
     Manual,
     /// What a line that is shared with other machines has promised.
@@ -70,11 +71,15 @@ impl Schedule {
                 *rem = if burned { 0 } else { left };
                 minted
             }
-            Mint::Stepped { amount, period, boundary } => {
-                let steps = now.saturating_sub(*boundary) / *period;
-                *boundary += steps * *period;
-                steps.saturating_mul(*amount)
-            }
+            Mint::Stepped { amount, period, next } => match *next {
+                Some(end) if end <= now => {
+                    let more = (now - end) / *period;
+                    *next = (end + more * *period).checked_add(*period);
+                    // `end` is at least 1, so `more` is less than the largest number.
+                    (more + 1).saturating_mul(*amount)
+                }
+                _ => 0,
+            },
             Mint::Manual => 0,
             #[cfg(feature = "redis")]
             Mint::Leased(leases) => leases.mint(now, room, 0),
@@ -126,8 +131,9 @@ impl Schedule {
             Mint::Continuous { amount, period, rem, stamp } => {
                 stamp.checked_add(wait_for(need as u64, period, rem, amount)?)
             }
-            Mint::Stepped { amount, period, boundary } => {
-                boundary.checked_add((need as u64).div_ceil(amount).checked_mul(period)?)
+            Mint::Stepped { amount, period, next } => {
+                let steps = (need as u64).div_ceil(amount);
+                next?.checked_add((steps - 1).checked_mul(period)?)
             }
             Mint::Manual => None,
             #[cfg(feature = "redis")]
@@ -192,14 +198,28 @@ impl Schedule {
         if let Mint::Leased(leases) = &mut self.mint { Some(leases) } else { None }
     }
 
-    /// Goes on as `quota`, from what was accrued as the old one. The level stays; so does the fraction of a token.
+    /// Goes on as `quota` from `now`, up to which the old one was minted. The level stays. Where both are continuous, so does
+    /// the fraction of a token; where both are stepped, the share of the period that has passed, and with the same period
+    /// its end. Another way of refilling begins anew: the part of a step that is not complete cannot become tokens, or
+    /// more than the burst and one step would pass around the change.
+    ///
+    /// Both shares are rounded down, so a change mints nothing early. It loses less than what the new quota brings in a
+    /// nanosecond, and nothing if the period stays the same.
     pub(crate) fn become_quota(&mut self, quota: Quota, now: u64) {
         let mut mint = Mint::new(quota, now);
-        if let (Mint::Continuous { period: old, rem: had, .. }, Mint::Continuous { period, rem, .. }) =
-            (&self.mint, &mut mint)
-        {
-            // had < old, so the result is below the new period.
-            *rem = (*had as u128 * *period as u128 / *old as u128) as u64;
+        match (&self.mint, &mut mint) {
+            (Mint::Continuous { period: old, rem: had, .. }, Mint::Continuous { period, rem, .. }) => {
+                *rem = share(*had, *old, *period);
+            }
+            (Mint::Stepped { period: old, next: end, .. }, Mint::Stepped { period, next, .. }) => {
+                if old == period {
+                    *next = *end;
+                } else if let Some(end) = end {
+                    let passed = old.saturating_sub(end.saturating_sub(now));
+                    *next = now.checked_add(*period - share(passed, *old, *period));
+                }
+            }
+            _ => {}
         }
         self.quota = quota;
         self.burst = quota.capacity();
@@ -214,15 +234,15 @@ impl Schedule {
         if let Mint::Continuous { rem, .. } = &mut schedule.mint {
             *rem = fraction;
         }
-        schedule.step_from_origin();
+        schedule.step_from_origin(now);
         schedule
     }
 
-    /// Counts steps from the origin of time, not from when the quota was given.
+    /// Counts steps from the origin of time, not from when the quota was given; those up to `now` have been minted.
     #[cfg(feature = "keyed")]
-    pub(crate) fn step_from_origin(&mut self) {
-        if let Mint::Stepped { period, boundary, .. } = &mut self.mint {
-            *boundary -= *boundary % *period;
+    pub(crate) fn step_from_origin(&mut self, now: u64) {
+        if let Mint::Stepped { period, next, .. } = &mut self.mint {
+            *next = (now - now % *period).checked_add(*period);
         }
     }
 
@@ -259,7 +279,10 @@ impl Mint {
     fn new(quota: Quota, now: u64) -> Self {
         match quota.refill() {
             Refill::Manual => Self::Manual,
-            Refill::Stepped => Self::Stepped { amount: quota.amount(), period: quota.period_nanos(), boundary: now },
+            Refill::Stepped => {
+                let period = quota.period_nanos();
+                Self::Stepped { amount: quota.amount(), period, next: now.checked_add(period) }
+            }
             Refill::Continuous => {
                 let (amount, period) = (quota.amount(), quota.period_nanos());
                 let common = gcd(amount, period);
@@ -277,6 +300,11 @@ pub(crate) fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     }
     let (sum, d) = (a as u128 * b as u128 + c as u128, d as u128);
     (u64::try_from(sum / d).unwrap_or(u64::MAX), (sum % d) as u64)
+}
+
+/// The same share of `new` as `part` is of `old`, rounded down; `part < old`, so the result is below `new`.
+fn share(part: u64, old: u64, new: u64) -> u64 {
+    (part as u128 * new as u128 / old as u128) as u64
 }
 
 /// `(need * period - rem) / amount`, rounded up; `rem < period`.

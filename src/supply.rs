@@ -118,7 +118,8 @@ impl Supply {
     /// Counts all steps from the origin of time.
     #[cfg(feature = "keyed")]
     pub(crate) fn step_from_origin(&mut self) {
-        self.quotas.iter_mut().for_each(Schedule::step_from_origin);
+        let now = self.synced;
+        self.quotas.iter_mut().for_each(|quota| quota.step_from_origin(now));
     }
 
     pub(crate) fn quotas(&self) -> &[Schedule] {

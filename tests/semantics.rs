@@ -32,6 +32,7 @@ use tokio_test::{assert_pending, assert_ready_ok};
 use tollgate::{Bound, Limiter, Quota, TryAcquireError};
 
 const DAY: Duration = Duration::from_secs(86_400);
+const SECOND: Duration = Duration::from_secs(1);
 
 impl Stand {
     /// Tokens in the first bucket, debts deducted.

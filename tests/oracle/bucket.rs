@@ -28,7 +28,7 @@ pub(crate) struct Bucket {
     pub(crate) level: Int,
     /// Continuous: the part of the next token that is there already, in `1 / period` of a token.
     pub(crate) rest: Int,
-    /// Stepped: the instant its periods are counted from.
+    /// Stepped: an end of a period, from which the others are counted. Before the beginning, if the period became longer.
     pub(crate) origin: Int,
 }
 
@@ -96,15 +96,21 @@ impl Bucket {
         }
     }
 
-    /// A new rule from `now` on. The part of a token that is there already stays that part of a token.
+    /// A new rule from `now` on. The part of a token that is there already stays that part of a token, and the part of a
+    /// period that has passed stays that part of a period.
     pub(crate) fn change(&mut self, rule: Rule, now: Int, front: Option<Int>) {
         let rule = rule.reduced();
         self.rest = match (self.rule.refill, rule.refill) {
             (Refill::Continuous { period: old, .. }, Refill::Continuous { period: new, .. }) => self.rest * new / old,
             _ => 0,
         };
+        self.origin = match (self.rule.refill, rule.refill) {
+            (Refill::Stepped { period: old, .. }, Refill::Stepped { period: new, .. }) => {
+                now - (now - self.origin) % old * new / old
+            }
+            _ => now,
+        };
         self.rule = rule;
-        self.origin = now;
         self.cut(self.bound(front));
     }
 }

@@ -144,6 +144,102 @@ fn set_quota_to_a_smaller_burst_leaves_a_waiting_giant_what_it_saved() {
     let _grant = served(&mut giant);
 }
 
+/// An operator reloads the configuration every 30 s: the minute's tokens still arrive at the end of each minute.
+#[test]
+fn set_quota_with_the_same_period_leaves_the_boundaries_of_a_stepped_quota_where_they_were() {
+    let stepped = |amount| Quota::per_minute(amount).burst(20).stepped().initial(0);
+    let stand = Stand::new(stepped(10));
+    let mut waiting = stand.enter(12);
+    for (half_minute, level) in [(1, 0), (2, 10), (3, 10)] {
+        stand.pass(30 * SECOND);
+        stand.limiter.set_quota(0, stepped(10)).unwrap();
+        assert_eq!(stand.level(), level, "after {half_minute} half minutes");
+    }
+    stand.pass(30 * SECOND - NANO);
+    waits(&mut waiting);
+    stand.pass(NANO);
+    assert_eq!(served(&mut waiting).remaining(), 8);
+    // A new amount counts from the end of the period on in which it was set.
+    stand.pass(59 * SECOND);
+    stand.limiter.set_quota(0, stepped(3)).unwrap();
+    stand.pass(SECOND);
+    assert_eq!(stand.level(), 11);
+    stand.pass(60 * SECOND);
+    assert_eq!(stand.level(), 14);
+}
+
+/// The share of the period that has passed is kept, to the nanosecond.
+#[test]
+fn set_quota_with_another_period_keeps_the_share_of_it_that_has_passed() {
+    let stepped = |period| Quota::new(10, period).stepped().initial(0);
+    for (period, left) in [(6 * SECOND, 4 * SECOND), (DAY, DAY * 2 / 3), (7 * NANO, 5 * NANO)] {
+        let stand = Stand::new(stepped(60 * SECOND));
+        stand.pass(20 * SECOND);
+        stand.limiter.set_quota(0, stepped(period)).unwrap();
+        assert_eq!(stand.denied(1).retry_after, Some(left));
+        stand.pass(left - NANO);
+        assert_eq!(stand.level(), 0);
+        stand.pass(NANO);
+        assert_eq!(stand.level(), 10);
+        let _grant = stand.take(10);
+        stand.pass(period - NANO);
+        assert_eq!(stand.level(), 0);
+        stand.pass(NANO);
+        assert_eq!(stand.level(), 10);
+    }
+}
+
+#[test]
+fn set_quota_with_another_period_each_time_neither_strands_nor_hurries_anybody() {
+    let stepped = |seconds| Quota::new(10, seconds * SECOND).stepped().initial(0);
+    let stand = Stand::new(stepped(60));
+    let mut minted = 0;
+    for second in 1..=6_300_u32 {
+        stand.pass(SECOND);
+        minted += u32::from(stand.limiter.try_acquire(10).is_ok());
+        if second.is_multiple_of(30) {
+            stand.limiter.set_quota(0, stepped(if second.is_multiple_of(60) { 60 } else { 45 })).unwrap();
+        }
+    }
+    // 105 times 30 s at a step a minute and 30 s at a step in 45 s, each time less than a nanosecond too few.
+    assert_eq!(minted, 105 * 7 / 6);
+}
+
+#[test]
+fn set_quota_to_another_way_of_refilling_begins_anew_and_keeps_whole_tokens() {
+    let ways = [Quota::per_minute(6).burst(9).initial(2), Quota::per_minute(6).burst(9).stepped(), Quota::manual(9)];
+    let first = [Some(10 * SECOND), Some(60 * SECOND), None];
+    for (from, before) in ways.into_iter().enumerate() {
+        for (to, after) in ways.into_iter().enumerate().filter(|(to, _)| *to != from) {
+            let stand = Stand::new(before.initial(2));
+            stand.pass(9 * SECOND);
+            stand.limiter.set_quota(0, after).unwrap();
+            assert_eq!(stand.level(), 2);
+            assert_eq!(stand.denied(3).retry_after, first[to], "{before} to {after}");
+        }
+    }
+}
+
+/// A token in 10 ms, whose quota is set every millisecond: to itself, to the same rate with another burst, and to one that is
+/// slower by a nanosecond in 10 ms. No fraction is lost on the way, and none is counted twice.
+#[test]
+fn set_quota_every_millisecond_mints_at_the_full_rate() {
+    let quota = |period| Quota::new(1, period).burst(5).initial(0);
+    let steady = [quota(10 * MILLI), quota(10 * MILLI)];
+    let burst = [quota(10 * MILLI), quota(10 * MILLI).burst(7)];
+    let slower = [quota(10 * MILLI), quota(10 * MILLI + NANO)];
+    for (changes, lost) in [(steady, 0), (burst, 0), (slower, 1)] {
+        let stand = Stand::new(changes[0]);
+        let mut taken = 0;
+        for milli in 1..=10_000 {
+            stand.clock.advance(MILLI);
+            stand.limiter.set_quota(0, changes[milli as usize % 2]).unwrap();
+            taken += u64::from(stand.limiter.try_acquire(1).is_ok());
+            assert!(taken <= milli / 10 && taken + lost >= milli / 10, "{taken} in {milli} ms");
+        }
+    }
+}
+
 #[test]
 fn set_quota_does_not_look_at_initial() {
     let stand = Stand::new(one_per_milli(10).initial(3));

@@ -43,6 +43,55 @@ fn refund_above_the_burst_lets_at_most_a_burst_pass_at_once_while_others_wait() 
     assert_eq!(count_served(&mut line), 1);
 }
 
+/// The law counts the tokens granted less those refunded: five grants that come back at one instant let five others pass at
+/// that instant, beside the one token that the bucket holds. A server sees six requests there if the five were sent.
+#[test]
+fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant_as_came_back() {
+    let stand = Stand::new(one_per_milli(1).initial(1));
+    let mut grants: Vec<_> = (0..5)
+        .map(|_| {
+            let grant = stand.take(1);
+            stand.pass(MILLI);
+            grant
+        })
+        .collect();
+    let before = stand.limiter.snapshot();
+    let mut passed = Vec::new();
+    // The bucket is full: without its token a refund would find no room.
+    passed.push(stand.limiter.try_acquire(1).unwrap());
+    for grant in &mut grants {
+        assert_eq!(stand.denied(1).remaining, 0);
+        grant.settle(0);
+        passed.push(stand.limiter.try_acquire(1).unwrap());
+    }
+    assert_eq!(stand.denied(1).retry_after, Some(MILLI));
+    let after = stand.limiter.snapshot();
+    assert_eq!((after.granted - before.granted, after.refunded - before.refunded, passed.len()), (6, 5, 6));
+}
+
+/// The same for those in line: each refund serves the front at once.
+#[test]
+fn refunds_at_one_instant_serve_as_many_in_line_at_that_instant_as_came_back() {
+    let stand = Stand::new(one_per_milli(1).initial(1));
+    let mut grants: Vec<_> = (0..5)
+        .map(|_| {
+            let grant = stand.take(1);
+            stand.pass(MILLI);
+            grant
+        })
+        .collect();
+    let _last = stand.take(1);
+    let mut line: Vec<_> = (0..6).map(|_| stand.enter(1)).collect();
+    for grant in &mut grants {
+        grant.settle(0);
+        assert_eq!(count_served(&mut line), 1);
+    }
+    stand.pass(MILLI - NANO);
+    assert_eq!(count_served(&mut line), 0);
+    stand.pass(NANO);
+    assert_eq!(count_served(&mut line), 1);
+}
+
 #[test]
 fn refund_while_a_giant_waits_fills_no_further_than_the_burst() {
     let stand = Stand::new(one_per_milli(5).initial(5));
