@@ -13,6 +13,7 @@
 use crate::Quota;
 use crate::clock::whole_nanos;
 use crate::error::ConfigError;
+use crate::quota::MOST_BURST;
 use crate::rovers::{Rovers, ahead, earlier, later};
 use crate::schedule::Schedule;
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -20,6 +21,9 @@ use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
+
+/// The largest cap. No more tokens than that are ever granted and not yet released.
+const MOST_CAP: u64 = MOST_BURST;
 
 /// A position in the line of tokens: what [`Bucket::grab`] returns and [`Bucket::deficiency`] asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,7 +121,7 @@ impl Bucket<Capped> {
     }
 
     /// Hands `n` granted tokens back, for a later [`replenish`](Self::replenish) to let others have them. Releasing
-    /// more than was granted raises the cap: the caller keeps count.
+    /// more than was granted raises the cap, to 2<sup>62</sup> at most: the caller keeps count.
     ///
     /// ```
     /// use std::time::Duration;
@@ -132,7 +136,8 @@ impl Bucket<Capped> {
     /// # Ok(()) }
     /// ```
     pub fn release(&self, n: u64) {
-        self.rovers.release(n);
+        // More than the largest cap cannot have been granted.
+        self.rovers.release(n.min(MOST_CAP));
     }
 }
 
@@ -199,7 +204,10 @@ impl Minting {
         match &mut self.ceiling {
             None => self.schedule.head,
             Some((ceiling, seen)) => {
-                *ceiling = ceiling.wrapping_add(rovers.released_since(seen));
+                // A caller that releases what was not granted moves the ceiling away from the tail: not so far that the two
+                // cannot be compared any more. (Twice the largest cap: some claims may have come since the tail was read.)
+                let released = rovers.released_since(seen).min(MOST_CAP);
+                *ceiling = earlier(ceiling.wrapping_add(released), self.claimed.wrapping_add(2 * MOST_CAP));
                 earlier(*ceiling, self.schedule.head)
             }
         }

@@ -57,7 +57,9 @@ pub(crate) struct Rovers {
 struct Claims {
     tail: AtomicU64,
     /// Tokens released, times two, plus [`WATCHED`]. One word, so that a release either sees the flag or is seen by
-    /// whoever sets it: read-modify-writes of one word have one order, and no fence is needed.
+    /// whoever sets it: read-modify-writes of one word have one order, and no fence is needed. The count of tokens wraps at
+    /// 2^63, so two readings are never compared for their order, only [subtracted](Self::tokens_between). Fewer tokens than
+    /// that can be in flight, and so unread: the largest cap is 2^61, and debts go 2^62 beyond it at most.
     released: AtomicU64,
 }
 
@@ -204,9 +206,14 @@ impl Rovers {
 
     fn count_since(word: u64, seen: &mut u64) -> u64 {
         let count = word & !WATCHED;
-        let new = count.wrapping_sub(*seen) >> 1;
+        let new = Self::tokens_between(*seen, count);
         *seen = count;
         new
+    }
+
+    /// How many tokens were released between two readings of their count: less than 2^63, which is more than can be in flight.
+    pub(crate) fn tokens_between(earlier: u64, later: u64) -> u64 {
+        later.wrapping_sub(earlier) >> 1
     }
 }
 

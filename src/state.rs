@@ -430,7 +430,7 @@ impl State {
         cap.watching = watch;
         if watch && released > 0 {
             let count = std::mem::replace(&mut cap.seen, seen);
-            released = released.min(landed.since(rovers, seen));
+            released = landed.of(rovers, released, count);
             if released == 0 {
                 landed.note(rovers, count);
                 return None;

@@ -1,7 +1,7 @@
 //! Wakers on their way out of the lock.
 
 use crate::knot::{Knot, News};
-use crate::rovers::{Rovers, ahead};
+use crate::rovers::Rovers;
 #[cfg(feature = "keyed")]
 use crate::shared::Shared;
 use arrayvec::ArrayVec;
@@ -46,9 +46,16 @@ impl Landed {
         (self.line, self.count) = (std::ptr::from_ref(rovers).addr(), count);
     }
 
-    /// How many tokens, counted from `seen`, had been released by then.
-    pub(crate) fn since(&self, rovers: &Rovers, seen: u64) -> u64 {
-        if self.line == std::ptr::from_ref(rovers).addr() { ahead(self.count, seen).max(0) as u64 >> 1 } else { 0 }
+    /// How many of the last `unread` tokens that make up `count` had been released by then.
+    ///
+    /// What was released since then is subtracted, rather than the two older counts compared: the noted one may be before or
+    /// behind what was read last, and counts of up to 2^63 tokens leave no bit to tell which.
+    pub(crate) fn of(&self, rovers: &Rovers, unread: u64, count: u64) -> u64 {
+        if self.line == std::ptr::from_ref(rovers).addr() {
+            unread.saturating_sub(Rovers::tokens_between(self.count, count))
+        } else {
+            0
+        }
     }
 }
 
@@ -94,6 +101,50 @@ pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
             // Dropping it may panic in its turn.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    /// However many tokens landed together, and wherever their count wraps.
+    #[test]
+    fn what_had_landed_is_told_from_what_landed_since_at_every_edge() {
+        const EDGES: [u64; 9] =
+            [1, (1 << 61) - 1, 1 << 61, (1 << 61) + 1, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, 3 << 61, (1 << 63) - 1];
+        for start in [0, 1, 1 << 61, 1 << 62, (1 << 63) - 1, u64::MAX >> 2] {
+            for before in EDGES {
+                for after in [0, 1, 1 << 48, 1 << 61].into_iter().filter(|after| before + after < 1 << 63) {
+                    let rovers = Rovers::new(0);
+                    rovers.release(start);
+                    let mut seen = rovers.landed();
+                    rovers.release(before);
+                    let mut landed = Landed::default();
+                    landed.note(&rovers, rovers.landed());
+                    rovers.release(after);
+                    let unread = rovers.released_since(&mut seen);
+                    assert_eq!(unread, before + after);
+                    assert_eq!(landed.of(&rovers, unread, seen), before, "{before} and {after} from {start}");
+                }
+            }
+        }
+    }
+
+    /// Another caller may have read what this one noted, and more.
+    #[test]
+    fn what_others_have_read_meanwhile_is_not_counted_again() {
+        for (noted, read, unread) in [(1, 2, 0), (1, 2, 5), (1 << 61, 3 << 61, 0), (5, 1 << 62, 1 << 61)] {
+            let rovers = Rovers::new(0);
+            rovers.release(noted);
+            let mut landed = Landed::default();
+            landed.note(&rovers, rovers.landed());
+            rovers.release(read - noted);
+            let mut seen = rovers.landed();
+            rovers.release(unread);
+            assert_eq!(rovers.released_since(&mut seen), unread);
+            assert_eq!(landed.of(&rovers, unread, seen), 0);
         }
     }
 }

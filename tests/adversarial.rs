@@ -14,7 +14,10 @@ mod times;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use tokio_test::task::{Spawn, spawn};
@@ -48,6 +51,27 @@ fn everywhere<T: PartialEq + Debug>(scenario: impl Fn(Builder, &ManualClock) -> 
     let expected = play(0);
     for start in starts() {
         assert!(play(start) == expected, "with the rovers started at {start} it went otherwise than from 0");
+    }
+}
+
+/// The same from a few of these places, for scenarios that take long.
+fn everywhere_near(scenario: impl Fn(Builder, &ManualClock)) {
+    for start in [0, u64::MAX - 1, i64::MAX as u64 - GIANT] {
+        let clock = ManualClock::new();
+        scenario(Limiter::builder().clock(clock.clone()).rovers_at(start), &clock);
+    }
+}
+
+/// Runs `test` on a thread of its own, so that one that hangs fails.
+fn to_its_end(test: impl FnOnce() + Send + 'static) {
+    let (running, ended) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        let _running = running;
+        test();
+    });
+    match ended.recv_timeout(Duration::from_secs(60)) {
+        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
     }
 }
 

@@ -141,3 +141,42 @@ fn giants_dropped_after_they_were_granted_give_everything_back() {
         snapshot
     });
 }
+
+/// A grant that is settled up thousands of times is in flight with more tokens than any cap. Dropped, or forgotten and
+/// released in one piece, it makes room for whoever waits.
+#[test]
+fn more_than_a_cap_can_name_lands_at_once_and_the_waiter_is_served() {
+    to_its_end(|| {
+        for charges in [8_191, 8_192, 16_383, 16_384, 16_385, 20_000, 24_576, 40_000] {
+            for cap in [1, MOST] {
+                everywhere_near(|builder, clock| {
+                    let quota = Quota::new(u64::MAX, NANO).burst(MOST);
+                    let limiter = builder.quota(quota).max_in_flight(cap).build().unwrap();
+                    let mut grant = limiter.try_acquire(1).unwrap();
+                    // As many as fill the cap; behind the waiter come the others.
+                    let fill = cap / GIANT;
+                    (0..fill).for_each(|_| grant.settle(u64::MAX));
+                    let mut queue = Queue::new(&limiter);
+                    queue.enter(1);
+                    (0..charges).for_each(|_| grant.settle(u64::MAX));
+                    let flies = grant.cost();
+                    assert!(flies == 1 + (fill + charges) * GIANT || (SPAN..cap + SPAN).contains(&flies), "{flies}");
+                    limiter.set_max_in_flight(1).unwrap();
+                    assert_eq!(limiter.snapshot().in_flight, Some(flies));
+                    // Enough for the debts, so that the cap alone holds the waiter back.
+                    clock.advance(NANO);
+                    if charges % 2 == 0 {
+                        drop(grant);
+                    } else {
+                        grant.forget();
+                        assert!(limiter.release(flies + 1).is_err());
+                        limiter.release(flies).unwrap();
+                    }
+                    let snapshot = limiter.snapshot();
+                    assert_eq!((snapshot.waiting_tasks, snapshot.in_flight), (0, Some(1)));
+                    assert_eq!(queue.granted().len(), 1);
+                });
+            }
+        }
+    });
+}

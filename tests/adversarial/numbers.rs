@@ -1,7 +1,7 @@
 //! The largest, the smallest, and what is beyond them.
 
 use super::*;
-use tollgate::{Bound, ConfigError, Denied, Quota, TryAcquireError};
+use tollgate::{Bound, Bucket, ConfigError, Denied, Quota, TryAcquireError};
 
 #[test]
 fn configurations_beyond_the_legal_are_refused_with_their_numbers() {
@@ -218,5 +218,30 @@ pub(crate) fn denied(limiter: &Limiter, cost: u64) -> Denied {
     match limiter.try_acquire(cost) {
         Err(TryAcquireError::Denied(denied)) => denied,
         other => panic!("{other:?}"),
+    }
+}
+
+/// The caller keeps count of what it releases. One that does not has a larger cap, and still a bucket.
+#[test]
+fn a_bucket_whose_caller_releases_what_was_never_granted_goes_on_by_its_rate() {
+    for wrong in
+        [1, MOST - 1, MOST, MOST + 1, SPAN - 1, SPAN, SPAN + 1, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, u64::MAX]
+    {
+        for times in [1, 2, 3, 9] {
+            let bucket = Bucket::capped(Quota::new(1, NANO).burst(5), 2, Duration::ZERO).unwrap();
+            let mut granted = 0;
+            let mut waiting = VecDeque::new();
+            for nanos in 0..60 {
+                (0..times).for_each(|_| bucket.release(wrong));
+                waiting.push_back(bucket.grab(1));
+                waiting.push_back(bucket.grab(1));
+                bucket.replenish(Duration::from_nanos(nanos));
+                while waiting.pop_front_if(|ticket| bucket.deficiency(*ticket) == 0).is_some() {
+                    granted += 1;
+                }
+            }
+            // The first look at the releases comes with the second grab at the earliest.
+            assert!((60..=64).contains(&granted), "{granted} granted after {times} times {wrong}");
+        }
     }
 }
