@@ -27,6 +27,12 @@ impl<S: Deref<Target = Shared>> Permit<S> {
         self.cost = self.shared.resettle(self.cost, actual);
     }
 
+    /// The same after something that cannot be undone: a clock that panics stands still.
+    #[cfg(feature = "io")]
+    pub(crate) fn settle_anyway(&mut self, actual: u64) {
+        self.cost = self.shared.resettle_anyway(self.cost, actual);
+    }
+
     pub(crate) fn forget(mut self) {
         if self.shared.capped {
             self.shared.forget(self.cost);
@@ -123,6 +129,12 @@ impl<'a> Grant<'a> {
 impl OwnedGrant {
     pub(crate) fn new(permit: Permit<Arc<Shared>>) -> Self {
         Self(permit)
+    }
+
+    /// [`settle`](Self::settle) after something that cannot be undone.
+    #[cfg(feature = "io")]
+    pub(crate) fn settle_anyway(&mut self, actual: u64) {
+        self.0.settle_anyway(actual);
     }
 
     grant_methods!();

@@ -153,8 +153,8 @@ impl Shared {
         self.sampled(Some(self.sample()), Reach::Held, act)
     }
 
-    /// `with` for those who leave, and must.
-    fn leaving<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+    /// `with` for those who leave, and must, and for those in the middle of something.
+    pub(crate) fn leaving<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         self.sampled(self.sample_anyway(), Reach::Now, act)
     }
 

@@ -80,6 +80,7 @@ fn cut<'b>(bufs: &'b [IoSlice<'_>], most: usize) -> ArrayVec<IoSlice<'b>, MOST_S
 /// more than the limiter's burst when they wake together.
 fn settled(mut grant: OwnedGrant, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
     let taken = if let Poll::Ready(Ok(taken)) = &written { *taken } else { 0 };
-    grant.settle(taken as u64);
+    // The bytes are written: a panic here would not take them back.
+    grant.settle_anyway(taken as u64);
     written
 }

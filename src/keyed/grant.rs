@@ -43,7 +43,8 @@ impl<H: Hold> Pass<H> {
             None => self.hold.map().resettle(self.hold.key(), self.hash, self.cost, actual),
         };
         if let Some(roof) = &self.hold.map().roof {
-            self.above = roof.resettle(self.above, actual);
+            // The key is settled already: this must not be left out.
+            self.above = roof.resettle_anyway(self.above, actual);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::{Answer, Ask, Line, Plan};
 use crate::alarm::Alarm;
-use crate::shared::Shared;
+use crate::shared::{Shared, instant_anyway};
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
@@ -84,7 +84,7 @@ async fn next(shared: &Weak<Shared>) -> Option<Ask> {
                 Some(Plan::Ask(ask)) => return Poll::Ready(Some(ask)),
                 Some(Plan::Sleep(u64::MAX)) => return Poll::Pending,
                 Some(Plan::Sleep(until)) => {
-                    let at = shared.time.instant(until);
+                    let at = instant_anyway(&shared.time, until);
                     drop(shared);
                     ready!(alarm.as_mut().poll_until(at, cx));
                 }

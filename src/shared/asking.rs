@@ -271,13 +271,15 @@ impl Shared {
         }
     }
 
-    /// Somebody waits for what was released.
+    /// Serves the waiters after a release. The tokens are released already, and this runs when a grant is dropped, perhaps
+    /// by a panic: so a clock that panics stands still. What is due by its last reading is served; if the front waiter is
+    /// due later, the driver is woken, and asks the clock again until it answers.
     #[cold]
     fn land(&self) {
         let mut wakes = Wakes::default();
         // Before the time, as the tail.
         wakes.landed.note(&self.rovers, self.rovers.landed());
-        self.sampled_with(wakes, Some(self.sample()), Reach::Held, |_, _, _| ());
+        self.sampled_with(wakes, self.sample_anyway(), Reach::Held, |_, _, _| ());
     }
 
     pub(crate) fn forget(&self, cost: u64) {
@@ -306,14 +308,27 @@ impl Shared {
     }
 
     /// Changes what a grant cost, and says what it costs now.
+    ///
+    /// # Panics
+    /// If the clock does; then nothing has changed.
     pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
-        if actual > cost {
-            return cost + self.with(|state, rovers, _| state.charge(rovers, actual - cost));
-        }
-        if actual < cost {
-            self.with(|state, rovers, _| state.give_back(rovers, cost - actual));
-        }
-        actual
+        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), cost, actual) }
+    }
+
+    /// The same as part of something that has begun: a clock that panics stands still.
+    #[cfg(any(feature = "keyed", feature = "io"))]
+    pub(crate) fn resettle_anyway(&self, cost: u64, actual: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(self.sample_anyway(), cost, actual) }
+    }
+
+    fn resettle_by(&self, sample: Option<Sample>, cost: u64, actual: u64) -> u64 {
+        self.sampled(sample, Reach::Now, |state, rovers, _| {
+            if actual > cost {
+                return cost + state.charge(rovers, actual - cost);
+            }
+            state.give_back(rovers, cost - actual);
+            actual
+        })
     }
 
     /// Mints what is due and serves the line.

@@ -2,7 +2,6 @@
 
 use super::{Shared, drop_quietly};
 use crate::lease::{Answer, Ask, Plan, Post};
-use crate::state::Reach;
 use crate::wakes::wake_each;
 use std::task::Waker;
 use tokio::runtime::Handle;
@@ -12,7 +11,8 @@ impl Shared {
     /// What the keeper does next; `waker` cuts its sleep short. `None` if no quota is shared.
     pub(crate) fn plan(&self, waker: &Waker) -> Option<Plan> {
         let waker = waker.clone();
-        let (plan, old) = self.sampled(Some(self.sample()), Reach::Now, |state, rovers, sample| {
+        // The keeper works for all who wait, and is not to end with a clock that panics once.
+        let (plan, old) = self.leaving(|state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
             let feed = state.supply.feed_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
             (plan, feed.and_then(|feed| feed.rest(waker)))
@@ -24,7 +24,8 @@ impl Shared {
     /// The line has answered `ask`, which went off at `sent`.
     pub(crate) fn receive(&self, ask: &Ask, answer: &Answer, sent: Instant) {
         let elapsed = crate::clock::whole_nanos(sent.elapsed());
-        self.with(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
+        // What was answered counts, whatever the clock does.
+        self.leaving(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
     }
 
     /// Somebody wanted `cost` at once, and may come again.
@@ -41,7 +42,7 @@ impl Shared {
 
     /// The line cannot be reached.
     pub(crate) fn lose(&self) {
-        self.with(|state, rovers, sample| state.lose(rovers, sample.now));
+        self.leaving(|state, rovers, sample| state.lose(rovers, sample.now));
     }
 
     /// The keeper goes with its runtime. Whoever waits looks again, so that another runtime has the next one.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 use tokio_test::assert_pending;
 use tokio_test::task;
-use tollgate::{Clock, KeyedLimiter, ManualClock, Quota};
+use tollgate::{Clock, KeyedLimiter, Limiter, ManualClock, Quota};
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -117,4 +117,62 @@ fn a_clock_that_fails_while_quotas_change_mints_nothing() {
         }
     }
     unreachable!("a change takes a few readings");
+}
+
+/// A clock that fails from a given reading on, until `READINGS` is set anew.
+fn while_failing<R>(readings: i64, act: impl FnOnce() -> R) -> bool {
+    READINGS.set(readings);
+    let panicked = catch_unwind(AssertUnwindSafe(|| drop(act()))).is_err();
+    READINGS.set(-1);
+    panicked
+}
+
+/// A grant is in flight for its key and in the limiter above: both are told that it is dropped, and both serve.
+#[test]
+fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_above() {
+    let clock = ManualClock::new();
+    let above = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(Failing(clock.clone()));
+    let above = above.build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(Failing(clock));
+    let keyed: KeyedLimiter<&str> = builder.within_limiter(&above).build().unwrap();
+    let grant = keyed.try_acquire(&"a", 2).unwrap();
+    let mut own = task::spawn(keyed.consume(&"a", 1));
+    let mut others = task::spawn(above.consume(1));
+    assert_pending!(own.poll());
+    assert_pending!(others.poll());
+    assert!(!while_failing(0, || drop(grant)));
+    assert!(others.is_woken() && others.poll().is_ready());
+    assert!(own.is_woken() && own.poll().is_ready());
+}
+
+/// What a grant really cost counts for its key and in the limiter above, or for neither.
+#[test]
+fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere() {
+    for (readings, actual) in (0..9).flat_map(|readings| [(readings, 1), (readings, 8)]) {
+        let clock = ManualClock::new();
+        let above = Limiter::builder().quota(Quota::per_second(9)).clock(Failing(clock.clone())).build().unwrap();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).clock(Failing(clock));
+        let keyed: KeyedLimiter<&str> = builder.within_limiter(&above).build().unwrap();
+        let mut grant = keyed.try_acquire(&"a", 4).unwrap();
+        let failed = while_failing(readings, || grant.settle(actual));
+        let cost = if failed { 4 } else { actual };
+        let left = 9 - cost;
+        assert_eq!((grant.cost(), keyed.available(&"a"), above.available()), (cost, left, left), "after {readings}");
+    }
+}
+
+/// The waiters of all keys hear that the limiter is closed.
+#[test]
+fn a_clock_that_fails_while_a_limiter_is_closed_leaves_no_waiter_behind() {
+    for readings in 0..9 {
+        let clock = ManualClock::new();
+        let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).clock(Failing(clock)).rooms(2);
+        let keyed: KeyedLimiter<u8> = builder.build().unwrap();
+        let keys = [1, 2, 3, 4];
+        keys.iter().for_each(|key| drop(keyed.try_acquire(key, 1).unwrap()));
+        let mut waiting = keys.each_ref().map(|key| task::spawn(keyed.consume(key, 1)));
+        waiting.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        assert!(!while_failing(readings, || keyed.close()));
+        assert!(waiting.iter_mut().all(|claim| claim.is_woken() && claim.poll().is_ready()), "after {readings}");
+    }
 }

@@ -4,9 +4,10 @@ use super::*;
 use std::cell::Cell;
 use std::fmt;
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
+use tokio::time::Instant;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{Clock, ConsumeError, Grant, Limiter, ManualClock, Quota, join};
 
@@ -96,9 +97,105 @@ fn a_grant_dropped_while_the_clock_panics_is_released_all_the_same() {
     let grant = limiter.try_acquire(4).unwrap();
     let mut next = spawn(limiter.consume(1));
     assert!(next.poll().is_pending());
-    clock.breaks(|| drop(grant));
-    limiter.tick();
+    assert!(!clock.breaks(|| drop(grant)), "who leaves does not hear of it");
+    // Nothing else is done to the limiter: the drop itself serves the line.
     assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
+}
+
+/// The same where the grant is dropped because its task panics: a second panic on the way would end the process.
+#[test]
+#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
+fn a_grant_dropped_by_a_panic_while_the_clock_panics_serves_the_line_and_the_process_lives() {
+    ends_well("clocks::a_grant_is_dropped_by_a_panic_while_the_clock_panics");
+}
+
+#[test]
+#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
+fn a_grant_is_dropped_by_a_panic_while_the_clock_panics() {
+    let (limiter, clock) = brittle();
+    for owned in [false, true] {
+        let (grant, held) = if owned {
+            (None, assert_ready(spawn(limiter.clone().consume_owned(4)).poll()).ok())
+        } else {
+            (limiter.try_acquire(4).ok(), None)
+        };
+        let mut next = spawn(limiter.consume(1));
+        assert!(next.poll().is_pending());
+        clock.breaks(|| {
+            let _held = (grant, held);
+            resume_unwind(Box::new("a task that fails"));
+        });
+        assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
+        clock.time.advance(9 * MILLI);
+    }
+}
+
+fn assert_ready<T>(poll: Poll<T>) -> T {
+    match poll {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// Released by hand: what is owed is not owed any more, so this cannot be tried again.
+#[test]
+fn a_release_by_hand_while_the_clock_panics_serves_the_line() {
+    let (limiter, clock) = brittle();
+    limiter.try_acquire(4).unwrap().forget();
+    let mut next = spawn(limiter.consume(1));
+    assert!(next.poll().is_pending());
+    assert!(!clock.breaks(|| limiter.release(4).unwrap()));
+    assert!(next.is_woken() && next.poll().is_ready());
+}
+
+/// Every grant that a joint claim leaves, and every grant of a key under another limiter, is dropped though the first of
+/// them meets a broken clock.
+#[test]
+fn several_grants_dropped_while_the_clock_panics_are_all_released() {
+    let ((one, clock), (two, other_clock)) = (brittle(), brittle());
+    let grants = tollgate::try_join([(&one, 4), (&two, 4)]).unwrap();
+    let mut waiting = [&one, &two].map(|limiter| spawn(limiter.consume(1)));
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
+    assert!(!clock.breaks(|| assert!(!other_clock.breaks(|| drop(grants)))));
+    assert!(waiting.iter_mut().all(|claim| claim.is_woken() && claim.poll().is_ready()));
+}
+
+/// Time moves on, and the clock fails just when the grant is dropped: the waiter's token came in the meantime, which
+/// the limiter cannot know. The driver looks again as soon as the clock is sound.
+#[tokio::test(start_paused = true)]
+async fn a_grant_dropped_while_the_clock_panics_leaves_the_rest_to_the_driver() {
+    let clock = Ticking { start: Instant::now(), broken: Arc::default() };
+    let quota = Quota::per_second(1_000).burst(4);
+    let limiter = Limiter::builder().quota(quota).max_in_flight(4).clock(clock.clone()).build().unwrap();
+    let grant = limiter.try_acquire(4).unwrap();
+    let waiting = tokio::spawn(limiter.clone().consume_owned(2));
+    tokio::task::yield_now().await;
+    assert_eq!(limiter.snapshot().waiting_tasks, 1);
+    tokio::time::advance(5 * MILLI).await;
+    clock.broken.store(true, SeqCst);
+    drop(grant);
+    tokio::time::advance(3 * MILLI).await;
+    clock.broken.store(false, SeqCst);
+    let since = Instant::now();
+    let granted = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("nobody else does anything");
+    assert!(granted.unwrap().is_ok());
+    assert!(since.elapsed() <= 2 * MILLI, "{:?}", since.elapsed());
+}
+
+/// Tokio's time; while it is broken, asking for it panics.
+#[derive(Clone, Debug)]
+struct Ticking {
+    start: Instant,
+    broken: Arc<AtomicBool>,
+}
+
+impl Clock for Ticking {
+    fn now(&self) -> Duration {
+        if self.broken.load(SeqCst) {
+            resume_unwind(Box::new("a broken clock"));
+        }
+        self.start.elapsed()
+    }
 }
 
 #[test]

@@ -59,12 +59,13 @@ where
                 room.closed = true;
                 room.seats().cloned().collect()
             });
-            seats.iter().for_each(|seat| seat.with(|state, rovers, _| state.close(rovers)));
+            // Some keys are closed already: a clock that panics is no reason to leave the waiters of the others.
+            seats.iter().for_each(|seat| seat.leaving(|state, rovers, _| state.close(rovers)));
             drop(seats);
             self.bound.idle_now(number);
         }
         if let Some(overflow) = &self.overflow {
-            overflow.with(|state, rovers, _| state.close(rovers));
+            overflow.leaving(|state, rovers, _| state.close(rovers));
         }
     }
 
