@@ -155,6 +155,10 @@ impl<S: Deref<Target = Shared>> Patience<S> {
 /// It can be dropped at any time: before it is polled, while it waits, or after it was granted without having been
 /// polled again. Its claim leaves the line, those behind it move up at once, and no token is lost.
 ///
+/// A grant that was not seen yet is refunded, as far as the burst, and can be granted again at once. No request was sent
+/// for it, so the server sees no more than it is promised. A grant that was seen is not refunded when it is dropped, only by
+/// [`settle`](crate::Grant::settle), whose documentation says what a server may see then.
+///
 /// # Panics
 ///
 /// When polled again after it was ready. When it has to start the limiter's background task on a tokio runtime that

@@ -87,11 +87,23 @@ macro_rules! grant_methods {
         /// Sets the real cost, known afterwards, and refunds or charges the difference at once. The latest figure
         /// counts.
         ///
-        /// * Less than before: the difference goes back, as far as the burst, and those in line may pass at once.
+        /// * Less than before: the difference goes back, as far as the burst, and waiters may pass at once.
         /// * More than before: the difference is charged as a debt. Those already in line are not delayed by it,
         ///   newcomers are. A debt is cut at 2<sup>48</sup> tokens; [`cost`](Self::cost) tells.
         ///
         /// With an in-flight cap, what is charged is in flight too until the grant is dropped.
+        ///
+        /// # What a server may see
+        ///
+        /// The limiter counts tokens granted less tokens refunded. What is refunded can be granted again at once, so each
+        /// single refund can bring back as much as the burst, and several at one instant as much as all of them together:
+        /// with a burst of 1, five grants that are settled for 0 at one instant let five others pass at that instant. If
+        /// the requests of the five were sent all the same, the server has seen them, and sees the others on top. So settle for
+        /// less only what the server does not count either: a request that was never sent, tokens that it did not bill.
+        ///
+        /// # Panics
+        ///
+        /// If the limiter's [clock](crate::Clock) does; then nothing has changed.
         ///
         /// ```
         /// use tollgate::{Limiter, Quota};

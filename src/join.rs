@@ -38,7 +38,8 @@ use tokio::runtime::Handle;
 ///
 /// # Cancel safety
 ///
-/// The future can be dropped at any time: the claim leaves all lines, and no token is lost.
+/// The future can be dropped at any time: the claim leaves all lines, and no token is lost. A grant that was not seen yet is
+/// refunded in each, as a [`Consume`](crate::Consume)'s is.
 ///
 /// # Panics
 ///

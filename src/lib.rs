@@ -1,8 +1,8 @@
 //! An async **waiting** rate limiter for tokio: one fair line in front of a shared token bucket.
 //!
 //! A request names a cost in tokens; [`Limiter::consume`] stands in line until they are there. The line is strictly
-//! first come, first served, a request that gives up costs nobody anything, and never do more tokens pass than
-//! `burst + rate x window`, in any window, whatever happens.
+//! first come, first served, a request that gives up costs nobody anything, and the tokens granted in any window, less those
+//! refunded in it, are at most `burst + rate x window`, whatever happens.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -68,8 +68,11 @@
 //!
 //! # What is promised
 //!
-//! * **Never too much.** Over every window, for every quota, tokens granted <= burst + rate x window, counted at the
-//!   instants the schedule grants. A timer that is late by `d` delivers what fell due meanwhile together, so an observer
+//! * **Never too much.** Over every window, for every quota, tokens granted less tokens refunded <= burst + rate x window,
+//!   counted at the instants the schedule grants. A refund is what [`settle`](Grant::settle) gives back, or the cost of a
+//!   grant whose future is dropped before it sees it. So requests that are sent and then refunded come on top of what the
+//!   server is promised. Tokens that are [added by hand](Limiter::replenish) come on top too, and those charged by `settle`
+//!   are not grants: later ones wait for them. A timer that is late by `d` delivers what fell due meanwhile together, so an observer
 //!   sees at most burst + rate x (window + d); [`Snapshot::lateness`] tells `d`. tokio's timers are about 1 ms late.
 //!   A claim that costs more than the burst passes whole, once minting has caught up with it.
 //! * **Nothing is lost.** Whoever waits is served in the order of arrival, at the instant the schedule says, whatever the

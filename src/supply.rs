@@ -3,8 +3,9 @@
 //!
 //! # The invariant, and the line that keeps it
 //!
-//! **Tokens granted over any window <= burst + rate x window, for each quota.** A bucket keeps it if its level, the
-//! head minus what is granted, never exceeds the burst at any instant. Here every move of a head passes
+//! **Tokens granted less tokens refunded, over any window, <= burst + rate x window, for each quota.** A bucket keeps it if
+//! its level, the head minus what is granted, never exceeds the burst at any instant, and if only time, refunds and
+//! [hands](Supply::replenish) raise it. Here every move of a head passes
 //! [`Supply::bound`]:
 //!
 //! ```text

@@ -152,7 +152,8 @@ impl<H: Hold, W> fmt::Debug for KeyedClaim<H, W> {
 ///
 /// # Cancel safety
 ///
-/// As [`Consume`](crate::Consume): it can be dropped at any time, those behind it move up at once, and no token is lost.
+/// As [`Consume`](crate::Consume): it can be dropped at any time, those behind it move up at once, and no token is lost. A
+/// grant that was not seen yet is refunded, and can be granted again at once.
 ///
 /// # Panics
 ///

@@ -113,6 +113,9 @@ macro_rules! grant_methods {
         ///
         /// In the limiter [above all keys](super::KeyedBuilder::within_limiter) it counts too.
         ///
+        /// As there, tokens that come back can be granted again at once, and the server may see both: see
+        /// [what a server may see](crate::Grant::settle).
+        ///
         /// What is charged is always written down, also on a key that was forgotten meanwhile and while the map is full.
         ///
         /// ```

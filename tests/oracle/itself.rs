@@ -3,7 +3,7 @@
 use crate::oracle::law;
 use crate::oracle::model::{Model, Seen};
 use crate::oracle::ops::{History, Op, SMALL, any_scale, config, continuous, history, manual, stepped};
-use crate::oracle::{Answer, Bound, Int, Oracle, Rule};
+use crate::oracle::{Answer, Bound, Granted, Int, Oracle, Rule};
 use proptest::prelude::*;
 
 const MS: Int = 1_000_000;
@@ -142,6 +142,21 @@ fn strict_mode_jumps_at_the_boundary_and_not_before() {
     assert_eq!(oracle.available(), 0);
     oracle.advance(SECOND);
     assert_eq!(oracle.available(), 10);
+}
+
+/// The judge: what came back counts in the windows it lies in, its ends included, and in no other.
+#[test]
+fn refunds_are_subtracted_in_their_own_windows_only() {
+    let granted = |list: &[Int]| -> Vec<_> { list.iter().map(|&at| Granted { id: 0, at, cost: 1 }).collect() };
+    let is_broken = |grants: &[Int], refunds: &[(Int, Int)]| {
+        let given: Vec<_> = refunds.iter().map(|&(at, tokens)| law::Given { at, tokens }).collect();
+        law::broken(continuous(1, 100, 1, 1), &granted(grants), &given, |_| 0).is_some()
+    };
+    assert!(!is_broken(&[0, 5, 5, 5, 5, 5], &[(5, 5)]));
+    assert!(is_broken(&[0, 5, 5, 5, 5, 5, 5], &[(5, 5)]));
+    assert!(is_broken(&[5, 5, 5, 5, 5, 5], &[(5, 4)]));
+    assert!(is_broken(&[0, 5, 5], &[(4, 1), (6, 1)]), "not at that instant");
+    assert!(!is_broken(&[0, 5], &[(3, 1)]));
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The one invariant, counted over a list of grants with no model at all:
-//! over every window, tokens granted <= burst + rate x window.
+//! over every window, tokens granted less tokens refunded <= burst + rate x window.
 
 use super::{Granted, Int, Refill, Rule};
 
-/// Tokens handed back at some instant: a refund, a replenish. They may be granted again.
+/// Tokens that came at some instant other than by the schedule: a refund is subtracted from what was granted in its window, a
+/// replenish adds to what the window may grant, which is the same sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) at: Int,

@@ -61,7 +61,8 @@ where
     /// * More than before: the difference is charged at once as a debt of the key, which the key's limiter pays to the line; it
     ///   is made if there is none, beyond [`max_keys`](crate::KeyedBuilder::max_keys) if need be.
     /// * Less than before: the difference goes to the key's limiter, as far as that may keep tokens. If the key has none, or
-    ///   that may keep no more, it is lost: the line has promised to others what comes after it.
+    ///   that may keep no more, it is lost: the line has promised to others what comes after it. What does come back can be
+    ///   granted again at once: see [what a server may see](crate::Grant::settle).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
