@@ -2,10 +2,11 @@
 
 use crate::law::Ledger;
 use crate::nodes::{consume_for, limiter, millis};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::lease::{MemoryLine, Outage};
-use tollgate::{Bound, ConfigError, ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{Bound, Clock, ConfigError, ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate() {
@@ -457,4 +458,40 @@ async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket()
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(total > 100_000, "{total}");
+}
+
+/// Tokio's time. In background tasks a few readings fail, counted from a given one on.
+#[derive(Debug)]
+struct Failing {
+    start: Instant,
+    sound: AtomicI64,
+}
+
+impl Clock for Failing {
+    fn now(&self) -> Duration {
+        // The test itself is no task.
+        if tokio::task::try_id().is_some() && (-2..=0).contains(&self.sound.fetch_sub(1, Relaxed)) {
+            // Not `panic!`: this one is meant, and need not be printed.
+            std::panic::resume_unwind(Box::new("a clock that fails"));
+        }
+        self.start.elapsed()
+    }
+}
+
+/// Whatever the keeper is about, nothing is lost that it was promised, and the waiters are served a retry later at most.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_fails_in_the_background_costs_no_tokens() {
+    let mut took = Vec::new();
+    for sound in (0..30).chain([1_000_000]) {
+        let start = Instant::now();
+        let clock = Failing { start, sound: AtomicI64::new(sound) };
+        let quota = Quota::per_second(1_000).burst(10).initial(0);
+        let limiter = Limiter::builder().quota(quota).shared(MemoryLine::new()).clock(clock).build().unwrap();
+        for _ in 0..30 {
+            drop(timeout(millis(10_000), limiter.consume(10)).await.expect("nobody is stranded").unwrap());
+        }
+        took.push(start.elapsed());
+    }
+    let sound = took.pop().unwrap();
+    assert!(took.iter().all(|took| *took <= sound + millis(8)), "{sound:?}: {took:?}");
 }
