@@ -7,6 +7,7 @@
 
 use crate::alarm::Alarm;
 use crate::clock::whole_nanos;
+use crate::coop::poll_paid;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant, Permit};
 use crate::queue::Place;
@@ -155,6 +156,13 @@ impl<S: Deref<Target = Shared>> Patience<S> {
 /// It can be dropped at any time: before it is polled, while it waits, or after it was granted without having been
 /// polled again. Its claim leaves the line, those behind it move up at once, and no token is lost.
 ///
+/// # Cooperative scheduling
+///
+/// Each answer costs one unit of the tokio task's budget ([`tokio::task::coop`]). A poll without budget returns `Pending`,
+/// claims nothing and enters no queue, and the task is woken at once: a claim's place counts from the first poll that has
+/// budget. A claim that waits already keeps its place, and the tokens that it is granted meanwhile. Outside of tokio the
+/// budget is unlimited.
+///
 /// # Panics
 ///
 /// When polled again after it was ready. When it has to start the limiter's background task on a tokio runtime that
@@ -198,7 +206,8 @@ impl<'a> Future for Consume<'a> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll_within(cx, None).map_ok(Grant::new)
+        let claim = self.project().claim;
+        poll_paid(cx, |cx| claim.poll_within(cx, None)).map_ok(Grant::new)
     }
 }
 
@@ -235,7 +244,8 @@ impl Future for ConsumeOwned {
     type Output = Result<OwnedGrant, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll_within(cx, None).map_ok(OwnedGrant::new)
+        let claim = self.project().claim;
+        poll_paid(cx, |cx| claim.poll_within(cx, None)).map_ok(OwnedGrant::new)
     }
 }
 
@@ -260,7 +270,8 @@ impl<'a> Future for Within<'a> {
     type Output = Result<Grant<'a>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().patience.poll(cx).map_ok(Grant::new)
+        let patience = self.project().patience;
+        poll_paid(cx, |cx| patience.poll(cx)).map_ok(Grant::new)
     }
 }
 
@@ -285,6 +296,7 @@ impl Future for WithinOwned {
     type Output = Result<OwnedGrant, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().patience.poll(cx).map_ok(OwnedGrant::new)
+        let patience = self.project().patience;
+        poll_paid(cx, |cx| patience.poll(cx)).map_ok(OwnedGrant::new)
     }
 }

@@ -60,9 +60,9 @@ impl Future for Replenisher {
         let registration = this.registration.get_or_insert_with(|| Registration::new(&shared, Kind::ByHand));
         loop {
             let alarm = match shared.drive(registration.id, cx.waker()) {
-                Drive::Until { due: u64::MAX, .. } => return Poll::Pending,
-                Drive::Until { due, crowd } => {
-                    let at = instant_anyway(&shared.time, due);
+                Drive::Until { alarm: u64::MAX, .. } => return Poll::Pending,
+                Drive::Until { alarm, crowd } => {
+                    let at = instant_anyway(&shared.time, alarm);
                     // Another clock may stand still, with little left.
                     let gap = if crowd || !shared.time.is_tokios() { GAP } else { Duration::ZERO };
                     if shared.fine && this.fine.wake_at(at, gap, cx) { at + BEHIND } else { at }
