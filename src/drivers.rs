@@ -7,6 +7,9 @@
 //! are not driven cost the queue one delay of `DELAY` each, once: grants are made in virtual time, and what fell due meanwhile
 //! is delivered together.
 //!
+//! A lead that is a blocked thread is always driven. Then all backups sleep as long as the last one would, so that threads that
+//! come and go do not wake as backups at all.
+//!
 //! The backups are in the order of their arrival, and the newest wakes first: the oldest threads are the next to be granted
 //! and to leave, and then no other backup changes its rank.
 
@@ -23,16 +26,22 @@ pub(crate) const OF_MANY: u64 = 1 << 63;
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// How much later than the driver before it a backup wakes, in nanoseconds: some ticks of tokio's timer, which a lead on a busy
-/// runtime may well need. All backups together wake `ln(n) / DELAY` times a second at most.
-pub(crate) const DELAY: u64 = 5_000_000;
+/// runtime may well need. All of `n` backups together wake about `ln(n) / DELAY` times a second at most.
+pub(crate) const DELAY: u64 = 10_000_000;
 
 /// The registered drivers, under the limiter's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
     /// Nearly always the only driver. Here, and not on the heap, since each look at one of many lines asks for it.
     lead: Option<Driver>,
+    /// Made for the first backup.
+    others: Option<Box<Backups>>,
+}
+
+#[derive(Debug, Default)]
+struct Backups {
     /// Empty if there is no lead. The newest is the last.
-    backups: VecDeque<Driver>,
+    line: VecDeque<Driver>,
     /// No backup has to be woken for a queue that is due at this instant or later. So most changes of the due instant go
     /// without a look at the backups.
     backed_from: u64,
@@ -131,19 +140,20 @@ fn delay(rank: u32) -> u64 {
 impl Drivers {
     #[inline]
     fn iter(&self) -> impl Iterator<Item = &Driver> {
-        self.lead.iter().chain(&self.backups)
+        self.lead.iter().chain(self.others.iter().flat_map(|others| &others.line))
     }
 
     #[inline]
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut Driver> {
-        self.lead.iter_mut().chain(&mut self.backups)
+        self.lead.iter_mut().chain(self.others.iter_mut().flat_map(|others| &mut others.line))
     }
 
     /// Whether a caller on this thread, outside of all runtimes, can rely on somebody.
     pub(crate) fn serve_outside(&self) -> bool {
         let here = thread::current().id();
         // A thread that comes here has just registered.
-        self.backups.iter().rev().chain(&self.lead).any(|driver| match &driver.kind {
+        let backups = self.others.iter().flat_map(|others| others.line.iter().rev());
+        backups.chain(&self.lead).any(|driver| match &driver.kind {
             Kind::Hired(_) => false,
             Kind::ByHand => true,
             Kind::Thread(thread) => *thread == here,
@@ -182,29 +192,34 @@ impl Drivers {
             #[cfg(feature = "keyed")]
             ledger: Ledger::default(),
         };
-        self.has_many |= id >= OF_MANY;
-        match self.lead {
-            None => self.lead = Some(driver),
-            Some(_) => self.backups.push_back(driver),
+        if self.lead.is_none() {
+            self.lead = Some(driver);
+            return;
         }
+        let others = self.others.get_or_insert_default();
+        others.has_many |= id >= OF_MANY;
+        others.line.push_back(driver);
     }
 
     /// The driver is returned to be dropped without the lock. If it was the lead, the newest backup is the next one; see
     /// [`call_successors`](Self::call_successors).
     pub(crate) fn remove(&mut self, id: u64) -> Option<Driver> {
         if self.lead.as_ref()?.id == id {
-            let next = self.backups.pop_back().map(|next| Driver { rank: 0, ..next });
-            return std::mem::replace(&mut self.lead, next);
+            let next = self.others.as_mut().and_then(|others| others.line.pop_back());
+            return std::mem::replace(&mut self.lead, next.map(|next| Driver { rank: 0, ..next }));
         }
-        let index = self.backups.iter().position(|driver| driver.id == id)?;
-        self.backups.remove(index)
+        let others = self.others.as_mut()?;
+        let index = others.line.iter().position(|driver| driver.id == id)?;
+        others.line.remove(index)
     }
 
     /// After a driver was removed: the wakers of the lead and of the backup next to it, where their alarms are too late for what
     /// they have become. To be woken without the lock.
     pub(crate) fn call_successors(&mut self, due: u64) -> [Option<Waker>; 2] {
+        let is_sure = self.lead.as_ref().is_some_and(|lead| !lead.serves_others());
         let lead = self.lead.as_mut().filter(|lead| lead.alarm > due);
-        let deputy = self.backups.back_mut().filter(|deputy| deputy.alarm.saturating_sub(2 * DELAY) > due);
+        let deputy = self.others.as_mut().and_then(|others| others.line.back_mut());
+        let deputy = deputy.filter(|deputy| !is_sure && deputy.alarm.saturating_sub(2 * DELAY) > due);
         [lead.and_then(Driver::call), deputy.and_then(Driver::call)]
     }
 
@@ -221,17 +236,19 @@ impl Drivers {
     fn arm(&mut self, id: u64, due: u64, now: u64) -> Option<&mut Driver> {
         let lead = self.lead.as_mut()?;
         if lead.id != id {
-            let index = self.backups.iter().rposition(|driver| driver.id == id)?;
-            let rank = self.backups.len() - index;
-            let driver = &mut self.backups[index];
+            let Backups { line, backed_from, has_many } = self.others.as_deref_mut()?;
+            let index = line.iter().rposition(|driver| driver.id == id)?;
+            let rank = if lead.serves_others() { line.len() - index } else { line.len() };
+            let driver = &mut line[index];
             if !lead.is_missing(now) {
                 driver.rank = u32::try_from(rank).unwrap_or(u32::MAX);
                 driver.alarm = due.saturating_add(delay(driver.rank));
-                self.backed_from = self.backed_from.max(driver.good_from());
+                *backed_from = driver.good_from().max(*backed_from);
                 return Some(driver);
             }
             std::mem::swap(lead, driver);
-            self.backed_from = self.backed_from.max(driver.good_from());
+            *backed_from = driver.good_from().max(*backed_from);
+            *has_many |= driver.id >= OF_MANY;
         }
         lead.rank = 0;
         lead.alarm = due;
@@ -277,9 +294,10 @@ impl Drivers {
 
     /// Wakes the drivers whose alarms are too late for `due`, or are needless. False if there was no room for all of them.
     pub(crate) fn rouse(&mut self, due: u64, now: u64, wakes: &mut Wakes) -> bool {
-        let with_backups = due < self.backed_from || (self.has_many && due == u64::MAX);
-        let count = if with_backups { self.backups.len() } else { 0 };
-        for driver in self.lead.iter_mut().chain(self.backups.iter_mut().take(count)) {
+        let mut concerned =
+            self.others.as_deref_mut().filter(|it| due < it.backed_from || (it.has_many && due == u64::MAX));
+        let backups = concerned.iter_mut().flat_map(|others| &mut others.line);
+        for driver in self.lead.iter_mut().chain(backups) {
             if driver.is_late(due, now) {
                 if wakes.is_full() {
                     return false;
@@ -287,8 +305,8 @@ impl Drivers {
                 driver.call().into_iter().for_each(|waker| wakes.push(waker));
             }
         }
-        if with_backups {
-            self.backed_from = self.backups.iter().map(Driver::good_from).max().unwrap_or(0);
+        if let Some(others) = concerned {
+            others.backed_from = others.line.iter().map(Driver::good_from).max().unwrap_or(0);
         }
         true
     }
@@ -385,7 +403,7 @@ mod tests {
         let (mut drivers, ids) = asleep(40);
         rouse(&mut drivers, DUE + 1);
         rouse(&mut drivers, u64::MAX);
-        assert_eq!(called(&drivers, &ids), []);
+        assert!(called(&drivers, &ids).is_empty());
         rouse(&mut drivers, DUE - DELAY / 2);
         assert_eq!(called(&drivers, &ids), [0], "only the lead");
         rouse(&mut drivers, DUE - DELAY - DELAY / 2);
@@ -424,6 +442,18 @@ mod tests {
         assert_eq!(drivers.call_successors(DUE).iter().flatten().count(), 1);
         assert_eq!(called(&drivers, &ids), [8]);
         assert_eq!(drivers.sleep(ids[8], DUE, 0, Waker::noop().clone()).0, DUE);
+    }
+
+    #[test]
+    fn beside_a_thread_that_leads_all_backups_sleep_long() {
+        let mut drivers = Drivers::default();
+        let ids = [(); 9].map(|()| drivers.add(Kind::Thread(thread::current().id())));
+        let alarms = ids.map(|id| drivers.sleep(id, DUE, 0, Waker::noop().clone()).0);
+        assert_eq!(alarms[0], DUE);
+        assert_eq!(alarms[1..], [DUE + 8 * DELAY; 8]);
+        assert!(drivers.remove(ids[0]).is_some());
+        drivers.call_successors(DUE);
+        assert_eq!(called(&drivers, &ids), [8], "the next lead, and no other");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::core::{Core, Course};
 use super::grant::SharedKeyedGrant;
 use crate::Limiter;
 use crate::consume::{ConsumeOwned, WithinOwned};
+use crate::coop::pay;
 use crate::error::ConsumeError;
 use crate::lease::{Outage, Terms};
 use crate::state::MOST_COST;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::task::coop::{RestoreOnPending, poll_proceed};
+use tokio::task::coop::poll_proceed;
 
 /// The future of [`SharedKeyedLimiter::consume`](super::SharedKeyedLimiter::consume).
 ///
@@ -238,7 +239,7 @@ where
                 Next::Continue(way) => this.way.set(way),
                 Next::Break(answer) => {
                     this.way.set(Way::Done);
-                    budget.iter().for_each(RestoreOnPending::made_progress);
+                    budget.map(pay);
                     return Poll::Ready(answer);
                 }
             }
