@@ -18,7 +18,9 @@ use std::time::Duration;
 /// A future that serves a limiter's line whenever its time comes, for those who want to spawn it themselves; from
 /// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
 ///
-/// Limiters spawn one on each runtime that has waiters by themselves; spawning another is harmless.
+/// Limiters spawn one on each runtime that has waiters by themselves; spawning another is harmless. It is needed where the
+/// waiters' own runtime is not driven, or where they wait outside of all runtimes: spawned on a runtime that is driven, it serves
+/// the whole queue, wherever the waiters are.
 ///
 /// # Cancel safety
 ///
