@@ -49,12 +49,12 @@ impl Above {
         if let Some((above, driver)) = &self.0 {
             let first = above.drive(driver.id, waker);
             let then = shared.drive(id, waker);
-            let (Drive::Until { due: first, .. }, Drive::Until { due, crowd }) = (first, then) else {
+            let (Drive::Until { alarm: first, .. }, Drive::Until { alarm, crowd }) = (first, then) else {
                 return Drive::Yield;
             };
             let wait = first.saturating_sub(above.time.now());
             let first = if first == u64::MAX { u64::MAX } else { shared.time.now().saturating_add(wait) };
-            return Drive::Until { due: due.min(first), crowd };
+            return Drive::Until { alarm: alarm.min(first), crowd };
         }
         shared.drive(id, waker)
     }
@@ -81,10 +81,10 @@ where
             Drive::Yield => thread::yield_now(),
             // The runtimes of those lines may stand still, and this thread is a driver of its own line only.
             _ if shared.tick_tied() && !shared.time.is_manual() => thread::park_timeout(LOOK_AROUND),
-            Drive::Until { due: u64::MAX, .. } => thread::park(),
+            Drive::Until { alarm: u64::MAX, .. } => thread::park(),
             Drive::Until { .. } if shared.time.is_manual() => thread::park(),
-            Drive::Until { due, .. } => {
-                thread::park_timeout(Duration::from_nanos(due.saturating_sub(shared.time.now())));
+            Drive::Until { alarm, .. } => {
+                thread::park_timeout(Duration::from_nanos(alarm.saturating_sub(shared.time.now())));
             }
         }
     }

@@ -7,6 +7,7 @@
 
 use crate::alarm::Alarm;
 use crate::clock::whole_nanos;
+use crate::coop::{pay, poll_paid};
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant, Permit};
 use crate::queue::Place;
@@ -19,6 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::task::coop::{RestoreOnPending, poll_proceed};
 
 /// A claim on `cost` tokens that becomes a permit.
 #[pin_project(PinnedDrop)]
@@ -37,6 +39,42 @@ impl<S: Deref<Target = Shared>> Claim<S> {
         Self { shared: Some(shared), cost, place: Place::new(), vigil: Vigil::default() }
     }
 
+    /// [`poll_within`](Self::poll_within) without a bound, paid from the task's budget.
+    // Written out, not by `coop::poll_paid`: with that, the grant goes through memory.
+    #[inline]
+    fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+        let budget = ready!(poll_proceed(cx));
+        if let Some(permit) = self.as_mut().claim_at_once() {
+            pay(budget);
+            return Poll::Ready(Ok(permit));
+        }
+        self.poll_slowly_paid(cx, budget)
+    }
+
+    #[inline(never)]
+    fn poll_slowly_paid(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        budget: RestoreOnPending,
+    ) -> Poll<Result<Permit<S>, ConsumeError>> {
+        let answer = self.poll_slowly(cx, None);
+        if answer.is_ready() {
+            pay(budget);
+        }
+        answer
+    }
+
+    /// The fast path of the first poll.
+    #[inline]
+    fn claim_at_once(self: Pin<&mut Self>) -> Option<Permit<S>> {
+        let this = self.project();
+        if this.place.is_entered() {
+            return None;
+        }
+        let remaining = this.shared.as_ref()?.try_claim(*this.cost)?;
+        Some(Permit::new(this.shared.take()?, *this.cost, remaining))
+    }
+
     /// Enters the line on the first poll, refused if the wait is foreseen to be longer than `allowed` nanoseconds.
     #[inline]
     pub(crate) fn poll_within(
@@ -44,14 +82,10 @@ impl<S: Deref<Target = Shared>> Claim<S> {
         cx: &mut Context<'_>,
         allowed: Option<u64>,
     ) -> Poll<Result<Permit<S>, ConsumeError>> {
-        let this = self.as_mut().project();
-        if !this.place.is_entered()
-            && let Some(remaining) = this.shared.as_ref().and_then(|shared| shared.try_claim(*this.cost))
-            && let Some(shared) = this.shared.take()
-        {
-            return Poll::Ready(Ok(Permit::new(shared, *this.cost, remaining)));
+        match self.as_mut().claim_at_once() {
+            Some(permit) => Poll::Ready(Ok(permit)),
+            None => self.poll_slowly(cx, allowed),
         }
-        self.poll_slowly(cx, allowed)
     }
 
     // Not inlined, so that the above is, wherever somebody awaits: it is all that a grant without waiting needs.
@@ -159,6 +193,13 @@ impl<S: Deref<Target = Shared>> Patience<S> {
 /// for it, so the server sees no more than it is promised. A grant that was seen is not refunded when it is dropped, only by
 /// [`settle`](crate::Grant::settle), whose documentation says what a server may see then.
 ///
+/// # Cooperative scheduling
+///
+/// Each answer costs one unit of the tokio task's budget ([`tokio::task::coop`]). A poll without budget returns `Pending`,
+/// claims nothing and enters no queue, and the task is woken at once: a claim's place counts from the first poll that has
+/// budget. A claim that waits already keeps its place, and the tokens that it is granted meanwhile. Outside of tokio the
+/// budget is unlimited.
+///
 /// # Panics
 ///
 /// When polled again after it was ready. When it has to start the limiter's background task on a tokio runtime that
@@ -202,7 +243,7 @@ impl<'a> Future for Consume<'a> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll_within(cx, None).map_ok(Grant::new)
+        self.project().claim.poll_paid(cx).map_ok(Grant::new)
     }
 }
 
@@ -239,7 +280,7 @@ impl Future for ConsumeOwned {
     type Output = Result<OwnedGrant, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll_within(cx, None).map_ok(OwnedGrant::new)
+        self.project().claim.poll_paid(cx).map_ok(OwnedGrant::new)
     }
 }
 
@@ -264,7 +305,8 @@ impl<'a> Future for Within<'a> {
     type Output = Result<Grant<'a>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().patience.poll(cx).map_ok(Grant::new)
+        let patience = self.project().patience;
+        poll_paid(cx, |cx| patience.poll(cx)).map_ok(Grant::new)
     }
 }
 
@@ -289,6 +331,7 @@ impl Future for WithinOwned {
     type Output = Result<OwnedGrant, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().patience.poll(cx).map_ok(OwnedGrant::new)
+        let patience = self.project().patience;
+        poll_paid(cx, |cx| patience.poll(cx)).map_ok(OwnedGrant::new)
     }
 }

@@ -6,6 +6,7 @@
 
 mod lines;
 
+use crate::coop::poll_paid;
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::{Grant, Permit};
 use crate::knot::{Knot, MOST_LINES};
@@ -329,7 +330,7 @@ impl<'a, const N: usize> Future for Join<'a, N> {
     type Output = Result<[Grant<'a>; N], JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = std::task::ready!(self.poll_members(cx));
+        let answer = std::task::ready!(poll_paid(cx, |cx| self.poll_members(cx)));
         if answer.is_err() {
             self.cancel();
         }

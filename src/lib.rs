@@ -124,6 +124,7 @@ mod bucket;
 mod builder;
 mod clock;
 mod consume;
+mod coop;
 mod denial;
 mod drivers;
 mod error;

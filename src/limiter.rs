@@ -68,6 +68,22 @@ impl Limiter {
     ///
     /// [`within`](Consume::within) bounds the wait.
     ///
+    /// # Runtimes
+    ///
+    /// A claim that has to wait relies on the tokio runtime in whose context it is polled: the limiter spawns a background task
+    /// there, and that runtime must be driven. It is in every task, and inside `Runtime::block_on`. It may not be where
+    /// [`Handle::enter`](tokio::runtime::Handle::enter) is combined with an executor that is not tokio's, such as
+    /// `futures::executor::block_on`: a current_thread runtime that no thread drives runs no task, and the claim waits until
+    /// another driver serves the queue. The limiter cannot detect this, since tokio does not tell whether another thread
+    /// drives the runtime. Use [`blocking_consume`](Self::blocking_consume) there, or spawn a
+    /// [`replenisher`](Self::replenisher) on a runtime that is driven: each driver serves the whole queue.
+    ///
+    /// Callers on several runtimes may wait for one limiter. One of its drivers, called the lead, wakes at the very instant of
+    /// each grant, and the others wake later. If the runtime of the lead is alive but is not driven any more, the next driver
+    /// takes its place some 10 ms after the instant that was missed, and 10 ms more for each further driver that should have
+    /// woken before it and is not driven either. This delay is paid once, and delays no tokens: what fell due meanwhile is
+    /// granted together. (A driver set its alarm by the number of drivers that there were then, up to twice this late.)
+    ///
     /// # Errors
     ///
     /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap or 2<sup>48</sup>; of a quota that is
@@ -129,7 +145,8 @@ impl Limiter {
     /// [`consume`](Self::consume) for a thread without a runtime: blocks it until the tokens are there. It stands in
     /// the same line as everybody else, and drives the line while it waits.
     ///
-    /// Do not call it from a task: it would hold up the runtime's thread.
+    /// Do not call it from a task: it would hold up the runtime's thread. It needs no runtime, and does not rely on the one
+    /// that was entered with [`Handle::enter`](tokio::runtime::Handle::enter), if there is one.
     ///
     /// # Errors
     ///

@@ -18,7 +18,9 @@ use std::time::Duration;
 /// A future that serves a limiter's line whenever its time comes, for those who want to spawn it themselves; from
 /// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
 ///
-/// Limiters spawn one on each runtime that has waiters by themselves; spawning another is harmless.
+/// Limiters spawn one on each runtime that has waiters by themselves; spawning another is harmless. It is needed where the
+/// waiters' own runtime is not driven, or where they wait outside of all runtimes: spawned on a runtime that is driven, it serves
+/// the whole queue, wherever the waiters are.
 ///
 /// # Cancel safety
 ///
@@ -60,9 +62,9 @@ impl Future for Replenisher {
         let registration = this.registration.get_or_insert_with(|| Registration::new(&shared, Kind::ByHand));
         loop {
             let alarm = match shared.drive(registration.id, cx.waker()) {
-                Drive::Until { due: u64::MAX, .. } => return Poll::Pending,
-                Drive::Until { due, crowd } => {
-                    let at = instant_anyway(&shared.time, due);
+                Drive::Until { alarm: u64::MAX, .. } => return Poll::Pending,
+                Drive::Until { alarm, crowd } => {
+                    let at = instant_anyway(&shared.time, alarm);
                     // Another clock may stand still, with little left.
                     let gap = if crowd || !shared.time.is_tokios() { GAP } else { Duration::ZERO };
                     if shared.fine && this.fine.wake_at(at, gap, cx) { at + BEHIND } else { at }

@@ -72,7 +72,7 @@ impl fmt::Debug for Shared {
 #[derive(Debug)]
 pub(crate) enum Drive {
     /// Sleep until this instant, or until woken; `crowd` if several wait.
-    Until { due: u64, crowd: bool },
+    Until { alarm: u64, crowd: bool },
     /// More is due, but others want to run.
     Yield,
 }

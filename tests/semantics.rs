@@ -21,6 +21,10 @@ mod time;
 #[path = "semantics/runtimes.rs"]
 mod runtimes;
 
+// Tasks that are answered at once, again and again.
+#[path = "semantics/yielding.rs"]
+mod yielding;
+
 #[allow(dead_code, reason = "other test roots use the rest of it")]
 mod stand;
 

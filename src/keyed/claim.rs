@@ -8,6 +8,7 @@ use super::hold::{Borrowed, Hold, Owned};
 use super::map::Arrival;
 use crate::clock::whole_nanos;
 use crate::consume::{Claim, Patience};
+use crate::coop::poll_paid;
 use crate::error::ConsumeError;
 use crate::grant::Permit;
 use crate::shared::Shared;
@@ -88,6 +89,10 @@ impl<H: Hold, W: Waiting> KeyedClaim<H, W> {
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
+        poll_paid(cx, |cx| self.poll_unpaid(cx))
+    }
+
+    fn poll_unpaid(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
         let mut this = self.project();
         let hold = this.hold.as_ref().expect("polled after it was ready");
         let (map, key, cost) = (hold.map(), hold.key(), *this.cost);

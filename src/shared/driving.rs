@@ -188,15 +188,18 @@ impl Shared {
         self.state.lock().drivers.add(kind)
     }
 
-    /// Driver `id` ends. Whoever waits looks again, so that the runtimes of the others find it gone.
+    /// Driver `id` ends. If waiters may have relied on it, they look again, so that their runtimes find it gone. A thread's
+    /// departure wakes at most the drivers that now wake first.
     pub(crate) fn remove_driver(&self, id: u64) {
         let mut state = self.state.lock();
         let own = state.drivers.remove(id);
+        let due = state.last_due();
+        let successors = state.drivers.call_successors(due);
         let is_missed = own.as_ref().is_some_and(Driver::serves_others);
         let waiting = if is_missed { state.line.take_wakers() } else { Vec::new() };
         drop(state);
         drop_quietly(own);
-        wake_each(waiting);
+        wake_each(waiting.into_iter().chain(successors.into_iter().flatten()));
     }
 
     /// One turn of a driver: serves what is due, then says until when to sleep; `waker` cuts the sleep short.
@@ -208,7 +211,8 @@ impl Shared {
         let sample = sample.unwrap_or_else(|| state.last_sample());
         let slept = self.serve_turn(state, sample, |state, due| {
             let crowd = state.line.len() > 1;
-            (Drive::Until { due, crowd }, state.drivers.sleep(id, due, waker))
+            let (alarm, old) = state.drivers.sleep(id, due, sample.now, waker);
+            (Drive::Until { alarm, crowd }, old)
         });
         slept.map_or(Drive::Yield, |(until, _old)| until)
     }
@@ -249,7 +253,7 @@ impl Shared {
         };
         // The tail is nothing that a driver asks for.
         let sample = Sample { now, ..state.last_sample() };
-        let rested = self.serve_turn(state, sample, |state, due| state.drivers.rest(id, due, rung));
+        let rested = self.serve_turn(state, sample, |state, due| state.drivers.rest(id, due, now, rung));
         rested.map_or(Look::Yield, |rest| rest.map_or(Look::Stale, Look::Rest))
     }
 

@@ -2,6 +2,7 @@
 
 use super::answer::Refused;
 use crate::consume::{ConsumeOwned, WithinOwned};
+use crate::coop::poll_paid;
 use crate::grant::OwnedGrant;
 use crate::limiter::Limiter;
 use pin_project::pin_project;
@@ -171,7 +172,8 @@ impl Future for Admission {
             OnTheWay::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
             OnTheWay::Within(within) => within.poll(cx).map_err(Refused::InLine),
             OnTheWay::None(limiter, cost) => {
-                Poll::Ready(limiter.clone().try_acquire_owned(*cost).map_err(Refused::AtOnce))
+                let ask = || limiter.clone().try_acquire_owned(*cost).map_err(Refused::AtOnce);
+                poll_paid(cx, |_| Poll::Ready(ask()))
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::answer::Refused;
 use super::gate::{Gate, Patience};
+use crate::coop::poll_paid;
 use crate::keyed::{KeyedConsumeOwned, KeyedLimiter, KeyedWithinOwned, OwnedKeyedGrant};
 use pin_project::pin_project;
 use std::fmt;
@@ -103,10 +104,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedAdmission<K, S> {
         match self.project().way.project() {
             OnTheWay::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
             OnTheWay::Within(within) => within.poll(cx).map_err(Refused::InLine),
-            OnTheWay::None(ask) => {
+            OnTheWay::None(ask) => poll_paid(cx, |_| {
                 let (users, key, cost) = ask.take().expect("polled after it was ready");
                 Poll::Ready(users.try_acquire_owned(key, cost).map_err(Refused::AtOnce))
-            }
+            }),
         }
     }
 }

@@ -42,6 +42,36 @@ fn enqueue_against_a_driver_going_to_sleep() {
     });
 }
 
+/// The lead ends while the front waiter leaves, and the next one is due earlier: the driver that takes the lead over wakes for
+/// it, whichever of the two comes first.
+#[test]
+fn the_end_of_the_lead_against_a_new_front() {
+    explore(|race| {
+        let (runtime, clock) = (paused_runtime(), ManualClock::new());
+        let quota = Quota::per_second(1).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        let (front, mut next) = (waiting(&limiter, 3), waiting(&limiter, 1));
+        let (mut lead, mut backup) = (task::spawn(limiter.replenisher()), task::spawn(limiter.replenisher()));
+        runtime.block_on(async {
+            assert!(lead.poll().is_pending());
+            assert!(backup.poll().is_pending());
+        });
+        let end = race.actor(move || drop(lead));
+        let leave = race.actor(move || drop(front));
+        end.join().unwrap();
+        leave.join().unwrap();
+        let _inside = runtime.handle().enter();
+        if backup.is_woken() {
+            assert!(backup.poll().is_pending());
+        }
+        clock.advance(SECOND);
+        runtime.block_on(tokio::time::advance(SECOND));
+        assert!(backup.is_woken(), "it sleeps on while the waiter is due");
+        assert!(backup.poll().is_pending());
+        assert!(is_served(&mut next));
+    });
+}
+
 /// The last limiter is dropped while the driver goes to sleep: it ends.
 ///
 /// Plant `the_end_wakes_no_driver`.

@@ -48,6 +48,53 @@ fn runtime_shut_down_under_the_replenisher_while_tasks_of_another_wait() {
     }
 }
 
+/// The drivers of these runtimes have looked once, so that one of them leads and the others are to wake soon after it.
+#[test]
+fn several_runtimes_that_are_alive_and_not_driven_hold_up_no_other() {
+    let limiter = Limiter::new(Quota::new(1, 20 * MILLI).burst(1).initial(0)).unwrap();
+    let idle: Vec<_> = (0..4)
+        .map(|_| {
+            let (runtime, mut waiting) = (current_thread(), Box::pin(limiter.clone().consume_owned(1)));
+            runtime.block_on(async {
+                assert_pending!(poll_once(&mut waiting).await);
+                tokio::task::yield_now().await;
+            });
+            (runtime, waiting)
+        })
+        .collect();
+    let driven = current_thread();
+    driven.block_on(async {
+        for _ in 0..4 {
+            limiter.consume(1).await.unwrap();
+        }
+    });
+    // Those that nobody polls were granted too, in their turn.
+    assert_eq!(limiter.snapshot().waiting_tasks, 0);
+    drop(idle);
+}
+
+/// Another executor, inside of a runtime that nobody drives: the limiter's own task there never runs.
+#[test]
+fn a_claim_on_an_entered_runtime_that_is_not_driven_is_served_by_a_replenisher_elsewhere() {
+    let limiter = slow();
+    let (entered, driven) = (current_thread(), worker());
+    let _serving = driven.spawn(limiter.replenisher());
+    let _inside = entered.enter();
+    for _ in 0..3 {
+        futures::executor::block_on(limiter.consume(1)).unwrap();
+    }
+}
+
+#[test]
+fn a_thread_that_blocks_on_an_entered_runtime_that_is_not_driven_serves_itself() {
+    let limiter = slow();
+    let entered = current_thread();
+    let _inside = entered.enter();
+    for _ in 0..3 {
+        limiter.blocking_consume(1).unwrap();
+    }
+}
+
 #[test]
 fn runtime_shut_down_under_a_future_that_goes_on_in_another() {
     let limiter = slow();

@@ -5,6 +5,7 @@ use super::core::{Core, Course};
 use super::grant::SharedKeyedGrant;
 use crate::Limiter;
 use crate::consume::{ConsumeOwned, WithinOwned};
+use crate::coop::pay;
 use crate::error::ConsumeError;
 use crate::lease::{Outage, Terms};
 use crate::state::MOST_COST;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::task::coop::poll_proceed;
 
 /// The future of [`SharedKeyedLimiter::consume`](super::SharedKeyedLimiter::consume).
 ///
@@ -212,6 +214,11 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {
+            // The claims in line pay for themselves.
+            let budget = match this.way.as_mut().project() {
+                OnItsWay::InLine(_) | OnItsWay::Hurried(_) => None,
+                _ => Some(ready!(poll_proceed(cx))),
+            };
             let asked = match this.way.as_mut().project() {
                 OnItsWay::InLine(claim) => return claim.poll(cx).map_ok(SharedKeyedGrant::of_limiter),
                 OnItsWay::Hurried(claim) => {
@@ -232,6 +239,7 @@ where
                 Next::Continue(way) => this.way.set(way),
                 Next::Break(answer) => {
                     this.way.set(Way::Done);
+                    budget.map(pay);
                     return Poll::Ready(answer);
                 }
             }

@@ -1,0 +1,88 @@
+//! What does a grant cost when many threads, or many runtimes, wait for one limiter? CPU time of the whole process per
+//! grant, against as many tasks of one runtime.
+//!
+//! ```sh
+//! cargo bench --bench drivers
+//! ```
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tollgate::{Limiter, Quota};
+
+const RATE: u64 = 500;
+const TIME: Duration = Duration::from_secs(2);
+/// As `/proc` counts.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+fn main() {
+    println!("{:<34} {:>14} {:>8}", "", "us of CPU each", "ratio");
+    for round in 0..3 {
+        let tasks = per_grant(|limiter, stop, grants| {
+            let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+            runtime.block_on(async {
+                let tasks: Vec<_> = (0..500).map(|_| tokio::spawn(ask(limiter.clone(), stop, grants))).collect();
+                for task in tasks {
+                    task.await.expect("no panic");
+                }
+            });
+        });
+        println!("{:<34} {tasks:>14.1} {:>8}", format!("500 tasks of one runtime, {round}"), 1);
+        let threads = per_grant(|limiter, stop, grants| {
+            join_all(500, || {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(limiter.blocking_consume(1).expect("open"));
+                    grants.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        });
+        println!("{:<34} {threads:>14.1} {:>8.2}", "500 blocked threads", threads / tasks);
+        let runtimes = per_grant(|limiter, stop, grants| {
+            join_all(64, || {
+                let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+                runtime.block_on(ask(limiter.clone(), stop, grants));
+            });
+        });
+        println!("{:<34} {runtimes:>14.1} {:>8.2}", "64 runtimes", runtimes / tasks);
+    }
+}
+
+async fn ask(limiter: Limiter, stop: &'static AtomicBool, grants: &'static AtomicU64) {
+    while !stop.load(Ordering::Relaxed) {
+        drop(limiter.consume(1).await.expect("open"));
+        grants.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn join_all(threads: usize, act: impl Fn() + Sync) {
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(&act);
+        }
+    });
+}
+
+/// Has `run` claim until told to stop; says what a grant cost, once all stand in line.
+fn per_grant(run: impl FnOnce(&Limiter, &'static AtomicBool, &'static AtomicU64) + Send) -> f64 {
+    let (stop, grants) = (&*Box::leak(Box::new(AtomicBool::new(false))), &*Box::leak(Box::new(AtomicU64::new(0))));
+    let limiter = Limiter::new(Quota::per_second(RATE).burst(1)).expect("a quota");
+    thread::scope(|scope| {
+        scope.spawn(|| run(&limiter, stop, grants));
+        thread::sleep(TIME / 2);
+        let before = (cpu_seconds(), grants.load(Ordering::Relaxed));
+        thread::sleep(TIME);
+        let after = (cpu_seconds(), grants.load(Ordering::Relaxed));
+        stop.store(true, Ordering::Relaxed);
+        limiter.set_quota(0, Quota::per_second(1_000_000)).expect("a quota");
+        (after.0 - before.0) * 1e6 / (after.1 - before.1) as f64
+    })
+}
+
+/// What all threads of this process have used: fields 14 and 15 of a line whose second field may hold spaces.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("the rest").split_whitespace().collect();
+    let ticks = |index: usize| fields[index].parse::<f64>().expect("a number");
+    (ticks(11) + ticks(12)) / TICKS_PER_SECOND
+}

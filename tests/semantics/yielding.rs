@@ -1,0 +1,160 @@
+//! A task that asks again and again, and is answered at once each time: other tasks of its runtime run meanwhile.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tokio::task::{LocalSet, coop, spawn_local, yield_now};
+use tollgate::{ConsumeError, Limiter, Quota};
+
+use super::DAY;
+
+/// More answers than tokio lets a task have in one turn, many times over.
+const ANSWERS: usize = 2_000;
+
+fn full() -> Limiter {
+    Limiter::new(Quota::new(1, DAY).burst(1 << 40)).unwrap()
+}
+
+/// How many turns another task of a current_thread runtime gets while a task calls `ask` and awaits it, `ANSWERS` times.
+#[track_caller]
+fn turns_beside(mut ask: impl AsyncFnMut()) -> usize {
+    thread_local!(static TURNS: Cell<usize> = const { Cell::new(0) });
+    TURNS.set(0);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, async move {
+        let other = spawn_local(async {
+            loop {
+                TURNS.set(TURNS.get() + 1);
+                yield_now().await;
+            }
+        });
+        for _ in 0..ANSWERS {
+            ask().await;
+        }
+        other.abort();
+    });
+    TURNS.get()
+}
+
+#[track_caller]
+fn yields(ask: impl AsyncFnMut()) {
+    let turns = turns_beside(ask);
+    assert!(turns >= ANSWERS / 200, "another task ran {turns} times");
+}
+
+#[test]
+fn ready_claims_of_every_kind_let_other_tasks_run() {
+    let limiter = full();
+    yields(async || drop(limiter.consume(1).await.unwrap()));
+    yields(async || drop(limiter.clone().consume_owned(1).await.unwrap()));
+    yields(async || drop(limiter.consume(1).within(Duration::ZERO).await.unwrap()));
+    yields(async || drop(limiter.clone().consume_owned(1).within(Duration::ZERO).await.unwrap()));
+    yields(async || drop(tollgate::join([(&limiter, 1), (&full(), 1)]).await.unwrap()));
+}
+
+#[test]
+fn refused_claims_let_other_tasks_run() {
+    let empty = Limiter::new(Quota::new(1, DAY).initial(0)).unwrap();
+    yields(async || {
+        let refused = empty.consume(1).within(Duration::ZERO).await;
+        assert!(matches!(refused, Err(ConsumeError::TooLate { .. })));
+    });
+    empty.close();
+    yields(async || assert!(matches!(empty.consume(1).await, Err(ConsumeError::Closed))));
+}
+
+#[cfg(feature = "keyed")]
+#[test]
+fn claims_of_keys_let_other_tasks_run() {
+    let users = tollgate::KeyedLimiter::<u64>::new(Quota::new(1, DAY).burst(1 << 40)).unwrap();
+    yields(async || drop(users.consume(&1, 1).await.unwrap()));
+    yields(async || drop(users.consume(&1, 1).within(Duration::ZERO).await.unwrap()));
+    yields(async || drop(users.clone().consume_owned(1, 1).await.unwrap()));
+    yields(async || drop(users.consume(&2, 1 << 41).within(Duration::ZERO).await.unwrap_err()));
+}
+
+#[cfg(all(feature = "keyed", feature = "redis"))]
+#[test]
+fn claims_of_shared_keys_let_other_tasks_run() {
+    let lines = tollgate::lease::MemoryLine::new();
+    let quota = Quota::per_hour(1 << 20);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Neither of the two asks the line.
+    let _inside = runtime.enter();
+    let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).shared(lines).build().unwrap();
+    yields(async || drop(users.consume(&1, 0).await.unwrap()));
+    yields(async || drop(users.consume(&1, 1 << 40).within(Duration::ZERO).await.unwrap_err()));
+}
+
+#[cfg(feature = "tower")]
+#[test]
+fn requests_that_are_turned_away_let_other_tasks_run() {
+    use tollgate::tower::{Admission, Patience};
+    let empty = Limiter::new(Quota::new(1, DAY).initial(0)).unwrap();
+    yields(async || assert!(Admission::new(empty.clone(), 1, Patience::None).await.is_err()));
+}
+
+#[cfg(feature = "stream")]
+#[test]
+fn a_paced_stream_lets_other_tasks_run() {
+    use futures::StreamExt;
+    use tollgate::stream::PaceStreamExt;
+    let mut items = futures::stream::repeat(()).pace(&full());
+    yields(async || assert!(items.next().await.unwrap().is_ok()));
+}
+
+#[test]
+fn a_poll_without_budget_takes_nothing_and_joins_no_queue_and_the_next_one_does() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let limiter = full();
+        while coop::has_budget_remaining() {
+            limiter.consume(1).await.unwrap();
+        }
+        let before = limiter.snapshot();
+        let mut claim = pin!(limiter.consume(1));
+        assert!(claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let seen = limiter.snapshot();
+        assert_eq!((seen.granted, seen.waiting_tasks), (before.granted, 0));
+        claim.await.unwrap();
+        assert_eq!(limiter.snapshot().granted, before.granted + 1);
+    });
+}
+
+#[test]
+fn a_grant_that_a_claim_without_budget_cannot_hand_out_stays_its_own_or_is_given_back() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let limiter = Limiter::new(Quota::manual(10).initial(0)).unwrap();
+        let mut first = Box::pin(limiter.consume(1));
+        let mut second = Box::pin(limiter.consume(1));
+        for claim in [&mut first, &mut second] {
+            assert!(claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        limiter.replenish(2);
+        let other = full();
+        while coop::has_budget_remaining() {
+            other.consume(1).await.unwrap();
+        }
+        for claim in [&mut first, &mut second] {
+            assert!(claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        drop(second);
+        assert_eq!(limiter.available(), 1);
+        assert_eq!(first.await.unwrap().cost(), 1);
+    });
+}
+
+#[test]
+fn a_thread_that_blocks_inside_a_task_is_not_stopped_by_the_tasks_budget() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let limiter = full();
+        for _ in 0..ANSWERS {
+            limiter.blocking_consume(1).unwrap();
+        }
+    });
+}
