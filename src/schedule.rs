@@ -249,6 +249,11 @@ impl Schedule {
         false
     }
 
+    /// How many tokens a continuous quota mints in how many nanoseconds, in lowest terms.
+    pub(crate) fn pace(&self) -> Option<(u64, u64)> {
+        if let Mint::Continuous { amount, period, .. } = self.mint { Some((amount, period)) } else { None }
+    }
+
     /// True if the head passes every token on its way: a limit beyond the next ticket then never cuts anything.
     pub(crate) fn is_gapless(&self) -> bool {
         matches!(self.mint, Mint::Continuous { amount, period, .. } if amount <= period)

@@ -6,6 +6,7 @@
 
 mod asking;
 mod changing;
+mod forecast;
 #[cfg(feature = "redis")]
 mod leasing;
 mod looking;
@@ -13,6 +14,8 @@ mod looking;
 mod roofed;
 
 pub(crate) use asking::Arrival;
+
+use forecast::Forecast;
 
 use crate::drivers::Drivers;
 use crate::knot::{News, Tie};
@@ -113,8 +116,9 @@ pub(crate) struct State {
 pub(crate) struct Rare {
     /// Of the quotas; none if none has one.
     pub(crate) names: Box<[Option<Arc<str>>]>,
-    /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
+    /// A copy of the supply in which `foretell` tries something out; made when first needed, then reused.
     scratch: Option<Supply>,
+    forecast: Option<Forecast>,
     /// Who is to close when this limiter does: keyed limiters under it.
     #[cfg(feature = "keyed")]
     pub(crate) tenants: Vec<Weak<dyn Tenant>>,
@@ -272,6 +276,9 @@ impl State {
                     return Served::Held;
                 }
                 Verdict::Held(_) | Verdict::Wait => {
+                    if self.cap.is_some() {
+                        self.supply.note_hold(ticket, now);
+                    }
                     self.supply.mint(now, Some(ticket));
                     #[cfg(feature = "redis")]
                     if matches!(verdict, Verdict::Wait) {

@@ -30,16 +30,17 @@ impl State {
         if self.closed || self.line.is_tied() || self.last_due <= now.max(self.supply.synced()) {
             return None;
         }
-        let waiter = self.line.leave_behind(place)?;
-        self.note_hole(waiter.cost);
+        let (waiter, before) = self.line.leave_behind(place)?;
+        self.note_hole(&waiter, before);
         self.forget_denial(rovers);
         Some(waiter.waker)
     }
 
-    /// A claim left from behind: it is noted on the waiter before it.
-    fn note_hole(&mut self, cost: u64) {
-        self.totals.holes += cost;
-        self.totals.skipped = self.totals.skipped.wrapping_add(cost);
+    /// A claim left from behind: it is noted on the waiter before it, which begins at `before`.
+    fn note_hole(&mut self, waiter: &Waiter, before: u64) {
+        self.totals.holes += waiter.cost;
+        self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+        self.hole_in_forecast(before, waiter.start(), waiter.cost + waiter.skip);
     }
 
     /// A future is done with its place, in whatever state.
@@ -54,8 +55,8 @@ impl State {
                 self.fill_front(rovers, &waiter);
                 Departed { outcome: None, waker: Some(waiter.waker), above }
             }
-            Left::Behind(waiter) => {
-                self.note_hole(waiter.cost);
+            Left::Behind { waiter, before } => {
+                self.note_hole(&waiter, before);
                 Departed { outcome: None, waker: Some(waiter.waker), above: 0 }
             }
         }
