@@ -1,17 +1,16 @@
-//! What does one call cost, by how many wait? Nanoseconds of this thread's CPU time per call.
+//! What does one call cost, by how many wait? Nanoseconds per call.
 //!
 //! * `arrivals`: the mean of arrivals with a deadline at the end of a queue of so many, by kind of quota.
 //! * `storm`: the same, with a waiter cancelled from the middle before each arrival.
 //! * `once`: one call at a queue of 100,000 that was not asked for an estimate before.
 //! * `stalled`: one call by another caller than the driver, while 100,000 waiters are due.
 
-use std::fs;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Waker};
-use std::time::Duration;
-use tollgate::{Clock, Consume, Limiter, Quota};
+use std::time::{Duration, Instant};
+use tollgate::{Clock, ConsumeError, Grant, Limiter, Quota};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const MANY: usize = 100_000;
@@ -25,12 +24,6 @@ impl Clock for Wall {
     fn now(&self) -> Duration {
         Duration::from_nanos(self.0.load(SeqCst))
     }
-}
-
-/// How long this thread has run, in nanoseconds.
-fn ran() -> u64 {
-    let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    stat.split(' ').next().and_then(|ran| ran.parse().ok()).expect("nanoseconds")
 }
 
 fn limiter(kind: &str, wall: &Wall) -> Limiter {
@@ -52,10 +45,10 @@ fn limiter(kind: &str, wall: &Wall) -> Limiter {
     limiter
 }
 
-type Waiting<'a> = Pin<Box<Consume<'a>>>;
+type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant<'a>, ConsumeError>> + 'a>>;
 
-fn wait(claim: Consume<'_>) -> Waiting<'_> {
-    let mut claim = Box::pin(claim);
+fn wait<'a>(claim: impl Future<Output = Result<Grant<'a>, ConsumeError>> + 'a) -> Waiting<'a> {
+    let mut claim: Waiting<'a> = Box::pin(claim);
     let _ = claim.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     claim
 }
@@ -64,79 +57,90 @@ fn queue(limiter: &Limiter, length: usize) -> Vec<Waiting<'_>> {
     (0..length).map(|_| wait(limiter.consume(1))).collect()
 }
 
+/// Nanoseconds that `call` takes with what `set_up` makes: the median of seven.
+fn median<T>(set_up: impl Fn() -> T, call: impl Fn(&mut T)) -> u128 {
+    let mut times = [0; 7].map(|_| {
+        let mut made = set_up();
+        let start = Instant::now();
+        call(&mut made);
+        start.elapsed().as_nanos()
+    });
+    times.sort_unstable();
+    times[3]
+}
+
+/// Leaked, so that what waits there can be kept beside it.
+fn leaked(kind: &str, wall: &Wall) -> &'static Limiter {
+    Box::leak(Box::new(limiter(kind, wall)))
+}
+
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();
-    let only = std::env::args().nth(1).filter(|only| !only.starts_with('-'));
-    let asked = |what: &str| only.as_ref().is_none_or(|only| only == what);
     for kind in KINDS {
         for length in [1_000, 10_000, 100_000] {
-            for (what, count) in [("arrivals", 1_000), ("storm", 100)] {
-                if !asked(what) {
-                    continue;
-                }
-                let wall = Wall::default();
-                let limiter = limiter(kind, &wall);
-                let mut line = queue(&limiter, length);
-                line.reserve(count);
-                let mut spent = 0;
-                drop(limiter.estimate(1));
-                for index in 0..count {
-                    if what == "storm" {
-                        drop(line.swap_remove(length / 2 + index));
-                    }
-                    if index == 0 || what == "storm" {
-                        spent = spent.wrapping_sub(ran());
-                    }
+            let set_up = || {
+                let limiter = leaked(kind, &Wall::default());
+                let mut line = queue(limiter, length);
+                line.reserve(100);
+                let _ = limiter.estimate(1);
+                (limiter, line)
+            };
+            let arrive = |(limiter, line): &mut (&'static Limiter, Vec<Waiting<'static>>)| {
+                (0..50).for_each(|_| line.push(wait(limiter.consume(1).within(DAY))));
+            };
+            println!("arrivals\t{kind}\t{length}\t{}", median(set_up, arrive) / 50);
+            let storm = |(limiter, line): &mut (&'static Limiter, Vec<Waiting<'static>>)| {
+                for index in 0..50 {
+                    drop(line.swap_remove(length / 2 + index));
                     line.push(wait(limiter.consume(1).within(DAY)));
-                    if index + 1 == count || what == "storm" {
-                        spent = spent.wrapping_add(ran());
-                    }
                 }
-                println!("{what}\t{kind}\t{length}\t{}", spent / count as u64);
-            }
+            };
+            println!("storm\t{kind}\t{length}\t{}", median(set_up, storm) / 50);
         }
-        if asked("once") {
-            for call in ["within", "estimate", "try_acquire"] {
-                let wall = Wall::default();
-                let limiter = limiter(kind, &wall);
-                let _line = queue(&limiter, MANY);
-                let before = ran();
-                match call {
-                    "within" => drop(wait(limiter.consume(1).within(DAY))),
-                    "estimate" => assert!(limiter.estimate(1).is_some()),
-                    _ => assert!(limiter.try_acquire(1).is_err()),
-                }
-                println!("once\t{kind}\t{call}\t{}", ran() - before);
-            }
+        for call in ["within", "estimate", "try_acquire"] {
+            let set_up = || {
+                let limiter = leaked(kind, &Wall::default());
+                (limiter, queue(limiter, MANY), None)
+            };
+            let once = |(limiter, _, kept): &mut (&'static Limiter, _, Option<Waiting<'static>>)| match call {
+                "within" => *kept = Some(wait(limiter.consume(1).within(DAY))),
+                "estimate" => assert!(limiter.estimate(1).is_some()),
+                _ => assert!(limiter.try_acquire(1).is_err()),
+            };
+            println!("once\t{kind}\t{call}\t{}", median(set_up, once));
         }
     }
-    if asked("stalled") {
-        for call in ["snapshot", "available", "estimate", "try_acquire", "replenish", "close", "settle", "set_quota"] {
+    let calls =
+        ["snapshot", "available", "estimate", "try_acquire", "replenish", "close", "settle", "consume", "set_quota"];
+    for call in calls {
+        let set_up = || {
             let wall = Wall::default();
-            let limiter = limiter("one quota", &wall);
-            let mut grant = limiter.try_acquire(2).expect("the bucket is full");
-            let _line = queue(&limiter, MANY);
+            let limiter = leaked("one quota", &wall);
+            let grant = limiter.try_acquire(2).expect("the bucket is full");
+            let line = queue(limiter, MANY);
             wall.0.fetch_add(4_000_000_000, SeqCst);
-            let before = ran();
-            match call {
-                "snapshot" => drop(limiter.snapshot()),
-                "available" => drop(limiter.available()),
-                "estimate" => drop(limiter.estimate(1)),
-                "try_acquire" => drop(limiter.try_acquire(1)),
+            (limiter, line, grant, None)
+        };
+        let stalled =
+            |(limiter, _, grant, kept): &mut (&'static Limiter, _, Grant<'_>, Option<Waiting<'static>>)| match call {
+                "snapshot" => _ = limiter.snapshot(),
+                "available" => _ = limiter.available(),
+                "estimate" => _ = limiter.estimate(1),
+                "try_acquire" => _ = limiter.try_acquire(1),
                 "replenish" => limiter.replenish(1),
                 "close" => limiter.close(),
-                "settle" => drop(grant.settle(1)),
+                "settle" => _ = grant.settle(1),
+                "consume" => *kept = Some(wait(limiter.consume(1).within(DAY))),
                 _ => limiter.set_quota(0, Quota::per_second(7)).expect("valid"),
-            }
-            println!("stalled\tone quota\t{call}\t{}", ran() - before);
-        }
-        let wall = Wall::default();
-        let limiter =
-            Limiter::builder().quota(Quota::manual(MANY as u64).initial(0)).clock(wall).build().expect("valid");
-        let _line = queue(&limiter, MANY);
-        let before = ran();
-        limiter.replenish(MANY as u64);
-        println!("stalled\tmanual\treplenish\t{}", ran() - before);
+            };
+        println!("stalled\tone quota\t{call}\t{}", median(set_up, stalled));
     }
+    let set_up = || {
+        let quota = Quota::manual(MANY as u64).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(Wall::default()).build().expect("valid");
+        let limiter: &'static Limiter = Box::leak(Box::new(limiter));
+        (limiter, queue(limiter, MANY))
+    };
+    println!("stalled\tmanual\treplenish\t{}", median(set_up, |(limiter, _)| limiter.replenish(MANY as u64)));
 }

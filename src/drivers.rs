@@ -95,6 +95,10 @@ impl Drivers {
         self.first.iter_mut().chain(&mut self.others)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// Whether a caller on this thread, outside of all runtimes, can rely on somebody.
     pub(crate) fn serve_outside(&self) -> bool {
         let here = thread::current().id();

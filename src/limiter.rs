@@ -211,7 +211,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn replenish(&self, tokens: u64) {
-        self.shared.with(|state, _, _| state.replenish(tokens));
+        self.shared.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
     }
 
     /// Releases `tokens` of grants that were [forgotten](Grant::forget), and serves the line.
@@ -335,7 +335,7 @@ impl Limiter {
 
     /// Ends it: every waiter and every later caller gets `Closed`. Grants already out stay valid.
     pub fn close(&self) {
-        self.shared.with(|state, rovers, _| state.close(rovers));
+        self.shared.close();
         #[cfg(feature = "keyed")]
         self.shared.close_tenants();
     }

@@ -2,7 +2,7 @@
 
 use super::{Shared, drop_quietly};
 use crate::lease::{Answer, Ask, Plan, Post};
-use crate::state::Reach;
+use crate::state::{CatchUp, Reach};
 use crate::wakes::wake_each;
 use std::task::Waker;
 use tokio::runtime::Handle;
@@ -12,7 +12,7 @@ impl Shared {
     /// What the keeper does next; `waker` cuts its sleep short. `None` if no quota is shared.
     pub(crate) fn plan(&self, waker: &Waker) -> Option<Plan> {
         let waker = waker.clone();
-        let (plan, old) = self.sampled(Some(self.sample()), Reach::Now, |state, rovers, sample| {
+        let (plan, old) = self.sampled(Some(self.sample()), Reach::Now, CatchUp::Fully, |state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
             let feed = state.supply.feed_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
             (plan, feed.and_then(|feed| feed.rest(waker)))

@@ -4,7 +4,7 @@ use super::{MOST_COST, State};
 use crate::error::ConfigError;
 use crate::knot::Tie;
 use crate::queue::{Left, Outcome, Place, Waiter};
-use crate::rovers::Rovers;
+use crate::rovers::{Rovers, ahead};
 use crate::{Quota, Which};
 use std::pin::Pin;
 use std::task::Waker;
@@ -73,8 +73,8 @@ impl State {
         }
     }
 
-    /// `tokens` of a grant were not used, and are not in flight any more.
-    pub(crate) fn give_back(&mut self, rovers: &Rovers, tokens: u64) {
+    /// [`give_back`](Self::give_back) at the instant that the queue has been served up to.
+    pub(super) fn give_back_now(&mut self, rovers: &Rovers, tokens: u64) {
         self.supply.refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         if let Some(cap) = &mut self.cap {
@@ -98,8 +98,12 @@ impl State {
         tokens
     }
 
-    pub(crate) fn replenish(&mut self, tokens: u64) {
-        self.supply.replenish(tokens, self.front_ticket());
+    /// [`replenish`](Self::replenish) at the instant that the queue has been served up to. A front waiter that begins at
+    /// `end` or behind it has not come yet.
+    pub(super) fn replenish_now(&mut self, tokens: u64, end: Option<u64>) {
+        let front = self.line.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
+        let front = front.map(|front| front.ticket);
+        self.supply.replenish(tokens, front);
     }
 
     pub(crate) fn close(&mut self, rovers: &Rovers) {

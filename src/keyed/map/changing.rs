@@ -59,12 +59,12 @@ where
                 room.closed = true;
                 room.seats().cloned().collect()
             });
-            seats.iter().for_each(|seat| seat.with(|state, rovers, _| state.close(rovers)));
+            seats.iter().for_each(|seat| seat.close());
             drop(seats);
             self.bound.idle_now(number);
         }
         if let Some(overflow) = &self.overflow {
-            overflow.with(|state, rovers, _| state.close(rovers));
+            overflow.close();
         }
     }
 
