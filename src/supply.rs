@@ -418,9 +418,9 @@ impl Supply {
     }
 
     /// The instant at which a claim that ends at `end` is granted behind a queue whose first claim ends at `front`, and
-    /// none of which costs more than `largest`. `None` if it cannot be told from the positions. Every quota
-    /// [is gapless](Self::is_gapless), and `end` is counted without the holes in the queue. Leaves `self` somewhere in
-    /// between: to be called on a copy.
+    /// none of which costs more than `largest`. `None` if it cannot be told from the positions. `end` is counted without
+    /// the holes in the queue. Leaves `self` somewhere in between: to be called on a copy, and if it
+    /// [may do](Self::may_go_by_number).
     ///
     /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. Then
     /// a claim is granted at the latest of these instants, whatever is before it. A quota that does stand at its limit
@@ -432,8 +432,13 @@ impl Supply {
     ///   tokens come a nanosecond faster.
     /// * The slower quota is not full while the queue waits for the faster one: it is drained faster than it fills, so
     ///   its lead over the other is greatest at the front. The two tokens more are for what has been rounded.
+    ///
+    /// One quota alone is never full while a waiter waits for it; of a stepped one a step must not overrun the limit.
     pub(crate) fn scheduled_behind(&mut self, front: u64, largest: u64, end: u64) -> Option<u64> {
         self.mint(self.scheduled(front)?, Some(front));
+        if self.quotas.len() == 1 {
+            return if self.may_go_by_number(largest) { self.scheduled(end) } else { None };
+        }
         let pace = |quota: &Schedule| quota.pace().map(|(amount, period)| (u128::from(amount), u128::from(period)));
         for (slow, fast) in self.quotas.iter().flat_map(|slow| self.quotas.iter().map(move |fast| (slow, fast))) {
             let ((few, long), (many, short)) = (pace(slow)?, pace(fast)?);
@@ -451,9 +456,12 @@ impl Supply {
         self.scheduled(end)
     }
 
-    /// True if each head passes every token on its way.
-    pub(crate) fn is_gapless(&self) -> bool {
-        self.quotas.iter().all(Schedule::is_gapless)
+    /// Whether [`scheduled_behind`](Self::scheduled_behind) may be able to tell, if no waiter costs more than `largest`.
+    pub(crate) fn may_go_by_number(&self, largest: u64) -> bool {
+        match &*self.quotas {
+            [only] => only.is_gapless() || only.keeps_steps(largest),
+            many => many.iter().all(Schedule::is_gapless),
+        }
     }
 
     /// True if what comes of one of the quotas is promised by another line.

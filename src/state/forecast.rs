@@ -4,8 +4,8 @@
 //! to the dearest way:
 //!
 //! 1. Nobody waits, or one continuous quota alone decides: the ticket's number is the answer.
-//! 2. Continuous quotas whose bursts cannot interfere ([`Supply::scheduled_behind`]): the latest of what each quota says
-//!    of the ticket's number.
+//! 2. Continuous quotas whose bursts cannot interfere, or one stepped quota without remainders
+//!    ([`Supply::scheduled_behind`]): the latest of what each quota says of the ticket's number.
 //! 3. Everything else: the queue is served ahead of time, on a copy of the supply. The [`Forecast`] keeps that copy, and
 //!    an arrival adds only the waiters that came since. A grant at the front does not change it. A cancellation in the
 //!    middle, a refund, or a change of the limiter does: then the next question serves the whole queue again.
@@ -69,7 +69,7 @@ impl State {
     fn foretell_by_number(&mut self, end: u64) -> Option<u64> {
         let front = self.line.front()?;
         // Claims that the last reading of time has not seen are not in the bounds yet.
-        if !self.supply.is_gapless() || self.supply.claimed() != front.start() {
+        if !self.supply.may_go_by_number(self.line.largest()) || self.supply.claimed() != front.start() {
             return None;
         }
         let (ticket, largest) = (front.ticket, self.line.largest());
@@ -291,20 +291,25 @@ mod tests {
     fn an_arrival_with_a_deadline_costs_the_same_behind_any_queue() {
         let (fast, slow) = (Quota::per_second(100).burst(20), Quota::per_minute(1_000));
         let stepped = Quota::per_second(9).stepped();
-        for quotas in [&[stepped][..], &[fast, stepped], &[fast, slow, stepped]] {
+        let uneven = Quota::new(3_000_000_000, Duration::from_secs(1)).burst(4).initial(0);
+        for quotas in [&[uneven][..], &[fast, stepped], &[fast, slow, stepped]] {
             let limiter = limiter(quotas);
             assert!((1_400..=1_500).contains(&steps_of_arrivals(&limiter, false)), "each waiter once");
         }
         assert_eq!(steps_of_arrivals(&limiter(&[fast, slow]), false), 0);
         assert_eq!(steps_of_arrivals(&limiter(&[fast, slow, Quota::per_second(7).burst(1)]), false), 0);
+        assert_eq!(steps_of_arrivals(&limiter(&[stepped]), false), 0);
         let paused = limiter(&[fast]);
         paused.pause_for(DAY / 2);
         assert_eq!(steps_of_arrivals(&paused, false), 0);
     }
 
     #[test]
-    fn cancellations_do_not_make_arrivals_behind_continuous_quotas_dearer() {
-        let limiter = limiter(&[Quota::per_second(100).burst(20), Quota::per_minute(1_000)]);
-        assert_eq!(steps_of_arrivals(&limiter, true), 0);
+    fn cancellations_do_not_make_arrivals_dearer_where_the_number_decides() {
+        let limiters = [
+            limiter(&[Quota::per_second(100).burst(20), Quota::per_minute(1_000)]),
+            limiter(&[Quota::per_second(9).stepped()]),
+        ];
+        limiters.iter().for_each(|limiter| assert_eq!(steps_of_arrivals(limiter, true), 0));
     }
 }
