@@ -148,6 +148,10 @@ impl Drivers {
         self.lead.iter_mut().chain(self.others.iter_mut().flat_map(|others| &mut others.line))
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// Whether a caller on this thread, outside of all runtimes, can rely on somebody.
     pub(crate) fn serve_outside(&self) -> bool {
         let here = thread::current().id();

@@ -228,7 +228,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn replenish(&self, tokens: u64) {
-        self.shared.with(|state, _, _| state.replenish(tokens));
+        self.shared.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
     }
 
     /// Releases `tokens` of grants that were [forgotten](Grant::forget), and serves the line.
@@ -253,7 +253,8 @@ impl Limiter {
     }
 
     /// Mints what is due by now and serves the line: the replenisher's step, for your own hands. Only a limiter on a
-    /// [manual clock](crate::ManualClock) needs it.
+    /// [manual clock](crate::ManualClock) needs it, and there it serves every waiter that is due. Where a background task
+    /// serves the line, this wakes a batch of waiters at most and has the task go on at once.
     ///
     /// ```
     /// use std::time::Duration;
@@ -289,7 +290,9 @@ impl Limiter {
     /// if no clock can tell: only [`replenish`](Self::replenish) can help, a [joint claim](crate::join) waits in the line, the
     /// cost can never be granted, or the instant is beyond 584 years.
     ///
-    /// With several quotas, stepped ones, or during a pause, this takes a step per waiter.
+    /// The cost does not grow with the queue, with one exception: behind a stepped quota next to other quotas, quotas whose
+    /// burst is below the cost of a waiter, and the like, the first call after a cancellation in the middle of the queue,
+    /// a refund, or a change of the limiter takes a step per waiter.
     ///
     /// ```
     /// use std::time::Duration;
@@ -367,8 +370,10 @@ impl Limiter {
     }
 
     /// Ends it: every waiter and every later caller gets `Closed`. Grants already out stay valid.
+    ///
+    /// Where many wait, the background task turns most of them away, right after this has returned.
     pub fn close(&self) {
-        self.shared.with(|state, rovers, _| state.close(rovers));
+        self.shared.close();
         #[cfg(feature = "keyed")]
         self.shared.close_tenants();
     }
@@ -379,6 +384,9 @@ impl Limiter {
     }
 
     /// A consistent picture of everything. Takes the lock; costs the others nothing: the rovers are the counters.
+    ///
+    /// Wakes a batch of waiters at most. If more are due, because the background task is late, the picture is that of the
+    /// instant up to which the line has been served; the task goes on at once.
     pub fn snapshot(&self) -> Snapshot {
         self.shared.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now))
     }

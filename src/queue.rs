@@ -17,6 +17,7 @@
 
 use crate::error::ConsumeError;
 use crate::knot::Strand;
+use crate::rovers::ahead;
 use crate::supply::Stretch;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
@@ -117,8 +118,9 @@ pub(crate) enum Left {
     Called(Outcome),
     /// It waited at the front: the caller owns the hole.
     Front(Waiter),
-    /// It waited further back: the hole was noted on the waiter before it. The waiter is returned for its waker.
-    Behind(Waiter),
+    /// It waited further back: the hole was noted on the waiter before it, which begins at `before`. The waiter is
+    /// returned for its waker.
+    Behind { waiter: Waiter, before: u64 },
 }
 
 #[derive(Debug)]
@@ -128,11 +130,13 @@ pub(crate) struct Line {
     tokens: u64,
     /// How many of the waiters wait for other lines too.
     tied: usize,
+    /// No waiter claims more than this.
+    largest: u64,
 }
 
 impl Line {
     pub(crate) fn new() -> Self {
-        Self { list: PinList::new(pin_list::id::Checked::new()), len: 0, tokens: 0, tied: 0 }
+        Self { list: PinList::new(pin_list::id::Checked::new()), len: 0, tokens: 0, tied: 0, largest: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -148,6 +152,11 @@ impl Line {
         self.tokens
     }
 
+    /// No waiter claims more than this: the largest claim since the line was empty last.
+    pub(crate) fn largest(&self) -> u64 {
+        self.largest
+    }
+
     /// True if somebody here also waits for another line, so that this line alone cannot tell when it moves.
     pub(crate) fn is_tied(&self) -> bool {
         self.tied > 0
@@ -158,7 +167,18 @@ impl Line {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
+        self.iter_from(None)
+    }
+
+    /// The waiters that begin at `position` or behind it, or all of them. They are looked for from the end.
+    pub(crate) fn iter_from(&self, position: Option<u64>) -> impl Iterator<Item = &Waiter> {
         let mut cursor = self.list.cursor_ghost();
+        if let Some(position) = position {
+            cursor.move_previous();
+            while cursor.protected().is_some_and(|waiter| ahead(waiter.start(), position) >= 0) {
+                cursor.move_previous();
+            }
+        }
         std::iter::from_fn(move || {
             cursor.move_next();
             cursor.protected()
@@ -166,6 +186,7 @@ impl Line {
     }
 
     pub(crate) fn push(&mut self, place: Pin<&mut Place>, waiter: Waiter) {
+        self.largest = if self.len == 0 { waiter.cost } else { self.largest.max(waiter.cost) };
         self.len += 1;
         self.tokens += waiter.cost;
         self.tied += usize::from(waiter.is_tied());
@@ -220,8 +241,8 @@ impl Line {
 
     /// Empties the place, whatever its state; see [`Left`].
     pub(crate) fn leave(&mut self, mut place: Pin<&mut Place>) -> Left {
-        if let Some(waiter) = self.leave_behind(place.as_mut()) {
-            return Left::Behind(waiter);
+        if let Some((waiter, before)) = self.leave_behind(place.as_mut()) {
+            return Left::Behind { waiter, before };
         }
         let Some(node) = place.project().node.initialized_mut() else { return Left::Nothing };
         match node.reset(&mut self.list).0 {
@@ -233,17 +254,20 @@ impl Line {
         }
     }
 
-    /// Empties the place if it waits, and not at the front; else leaves it as it is.
-    pub(crate) fn leave_behind(&mut self, place: Pin<&mut Place>) -> Option<Waiter> {
+    /// Empties the place if it waits, and not at the front; else leaves it as it is. Also says where the waiter before it
+    /// begins.
+    pub(crate) fn leave_behind(&mut self, place: Pin<&mut Place>) -> Option<(Waiter, u64)> {
         let node = place.project().node.initialized_mut()?;
         let waiter = node.protected(&self.list)?;
         let hole = waiter.cost + waiter.skip;
         let mut cursor = node.cursor_mut(&mut self.list)?;
         cursor.move_previous();
-        cursor.protected_mut()?.skip += hole;
+        let previous = cursor.protected_mut()?;
+        previous.skip += hole;
+        let before = previous.start();
         let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("it was linked above") };
         self.forget(&waiter);
-        Some(waiter)
+        Some((waiter, before))
     }
 
     /// Takes everybody's waker; who is woken this way polls again and leaves a new one.

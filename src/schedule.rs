@@ -269,6 +269,17 @@ impl Schedule {
         false
     }
 
+    /// True if the head passes no token at a boundary that a limit behind the next ticket could cut: of a stepped quota, as
+    /// long as no claim costs more than `largest`.
+    pub(crate) fn keeps_steps(&self, largest: u64) -> bool {
+        matches!(self.mint, Mint::Stepped { amount, .. } if largest.saturating_add(amount - 1) <= self.burst)
+    }
+
+    /// How many tokens a continuous quota mints in how many nanoseconds, in lowest terms.
+    pub(crate) fn pace(&self) -> Option<(u64, u64)> {
+        if let Mint::Continuous { amount, period, .. } = self.mint { Some((amount, period)) } else { None }
+    }
+
     /// True if the head passes every token on its way: a limit beyond the next ticket then never cuts anything.
     pub(crate) fn is_gapless(&self) -> bool {
         matches!(self.mint, Mint::Continuous { amount, period, .. } if amount <= period)

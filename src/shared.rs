@@ -22,7 +22,7 @@ pub(crate) use roof::Tenant;
 
 use crate::clock::Time;
 use crate::rovers::Rovers;
-use crate::state::{Progress, Reach, Sample, State};
+use crate::state::{CatchUp, Progress, Reach, Sample, State};
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
 use crate::vigil::Audience;
 use crate::wakes::{Wakes, wake_each};
@@ -145,17 +145,29 @@ impl Shared {
 
     /// Acts on the state, brought up to date before and served again after; see the head of this file.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
-        self.sampled(Some(self.sample()), Reach::Now, act)
+        self.sampled(Some(self.sample()), Reach::Now, CatchUp::Fully, act)
     }
 
-    /// `with` for those who change nothing for whoever is at the front: they look, or come to the end.
+    /// `with` for those who change nothing for whoever is at the front: they look, or come to the end. They serve a batch
+    /// at most.
     pub(crate) fn look_at<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
-        self.sampled(Some(self.sample()), Reach::Held, act)
+        self.sampled(Some(self.sample()), Reach::Held, CatchUp::Batch, act)
     }
 
-    /// `with` for those who leave, and must, and for those in the middle of something.
+    /// `with` for those who can also act on a queue that is behind, and serve a batch at most.
+    pub(crate) fn with_batch<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(Some(self.sample()), Reach::Now, CatchUp::Batch, act)
+    }
+
+    /// `with_batch` for those who leave, and must, and for those in the middle of something.
     pub(crate) fn leaving<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
-        self.sampled(self.sample_anyway(), Reach::Now, act)
+        self.sampled(self.sample_anyway(), Reach::Now, CatchUp::Batch, act)
+    }
+
+    /// `with` for background tasks, which a clock that panics once must not end: it stands still then.
+    #[cfg(feature = "redis")]
+    fn with_anyway<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(self.sample_anyway(), Reach::Now, CatchUp::Fully, act)
     }
 
     /// `None` if the clock panics: for those who leave it stands still then, or the place would be dropped in the line,
@@ -168,9 +180,10 @@ impl Shared {
         &self,
         sample: Option<Sample>,
         reach: Reach,
+        catch_up: CatchUp,
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
-        self.sampled_with(Wakes::default(), sample, reach, act)
+        self.sampled_with(Wakes::default(), sample, reach, catch_up, act)
     }
 
     fn sampled_with<R>(
@@ -178,22 +191,56 @@ impl Shared {
         mut wakes: Wakes,
         sample: Option<Sample>,
         reach: Reach,
+        catch_up: CatchUp,
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
         let mut state = self.state.lock();
         let mut sample = sample.unwrap_or_else(|| state.last_sample());
-        while state.settle(&self.rovers, sample.now, reach, &mut wakes) == Progress::Again {
+        let mut is_behind = false;
+        while !is_behind && state.settle(&self.rovers, sample.now, reach, &mut wakes) == Progress::Again {
+            let served = wakes.is_full();
             (state, sample) = self.again(state, sample, &mut wakes);
+            is_behind = served && catch_up == CatchUp::Batch && self.can_hand_over(&state);
         }
-        state.observe(&self.rovers, sample);
-        let result = act(&mut state, &self.rovers, sample);
-        while state.finish(&self.rovers, sample.now, &mut wakes) == Progress::Again {
-            (state, sample) = self.again(state, sample, &mut wakes);
-        }
+        let result = if is_behind {
+            state.act_behind(&self.rovers, sample.now, |state| act(state, &self.rovers, sample))
+        } else {
+            state.observe(&self.rovers, sample);
+            act(&mut state, &self.rovers, sample)
+        };
+        state = self.finish_or_hand_over(state, sample, is_behind, &mut wakes);
         self.listen(&state, &mut wakes);
         drop(state);
         Self::leave(&mut wakes);
         result
+    }
+
+    /// Serves one batch, or none if the queue `is_behind`, and leaves the rest to the drivers.
+    fn finish_or_hand_over<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        mut sample: Sample,
+        mut is_behind: bool,
+        wakes: &mut Wakes,
+    ) -> MutexGuard<'a, State> {
+        loop {
+            is_behind = is_behind && self.can_hand_over(&state);
+            let progress = if is_behind {
+                state.hand_over(&self.rovers, sample.now, wakes)
+            } else {
+                state.finish(&self.rovers, sample.now, wakes)
+            };
+            if progress == Progress::Done {
+                return state;
+            }
+            is_behind |= wakes.is_full();
+            (state, sample) = self.again(state, sample, wakes);
+        }
+    }
+
+    /// Whether drivers can serve the rest of the queue. Where time is moved by hand whoever looks serves all of it.
+    fn can_hand_over(&self, state: &State) -> bool {
+        !self.time.is_manual() && !state.line.is_empty() && !state.drivers.is_empty()
     }
 
     /// What is done without the lock: wakes, then has the other lines of joint claims look, one after the other, so
@@ -253,10 +300,8 @@ impl Shared {
     pub(crate) fn serve_into(&self, wakes: &mut Wakes) {
         let sample = self.sample_anyway();
         let mut state = self.state.lock();
-        let mut sample = sample.unwrap_or_else(|| state.last_sample());
-        while state.finish(&self.rovers, sample.now, wakes) == Progress::Again {
-            (state, sample) = self.again(state, sample, wakes);
-        }
+        let sample = sample.unwrap_or_else(|| state.last_sample());
+        state = self.finish_or_hand_over(state, sample, false, wakes);
         self.listen(&state, wakes);
         drop(state);
         wakes.wake_all();

@@ -6,6 +6,8 @@
 
 mod asking;
 mod changing;
+mod deferred;
+mod forecast;
 #[cfg(feature = "redis")]
 mod leasing;
 mod looking;
@@ -14,6 +16,9 @@ mod roofed;
 
 pub(crate) use asking::Arrival;
 
+use deferred::Deferred;
+use forecast::Forecast;
+
 use crate::drivers::Drivers;
 use crate::knot::{News, Tie};
 use crate::queue::{Line, Outcome, Waiter};
@@ -21,6 +26,7 @@ use crate::rovers::{Rovers, ahead, earlier};
 use crate::stride::Stride;
 use crate::supply::Supply;
 use crate::wakes::{Landed, Wakes};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 #[cfg(feature = "keyed")]
@@ -55,6 +61,16 @@ pub(crate) enum Reach {
     /// To the instant at which it was ready, so that the grant can still have its own instant, and what is minted after
     /// that is not cut at the burst: for whoever only looks, or joins the end.
     Held,
+}
+
+/// How far a caller serves a queue that is behind, where a driver could do it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CatchUp {
+    /// Up to now: for changes that apply from now on.
+    Fully,
+    /// One batch of wakers. The drivers are woken to serve the rest, and the caller acts on a queue that is
+    /// [behind](State::act_behind).
+    Batch,
 }
 
 enum Served {
@@ -113,8 +129,13 @@ pub(crate) struct State {
 pub(crate) struct Rare {
     /// Of the quotas; none if none has one.
     pub(crate) names: Box<[Option<Arc<str>>]>,
-    /// A copy of the supply in which `foretell` runs ahead; made when first needed, then reused.
+    /// A copy of the supply in which `foretell` tries something out; made when first needed, then reused.
     scratch: Option<Supply>,
+    forecast: Option<Forecast>,
+    /// What callers did while the queue was behind; see `state/deferred.rs`.
+    deferred: VecDeque<Deferred>,
+    /// While a caller acts on a queue that is behind: what it has read from the clock.
+    acts_at: Option<u64>,
     /// Who is to close when this limiter does: keyed limiters under it.
     #[cfg(feature = "keyed")]
     pub(crate) tenants: Vec<Weak<dyn Tenant>>,
@@ -195,8 +216,14 @@ impl State {
 
     /// Brings everything up to `now`. To be called before acting on the state.
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Progress {
+        while let Some(deferred) = self.next_deferred() {
+            if let Served::Again = self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
+                return self.leave_unfinished(rovers);
+            }
+            self.do_deferred(rovers);
+        }
         loop {
-            match self.serve(rovers, now, reach, wakes) {
+            match self.serve(rovers, now, reach, None, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
                 // Releases are for those who advance to now: they make it theirs.
                 Served::Held => return Progress::Done,
@@ -215,7 +242,7 @@ impl State {
     /// After acting: serves the line again, publishes, and rouses the drivers whose alarms are too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
-        if self.line.is_empty() && !watching {
+        if self.line.is_empty() && !watching && self.next_deferred().is_none() {
             // The common case: nobody to serve, no alarm to set.
             self.supply.mint(now, None);
             #[cfg(feature = "redis")]
@@ -240,6 +267,13 @@ impl State {
         self.set_alarms(rovers, now, wakes)
     }
 
+    /// Instead of [`finish`](Self::finish), where a batch was served and more is due: has the drivers look at once.
+    pub(crate) fn hand_over(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
+        self.leave_unfinished(rovers);
+        self.last_served = now;
+        if self.drivers.rouse(0, now, wakes) { Progress::Done } else { Progress::Again }
+    }
+
     fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
         let due = self.due();
         self.last_due = due;
@@ -259,10 +293,14 @@ impl State {
         rovers.last_denial().forget();
     }
 
-    /// Serves the line in virtual time: each waiter at the very instant the schedule gives it.
-    fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Served {
+    /// Serves the line in virtual time: each waiter at the very instant the schedule gives it. Waiters that begin at
+    /// `end` or behind it have not come yet.
+    fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, end: Option<u64>, wakes: &mut Wakes) -> Served {
         let mut now = now;
         while let Some(front) = self.line.front() {
+            if end.is_some_and(|end| ahead(front.start(), end) >= 0) {
+                break;
+            }
             now = now.max(self.supply.synced());
             let ticket = front.ticket;
             let verdict = self.verdict(front, now, &mut wakes.heard);
@@ -272,6 +310,9 @@ impl State {
                     return Served::Held;
                 }
                 Verdict::Held(_) | Verdict::Wait => {
+                    if self.cap.is_some() {
+                        self.supply.note_hold(ticket, now);
+                    }
                     self.supply.mint(now, Some(ticket));
                     #[cfg(feature = "redis")]
                     if matches!(verdict, Verdict::Wait) {
@@ -411,6 +452,11 @@ impl State {
     /// The same, as of when the line [was served](Self::finish) last.
     pub(crate) fn last_due(&self) -> u64 {
         self.last_due
+    }
+
+    /// Whether the lock was left last while more was due.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.last_due == 0
     }
 
     /// Reads what was released, raises the ceiling by it, and says how much that was. Whoever waits is told of every

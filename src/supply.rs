@@ -45,6 +45,9 @@ pub(crate) struct Supply {
     synced: u64,
     /// See the invariant above.
     claimed: u64,
+    /// How many times something other than time and grants in the order of the queue has moved this: a forecast made
+    /// before no longer holds then.
+    changes: u64,
     /// One head per quota, all minted up to `synced`.
     quotas: Quotas,
 }
@@ -106,6 +109,7 @@ impl Supply {
             gate: 0,
             synced: 0,
             claimed: start,
+            changes: 0,
         }
     }
 
@@ -113,7 +117,7 @@ impl Supply {
     #[cfg(feature = "keyed")]
     pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
-        Self { quotas: Quotas::One(schedule), ceiling, debts: 0, gate: 0, synced: at, claimed }
+        Self { quotas: Quotas::One(schedule), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
     }
 
     /// Counts all steps from the origin of time.
@@ -133,6 +137,16 @@ impl Supply {
 
     pub(crate) fn claimed(&self) -> u64 {
         self.claimed
+    }
+
+    /// See [`Supply::changes`].
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// A forecast made before this does not hold any more.
+    pub(crate) fn note_change(&mut self) {
+        self.changes = self.changes.wrapping_add(1);
     }
 
     pub(crate) fn gate(&self) -> u64 {
@@ -303,6 +317,7 @@ impl Supply {
 
     /// The front claim left instead of passing: it is a hole too.
     pub(crate) fn drop_front(&mut self, front: Stretch, next: u64) {
+        self.note_change();
         self.move_on(front, next);
         self.jump(front.cost + front.skip);
         self.cut(None);
@@ -350,11 +365,15 @@ impl Supply {
 
     /// Claims up to `to` are known to be granted by `synced`.
     pub(crate) fn know_claimed(&mut self, to: u64) {
-        self.claimed = later(self.claimed, to);
+        if ahead(to, self.claimed) > 0 {
+            self.claimed = to;
+            self.note_change();
+        }
     }
 
     /// `n` granted tokens were not used: they go back, as far as the burst.
     pub(crate) fn refund(&mut self, n: u64) {
+        self.note_change();
         for quota in &mut *self.quotas {
             quota.add(n, self.claimed.wrapping_add(quota.burst));
         }
@@ -362,6 +381,7 @@ impl Supply {
 
     /// `n` tokens by hand: to the manual quotas if there are any, else to all.
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
+        self.note_change();
         let any_manual = self.quotas.iter().any(Schedule::is_manual);
         for quota in &mut *self.quotas {
             if quota.is_manual() || !any_manual && !quota.is_leased() {
@@ -380,12 +400,75 @@ impl Supply {
     }
 
     pub(crate) fn pause_until(&mut self, gate: u64) {
-        self.gate = self.gate.max(gate);
+        if gate > self.gate {
+            self.gate = gate;
+            self.note_change();
+        }
     }
 
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {
+        self.note_change();
         self.quotas[index].become_quota(quota, self.synced);
         self.cut(front);
+    }
+
+    /// The front claim, which ends at `ticket`, is held back though its tokens may be there.
+    pub(crate) fn note_hold(&mut self, ticket: u64, now: u64) {
+        if self.scheduled(ticket).is_some_and(|at| at <= now) {
+            self.note_change();
+        }
+    }
+
+    /// The instant at which a claim that ends at `end` is granted behind a queue whose first claim ends at `front`, and
+    /// none of which costs more than `largest`. `None` if it cannot be told from the positions. `end` is counted without
+    /// the holes in the queue. Leaves `self` somewhere in between: to be called on a copy, and if it
+    /// [may do](Self::may_go_by_number).
+    ///
+    /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. Then
+    /// a claim is granted at the latest of these instants, whatever is before it. A quota that does stand at its limit
+    /// loses time. That changes nothing in two cases, and one of them has to hold for each pair of quotas while one of
+    /// the two is what the queue waits for:
+    ///
+    /// * The faster quota is full while the queue waits for the slower one. It remains the earlier one if one token is
+    ///   left in it, since all instants are whole nanoseconds and no quota mints more than a token in one; or if its
+    ///   tokens come a nanosecond faster.
+    /// * The slower quota is not full while the queue waits for the faster one: it is drained faster than it fills, so
+    ///   its lead over the other is greatest at the front. The two tokens more are for what has been rounded.
+    ///
+    /// One quota alone is never full while a waiter waits for it; of a stepped one a step must not overrun the limit.
+    pub(crate) fn scheduled_behind(&mut self, front: u64, largest: u64, end: u64) -> Option<u64> {
+        self.mint(self.scheduled(front)?, Some(front));
+        if self.quotas.len() == 1 {
+            return if self.may_go_by_number(largest) { self.scheduled(end) } else { None };
+        }
+        let pace = |quota: &Schedule| quota.pace().map(|(amount, period)| (u128::from(amount), u128::from(period)));
+        for (slow, fast) in self.quotas.iter().flat_map(|slow| self.quotas.iter().map(move |fast| (slow, fast))) {
+            let ((few, long), (many, short)) = (pace(slow)?, pace(fast)?);
+            if std::ptr::eq(slow, fast) || long * many < short * few {
+                continue;
+            }
+            if fast.burst <= largest && long * many < (short + many) * few {
+                return None;
+            }
+            let lead = i128::from(ahead(slow.head, fast.head));
+            if long * many > short * few && lead + i128::from(largest) + 2 > i128::from(slow.burst) {
+                return None;
+            }
+        }
+        self.scheduled(end)
+    }
+
+    /// Whether [`scheduled_behind`](Self::scheduled_behind) may be able to tell, if no waiter costs more than `largest`.
+    pub(crate) fn may_go_by_number(&self, largest: u64) -> bool {
+        match &*self.quotas {
+            [only] => only.is_gapless() || only.keeps_steps(largest),
+            many => many.iter().all(Schedule::is_gapless),
+        }
+    }
+
+    /// True if what comes of one of the quotas is promised by another line.
+    pub(crate) fn has_leased(&self) -> bool {
+        self.quotas.iter().any(Schedule::is_leased)
     }
 
     /// True if the wait for a ticket is a matter of its number alone, whoever stands before it.

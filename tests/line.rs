@@ -1,5 +1,7 @@
 //! The waiting line, polled by hand under a clock moved by hand: who passes, at which instant, and who is woken for it.
 
+#[path = "line/behind.rs"]
+mod behind;
 #[path = "line/joining.rs"]
 mod joining;
 #[path = "line/leaving.rs"]

@@ -4,7 +4,7 @@ use super::{Shared, drop_quietly};
 use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
 use crate::queue::{Outcome, Place};
 use crate::rovers::ahead;
-use crate::state::{Arrival, MOST_COST, Reach, Sample};
+use crate::state::{Arrival, CatchUp, MOST_COST, Reach, Sample, State};
 use crate::sync::Ordering;
 use crate::vigil::{Outlook, Vigil};
 use crate::wakes::Wakes;
@@ -53,8 +53,9 @@ impl Shared {
         if let Some(remaining) = self.admit_idle(cost, sample) {
             return Ok(remaining);
         }
-        let answer = self
-            .sampled(Some(sample), Reach::Held, |state, rovers, sample| state.try_acquire(rovers, cost, sample.now));
+        let answer = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+            state.try_acquire(rovers, cost, sample.now)
+        });
         #[cfg(feature = "redis")]
         if answer.is_err()
             && let Some(host) = self.host()
@@ -97,7 +98,10 @@ impl Shared {
             return None;
         }
         let outlook = state.outlook(&self.rovers, cost, sample.now);
-        state.join_quietly(&self.rovers, place, cost, waker).then_some(outlook)
+        let join = |state: &mut State| state.join_quietly(&self.rovers, place, cost, waker);
+        let joined =
+            if state.is_unfinished() { state.act_behind(&self.rovers, sample.now, join) } else { join(&mut state) };
+        joined.then_some(outlook)
     }
 
     /// The fast path of those who may wait: says what remains.
@@ -138,14 +142,15 @@ impl Shared {
             vigil.begin(self, cost, outlook);
             return Poll::Pending;
         }
-        let (result, unserved, outlook) = self.sampled(Some(sample), Reach::Held, |state, rovers, sample| {
-            // `within` needs a timer of its own.
-            let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
-            let driven = timed && self.is_driven(state, &host);
-            let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
-            let outlook = state.outlook(rovers, cost, sample.now);
-            (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), outlook)
-        });
+        let (result, unserved, outlook) =
+            self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+                // `within` needs a timer of its own.
+                let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
+                let driven = timed && self.is_driven(state, &host);
+                let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
+                let outlook = state.outlook(rovers, cost, sample.now);
+                (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), outlook)
+            });
         drop_quietly(waker);
         match result {
             Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),
@@ -279,7 +284,7 @@ impl Shared {
         let mut wakes = Wakes::default();
         // Before the time, as the tail.
         wakes.landed.note(&self.rovers, self.rovers.landed());
-        self.sampled_with(wakes, self.sample_anyway(), Reach::Held, |_, _, _| ());
+        self.sampled_with(wakes, self.sample_anyway(), Reach::Held, CatchUp::Batch, |_, _, _| ());
     }
 
     pub(crate) fn forget(&self, cost: u64) {
@@ -322,13 +327,17 @@ impl Shared {
     }
 
     fn resettle_by(&self, sample: Option<Sample>, cost: u64, actual: u64) -> u64 {
-        self.sampled(sample, Reach::Now, |state, rovers, _| {
-            if actual > cost {
-                return cost + state.charge(rovers, actual - cost);
-            }
-            state.give_back(rovers, cost - actual);
-            actual
-        })
+        if actual > cost {
+            let charge = |state: &mut State, rovers: &Rovers, _| state.charge(rovers, actual - cost);
+            return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
+        }
+        self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| state.give_back(rovers, cost - actual));
+        actual
+    }
+
+    /// Has every waiter and every later caller get `Closed`.
+    pub(crate) fn close(&self) {
+        self.leaving(|state, rovers, _| state.close(rovers));
     }
 
     /// Mints what is due and serves the line.

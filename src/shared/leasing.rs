@@ -11,8 +11,8 @@ impl Shared {
     /// What the keeper does next; `waker` cuts its sleep short. `None` if no quota is shared.
     pub(crate) fn plan(&self, waker: &Waker) -> Option<Plan> {
         let waker = waker.clone();
-        // The keeper works for all who wait, and is not to end with a clock that panics once.
-        let (plan, old) = self.leaving(|state, rovers, sample| {
+        // The keeper works for all waiters: a clock that panics once must not end it.
+        let (plan, old) = self.with_anyway(|state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
             let feed = state.supply.feed_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
             (plan, feed.and_then(|feed| feed.rest(waker)))
@@ -25,7 +25,7 @@ impl Shared {
     pub(crate) fn receive(&self, ask: &Ask, answer: &Answer, sent: Instant) {
         let elapsed = crate::clock::whole_nanos(sent.elapsed());
         // What was answered counts, whatever the clock does.
-        self.leaving(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
+        self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
     }
 
     /// Somebody wanted `cost` at once, and may come again.
@@ -42,7 +42,7 @@ impl Shared {
 
     /// The line cannot be reached.
     pub(crate) fn lose(&self) {
-        self.leaving(|state, rovers, sample| state.lose(rovers, sample.now));
+        self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now));
     }
 
     /// The keeper goes with its runtime. Whoever waits looks again, so that another runtime has the next one.

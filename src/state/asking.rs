@@ -6,7 +6,6 @@ use crate::error::{Bound, ConsumeError, TryAcquireError};
 use crate::knot::Strand;
 use crate::queue::{Place, Waiter};
 use crate::rovers::{Rovers, ahead, earlier};
-use crate::supply::Supply;
 use crate::wakes::Landed;
 use std::pin::Pin;
 use std::task::Waker;
@@ -230,57 +229,10 @@ impl State {
     }
 
     /// The most that one claim can ask for.
-    fn most_claimable(&self, rovers: &Rovers) -> u64 {
+    pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
         let most = MOST_COST.min(self.most_in_flight()).min(self.room(rovers));
         #[cfg(feature = "redis")]
         let most = self.supply.feed().map_or(most, |feed| most.min(feed.terms().most_claimed()));
         most
-    }
-
-    /// The instant at which a claim of `cost` made now would be granted, by the schedule alone: the ceiling is left
-    /// out. `None` if no clock can tell, or not this line alone.
-    ///
-    /// Costs as many steps as there are waiters, unless one continuous quota (up to a token per nanosecond) is all
-    /// there is, or nobody waits.
-    pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        if self.line.is_tied() || self.is_roofed() && !self.line.is_empty() {
-            return None;
-        }
-        let end = rovers.tail().wrapping_add(cost);
-        if self.line.is_empty() || self.supply.is_straight() {
-            return self.supply.scheduled(end.wrapping_sub(self.totals.holes));
-        }
-        let mut ahead = self.rare().scratch.take().unwrap_or_else(|| self.supply.clone());
-        ahead.clone_from(&self.supply);
-        let at = self.run_ahead(rovers, &mut ahead).and_then(|()| ahead.scheduled(end));
-        self.rare().scratch = Some(ahead);
-        at
-    }
-
-    /// How long a claim of `cost` made now would wait.
-    pub(crate) fn estimate(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Option<Duration> {
-        if self.closed || cost > self.most_claimable(rovers) {
-            return None;
-        }
-        if cost == 0 {
-            return Some(Duration::ZERO);
-        }
-        self.foretell(rovers, cost).map(|at| self.wait(at, now))
-    }
-
-    /// How long it is until `at`. What could pass by now need not wait until a clock that stepped back has caught up.
-    fn wait(&self, at: u64, now: u64) -> Duration {
-        Duration::from_nanos(if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) })
-    }
-
-    /// Serves the whole line in `ahead`, as `serve` would in time.
-    pub(super) fn run_ahead(&self, rovers: &Rovers, ahead: &mut Supply) -> Option<()> {
-        let mut line = self.line.iter().peekable();
-        while let Some(waiter) = line.next() {
-            let next = line.peek().map_or_else(|| rovers.tail(), |next| next.start());
-            ahead.mint(ahead.scheduled(waiter.ticket)?, Some(waiter.ticket));
-            ahead.pass(waiter.stretch(), next);
-        }
-        Some(())
     }
 }

@@ -4,7 +4,7 @@ use super::{MOST_COST, State};
 use crate::error::ConfigError;
 use crate::knot::Tie;
 use crate::queue::{Left, Outcome, Place, Waiter};
-use crate::rovers::Rovers;
+use crate::rovers::{Rovers, ahead};
 use crate::{Quota, Which};
 use std::pin::Pin;
 use std::task::Waker;
@@ -30,16 +30,17 @@ impl State {
         if self.closed || self.line.is_tied() || self.last_due <= now.max(self.supply.synced()) {
             return None;
         }
-        let waiter = self.line.leave_behind(place)?;
-        self.note_hole(waiter.cost);
+        let (waiter, before) = self.line.leave_behind(place)?;
+        self.note_hole(&waiter, before);
         self.forget_denial(rovers);
         Some(waiter.waker)
     }
 
-    /// A claim left from behind: it is noted on the waiter before it.
-    fn note_hole(&mut self, cost: u64) {
-        self.totals.holes += cost;
-        self.totals.skipped = self.totals.skipped.wrapping_add(cost);
+    /// A claim left from behind: it is noted on the waiter before it, which begins at `before`.
+    fn note_hole(&mut self, waiter: &Waiter, before: u64) {
+        self.totals.holes += waiter.cost;
+        self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+        self.hole_in_forecast(before, waiter.start(), waiter.cost + waiter.skip);
     }
 
     /// A future is done with its place, in whatever state.
@@ -54,8 +55,8 @@ impl State {
                 self.fill_front(rovers, &waiter);
                 Departed { outcome: None, waker: Some(waiter.waker), above }
             }
-            Left::Behind(waiter) => {
-                self.note_hole(waiter.cost);
+            Left::Behind { waiter, before } => {
+                self.note_hole(&waiter, before);
                 Departed { outcome: None, waker: Some(waiter.waker), above: 0 }
             }
         }
@@ -72,8 +73,8 @@ impl State {
         }
     }
 
-    /// `tokens` of a grant were not used, and are not in flight any more.
-    pub(crate) fn give_back(&mut self, rovers: &Rovers, tokens: u64) {
+    /// [`give_back`](Self::give_back) at the instant that the queue has been served up to.
+    pub(super) fn give_back_now(&mut self, rovers: &Rovers, tokens: u64) {
         self.supply.refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         if let Some(cap) = &mut self.cap {
@@ -97,8 +98,12 @@ impl State {
         tokens
     }
 
-    pub(crate) fn replenish(&mut self, tokens: u64) {
-        self.supply.replenish(tokens, self.front_ticket());
+    /// [`replenish`](Self::replenish) at the instant that the queue has been served up to. A front waiter that begins at
+    /// `end` or behind it has not come yet.
+    pub(super) fn replenish_now(&mut self, tokens: u64, end: Option<u64>) {
+        let front = self.line.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
+        let front = front.map(|front| front.ticket);
+        self.supply.replenish(tokens, front);
     }
 
     pub(crate) fn close(&mut self, rovers: &Rovers) {

@@ -56,8 +56,7 @@ impl State {
         }
         self.estimate(rovers, cost, now)?;
         let comes = now.checked_add(u64::try_from(delay.as_nanos()).ok()?)?;
-        let mut ahead = self.supply.clone();
-        self.run_ahead(rovers, &mut ahead)?;
+        let mut ahead = self.foresee(rovers)?.clone();
         ahead.mint(comes.max(ahead.synced()), None);
         let at = ahead.scheduled(rovers.tail().wrapping_add(cost))?;
         Some(Duration::from_nanos(at.saturating_sub(now)).max(delay))

@@ -13,7 +13,7 @@ use super::*;
 
 /// Moved by the test, and the limiter does not know.
 #[derive(Clone, Debug, Default)]
-struct Wall(Arc<AtomicU64>);
+pub(super) struct Wall(pub(super) Arc<AtomicU64>);
 
 impl Clock for Wall {
     fn now(&self) -> Duration {

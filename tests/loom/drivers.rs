@@ -4,9 +4,10 @@
 //! the system, on which the runtime keeps its context.
 
 use crate::{SECOND, explore, is_served, waiting};
+use std::time::Duration;
 use tokio::runtime::{self, Runtime};
 use tokio_test::task;
-use tollgate::{Limiter, ManualClock, Quota};
+use tollgate::{Clock, Limiter, ManualClock, Quota};
 
 fn paused_runtime() -> Runtime {
     runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
@@ -88,5 +89,43 @@ fn the_last_drop_against_a_driver_going_to_sleep() {
         let (mut driver, ended) = sleep.join().unwrap();
         end.join().unwrap();
         assert!(ended || (driver.is_woken() && driver.poll().is_ready()), "it outlives its limiter");
+    });
+}
+
+/// A real clock, as far as the limiter knows, that stands still.
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// A caller wakes a full batch and leaves the rest to the driver, which is on its way to sleep: the driver goes on, or is
+/// woken to.
+///
+/// Plant `the_rest_is_handed_to_a_sleeping_driver`.
+#[test]
+fn a_batch_is_served_against_a_driver_going_to_sleep() {
+    explore(|race| {
+        let quota = Quota::manual(3).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(Still).build().unwrap();
+        let mut driver = task::spawn(limiter.replenisher());
+        assert!(driver.poll().is_pending(), "it registers, and nobody waits");
+        let mut line: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
+        let sleep = race.actor(move || {
+            assert!(driver.poll().is_pending());
+            driver
+        });
+        let other = limiter.clone();
+        let serve = race.actor(move || other.replenish(3));
+        let mut driver = sleep.join().unwrap();
+        serve.join().unwrap();
+        if driver.is_woken() {
+            assert!(driver.poll().is_pending());
+        }
+        let served: Vec<_> = line.iter_mut().map(is_served).collect();
+        assert_eq!(served, [true; 3], "more is due, and nobody serves it");
     });
 }

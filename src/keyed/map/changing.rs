@@ -60,12 +60,12 @@ where
                 room.seats().cloned().collect()
             });
             // Some keys are closed already: a clock that panics is no reason to leave the waiters of the others.
-            seats.iter().for_each(|seat| seat.leaving(|state, rovers, _| state.close(rovers)));
+            seats.iter().for_each(|seat| seat.close());
             drop(seats);
             self.bound.idle_now(number);
         }
         if let Some(overflow) = &self.overflow {
-            overflow.leaving(|state, rovers, _| state.close(rovers));
+            overflow.close();
         }
     }
 

@@ -1,0 +1,244 @@
+//! More is due than one batch of wakers, and a caller that is no driver comes by: it wakes a batch at most, has the driver
+//! go on at once, and what it does is as right as if the whole queue had been served first.
+//!
+//! The clock is one that the limiter takes for a real one, and the driver's own timer would fire in an hour.
+
+use super::unread::Wall;
+use super::*;
+use fastrand::Rng;
+use std::sync::atomic::Ordering::*;
+use std::task::Poll;
+use tokio::runtime::Runtime;
+use tollgate::{ConsumeError, Grant, Snapshot, TryAcquireError};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const BATCH: usize = 32;
+const MANY: usize = 200;
+
+/// A runtime that is driven by hand.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+/// Lets the driver run as often as it wants to.
+fn run(runtime: &Runtime) {
+    runtime.block_on(async {
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+fn limiter(wall: &Wall, quota: Quota) -> Limiter {
+    Limiter::builder().quota(quota).clock(wall.clone()).build().unwrap()
+}
+
+/// So many waiters, whose driver has gone to sleep.
+fn queue<'a>(runtime: &Runtime, limiter: &'a Limiter, length: usize) -> Vec<Spawn<Consume<'a>>> {
+    let _inside = runtime.enter();
+    let mut line: Vec<_> = (0..length).map(|_| spawn(limiter.consume(1))).collect();
+    line.iter_mut().for_each(|waiting| assert_pending!(waiting.poll()));
+    run(runtime);
+    line
+}
+
+fn woken(line: &[Spawn<Consume<'_>>]) -> usize {
+    line.iter().filter(|waiting| waiting.is_woken()).count()
+}
+
+fn wakes_a_batch<R>(call: impl Fn(&Limiter) -> R) {
+    let (runtime, wall) = (runtime(), Wall::default());
+    let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
+    let mut line = queue(&runtime, &limiter, MANY);
+    wall.0.fetch_add(HOUR.as_nanos() as u64 * (MANY as u64 + 9), SeqCst);
+    assert_eq!(woken(&line), 0);
+    let inside = runtime.enter();
+    let _kept = call(&limiter);
+    drop(inside);
+    assert!((1..=BATCH).contains(&woken(&line)), "{}", woken(&line));
+    assert_eq!(line.iter().position(|waiting| !waiting.is_woken()), Some(woken(&line)), "the first ones");
+    run(&runtime);
+    assert_eq!(woken(&line), MANY);
+    line.iter_mut().for_each(|waiting| drop(waiting.poll()));
+}
+
+#[test]
+fn a_look_wakes_a_batch_at_most() {
+    wakes_a_batch(|limiter| drop(limiter.snapshot()));
+    wakes_a_batch(|limiter| assert_eq!(limiter.available(), 0));
+    wakes_a_batch(|limiter| assert!(limiter.deficiency() > 0));
+    wakes_a_batch(|limiter| assert_eq!(limiter.estimate(1), Some(Duration::ZERO)));
+    wakes_a_batch(|limiter| assert!(!limiter.is_closed()));
+    wakes_a_batch(Limiter::tick);
+}
+
+#[test]
+fn a_caller_that_wants_tokens_wakes_a_batch_at_most_and_does_not_overtake() {
+    wakes_a_batch(|limiter| match limiter.try_acquire(1) {
+        Err(TryAcquireError::Denied(denied)) => assert_eq!(denied.by, tollgate::Bound::Line),
+        other => panic!("{other:?}"),
+    });
+    wakes_a_batch(|limiter| {
+        let mut waiting = spawn(limiter.clone().consume_owned(1));
+        assert_pending!(waiting.poll());
+        waiting
+    });
+    wakes_a_batch(|limiter| {
+        let mut waiting = spawn(limiter.clone().consume_owned(1).within(HOUR));
+        assert_pending!(waiting.poll());
+        waiting
+    });
+}
+
+#[test]
+fn closing_wakes_a_batch_and_the_driver_turns_the_rest_away() {
+    let (runtime, wall) = (runtime(), Wall::default());
+    let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
+    let mut line = queue(&runtime, &limiter, MANY);
+    limiter.close();
+    assert_eq!(woken(&line), BATCH);
+    assert!(limiter.is_closed());
+    assert!(matches!(limiter.try_acquire(1), Err(TryAcquireError::Closed)));
+    assert!(matches!(spawn(limiter.consume(1)).poll(), Poll::Ready(Err(ConsumeError::Closed))));
+    run(&runtime);
+    for waiting in &mut line {
+        assert!(waiting.is_woken());
+        assert_eq!(tokio_test::assert_ready_err!(waiting.poll()), ConsumeError::Closed);
+    }
+}
+
+#[test]
+fn on_a_manual_clock_every_caller_serves_all() {
+    let clock = ManualClock::new();
+    for call in [Limiter::tick, Limiter::close, |limiter: &Limiter| drop(limiter.snapshot())] {
+        let limiter = Limiter::builder().quota(Quota::per_hour(1).initial(0)).clock(clock.clone()).build().unwrap();
+        let mut line: Vec<_> = (0..MANY).map(|_| spawn(limiter.consume(1))).collect();
+        line.iter_mut().for_each(|waiting| assert_pending!(waiting.poll()));
+        clock.advance(HOUR * MANY as u32);
+        call(&limiter);
+        assert_eq!(woken(&line), MANY);
+    }
+}
+
+#[test]
+fn what_is_given_meanwhile_is_not_cut_at_the_burst() {
+    let many = MANY as u64;
+    let (runtime, wall) = (runtime(), Wall::default());
+    let limiter = limiter(&wall, Quota::manual(many));
+    let mut grant = limiter.try_acquire(many).unwrap();
+    let mut line = queue(&runtime, &limiter, MANY);
+    limiter.replenish(many);
+    assert_eq!(woken(&line), BATCH);
+    // The others have not been called yet, and the bucket is theirs.
+    limiter.replenish(many / 2);
+    grant.settle(many / 2);
+    run(&runtime);
+    line.iter_mut().for_each(|waiting| drop(assert_ready_ok!(waiting.poll())));
+    assert_eq!(limiter.available(), many);
+}
+
+/// One of two limiters with the same history. Claims are numbered.
+struct Side<'a> {
+    limiter: &'a Limiter,
+    line: Vec<(usize, Spawn<Consume<'a>>)>,
+    grants: Vec<(usize, Grant<'a>)>,
+    /// Granted since the grants were sorted.
+    fresh: Vec<(usize, Grant<'a>)>,
+    came: usize,
+}
+
+impl<'a> Side<'a> {
+    fn new(limiter: &'a Limiter) -> Self {
+        Self { limiter, line: Vec::new(), grants: Vec::new(), fresh: Vec::new(), came: 0 }
+    }
+
+    fn enter(&mut self, cost: u64) {
+        let mut waiting = spawn(self.limiter.consume(cost));
+        self.came += 1;
+        match waiting.poll() {
+            Poll::Ready(grant) => self.fresh.push((self.came, grant.unwrap())),
+            Poll::Pending => self.line.push((self.came, waiting)),
+        }
+    }
+
+    fn act(&mut self, random: &mut Rng) {
+        match random.u8(0..7) {
+            0 => self.limiter.replenish(random.u64(0..40)),
+            1 if !self.grants.is_empty() => {
+                let (_, mut grant) = self.grants.swap_remove(random.usize(0..self.grants.len()));
+                grant.settle(random.u64(0..2 * grant.cost()));
+            }
+            2 => _ = self.limiter.snapshot(),
+            3 => self.limiter.pause_for(Duration::from_nanos(random.u64(0..50))),
+            4 => _ = self.limiter.available(),
+            _ => self.enter(random.u64(1..9)),
+        }
+    }
+
+    fn woken(&self) -> usize {
+        self.line.iter().filter(|(_, waiting)| waiting.is_woken()).count()
+    }
+
+    fn look(&mut self) -> Vec<String> {
+        self.limiter.tick();
+        for (number, mut waiting) in std::mem::take(&mut self.line) {
+            if waiting.is_woken() {
+                self.fresh.push((number, assert_ready_ok!(waiting.poll())));
+            } else {
+                self.line.push((number, waiting));
+            }
+        }
+        self.grants.append(&mut self.fresh);
+        self.grants.sort_by_key(|(number, _)| *number);
+        let granted: Vec<_> = self.grants.iter().map(|(number, _)| *number).collect();
+        let Snapshot { tail, quotas, waiting_tasks, granted: tokens, refunded, paused_for, .. } =
+            self.limiter.snapshot();
+        let quotas = quotas.iter().map(|quota| format!("{} {:?}", quota.level, quota.more_in));
+        let rest = format!("{tail} {waiting_tasks} {tokens} {refunded} {paused_for:?} {granted:?}");
+        quotas.chain([rest, format!("{:?}", self.limiter.estimate(3))]).collect()
+    }
+}
+
+/// The same history, where every caller serves all that is due, ends the same.
+#[test]
+fn what_callers_do_while_the_queue_is_behind_counts_as_of_then() {
+    let mut left_behind = 0;
+    for seed in 0..300 {
+        let (runtime, wall, by_hand) = (runtime(), Wall::default(), ManualClock::new());
+        let mut random = Rng::with_seed(seed);
+        let mut builders = [Limiter::builder().clock(wall.clone()), Limiter::builder().clock(by_hand.clone())];
+        for _ in 0..random.usize(1..3) {
+            let (amount, nanos) = (random.u64(1..9), random.u32(2..20));
+            let quota = Quota::new(amount, Duration::from_nanos(nanos.into())).burst(random.u64(9..60));
+            let quota = if random.bool() { quota.stepped() } else { quota };
+            builders = builders.map(|builder| builder.quota(quota));
+        }
+        let limiters = builders.map(|builder| builder.build().unwrap());
+        let mut sides = limiters.each_ref().map(Side::new);
+        for round in 0..6 {
+            let inside = runtime.enter();
+            let costs: Vec<u64> = (0..random.usize(0..150)).map(|_| random.u64(1..5)).collect();
+            sides.iter_mut().for_each(|side| costs.iter().for_each(|cost| side.enter(*cost)));
+            drop(inside);
+            run(&runtime);
+            let nanos = random.u64(0..500);
+            wall.0.fetch_add(nanos, SeqCst);
+            by_hand.advance(Duration::from_nanos(nanos));
+            let (acts, count) = (random.fork(), random.usize(0..8));
+            let inside = runtime.enter();
+            for side in &mut sides {
+                // Up to 2 ms after something was due, newcomers leave it to the driver to serve it first.
+                side.limiter.tick();
+                let mut acts = acts.clone();
+                (0..count).for_each(|_| side.act(&mut acts));
+            }
+            drop(inside);
+            left_behind += usize::from(sides[0].woken() < sides[1].woken());
+            run(&runtime);
+            let [real, manual] = sides.each_mut().map(Side::look);
+            assert_eq!(real, manual, "seed {seed}, round {round}");
+        }
+        drop(sides);
+    }
+    assert!(left_behind > 50, "{left_behind}");
+}
