@@ -149,7 +149,7 @@ impl Drivers {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.lead.is_none()
     }
 
     /// Whether a caller on this thread, outside of all runtimes, can rely on somebody.

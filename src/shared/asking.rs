@@ -3,7 +3,7 @@
 use super::{Shared, drop_quietly};
 use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
 use crate::queue::{Outcome, Place};
-use crate::rovers::ahead;
+use crate::rovers::{Rovers, ahead};
 use crate::state::{Arrival, CatchUp, MOST_COST, Reach, Sample, State};
 use crate::sync::Ordering;
 use crate::vigil::{Outlook, Vigil};
