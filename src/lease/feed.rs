@@ -4,6 +4,13 @@
 //! is asked for shortly before the last promised token comes, so that nothing is asked twice and nobody takes the whole line
 //! at once. **The bank** is what callers will want soon: it is filled to what was used in the last quarter of a second, and
 //! asked for again when three quarters of it are gone.
+//!
+//! **The keeper's invariant:** while the keeper sleeps, the front waiter has an instant at which its leased tokens let it
+//! pass; or the keeper has planned for this very waiter, and wakes by itself after a turn (or when a pause ends). A plan sums
+//! up tokens, but the front waiter needs them in one piece, and which tokens form one piece depends on the hold and on which
+//! waiter is in front. Both change while the keeper sleeps: so every change of the queue checks the front waiter anew, and
+//! wakes the keeper if its plan was made for another one. [`Feed::next`] keeps the second half of this,
+//! `State::is_hungry` the first, and `State::assert_kept` checks both.
 
 use super::{Answer, Ask, LEASE_TIME, Outage, Post, Terms};
 use crate::rovers::ahead;
@@ -46,6 +53,8 @@ pub(crate) struct View {
     /// Nobody passes before this instant.
     pub(crate) gate: u64,
     pub(crate) is_waiting: bool,
+    /// The ticket of the front waiter, if what is promised gives it no instant to pass at.
+    pub(crate) stuck: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -64,6 +73,10 @@ pub(crate) struct Feed {
     low: Option<u64>,
     /// or where somebody was denied more than others before, or what was promised is lost.
     called: bool,
+    /// The front waiter without an instant for which the last plan was made.
+    stuck: Option<u64>,
+    /// Until when that plan has the keeper sleep.
+    sleeps_until: u64,
     node: u128,
     number: u64,
     /// The last ask that was answered; 0 if the line does not know this node.
@@ -105,6 +118,8 @@ impl Feed {
             vacant: None,
             low: None,
             called: false,
+            stuck: None,
+            sleeps_until: 0,
             node: random_node(),
             number: 0,
             acked: 0,
@@ -142,8 +157,20 @@ impl Feed {
         self.round_trip
     }
 
-    /// What is to be asked for now, if anything.
+    /// What the keeper does now: asks, or sleeps, but not for long while the front waiter has no instant.
     pub(crate) fn next(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64) -> Plan {
+        let mut plan = self.choose(view, whole_claims);
+        if let Plan::Sleep(until) = &mut plan {
+            self.stuck = view.stuck;
+            if view.stuck.is_some() {
+                *until = (*until).min(view.now.saturating_add(self.share_time()).max(view.gate));
+            }
+            self.sleeps_until = *until;
+        }
+        plan
+    }
+
+    fn choose(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64) -> Plan {
         let pace = self.pace_at(view);
         let cushion = self.cushion(pace);
         let renewal = self.asked_at.saturating_add(TTL / 3);
@@ -294,6 +321,17 @@ impl Feed {
     /// Whether the keeper has to look.
     pub(crate) fn is_low(&self, claims: u64) -> bool {
         self.called || self.low.is_some_and(|low| ahead(claims, low) > 0)
+    }
+
+    /// Whether the last plan was made for the front waiter that ends at `ticket` and has no instant.
+    pub(crate) fn has_planned_for(&self, ticket: u64) -> bool {
+        self.stuck == Some(ticket)
+    }
+
+    /// Whether the keeper sleeps although the front waiter, which ends at `ticket`, has no instant: after a plan for another
+    /// waiter, or until another caller wakes it.
+    pub(crate) fn neglects(&self, ticket: u64) -> bool {
+        self.waker.is_some() && (!self.has_planned_for(ticket) || self.sleeps_until == u64::MAX)
     }
 
     /// The keeper goes to sleep; its old waker is to be dropped without the lock.

@@ -66,7 +66,31 @@ impl State {
     /// Whether the keeper is to be woken.
     #[inline]
     pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
-        self.supply.feed().is_some_and(|feed| feed.is_low(self.claims(rovers)))
+        self.supply.feed().is_some_and(|feed| feed.is_low(self.claims(rovers)) || self.is_front_unplanned(feed))
+    }
+
+    /// Whether the front waiter has no instant to pass at, and the keeper made its plan for another one.
+    fn is_front_unplanned(&self, feed: &Feed) -> bool {
+        self.stuck_front(feed.quota).is_some_and(|ticket| !feed.has_planned_for(ticket))
+    }
+
+    /// The ticket of the front waiter, if what is promised gives it no instant to pass at.
+    fn stuck_front(&self, quota: usize) -> Option<u64> {
+        self.front_ticket().filter(|ticket| self.supply.passes_leased(quota, *ticket).is_none())
+    }
+
+    /// The keeper's invariant, see `lease/feed.rs`. It holds whenever the lock is free, unless a thread has left the lock in
+    /// the middle of serving the queue and is about to come back.
+    pub(crate) fn assert_kept(&self) {
+        debug_assert!(
+            self.last_due == 0
+                || self
+                    .supply
+                    .feed()
+                    .is_none_or(|feed| self.stuck_front(feed.quota).is_none_or(|ticket| !feed.neglects(ticket))),
+            "the keeper sleeps, and the front waiter has no instant: {:?}",
+            self.supply.feed()
+        );
     }
 
     /// Where the last claim ends, holes left out.
@@ -127,6 +151,7 @@ impl State {
             ends,
             gate,
             is_waiting: !self.line.is_empty(),
+            stuck: self.stuck_front(feed_quota),
         };
         let soon = now.saturating_add(feed.round_trip());
         let mut plan = feed.next(&view, |share| self.whole_claims(feed_quota, &view, share, soon));
@@ -393,7 +418,17 @@ mod tests {
     fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
         let whole = |bank, costs: &[u64], share| {
             let node = Node::new(Outage::Wait).keeping(bank, bank, u64::MAX).waiting(costs);
-            let view = View { now: 0, total: 0, lack: 0, bank: 0, covered: 0, ends: None, gate: 0, is_waiting: true };
+            let view = View {
+                now: 0,
+                total: 0,
+                lack: 0,
+                bank: 0,
+                covered: 0,
+                ends: None,
+                gate: 0,
+                is_waiting: true,
+                stuck: None,
+            };
             node.state.whole_claims(0, &view, share, 0)
         };
         assert_eq!([4, 5, 6].map(|share| whole(0, &[3, 2, 9], share)), [3, 5, 5]);
