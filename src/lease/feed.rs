@@ -158,8 +158,15 @@ impl Feed {
     }
 
     /// What the keeper does now: asks, or sleeps, but not for long while the front waiter has no instant.
-    pub(crate) fn next(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64) -> Plan {
-        let mut plan = self.choose(view, whole_claims);
+    ///
+    /// `whole_claims` says what waiters lack, up to about a share; `counted_on` how much of the hold they count on.
+    pub(crate) fn next(
+        &mut self,
+        view: &View,
+        whole_claims: impl FnOnce(u64) -> u64,
+        counted_on: impl FnOnce() -> u64,
+    ) -> Plan {
+        let mut plan = self.choose(view, whole_claims, counted_on);
         if let Plan::Sleep(until) = &mut plan {
             self.stuck = view.stuck;
             if view.stuck.is_some() {
@@ -170,7 +177,7 @@ impl Feed {
         plan
     }
 
-    fn choose(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64) -> Plan {
+    fn choose(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64, counted_on: impl FnOnce() -> u64) -> Plan {
         let pace = self.pace_at(view);
         let cushion = self.cushion(pace);
         let renewal = self.asked_at.saturating_add(TTL / 3);
@@ -185,7 +192,7 @@ impl Feed {
                 if want > 0 {
                     let all = is_known && want >= view.lack;
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
-                    return self.ask(view, pace, want, ahead, cushion);
+                    return self.ask(view, pace, want, ahead, cushion, counted_on);
                 }
                 // Something else holds the line up: not even for its front would there be a use.
                 due = view.now.saturating_add(mark);
@@ -193,7 +200,7 @@ impl Feed {
             return match self.hold {
                 0 => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
-                _ => self.ask(view, pace, 0, 0, cushion),
+                _ => self.ask(view, pace, 0, 0, cushion, counted_on),
             };
         }
         let aim = cushion.min(self.hold).max(self.must);
@@ -204,7 +211,7 @@ impl Feed {
             let is_vain = if self.must > 0 { self.vain } else { self.short };
             if !is_vain || again <= view.now {
                 let aim = cushion.max(self.must);
-                return self.ask(view, pace, 0, aim.saturating_sub(view.bank), aim);
+                return self.ask(view, pace, 0, aim.saturating_sub(view.bank), aim, counted_on);
             }
             return self.sleep(view, 0, again);
         }
@@ -217,7 +224,7 @@ impl Feed {
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
         } else {
-            self.ask(view, pace, 0, 0, cushion)
+            self.ask(view, pace, 0, 0, cushion, counted_on)
         }
     }
 
@@ -226,11 +233,20 @@ impl Feed {
         Plan::Sleep(until)
     }
 
-    fn ask(&mut self, view: &View, pace: u64, want: u64, ahead: u64, cushion: u64) -> Plan {
+    fn ask(
+        &mut self,
+        view: &View,
+        pace: u64,
+        want: u64,
+        ahead: u64,
+        cushion: u64,
+        counted_on: impl FnOnce() -> u64,
+    ) -> Plan {
         let wish = cushion.max(view.bank).min(self.fair_hold()).max(self.must).min(self.terms.most_held());
-        // What shrinks shrinks here first.
+        // What shrinks shrinks here first: but not what waiters count on, or one of them would have to be promised all its
+        // tokens anew.
         if wish < self.hold / 2 || self.hold > self.fair_hold() {
-            self.hold = self.hold.min(wish);
+            self.hold = self.hold.min(wish.max(counted_on()));
         }
         self.pace = pace;
         (self.total, self.asked_at) = (view.total, view.now);
@@ -351,7 +367,7 @@ impl Feed {
 
     /// What this node takes in one turn while others have waiters too: a part of what is minted soon, or of half of what is
     /// there.
-    fn share(&self) -> u64 {
+    pub(crate) fn share(&self) -> u64 {
         let soon = self.terms.minted_in(self.share_time());
         if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
     }
