@@ -157,6 +157,12 @@ impl Feed {
         self.round_trip
     }
 
+    /// Whether the line hears of this node often enough for what is kept to last. If not, what is kept lapses each time before
+    /// the next answer, and so do the tokens that waiters count on.
+    fn renews_in_time(&self) -> bool {
+        self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
+    }
+
     /// What the keeper does now: asks, or sleeps, but not for long while the front waiter has no instant.
     ///
     /// `whole_claims` says what waiters lack, up to about a share; `counted_on` how much of the hold they count on.
@@ -362,6 +368,9 @@ impl Feed {
 
     /// What each node may keep unused at most, unless nobody else does: the line sees to it too.
     fn fair_hold(&self) -> u64 {
+        if !self.renews_in_time() {
+            return 0;
+        }
         (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
     }
 

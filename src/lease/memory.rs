@@ -130,26 +130,6 @@ impl MemoryLine {
         }
         let now = self.all.began.elapsed().as_micros() as i64 + book.skew;
         let answer = book.answer(&self.key, ask, now);
-        if std::env::var("SEED").is_ok() {
-            eprintln!(
-                "{:9.3} n{:x} #{} want {} ahead {} bank {} hold {} must {} held {} back {} leave {} -> {}",
-                now as f64 / 1e3,
-                ask.node & 0xff,
-                ask.number,
-                ask.want,
-                ask.ahead,
-                ask.bank,
-                ask.hold,
-                ask.must,
-                ask.held,
-                ask.back,
-                ask.leave,
-                answer.as_ref().map_or("err".into(), |a| format!(
-                    "once {} later {} behind {} part {} hold {} nodes {} busy {} left {}",
-                    a.once, a.later, a.behind, a.part, a.hold, a.nodes, a.busy, a.left
-                ))
-            );
-        } // DEBUG
         if book.to_lose > 0 {
             book.to_lose -= 1;
             return Err(LineError::Unreachable("the answer was lost".to_owned()));

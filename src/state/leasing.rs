@@ -129,30 +129,27 @@ impl State {
         if feed.until <= now {
             feed.hold = 0;
         }
-        let feed_quota = feed.quota;
+        let quota = feed.quota;
         self.allow(rovers, &feed, false);
-        let view = self.view(rovers, feed_quota, now);
+        let view = self.view(rovers, quota, now);
         let soon = now.saturating_add(feed.round_trip());
         let hold = feed.hold;
-        let mut plan = feed.next(
-            &view,
-            |share| self.whole_claims(feed_quota, view.lack, share, soon),
-            || self.counted_on(feed_quota),
-        );
+        let mut plan =
+            feed.next(&view, |share| self.whole_claims(quota, view.lack, share, soon), || self.counted_on(quota));
         if let Plan::Ask(ask) = &mut plan {
             // What came and found no room is gone: the line would take it for a part of the hold, which may be spent by now. Only
             // what is given up here and now goes back.
-            self.leases(feed_quota).take_spares();
+            self.leases(quota).take_spares();
             self.allow(rovers, &feed, ask.leave);
-            let leases = self.leases(feed_quota);
+            let leases = self.leases(quota);
             if ask.leave {
                 leases.give_up();
             }
             ask.back = leases.take_spares();
             if ask.want > 0 && feed.hold < hold {
                 // The claims that are new in this ask were counted with the hold that it lowers.
-                let view = self.view(rovers, feed_quota, now);
-                ask.want = self.whole_claims(feed_quota, view.lack, feed.share(), soon);
+                let view = self.view(rovers, quota, now);
+                ask.want = self.whole_claims(quota, view.lack, feed.share(), soon);
                 ask.bank = view.bank;
             }
         }
@@ -454,18 +451,7 @@ mod tests {
     fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
         let whole = |bank, costs: &[u64], share| {
             let node = Node::new(Outage::Wait).keeping(bank, bank, u64::MAX).waiting(costs);
-            let view = View {
-                now: 0,
-                total: 0,
-                lack: 0,
-                bank: 0,
-                covered: 0,
-                ends: None,
-                gate: 0,
-                is_waiting: true,
-                stuck: None,
-            };
-            node.state.whole_claims(0, &view, share, 0)
+            node.state.whole_claims(0, 0, share, 0)
         };
         assert_eq!([4, 5, 6].map(|share| whole(0, &[3, 2, 9], share)), [3, 5, 5]);
         assert_eq!(whole(0, &[3, 2], 1), 3, "one in any case");

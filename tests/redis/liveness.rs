@@ -4,8 +4,8 @@
 //! line is up to 600 ms away and may lose answers. The test knows nothing of how nodes ask: it judges what callers see.
 //!
 //! **On time** means: while a claim waits, every token that the store mints goes to a claim, or is lost in one of the ways that
-//! DESIGN allows. So the wait of a claim is at most what these tokens take to be minted ([`Scene::tokens_before`]), and the
-//! time for which nodes and store talk instead ([`Scene::talk`]).
+//! DESIGN allows. So a claim waits at most for as long as these tokens take to be minted ([`Scene::tokens_before`]), and for as
+//! long as nodes and store talk ([`Scene::talk`]).
 
 use crate::law::Ledger;
 use crate::nodes::{limiter, millis};
@@ -135,56 +135,49 @@ impl Scene {
         wrong.into_iter().map(|wrong| format!("{wrong}, in {self:?}{claims}\n")).collect()
     }
 
-    /// How many tokens the store mints from when `claim` came until it is granted, at the most.
-    fn tokens_before(&self, claim: &Claim, granted: Duration) -> u64 {
-        let _ = self.burst;
-        let claims = self.claims.iter().filter(|other| other.arrives <= granted);
-        claims
-            .map(|other| match other.granted {
-                Some(at) if at <= claim.arrives || at > granted => 0,
-                _ => other.cost,
-            })
-            .sum()
-    }
-
+    /// The claims that were granted later than the store and the other nodes allow.
     fn late(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for claim in self.claims.iter().filter(|claim| claim.patience.is_none()) {
             let Some(granted) = claim.granted else { continue };
-            let waited = granted - claim.arrives;
-            let tokens = self.tokens_before(claim, granted);
-            let minted = Duration::from_secs_f64(tokens as f64 / self.rate as f64);
-            let late = waited.saturating_sub(minted);
-            let burst = Duration::from_secs_f64(self.burst as f64 / self.rate as f64);
-            println!(
-                "LATE {} {} {} {} {}",
-                self.seed,
-                late.as_micros(),
-                (late.as_secs_f64() / burst.as_secs_f64()),
-                self.latency.as_millis(),
-                self.losses
-            );
-            let _ = &mut wrong;
+            let minted = Duration::from_secs_f64(self.tokens_before(claim, granted) as f64 / self.rate as f64);
+            let late = (granted - claim.arrives).saturating_sub(minted + self.talk());
+            if late > Duration::ZERO {
+                wrong.push(format!("{claim:?} is late by {late:?}"));
+            }
         }
         wrong
     }
 
+    /// How many tokens the store mints while `claim` waits, at most: those of all claims that are granted meanwhile, those that
+    /// may be promised to claims that were given up, what other nodes hold, and a lease for each answer that is lost.
+    fn tokens_before(&self, claim: &Claim, granted: Duration) -> u64 {
+        let others = self.claims.iter().filter(|other| match other.granted {
+            Some(at) => at > claim.arrives && at <= granted,
+            None => other.arrives <= granted,
+        });
+        others.map(|other| other.cost).sum::<u64>() + self.burst / 2 + self.losses * (self.largest() + self.burst / 2)
+    }
+
+    /// For how long nodes and store talk while a claim waits: an ask may be under way when it comes, and the next is for it.
+    /// Timers take up to a millisecond, on both of these ways. An answer that is lost is asked for again after a pause of up
+    /// to 20 ms, and so is the next one.
+    fn talk(&self) -> Duration {
+        let round_trip = 2 * self.latency;
+        2 * (round_trip + millis(1)) + (round_trip + millis(60)) * self.losses as u32
+    }
+
+    /// A claim of up to half of a burst is within the law. A larger one passes whole, and may meet what other nodes hold.
     fn unlawful(&self, ledger: &Ledger) -> Option<String> {
-        let largest = self.claims.iter().map(|claim| claim.cost).max().unwrap_or(0);
-        let excess = ledger.excess(self.rate, self.burst);
-        println!(
-            "LAW {} {} {} {} {} {}",
-            self.seed,
-            excess,
-            largest,
-            self.burst,
-            (self.latency + millis(1)).as_secs_f64() * self.rate as f64,
-            self.claims.len()
-        );
-        if std::env::var("SEED").is_ok() {
-            println!("{self:#?}");
-        }
-        None
+        let large = self.largest().saturating_sub(self.burst / 2);
+        // What is granted at once takes its time from the store to the node; timers take up to a millisecond.
+        let on_its_way = (self.latency + millis(1)).as_secs_f64() * self.rate as f64;
+        let excess = ledger.excess(self.rate, self.burst) - large as f64 - on_its_way;
+        (excess > 1e-6).then(|| format!("{excess} tokens too many"))
+    }
+
+    fn largest(&self) -> u64 {
+        self.claims.iter().map(|claim| claim.cost).max().unwrap_or(0)
     }
 }
 
@@ -202,10 +195,7 @@ async fn consume(node: &Limiter, claim: &Claim, began: Instant) -> bool {
 async fn every_waiter_of_a_random_fleet_is_granted_on_time_and_within_the_law() {
     let scenes = std::env::var("TOLLGATE_SCENES").map_or(SCENES, |scenes| scenes.parse().unwrap());
     let mut wrong = Vec::new();
-    for seed in std::env::var("SEED").map_or(0..scenes, |seed| {
-        let seed = seed.parse().unwrap();
-        seed..seed + 1
-    }) {
+    for seed in 0..scenes {
         wrong.extend(Scene::random(seed).play().await);
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(5)].concat());
