@@ -195,6 +195,8 @@ impl Shared {
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
         let mut state = self.state.lock();
+        #[cfg(feature = "redis")]
+        state.assert_kept();
         let mut sample = sample.unwrap_or_else(|| state.last_sample());
         let mut is_behind = false;
         while !is_behind && state.settle(&self.rovers, sample.now, reach, &mut wakes) == Progress::Again {

@@ -204,6 +204,13 @@ impl Supply {
         }
     }
 
+    /// The instant at which what was leased of this quota lets a front claim pass that ends at `ticket`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn passes_leased(&self, index: usize, ticket: u64) -> Option<u64> {
+        let quota = &self.quotas[index];
+        quota.passes(ticket, Self::bound(self.claimed, quota.burst, None))
+    }
+
     /// Whether all but the quota of this index let a claim that ends at `ticket` pass by `soon`.
     #[cfg(feature = "redis")]
     pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {

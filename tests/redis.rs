@@ -15,6 +15,8 @@ mod large;
 mod late;
 #[path = "redis/law.rs"]
 mod law;
+#[path = "redis/liveness.rs"]
+mod liveness;
 #[path = "redis/masters.rs"]
 mod masters;
 #[path = "redis/memory.rs"]

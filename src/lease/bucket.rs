@@ -1,6 +1,6 @@
 //! The shared bucket: what `src/redis/line.lua` does, in Rust, to the integer.
 
-use super::terms::LONGEST;
+use super::terms::{LONGEST, MOST_DEBT};
 use super::{Answer, Ask, LineError, Terms};
 use std::collections::HashMap;
 
@@ -79,6 +79,11 @@ impl Bucket {
         let others = self.held - before.hold;
         let node = match known {
             Some(node) if node.number == ask.number => Node { until: now + ttl, ..node },
+            _ if self.owes_too_much(ask) => {
+                self.keep(now, ttl);
+                let owed = (-self.level).max(0);
+                return Err(LineError::Refused(format!("TOLLGATE this line owes {owed} tokens and promises no more")));
+            }
             _ => self.grant(ask, now, others, known),
         };
         if ask.leave {
@@ -88,11 +93,7 @@ impl Bucket {
             self.nodes.insert(ask.node, node);
             self.held = others + node.hold;
         }
-        let need = (self.terms.burst as i64 - self.level).max(0);
-        let fills = i128::from(div_ceil(need, self.terms.amount as i64)) * i128::from(self.terms.period);
-        let idle = if self.terms.initial < self.terms.burst { IDLE } else { 0 };
-        let keep = (fills.min(i128::from(LONGEST)) as i64 + idle).max(ttl);
-        self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
+        self.keep(now, ttl);
         Ok(Answer {
             before: before.number,
             age: (self.clock - node.at) as u64,
@@ -105,6 +106,21 @@ impl Bucket {
             busy: self.busy.max(self.was).max(1) as u64,
             left: self.level.max(0) as u64,
         })
+    }
+
+    /// Whether what `ask` wants would be promised beyond the debt up to which all numbers are exact.
+    fn owes_too_much(&self, ask: &Ask) -> bool {
+        let want = if ask.at_once { 0 } else { exact(ask.want) };
+        (want > 0 || !ask.at_once && ask.ahead > 0) && self.level - want < -(MOST_DEBT as i64)
+    }
+
+    /// Works out until when it has to be remembered.
+    fn keep(&mut self, now: i64, ttl: i64) {
+        let need = (self.terms.burst as i64 - self.level).max(0);
+        let fills = i128::from(div_ceil(need, self.terms.amount as i64)) * i128::from(self.terms.period);
+        let idle = if self.terms.initial < self.terms.burst { IDLE } else { 0 };
+        let keep = (fills.min(i128::from(LONGEST)) as i64 + idle).max(ttl);
+        self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
     }
 
     /// Whether it is full, and nobody holds anything: as good as not there.
@@ -151,21 +167,21 @@ impl Bucket {
     fn grant(&mut self, ask: &Ask, now: i64, others: i64, known: Option<Node>) -> Node {
         let burst = self.terms.burst as i64;
         let count = self.nodes.len() as i64 + i64::from(known.is_none());
-        let held = if known.is_some() { ask.held as i64 } else { 0 };
+        let held = if known.is_some() { exact(ask.held) } else { 0 };
         if known.is_some() {
-            self.level += (ask.back as i64).min(self.held - others - held).max(0);
+            self.level += exact(ask.back).min(self.held - others - held).max(0);
         }
-        let is_in_vain = ask.at_once && self.level < ask.want as i64;
-        let (want, ahead) = if is_in_vain { (0, 0) } else { (ask.want as i64, ask.ahead as i64) };
+        let is_in_vain = ask.at_once && self.level < exact(ask.want);
+        let (want, ahead) = if is_in_vain { (0, 0) } else { (exact(ask.want), exact(ask.ahead)) };
         let half = burst / 2;
         let fair = (burst / (2 * (count + 1))).max(1);
-        let hold = (ask.hold as i64).min(fair).max(ask.must as i64).min(half - others).max(held);
-        let mut more = ahead.min(hold - ask.bank as i64).max(0);
+        let hold = exact(ask.hold).min(fair).max(exact(ask.must)).min(half - others).max(held);
+        let mut more = ahead.min(hold - exact(ask.bank)).max(0);
         if want == 0 {
-            more = more.min(self.level.max(ask.must as i64).max(0));
+            more = more.min(self.level.max(exact(ask.must)).max(0));
         }
         let tokens = want + more;
-        let hold = hold.min(ask.bank as i64 + more).max(held);
+        let hold = hold.min(exact(ask.bank) + more).max(held);
         let once = self.level.min(tokens).max(0);
         let behind = (-self.level).max(0);
         let part = if self.terms.stepped { now % self.terms.period as i64 } else { self.part };
@@ -195,6 +211,11 @@ impl Bucket {
             at: self.clock,
         }
     }
+}
+
+/// A number of an ask. No sane node asks for so much that Lua would round it.
+fn exact(number: u64) -> i64 {
+    number.min(1 << 53) as i64
 }
 
 fn div_ceil(a: i64, b: i64) -> i64 {

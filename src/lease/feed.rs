@@ -4,6 +4,13 @@
 //! is asked for shortly before the last promised token comes, so that nothing is asked twice and nobody takes the whole line
 //! at once. **The bank** is what callers will want soon: it is filled to what was used in the last quarter of a second, and
 //! asked for again when three quarters of it are gone.
+//!
+//! **The keeper's invariant:** while the keeper sleeps, the front waiter has an instant at which its leased tokens let it
+//! pass; or the keeper has planned for this very waiter, and wakes by itself after a turn (or when a pause ends). A plan sums
+//! up tokens, but the front waiter needs them in one piece, and which tokens form one piece depends on the hold and on which
+//! waiter is in front. Both change while the keeper sleeps: so every change of the queue checks the front waiter anew, and
+//! wakes the keeper if its plan was made for another one. [`Feed::next`] keeps the second half of this,
+//! `State::is_hungry` the first, and `State::assert_kept` checks both.
 
 use super::{Answer, Ask, LEASE_TIME, Outage, Post, Terms};
 use crate::rovers::ahead;
@@ -46,6 +53,8 @@ pub(crate) struct View {
     /// Nobody passes before this instant.
     pub(crate) gate: u64,
     pub(crate) is_waiting: bool,
+    /// The ticket of the front waiter, if what is promised gives it no instant to pass at.
+    pub(crate) stuck: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -64,6 +73,10 @@ pub(crate) struct Feed {
     low: Option<u64>,
     /// or where somebody was denied more than others before, or what was promised is lost.
     called: bool,
+    /// The front waiter without an instant for which the last plan was made.
+    stuck: Option<u64>,
+    /// Until when that plan has the keeper sleep.
+    sleeps_until: u64,
     node: u128,
     number: u64,
     /// The last ask that was answered; 0 if the line does not know this node.
@@ -105,6 +118,8 @@ impl Feed {
             vacant: None,
             low: None,
             called: false,
+            stuck: None,
+            sleeps_until: 0,
             node: random_node(),
             number: 0,
             acked: 0,
@@ -142,8 +157,33 @@ impl Feed {
         self.round_trip
     }
 
-    /// What is to be asked for now, if anything.
-    pub(crate) fn next(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64) -> Plan {
+    /// Whether the line hears of this node often enough for what is kept to last. If not, what is kept lapses each time before
+    /// the next answer, and so do the tokens that waiters count on.
+    fn renews_in_time(&self) -> bool {
+        self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
+    }
+
+    /// What the keeper does now: asks, or sleeps, but not for long while the front waiter has no instant.
+    ///
+    /// `whole_claims` says what waiters lack, up to about a share; `counted_on` how much of the hold they count on.
+    pub(crate) fn next(
+        &mut self,
+        view: &View,
+        whole_claims: impl FnOnce(u64) -> u64,
+        counted_on: impl FnOnce() -> u64,
+    ) -> Plan {
+        let mut plan = self.choose(view, whole_claims, counted_on);
+        if let Plan::Sleep(until) = &mut plan {
+            self.stuck = view.stuck;
+            if view.stuck.is_some() {
+                *until = (*until).min(view.now.saturating_add(self.share_time()).max(view.gate));
+            }
+            self.sleeps_until = *until;
+        }
+        plan
+    }
+
+    fn choose(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64, counted_on: impl FnOnce() -> u64) -> Plan {
         let pace = self.pace_at(view);
         let cushion = self.cushion(pace);
         let renewal = self.asked_at.saturating_add(TTL / 3);
@@ -158,7 +198,7 @@ impl Feed {
                 if want > 0 {
                     let all = is_known && want >= view.lack;
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
-                    return self.ask(view, pace, want, ahead, cushion);
+                    return self.ask(view, pace, want, ahead, cushion, counted_on);
                 }
                 // Something else holds the line up: not even for its front would there be a use.
                 due = view.now.saturating_add(mark);
@@ -166,7 +206,7 @@ impl Feed {
             return match self.hold {
                 0 => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
-                _ => self.ask(view, pace, 0, 0, cushion),
+                _ => self.ask(view, pace, 0, 0, cushion, counted_on),
             };
         }
         let aim = cushion.min(self.hold).max(self.must);
@@ -177,7 +217,7 @@ impl Feed {
             let is_vain = if self.must > 0 { self.vain } else { self.short };
             if !is_vain || again <= view.now {
                 let aim = cushion.max(self.must);
-                return self.ask(view, pace, 0, aim.saturating_sub(view.bank), aim);
+                return self.ask(view, pace, 0, aim.saturating_sub(view.bank), aim, counted_on);
             }
             return self.sleep(view, 0, again);
         }
@@ -190,7 +230,7 @@ impl Feed {
         if view.total == self.total && !view.is_waiting {
             self.leave(view)
         } else {
-            self.ask(view, pace, 0, 0, cushion)
+            self.ask(view, pace, 0, 0, cushion, counted_on)
         }
     }
 
@@ -199,11 +239,20 @@ impl Feed {
         Plan::Sleep(until)
     }
 
-    fn ask(&mut self, view: &View, pace: u64, want: u64, ahead: u64, cushion: u64) -> Plan {
+    fn ask(
+        &mut self,
+        view: &View,
+        pace: u64,
+        want: u64,
+        ahead: u64,
+        cushion: u64,
+        counted_on: impl FnOnce() -> u64,
+    ) -> Plan {
         let wish = cushion.max(view.bank).min(self.fair_hold()).max(self.must).min(self.terms.most_held());
-        // What shrinks shrinks here first.
+        // What shrinks shrinks here first: but not what waiters count on, or one of them would have to be promised all its
+        // tokens anew.
         if wish < self.hold / 2 || self.hold > self.fair_hold() {
-            self.hold = self.hold.min(wish);
+            self.hold = self.hold.min(wish.max(counted_on()));
         }
         self.pace = pace;
         (self.total, self.asked_at) = (view.total, view.now);
@@ -296,6 +345,17 @@ impl Feed {
         self.called || self.low.is_some_and(|low| ahead(claims, low) > 0)
     }
 
+    /// Whether the last plan was made for the front waiter that ends at `ticket` and has no instant.
+    pub(crate) fn has_planned_for(&self, ticket: u64) -> bool {
+        self.stuck == Some(ticket)
+    }
+
+    /// Whether the keeper sleeps although the front waiter, which ends at `ticket`, has no instant: after a plan for another
+    /// waiter, or until another caller wakes it.
+    pub(crate) fn neglects(&self, ticket: u64) -> bool {
+        self.waker.is_some() && (!self.has_planned_for(ticket) || self.sleeps_until == u64::MAX)
+    }
+
     /// The keeper goes to sleep; its old waker is to be dropped without the lock.
     pub(crate) fn rest(&mut self, waker: Waker) -> Option<Waker> {
         self.waker.replace(waker)
@@ -308,12 +368,15 @@ impl Feed {
 
     /// What each node may keep unused at most, unless nobody else does: the line sees to it too.
     fn fair_hold(&self) -> u64 {
+        if !self.renews_in_time() {
+            return 0;
+        }
         (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
     }
 
     /// What this node takes in one turn while others have waiters too: a part of what is minted soon, or of half of what is
     /// there.
-    fn share(&self) -> u64 {
+    pub(crate) fn share(&self) -> u64 {
         let soon = self.terms.minted_in(self.share_time());
         if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
     }

@@ -1,14 +1,15 @@
 //! What the shared line has promised to this node: tokens, and the instants at which they are minted. Pure: no lock, no
 //! clock, no network.
 //!
-//! **What this file guarantees:** no token is minted before its instant, tokens are minted in the order in which they were
-//! promised, and each of them once: here, or not at all. What comes while there is no room for it is `spare`: tokens that
+//! **What this file guarantees:** no token is minted before its instant, pieces are minted in the order in which they
+//! were promised, and each token once: here, or not at all. What comes while there is no room for it is `spare`: tokens that
 //! are given back.
 
 use super::{Feed, Terms};
 use crate::Quota;
 use crate::schedule::{gcd, mul_div, wait_for};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
@@ -152,39 +153,74 @@ impl Leases {
     pub(crate) fn mint(&mut self, now: u64, room: u64, lacks: u64) -> u64 {
         let (mut minted, mut spare) = (0, 0);
         loop {
-            let is_whole = self.piece(0).1 >= lacks.saturating_sub(minted);
-            let Some(lease) = self.list.front_mut() else { break };
+            let (end, tokens) = self.piece(0);
+            let Some(first) = self.list.front() else { break };
+            let is_own = first.own;
+            let is_whole = tokens >= lacks.saturating_sub(minted);
             let most = if is_whole { room.max(lacks) } else { room };
-            let fits = lease.due_by(now).min(most.saturating_sub(minted));
             let gone_by = if is_whole { now.checked_sub(1) } else { Some(now) };
-            let before = gone_by.map_or(0, |then| lease.due_by(then));
+            let fits = self.due_by(0..end, now).min(most.saturating_sub(minted));
+            let before = gone_by.map_or(0, |then| self.due_by(0..end, then));
             let lost = before.saturating_sub(fits);
             minted += fits;
-            lease.taken += fits + lost;
-            if !lease.own {
+            if !is_own {
                 spare += lost;
             }
-            if lease.left() > 0 {
+            self.take(end, now, fits + lost);
+            if fits + lost < tokens {
                 break;
             }
-            self.list.pop_front();
         }
         self.spare(spare);
         minted
     }
 
-    /// The instant at which `need` more tokens are minted, if nothing limits it; `None` if so many were not promised.
-    pub(crate) fn reached(&self, need: u64) -> Option<u64> {
-        let (mut need, mut at) = (need, 0);
-        for lease in &self.list {
+    /// Takes so many of the tokens that have come by `now` from the first piece, which ends at `end`.
+    fn take(&mut self, end: usize, now: u64, mut tokens: u64) {
+        for lease in self.list.range_mut(..end) {
+            let taken = lease.due_by(now).min(tokens);
+            lease.taken += taken;
+            tokens -= taken;
+        }
+        while self.list.front().is_some_and(|lease| lease.left() == 0) {
+            self.list.pop_front();
+        }
+    }
+
+    /// How many tokens of these leases have come by `now`.
+    fn due_by(&self, leases: Range<usize>, now: u64) -> u64 {
+        self.list.range(leases).map(|lease| lease.due_by(now)).sum()
+    }
+
+    /// When so many tokens of these leases have come, which are one piece and have as many.
+    ///
+    /// One lease mostly begins where the one before ends. But once other nodes give tokens back, the line is ahead of what it
+    /// has promised, and the next lease begins earlier: then tokens of both come side by side, and none may be left behind
+    /// for the sake of their order.
+    fn come_by(&self, leases: Range<usize>, tokens: u64) -> Option<u64> {
+        let (mut need, mut at, mut is_side_by_side) = (tokens, 0, false);
+        for lease in self.list.range(leases.clone()).filter(|lease| lease.left() > 0) {
+            is_side_by_side |= lease.instant(1)? < at;
             let nth = need.min(lease.left());
-            at = at.max(lease.instant(nth)?);
-            need -= nth;
-            if need == 0 {
-                return Some(at);
+            if nth > 0 {
+                at = at.max(lease.instant(nth)?);
+                need -= nth;
             }
         }
-        None
+        if !is_side_by_side {
+            return Some(at);
+        }
+        let (mut early, mut late) = (0, at);
+        while early < late {
+            let middle = early + (late - early) / 2;
+            if self.due_by(leases.clone(), middle) >= tokens { late = middle } else { early = middle + 1 }
+        }
+        Some(late)
+    }
+
+    /// The instant at which `need` more tokens are minted, if nothing limits it; `None` if so many were not promised.
+    pub(crate) fn reached(&self, need: u64) -> Option<u64> {
+        self.passes(need, u64::MAX)
     }
 
     /// The same for the front claim, for which no more than `room` is kept of what comes in other pieces.
@@ -192,15 +228,7 @@ impl Leases {
         let (mut first, mut need, mut room, mut at) = (0, need, room, 0);
         while first < self.list.len() {
             let (end, tokens) = self.piece(first);
-            let mut taken = tokens.min(need);
-            for lease in self.list.range(first..end) {
-                let nth = taken.min(lease.left());
-                at = at.max(lease.instant(nth)?);
-                taken -= nth;
-                if taken == 0 {
-                    break;
-                }
-            }
+            at = at.max(self.come_by(first..end, tokens.min(need))?);
             if tokens >= need {
                 return Some(at);
             }

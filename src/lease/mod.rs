@@ -17,6 +17,16 @@
 //! not get it back. So one that costs more than a burst, and gives up, can cost all nodes the time in which that is minted:
 //! that of 16 bursts, or a minute if that is longer, since a claim that costs more is refused as too large.
 //!
+//! A server's clock that steps back while an answer is lost can over-grant: at most `rate x lost time` tokens, and at most the
+//! lease in that answer. The lost time is what passed on the server that its clock did not count. The answer that comes again
+//! says how long ago it was first given by the store's own count, in which the lost time is missing. So the node has the
+//! rest of these tokens later than promised, by the lost time. What was promised to other nodes behind them before the step keeps
+//! its instants. The two overlap for no longer than the lost time, so at most `rate x lost time` tokens are granted twice in
+//! a window; and nothing but this one lease is late, so it is never more than that lease. The node cannot tell the step from an
+//! ask that arrived late, and where no answer is lost no lease moves: then nothing is over-granted.
+//!
+//! A line that owes 2^52 tokens refuses to promise more ([`LineError::Refused`]): beyond 2^53 the script could not count them.
+//!
 //! | file | its noun |
 //! |---|---|
 //! | `mod.rs` | what is said: `Line`, `Ask`, `Answer`, `LineError`, `Outage` |

@@ -12,26 +12,25 @@ const MOST_BURST: u64 = 1 << 50;
 /// The longest time in which a bucket may fill up, in microseconds: 142 years.
 pub(super) const LONGEST: u64 = 1 << 52;
 
+/// The most tokens that a line owes before it refuses to promise more: so a level is above -(2^52 + 2^49), with what may be
+/// kept on top. What it mints is exact below 2^53, and if it is more, the sum is beyond any burst, exact or not.
+pub(super) const MOST_DEBT: u64 = 1 << 52;
+
 /// One claim costs so many bursts at most, or what is minted in so many nanoseconds.
 const MOST_BURSTS: u64 = 16;
 const MOST_TIME: u64 = 60_000_000_000;
 
 /// A quota as Redis keeps it: `amount` tokens per `period` microseconds, in lowest terms. Nothing is rounded.
 ///
-/// Its text is what the key in Redis says of it.
+/// Its text is what the key in Redis says of it. [`Terms::of`] is the only way to make terms, so all terms have passed its
+/// checks: no period is 0, and all that is counted stays exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Terms {
-    /// Tokens per period.
-    pub amount: u64,
-    /// Microseconds.
-    pub period: u64,
-    /// The most tokens at once.
-    pub burst: u64,
-    /// The tokens that a line has that Redis does not know (yet, or any more).
-    pub initial: u64,
-    /// Whether tokens arrive only at the ends of periods, counted from the Unix epoch.
-    pub stepped: bool,
+    pub(super) amount: u64,
+    pub(super) period: u64,
+    pub(super) burst: u64,
+    pub(super) initial: u64,
+    pub(super) stepped: bool,
 }
 
 impl Terms {
@@ -70,6 +69,31 @@ impl Terms {
             initial: quota.filled_at_start(),
             stepped: quota.is_stepped(),
         })
+    }
+
+    /// Tokens per period.
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// Microseconds, at least 1.
+    pub fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// The most tokens at once.
+    pub fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// The tokens that a line begins with that Redis does not know (yet, or any more).
+    pub fn initial(&self) -> u64 {
+        self.initial
+    }
+
+    /// Whether tokens arrive only at the ends of periods, counted from the Unix epoch.
+    pub fn is_stepped(&self) -> bool {
+        self.stepped
     }
 
     /// How many tokens all nodes together may keep unused: half of the burst. The other half is for claims that pass at the

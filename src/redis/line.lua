@@ -21,7 +21,7 @@ local hold, must, held_still, back = tonumber(ARGV[9]), tonumber(ARGV[10]), tonu
 local at_once = ARGV[13] == '1'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local EPOCH, IDLE, LONGEST = 250000, 3600000000, 2 ^ 52
+local EPOCH, IDLE, LONGEST, MOST_DEBT = 250000, 3600000000, 2 ^ 52, 2 ^ 52
 
 local function numbers(text)
   local list = {}
@@ -103,8 +103,11 @@ if mine then
   before, had, ends, seen, once, later, behind, phase, at = numbers(mine)
 end
 local others = held - had
+local refused = false
 if mine and seq == before then
   hold = had -- The answer was lost: here it is again.
+elseif not at_once and (want > 0 or ahead > 0) and level - want < -MOST_DEBT then
+  refused = true -- A larger debt could not be counted exactly. What was swept and minted is kept.
 else
   if mine then
     -- What comes back was held, and held no more: anything else would have been saved up on top of what all may hold.
@@ -146,7 +149,9 @@ else
   end
 end
 
-if leave then
+if refused then
+  -- The node stays as it was.
+elseif leave then
   redis.call('HDEL', key, node)
   held, nodes = others, nodes - 1
   hold = 0
@@ -163,4 +168,7 @@ local fills = math.min(math.ceil(need / amount) * period, LONGEST)
 local idle = initial < burst and IDLE or 0
 redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills + idle, ttl) / 1000) + 1))
 
+if refused then
+  return redis.error_reply('TOLLGATE this line owes ' .. text(math.max(0, -level)) .. ' tokens and promises no more')
+end
 return {before, clock - at, once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}

@@ -12,23 +12,28 @@ struct Cover<I> {
     at: u64,
     /// how much of what comes in other pieces may be kept for the next one,
     keeps: u64,
-    /// and how much is left of the piece that comes then.
+    /// how much is left of the piece that comes then,
     left: u64,
+    /// and how many tokens of other pieces the claims count on being kept, each the most.
+    counts_on: u64,
     pieces: I,
 }
 
 impl<I: Iterator<Item = u64>> Cover<I> {
     /// How many tokens the next claim lacks, which begins and ends there.
     fn lacks(&mut self, start: u64, ticket: u64) -> u64 {
+        let mut kept = 0;
         loop {
             let need = ahead(ticket, self.at).max(0) as u64;
             if need <= self.left {
                 self.left -= need;
                 self.at = self.at.wrapping_add(need);
+                self.counts_on = self.counts_on.max(kept);
                 return 0;
             }
             let room = ahead(start.wrapping_add(self.keeps), self.at).max(0) as u64;
             self.at = self.at.wrapping_add(self.left.min(room));
+            kept = ahead(self.at, start).max(0) as u64;
             match self.pieces.next() {
                 Some(left) => self.left = left,
                 None => {
@@ -66,7 +71,31 @@ impl State {
     /// Whether the keeper is to be woken.
     #[inline]
     pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
-        self.supply.feed().is_some_and(|feed| feed.is_low(self.claims(rovers)))
+        self.supply.feed().is_some_and(|feed| feed.is_low(self.claims(rovers)) || self.is_front_unplanned(feed))
+    }
+
+    /// Whether the front waiter has no instant to pass at, and the keeper made its plan for another one.
+    fn is_front_unplanned(&self, feed: &Feed) -> bool {
+        self.stuck_front(feed.quota).is_some_and(|ticket| !feed.has_planned_for(ticket))
+    }
+
+    /// The ticket of the front waiter, if what is promised gives it no instant to pass at.
+    fn stuck_front(&self, quota: usize) -> Option<u64> {
+        self.front_ticket().filter(|ticket| self.supply.passes_leased(quota, *ticket).is_none())
+    }
+
+    /// The keeper's invariant, see `lease/feed.rs`. It holds whenever the lock is free, unless a thread has left the lock in
+    /// the middle of serving the queue and is about to come back.
+    pub(crate) fn assert_kept(&self) {
+        debug_assert!(
+            self.last_due == 0
+                || self
+                    .supply
+                    .feed()
+                    .is_none_or(|feed| self.stuck_front(feed.quota).is_none_or(|ticket| !feed.neglects(ticket))),
+            "the keeper sleeps, and the front waiter has no instant: {:?}",
+            self.supply.feed()
+        );
     }
 
     /// Where the last claim ends, holes left out.
@@ -100,11 +129,39 @@ impl State {
         if feed.until <= now {
             feed.hold = 0;
         }
-        let feed_quota = feed.quota;
+        let quota = feed.quota;
         self.allow(rovers, &feed, false);
+        let view = self.view(rovers, quota, now);
+        let soon = now.saturating_add(feed.round_trip());
+        let hold = feed.hold;
+        let mut plan =
+            feed.next(&view, |share| self.whole_claims(quota, view.lack, share, soon), || self.counted_on(quota));
+        if let Plan::Ask(ask) = &mut plan {
+            // What came and found no room is gone: the line would take it for a part of the hold, which may be spent by now. Only
+            // what is given up here and now goes back.
+            self.leases(quota).take_spares();
+            self.allow(rovers, &feed, ask.leave);
+            let leases = self.leases(quota);
+            if ask.leave {
+                leases.give_up();
+            }
+            ask.back = leases.take_spares();
+            if ask.want > 0 && feed.hold < hold {
+                // The claims that are new in this ask were counted with the hold that it lowers.
+                let view = self.view(rovers, quota, now);
+                ask.want = self.whole_claims(quota, view.lack, feed.share(), soon);
+                ask.bank = view.bank;
+            }
+        }
+        self.supply.put_feed(feed);
+        Some(plan)
+    }
+
+    /// What the limiter looks like to the feed, which is taken out.
+    fn view(&mut self, rovers: &Rovers, quota: usize, now: u64) -> View {
         let claims = self.claims(rovers);
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
-        let schedule = self.supply.quota_mut(feed.quota);
+        let schedule = self.supply.quota_mut(quota);
         let head = schedule.head;
         let leases = schedule.leases().expect("the shared quota is leased");
         let covered = head.wrapping_add(leases.promised());
@@ -112,13 +169,13 @@ impl State {
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some(front) = self.line.front() {
             // What comes for it in several pieces is not kept: it is asked for anew.
-            let missing = self.cover(feed_quota).lacks(front.start(), front.ticket);
+            let missing = self.cover(quota).lacks(front.start(), front.ticket);
             if missing > 0 {
                 (ends, lack) = (None, lack.max(missing));
             }
         }
         let over = ahead(covered, claims);
-        let view = View {
+        View {
             now,
             total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
             lack,
@@ -127,27 +184,13 @@ impl State {
             ends,
             gate,
             is_waiting: !self.line.is_empty(),
-        };
-        let soon = now.saturating_add(feed.round_trip());
-        let mut plan = feed.next(&view, |share| self.whole_claims(feed_quota, &view, share, soon));
-        if let Plan::Ask(ask) = &mut plan {
-            // What came and found no room is gone: the line would take it for a part of the hold, which may be spent by now. Only
-            // what is given up here and now goes back.
-            self.leases(feed_quota).take_spares();
-            self.allow(rovers, &feed, ask.leave);
-            let leases = self.leases(feed_quota);
-            if ask.leave {
-                leases.give_up();
-            }
-            ask.back = leases.take_spares();
+            stuck: self.stuck_front(quota),
         }
-        self.supply.put_feed(feed);
-        Some(plan)
     }
 
     /// How many tokens the next claims lack of which nothing is promised yet: whole ones, about a `share`, and none that
     /// will be held up by something else.
-    fn whole_claims(&self, quota: usize, view: &View, share: u64, soon: u64) -> u64 {
+    fn whole_claims(&self, quota: usize, lack: u64, share: u64, soon: u64) -> u64 {
         let (mut jumped, mut want) = (0_u64, 0_u64);
         let mut cover = self.cover(quota);
         for waiter in self.line.iter() {
@@ -164,13 +207,28 @@ impl State {
             jumped = jumped.wrapping_add(waiter.skip);
         }
         // What is left are debts.
-        want.max(view.lack.min(share.max(1)))
+        want.max(lack.min(share.max(1)))
+    }
+
+    /// How much of the hold the claims count on for which all was promised: if less is kept, one of them is left with a piece
+    /// that does not complete it.
+    fn counted_on(&self, quota: usize) -> u64 {
+        let mut cover = self.cover(quota);
+        let mut jumped = 0_u64;
+        for waiter in self.line.iter() {
+            let ticket = waiter.ticket.wrapping_sub(jumped);
+            if cover.lacks(ticket.wrapping_sub(waiter.cost), ticket) > 0 {
+                break;
+            }
+            jumped = jumped.wrapping_add(waiter.skip);
+        }
+        cover.counts_on
     }
 
     /// What is promised, to be laid over the claims in line.
     fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64>> {
         let schedule = &self.supply.quotas()[quota];
-        Cover { at: schedule.head, keeps: schedule.burst, left: 0, pieces: schedule.pieces() }
+        Cover { at: schedule.head, keeps: schedule.burst, left: 0, counts_on: 0, pieces: schedule.pieces() }
     }
 
     fn leases(&mut self, quota: usize) -> &mut Leases {
@@ -370,7 +428,7 @@ mod tests {
     #[test]
     fn a_piece_is_used_up_and_what_is_left_of_it_is_kept_as_far_as_may_be() {
         let lacks = |keeps: u64| {
-            let mut cover = Cover { at: 0, keeps, left: 0, pieces: [10].into_iter() };
+            let mut cover = Cover { at: 0, keeps, left: 0, counts_on: 0, pieces: [10].into_iter() };
             [(0, 6), (6, 9), (9, 14)].map(|(start, ticket)| cover.lacks(start, ticket))
         };
         assert_eq!([0, 1, 3].map(lacks), [[0, 0, 5], [0, 0, 4], [0, 0, 4]]);
@@ -393,8 +451,7 @@ mod tests {
     fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
         let whole = |bank, costs: &[u64], share| {
             let node = Node::new(Outage::Wait).keeping(bank, bank, u64::MAX).waiting(costs);
-            let view = View { now: 0, total: 0, lack: 0, bank: 0, covered: 0, ends: None, gate: 0, is_waiting: true };
-            node.state.whole_claims(0, &view, share, 0)
+            node.state.whole_claims(0, 0, share, 0)
         };
         assert_eq!([4, 5, 6].map(|share| whole(0, &[3, 2, 9], share)), [3, 5, 5]);
         assert_eq!(whole(0, &[3, 2], 1), 3, "one in any case");

@@ -65,7 +65,7 @@ fn quotas() -> Vec<Quota> {
 
 /// An ask as no sane node makes it.
 fn random_ask(random: &mut fastrand::Rng, number: u64, terms: Terms) -> Ask {
-    let most = if random.bool() { 2 * terms.burst } else { 5 }.min(1 << 45);
+    let most = if random.bool() { 2 * terms.burst() } else { 5 }.min(1 << 45);
     let mut some = |odds: u32| if random.u32(..odds) == 0 { random.u64(..=most) } else { 0 };
     let mut ask = Ask::new(0, number, terms);
     (ask.want, ask.ahead, ask.bank, ask.hold) = (some(2), some(2), some(4), some(2));
@@ -94,6 +94,52 @@ fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
         assert_eq!(real, Ok(line.answer(&ask, now).unwrap()));
         now += 1_000;
     }
+}
+
+/// Beyond 2^53 Lua would round what the line owes: both refuse to promise more than 2^52, at the same token.
+#[test]
+fn a_line_that_owes_more_than_lua_can_count_promises_no_more() {
+    let Some(server) = Server::start() else { return };
+    let (mut connection, line, script) = (server.client(), MemoryLine::new(), timed());
+    let terms = Terms::of(&Quota::per_second(1).burst(10), 0).unwrap();
+    let (mut now, key) = (1_700_000_000_000_000, "tollgate:{owes}");
+    let mut numbers = [0; 20];
+    let mut ask = |node: usize, want: u64, ahead: u64, seconds: u64| {
+        now += 1_000_000 * seconds;
+        numbers[node] += 1;
+        let mut ask = Ask::new(node as u128, numbers[node], terms);
+        (ask.want, ask.ahead) = (want, ahead);
+        let (real, model) = (eval(&mut connection, &script, key, &ask, now), line.answer(&ask, now));
+        match (real, model) {
+            (Ok(real), Ok(model)) => {
+                assert_eq!(real, model);
+                Ok(model.behind)
+            }
+            (real, model) => {
+                let (real, model) = (real.unwrap_err(), model.unwrap_err().to_string());
+                let said = model.split("TOLLGATE ").nth(1).unwrap();
+                assert!(real.contains(said), "{real} is not {model}");
+                Err(said.to_owned())
+            }
+        }
+    };
+    for node in 0..16 {
+        assert!(ask(node, 1 << 48, 0, 0).is_ok());
+    }
+    let owed = (1_u64 << 52) - 10;
+    let refused = |owed: u64| Err(format!("this line owes {owed} tokens and promises no more"));
+    assert_eq!(ask(16, 1 << 48, 0, 0), refused(owed));
+    assert_eq!(ask(16, 11, 0, 0), refused(owed));
+    assert_eq!(ask(16, u64::MAX, 0, 0), refused(owed));
+    assert_eq!(ask(16, 10, 0, 0), Ok(owed));
+    assert_eq!(ask(17, 1, 0, 0), refused(owed + 10));
+    // Who wants nothing is answered, and a second later one more token can be promised, and is counted exactly.
+    assert_eq!(ask(17, 0, 0, 0), Ok(owed + 10));
+    assert_eq!(ask(17, 2, 0, 1), refused(owed + 9));
+    assert_eq!(ask(17, 1, 0, 0), Ok(owed + 9));
+    // All nodes but the last have been forgotten, and what was promised to them has not.
+    assert_eq!(ask(18, 7, 0, 7), Ok(owed + 3));
+    assert_eq!(ask(18, 0, 1, 0), Ok(owed + 10));
 }
 
 #[test]

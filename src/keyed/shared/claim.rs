@@ -135,7 +135,7 @@ where
                 next
             }
             // It is never there at once.
-            Course::Ask if cost > terms.burst => self.wait(),
+            Course::Ask if cost > terms.burst() => self.wait(),
             Course::Ask => self.ask(terms),
         }
     }

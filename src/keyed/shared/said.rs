@@ -41,7 +41,7 @@ impl Said {
         // Nothing was promised for later, so what is left is the level, or what was promised to others is.
         let tokens = answer.left as i64 - answer.behind as i64;
         let mut level = Level { at: now, tokens, part: answer.part, full: 0 };
-        level.full = level.earliest(terms, terms.burst);
+        level.full = level.earliest(terms, terms.burst());
         self.level = Some(level);
     }
 
