@@ -17,6 +17,8 @@ mod oracle;
 mod page;
 #[path = "keyed/places.rs"]
 mod places;
+#[path = "keyed/rests.rs"]
+mod rests;
 #[path = "keyed/roofed.rs"]
 mod roofed;
 #[path = "keyed/seed_004.rs"]

@@ -75,7 +75,6 @@ impl<K: Clone + Eq> Room<K> {
         house: &House<'_, K>,
         trash: &mut Trash<K>,
     ) -> Result<Newcomer<K>, Stop> {
-        self.expect(&rate, house, trash);
         let word = rate.word(level).filter(|_| !self.by_key);
         if word.is_some() && self.words.len() == self.words.capacity() {
             self.sweep(house, trash);
@@ -86,6 +85,8 @@ impl<K: Clone + Eq> Room<K> {
                 self.sweep(house, trash);
             }
         }
+        // After the sweeps: each computes the window from the keys that are kept here, and the newcomer is not one of them yet.
+        self.expect(&rate, house, trash);
         let key = ask.take_place(house.bound, trash)?;
         // A sweep may have come to a later time, from which on words can be read.
         let level = Level { units: rate.advance(level, self.synced), at: self.synced };
