@@ -11,6 +11,8 @@ mod hands;
 mod histories;
 #[path = "keyed/hostile.rs"]
 mod hostile;
+#[path = "keyed/large.rs"]
+mod large;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 mod oracle;
 #[path = "keyed/page.rs"]

@@ -257,7 +257,14 @@ impl World {
                 let scale = dice.one_of(&[2, 1_000, SECOND, 4 * SECOND, 10 * HOUR, 200 * DAY, YEAR, 20 * YEAR]);
                 self.rest(1 + dice.below(scale));
             }
-            12 if dice.below(3) == 0 => self.set_quota(Rule::any(dice)),
+            12 if dice.below(3) == 0 => {
+                // Several in a row, with no call in between: each holds from its own instant on.
+                for _ in 0..dice.one_of(&[1, 1, 2, 5, 40]) {
+                    self.set_quota(Rule::any(dice));
+                    let scale = dice.one_of(&[1, 1_000, SECOND, DAY]);
+                    self.rest(dice.below(scale));
+                }
+            }
             13 if dice.below(3) == 0 => {
                 let rule = Rule::any(dice);
                 self.keyed.set_quota_for(&key, rule.quota()).unwrap();

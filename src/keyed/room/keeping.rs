@@ -51,14 +51,9 @@ impl<K: Clone + Eq> Room<K> {
     }
 
     fn take_special(&mut self, ask: &Ask<'_, K>) -> Option<Special<K>> {
-        let specials = &mut self.aside.as_mut()?.specials;
-        let place = specials.place(ask.hash, |special| special.key == *ask.key)?;
-        specials.take(place)
-    }
-
-    /// The quota that the key has if none was given to it alone.
-    pub(in crate::keyed) fn common_rate(&self, ask: &Ask<'_, K>) -> Result<Arc<Rate>, Stop> {
-        self.rate_for(ask)
+        let aside = self.aside.as_mut()?;
+        let place = aside.specials.place(ask.hash, |special| special.key == *ask.key)?;
+        aside.take(place)
     }
 
     /// The quota of a newcomer.
@@ -128,9 +123,7 @@ impl<K> Room<K> {
 
     /// Its rate is expected.
     pub(super) fn push_special(&mut self, special: Special<K>) {
-        let specials = &mut self.aside().specials;
-        specials.make_room(|special| special.hash);
-        specials.insert(special.hash, special);
+        self.aside().insert(special);
     }
 
     /// The same for somebody with a seat, who is not special by that alone.
