@@ -17,6 +17,8 @@ mod large;
 mod oracle;
 #[path = "keyed/page.rs"]
 mod page;
+#[path = "keyed/pieces.rs"]
+mod pieces;
 #[path = "keyed/places.rs"]
 mod places;
 #[path = "keyed/rests.rs"]
