@@ -25,7 +25,8 @@
 //!
 //! A [sweep](Room::sweep) of the room forgets who is full and gives up seats that nobody needs. One is made before a table
 //! grows, once in four times as many calls as the room has slots, when the window in which words can be read ends, and when a
-//! newcomer finds the map full. So it costs each call less than a slot's worth, and no call more than one room's.
+//! newcomer finds the map full. So it costs each call less than a slot's worth, and no call more than one room's; a newcomer
+//! goes through several small rooms, but no more slots than one large room has.
 
 mod changing;
 mod keeping;
