@@ -6,6 +6,9 @@ use crate::shared::Shared;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+/// A seat that has to be told of its new quota.
+type Untold = (Arc<Shared>, Arc<Rate>);
+
 impl<K: Clone + Eq> Room<K> {
     /// Gives `key` the quota `own`, or with `None` the common one again. What it holds stays. A seat that has to be told is
     /// returned, with its quota.
@@ -15,7 +18,7 @@ impl<K: Clone + Eq> Room<K> {
         own: Option<Arc<Rate>>,
         house: &House<'_, K>,
         trash: &mut Trash<K>,
-    ) -> Result<Option<(Arc<Shared>, Arc<Rate>)>, Stop> {
+    ) -> Result<Option<Untold>, Stop> {
         self.come_to(ask.now, house, trash);
         let pinned = own.is_some();
         let rate = own.map_or_else(|| self.rate_for(ask), Ok)?;
