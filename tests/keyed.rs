@@ -11,12 +11,18 @@ mod hands;
 mod histories;
 #[path = "keyed/hostile.rs"]
 mod hostile;
+#[path = "keyed/large.rs"]
+mod large;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 mod oracle;
 #[path = "keyed/page.rs"]
 mod page;
+#[path = "keyed/pieces.rs"]
+mod pieces;
 #[path = "keyed/places.rs"]
 mod places;
+#[path = "keyed/rests.rs"]
+mod rests;
 #[path = "keyed/roofed.rs"]
 mod roofed;
 #[path = "keyed/seed_004.rs"]

@@ -96,6 +96,32 @@ fn a_key_is_forgotten_while_its_token_is_taken() {
     });
 }
 
+/// A quota is set for all while a token is taken: whichever comes first, what comes back afterwards comes by the new quota,
+/// although no key is touched when it is set.
+///
+/// Plant `a_quick_call_overlooks_a_quota_that_was_set`: a key that is found at once goes on by the old one.
+#[test]
+fn a_quota_is_set_for_all_while_a_token_is_taken() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(2).burst(2)).rooms(1);
+        let builder = builder.clock(clock.clone()).hasher(BuildHasherDefault::<DefaultHasher>::default());
+        let keyed: Keyed = builder.build().expect("valid");
+        assert!(takes(&keyed, 1) && takes(&keyed, 1));
+        clock.advance(SECOND / 2);
+        // It has one token again.
+        let (taker, setter) = (keyed.clone(), keyed.clone());
+        let take = actor(race, move || takes(&taker, 1));
+        let set = actor(race, move || setter.set_quota(Quota::per_hour(1).burst(2)).expect("valid"));
+        assert!(take.join().unwrap(), "the token that came by the old quota is there by both");
+        set.join().unwrap();
+        clock.advance(SECOND);
+        assert!(!takes(&keyed, 1), "two tokens came by a quota that does not hold any more");
+        clock.advance(3_600 * SECOND);
+        assert!(takes(&keyed, 1) && !takes(&keyed, 1), "one token in an hour");
+    });
+}
+
 /// Two newcomers, one place, and a lock for each.
 ///
 /// Plant `places_are_counted_then_taken`: the count is read, then stored.

@@ -102,6 +102,10 @@ impl<K, S> KeyedBuilder<K, S> {
     /// flight, or it has a quota of its own. When so many are, newcomers are refused with `TooManyKeys`, or share a
     /// bucket if there is an [`overflow`](Self::overflow). Without this, memory grows with the keys that owe at the same time.
     ///
+    /// A newcomer to a full map looks for a key that owes nothing any more where there may be one. After a change of the common
+    /// quota, or after many waits that were given up, that can be the whole map: one call goes through some thousand keys of
+    /// it at most, and is refused if it finds none; the next one goes on with the rest.
+    ///
     /// What a grant is [settled](super::KeyedGrant::settle) for above its cost is written down beyond this bound if need be:
     /// that adds no more keys than there are such grants alive.
     pub fn max_keys(mut self, keys: u64) -> Self {

@@ -22,11 +22,18 @@ use crate::shared::{Shared, Tenant};
 use crate::sync::{AtomicU64, Mutex, RoomMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How far debts may go, as in a line.
 const MOST_SPAN: i64 = 1 << 62;
+
+/// How many slots of tables a newcomer goes through at most before it is turned away, beside those of the last room: no more
+/// than one room has in a map without a bound on its keys, of which there are a million.
+const MOST_SLOTS: usize = 4_096;
+/// A room costs its lock, however few slots it has.
+const LEAST_SLOTS: usize = 64;
 
 pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
 
@@ -219,14 +226,18 @@ where
         rate
     }
 
-    /// Forgets somebody who is full, in whatever room. False if everybody owes.
+    /// Forgets somebody who is full, in whatever room. False if everybody owes, or if nobody who does not was found in the
+    /// [`MOST_SLOTS`] that one call goes through: the next call goes on where this one ended.
     fn make_room(&self, from: usize, now: u64) -> bool {
-        while let Some(number) = self.bound.find_idle(from, now) {
-            let has_place = self.in_room(number, |room, house, trash| {
+        let mut slots = 0;
+        while slots < MOST_SLOTS
+            && let Some(number) = self.bound.find_idle(from, now)
+        {
+            slots += self.in_room(number, |room, house, trash| {
                 room.sweep_at(now, house, trash);
-                self.bound.has_place()
+                room.slots().max(LEAST_SLOTS)
             });
-            if has_place {
+            if self.bound.has_place() {
                 return true;
             }
         }
@@ -240,7 +251,10 @@ where
     S: BuildHasher + Send + Sync,
 {
     fn retire(&self, seat: *const Shared, hash: u64, now: u64) -> bool {
-        self.in_room(self.room_of(hash), |room, house, trash| room.retire(hash, seat, now, house, trash))
+        let retire =
+            || self.in_room(self.room_of(hash), |room, house, trash| room.retire(hash, seat, now, house, trash));
+        // A key's `Hash` that panics where the room catches up must not end the attendant: it comes again later.
+        catch_unwind(AssertUnwindSafe(retire)).unwrap_or(false)
     }
 
     fn seats(&self) -> Vec<Arc<Shared>> {

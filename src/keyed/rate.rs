@@ -155,13 +155,22 @@ impl Rate {
     /// The level goes on as `self` from what it was as `old`: whole tokens stay, as far as the burst, and so does the
     /// fraction.
     pub(super) fn adopt(&self, old: &Self, units: i128) -> i128 {
+        if old.unit == self.unit {
+            // What comes below is the same then, for two divisions: all keys of a map are led through here.
+            return self.clip(units);
+        }
         let tokens = old.tokens(units);
         if tokens as i128 > self.burst() as i128 {
             return self.full;
         }
-        let both_continuous = old.tick == 1 && self.tick == 1;
-        let fraction =
-            if both_continuous { old.fraction(units) as u128 * self.unit as u128 / old.unit as u128 } else { 0 };
+        let mut fraction = 0;
+        if old.tick == 1 && self.tick == 1 {
+            let own = (units - tokens as i128 * old.unit as i128) as u64;
+            fraction = match own.checked_mul(self.unit) {
+                Some(product) => product / old.unit,
+                None => (own as u128 * self.unit as u128 / old.unit as u128) as u64,
+            };
+        }
         self.clip(tokens as i128 * self.unit as i128 + fraction as i128)
     }
 

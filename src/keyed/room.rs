@@ -14,11 +14,19 @@
 //! the first change of what it is for: a panic leaves everything as it was. `Drop` never runs here: keys on their way
 //! out are put into the [`Trash`], which is dropped after the lock.
 //!
+//! # A quota that is set for all
+//!
+//! [`set_quota`](Room::set_quota) only notes the change and its instant: one call must not go through the keys of all shards.
+//! Seats are told at once, since their waiters have to be timed anew. The first call that comes to the room afterwards
+//! [catches up](Room::catch_up), before it acts on any level: each key is led to the instant of the change by its old quota, and
+//! from there by the new one. A pending change keeps `calls_left` at 0, so that no quick call overlooks it.
+//!
 //! # Forgetting
 //!
 //! A [sweep](Room::sweep) of the room forgets who is full and gives up seats that nobody needs. One is made before a table
 //! grows, once in four times as many calls as the room has slots, when the window in which words can be read ends, and when a
-//! newcomer finds the map full. So it costs each call less than a slot's worth, and no call more than one room's.
+//! newcomer finds the map full. So it costs each call less than a slot's worth, and no call more than one room's; a newcomer
+//! goes through several small rooms, but no more slots than one large room has.
 
 mod changing;
 mod keeping;
@@ -29,7 +37,7 @@ mod taking;
 pub(super) use locked::Locked;
 
 use super::bound::Bound;
-use super::groups::Groups;
+use super::groups::{Groups, Place};
 use super::rate::{Left, Level, Rate};
 use super::seat::{self, Seating};
 use super::seats::Seats;
@@ -80,6 +88,17 @@ struct Aside<K> {
     edition: u32,
     /// The last quota for all that was set here, in the order in which they were set in the map.
     version: u32,
+    /// Quotas for all to which the keys have not been brought yet, the oldest first.
+    pending: Vec<Change>,
+    /// How many of the specials have a seat.
+    seated: usize,
+}
+
+/// A quota that was set for all.
+#[derive(Clone, Debug)]
+struct Change {
+    rate: Arc<Rate>,
+    at: u64,
 }
 
 #[derive(Debug)]
@@ -199,12 +218,21 @@ impl<K> Room<K> {
         }
     }
 
+    /// How many slots a sweep goes through.
+    pub(super) fn slots(&self) -> usize {
+        let specials = self.aside.as_ref().map_or(0, |aside| aside.specials.slots());
+        self.words.slots() + self.seats.slots() + specials
+    }
+
     pub(super) fn len(&self) -> usize {
         self.words.len() + self.seats.len() + self.aside.as_ref().map_or(0, |aside| aside.specials.len())
     }
 
     fn aside(&mut self) -> &mut Aside<K> {
-        self.aside.get_or_insert_with(|| Box::new(Aside { specials: Groups::new(), edition: 0, version: 0 }))
+        self.aside.get_or_insert_with(|| {
+            let specials = Groups::new();
+            Box::new(Aside { specials, edition: 0, version: 0, pending: Vec::new(), seated: 0 })
+        })
     }
 
     fn specials(&self) -> impl Iterator<Item = &Special<K>> {
@@ -236,15 +264,24 @@ impl<K> Room<K> {
     }
 
     pub(super) fn seats(&self) -> impl Iterator<Item = &Arc<Shared>> {
-        let own = self.specials().filter_map(|special| special.standing.seat());
+        let own = self.seated().filter_map(|special| special.standing.seat());
         self.seats.iter().map(|(_, seat)| seat).chain(own)
+    }
+
+    /// The specials that have a seat. Nothing is gone through if there are none.
+    fn seated(&self) -> impl Iterator<Item = &Special<K>> {
+        let aside = self.aside.iter().filter(|aside| aside.seated > 0);
+        aside.flat_map(|aside| aside.specials.iter()).filter(|special| special.standing.seat().is_some())
     }
 
     /// Brings the room to `now`, and sweeps it if that is due.
     #[inline]
     fn come_to(&mut self, now: u64, house: &House<'_, K>, trash: &mut Trash<K>) -> u64 {
-        self.synced = self.synced.max(now);
         self.calls_left = self.calls_left.saturating_sub(1);
+        if self.calls_left == 0 {
+            self.catch_up(house, trash);
+        }
+        self.synced = self.synced.max(now);
         if self.calls_left == 0 || self.synced - self.swept > self.window {
             self.sweep(house, trash);
             self.shrink(house);
@@ -264,6 +301,20 @@ fn span(rate: &Rate) -> u64 {
     rate.window().unwrap_or(u64::MAX)
 }
 
+impl<K> Aside<K> {
+    fn insert(&mut self, special: Special<K>) {
+        self.seated += usize::from(special.standing.seat().is_some());
+        self.specials.make_room(|special| special.hash);
+        self.specials.insert(special.hash, special);
+    }
+
+    fn take(&mut self, place: Place) -> Option<Special<K>> {
+        let special = self.specials.take(place)?;
+        self.seated -= usize::from(special.standing.seat().is_some());
+        Some(special)
+    }
+}
+
 impl Standing {
     fn of(rate: &Rate, level: Level) -> Self {
         rate.word(level).map_or_else(|| Self::Wide(Box::new(level)), Self::Word)
@@ -277,6 +328,15 @@ impl Standing {
             Self::Wide(level) => rate.advance(**level, now),
         };
         Ok(Level { units, at: now })
+    }
+
+    /// What it held last, as of `readable` or of an earlier instant; `None` for a seat. Words can be read until `readable`.
+    fn level_by(&self, rate: &Rate, readable: u64) -> Option<Level> {
+        match self {
+            Self::Seat(_) => None,
+            Self::Word(word) => Some(Level { units: rate.clip(rate.of_word(*word, readable) as i128), at: readable }),
+            Self::Wide(level) => Some(**level),
+        }
     }
 
     fn seat(&self) -> Option<&Arc<Shared>> {

@@ -17,7 +17,7 @@ use crate::clock::Time;
 use crate::error::{ConsumeError, Denied, TryAcquireError};
 use crate::knot::{Knot, Strand};
 use crate::queue::{Outcome, Place};
-use crate::state::{MOST_COST, Progress, Reach, Sample, State};
+use crate::state::{Progress, Reach, Sample, State};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wakes::Wakes;
 use std::pin::Pin;
@@ -128,9 +128,10 @@ impl Shared {
         })
     }
 
-    /// Takes `cost` tokens if they are there and nobody waits; for those who hold the lock of a room.
+    /// Takes `cost` tokens if they are there and nobody waits; for those who hold the lock of a room. As many as a try can take:
+    /// what one claim may ask for is checked by the key.
     pub(crate) fn admit_now(&self, cost: u64, sample: Sample) -> bool {
-        self.try_claim(cost).is_some() || cost <= MOST_COST && self.admit_idle(cost, sample).is_some()
+        self.rovers.try_claim(cost).is_some() || self.admit_idle(cost, sample).is_some()
     }
 
     /// Does for the front of this line what is to be done in the roof's: takes its tokens, sends its envoy, or calls back

@@ -15,6 +15,7 @@ mod crowd;
 mod groups;
 mod heap;
 mod maps;
+mod stalls;
 
 /// As in `src/keyed/mod.rs`.
 fn mix(hash: u64) -> u64 {
@@ -34,6 +35,8 @@ enum Command {
     Churn,
     /// A hundred thousand keys with waiters, beside one limiter
     Crowd(crowd::Options),
+    /// The longest single calls on a map of a million keys
+    Stalls(stalls::Options),
     /// The maps that could be underneath
     Maps,
     /// All of them
@@ -46,12 +49,14 @@ fn main() {
         Command::Calls(options) => calls::report(&options),
         Command::Churn => churn::report(),
         Command::Crowd(options) => crowd::report(&options),
+        Command::Stalls(options) => stalls::report(&options),
         Command::Maps => maps::report(),
         Command::All => {
             calls::memory();
             calls::report(&calls::Options::default());
             churn::report();
             crowd::report(&crowd::Options::default());
+            stalls::report(&stalls::Options::default());
             maps::report();
         }
     }

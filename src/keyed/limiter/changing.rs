@@ -15,8 +15,11 @@ where
     /// [`quota_by`](crate::KeyedBuilder::quota_by) too. What each key holds stays, as far as the new burst, and waiters are timed
     /// anew.
     ///
-    /// Every key in memory is gone through, a few hundred at a time under one lock: an operator's action, of some 10 ms per
-    /// million keys. Calls made meanwhile meet the old quota or the new one.
+    /// The change counts from the instant of this call: what a key has accrued until then is settled at the old rate, exactly.
+    /// Keys that have waiters are told at once, one after the other. All others are brought to the new quota later, a few
+    /// hundred at a time, by the next call that comes to one of them; if no call does, by later changes. So this costs a
+    /// short lock for each shard of the map, and a look at each key that is waited on. Calls made meanwhile meet the old quota
+    /// or the new one.
     ///
     /// # Errors
     ///

@@ -51,8 +51,8 @@ where
         self.map.estimate(key, cost)
     }
 
-    /// A picture for metrics. Goes through the tables, one small lock at a time, but not through their keys; those that
-    /// are waited on or have tokens in flight are looked at one by one.
+    /// A picture for metrics. Takes one small lock at a time, and does not go through the keys; but those that are waited on or
+    /// have tokens in flight are looked at one by one.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};

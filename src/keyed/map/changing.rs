@@ -8,17 +8,22 @@ use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
+/// How many quotas that were set for all a room may have to make up for, beside the last one. At each change one room in so
+/// many catches up.
+const MOST_PENDING: usize = 16;
+
 impl<K, S> Map<K, S>
 where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// One room after the other gets the new quota, a checked one.
+    /// Sets a checked quota for all keys from now on. Each room notes it, and brings its keys to it when a call comes there: so
+    /// this costs a short lock for each room, and a look at each seat.
     pub(in crate::keyed) fn set_quota(&self, quota: Quota) {
         let rate = self.rate(quota);
         let version = self.versions.fetch_add(1, Ordering::AcqRel) as u32 + 1;
+        let now = self.now();
         for number in 0..self.rooms.len() {
-            let now = self.now();
             let (seats, edition) = self.in_room(number, |room, house, trash| {
                 let seats = room.set_quota(Arc::clone(&rate), version, now, house, trash);
                 (seats, room.edition())
@@ -26,7 +31,12 @@ where
             for seat in seats {
                 seat::set_quota(&seat, &rate, edition);
             }
+            // By the new quota a key may be full earlier.
             self.bound.idle_now(number);
+        }
+        // Rooms to which no call comes must not be left with ever more changes to make up for.
+        for number in (version as usize % MOST_PENDING..self.rooms.len()).step_by(MOST_PENDING) {
+            self.in_room(number, |room, house, trash| room.catch_up_if_behind(house, trash));
         }
     }
 
@@ -35,12 +45,8 @@ where
         let own = quota.map(|quota| self.rate(quota));
         let hash = self.hash(key);
         let entered = self.enter(key, hash, false, |room, ask, house, trash| {
-            let rate = match &own {
-                Some(rate) => Arc::clone(rate),
-                None => room.common_rate(ask)?,
-            };
-            let seat = room.set_quota_for(ask, Arc::clone(&rate), own.is_some(), house, trash)?;
-            Ok(seat.map(|seat| (seat, rate, room.edition())))
+            let told = room.set_quota_for(ask, own.clone(), house, trash)?;
+            Ok(told.map(|(seat, rate)| (seat, rate, room.edition())))
         });
         match entered {
             Entered::Done(Some((seat, rate, edition))) => {

@@ -1,10 +1,10 @@
 //! What a key looks like from outside.
 
+use super::taking::most_claimable;
 use super::{Entered, Map, wait};
 use crate::Quota;
 use crate::keyed::rate::{Level, Rate};
 use crate::shared::Shared;
-use crate::state::MOST_COST;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -57,9 +57,9 @@ where
     }
 
     pub(in crate::keyed) fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
-        let most = MOST_COST.min(self.seating.cap.unwrap_or(u64::MAX));
+        let cap = self.seating.cap.unwrap_or(u64::MAX);
         let at_level = |rate: &Rate, level: Level, now| {
-            if cost > most {
+            if cost > most_claimable(rate, level).min(cap) {
                 return None;
             }
             if cost == 0 {

@@ -126,7 +126,9 @@ where
 
     /// Grants at once, refuses at once, or says in which line to stand.
     pub(in crate::keyed) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
-        match self.take_quickly(key, hash, cost) {
+        // A larger claim is refused, whatever there is, and wherever the key is kept: as in a line.
+        let quick = if cost > MOST_COST { None } else { self.take_quickly(key, hash, cost) };
+        match quick {
             Some(Quick::Taken(left)) => return Arrival::Taken(Taken::Level { left }),
             Some(Quick::Seat(seat)) => {
                 self.hub.welcome(&seat);
@@ -171,7 +173,7 @@ where
 
     /// What becomes of a claim on a key on which nobody waits, in the order in which a line decides.
     fn begin(&self, rate: &Rate, level: &mut Level, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
-        let most = MOST_COST.min((MOST_SPAN + rate.tokens(level.units)).max(0) as u64);
+        let most = most_claimable(rate, *level);
         if cost > most {
             return Verdict::Refused(ConsumeError::TooLarge { cost, most });
         }
@@ -209,6 +211,11 @@ where
         let lost = self.top.try_lock().and_then(|mut top| top.count(key, hash));
         drop(lost);
     }
+}
+
+/// The most that one claim on a level can ask for.
+pub(super) fn most_claimable(rate: &Rate, level: Level) -> u64 {
+    MOST_COST.min((MOST_SPAN + rate.tokens(level.units)).max(0) as u64)
 }
 
 /// Takes `cost` tokens if they are there, and says what remains.

@@ -51,14 +51,9 @@ impl<K: Clone + Eq> Room<K> {
     }
 
     fn take_special(&mut self, ask: &Ask<'_, K>) -> Option<Special<K>> {
-        let specials = &mut self.aside.as_mut()?.specials;
-        let place = specials.place(ask.hash, |special| special.key == *ask.key)?;
-        specials.take(place)
-    }
-
-    /// The quota that the key has if none was given to it alone.
-    pub(in crate::keyed) fn common_rate(&self, ask: &Ask<'_, K>) -> Result<Arc<Rate>, Stop> {
-        self.rate_for(ask)
+        let aside = self.aside.as_mut()?;
+        let place = aside.specials.place(ask.hash, |special| special.key == *ask.key)?;
+        aside.take(place)
     }
 
     /// The quota of a newcomer.
@@ -75,7 +70,6 @@ impl<K: Clone + Eq> Room<K> {
         house: &House<'_, K>,
         trash: &mut Trash<K>,
     ) -> Result<Newcomer<K>, Stop> {
-        self.expect(&rate, house, trash);
         let word = rate.word(level).filter(|_| !self.by_key);
         if word.is_some() && self.words.len() == self.words.capacity() {
             self.sweep(house, trash);
@@ -86,6 +80,8 @@ impl<K: Clone + Eq> Room<K> {
                 self.sweep(house, trash);
             }
         }
+        // After the sweeps: each computes the window from the keys that are kept here, and the newcomer is not one of them yet.
+        self.expect(&rate, house, trash);
         let key = ask.take_place(house.bound, trash)?;
         // A sweep may have come to a later time, from which on words can be read.
         let level = Level { units: rate.advance(level, self.synced), at: self.synced };
@@ -127,9 +123,7 @@ impl<K> Room<K> {
 
     /// Its rate is expected.
     pub(super) fn push_special(&mut self, special: Special<K>) {
-        let specials = &mut self.aside().specials;
-        specials.make_room(|special| special.hash);
-        specials.insert(special.hash, special);
+        self.aside().insert(special);
     }
 
     /// The same for somebody with a seat, who is not special by that alone.

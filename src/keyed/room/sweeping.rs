@@ -13,6 +13,7 @@ use std::sync::Arc;
 impl<K> Room<K> {
     /// [Sweeps](Self::sweep) at `now`.
     pub(in crate::keyed) fn sweep_at(&mut self, now: u64, house: &House<'_, K>, trash: &mut Trash<K>) {
+        self.catch_up(house, trash);
         self.synced = self.synced.max(now);
         self.sweep(house, trash);
     }
@@ -61,10 +62,8 @@ impl<K> Room<K> {
             window = window.min(span(rate));
             false
         };
-        let mut slots = self.words.slots() + self.seats.slots();
         if let Some(aside) = &mut self.aside {
             aside.specials.extract(is_full, |special| trash.keys.push(special.key));
-            slots += aside.specials.slots();
         }
         (self.swept, self.window) = (synced, window);
         for (key, hash, level) in freed {
@@ -76,27 +75,9 @@ impl<K> Room<K> {
                 self.push_level(key, hash, level);
             }
         }
-        let calls = 4 * slots.max(SMALL);
+        let calls = 4 * self.slots().max(SMALL);
         self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);
         house.bound.end_sweep(house.number, had - self.len(), next);
-    }
-
-    /// Forgets, after a sweep at `now`, also those who have a fraction of a token on top: for a change of what full is.
-    pub(super) fn forget_full(&mut self, now: u64, house: &House<'_, K>, trash: &mut Trash<K>) {
-        let (had, rate) = (self.len(), &self.rate);
-        self.words.extract(|word| Self::read(rate, word, now).units >= rate.full(), |key, _| trash.keys.push(key));
-        let is_full = |special: &mut Special<K>| {
-            let units = match &special.standing {
-                Standing::Seat(_) => return false,
-                Standing::Word(word) => Self::read(&special.rate, *word, now).units,
-                Standing::Wide(level) => special.rate.advance(**level, now),
-            };
-            !special.pinned && units >= special.rate.full()
-        };
-        if let Some(aside) = &mut self.aside {
-            aside.specials.extract(is_full, |special| trash.keys.push(special.key));
-        }
-        house.bound.give_back(had - self.len());
     }
 
     /// Turns seats that nobody needs into levels. Those of the quota that all have in common come back, with the hashes of
@@ -111,10 +92,16 @@ impl<K> Room<K> {
             Some(level)
         };
         let freed = self.seats.extract(|seat| look(seat, &self.rate));
-        for special in self.aside.iter_mut().flat_map(|aside| aside.specials.iter_mut()) {
+        let mut given_up = 0;
+        let aside = self.aside.iter_mut().filter(|aside| aside.seated > 0);
+        for special in aside.flat_map(|aside| aside.specials.iter_mut()) {
             let Some(level) = special.standing.seat().and_then(|seat| look(seat, &special.rate)) else { continue };
             let seat = std::mem::replace(&mut special.standing, Standing::Wide(Box::new(level)));
             trash.seats.extend(seat.into_seat());
+            given_up += 1;
+        }
+        if let Some(aside) = &mut self.aside {
+            aside.seated -= given_up;
         }
         (self.synced, (self.granted, self.refunded)) = (synced, totals);
         let keep = |((key, seat), level): ((K, Arc<Shared>), Level)| {
@@ -146,7 +133,8 @@ impl<K> Room<K> {
         }
     }
 
-    /// Gives up `seat`, the one at this address, if nobody needs it; true if it is not there any more. No user code runs.
+    /// Gives up `seat`, the one at this address, if nobody needs it; true if it is not there any more. No user code runs but that
+    /// of [`catch_up`](Self::catch_up).
     pub(in crate::keyed) fn retire(
         &mut self,
         hash: u64,
@@ -155,6 +143,7 @@ impl<K> Room<K> {
         house: &House<'_, K>,
         trash: &mut Trash<K>,
     ) -> bool {
+        self.catch_up(house, trash);
         self.synced = self.synced.max(now);
         let Some(special) = self.take_seat(hash, seat) else { return true };
         let look = |seat: &Arc<Shared>| seat::look_at_idle(seat, &special.rate, self.synced);
@@ -201,8 +190,8 @@ impl<K> Room<K> {
             });
         }
         let is_it = |special: &Special<K>| special.standing.seat().is_some_and(|it| Arc::as_ptr(it) == seat);
-        let specials = &mut self.aside.as_mut()?.specials;
-        let place = specials.place(hash, is_it)?;
-        specials.take(place)
+        let aside = self.aside.as_mut()?;
+        let place = aside.specials.place(hash, is_it)?;
+        aside.take(place)
     }
 }

@@ -1,0 +1,106 @@
+//! The largest claims: a key answers as a limiter of its quota does, wherever it is kept.
+
+use std::time::Duration;
+use tokio_test::{assert_pending, task};
+use tollgate::{Denied, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
+
+const MOST: u64 = 1 << 48;
+const BURST: u64 = 1 << 50;
+
+/// Its levels fit into 8 bytes, and its burst is larger than the largest claim.
+fn quota() -> Quota {
+    Quota::per_second(1_000_000_000).burst(BURST)
+}
+
+/// What brings a key into memory.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    Not,
+    Packed,
+    OwnQuota,
+    Wide,
+    Waited,
+}
+
+fn keyed(kept: Kept, above: Option<&Limiter>, clock: &ManualClock) -> KeyedLimiter<u8> {
+    let builder = KeyedLimiter::builder().quota(quota()).clock(clock.clone());
+    let keyed = above
+        .map_or(builder, |above| KeyedLimiter::builder().quota(quota()).clock(clock.clone()).within_limiter(above));
+    let keyed: KeyedLimiter<u8> = keyed.build().unwrap();
+    match kept {
+        Kept::Not => {}
+        Kept::Packed => drop(keyed.try_acquire(&1, 5).unwrap()),
+        Kept::OwnQuota => {
+            keyed.set_quota_for(&1, quota()).unwrap();
+            drop(keyed.try_acquire(&1, 5).unwrap());
+        }
+        Kept::Wide => {
+            // A burst of a day's fractions, which fits into no 8 bytes.
+            keyed.set_quota_for(&1, Quota::per_day(1_000_003).burst(BURST)).unwrap();
+            drop(keyed.try_acquire(&1, 5).unwrap());
+        }
+        Kept::Waited => {
+            let costs = [MOST; 4];
+            costs.iter().for_each(|cost| drop(keyed.try_acquire(&1, *cost).unwrap()));
+            let mut waiting = task::spawn(keyed.consume(&1, 1));
+            assert_pending!(waiting.poll());
+            drop(waiting);
+        }
+    }
+    keyed
+}
+
+#[test]
+fn a_claim_that_is_too_large_is_so_wherever_the_key_is_kept() {
+    for kept in [Kept::Not, Kept::Packed, Kept::OwnQuota, Kept::Wide, Kept::Waited] {
+        for cost in [MOST + 1, BURST - 5, u64::MAX] {
+            let clock = ManualClock::new();
+            let above = Limiter::builder().quota(Quota::manual(1 << 60)).clock(clock.clone()).build().unwrap();
+            let plain = Limiter::builder().quota(quota()).clock(clock.clone()).build().unwrap();
+            let expected = format!("{:?}", task::spawn(plain.consume(cost)).poll().map(|answer| answer.map(drop)));
+            assert!(expected.contains(&format!("TooLarge {{ cost: {cost}, most: {MOST} }}")), "{expected}");
+            for above in [None, Some(&above)] {
+                let make = || keyed(kept, above, &clock);
+                let soon = Duration::from_secs(1);
+                let told = [
+                    format!("{:?}", task::spawn(make().consume(&1, cost)).poll().map(|answer| answer.map(drop))),
+                    format!(
+                        "{:?}",
+                        task::spawn(make().consume(&1, cost).within(soon)).poll().map(|answer| answer.map(drop))
+                    ),
+                    format!("{:?}", task::spawn(make().consume_owned(1, cost)).poll().map(|answer| answer.map(drop))),
+                    format!("Ready({:?})", make().blocking_consume(&1, cost).map(drop)),
+                ];
+                for told in told {
+                    assert_eq!(told, expected, "{kept:?}, {cost}, above: {}", above.is_some());
+                }
+                assert_eq!(make().estimate(&1, cost), plain.estimate(cost), "{kept:?}, {cost}");
+            }
+        }
+        let keyed = keyed(kept, None, &ManualClock::new());
+        let largest = task::spawn(keyed.consume(&1, MOST)).poll().map(|answer| answer.map(drop));
+        assert!(matches!(largest, std::task::Poll::Ready(Ok(())) | std::task::Poll::Pending), "{kept:?}: {largest:?}");
+    }
+}
+
+/// A try never waits, so nothing but the burst is in its way, as in a limiter; also below one that has the tokens.
+#[test]
+fn a_try_can_take_the_whole_burst_wherever_the_key_is_kept() {
+    for kept in [Kept::Not, Kept::Packed, Kept::OwnQuota, Kept::Wide, Kept::Waited] {
+        for is_below in [false, true] {
+            let clock = ManualClock::new();
+            let above = Limiter::builder().quota(Quota::manual(1 << 60)).clock(clock.clone()).build().unwrap();
+            let keyed = keyed(kept, is_below.then_some(&above), &clock);
+            let cost = BURST - 5;
+            let when = format!("{kept:?}, below a limiter: {is_below}");
+            match keyed.try_acquire(&1, cost).map(drop) {
+                Err(TryAcquireError::Denied(Denied { remaining: 0, .. })) => {
+                    assert!(matches!(kept, Kept::Waited), "{when}")
+                }
+                answer => assert_eq!(answer, Ok(()), "{when}"),
+            }
+            let too_large = TryAcquireError::TooLarge { cost: BURST + 1, most: BURST };
+            assert_eq!(keyed.try_acquire(&1, BURST + 1).map(drop), Err(too_large), "{when}");
+        }
+    }
+}
