@@ -183,6 +183,8 @@ mod tests {
         let quota = match random.u8(0..8) {
             0 => Quota::new(random.u64(1..=burst), random.u32(2..60) * NANO).stepped(),
             1 => Quota::new(random.u64(20..90), random.u32(1..20) * NANO),
+            // Less than a nanosecond apart.
+            2..4 => Quota::new(2, random.u32(7..9) * NANO),
             _ => Quota::new(random.u64(1..9), random.u32(9..60) * NANO),
         };
         quota.burst(burst).initial(random.u64(0..=burst))
@@ -264,6 +266,17 @@ mod tests {
             }
         }
         assert!(by_number > 1_000 && by_forecast > 500, "{by_number} {by_forecast}");
+    }
+
+    /// Two equal quotas that hold no more than one claim: each in turn is full while the queue waits for the other, and loses
+    /// the half of a nanosecond that it was ahead.
+    #[test]
+    fn quotas_of_one_pace_that_fill_up_in_turn_are_not_told_by_number() {
+        let quota = Quota::new(2, 7 * NANO).burst(1);
+        let limiter = limiter(&[quota.initial(1), quota.initial(0)]);
+        let mut line = [1, 1].map(|cost| spawn(limiter.consume(cost)));
+        line.iter_mut().for_each(|waiting| assert!(waiting.poll().is_pending()));
+        assert_eq!(limiter.estimate(1), Some(12 * NANO));
     }
 
     /// How many waiters are served ahead of time for so many arrivals with a deadline behind a queue.
