@@ -271,7 +271,7 @@ impl State {
     pub(crate) fn hand_over(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
         self.leave_unfinished(rovers);
         self.last_served = now;
-        if self.drivers.rouse(0, now, wakes) { Progress::Done } else { Progress::Again }
+        if self.drivers.rouse(now, now, wakes) { Progress::Done } else { Progress::Again }
     }
 
     fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
