@@ -118,7 +118,12 @@ async fn persist(shared: &Weak<Shared>, line: &dyn Line, mut ask: Ask, unanswere
         is_sent |= !matches!(error, LineError::NotSent(_));
         failures = failures.saturating_add(1);
         *tally.error() = Some(error.to_string());
-        outage.get_or_insert_with(|| Outage::begin(line, sent)).goes_on();
+        if matches!(error, LineError::Unreachable(_) | LineError::NotSent(_)) {
+            outage.get_or_insert_with(|| Outage::begin(line, sent)).goes_on();
+        } else {
+            // The line is there, and refuses.
+            outage = None;
+        }
         match shared.upgrade() {
             Some(shared) => shared.lose(),
             None => return Persisted::LimiterGone,

@@ -37,7 +37,7 @@ end
 
 -- Whether the text is so many integers, of which each may be negative.
 local function is_numbers(text, count)
-  return text and string.match(text, '^' .. string.rep('%-?%d+', count, ' ') .. '$')
+  return text and string.match(text, '^' .. string.rep('%-?%d+ ', count - 1) .. '%-?%d+$')
 end
 
 -- Without the quota and the sums nothing can be granted, and they cannot be made up. (Another quota is refused by its text.)
