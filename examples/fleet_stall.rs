@@ -139,8 +139,17 @@ async fn run_once(options: &Options) -> Result<Run, Failure> {
     callers.iter().for_each(tokio::task::JoinHandle::abort);
     // But for the one by which that is asked.
     let connections = number(&server.url(), "stats", "total_connections_received")? - connections - 1;
+    if recovered.is_none() {
+        for line in &lines {
+            println!("not recovered: {:?} {:?}", line.servers(), line.snapshot());
+        }
+    }
     let asks = lines.iter().map(|line| line.snapshot().round_trips).sum();
     let calls = counts.made.load(Relaxed);
+    let due = (WARM_UP + STALL).as_secs_f64() * (options.rate * options.nodes as u64) as f64;
+    if (calls as f64) < due / 2.0 {
+        return Err(format!("the machine is too busy: {calls} calls were made and {due:.0} were due").into());
+    }
     Ok(Run { recovered, connections, granted: granted.unwrap_or(0.0), calls, asks })
 }
 
