@@ -92,6 +92,7 @@ async fn next(shared: &Weak<Shared>) -> Option<Ask> {
 }
 
 /// What came of an ask that is repeated until it is answered.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
 enum Persisted {
     /// This ask was answered; it went off at that instant.
     Answered(Ask, Answer, Instant),
@@ -147,6 +148,7 @@ async fn persist(shared: &Weak<Shared>, line: &dyn Line, mut ask: Ask, unanswere
 }
 
 /// What an ask that was never sent is replaced with.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
 pub(crate) enum Replan {
     Ask(Ask),
     Nothing,
