@@ -176,7 +176,7 @@ pub use keyed::{
 #[cfg(all(feature = "keyed", feature = "redis"))]
 pub use keyed::{SharedKeyedBuilder, SharedKeyedConsume, SharedKeyedGrant, SharedKeyedLimiter, SharedKeyedSnapshot};
 #[cfg(feature = "redis")]
-pub use redis::RedisLine;
+pub use redis::{Circuit, RedisLine, RedisServerSnapshot};
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,

@@ -31,6 +31,8 @@ mod processes;
 mod proxy;
 #[path = "redis/real.rs"]
 mod real;
+#[path = "redis/replies.rs"]
+mod replies;
 #[path = "redis/script.rs"]
 mod script;
 #[path = "redis/server.rs"]

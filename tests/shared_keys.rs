@@ -18,9 +18,11 @@ mod outages;
 mod places;
 #[path = "shared_keys/real.rs"]
 mod real;
-#[allow(dead_code, reason = "no server is suspended here")]
+#[allow(dead_code, reason = "no server is restarted as a replica here")]
 #[path = "redis/server.rs"]
 mod server;
+#[path = "shared_keys/stalls.rs"]
+mod stalls;
 #[path = "shared_keys/trips.rs"]
 mod trips;
 

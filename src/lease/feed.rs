@@ -290,6 +290,11 @@ impl Feed {
         *self.remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
     }
 
+    /// The ask that was planned last was never sent, and will not be.
+    pub(crate) fn withdraw(&mut self) {
+        self.is_asking = false;
+    }
+
     /// True if the line counts on this node.
     pub(crate) fn is_known(&self) -> bool {
         self.acked > 0

@@ -2,22 +2,15 @@
 //!
 //! It holds the limiter weakly. When that is gone it gives back what is left, and ends.
 
-use super::{Answer, Ask, Line, Plan};
+use super::{Answer, Ask, Line, LineError, Plan};
 use crate::alarm::Alarm;
 use crate::shared::{Shared, instant_anyway};
 use std::future::poll_fn;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, ready};
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
-
-/// Between two attempts at a line that cannot be reached: this much the first time, twice as much each time after,
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// and this much at most. Each pause is cut short at random, by up to a half, so that nodes do not come back together.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+use tokio::time::Instant;
 
 /// The keeper's place, and what it works with. If its runtime ends before the limiter does, whoever waits next on another one
 /// has a keeper there.
@@ -40,7 +33,11 @@ impl Post {
         let mut unseen = 0;
         while let Some(ask) = self.next().await {
             self.unanswered = Some(ask);
-            let Some((answer, sent)) = persist(&self.shared, &*self.line, ask).await else { break };
+            let (ask, answer, sent) = match persist(&self.shared, &*self.line, ask, &mut self.unanswered).await {
+                Persisted::Answered(ask, answer, sent) => (ask, answer, sent),
+                Persisted::NeedsNothing => continue,
+                Persisted::LimiterGone => break,
+            };
             self.unanswered = None;
             match self.shared.upgrade() {
                 Some(shared) => shared.receive(&ask, &answer, sent),
@@ -94,26 +91,68 @@ async fn next(shared: &Weak<Shared>) -> Option<Ask> {
     .await
 }
 
-/// Asks until there is an answer, and says when the ask that was answered went off. `None` if the limiter is gone.
-async fn persist(shared: &Weak<Shared>, line: &dyn Line, ask: Ask) -> Option<(Answer, Instant)> {
+/// What came of an ask that is repeated until it is answered.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
+enum Persisted {
+    /// This ask was answered; it went off at that instant.
+    Answered(Ask, Answer, Instant),
+    /// The ask was never sent, and nothing is needed any more.
+    NeedsNothing,
+    LimiterGone,
+}
+
+/// Asks until there is an answer. An ask that may have been carried out is repeated under its number. One that was never sent is
+/// planned anew before it is: the callers it was for may be gone. `unanswered` is what the next keeper is to repeat.
+async fn persist(shared: &Weak<Shared>, line: &dyn Line, mut ask: Ask, unanswered: &mut Option<Ask>) -> Persisted {
     let tally = line.tally();
-    let (mut outage, mut pause) = (None::<Outage>, FIRST_PAUSE);
+    let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
     loop {
         let sent = Instant::now();
         let error = match line.ask(ask).await {
             Ok(answer) => {
                 tally.round_trip_nanos.store(sent.elapsed().as_nanos() as u64, Relaxed);
                 note(line, &ask, &answer);
-                return Some((answer, sent));
+                return Persisted::Answered(ask, answer, sent);
             }
             Err(error) => error,
         };
+        is_sent |= !matches!(error, LineError::NotSent(_));
+        failures = failures.saturating_add(1);
         *tally.error() = Some(error.to_string());
-        outage.get_or_insert_with(|| Outage::begin(line, sent)).goes_on();
-        shared.upgrade()?.lose();
-        sleep(pause.mul_f64(1.0 - random_half())).await;
-        pause = (2 * pause).min(LONGEST_PAUSE);
+        if matches!(error, LineError::Unreachable(_) | LineError::NotSent(_)) {
+            outage.get_or_insert_with(|| Outage::begin(line, sent)).goes_on();
+        } else {
+            // The line is there, and refuses.
+            outage = None;
+        }
+        match shared.upgrade() {
+            Some(shared) => shared.lose(),
+            None => return Persisted::LimiterGone,
+        }
+        line.backoff(failures).await;
+        // What is given back, and the farewell, are planned once.
+        if !is_sent && ask.back == 0 && !ask.leave {
+            let Some(shared) = shared.upgrade() else { return Persisted::LimiterGone };
+            match shared.plan_anew(line.outage() == super::Outage::Wait) {
+                Replan::Ask(new) => ask = new,
+                Replan::Nothing => {
+                    *unanswered = None;
+                    return Persisted::NeedsNothing;
+                }
+                // It is asked for nothing, to learn that the line is back.
+                Replan::Look => (ask.want, ask.ahead, ask.must) = (0, 0, 0),
+            }
+            *unanswered = Some(ask);
+        }
     }
+}
+
+/// What an ask that was never sent is replaced with.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
+pub(crate) enum Replan {
+    Ask(Ask),
+    Nothing,
+    Look,
 }
 
 /// The time for which a line cannot be reached, on its way into the tally.
@@ -154,9 +193,4 @@ pub(crate) fn note(line: &dyn Line, ask: &Ask, answer: &Answer) {
     tally.hold.store(answer.hold, Relaxed);
     tally.nodes.store(answer.nodes, Relaxed);
     tally.busy.store(answer.busy, Relaxed);
-}
-
-/// At random, from 0 to a half.
-fn random_half() -> f64 {
-    (RandomState::new().build_hasher().finish() >> 12) as f64 / (1_u64 << 53) as f64
 }

@@ -35,6 +35,8 @@
 //! | `feed.rs` | what the node knows of the line, and what it asks for next; pure |
 //! | `keeper.rs` | the task that asks |
 //! | `tally.rs` | what is counted |
+//! | `replies.rs` | errors that the server answers with, by kind |
+//! | `race.rs` | waiting for whichever of two futures is ready first |
 //! | `lines.rs` | many lines on one server, by name: those of the keys of a shared keyed limiter |
 //! | `bucket.rs` | the shared bucket, as the script has it; pure |
 //! | `memory.rs` | the line in memory |
@@ -45,25 +47,30 @@ mod keeper;
 mod leases;
 mod lines;
 mod memory;
+mod race;
+mod replies;
 mod tally;
 mod terms;
 
 #[cfg(feature = "keyed")]
 pub(crate) use feed::random_node;
 pub(crate) use feed::{Feed, Plan, View};
-pub(crate) use keeper::Post;
 #[cfg(feature = "keyed")]
 pub(crate) use keeper::note;
+pub(crate) use keeper::{Post, Replan};
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use lines::Lines;
 pub(crate) use lines::{key, key_among};
 pub use memory::MemoryLine;
+pub(crate) use race::{First, first};
+pub use replies::{ErrorReplies, ReplyKind};
 pub use tally::{LineSnapshot, Tally};
 pub use terms::Terms;
 
 use crate::Quota;
 use std::fmt::Debug;
 use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -84,6 +91,20 @@ pub trait Line: Debug + Send + Sync + 'static {
     /// What nodes do while the line cannot be reached.
     fn outage(&self) -> Outage {
         Outage::Wait
+    }
+
+    /// Waits until an ask that failed is to be made again, when `failures` in a row have failed.
+    ///
+    /// By default that is 20 ms after the first failure, twice as long after each further one, and at most 500 ms, less up to a
+    /// half at random. A line that has many others beside it on one server bounds the repeats of all of them together.
+    fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(tokio::time::sleep(backoff(failures)))
+    }
+
+    /// The part of the server that keeps this line. Lines with the same number are out of reach together: a keyed limiter that
+    /// cannot reach one of them does not try the others for a moment. `None` if the line itself sends no asks then.
+    fn shard(&self) -> Option<u64> {
+        Some(0)
     }
 }
 
@@ -188,4 +209,32 @@ pub enum LineError {
     /// It cannot be made from what was given.
     #[error("no shared line can be made: {0}")]
     Misnamed(String),
+    /// The ask was not sent, so the line knows nothing of it: the server is out of reach, or has too many asks to answer.
+    #[error("the shared line was not asked: {0}")]
+    NotSent(String),
+    /// The server answered with an error. Other lines on the same server may be well.
+    #[error("the server of the shared line answered `{message}`: {kind}")]
+    Reply {
+        /// What kind of error it is.
+        kind: ReplyKind,
+        /// The server's words.
+        message: String,
+    },
+}
+
+/// Between two attempts at a line: this much the first time, twice as much each time after,
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// and this much at most.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long to wait after so many failures in a row. Each pause is cut short at random, by up to a half, so that nodes do not come
+/// back together.
+pub(crate) fn backoff(failures: u32) -> Duration {
+    let pause = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
+    pause.mul_f64(1.0 - random_half())
+}
+
+/// At random, from 0 to a half.
+fn random_half() -> f64 {
+    (RandomState::new().build_hasher().finish() >> 12) as f64 / (1_u64 << 53) as f64
 }

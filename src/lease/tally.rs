@@ -2,6 +2,7 @@
 
 #[cfg(feature = "keyed")]
 use super::LineError;
+use super::replies::{ErrorReplies, ReplyCounts};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub struct Tally {
     pub(crate) round_trip_nanos: AtomicU64,
     pub(super) out: AtomicU64,
     pub(super) is_lost: AtomicBool,
+    pub(crate) replies: ReplyCounts,
     pub(super) error: Mutex<Option<String>>,
 }
 
@@ -55,6 +57,8 @@ pub struct LineSnapshot {
     pub outage: Duration,
     /// True while it cannot be reached.
     pub is_out: bool,
+    /// How often the server answered with which kind of error.
+    pub error_replies: ErrorReplies,
     /// What was wrong the last time.
     pub error: Option<String>,
 }
@@ -75,6 +79,7 @@ impl Tally {
             outages: self.outages.load(Relaxed),
             outage: Duration::from_nanos(self.outage_nanos.load(Relaxed)),
             is_out: self.out.load(Relaxed) > 0 || self.is_lost.load(Relaxed),
+            error_replies: self.replies.snapshot(),
             error: self.error().clone(),
         }
     }
@@ -90,13 +95,7 @@ impl Tally {
         }
     }
 
-    /// Whether the last ask of all that were answered, or of those that nobody repeats, was not.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn is_lost(&self) -> bool {
-        self.is_lost.load(Relaxed)
-    }
-
-    pub(super) fn error(&self) -> MutexGuard<'_, Option<String>> {
+    pub(crate) fn error(&self) -> MutexGuard<'_, Option<String>> {
         self.error.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -35,15 +35,38 @@ local function text(...)
   return table.concat(list, ' ')
 end
 
+-- Whether the text is so many integers, of which each may be negative.
+local function is_numbers(text, count)
+  return text and string.match(text, '^' .. string.rep('%-?%d+ ', count - 1) .. '%-?%d+$')
+end
+
+-- Without the quota and the sums nothing can be granted, and they cannot be made up. (Another quota is refused by its text.)
+local function damaged(field)
+  return redis.error_reply('TOLLGATEDAMAGED field ' .. field .. ' of ' .. key .. ' was overwritten')
+end
+
 local stored = redis.call('HMGET', key, 's', 'q', 'h', node)
 local level, stamp, part, swept, epoch, busy, was, clock = initial, now, 0, now, 0, 0, 0, 0
 local held, nodes = 0, 0
 if stored[1] then
+  if not stored[2] then return damaged('q') end
+  if not is_numbers(stored[1], 8) then return damaged('s') end
+  if not is_numbers(stored[3], 2) then return damaged('h') end
   if stored[2] ~= quota then
     return redis.error_reply('TOLLGATE this line has the quota ' .. stored[2] .. ' and not ' .. quota)
   end
   level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
   held, nodes = numbers(stored[3])
+end
+-- Fields that no node wrote are removed and refused by name, so that the next ask finds none.
+local function foreign(field, count)
+  return redis.error_reply('TOLLGATEFOREIGN field ' .. string.format('%q', string.sub(field, 1, 64)) .. ' of ' .. key ..
+    ' was not written by a node, and is removed' .. (count > 1 and ' (' .. count .. ' such fields)' or ''))
+end
+
+if stored[4] and not is_numbers(stored[4], 9) then
+  redis.call('HDEL', key, node)
+  return foreign(node, 1)
 end
 if stored[4] and seq < numbers(stored[4]) then
   return redis.error_reply('TOLLGATE ask ' .. ARGV[2] .. ' comes after ' .. string.match(stored[4], '%d+'))
@@ -55,9 +78,13 @@ local mine = stored[4]
 if now >= swept + math.ceil(ttl / 4) or now < swept then
   held, nodes, swept = 0, 0, now
   local all = redis.call('HGETALL', key)
+  local strange, stranger = 0, nil
   for i = 1, #all, 2 do
     local name = all[i]
-    if #name > 1 then
+    if #name > 1 and not (#name == 32 and is_numbers(all[i + 1], 9)) then
+      redis.call('HDEL', key, name)
+      strange, stranger = strange + 1, stranger or name
+    elseif #name > 1 then
       local number, holds, ends, rest = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
       holds, ends = tonumber(holds), tonumber(ends)
       if ends <= now then
@@ -73,6 +100,7 @@ if now >= swept + math.ceil(ttl / 4) or now < swept then
       end
     end
   end
+  if stranger then return foreign(stranger, strange) end
 end
 
 -- Mints up to now: level + held never exceeds the burst. What is below one token is carried, unless the bucket was full

@@ -6,20 +6,28 @@
 //! | file | its noun |
 //! |---|---|
 //! | `mod.rs` | the line |
-//! | `server.rs` | how Redis is reached, and found again |
+//! | `server.rs` | the connection, and how it is repaired |
+//! | `shard.rs` | one server or master: its circuit breaker, asks under way, repeats |
+//! | `slots.rs` | which master of a cluster keeps which key |
 //! | `line.lua` | the script |
 
 mod server;
+mod shard;
+mod slots;
 
-use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, Tally, key, key_among};
+pub use shard::{Circuit, RedisServerSnapshot};
+
+use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, ReplyKind, Tally, key, key_among};
 use redis::cluster::ClusterClient;
 use redis::{Client, Cmd, IntoConnectionInfo, RedisError, Script};
-use server::{Connection, Link, Sentinels, Server, Way, silent, unreachable};
+use server::{Connection, Sentinels, Server, Way, is_broken, reply_kind, silent, unreachable};
+use shard::Shard;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 const SCRIPT: &str = include_str!("line.lua");
@@ -29,6 +37,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A quota's line in Redis (5 or later) or Valkey: all limiters that are built with a line of the same name on the same
 /// server share one quota.
+///
+/// # Outages
+///
+/// All lines of a server share one connection and one circuit breaker; in a cluster each master has a breaker of its own. While the
+/// server answers, at most 256 asks are under way there, and further ones wait for their turn. When it does not answer for the
+/// [`patience`](Self::patience), the circuit opens: asks are not sent until the server answers a trial. The connection is kept
+/// unless it breaks, or stays silent while a new one is answered. Errors that the server answers with are counted by
+/// [kind](crate::lease::ReplyKind), and leave the connection as it is. See [`servers`](Self::servers).
 ///
 /// A line has the quota that it was first asked for, until it has filled up and Redis has forgotten it: limiters with
 /// another one are refused meanwhile, as if it could not be reached. To change a quota, give the line another name. Redis must
@@ -142,16 +158,14 @@ impl RedisLine {
                 "its name is empty: name it for what is limited, such as `tenant:42`".to_owned(),
             ));
         }
-        let line = Self {
-            server: Arc::new(Server::new(way)),
+        Ok(Self {
+            server: Server::connect(way, PATIENCE).await?,
             script: Arc::new(Script::new(SCRIPT)),
             key: format!("tollgate:{}", key(name)).into(),
             tally: Arc::default(),
             outage: Outage::Wait,
             patience: PATIENCE,
-        };
-        line.server.link(line.patience).await?;
-        Ok(line)
+        })
     }
 
     /// Another line on the same server or cluster, by the same connections.
@@ -192,43 +206,86 @@ impl RedisLine {
         self.tally.snapshot()
     }
 
-    /// Asks, and once more over a new connection if that breaks: servers, and whoever is between, end those that nobody used for
-    /// a while, and that is found out by using it.
-    async fn ask_once(&self, ask: Ask) -> Result<Answer, LineError> {
-        match self.ask_over(self.server.link(self.patience).await?, &ask).await? {
-            Ok(answer) => Ok(answer),
-            Err(_) => {
-                let answer = self.ask_over(self.server.link(self.patience).await?, &ask).await?;
-                answer.map_err(|error| unreachable(&error))
-            }
-        }
+    /// The servers behind this line, and the lines beside it: one, or the masters of a cluster.
+    pub fn servers(&self) -> Vec<RedisServerSnapshot> {
+        self.server.snapshots()
     }
 
-    /// The inner error says that the connection broke.
-    async fn ask_over(&self, mut link: Link, ask: &Ask) -> Result<Result<Answer, RedisError>, LineError> {
-        let began = std::time::Instant::now();
-        let answered = match timeout(self.patience, self.evaluate(&mut link.connection, ask)).await {
-            Ok(answered) => answered,
-            Err(_) => {
-                self.server.doubt(&link);
-                return Err(silent(self.patience, began.elapsed()));
-            }
+    /// Asks; and once more where the connection broke, since servers, and proxies in between, end those that were idle for a while,
+    /// or where a field that did not belong in the hash was removed.
+    async fn ask_once(&self, ask: Ask) -> Result<Answer, LineError> {
+        let shard = self.server.shard(&self.key);
+        let permit = shard.admit(self.patience).await;
+        let _permit = permit.inspect_err(|_| self.wake_repair(&shard))?;
+        let error = match self.attempt(&shard, &ask).await {
+            Ok(answer) => return Ok(answer),
+            Err(Failed::For(error)) => return Err(error),
+            Err(Failed::Again(error)) => error,
         };
-        match answered {
-            Ok(numbers) => Answer::from_numbers(&numbers)
-                .map(Ok)
-                .ok_or_else(|| LineError::Refused(format!("{} numbers are no answer", numbers.len()))),
-            Err(error) if error.code() == Some("TOLLGATE") => Err(LineError::Refused(error.to_string())),
-            Err(error) => {
-                self.server.doubt(&link);
-                if error.is_connection_dropped() { Ok(Err(error)) } else { Err(unreachable(&error)) }
+        self.attempt(&shard, &ask).await.map_err(|failed| match failed {
+            // The first time it was sent, and may have been carried out.
+            Failed::Again(LineError::NotSent(_)) | Failed::For(LineError::NotSent(_)) => error,
+            Failed::Again(error) | Failed::For(error) => error,
+        })
+    }
+
+    async fn attempt(&self, shard: &Arc<Shard>, ask: &Ask) -> Result<Answer, Failed> {
+        let mut link = self.server.link(shard, &self.key, self.patience).await.map_err(Failed::For)?;
+        let sent = Instant::now();
+        let Ok(answered) = timeout(self.patience, self.evaluate(&mut link.connection, ask)).await else {
+            let error = silent(self.patience, sent.elapsed());
+            shard.timeouts.fetch_add(1, Relaxed);
+            if !shard.has_replied_since(sent) {
+                self.server.suspect(shard, &self.key, self.patience, &error);
             }
+            return Err(Failed::For(error));
+        };
+        let error = match answered {
+            Ok(numbers) => {
+                shard.note_reply();
+                shard.strikes.store(0, Relaxed);
+                let error = || Failed::For(LineError::Refused(format!("{} numbers are no answer", numbers.len())));
+                return Answer::from_numbers(&numbers).ok_or_else(error);
+            }
+            Err(error) => error,
+        };
+        let Some(kind) = reply_kind(&error) else {
+            if is_broken(&error) {
+                self.server.broke(&link);
+                return Err(Failed::Again(unreachable(&error)));
+            }
+            return Err(Failed::For(unreachable(&error)));
+        };
+        shard.note_reply();
+        if error.code() == Some("TOLLGATE") {
+            return Err(Failed::For(LineError::Refused(error.to_string())));
+        }
+        self.tally.replies.count(kind);
+        let error = LineError::Reply { kind, message: error.to_string() };
+        if kind.is_of_the_server() {
+            if kind == ReplyKind::ReadOnly {
+                self.server.broke(&link);
+            }
+            self.server.suspect(shard, &self.key, self.patience, &error);
+        }
+        if kind == ReplyKind::ForeignField {
+            *self.tally.error() = Some(error.to_string());
+            return Err(Failed::Again(error));
+        }
+        Err(Failed::For(error))
+    }
+
+    /// Has the repair task run if the circuit is open: the last one may be gone with its runtime.
+    fn wake_repair(&self, shard: &Arc<Shard>) {
+        if shard.why_open().is_some() {
+            self.server.repair(shard, &self.key, self.patience);
         }
     }
 
     async fn evaluate(&self, connection: &mut Connection, ask: &Ask) -> Result<Vec<u64>, RedisError> {
         match self.command("EVALSHA", self.script.get_hash(), ask).query_async(connection).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
+                self.tally.replies.count(ReplyKind::NoScript);
                 self.command("EVAL", SCRIPT, ask).query_async(connection).await
             }
             answered => answered,
@@ -259,6 +316,23 @@ impl Line for RedisLine {
     fn outage(&self) -> Outage {
         self.outage
     }
+
+    /// While the server is out of reach, until it is back. Otherwise all lines of a server share a budget of repeats.
+    fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move { self.server.shard(&self.key).backoff(failures).await })
+    }
+
+    /// Each shard has a circuit breaker.
+    fn shard(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Why an attempt to ask failed.
+enum Failed {
+    /// It is to be tried again at once.
+    Again(LineError),
+    For(LineError),
 }
 
 impl Lines for RedisLine {

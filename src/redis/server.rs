@@ -1,24 +1,45 @@
 //! How Redis is reached: one server, a cluster, or whichever server sentinels call the master.
 
-use crate::lease::LineError;
+use super::shard::{RedisServerSnapshot, Shard};
+use super::slots::{ranges, slot};
+use crate::lease::{First, LineError, ReplyKind, backoff, first};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError,
-    RedisFuture, TlsMode, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Pipeline,
+    RedisError, RedisFuture, TlsMode, Value,
 };
-use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+/// One connection, shared by all lines. It is kept for as long as it is alive: an ask that timed out says nothing about that, since
+/// the server answers in order and may just be slow. Only an error of the connection itself, a server that has become a replica, or
+/// silence while a new connection is answered have it replaced. One task for each shard does that, whatever number of asks failed.
+///
+/// `redis::aio::ConnectionManager` is not used for this: it knows neither clusters nor sentinels, keeps a connection that is
+/// silent for ever, and fails all commands that wait while it reconnects.
 pub(super) struct Server {
     way: Way,
     link: Mutex<Option<Link>>,
-    /// Whoever makes a connection makes it for all.
-    turn: tokio::sync::Mutex<()>,
+    shards: Mutex<Shards>,
+    /// Connections made so far.
+    made: AtomicU64,
+}
+
+/// The shards that are known, by address, and which of them keeps which slots. Without a cluster there is one.
+#[derive(Default)]
+struct Shards {
+    by_address: HashMap<String, Arc<Shard>>,
+    /// First slot, last slot.
+    ranges: Vec<(u16, u16, Arc<Shard>)>,
 }
 
 /// By which way it is reached.
@@ -37,13 +58,13 @@ pub(super) struct Sentinels {
     login: SentinelNodeConnectionInfo,
 }
 
-/// The connection that was made last, and whether it has failed since.
+/// The connection that was made last, and whether it has broken since.
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) connection: Connection,
     /// Which one it is.
     number: u64,
-    failed: bool,
+    is_broken: bool,
 }
 
 #[derive(Clone)]
@@ -52,58 +73,288 @@ pub(super) enum Connection {
     Cluster(ClusterConnection),
 }
 
+impl Shards {
+    fn at(&mut self, address: &str) -> Arc<Shard> {
+        let number = self.by_address.len() as u64;
+        let new = || Arc::new(Shard::new(number, address.to_owned()));
+        Arc::clone(self.by_address.entry(address.to_owned()).or_insert_with(new))
+    }
+}
+
 impl Server {
-    pub(super) fn new(way: Way) -> Self {
-        Self { way, link: Mutex::new(None), turn: tokio::sync::Mutex::new(()) }
-    }
-
-    /// A connection, made anew if the last one has failed.
-    pub(super) async fn link(&self, patience: Duration) -> Result<Link, LineError> {
-        if let Some(link) = self.sound() {
-            return Ok(link);
-        }
-        let began = std::time::Instant::now();
-        let error = match timeout(patience, self.renew(patience)).await {
-            Ok(Ok(link)) => return Ok(link),
-            Ok(Err(error)) => unreachable(&error),
-            Err(_) => silent(patience, began.elapsed()),
-        };
-        // The last one of a cluster has learned of nodes that nobody named to us, and finds its way by itself.
-        match &mut *self.last() {
-            Some(link) if matches!(link.connection, Connection::Cluster(_)) => {
-                link.failed = false;
-                Ok(link.clone())
+    /// Connects.
+    pub(super) async fn connect(way: Way, patience: Duration) -> Result<Arc<Self>, LineError> {
+        let server = Self { way, link: Mutex::new(None), shards: Mutex::default(), made: AtomicU64::new(0) };
+        let began = Instant::now();
+        match timeout(patience, server.renew()).await {
+            Ok(Ok(connection)) => {
+                server.install(connection);
+                server.learn_slots(patience).await;
+                Ok(Arc::new(server))
             }
-            _ => Err(error),
+            Ok(Err(error)) => Err(unreachable(&error)),
+            Err(_) => Err(silent(patience, began.elapsed())),
         }
     }
 
-    async fn renew(&self, patience: Duration) -> Result<Link, RedisError> {
-        // Not for as long as it takes: who has the turn may be on a runtime that nobody drives.
-        let _turn = timeout(patience / 2, self.turn.lock()).await;
-        if let Some(link) = self.sound() {
-            return Ok(link);
+    /// The shard that keeps `key`.
+    pub(super) fn shard(&self, key: &str) -> Arc<Shard> {
+        let mut shards = self.shards();
+        if let Way::Cluster(_) = self.way {
+            let slot = slot(key);
+            if let Some((.., shard)) = shards.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)) {
+                return Arc::clone(shard);
+            }
         }
+        shards.at("")
+    }
+
+    pub(super) fn snapshots(&self) -> Vec<RedisServerSnapshot> {
+        let made = self.made.load(Relaxed);
+        let mut all: Vec<Arc<Shard>> = self.shards().by_address.values().cloned().collect();
+        all.sort_by_key(|shard| shard.number);
+        all.iter().map(|shard| shard.snapshot(made)).collect()
+    }
+
+    /// The connection. If it has broken, it is waited for the new one.
+    pub(super) async fn link(
+        self: &Arc<Self>,
+        shard: &Arc<Shard>,
+        key: &str,
+        patience: Duration,
+    ) -> Result<Link, LineError> {
+        let wait = async {
+            loop {
+                let repairs = shard.repairs();
+                if let Some(link) = self.sound() {
+                    return Ok(link);
+                }
+                if let Some(why) = shard.why_open() {
+                    return Err(shard.not_sent(why));
+                }
+                self.repair(shard, key, patience);
+                shard.repaired_since(repairs).await;
+            }
+        };
+        let began = Instant::now();
+        timeout(patience, wait).await.unwrap_or_else(|_| Err(silent(patience, began.elapsed())))
+    }
+
+    /// An ask over `link` got no answer in time, and neither has any other since it was sent.
+    pub(super) fn suspect(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, patience: Duration, why: &LineError) {
+        shard.open(why.to_string());
+        self.repair(shard, key, patience);
+    }
+
+    /// `link` has broken, or leads to a server that is not the master any more.
+    pub(super) fn broke(&self, link: &Link) {
+        if let Some(last) = self.last().as_mut().filter(|last| last.number == link.number) {
+            last.is_broken = true;
+        }
+    }
+
+    /// Has a task repair the way to `shard`, unless one is at it.
+    pub(super) fn repair(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, patience: Duration) {
+        let stale = 4 * patience.min(Duration::from_secs(60)) + Duration::from_secs(2);
+        let Some(number) = shard.begin_repair(stale) else { return };
+        let repair = Repair { shard: Arc::clone(shard), number, key: key.to_owned(), patience };
+        tokio::spawn(repair.run(Arc::downgrade(self)));
+    }
+
+    async fn renew(&self) -> Result<Connection, RedisError> {
         let connection = self.way.connect().await?;
+        self.made.fetch_add(1, Relaxed);
+        Ok(connection)
+    }
+
+    fn install(&self, connection: Connection) {
         let mut last = self.last();
         let number = last.as_ref().map_or(0, |last| last.number + 1);
-        Ok(last.insert(Link { connection, number, failed: false }).clone())
+        *last = Some(Link { connection, number, is_broken: false });
     }
 
-    /// `link` has failed. Perhaps it leads to a server that is not the master any more.
-    pub(super) fn doubt(&self, link: &Link) {
-        if let Some(last) = self.last().as_mut().filter(|last| last.number == link.number) {
-            last.failed = true;
+    /// Learns which master of a cluster keeps which slots. Without an answer that is left as it was.
+    async fn learn_slots(&self, patience: Duration) {
+        let connection = self.last().as_ref().map(|link| link.connection.clone());
+        let Some(Connection::Cluster(mut connection)) = connection else { return };
+        let mut ask = redis::cmd("CLUSTER");
+        ask.arg("SLOTS");
+        let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+        let Ok(Ok(answer)) = timeout(patience, connection.route_command(ask, any)).await else { return };
+        let ranges = ranges(&answer);
+        if ranges.is_empty() {
+            return;
         }
+        let mut shards = self.shards();
+        shards.ranges = ranges.iter().map(|range| (range.first, range.last, shards.at(&range.address))).collect();
     }
 
     fn sound(&self) -> Option<Link> {
-        self.last().clone().filter(|link| !link.failed)
+        self.last().clone().filter(|link| !link.is_broken)
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Link>> {
         self.link.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    fn shards(&self) -> MutexGuard<'_, Shards> {
+        self.shards.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether any shard has replied since, over whatever connection.
+    fn has_replied_since(&self, then: Instant) -> bool {
+        self.shards().by_address.values().any(|shard| shard.has_replied_since(then))
+    }
+}
+
+/// The task that finds out when a shard answers again, and makes a new connection if the old one is dead.
+struct Repair {
+    shard: Arc<Shard>,
+    number: u64,
+    key: String,
+    patience: Duration,
+}
+
+impl Drop for Repair {
+    /// Also when its runtime ends.
+    fn drop(&mut self) {
+        self.shard.end_repair(self.number);
+    }
+}
+
+impl Repair {
+    async fn run(self, server: Weak<Server>) {
+        let shard = Arc::clone(&self.shard);
+        // What answered trials and no asks is not tried again at once.
+        let strikes = shard.strikes.fetch_add(1, Relaxed);
+        if strikes > 0 {
+            sleep(backoff(strikes)).await;
+        }
+        for failures in 1.. {
+            let Some(server) = server.upgrade() else { return };
+            if !shard.goes_on(self.number) {
+                return;
+            }
+            shard.half_open();
+            let error = match self.attempt(&server).await {
+                Ok(()) => {
+                    server.learn_slots(self.patience).await;
+                    // First the place is free, so that an ask that finds the connection broken again has it repaired.
+                    shard.end_repair(self.number);
+                    return shard.close();
+                }
+                Err(error) => error,
+            };
+            shard.open(error.to_string());
+            server.learn_slots(self.patience).await;
+            drop(server);
+            sleep(backoff(failures)).await;
+        }
+    }
+
+    /// Tries the connection that is there, and a new one beside it if the old one is broken, or stays silent.
+    async fn attempt(&self, server: &Server) -> Result<(), LineError> {
+        let began = Instant::now();
+        let old = server.sound();
+        let is_there = old.is_some();
+        let by_old = async {
+            match &old {
+                Some(link) => self.try_over(link.connection.clone()).await,
+                None => pending().await,
+            }
+        };
+        let by_new = async {
+            if is_there {
+                sleep(self.patience / 4).await;
+                // Another shard was answered over the same connection: the connection is not what is wrong.
+                if server.has_replied_since(began) {
+                    return pending().await;
+                }
+            }
+            let connection = server.renew().await?;
+            self.try_over(connection.clone()).await.map(|()| connection)
+        };
+        let mut by_old = std::pin::pin!(by_old);
+        match timeout(self.patience, first(&mut by_old, by_new)).await {
+            Ok(First::One(Ok(()))) => Ok(()),
+            Ok(First::One(Err(error))) => {
+                if let Some(link) = old.as_ref().filter(|_| is_broken(&error)) {
+                    server.broke(link);
+                }
+                self.keep_cluster(server);
+                Err(unreachable(&error))
+            }
+            Ok(First::Other(Ok(connection))) => {
+                // The server answers again: an old connection that is alive is answered now too, and is kept.
+                let grace = Duration::from_millis(100);
+                if !is_there || !matches!(timeout(grace, by_old).await, Ok(Ok(()))) {
+                    server.install(connection);
+                }
+                Ok(())
+            }
+            Ok(First::Other(Err(error))) => {
+                self.keep_cluster(server);
+                if !is_there {
+                    return Err(unreachable(&error));
+                }
+                // The old one may still be answered in time.
+                match timeout(self.patience.saturating_sub(began.elapsed()), by_old).await {
+                    Ok(Ok(())) => Ok(()),
+                    _ => Err(unreachable(&error)),
+                }
+            }
+            Err(_) => {
+                self.keep_cluster(server);
+                Err(silent(self.patience, began.elapsed()))
+            }
+        }
+    }
+
+    /// The connection to a cluster has learned of nodes that were not named to this crate, and finds its way by itself. It is used on
+    /// where no new one can be made.
+    fn keep_cluster(&self, server: &Server) {
+        if let Some(link) = &mut *server.last()
+            && matches!(link.connection, Connection::Cluster(_))
+        {
+            link.is_broken = false;
+        }
+    }
+
+    /// Whether the shard answers over this connection.
+    async fn try_over(&self, mut connection: Connection) -> Result<(), RedisError> {
+        let command = match &connection {
+            Connection::One(_) => redis::cmd("PING"),
+            Connection::Cluster(_) => {
+                let mut exists = redis::cmd("EXISTS");
+                exists.arg(&self.key);
+                exists
+            }
+        };
+        match command.exec_async(&mut connection).await {
+            Err(error) if reply_kind(&error).is_none_or(ReplyKind::is_of_the_server) => Err(error),
+            _ => {
+                self.shard.note_reply();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What kind of error the server answered with; `None` if it did not answer.
+pub(super) fn reply_kind(error: &RedisError) -> Option<ReplyKind> {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => {
+            let text = error.detail().unwrap_or_default();
+            Some(ReplyKind::of(error.code().unwrap_or_default(), text))
+        }
+        ErrorKind::AuthenticationFailed => Some(ReplyKind::NoPermission),
+        _ => None,
+    }
+}
+
+/// Whether the connection is of no use any more.
+pub(super) fn is_broken(error: &RedisError) -> bool {
+    reply_kind(error).is_none() && (error.is_unrecoverable_error() || error.is_io_error())
 }
 
 impl Way {

@@ -1,7 +1,7 @@
 //! Between the keeper of a shared line and the state.
 
 use super::{Shared, drop_quietly};
-use crate::lease::{Answer, Ask, Plan, Post};
+use crate::lease::{Answer, Ask, Plan, Post, Replan};
 use crate::wakes::wake_each;
 use std::task::Waker;
 use tokio::runtime::Handle;
@@ -19,6 +19,18 @@ impl Shared {
         });
         drop_quietly(old);
         plan
+    }
+
+    /// What is to be asked for in place of an ask that was never sent; nothing, if nothing is needed any more and `may_rest`.
+    pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
+        self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
+            Some(Plan::Ask(ask)) => Replan::Ask(ask),
+            _ if may_rest => {
+                state.supply.feed_mut().into_iter().for_each(|feed| feed.withdraw());
+                Replan::Nothing
+            }
+            _ => Replan::Look,
+        })
     }
 
     /// The line has answered `ask`, which went off at `sent`.

@@ -15,7 +15,7 @@ fn node(lines: &RedisLine, quota: Quota) -> SharedKeyedLimiter<String> {
 }
 
 /// How often the server was called by this verb.
-fn calls(connection: &mut Connection, verb: &str) -> u64 {
+pub fn calls(connection: &mut Connection, verb: &str) -> u64 {
     let stats: String = redis::cmd("INFO").arg("commandstats").query(connection).unwrap();
     let name = format!("cmdstat_{verb}:calls=");
     let found = stats.lines().find_map(|line| line.strip_prefix(&name));

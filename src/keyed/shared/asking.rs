@@ -2,13 +2,15 @@
 //! what the line said.
 
 use super::core::Core;
-use crate::lease::{Answer, Ask, LineError, Terms, note, random_node};
+use crate::lease::{Answer, Ask, Line, LineError, Outage, Terms, first, note, random_node};
 use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::time::Instant;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
-/// For so many nanoseconds after an ask that nobody answered no other one is made for one claim, unless something is answered.
+/// For so many nanoseconds after an ask that was not answered no other one is made for one claim to the same shard, unless that
+/// answers something.
 const PAUSE: u64 = 100_000_000;
 
 /// What came of an ask.
@@ -18,8 +20,12 @@ pub(super) enum Asked {
     Granted { remaining: u64 },
     /// They are not there, and nothing was taken.
     NotThere,
-    /// Nobody answered. If the answer got lost, the claim's tokens are.
+    /// The line did not answer with tokens. If the answer got lost, the claim's tokens are.
     Failed,
+    /// The ask was not sent, so nothing was taken.
+    NotSent,
+    /// The ask was not sent in the time that the caller allowed.
+    TimedOut { waited: Duration },
 }
 
 impl<K, S> Core<K, S>
@@ -27,32 +33,62 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Asks the key's line for `cost` tokens, once.
+    /// Asks the key's line for `cost` tokens. An ask that was not sent is made again once the line can be asked, if callers are to
+    /// wait for that: for `allowed` at most.
     ///
     /// Dropped while the ask is under way, it may have taken them: then they are lost.
-    pub(super) async fn ask(&self, key: &K, hash: u64, terms: Terms, cost: u64) -> Asked {
-        if self.lines.tally().is_lost() && self.time.now() < self.pause.load(Ordering::Acquire) {
+    pub(super) async fn ask(&self, key: &K, hash: u64, terms: Terms, cost: u64, allowed: Option<Duration>) -> Asked {
+        let line = self.line(key);
+        let began = Instant::now();
+        for failures in 1.. {
+            let asked = self.ask_once(&*line, key, hash, terms, cost).await;
+            if asked != Asked::NotSent || self.lines.outage() != Outage::Wait {
+                return asked;
+            }
+            let again = first(self.closing(), line.backoff(failures));
+            match allowed {
+                None => _ = again.await,
+                Some(allowed) => {
+                    let left = allowed.saturating_sub(began.elapsed());
+                    if timeout(left, again).await.is_err() {
+                        return Asked::TimedOut { waited: began.elapsed() };
+                    }
+                }
+            }
+            if self.is_closed() || self.limiter_here(key, hash).is_some() {
+                return Asked::NotThere;
+            }
+        }
+        Asked::Failed
+    }
+
+    async fn ask_once(&self, line: &dyn Line, key: &K, hash: u64, terms: Terms, cost: u64) -> Asked {
+        let pause = line.shard().map(|shard| self.pause(shard));
+        if pause.is_some_and(|pause| self.time.now() < pause.load(Ordering::Acquire)) {
             return Asked::Failed;
         }
-        let line = self.line(key);
         let ask = Ask { want: cost, at_once: true, leave: true, ..Ask::new(random_node(), 1, terms) };
         let sent = Instant::now();
         let answered = line.ask(ask).await;
         let (now, took) = (self.time.now(), sent.elapsed().as_nanos() as u64);
         match answered {
             Ok(answer) => {
-                note(&*line, &ask, &answer);
+                if let Some(pause) = pause.filter(|pause| pause.load(Ordering::Relaxed) != 0) {
+                    pause.store(0, Ordering::Release);
+                }
+                note(line, &ask, &answer);
                 line.tally().round_trip_nanos.store(took, Relaxed);
                 self.shelves.note(key, hash, now, |said| said.hear(&terms, &answer, now));
                 Self::outcome(cost, &answer)
             }
             Err(error) => {
-                let is_away = matches!(error, LineError::Unreachable(_));
-                if is_away {
-                    self.pause.store(now.saturating_add(PAUSE), Ordering::Release);
+                if let (LineError::Unreachable(_), Some(pause)) = (&error, pause) {
+                    pause.store(now.saturating_add(PAUSE), Ordering::Release);
                 }
+                let is_not_sent = matches!(error, LineError::NotSent(_));
+                let is_away = is_not_sent || matches!(error, LineError::Unreachable(_));
                 line.tally().lose(&error, is_away.then_some(took));
-                Asked::Failed
+                if is_not_sent { Asked::NotSent } else { Asked::Failed }
             }
         }
     }

@@ -154,7 +154,8 @@ where
             return self.stand_in_line(limiter);
         }
         let (core, key, hash, cost) = (Arc::clone(self.core), self.key.clone(), self.hash, self.cost);
-        Next::Continue(Way::Asking(Box::pin(async move { core.ask(&key, hash, terms, cost).await })))
+        let allowed = self.allowed;
+        Next::Continue(Way::Asking(Box::pin(async move { core.ask(&key, hash, terms, cost, allowed).await })))
     }
 
     /// The line has answered, or cannot be reached.
@@ -169,8 +170,11 @@ where
                     Course::Ask => self.wait(),
                 }
             }
-            Asked::Failed if self.core.lines.outage() == Outage::Fail => Next::Break(Err(ConsumeError::Unreachable)),
-            Asked::Failed => self.wait(),
+            Asked::TimedOut { waited } => Next::Break(Err(ConsumeError::TimedOut { waited })),
+            Asked::Failed | Asked::NotSent if self.core.lines.outage() == Outage::Fail => {
+                Next::Break(Err(ConsumeError::Unreachable))
+            }
+            Asked::Failed | Asked::NotSent => self.wait(),
         }
     }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
@@ -22,6 +23,9 @@ use tokio::time::sleep;
 const TIDYING: Duration = Duration::from_millis(500);
 /// Who finds no place has it looked out of turn, but not again within so many nanoseconds.
 const HASTE: u64 = 20_000_000;
+
+/// So many shards have a pause of their own.
+const PAUSES: usize = 64;
 
 pub(in crate::keyed) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
 
@@ -35,14 +39,17 @@ pub(super) struct Core<K, S> {
     name: Namer<K>,
     pub(super) shelves: Shelves<K>,
     pub(super) time: Time,
-    /// When it is tried again whether the lines can be reached.
-    pub(super) pause: AtomicU64,
+    /// When it is tried again whether the lines of a shard can be reached; 0 if they can. Shards whose numbers differ by a multiple
+    /// of [`PAUSES`] share a place.
+    pauses: [AtomicU64; PAUSES],
     /// Where its tasks live.
     host: Handle,
     /// Somebody tidies, every now and then.
     is_tidied: AtomicBool,
     tidied_at: AtomicU64,
     closed: AtomicBool,
+    /// Tells callers whose asks cannot be sent that it was closed.
+    closing: Notify,
     /// How often somebody was refused by what was said before.
     pub(super) spared: AtomicU64,
 }
@@ -64,7 +71,20 @@ impl<K, S> Core<K, S> {
 
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
         self.shelves.each_limiter(Limiter::close);
+    }
+
+    /// Waits until it is closed.
+    pub(super) async fn closing(&self) {
+        let closing = self.closing.notified();
+        if !self.is_closed() {
+            closing.await;
+        }
+    }
+
+    pub(super) fn pause(&self, shard: u64) -> &AtomicU64 {
+        &self.pauses[(shard % PAUSES as u64) as usize]
     }
 
     /// Forgets the limiters that are at rest.
@@ -120,11 +140,12 @@ where
             name: wishes.name,
             shelves: Shelves::new(wishes.max_keys),
             time: Time::tokio(),
-            pause: AtomicU64::new(0),
+            pauses: std::array::from_fn(|_| AtomicU64::new(0)),
             host,
             is_tidied: AtomicBool::new(false),
             tidied_at: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
             spared: AtomicU64::new(0),
         })
     }
