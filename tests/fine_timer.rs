@@ -38,7 +38,7 @@ fn to_its_end(test: impl FnOnce() + Send + 'static) {
         let _running = running;
         test();
     });
-    match ended.recv_timeout(Duration::from_secs(60)) {
+    match ended.recv_timeout(Duration::from_secs(180)) {
         Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
         _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
     }

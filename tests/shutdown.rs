@@ -25,7 +25,7 @@ fn to_its_end(test: impl FnOnce() + Send + 'static) {
         test();
     });
     // Miri is a thousand times slower, and its scheduler is not fair.
-    let patience = Duration::from_secs(if cfg!(miri) { 3_600 } else { 30 });
+    let patience = Duration::from_secs(if cfg!(miri) { 3_600 } else { 180 });
     match ended.recv_timeout(patience) {
         Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
         _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),

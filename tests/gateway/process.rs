@@ -1,7 +1,7 @@
 //! The gateway as a process of its own, that can be sent signals: this test binary again.
 
 use super::app;
-use super::world::{MILLI, file};
+use super::world::{FOR_EVER, MILLI, file};
 
 use clap::Parser;
 use std::io::{BufRead, BufReader, Lines};
@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 const ARGUMENTS: &str = "TOLLGATE_GATEWAY_ARGUMENTS";
 
@@ -68,7 +69,8 @@ impl Process {
 
     /// Waits until it has said a line that contains `part` for the `times`-th time.
     pub(crate) async fn says(&self, part: &str, times: usize) -> String {
-        for _ in 0..20_000 {
+        let began = Instant::now();
+        while began.elapsed() < FOR_EVER {
             let said = self.said.lock().unwrap().iter().filter(|line| line.contains(part)).nth(times - 1).cloned();
             if let Some(line) = said {
                 return line;

@@ -15,12 +15,11 @@ use reqwest::StatusCode;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-const OPEN: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\nupstream_timeout = \"200ms\"\n[keys]\n\
+const OPEN: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\nupstream_timeout = \"1h\"\n[keys]\n\
                     header = \"x-api-key\"\nquota = \"100000/s\"\n";
 
 async fn before(router: Router) -> World {
-    let address = serve(router).await;
-    World::before(Upstream::default(), address, OPEN).await
+    World::before(Upstream::default(), serve(router).await, OPEN).await
 }
 
 #[tokio::test]
@@ -87,7 +86,8 @@ async fn an_upstream_that_fails_is_told_from_one_that_is_late() {
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let world = World::before(Upstream::default(), nobody, OPEN).await;
     assert_eq!(status_of(&world, "/").await, (StatusCode::BAD_GATEWAY, document.clone()));
-    let world = before(Router::new().fallback(async || std::future::pending::<Response>().await)).await;
+    let late = serve(Router::new().fallback(async || std::future::pending::<Response>().await)).await;
+    let world = World::before(Upstream::default(), late, &OPEN.replace("1h", "200ms")).await;
     assert_eq!(status_of(&world, "/").await, (StatusCode::GATEWAY_TIMEOUT, document));
     assert_eq!((world.gateway.books.counts().failed, world.gateway.limits.all.snapshot().in_flight), (1, Some(0)));
 }

@@ -15,12 +15,14 @@ use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tollgate::{KeyedLimiter, Limiter, ManualClock};
 
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// Longer than any test takes, on however busy a machine: a bound against a hang, and not an expectation.
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(180);
 
 /// Requests whose path begins with `/stream` are answered by the next of these, chunk by chunk.
 type Streams = Arc<Mutex<VecDeque<mpsc::UnboundedReceiver<&'static str>>>>;
@@ -150,13 +152,11 @@ impl World {
 
 /// Waits until it is so: for what is on its way through sockets.
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
-    for _ in 0..20_000 {
-        if is_so() {
-            return;
-        }
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < FOR_EVER, "never {what}");
         tokio::time::sleep(MILLI).await;
     }
-    panic!("never {what}");
 }
 
 /// That nothing more is on its way: whoever was let through by mistake would have come by then.

@@ -249,14 +249,21 @@ fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
     assert_eq!(refusal, Err(ConsumeError::NoRuntime));
     let worker = runtime();
     let replenisher = worker.spawn(keyed.replenisher());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let thread = thread::spawn(move || {
-        worker.block_on(async { tokio::time::sleep(500 * MILLI).await });
+        _ = worker.block_on(stopped);
         replenisher
     });
-    // Once it was polled.
-    thread::sleep(50 * MILLI);
-    drop(futures::executor::block_on(keyed.consume(&1, 5)).unwrap());
+    // Callers wait once it was polled.
+    let grant = loop {
+        match futures::executor::block_on(keyed.consume(&1, 5)) {
+            Err(ConsumeError::NoRuntime) => thread::yield_now(),
+            other => break other.unwrap(),
+        }
+    };
+    drop(grant);
     drop(futures::executor::block_on(keyed.consume(&2, 5)).unwrap());
+    drop(stop);
     drop(thread.join());
 }
 

@@ -95,19 +95,20 @@ async fn a_line_that_moves_to_another_master_is_followed_with_all_that_it_knows(
 /// The only address that anybody was told is that of the master that is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_takes_over_is_followed_though_nobody_named_it() {
-    let Some(Cluster { mut masters, replica }) = Cluster::start() else { return };
+    let Some(mut cluster) = Cluster::start() else { return };
     // A line that its first master keeps, whose replica it is.
     let key = |name: &str| -> u64 {
         redis::cmd("CLUSTER")
             .arg("KEYSLOT")
             .arg(format!("tollgate:{{{name}}}"))
-            .query(&mut masters[0].client())
+            .query(&mut cluster.masters[0].client())
             .unwrap()
     };
     let name = (0..).map(|number| format!("tenant:{number}")).find(|name| key(name) < 5_462).unwrap();
     let quota = Quota::per_second(1_000).burst(100).initial(0);
     let began = Instant::now();
-    let lines = [cluster_line(&masters[..1], &name).await, cluster_line(&masters[..1], &name).await];
+    let named = &cluster.masters[..1];
+    let lines = [cluster_line(named, &name).await, cluster_line(named, &name).await];
     let lines = lines.map(|line| line.patience(Duration::from_secs(1)));
     let limiters = lines.clone().map(|line| Limiter::builder().quota(quota).shared(line).build().unwrap());
     let mut tasks = Vec::new();
@@ -128,10 +129,10 @@ async fn a_replica_that_takes_over_is_followed_though_nobody_named_it() {
         timeout(FOR_EVER, more).await.expect("it grants again");
     };
     goes_on(500).await;
-    assert!(replica.knows(lines[0].key()).len() > 3, "it hears of the nodes");
-    masters[0].kill();
+    assert!(cluster.replica.knows(lines[0].key()).len() > 3, "it hears of the nodes");
+    cluster.kill_first();
     goes_on(500).await;
-    assert!(replica.say(&["INFO", "replication"]).contains("role:master"));
+    assert!(cluster.replica.say(&["INFO", "replication"]).contains("role:master"));
     limiters.iter().for_each(Limiter::close);
     for task in tasks {
         timeout(FOR_EVER, task).await.expect("nobody hangs").unwrap();

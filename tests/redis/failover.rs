@@ -153,6 +153,7 @@ async fn sentinels_are_asked_where_the_master_is() {
     let mut world = World::of(vec![line.beside("failover").unwrap(), line]);
     world.take(600).await;
     world.rests(&master, &replica).await;
+    sentinel.fail_over_soon("tollgate-test");
     master.kill();
     world.take(200).await;
     world.drain().await;

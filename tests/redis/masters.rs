@@ -1,6 +1,6 @@
 //! A Redis Cluster of a test's own: three masters on loopback, and perhaps a replica of the first.
 
-use crate::server::{FOR_EVER, Server, free_port};
+use crate::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
 use tollgate::RedisLine;
 
@@ -11,27 +11,23 @@ pub struct Cluster {
     pub replica: Server,
 }
 
-/// A node, and the port by which it talks to others.
-fn node() -> Option<(Server, String)> {
-    // It keeps a file.
-    let file = format!("tollgate-cluster-{}-{}.conf", std::process::id(), free_port());
-    let bus = free_port().to_string();
-    let options = ["--cluster-enabled", "yes", "--cluster-config-file", &file, "--cluster-port", &bus];
-    let server = Server::start_with(&[&options[..], &["--cluster-node-timeout", "3000"]].concat())?;
-    Some((server, bus))
+/// A node. It is patient, so that a busy machine is not taken for a master that is down: see [`Cluster::kill_first`].
+fn node() -> Option<Server> {
+    Server::start_node(&["--cluster-node-timeout", "60000"])
 }
 
 /// Has them meet, and waits until each knows all and the cluster is up.
-fn meet(nodes: &[(Server, String)]) {
-    for (server, bus) in &nodes[1..] {
-        nodes[0].0.say(&["CLUSTER", "MEET", "127.0.0.1", &server.port().to_string(), bus]);
+fn meet(nodes: &[Server]) {
+    for server in &nodes[1..] {
+        let (port, bus) = (server.port().to_string(), server.bus().unwrap().to_string());
+        nodes[0].say(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
     }
     let all = format!("cluster_known_nodes:{}", nodes.len());
     let is_ready = |server: &Server| {
         let info = server.say(&["CLUSTER", "INFO"]);
         info.contains("cluster_state:ok") && info.contains(&all)
     };
-    wait_until("the cluster does not come up", || nodes.iter().all(|(server, _)| is_ready(server)));
+    wait_until("the cluster does not come up", || nodes.iter().all(is_ready));
 }
 
 fn wait_until(or_else: &str, so: impl Fn() -> bool) {
@@ -43,8 +39,8 @@ fn wait_until(or_else: &str, so: impl Fn() -> bool) {
 }
 
 /// Gives each of three all its slots.
-fn share_slots(nodes: &[(Server, String)]) {
-    for (index, (server, _)) in nodes.iter().take(3).enumerate() {
+fn share_slots(nodes: &[Server]) {
+    for (index, server) in nodes.iter().take(3).enumerate() {
         let (from, to) = (index * 5_462, ((index + 1) * 5_462 - 1).min(16_383));
         server.say(&["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
         server.say(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
@@ -56,7 +52,7 @@ pub fn masters() -> Option<Vec<Server>> {
     let nodes = [node()?, node()?, node()?];
     share_slots(&nodes);
     meet(&nodes);
-    Some(nodes.into_iter().map(|(server, _)| server).collect())
+    Some(nodes.into())
 }
 
 /// A line of the cluster of which these are some nodes. That a machine is slow is no outage.
@@ -76,7 +72,7 @@ impl Cluster {
         let nodes = [node()?, node()?, node()?, node()?];
         share_slots(&nodes);
         meet(&nodes);
-        let mut masters: Vec<Server> = nodes.into_iter().map(|(server, _)| server).collect();
+        let mut masters = Vec::from(nodes);
         let replica = masters.pop()?;
         replica.say(&["CLUSTER", "REPLICATE", &masters[0].say(&["CLUSTER", "MYID"])]);
         // All know it as a replica, so that they let it take over.
@@ -84,5 +80,13 @@ impl Cluster {
         wait_until("the replica is not known", || masters.iter().all(knows));
         wait_until("the replica does not come up", || replica.is_in_step());
         Some(Self { masters, replica })
+    }
+
+    /// Kills the first master, and has the others find that out soon.
+    pub fn kill_first(&mut self) {
+        for node in self.masters.iter().chain([&self.replica]) {
+            node.say(&["CONFIG", "SET", "cluster-node-timeout", "3000"]);
+        }
+        self.masters[0].kill();
     }
 }

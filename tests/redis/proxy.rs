@@ -41,7 +41,7 @@ where
     loop {
         match connect().await {
             Ok(line) => return line,
-            Err(error) => assert!(began.elapsed() < FOR_EVER / 6, "{error}"),
+            Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }
     }
 }

@@ -2,13 +2,13 @@
 //! program for it, such as `valkey-server`.
 
 use std::ffi::OsString;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tokio::net::TcpSocket;
 use tollgate::RedisLine;
 
-/// What no test takes: whoever waits that long hangs.
+/// Longer than any test takes, on however busy a machine: a bound against a hang, and not an expectation.
 pub const FOR_EVER: Duration = Duration::from_secs(180);
 
 fn program() -> OsString {
@@ -39,7 +39,9 @@ pub fn is_installed() -> bool {
 
 pub struct Server {
     child: Option<Child>,
-    port: u16,
+    port: Port,
+    /// By which a node of a cluster talks to the others.
+    bus: Option<Port>,
     /// The file of options that it may write into, if it wants one.
     file: Option<PathBuf>,
     more: Vec<String>,
@@ -54,77 +56,102 @@ impl Server {
     }
 
     pub fn start_with(more: &[&str]) -> Option<Self> {
-        Self::start_by(None, more)
+        Self::start_by(None, more, false)
     }
 
-    /// A sentinel that watches a master, which it calls `name`, and is enough to have another one take its place.
+    /// A node of a cluster, which keeps a file of its own and has a second port.
+    pub fn start_node(more: &[&str]) -> Option<Self> {
+        let options = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
+        Self::start_by(None, &[&options[..], more].concat(), true)
+    }
+
+    /// A sentinel that watches a master, which it calls `name`, and is enough to have another one take its place. It is
+    /// patient, so that a busy machine is not taken for a master that is down: see [`Self::fail_over_soon`].
     pub fn start_sentinel(name: &str, master: &Self) -> Option<Self> {
-        let of = master.port;
+        let of = master.port();
         let text = format!(
-            "sentinel monitor {name} 127.0.0.1 {of} 1\nsentinel down-after-milliseconds {name} 1000\n\
+            "sentinel monitor {name} 127.0.0.1 {of} 1\nsentinel down-after-milliseconds {name} 60000\n\
              sentinel failover-timeout {name} 10000\n"
         );
-        Self::start_by(Some(&text), &["--sentinel"])
+        Self::start_by(Some(&text), &["--sentinel"], false)
     }
 
-    fn start_by(text: Option<&str>, more: &[&str]) -> Option<Self> {
+    /// Has this sentinel take the master that it calls `name` for down as soon as it has not answered for a second.
+    pub fn fail_over_soon(&self, name: &str) {
+        self.say(&["SENTINEL", "SET", name, "down-after-milliseconds", "1000"]);
+    }
+
+    fn start_by(text: Option<&str>, more: &[&str], has_bus: bool) -> Option<Self> {
         if !is_installed() {
             return None;
         }
         let more: Vec<String> = more.iter().map(|&text| text.to_owned()).collect();
-        // Somebody else may take a port that was free: then that server ends at once, and another port is tried.
-        for _ in 0..20 {
-            let port = free_port();
-            let folder = std::env::temp_dir().join(format!("tollgate-redis-{}-{port}", std::process::id()));
+        let began = Instant::now();
+        loop {
+            let (port, bus) = (Port::take(), has_bus.then(Port::take));
+            let folder = std::env::temp_dir().join(format!("tollgate-redis-{}-{}", std::process::id(), port.number));
             std::fs::create_dir_all(&folder).unwrap();
             let file = text.map(|text| {
                 let file = folder.join("sentinel.conf");
                 std::fs::write(&file, text).unwrap();
                 file
             });
-            let mut server = Self { child: None, port, file, more: more.clone(), folder };
+            let mut server = Self { child: None, port, bus, file, more: more.clone(), folder };
             if server.launch() {
                 return Some(server);
             }
+            assert!(began.elapsed() < FOR_EVER, "redis-server finds every port in use");
         }
-        panic!("redis-server does not start on any port");
     }
 
+    /// Starts it and waits until it answers or ends. False if it ended because a port was in use.
     fn launch(&mut self) -> bool {
-        let port = self.port.to_string();
+        let log = self.folder.join("log");
+        let output = std::fs::File::create(&log).unwrap();
         let mut command = Command::new(program());
         match &self.file {
             Some(file) => command.arg(file),
             None => command.args(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]),
         };
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--daemonize", "no"]);
-        command.args(&self.more).current_dir(&self.folder).stdout(Stdio::null()).stderr(Stdio::null());
-        self.child = Some(command.spawn().unwrap());
+        command.args(["--port", &self.port().to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
+        if let Some(bus) = &self.bus {
+            command.args(["--cluster-port", &bus.number.to_string()]);
+        }
+        command.args(&self.more).current_dir(&self.folder);
+        command.stdout(output.try_clone().unwrap()).stderr(output);
+        let process = self.child.insert(command.spawn().unwrap()).id();
         let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(10) {
-            if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
+        while self.process() != Some(process) {
+            if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
+                let said = std::fs::read_to_string(&log).unwrap();
+                assert!(said.contains("Address already in use"), "redis-server ended with {status}: {said}");
                 return false;
             }
-            if self.is_up() {
-                return true;
-            }
+            assert!(began.elapsed() < FOR_EVER, "redis-server started on port {} and does not answer", self.port());
             std::thread::sleep(Duration::from_millis(5));
         }
-        panic!("redis-server started on port {port} and does not answer");
+        true
     }
 
-    fn is_up(&self) -> bool {
-        let Ok(client) = redis::Client::open(self.url()) else { return false };
-        let Ok(mut connection) = client.get_connection() else { return false };
-        redis::cmd("PING").query::<String>(&mut connection).is_ok()
+    /// Which process answers on the port.
+    fn process(&self) -> Option<u32> {
+        let mut connection = redis::Client::open(self.url()).ok()?.get_connection_with_timeout(FOR_EVER).ok()?;
+        connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        let text: String = redis::cmd("INFO").arg("server").query(&mut connection).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("process_id:"))?.parse().ok()
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        format!("redis://127.0.0.1:{}/", self.port())
     }
 
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number
+    }
+
+    /// By which a node of a cluster talks to the others.
+    pub fn bus(&self) -> Option<u16> {
+        Some(self.bus.as_ref()?.number)
     }
 
     /// A connection of the test's own.
@@ -141,7 +168,7 @@ impl Server {
 
     /// Has it follow `master`, and waits until it does.
     pub fn follow(&self, master: &Self) {
-        self.say(&["REPLICAOF", "127.0.0.1", &master.port.to_string()]);
+        self.say(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
         let began = Instant::now();
         while !self.is_in_step() {
             assert!(began.elapsed() < FOR_EVER, "the replica does not come up");
@@ -182,7 +209,7 @@ impl Server {
         self.kill();
         let began = Instant::now();
         while !self.launch() {
-            assert!(began.elapsed() < Duration::from_secs(10), "redis-server does not start again on its port");
+            assert!(began.elapsed() < FOR_EVER, "redis-server does not start again on its port");
         }
     }
 
@@ -200,6 +227,24 @@ impl Drop for Server {
     }
 }
 
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// A port of loopback, taken for as long as this lives.
+///
+/// A socket that is bound and does not listen keeps it from every other process. A server may listen there all the same, as
+/// both it and this socket allow their address to be used again. Systems other than Linux do not let it; there the port is
+/// only free when it is chosen, and a server that finds it in use ends and says so.
+struct Port {
+    number: u16,
+    _socket: Option<TcpSocket>,
+}
+
+impl Port {
+    fn take() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        // Only then may it be used again: so it was nobody else's.
+        socket.set_reuseaddr(false).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        let number = socket.local_addr().unwrap().port();
+        Self { number, _socket: cfg!(target_os = "linux").then_some(socket) }
+    }
 }
