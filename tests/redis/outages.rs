@@ -243,20 +243,24 @@ fn end_connections(server: &Server) {
 async fn a_connection_that_was_ended_is_no_outage() {
     let Some(server) = Server::start() else { return };
     let line = line(&server.url(), "outages").await.outage(Outage::Fail);
-    let lines = line.beside("users").unwrap();
-    let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).shared(lines.clone()).build().unwrap();
-    for user in 0..9 {
+    // Limiters of their own each time, over one connection: a limiter that gives back its tokens late, because the machine is
+    // busy, may lose two connections one after the other, which is an outage.
+    for number in 0..9 {
+        let lines = line.beside(&format!("users {number}")).unwrap();
+        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).shared(lines.clone()).build().unwrap();
         end_connections(&server);
-        let granted = timeout(FOR_EVER, users.consume(&user, 1)).await.expect("nobody hangs");
+        let granted = timeout(FOR_EVER, users.consume(&1, 10)).await.expect("the call does not hang");
         drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", lines.snapshot().error)));
+        assert_eq!(lines.snapshot().outages, 0);
     }
-    let limiter = Limiter::builder().quota(Quota::per_hour(1_000)).shared(line.clone()).build().unwrap();
-    for _ in 0..9 {
+    for number in 0..9 {
+        let line = line.beside(&format!("all {number}")).unwrap();
+        let limiter = Limiter::builder().quota(Quota::per_hour(100)).shared(line.clone()).build().unwrap();
         end_connections(&server);
-        let granted = timeout(FOR_EVER, limiter.consume(100)).await.expect("nobody hangs");
+        let granted = timeout(FOR_EVER, limiter.consume(100)).await.expect("the call does not hang");
         drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", line.snapshot().error)));
+        assert_eq!(line.snapshot().outages, 0);
     }
-    assert_eq!((line.snapshot().outages, lines.snapshot().outages), (0, 0));
 }
 
 /// A hundred nodes find at once that it is gone.
