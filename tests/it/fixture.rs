@@ -1,5 +1,11 @@
-//! A limiter with a clock moved by hand, whose callers are polled by hand.
+//! What many tests share: a limiter with a clock moved by hand, whose callers are polled by hand; an end for tests that may
+//! hang; wakers.
 
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::Wake;
+use std::thread;
 use std::time::Duration;
 
 use tokio_test::task::{Spawn, spawn};
@@ -72,4 +78,29 @@ pub fn served<'a>(waiting: &mut Waiting<'a>) -> Grant<'a> {
 pub fn waits(waiting: &mut Waiting<'_>) {
     assert!(!waiting.is_woken(), "it was woken for nothing");
     assert_pending!(waiting.poll());
+}
+
+/// Runs `test` on a thread of its own, so that a test that hangs fails instead of stopping the run.
+pub fn to_its_end(test: impl FnOnce() + Send + 'static) {
+    let (running, ended) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        let _running = running;
+        test();
+    });
+    // A bound against a hang. Miri is a thousand times slower, and its scheduler is not fair.
+    let longest = Duration::from_secs(if cfg!(miri) { 3_600 } else { 180 });
+    match ended.recv_timeout(longest) {
+        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+    }
+}
+
+/// Panics when it is woken.
+#[cfg_attr(not(feature = "keyed"), expect(dead_code, reason = "only tests of keyed limiters use it"))]
+pub struct PanickingWaker;
+
+impl Wake for PanickingWaker {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
 }

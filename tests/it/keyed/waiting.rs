@@ -1,5 +1,6 @@
 //! Waiting: one background task for all keys, whatever becomes of runtimes.
 
+use crate::fixture::PanickingWaker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -267,15 +268,6 @@ fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
     drop(thread.join());
 }
 
-/// Panics when it is woken.
-struct Explosive;
-
-impl Wake for Explosive {
-    fn wake(self: Arc<Self>) {
-        panic!("a waker that panics");
-    }
-}
-
 #[test]
 fn a_replenisher_by_hand_whose_waker_panics_spares_those_who_come() {
     let clock = ManualClock::new();
@@ -285,7 +277,7 @@ fn a_replenisher_by_hand_whose_waker_panics_spares_those_who_come() {
     let mut by_hand = Box::pin(keyed.replenisher());
     std::panic::set_hook(Box::new(|_| {}));
     for key in 0..3_u32 {
-        let bomb = Waker::from(Arc::new(Explosive));
+        let bomb = Waker::from(Arc::new(PanickingWaker));
         assert!(by_hand.as_mut().poll(&mut Context::from_waker(&bomb)).is_pending());
         drop(keyed.try_acquire(&key, 1).unwrap());
         let mut claim = task::spawn(keyed.consume(&key, 1));

@@ -1,9 +1,10 @@
 //! A limiter above all keys: both or neither, and keys take turns there.
 
+use crate::fixture::PanickingWaker;
 use futures::FutureExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_test::task;
@@ -441,15 +442,6 @@ fn a_replenisher_by_hand_serves_both() {
     assert_eq!(refusal, Err(ConsumeError::NoRuntime), "who is gone is relied on no more");
 }
 
-/// Panics when it is woken.
-struct Explosive;
-
-impl Wake for Explosive {
-    fn wake(self: Arc<Self>) {
-        panic!("a waker that panics");
-    }
-}
-
 #[test]
 fn wakers_that_panic_and_waiters_that_never_look_again_hold_up_nobody() {
     let clock = ManualClock::new();
@@ -457,7 +449,7 @@ fn wakers_that_panic_and_waiters_that_never_look_again_hold_up_nobody() {
     let keyed = under(&global, &clock, Quota::per_second(1).burst(9)).build().unwrap();
     drop(global.try_acquire(1).unwrap());
     let mut bomb = Box::pin(keyed.consume(&1, 1));
-    assert!(bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Explosive)))).is_pending());
+    assert!(bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker)))).is_pending());
     let mut others: Vec<_> = [2, 1, 2].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
     assert!(others.iter_mut().all(|claim| claim.poll().is_pending()));
     std::panic::set_hook(Box::new(|_| {}));

@@ -5,28 +5,12 @@ mod outside;
 mod replenishers;
 mod runtimes;
 
-use std::panic::resume_unwind;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use crate::fixture::to_its_end;
 use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tollgate::{Limiter, Quota};
-
-/// Runs `test` on a thread of its own, so that one that hangs fails instead of holding everybody up.
-fn to_its_end(test: impl FnOnce() + Send + 'static) {
-    let (running, ended) = mpsc::channel::<()>();
-    let thread = thread::spawn(move || {
-        let _running = running;
-        test();
-    });
-    // Miri is a thousand times slower, and its scheduler is not fair.
-    let patience = Duration::from_secs(if cfg!(miri) { 3_600 } else { 180 });
-    match ended.recv_timeout(patience) {
-        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
-        _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-    }
-}
 
 /// As many as that; a fiftieth under Miri.
 const fn many(count: usize) -> usize {
