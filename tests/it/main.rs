@@ -4,6 +4,7 @@
 //! (it counts open files), `loom` (another build of the crate) and `ui.rs` (it runs the compiler). A test here must not need
 //! a process to itself: under `cargo test` all share one, under cargo-nextest each has its own.
 #![cfg(not(tollgate_loom))]
+#![allow(clippy::duplicate_mod, reason = "fine_timer runs the tests of two other subjects again, with another limiter")]
 
 mod adversarial;
 mod auto_traits;
