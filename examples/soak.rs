@@ -10,7 +10,7 @@
 //! (runs of 30 seconds and more are also held to 0.999 of the rate, and to flat memory).
 //!
 //! All tasks run on one thread, where wake order is poll order, so that "was served before" is no matter of opinion.
-//! (`tests/threads.rs` is where many threads meet.)
+//! (`tests/it/threads` is where many threads meet.)
 
 use clap::Parser;
 use std::cell::RefCell;

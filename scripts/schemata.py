@@ -11,7 +11,7 @@ import tree_sitter, tree_sitter_rust
 
 args = argparse.ArgumentParser()
 args.add_argument("--out", required=True, help="where the copy, the builds and what is known of each mutant are kept")
-args.add_argument("--roots", required=True, help="in this order; `lib` is src itself, a:b:c what has b or c in its name in a")
+args.add_argument("--roots", required=True, help="in this order; `lib` is src itself, a/b/c what has b or c in its name in a")
 args.add_argument("--features", default="--all-features")
 args.add_argument("--jobs", type=int, default=os.cpu_count())
 args.add_argument("-f", "--file", action="append", help="only these files (globs); else those of .cargo/mutants.toml")
@@ -244,7 +244,7 @@ for place, root in enumerate(roots):
         left = [id for id, fate in fates.items() if fate[:2] == ["hangs", root]]
     if not left:
         continue
-    (root_name, *filters), tried = root.split(":"), collections.Counter()
+    (root_name, *filters), tried = root.split("/"), collections.Counter()
     [binary] = executables(root_name)
     tests = reaches(binary, filters)
     against = {id: [(test, took) for test, reached, took in tests if id in reached] for id in left}
@@ -263,7 +263,7 @@ for place, root in enumerate(roots):
 for id in (id for id, name in names.items() if known.get(name, [""])[0] == "constant"):
     put_back, told = planted(mutants[id]), ("green", "", "")
     for root in roots:
-        name, *filters = root.split(":")
+        name, *filters = root.split("/")
         try:
             [binary] = executables(name)
         except SystemExit:

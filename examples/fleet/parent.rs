@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     }
     let began = Instant::now();
     while !nodes.iter().all(|node| node.log().ready) {
-        if nodes.iter_mut().any(Node::has_ended) || began.elapsed() > Duration::from_secs(20) {
+        if nodes.iter_mut().any(Node::has_ended) || began.elapsed() > Duration::from_secs(120) {
             return Err("a node does not start".into());
         }
         sleep(LOOK_EVERY);

@@ -1,4 +1,4 @@
-//! A redis-server of the program's own, on a free port of loopback, with nothing on disk but an empty folder.
+//! A redis-server of the program's own, on a free port of loopback, with nothing on disk but its log.
 //! `TOLLGATE_REDIS_SERVER` names another program for it, such as `valkey-server`.
 
 use crate::Failure;
@@ -6,6 +6,9 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// A bound against a hang: a busy machine may take long to start a process.
+const HANGS: Duration = Duration::from_secs(120);
 
 /// Ends when it is dropped.
 pub(crate) struct Server {
@@ -16,33 +19,44 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Result<Server, Failure> {
-        // Somebody else may take a port that was free: then another one is tried.
-        for _ in 0..20 {
+        // Another process may take a port that was free: then another one is tried.
+        let began = Instant::now();
+        loop {
             if let Some(server) = Self::start_on(free_port()?)? {
                 return Ok(server);
             }
+            if began.elapsed() > HANGS {
+                return Err("redis-server finds every port in use".into());
+            }
         }
-        Err("redis-server starts on none of twenty free ports".into())
     }
 
-    /// `None` if it ends, or if it is somebody else who answers there.
+    /// `None` if it ends because the port is in use, or if it is another process that answers there.
     fn start_on(port: u16) -> Result<Option<Server>, Failure> {
         let folder = std::env::temp_dir().join(format!("tollgate-redis-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let program = std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
         let mut command = Command::new(&program);
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
-        command.current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let log = folder.join("log");
+        let output = std::fs::File::create(&log)?;
+        command.current_dir(&folder).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let child = command.spawn().map_err(|error| {
-            _ = std::fs::remove_dir(&folder);
+            _ = std::fs::remove_dir_all(&folder);
             let program = program.display();
             format!("{program} does not start ({error}); on Debian redis-server is in the package of that name")
         })?;
         let mut server = Server { child, folder, port };
         let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(10) {
-            if server.child.try_wait()?.is_some() {
-                return Ok(None);
+        while began.elapsed() < HANGS {
+            if let Some(status) = server.child.try_wait()? {
+                let said = std::fs::read_to_string(&log)?;
+                let is_in_use = said.contains("Address already in use");
+                return if is_in_use {
+                    Ok(None)
+                } else {
+                    Err(format!("redis-server ended with {status}: {said}").into())
+                };
             }
             if let Some(process) = server.process() {
                 return Ok((process == server.child.id()).then_some(server));

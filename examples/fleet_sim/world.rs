@@ -1,8 +1,8 @@
 //! Many nodes over one line in memory, which does what the script does, in paused time: limiters, keepers and timers are the
 //! real ones, and only the network and the clock are not.
 
-use crate::law::{Batch, Law};
-use crate::served::Served;
+use super::law::{Batch, Law};
+use super::served::Served;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;

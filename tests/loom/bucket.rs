@@ -9,7 +9,7 @@ use tollgate::{Bucket, Quota};
 /// Two threads replenish at once, with times of their own: the head goes where the later time says, and no further.
 /// (Seastar's goes twice as far: its stamp and its head move in two steps.)
 ///
-/// Plant `stamp_and_head_in_two_steps`.
+/// Plant `two_replenishers_mint_the_same_tokens`.
 #[test]
 fn two_replenishes_do_not_overshoot() {
     explore(|race| {
@@ -29,7 +29,7 @@ fn two_replenishes_do_not_overshoot() {
 /// At one and the same instant, somebody grabs what a full bucket holds and somebody replenishes it. A grab at that
 /// instant cannot have made room before it.
 ///
-/// Plant `minting_below_the_newest_tail`: the bound counts what was grabbed since the last replenish.
+/// Plant `mint_bound_uses_an_old_tail`: the bound counts what was grabbed since the last replenish.
 #[test]
 fn grab_against_replenish() {
     explore(|race| {
@@ -48,7 +48,7 @@ fn grab_against_replenish() {
 /// Somebody works, then releases; somebody else replenishes and finds out whether the next claim passes. If it does,
 /// the work is seen, and in the end it does.
 ///
-/// Plants `releases_are_read_twice` and `a_release_is_relaxed`.
+/// Plants `release_between_two_readings_is_lost` and `release_is_relaxed`.
 #[test]
 fn release_against_replenish() {
     explore(|race| {
@@ -76,7 +76,7 @@ fn release_against_replenish() {
 /// Somebody grabs two tokens, of which the ceiling lets one through, so that neither is granted; somebody else finds that
 /// grab in the tail, and must know that it can be as large as two: time that passes then makes no room beyond it.
 ///
-/// Plant `a_grab_is_relaxed`: the grab is seen, and how large it is is not.
+/// Plant `grab_is_relaxed`: the grab is seen, and how large it is is not.
 #[test]
 fn a_grab_astride_the_ceiling_against_replenish() {
     explore(|race| {

@@ -89,7 +89,7 @@ fn nobody_passes_after(stop: fn(&Limiter)) {
 
 /// A claim enters the line while it is closed: nobody is left behind.
 ///
-/// Plant `enter_after_the_check`.
+/// Plant `claim_enters_after_the_check`.
 #[test]
 fn close_against_enqueue() {
     explore(|race| {
@@ -113,7 +113,7 @@ fn close_against_enqueue() {
 
 /// A waiter's token is added while the line is closed: it was granted and hears so, or it was not and hears that.
 ///
-/// Plant `closed_beats_granted`: who was granted and has not looked yet hears `Closed`.
+/// Plant `granted_waiter_hears_closed`: who was granted and has not looked yet hears `Closed`.
 #[test]
 fn close_against_grant() {
     explore(|race| {
@@ -133,7 +133,7 @@ fn close_against_grant() {
 
 /// A waiter's token is added while somebody pauses: it passes before the pause, or when that is over, and no sooner.
 ///
-/// Plant `the_line_ignores_the_gate`.
+/// Plant `waiters_ignore_the_pause`.
 #[test]
 fn a_pause_against_grant() {
     explore(|race| {

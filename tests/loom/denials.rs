@@ -7,7 +7,7 @@ use tollgate::{Limiter, ManualClock, Quota, TryAcquireError};
 
 /// A token is replenished while the last denial lies there; who is told of it is granted.
 ///
-/// Plant `a_denial_is_not_forgotten`: the state changes, and the answer stays.
+/// Plant `denial_is_not_cleared_when_the_state_changes`: the state changes, and the answer stays.
 #[test]
 fn a_denial_against_a_replenish() {
     explore(|race| {
@@ -30,7 +30,7 @@ fn a_denial_against_a_replenish() {
 
 /// The same with a grant that is dropped: no lock is taken by that, and the answer is not forgotten.
 ///
-/// Plant `a_denial_ignores_releases`: it is repeated whatever was released.
+/// Plant `denial_ignores_releases`: it is repeated whatever was released.
 #[test]
 fn a_denial_against_a_drop() {
     explore(|race| {
@@ -53,7 +53,7 @@ fn a_denial_against_a_drop() {
 
 /// One denial is overwritten by the next while somebody reads: what is answered belongs together.
 ///
-/// Plants `a_denial_is_read_once`: the version is not looked at again; `a_denial_is_overwritten_unmarked`: nobody is
+/// Plants `denial_version_is_checked_only_once`: the version is not looked at again; `denial_is_overwritten_without_a_mark`: nobody is
 /// told that it is being written.
 ///
 /// Bounded: every one of the reader's eight loads has two values to choose from.

@@ -15,7 +15,7 @@ fn paused_runtime() -> Runtime {
 
 /// The first waiter enters while the driver, who found nobody, goes to sleep: it is roused, or has set its alarm.
 ///
-/// Plant `going_to_sleep_takes_a_second_lock`.
+/// Plant `driver_goes_to_sleep_under_a_second_lock`.
 #[test]
 fn enqueue_against_a_driver_going_to_sleep() {
     explore(|race| {
@@ -75,7 +75,7 @@ fn the_end_of_the_lead_against_a_new_front() {
 
 /// The last limiter is dropped while the driver goes to sleep: it ends.
 ///
-/// Plant `the_end_wakes_no_driver`.
+/// Plant `last_drop_wakes_no_driver`.
 #[test]
 fn the_last_drop_against_a_driver_going_to_sleep() {
     explore(|race| {

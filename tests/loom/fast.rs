@@ -38,7 +38,7 @@ fn two_claims(race: &Race, limiter: &Limiter) -> u64 {
 
 /// One of three tokens is published: who wants one does not ask, who wants all three asks under the lock.
 ///
-/// Plant `admit_does_not_swap`: who holds the lock looks at the tail, then adds to it.
+/// Plant `admit_checks_the_tail_then_adds`: who holds the lock looks at the tail, then adds to it.
 #[test]
 fn a_claim_without_the_lock_against_one_under_it() {
     explore(|race| {
@@ -73,7 +73,7 @@ fn a_refund_against_a_claim() {
 /// One thread moves the clock on and claims; the other claims with whichever time it reads. The head is minted once.
 ///
 /// Plants `elapsed_wraps`: an old reading after a new one counts as a very long time (better-bucket 1.0 had that);
-/// `the_stamp_stays`: who looks next mints the same time again.
+/// `mint_does_not_advance_its_stamp`: who looks next mints the same time again.
 #[test]
 fn an_old_reading_of_the_clock_against_a_new_one() {
     explore(|race| {
@@ -95,7 +95,7 @@ fn an_old_reading_of_the_clock_against_a_new_one() {
 /// has that claim but the old time, the claim counts as made before the bucket was full, and a token is minted twice.
 ///
 /// Plants `claim_is_relaxed` and `tail_is_read_relaxed`: tail and time are read independently of each other;
-/// `time_before_tail`: the time is read first.
+/// `time_is_read_before_the_tail`: the time is read first.
 #[test]
 fn a_claim_after_the_clock_moved_is_not_counted_before_it() {
     explore(|race| {

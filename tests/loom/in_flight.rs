@@ -15,8 +15,8 @@ fn capped(cap: u64) -> Limiter {
 /// A claim enters the line, below a closed ceiling, while the grant that closes it is dropped. The release reports to
 /// those who asked for that before it, and is counted by those who ask later.
 ///
-/// Plants `a_release_looks_first`: whether somebody asked is read before the release is counted;
-/// `watching_counts_first`: releases are counted before they are asked to report.
+/// Plants `release_reads_the_report_flag_before_it_counts`: whether somebody asked is read before the release is counted;
+/// `releases_are_counted_before_they_are_watched`: releases are counted before they are asked to report.
 #[test]
 fn consume_against_release() {
     explore(|race| {
@@ -37,7 +37,7 @@ fn consume_against_release() {
 
 /// Two grants are dropped at once while somebody waits for both: the later of the two must report as well.
 ///
-/// Plant `the_first_release_reports_for_all`: who reports clears the flag.
+/// Plant `first_release_clears_the_report_flag`: who reports clears the flag.
 #[test]
 fn two_releases_against_a_waiter() {
     explore(|race| {
@@ -55,7 +55,7 @@ fn two_releases_against_a_waiter() {
 
 /// A waiter is dropped while the grant that holds it back is dropped too: what it was granted unseen is not in flight.
 ///
-/// Plant `given_back_but_in_flight`: tokens that are given back still count as in flight.
+/// Plant `refunded_tokens_stay_in_flight`: tokens that are given back still count as in flight.
 #[test]
 fn cancel_against_release() {
     explore(|race| {
@@ -75,7 +75,7 @@ fn cancel_against_release() {
 ///
 /// Bounded: three actors, each stopped once. Without a bound it is green as well and takes 110,000 executions.
 ///
-/// Plant `a_release_is_counted_twice`: if it comes between two readings of the count.
+/// Plant `release_is_counted_twice`: if it comes between two readings of the count.
 #[test]
 fn two_claims_against_release() {
     explore_bounded(Some(3), |race| {
@@ -95,7 +95,7 @@ fn two_claims_against_release() {
 
 /// A grant is dropped while the cap is lowered to what remains.
 ///
-/// Plant `releases_are_read_twice`: what was released between two readings of the count is lost.
+/// Plant `release_between_two_readings_is_lost`: what was released between two readings of the count is lost.
 #[test]
 fn drop_against_set_max_in_flight() {
     explore(|race| {
@@ -135,7 +135,7 @@ fn a_claim_without_the_lock_against_set_max_in_flight() {
 /// with a reading of the clock that may be from before. One of them passes then; the ceiling was closed when the tokens
 /// for the others burned.
 ///
-/// Plant `a_release_is_read_in_the_past`.
+/// Plant `release_serves_waiters_in_the_past`.
 #[test]
 fn an_old_reading_against_a_release() {
     explore(|race| {
@@ -183,7 +183,7 @@ fn two_releases_of_one_forgotten_grant() {
 
 /// One grant is forgotten while another, forgotten before, is released.
 ///
-/// Plant `forgetting_stores_what_is_owed`: what is owed is read, then stored.
+/// Plant `forget_overwrites_what_is_owed`: what is owed is read, then stored.
 #[test]
 fn forget_against_release() {
     explore(|race| {
@@ -203,7 +203,7 @@ fn forget_against_release() {
 /// Somebody works, then drops the grant; a second one reads the releases and publishes; a third one takes what was
 /// published. It sees the work.
 ///
-/// Plants `a_release_is_relaxed` and `publishing_is_relaxed`.
+/// Plants `release_is_relaxed` and `publish_is_relaxed`.
 #[test]
 fn what_was_done_before_a_drop_is_seen_by_who_passes_because_of_it() {
     explore(|race| {

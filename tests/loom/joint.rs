@@ -1,4 +1,4 @@
-//! Joint claims on their way into the lines; what happens to them there is in `loom_join.rs`.
+//! Joint claims on their way into the lines; what happens to them there is in `join.rs`.
 
 use crate::{explore, explore_bounded, is_served, try_keep};
 use std::pin::Pin;
@@ -49,7 +49,7 @@ fn waiting([one, other]: &[Limiter; 2]) -> Joint {
 /// Two joint claims enter the same lines, each naming them in its own order, and there is enough for one: the other
 /// waits for the next tokens, in both.
 ///
-/// Plant `locks_in_the_order_named`: they wait for each other's lock.
+/// Plant `joint_claim_locks_in_the_order_named`: they wait for each other's lock.
 #[test]
 fn two_joint_claims_in_opposite_orders() {
     explore(|race| {
@@ -76,7 +76,7 @@ fn two_joint_claims_in_opposite_orders() {
 /// Bounded: each of the two actors crosses two locks, and may be stopped before each. Without a bound it is green as well
 /// and takes 140,000 executions.
 ///
-/// Plants `who_commits_tells_nobody` and `who_is_turned_away_leaves_no_hole`.
+/// Plants `commit_does_not_serve_the_other_queues` and `refused_joint_claim_leaves_no_gap`.
 #[test]
 fn a_claim_behind_a_joint_one_that_is_turned_away() {
     explore_bounded(Some(4), |race| {
@@ -98,7 +98,7 @@ fn a_claim_behind_a_joint_one_that_is_turned_away() {
 /// A denial is made behind the joint claim, which the other line commits before the lock of this one is left. Who sees
 /// the joint claim granted is not answered as of before.
 ///
-/// Plant `a_denial_outlives_its_instant`: the line moves on, and what was denied before is published.
+/// Plant `denial_is_published_after_the_queue_moved`: the line moves on, and what was denied before is published.
 #[test]
 fn a_denial_against_a_commit() {
     explore_bounded(Some(2), |race| {

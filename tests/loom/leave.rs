@@ -8,7 +8,7 @@ use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
 /// A giant leaves the line, with whichever time it reads, while the clock moves on and somebody ticks. What the tick
 /// minted for the giant is enough for the one behind it, who is served when the giant leaves.
 ///
-/// Plant `an_old_sample_serves_nobody`: the line is served up to the time of the sample, not up to the latest one.
+/// Plant `queue_is_served_up_to_an_old_sample`: the line is served up to the time of the sample, not up to the latest one.
 #[test]
 fn cancel_with_an_old_sample_against_a_tick() {
     explore(|race| {
@@ -31,7 +31,7 @@ fn cancel_with_an_old_sample_against_a_tick() {
 
 /// A waiter is dropped while the token it waits for is added: it gives back what it was granted and never saw.
 ///
-/// Plant `drop_trusts_a_look`: whether there is something to give back is asked before the claim leaves.
+/// Plant `cancel_looks_for_a_grant_before_it_leaves`: whether there is something to give back is asked before the claim leaves.
 #[test]
 fn cancel_against_grant() {
     explore(|race| {
@@ -49,7 +49,7 @@ fn cancel_against_grant() {
 /// The waiter in the middle is dropped while the one in front is granted: its claim becomes a hole behind somebody, or
 /// at the front.
 ///
-/// Plants `a_hole_at_the_front_is_forgotten` and `a_hole_is_jumped_at_once`.
+/// Plants `gap_at_the_front_is_forgotten` and `gap_in_the_middle_is_skipped_at_once`.
 #[test]
 fn cancel_in_the_middle_against_a_grant_of_the_front() {
     explore(|race| {
@@ -73,7 +73,7 @@ fn cancel_in_the_middle_against_a_grant_of_the_front() {
 
 /// Two neighbours in the middle are dropped at once: both holes are passed, whichever came first.
 ///
-/// Plant `holes_do_not_add_up`: a waiter that leaves takes the hole noted on it along.
+/// Plant `gaps_do_not_add_up`: a waiter that leaves takes the hole noted on it along.
 #[test]
 fn two_cancels_in_the_middle() {
     explore(|race| {
@@ -94,7 +94,7 @@ fn two_cancels_in_the_middle() {
 
 /// Of two waiters the one in front is dropped while a third enters: the line neither breaks nor loses a token.
 ///
-/// Plant `a_hole_at_the_front_is_forgotten`.
+/// Plant `gap_at_the_front_is_forgotten`.
 #[test]
 fn cancel_of_the_front_against_enqueue() {
     explore(|race| {
@@ -115,7 +115,7 @@ fn cancel_of_the_front_against_enqueue() {
 
 /// A waiter runs out of patience while its token is added: it has the token, or the others have.
 ///
-/// Plant `giving_up_ignores_the_outcome`: that it was called out in this very moment does not count.
+/// Plant `cancel_ignores_its_outcome`: that it was called out in this very moment does not count.
 #[test]
 fn giving_up_against_grant() {
     explore(|race| {
@@ -146,7 +146,7 @@ fn giving_up_against_grant() {
 /// Three are served at once, which fills a batch of wakers, and the lock is let go in the middle; the last of the three
 /// is dropped meanwhile.
 ///
-/// Plant `drop_trusts_a_look`.
+/// Plant `cancel_looks_for_a_grant_before_it_leaves`.
 #[test]
 fn a_full_batch_against_cancel() {
     explore(|race| {

@@ -10,7 +10,7 @@ use tollgate::{ConsumeError, ConsumeOwned, Limiter, ManualClock, Quota};
 
 /// A claim enters the line while the token it needs is added.
 ///
-/// Plant `enter_after_the_check`: it enters under a lock of its own, after it was found that it must wait.
+/// Plant `claim_enters_after_the_check`: it enters under a lock of its own, after it was found that it must wait.
 #[test]
 fn consume_against_replenish() {
     explore(|race| {
@@ -31,7 +31,7 @@ fn consume_against_replenish() {
 
 /// A claim enters the line, with whichever time it reads, while the clock moves on and somebody ticks.
 ///
-/// Plant `tick_leaves_it_to_others`: a tick gives up if somebody holds the lock.
+/// Plant `tick_skips_a_held_lock`: a tick gives up if somebody holds the lock.
 #[test]
 fn consume_against_tick() {
     explore(|race| {
@@ -58,7 +58,7 @@ fn consume_against_tick() {
 /// Somebody asks for more than there can be, having read the tail before a giant entered the line, and the time after it:
 /// what is minted for the giant above the burst is not burned.
 ///
-/// Plant `who_is_in_line_is_overlooked`: who finds nothing claimed beyond what is published mints as if nobody waited.
+/// Plant `fast_path_overtakes_waiters`: who finds nothing claimed beyond what is published mints as if nobody waited.
 #[test]
 fn a_giant_against_an_old_tail() {
     explore(|race| {
@@ -83,7 +83,7 @@ fn a_giant_against_an_old_tail() {
 /// One token is published. A claim of two enters the line while somebody takes that one without the lock: before it, or
 /// not at all.
 ///
-/// Plant `a_waiters_claim_is_stored`: the tail is read, then stored, and a claim made in between is forgotten.
+/// Plant `waiting_claim_overwrites_the_tail`: the tail is read, then stored, and a claim made in between is forgotten.
 #[test]
 fn consume_against_a_claim_without_the_lock() {
     explore(|race| {
@@ -115,7 +115,7 @@ impl Wake for Count {
 
 /// A waiter is polled with another waker while its token is added: it sees the grant, or that waker is woken.
 ///
-/// Plant `the_first_waker_is_kept`.
+/// Plant `later_waker_is_ignored`.
 #[test]
 fn another_waker_against_grant() {
     explore(|race| {
@@ -145,7 +145,7 @@ fn poll_with(claim: &mut Pin<Box<ConsumeOwned>>, waker: &Waker) -> Poll<Result<t
 
 /// Three are served at once, in two batches, while a fourth enters: it waits for its own token.
 ///
-/// Plant `one_batch_is_enough`: after a full batch nobody goes on.
+/// Plant `serving_stops_after_one_batch`: after a full batch nobody goes on.
 #[test]
 fn a_full_batch_against_enqueue() {
     explore(|race| {
@@ -166,7 +166,7 @@ fn a_full_batch_against_enqueue() {
 
 /// A claim enters the line while somebody settles for less: what comes back is what it needs.
 ///
-/// Plant `a_refund_looks_before_it_locks`: whether anybody waits is asked first, and nobody is served if not.
+/// Plant `refund_checks_for_waiters_before_it_locks`: whether anybody waits is asked first, and nobody is served if not.
 #[test]
 fn consume_against_refund() {
     explore(|race| {
@@ -187,7 +187,7 @@ fn consume_against_refund() {
 
 /// A claim enters the line while somebody settles for more: the debt delays it only if it came first.
 ///
-/// Plant `a_debt_goes_to_the_front`: the heads are lowered by it, for those in line too.
+/// Plant `debt_is_charged_to_waiters`: the heads are lowered by it, for those in line too.
 #[test]
 fn consume_against_settling_for_more() {
     explore(|race| {

@@ -1,0 +1,145 @@
+//! Hostile numbers, clocks and callers: nothing panics, nothing is granted that was not minted, nobody is left stuck.
+//!
+//! Every scenario is played with the rovers started at 0 and around each place where they wrap; what it notes must be
+//! the same everywhere.
+
+mod changes;
+mod giants;
+mod numbers;
+mod times;
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{Builder, Consume, ConsumeError, Grant, Limiter, ManualClock};
+
+/// The most one claim may cost.
+const GIANT: u64 = 1 << 48;
+/// The largest burst and the largest cap.
+const MOST: u64 = 1 << 61;
+/// How far claims may overrun the tokens: sixteen thousand giants.
+const SPAN: u64 = 1 << 62;
+const NANO: Duration = Duration::from_nanos(1);
+const SECOND: Duration = Duration::from_secs(1);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// Around the ends of `u64` and of `i64`, as near as a token and as far as the largest burst.
+fn starts() -> Vec<u64> {
+    let near = [0, 3, GIANT, MOST];
+    let ends = [u64::MAX, i64::MAX as u64];
+    ends.iter()
+        .flat_map(|end| near.iter().flat_map(|near| [end.wrapping_sub(*near), end.wrapping_add(*near)]))
+        .collect()
+}
+
+/// Plays `scenario` with the rovers started all over the place. What it notes must not depend on where.
+fn everywhere<T: PartialEq + Debug>(scenario: impl Fn(Builder, &ManualClock) -> T) {
+    let play = |start| {
+        let clock = ManualClock::new();
+        scenario(Limiter::builder().clock(clock.clone()).rovers_at(start), &clock)
+    };
+    let expected = play(0);
+    for start in starts() {
+        assert!(play(start) == expected, "with the rovers started at {start} it went otherwise than from 0");
+    }
+}
+
+/// The same from a few of these places, for scenarios that take long.
+fn everywhere_near(scenario: impl Fn(Builder, &ManualClock)) {
+    for start in [0, u64::MAX - 1, i64::MAX as u64 - GIANT] {
+        let clock = ManualClock::new();
+        scenario(Limiter::builder().clock(clock.clone()).rovers_at(start), &clock);
+    }
+}
+
+/// Runs `test` on a thread of its own, so that one that hangs fails.
+fn to_its_end(test: impl FnOnce() + Send + 'static) {
+    let (running, ended) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        let _running = running;
+        test();
+    });
+    match ended.recv_timeout(Duration::from_secs(60)) {
+        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+    }
+}
+
+/// Callers in line, in their order.
+struct Queue<'a> {
+    limiter: &'a Limiter,
+    waiting: VecDeque<Spawn<Consume<'a>>>,
+}
+
+impl<'a> Queue<'a> {
+    fn new(limiter: &'a Limiter) -> Self {
+        Self { limiter, waiting: VecDeque::new() }
+    }
+
+    /// Polls a new claim once, which must wait.
+    fn enter(&mut self, cost: u64) {
+        assert_eq!(self.try_enter(cost), Ok(true), "a claim of {cost} waits");
+    }
+
+    /// Polls a new claim once, and says whether it has to wait.
+    fn try_enter(&mut self, cost: u64) -> Result<bool, ConsumeError> {
+        let mut claim = spawn(self.limiter.consume(cost));
+        match claim.poll() {
+            Poll::Pending => self.waiting.push_back(claim),
+            Poll::Ready(answer) => return answer.map(|_| false),
+        }
+        Ok(true)
+    }
+
+    fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn cancel(&mut self, index: usize) {
+        drop(self.waiting.remove(index).expect("somebody waits there"));
+    }
+
+    /// Takes out whoever was granted: the first of the line, all of them woken, and nobody else.
+    fn granted(&mut self) -> Vec<Grant<'a>> {
+        let mut grants = Vec::new();
+        while let Some(first) = self.waiting.front_mut().filter(|first| first.is_woken()) {
+            match first.poll() {
+                Poll::Ready(answer) => grants.push(answer.expect("the limiter is open")),
+                Poll::Pending => panic!("woken for nothing"),
+            }
+            self.waiting.pop_front();
+        }
+        assert!(self.waiting.iter().all(|waiting| !waiting.is_woken()), "somebody was served out of turn");
+        grants
+    }
+
+    /// Brings the line up to date, and says how many tokens were granted to whom waited. With a cap, they land at once.
+    fn serve(&mut self) -> u64 {
+        self.limiter.tick();
+        self.granted().iter().map(Grant::cost).sum()
+    }
+
+    /// Passes time until nobody waits any more, in at most `rounds` of it.
+    fn outlast(&mut self, clock: &ManualClock, round: Duration, rounds: usize) -> u64 {
+        let mut tokens = self.serve();
+        for _ in 0..rounds {
+            if self.waiting.is_empty() {
+                return tokens;
+            }
+            clock.advance(round);
+            tokens += self.serve();
+        }
+        panic!("{} of the line are stuck: {:?}", self.len(), self.limiter.snapshot());
+    }
+}
+
+/// Tokens in the bucket of the first quota; negative while something is owed.
+fn level(limiter: &Limiter) -> i64 {
+    limiter.snapshot().quotas[0].level
+}

@@ -1,0 +1,106 @@
+//! What many tests share: a limiter with a clock moved by hand, whose callers are polled by hand; an end for tests that may
+//! hang; wakers.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::Wake;
+use std::thread;
+use std::time::Duration;
+
+use tokio_test::task::{Spawn, spawn};
+use tokio_test::{assert_pending, assert_ready_ok};
+use tollgate::{Builder, Consume, Denied, Grant, Limiter, ManualClock, Quota, TryAcquireError};
+
+pub const MILLI: Duration = Duration::from_millis(1);
+pub const NANO: Duration = Duration::from_nanos(1);
+
+pub type Waiting<'a> = Spawn<Consume<'a>>;
+
+/// A token each millisecond into an empty bucket.
+pub fn one_per_milli(burst: u64) -> Quota {
+    Quota::new(1, MILLI).burst(burst).initial(0)
+}
+
+/// A limiter and the clock it goes by.
+pub struct Stand {
+    pub limiter: Limiter,
+    pub clock: ManualClock,
+}
+
+impl Stand {
+    pub fn new(quota: Quota) -> Self {
+        Self::built(Limiter::builder().quota(quota))
+    }
+
+    pub fn built(builder: Builder) -> Self {
+        let clock = ManualClock::new();
+        Self { limiter: builder.clock(clock.clone()).build().unwrap(), clock }
+    }
+
+    /// A caller at the end of the line.
+    #[track_caller]
+    pub fn enter(&self, cost: u64) -> Waiting<'_> {
+        let mut waiting = spawn(self.limiter.consume(cost));
+        assert_pending!(waiting.poll(), "a cost of {cost} should have to wait");
+        waiting
+    }
+
+    /// A caller who does not have to wait.
+    #[track_caller]
+    pub fn take(&self, cost: u64) -> Grant<'_> {
+        assert_ready_ok!(spawn(self.limiter.consume(cost)).poll())
+    }
+
+    pub fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        self.limiter.tick();
+    }
+
+    #[track_caller]
+    pub fn denied(&self, cost: u64) -> Denied {
+        match self.limiter.try_acquire(cost) {
+            Err(TryAcquireError::Denied(denied)) => denied,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The caller was woken, and finds its grant.
+#[track_caller]
+pub fn served<'a>(waiting: &mut Waiting<'a>) -> Grant<'a> {
+    assert!(waiting.is_woken(), "nobody woke it");
+    assert_ready_ok!(waiting.poll())
+}
+
+/// The caller was not woken, and finds nothing if it looks all the same.
+#[track_caller]
+pub fn waits(waiting: &mut Waiting<'_>) {
+    assert!(!waiting.is_woken(), "it was woken for nothing");
+    assert_pending!(waiting.poll());
+}
+
+/// Runs `test` on a thread of its own, so that a test that hangs fails instead of stopping the run.
+pub fn to_its_end(test: impl FnOnce() + Send + 'static) {
+    let (running, ended) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        let _running = running;
+        test();
+    });
+    // A bound against a hang. Miri is a thousand times slower, and its scheduler is not fair.
+    let longest = Duration::from_secs(if cfg!(miri) { 3_600 } else { 180 });
+    match ended.recv_timeout(longest) {
+        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+    }
+}
+
+/// Panics when it is woken.
+#[cfg_attr(not(feature = "keyed"), expect(dead_code, reason = "only tests of keyed limiters use it"))]
+pub struct PanickingWaker;
+
+impl Wake for PanickingWaker {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}

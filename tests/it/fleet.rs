@@ -1,0 +1,104 @@
+//! Many nodes that share one quota, in paused time over the line in memory: the simulation of `examples/fleet_sim`, small.
+
+#[path = "../../examples/fleet/law.rs"]
+mod law;
+#[path = "../../examples/fleet_sim/served.rs"]
+mod served;
+#[path = "../../examples/fleet_sim/world.rs"]
+mod world;
+
+use law::{Batch, Law};
+use std::time::Duration;
+use world::World;
+
+const RATE: u64 = 20_000;
+
+/// Two seconds of 20,000/s, with answers that take two milliseconds.
+fn world(busy: u64) -> World {
+    World {
+        busy,
+        tasks: (RATE / 2 / busy).max(4),
+        cost: 1,
+        quiet: 0,
+        law: Law { rate: RATE, burst: RATE / 10 },
+        time: Duration::from_secs(2),
+        latency: Duration::from_millis(1),
+        service: Duration::ZERO,
+    }
+}
+
+/// What is missing is what was minted above a full bucket while the first asks were under way, and what is on its way in the
+/// end: five milliseconds' worth. Shares differ by the turn that somebody has had and somebody has not.
+#[tokio::test(start_paused = true)]
+async fn forty_nodes_take_all_there_is_in_equal_parts_and_not_a_token_more() {
+    let world = world(40);
+    let outcome = world.live().await;
+    println!("{} tokens, {:?}, {} asks, {:?} late", outcome.tokens(), outcome.got, outcome.asks, outcome.late);
+    assert_eq!(outcome.excess(&world), 0);
+    assert!(outcome.achieved(&world) >= 0.995, "{}", outcome.achieved(&world));
+    assert!(outcome.fairness() >= 0.9, "{}: {:?}", outcome.fairness(), outcome.got);
+}
+
+/// Nodes are asked for in turns of a tenth of a second: ten asks per second each, and as many again at most.
+#[tokio::test(start_paused = true)]
+async fn asks_grow_with_nodes_and_not_with_the_rate() {
+    for busy in [4, 40] {
+        let world = world(busy);
+        let outcome = world.live().await;
+        let per_node = outcome.asks as f64 / busy as f64 / 2.0;
+        println!("{busy} nodes: {per_node} asks per second each");
+        assert!(per_node <= 20.0, "{busy} nodes: {per_node}");
+    }
+}
+
+/// Who has few callers and a small burst can be given little at a time: those in line, and what may be kept unused, which is a
+/// tenth of the burst for each of four nodes. So 18 tokens a trip are the most, and 56 trips per 1,000 the fewest.
+#[tokio::test(start_paused = true)]
+async fn few_callers_and_a_small_burst_cost_few_trips_more_than_they_must() {
+    let world =
+        World { tasks: 8, law: Law { rate: 10_000, burst: 100 }, latency: Duration::from_micros(100), ..world(4) };
+    let outcome = world.live().await;
+    let per_thousand = outcome.asks as f64 * 1e3 / outcome.tokens() as f64;
+    println!("{per_thousand} asks per 1,000 tokens, {} granted, {:?}", outcome.achieved(&world), outcome.got);
+    assert_eq!(outcome.excess(&world), 0);
+    assert!(per_thousand <= 65.0, "{per_thousand}");
+    assert!(outcome.achieved(&world) >= 0.99, "{}", outcome.achieved(&world));
+    assert!(outcome.fairness() >= 0.9, "{:?}", outcome.got);
+}
+
+/// Forty nodes would ask 400 times in a second, and the line answers 200 times. Answers come later, and shares are larger:
+/// once it has come to that, all there is is granted.
+#[tokio::test(start_paused = true)]
+async fn a_line_that_is_asked_more_than_it_can_answer_still_grants_all_there_is() {
+    let world = World { service: Duration::from_millis(5), ..world(40) };
+    let outcome = world.live().await;
+    let in_the_last_second: u64 =
+        outcome.grants.iter().filter(|batch| batch.first >= 1_000_000_000).map(|batch| batch.tokens).sum();
+    println!("{in_the_last_second} tokens in the last second, {} asks in two", outcome.asks);
+    assert_eq!(outcome.excess(&world), 0);
+    assert!(in_the_last_second >= RATE * 99 / 100, "{in_the_last_second}");
+}
+
+/// A turn, what others were promised before it, and the way there and back.
+#[tokio::test(start_paused = true)]
+async fn who_wants_little_is_not_starved_by_who_wants_all() {
+    let world = World { quiet: 5, ..world(10) };
+    let outcome = world.live().await;
+    let longest = outcome.longest_wait();
+    println!("{} waits, the longest {longest:?}", outcome.waits.len());
+    assert_eq!(outcome.excess(&world), 0);
+    assert!(outcome.waits.len() >= 5 * 5, "{:?}", outcome.waits);
+    assert!(longest <= Duration::from_millis(300), "{longest:?}");
+}
+
+/// A world whose line gives one token too many would be found out.
+#[tokio::test]
+async fn one_token_too_many_is_an_excess() {
+    let world = world(4);
+    let batch = |ms: u64, tokens| Batch { first: ms * 1_000_000, last: ms * 1_000_000, tokens };
+    let law = world.law;
+    assert_eq!(law.excess_since(0, &[batch(0, 2_000), batch(10, 200)]), 0);
+    assert_eq!(law.excess_since(0, &[batch(0, 2_000), batch(10, 201)]), 1);
+    assert_eq!(law.excess(0, &[batch(500, 1_000), batch(505, 1_101)]), 1);
+    assert_eq!(law.excess(1_000_000, &[batch(500, 1_000), batch(505, 1_101)]), 0);
+}

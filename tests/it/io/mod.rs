@@ -1,0 +1,33 @@
+//! Paced bytes: exact instants, fair shares, and neither a byte nor a token lost wherever they are dropped.
+
+mod edges;
+mod histories;
+mod instants;
+mod scripted;
+
+use std::time::Duration;
+
+use tollgate::{Builder, Limiter, ManualClock, Quota};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// A thousand bytes each millisecond, `burst` of them at once.
+fn thousand_per_milli(burst: u64) -> Limiter {
+    Limiter::new(Quota::new(1_000, MILLI).burst(burst)).unwrap()
+}
+
+/// A byte each millisecond by a clock moved by hand, and `there` bytes at the start.
+fn by_hand(burst: u64, there: u64) -> (Limiter, ManualClock) {
+    built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst).initial(there)))
+}
+
+fn built(builder: Builder) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    (builder.clock(clock.clone()).build().unwrap(), clock)
+}
+
+/// What was granted and not given back.
+fn paid(limiter: &Limiter) -> u64 {
+    let seen = limiter.snapshot();
+    seen.granted - seen.refunded
+}

@@ -1,0 +1,174 @@
+//! Many at once: long chains of joint claims, and threads that race.
+
+use super::{MS, empty, limiter, spent, tick};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_test::assert_pending;
+use tokio_test::task::spawn;
+use tollgate::{Clock, Limiter, ManualClock, Quota, join};
+
+const CROWD: usize = if cfg!(miri) { 40 } else { 10_000 };
+/// Not how long anything takes: how long before a hang is called one.
+const LONG: Duration = Duration::from_secs(if cfg!(miri) { 3_600 } else { 180 });
+
+/// As many as that; a hundredth under Miri.
+const fn many(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(100) } else { count }
+}
+
+#[test]
+fn ten_thousand_joint_claims_due_at_once_are_served_by_one_look() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, CROWD as u64), limiter(&clock, Quota::manual(CROWD as u64).initial(0)));
+    let mut line: Vec<_> = (0..CROWD).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
+    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    clock.advance(CROWD as u32 * MS);
+    tick(&[&a, &b]);
+    assert_eq!(spent(&a), 0);
+    on_a_small_stack(|| b.replenish(CROWD as u64));
+    assert!(line.iter().all(|claim| claim.is_woken()));
+    assert_eq!((spent(&a), spent(&b)), (CROWD as u64, CROWD as u64));
+}
+
+#[test]
+fn ten_thousand_in_a_circle_of_lines_are_served_by_one_look_at_each() {
+    let clock = ManualClock::new();
+    let limiters = [1, 2, 3].map(|_| limiter(&clock, Quota::manual(CROWD as u64).initial(0)));
+    let pair = |place: usize| [(&limiters[place % 3], 1), (&limiters[(place + 1) % 3], 1)];
+    let mut line: Vec<_> = (0..CROWD).map(|place| spawn(join(pair(place)))).collect();
+    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    on_a_small_stack(|| limiters.iter().for_each(|limiter| limiter.replenish(CROWD as u64)));
+    assert!(line.iter().all(|claim| claim.is_woken()));
+}
+
+#[test]
+fn closing_sends_ten_thousand_away_from_the_other_line_too() {
+    let clock = ManualClock::new();
+    let (a, b) = (empty(&clock, 1), empty(&clock, 1));
+    let mut line: Vec<_> = (0..CROWD).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
+    line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    on_a_small_stack(|| a.close());
+    assert!(line.iter().all(|claim| claim.is_woken()));
+    assert_eq!((a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (0, 0));
+}
+
+fn on_a_small_stack(act: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, act).unwrap().join().unwrap();
+    });
+}
+
+/// What a crowd of threads does to two limiters, each on a runtime of its own: claims both ways round, plain ones
+/// between them, and one in five is dropped while it waits.
+fn rush(limiters: &[Limiter; 2], number: u64, turns: usize, granted: impl Fn(usize) + Copy) {
+    let [a, b] = limiters;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let coming_and_going = async {
+        for turn in 0..turns as u64 {
+            let claims = if (turn + number).is_multiple_of(2) { [(a, 1), (b, 1)] } else { [(b, 1), (a, 1)] };
+            match turn % 5 {
+                0 => {
+                    if futures::poll!(std::pin::pin!(join(claims))).is_ready() {
+                        granted(0);
+                        granted(1);
+                    }
+                }
+                1 => {
+                    let _grant = limiters[number as usize % 2].consume(1).await.unwrap();
+                    granted(number as usize % 2);
+                }
+                _ => {
+                    let _grants = join(claims).await.unwrap();
+                    granted(0);
+                    granted(1);
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    };
+    runtime.block_on(async { timeout(LONG, coming_and_going).await.expect("somebody waits for ever") });
+}
+
+#[test]
+fn threads_with_opposite_argument_orders_and_caps_all_come_through() {
+    let build = || Limiter::builder().quota(Quota::per_second(1_000_000_000)).max_in_flight(2).build().unwrap();
+    let limiters = [build(), build()];
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let limiters = &limiters;
+            scope.spawn(move || rush(limiters, number, many(1_000), |_| ()));
+        }
+    });
+    for limiter in &limiters {
+        let seen = limiter.snapshot();
+        assert_eq!((seen.waiting_tasks, seen.in_flight, limiter.deficiency()), (0, Some(0), 0));
+    }
+}
+
+#[test]
+fn threads_never_see_more_granted_than_was_minted_nor_more_in_flight_than_the_cap() {
+    const RATE: u64 = 1_000_000;
+    const BURST: u64 = 3;
+    let clock = ManualClock::new();
+    let build = || {
+        let quota = Quota::per_second(RATE).burst(BURST);
+        Limiter::builder().quota(quota).max_in_flight(3).clock(clock.clone()).build().unwrap()
+    };
+    let (limiters, began) = ([build(), build()], clock.now());
+    let (tokens, done) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicBool::new(false));
+    let granted = |line: usize| {
+        let tokens = tokens[line].fetch_add(1, Ordering::SeqCst) + 1;
+        let micros = (clock.now() - began).as_micros() as u64;
+        assert!(tokens <= BURST + micros, "{tokens} tokens by {micros} us");
+        assert!(limiters[line].snapshot().in_flight <= Some(3));
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                clock.advance(Duration::from_micros(1));
+                limiters.iter().for_each(Limiter::tick);
+                thread::yield_now();
+            }
+        });
+        let crowd = [0, 1, 2].map(|number| {
+            let (limiters, granted) = (&limiters, &granted);
+            scope.spawn(move || rush(limiters, number, many(1_000), granted))
+        });
+        let outcomes = crowd.map(|thread| thread.join());
+        done.store(true, Ordering::SeqCst);
+        outcomes.into_iter().for_each(|outcome| outcome.unwrap());
+    });
+    for (limiter, tokens) in limiters.iter().zip(&tokens) {
+        let seen = limiter.snapshot();
+        assert_eq!((seen.waiting_tasks, seen.in_flight), (0, Some(0)));
+        assert_eq!(seen.granted - seen.refunded, tokens.load(Ordering::SeqCst));
+    }
+}
+
+#[test]
+fn a_close_in_the_middle_of_a_rush_lets_everybody_go() {
+    let build = || Limiter::new(Quota::per_second(1_000_000).burst(1)).unwrap();
+    let limiters = Arc::new([build(), build()]);
+    let crowd: Vec<_> = (0..4)
+        .map(|number| {
+            let limiters = limiters.clone();
+            thread::spawn(move || {
+                let [a, b] = &*limiters;
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let claims = || if number % 2 == 0 { [(a, 1), (b, 1)] } else { [(b, 1), (a, 1)] };
+                let until_closed = async { while join(claims()).await.is_ok() {} };
+                runtime.block_on(async { timeout(LONG, until_closed).await.expect("somebody waits for ever") });
+            })
+        })
+        .collect();
+    while spent(&limiters[0]) < many(100) as u64 {
+        thread::yield_now();
+    }
+    limiters[1].close();
+    crowd.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().waiting_tasks), [0, 0]);
+    assert!(limiters[0].try_acquire(1).is_ok() || limiters[0].estimate(1).is_some(), "the open one lives on");
+}

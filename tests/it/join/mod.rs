@@ -1,0 +1,70 @@
+//! Joint claims: all limiters or none, in strict order in each line, whatever happens to one of them meanwhile.
+
+mod changing;
+mod crowds;
+mod granting;
+mod histories;
+mod leaving;
+mod oracle;
+mod refusing;
+mod runtimes;
+mod wakers;
+mod world;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio_test::task::Spawn;
+use tollgate::{Join, Limiter, ManualClock, Quota};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A limiter on a clock that is moved by hand.
+fn limiter(clock: &ManualClock, quota: Quota) -> Limiter {
+    Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
+}
+
+/// One token each millisecond, `burst` at once, empty at first.
+fn empty(clock: &ManualClock, burst: u64) -> Limiter {
+    limiter(clock, Quota::per_second(1_000).burst(burst).initial(0))
+}
+
+/// The same, full at first.
+fn full(clock: &ManualClock, burst: u64) -> Limiter {
+    limiter(clock, Quota::per_second(1_000).burst(burst))
+}
+
+fn tick(limiters: &[&Limiter]) {
+    limiters.iter().for_each(|limiter| limiter.tick());
+}
+
+/// Millisecond by millisecond, so that no timer is late.
+fn pass(milliseconds: u64, clock: &ManualClock, limiters: &[&Limiter]) {
+    for _ in 0..milliseconds {
+        clock.advance(MS);
+        tick(limiters);
+    }
+}
+
+/// What a future that must be done now says.
+fn done<F: Future>(future: &mut Spawn<F>) -> F::Output
+where
+    F::Output: Debug,
+{
+    match future.poll() {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it still waits"),
+    }
+}
+
+/// Tokens that were granted and not given back.
+fn spent(limiter: &Limiter) -> u64 {
+    let now = limiter.snapshot();
+    now.granted - now.refunded
+}
+
+fn costs<const N: usize>(claim: &mut Spawn<Join<'_, N>>) -> [u64; N] {
+    done(claim).unwrap().map(|grant| grant.cost())
+}

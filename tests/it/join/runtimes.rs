@@ -1,0 +1,296 @@
+//! On tokio's clock: who drives the lines, and that everybody is granted at the instant the schedule says.
+
+use super::MS;
+use futures::future::join_all;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_test::assert_pending;
+use tokio_test::task::spawn;
+use tollgate::{Clock, ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
+
+const LONG: Duration = Duration::from_secs(3_600);
+/// How often somebody looks, in paused time.
+const OFTEN: Duration = if cfg!(miri) { Duration::from_secs(1) } else { MS };
+
+/// One token each `milliseconds`, none at first.
+fn every(milliseconds: u32) -> Limiter {
+    Limiter::new(Quota::new(1, MS * milliseconds).burst(1).initial(0)).unwrap()
+}
+
+/// A token so seldom that none comes while a test is set up in real time, however slow the machine.
+fn seldom() -> Limiter {
+    every(10_000)
+}
+
+fn paused() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_granted_when_the_slower_limiter_is_ready() {
+    let (a, b) = (every(100), every(350));
+    let began = Instant::now();
+    let [_of_a, _of_b] = join([(&a, 1), (&b, 1)]).await.unwrap();
+    assert_eq!(began.elapsed(), 350 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_of_tasks_is_granted_one_by_one_at_the_slower_rate() {
+    let (a, b) = (every(10), every(30));
+    let began = Instant::now();
+    let waits = join_all((0..20).map(|_| async {
+        let _grants = join([(&a, 1), (&b, 1)]).await.unwrap();
+        began.elapsed()
+    }))
+    .await;
+    assert_eq!(waits, (1..=20).map(|place| place * 30 * MS).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn plain_claims_pass_at_their_own_instants_around_a_joint_one() {
+    let (a, b) = (every(10), every(100));
+    let began = Instant::now();
+    let plain = |limiter| async move {
+        let limiter: &Limiter = limiter;
+        let _grant = limiter.consume(1).await.unwrap();
+        began.elapsed()
+    };
+    let joint = async {
+        let _grants = join([(&b, 1), (&a, 1)]).await.unwrap();
+        began.elapsed()
+    };
+    let (first, joint, behind, other) = tokio::join!(plain(&a), joint, plain(&a), plain(&b));
+    assert_eq!([first, joint, behind, other], [10, 100, 110, 200].map(Duration::from_millis));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_ends_to_the_millisecond() {
+    let (a, b) = (every(10), every(20));
+    a.pause_for(500 * MS);
+    let began = Instant::now();
+    let _grants = join([(&b, 1), (&a, 1)]).await.unwrap();
+    assert_eq!(began.elapsed(), 500 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_joint_claim_that_is_abandoned_by_a_timeout_leaves_both_lines() {
+    let (a, b) = (every(10), every(1_000));
+    assert!(timeout(100 * MS, join([(&a, 1), (&b, 1)])).await.is_err());
+    let began = Instant::now();
+    let _grant = a.consume(1).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO, "its token had been kept");
+    assert_eq!(b.snapshot().waiting_tasks, 0);
+}
+
+/// The task of the first claim never runs again; the background tasks do.
+#[tokio::test(start_paused = true)]
+async fn a_claim_stalled_after_one_poll_holds_nobody_up() {
+    let (a, b) = (every(10), every(20));
+    let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
+    assert_pending!(stalled.poll());
+    let began = Instant::now();
+    let _grants = join([(&b, 1), (&a, 1)]).await.unwrap();
+    assert_eq!(began.elapsed(), 40 * MS);
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_holds_up_nobody_on_another() {
+    let (a, b) = (seldom(), seldom());
+    let idle = paused();
+    let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
+    idle.block_on(async { assert_pending!(stalled.poll()) });
+    paused().block_on(async {
+        for limiter in [&a, &b] {
+            let _grant = timeout(LONG, limiter.consume(1)).await.expect("behind the stalled claim").unwrap();
+        }
+    });
+    drop(stalled);
+    drop(idle);
+}
+
+#[test]
+fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
+    let [a, b, c] = [seldom(), seldom(), seldom()];
+    let (first, second, driven) = (paused(), paused(), paused());
+    let mut behind = spawn(a.consume(1));
+    let mut tied = spawn(join([(&a, 1), (&b, 1)]));
+    let mut further = spawn(join([(&b, 1), (&c, 1)]));
+    // The one further on comes first, so that the other waits behind it in b; then a caller of a third runtime.
+    first.block_on(async { assert_pending!(further.poll()) });
+    second.block_on(async { assert_pending!(tied.poll()) });
+    driven.block_on(async {
+        assert_pending!(behind.poll());
+        timeout(LONG, async {
+            while !behind.is_woken() {
+                sleep(OFTEN).await
+            }
+        })
+        .await
+        .expect("all three lines move");
+    });
+    assert!(matches!(behind.poll(), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn a_claim_that_comes_later_ties_lines_for_those_already_waiting() {
+    let (a, b) = (seldom(), seldom());
+    let (idle, driven) = (paused(), paused());
+    let mut in_front = spawn(join([(&a, 1), (&b, 1)]));
+    let mut waiting = spawn(a.consume(1));
+    driven.block_on(async { assert_pending!(waiting.poll()) });
+    idle.block_on(async { assert_pending!(in_front.poll()) });
+    let mut behind = spawn(a.consume(1));
+    driven.block_on(async {
+        assert_pending!(behind.poll());
+        timeout(LONG, async {
+            while !behind.is_woken() {
+                sleep(OFTEN).await
+            }
+        })
+        .await
+        .expect("b is looked at from here");
+    });
+    assert!(waiting.is_woken());
+}
+
+#[test]
+fn a_claim_whose_runtime_is_gone_takes_another_along_when_it_moves() {
+    let (a, b) = (seldom(), seldom());
+    let gone = paused();
+    let mut claim = Box::pin(join([(&a, 1), (&b, 1)]));
+    gone.block_on(async { assert!(futures::poll!(&mut claim).is_pending()) });
+    drop(gone);
+    let _grants = paused().block_on(async { timeout(LONG, claim).await.expect("it has a driver here").unwrap() });
+}
+
+#[test]
+fn a_stalled_claim_whose_runtime_is_gone_holds_up_nobody() {
+    let (a, b) = (seldom(), seldom());
+    let gone = paused();
+    let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
+    gone.block_on(async { assert_pending!(stalled.poll()) });
+    drop(gone);
+    paused().block_on(async { drop(timeout(LONG, a.consume(1)).await.expect("both lines are driven").unwrap()) });
+}
+
+#[test]
+fn a_runtime_that_is_shutting_down_is_named_and_leaves_no_driver_behind() {
+    let (a, b) = (seldom(), seldom());
+    let runtime = paused();
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    {
+        let _inside = handle.enter();
+        // Where it takes nothing it needs nobody.
+        for (cost, limiter) in [(1, 0), (0, 1)] {
+            let refused = JoinError::Refused { limiter, error: ConsumeError::NoRuntime };
+            assert!(matches!(spawn(join([(&a, cost), (&b, 1)])).poll(), Poll::Ready(Err(error)) if error == refused));
+        }
+    }
+    for limiter in [&a, &b] {
+        assert!(matches!(spawn(limiter.consume(1)).poll(), Poll::Ready(Err(ConsumeError::NoRuntime))));
+        assert_eq!(limiter.snapshot().waiting_tasks, 0);
+    }
+}
+
+#[test]
+fn a_runtime_without_timers_panics_in_the_callers_hands_and_leaves_nothing_behind() {
+    let (a, b) = (every(86_400_000), every(86_400_000));
+    let timeless = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let panics = || timeless.block_on(async { join([(&a, 1), (&b, 1)]).await.map(|_| ()) });
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+    for limiter in [&a, &b] {
+        assert_eq!(limiter.snapshot().waiting_tasks, 0);
+        assert!(matches!(spawn(limiter.consume(1)).poll(), Poll::Ready(Err(ConsumeError::NoRuntime))));
+    }
+}
+
+/// In real time, which decides nothing: three minutes, or an hour under Miri, is how long a hang is waited for.
+#[test]
+fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
+    let (a, b) = (seldom(), seldom());
+    let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
+    idle.block_on(async { assert_pending!(stalled.poll()) });
+    // The second is due long after the thread has looked first.
+    a.set_quota(0, Quota::new(1, MS).burst(1)).unwrap();
+    b.set_quota(0, Quota::new(1, 50 * MS).burst(1)).unwrap();
+    let (tell, hear) = std::sync::mpsc::channel();
+    let patience = Duration::from_secs(if cfg!(miri) { 3_600 } else { 180 });
+    let served = std::thread::scope(|scope| {
+        let a = &a;
+        scope.spawn(move || tell.send(a.blocking_consume(1).map(|grant| grant.cost())));
+        let served = hear.recv_timeout(patience);
+        drop(stalled); // lets the thread end in any case
+        served
+    });
+    assert_eq!(served, Ok(Ok(1)), "both lines are its to drive");
+}
+
+/// The first line holds the claim for a second of its own time, while no time passes for the second one.
+#[tokio::test(start_paused = true)]
+async fn a_line_that_waited_for_one_on_another_clock_keeps_at_most_its_burst() {
+    let (here, elsewhere) = (Limiter::new(Quota::per_second(1_000).burst(5)).unwrap(), ManualClock::new());
+    let there = Limiter::builder().quota(Quota::manual(5).initial(0)).clock(elsewhere).build().unwrap();
+    let mut joint = spawn(join([(&here, 1), (&there, 1)]));
+    assert_pending!(joint.poll());
+    let mut behind: Vec<_> = (0..100).map(|_| spawn(here.consume(1))).collect();
+    behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    sleep(Duration::from_secs(1)).await;
+    there.replenish(1);
+    assert!(joint.is_woken());
+    assert_eq!(
+        behind.iter().filter(|claim| claim.is_woken()).count(),
+        4,
+        "a burst of 5, and one of them was the joint"
+    );
+}
+
+/// Moved by hand, though it says that it moves by itself.
+#[derive(Clone, Debug, Default)]
+struct Leaping(Arc<AtomicU64>);
+
+impl Leaping {
+    fn leap(&self, milliseconds: u64) {
+        self.0.fetch_add(milliseconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Leaping {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Those due in one line leave the lock in batches, and the batch may be full when the other line's driver is to be woken.
+#[tokio::test(start_paused = true)]
+async fn however_many_are_due_in_one_line_the_driver_of_the_other_is_woken() {
+    for due in 1..=if cfg!(miri) { 34 } else { 70 } {
+        let clock = Leaping::default();
+        let built = || {
+            let quota = Quota::new(1, MS).burst(1).initial(0);
+            Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
+        };
+        let quiet = built();
+        let mut passes = spawn(quiet.consume(1));
+        assert_pending!(passes.poll());
+        clock.leap(1);
+        sleep(2 * MS).await;
+        assert!(passes.is_woken(), "and now the driver sleeps without an alarm");
+        let crowded = built();
+        let mut line: Vec<_> = (0..due).map(|_| spawn(crowded.consume(1))).collect();
+        line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        sleep(Duration::from_micros(1)).await;
+        clock.leap(due);
+        let mut claim = spawn(join([(&crowded, 1), (&quiet, 2)]));
+        assert_pending!(claim.poll());
+        clock.leap(2);
+        sleep(5 * MS).await;
+        assert!(claim.is_woken(), "with {due} before it");
+        assert!(claim.poll().is_ready());
+    }
+}

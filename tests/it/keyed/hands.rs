@@ -1,0 +1,228 @@
+//! Does a history to a keyed limiter, under a clock moved by hand and without a runtime, and says what each op is
+//! answered.
+
+use crate::oracle::model::{END, Seen};
+use crate::oracle::ops::{Op, Place, Setup};
+use crate::oracle::words::{nanoseconds, not_acquired, not_consumed, quota, signed, told_off, unsigned};
+use crate::oracle::{Answer, Id, Int};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use tollgate::{ConsumeError, KeyedGrant, KeyedLimiter, ManualClock};
+
+pub(crate) type Key = u8;
+type Keyed = KeyedLimiter<Key>;
+type Grant<'a> = KeyedGrant<'a, Key, std::hash::RandomState>;
+type Answered<'a> = Result<Grant<'a>, ConsumeError>;
+
+/// All keys there are, for grants to borrow.
+static KEYS: [Key; 256] = {
+    let mut keys = [0; 256];
+    let mut key = 0;
+    while key < 256 {
+        keys[key] = key as Key;
+        key += 1;
+    }
+    keys
+};
+
+/// A waker that writes down who was woken, in order.
+struct Bell {
+    id: Id,
+    rung: Arc<Mutex<Vec<Id>>>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.lock().unwrap().push(self.id);
+    }
+}
+
+struct Live<'a> {
+    id: Id,
+    future: Pin<Box<dyn Future<Output = Answered<'a>> + 'a>>,
+    polled: bool,
+}
+
+/// What there is of one key.
+#[derive(Default)]
+struct Hand<'a> {
+    futures: Vec<Live<'a>>,
+    grants: Vec<Grant<'a>>,
+    rung: Arc<Mutex<Vec<Id>>>,
+    next: Id,
+}
+
+pub(crate) struct Hands<'a> {
+    keyed: &'a Keyed,
+    clock: ManualClock,
+    now: Int,
+    hands: Vec<Hand<'a>>,
+}
+
+/// A keyed limiter as `setup` says, of so many rooms.
+pub(crate) fn build(setup: &Setup, rooms: usize, clock: &ManualClock) -> Keyed {
+    let builder = KeyedLimiter::builder().quota(quota(setup.rules[0])).max_waiting(setup.max_waiting);
+    let builder = builder.clock(clock.clone()).rooms(rooms);
+    let builder = if let Some(most) = setup.max_in_flight { builder.max_in_flight(unsigned(most)) } else { builder };
+    builder.build().expect("histories are set up sensibly")
+}
+
+impl<'a> Hands<'a> {
+    pub(crate) fn new(keyed: &'a Keyed, clock: &ManualClock, keys: usize) -> Self {
+        let hands = (0..keys).map(|_| Hand::default()).collect();
+        Self { keyed, clock: clock.clone(), now: 0, hands }
+    }
+
+    pub(crate) fn pass(&mut self, span: Int) {
+        let span = span.min(END - self.now);
+        self.clock.advance(nanoseconds(span));
+        self.now += span;
+    }
+
+    pub(crate) fn apply(&mut self, key: Key, op: Op) -> Seen {
+        match op {
+            Op::Try(cost) => return Seen::Told(self.try_acquire(key, cost)),
+            Op::Consume(cost) => return self.create(key, cost, None, true),
+            Op::Create(cost) => return self.create(key, cost, None, false),
+            Op::Within(cost, allowed) => return self.create(key, cost, Some(allowed), true),
+            Op::Poll(place) => {
+                return self.pick_future(key, place).map_or(Seen::Nothing, |place| self.poll(key, place));
+            }
+            Op::Cancel(place) => self.cancel(key, place),
+            Op::Settle(place, actual) => self.settle(key, place, actual),
+            Op::Drop(place) => drop(self.take_grant(key, place)),
+            Op::Forget(place) => drop(self.take_grant(key, place).map(Grant::forget)),
+            Op::Release(tokens) => return told_off(self.keyed.release(&key, unsigned(tokens))),
+            Op::Estimate(cost) => return Seen::Estimate(self.keyed.estimate(&key, unsigned(cost)).map(signed)),
+            Op::Heed(cost) => return self.heed(key, cost),
+            other => panic!("{other:?} is not about one key"),
+        }
+        Seen::Nothing
+    }
+
+    fn try_acquire(&mut self, key: Key, cost: Int) -> Answer {
+        match self.keyed.try_acquire(&KEYS[usize::from(key)], unsigned(cost)) {
+            Ok(grant) => {
+                self.number(key);
+                self.keep(key, cost, grant)
+            }
+            Err(error) => {
+                self.number(key);
+                not_acquired(error, cost)
+            }
+        }
+    }
+
+    fn create(&mut self, key: Key, cost: Int, allowed: Option<Int>, poll: bool) -> Seen {
+        let id = self.number(key);
+        let consume = self.keyed.consume(&KEYS[usize::from(key)], unsigned(cost));
+        let future: Pin<Box<dyn Future<Output = _>>> = match allowed {
+            None => Box::pin(consume),
+            Some(allowed) => Box::pin(consume.within(nanoseconds(allowed))),
+        };
+        let futures = &mut self.hands[usize::from(key)].futures;
+        futures.push(Live { id, future, polled: false });
+        let last = futures.len() - 1;
+        if poll { self.poll(key, last) } else { Seen::Nothing }
+    }
+
+    fn poll(&mut self, key: Key, place: Place) -> Seen {
+        let waits = self.hands[usize::from(key)].futures[place].polled;
+        let mut polled = self.poll_once(key, place);
+        if waits && polled.is_pending() {
+            // Whoever waits is served by others: its own polls need not look at the clock.
+            self.keyed.available(&key);
+            polled = self.poll_once(key, place);
+        }
+        let Poll::Ready(result) = polled else { return Seen::Told(Answer::Waits) };
+        let hand = &mut self.hands[usize::from(key)];
+        let Live { id, .. } = hand.futures.remove(place);
+        hand.rung.lock().unwrap().retain(|&rung| rung != id);
+        Seen::Told(match result {
+            Ok(grant) => {
+                let cost = grant.cost().into();
+                self.keep(key, cost, grant)
+            }
+            Err(error) => not_consumed(error),
+        })
+    }
+
+    fn poll_once(&mut self, key: Key, place: Place) -> Poll<Answered<'a>> {
+        let Hand { futures, rung, .. } = &mut self.hands[usize::from(key)];
+        let live = &mut futures[place];
+        live.polled = true;
+        let bell = Arc::new(Bell { id: live.id, rung: rung.clone() });
+        live.future.as_mut().poll(&mut Context::from_waker(&Waker::from(bell)))
+    }
+
+    fn keep(&mut self, key: Key, cost: Int, grant: Grant<'a>) -> Answer {
+        assert_eq!(grant.cost(), unsigned(cost));
+        self.hands[usize::from(key)].grants.push(grant);
+        Answer::Granted
+    }
+
+    fn cancel(&mut self, key: Key, place: Place) {
+        let Some(place) = self.pick_future(key, place) else { return };
+        let hand = &mut self.hands[usize::from(key)];
+        let Live { id, future, .. } = hand.futures.remove(place);
+        drop(future);
+        hand.rung.lock().unwrap().retain(|&rung| rung != id);
+    }
+
+    fn settle(&mut self, key: Key, place: Place, actual: Int) {
+        let grants = &mut self.hands[usize::from(key)].grants;
+        let Some(place) = place.checked_rem(grants.len()) else { return };
+        grants[place].settle(unsigned(actual));
+        assert_eq!(grants[place].cost(), unsigned(actual));
+    }
+
+    fn take_grant(&mut self, key: Key, place: Place) -> Option<Grant<'a>> {
+        let grants = &mut self.hands[usize::from(key)].grants;
+        place.checked_rem(grants.len()).map(|place| grants.remove(place))
+    }
+
+    fn heed(&mut self, key: Key, cost: Int) -> Seen {
+        let first = self.try_acquire(key, cost);
+        let (mut early, mut then) = (None, None);
+        if let Answer::Denied { retry_after: Some(wait), .. } = first
+            && self.now + wait < END
+        {
+            if wait > 0 {
+                self.pass(wait - 1);
+                early = Some(self.try_acquire(key, cost));
+                self.pass(1);
+            }
+            then = Some(self.try_acquire(key, cost));
+        }
+        Seen::Heeded { first, early, then }
+    }
+
+    /// Who was woken since this was asked last.
+    pub(crate) fn rung(&mut self, key: Key) -> Vec<Id> {
+        std::mem::take(&mut *self.hands[usize::from(key)].rung.lock().unwrap())
+    }
+
+    pub(crate) fn futures(&self, key: Key) -> usize {
+        self.hands[usize::from(key)].futures.len()
+    }
+
+    /// How many were polled and have not ended.
+    pub(crate) fn waiting(&self, key: Key) -> usize {
+        self.hands[usize::from(key)].futures.iter().filter(|live| live.polled).count()
+    }
+
+    pub(crate) fn grants(&self, key: Key) -> usize {
+        self.hands[usize::from(key)].grants.len()
+    }
+
+    fn number(&mut self, key: Key) -> Id {
+        let next = &mut self.hands[usize::from(key)].next;
+        *next += 1;
+        *next
+    }
+
+    fn pick_future(&self, key: Key, place: Place) -> Option<Place> {
+        place.checked_rem(self.futures(key))
+    }
+}

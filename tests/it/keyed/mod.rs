@@ -1,0 +1,17 @@
+//! Keyed limiters: what they promise for each key, in how much memory, and whatever the keys do.
+
+mod bounded;
+mod clocks;
+mod course_bucket;
+mod hands;
+mod histories;
+mod hostile;
+mod large;
+mod page;
+mod pieces;
+mod places;
+mod rests;
+mod roofed;
+mod storm;
+mod waiting;
+mod within;

@@ -1,0 +1,438 @@
+//! Random histories of a few keys under one limiter, beside a page that lives every nanosecond of them: everybody must be
+//! granted in the same nanosecond, and nobody else. And the same histories seldom looked at: the law, and nobody lost.
+//!
+//! More of them: `PROPTEST_CASES=100000 cargo test --features keyed --test it keyed::roofed`.
+
+use super::page::{Id, Page, Rule};
+use crate::oracle::ops::config;
+use proptest::prelude::*;
+use std::task::Poll;
+use std::time::Duration;
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{ConsumeError, KeyedGrant, KeyedLimiter, Limiter, ManualClock, Quota};
+
+const KEYS: usize = 3;
+static NAMES: [u8; KEYS] = [0, 1, 2];
+const NANO: Duration = Duration::from_nanos(1);
+
+type Seen<'a> = Result<Held<'a>, ConsumeError>;
+type Future<'a> = std::pin::Pin<Box<dyn std::future::Future<Output = Seen<'a>> + 'a>>;
+
+/// A grant of a key, or of the limiter above them.
+enum Held<'a> {
+    Key(KeyedGrant<'a, u8, std::hash::RandomState>),
+    Above(tollgate::Grant<'a>),
+}
+
+struct Live<'a> {
+    id: Id,
+    /// `None`: of the limiter above.
+    key: Option<usize>,
+    cost: u64,
+    future: Spawn<Future<'a>>,
+    granted: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Pass(u64),
+    Try(usize, u64),
+    Consume(usize, u64),
+    Cancel(usize),
+    Poll(usize),
+    Settle(usize, u64),
+    Drop(usize),
+    TryAbove(u64),
+    ConsumeAbove(u64),
+    Pause(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0..KEYS;
+    prop_oneof![
+        6 => (0_u64..9).prop_map(Op::Pass),
+        3 => (key.clone(), 0_u64..5).prop_map(|(key, cost)| Op::Try(key, cost)),
+        8 => (key, 1_u64..5).prop_map(|(key, cost)| Op::Consume(key, cost)),
+        2 => (0_usize..9).prop_map(Op::Cancel),
+        3 => (0_usize..9).prop_map(Op::Poll),
+        2 => ((0_usize..9), 0_u64..8).prop_map(|(grant, actual)| Op::Settle(grant, actual)),
+        3 => (0_usize..9).prop_map(Op::Drop),
+        1 => (0_u64..5).prop_map(Op::TryAbove),
+        2 => (1_u64..5).prop_map(Op::ConsumeAbove),
+        1 => (0_u64..9).prop_map(Op::Pause),
+    ]
+}
+
+fn rule(most_amount: u64) -> impl Strategy<Value = Rule> {
+    let cap = prop_oneof![2 => Just(None), 1 => (4_u64..9).prop_map(Some)];
+    let numbers = (1..=most_amount, 1_u64..9, 1_u64..7, cap);
+    numbers.prop_map(|(amount, period, burst, cap)| Rule { amount, period, burst, cap })
+}
+
+fn history() -> impl Strategy<Value = (Rule, Rule, bool, Vec<Op>)> {
+    (rule(3), rule(5), any::<bool>(), prop::collection::vec(op(), 0..60))
+}
+
+proptest! {
+    #![proptest_config(config(1_500))]
+
+    #[test]
+    fn keys_under_a_limiter_are_granted_as_a_page_says_that_lives_every_nanosecond(
+        (rule, above, others, ops) in history(),
+    ) {
+        let limiters = build(rule, above);
+        Both::new(&limiters, rule, above, true).live(&ops, others)?;
+    }
+
+    #[test]
+    fn keys_that_are_seldom_looked_at_keep_the_law_and_are_all_served((rule, above, others, ops) in history()) {
+        let limiters = build(rule, above);
+        Both::new(&limiters, rule, above, false).live(&ops, others)?;
+    }
+}
+
+/// The line above grants others when a key's front leaves it, and then that key and one of those others ask above again: the
+/// key whose front left comes first, which the page once took to be the other way round.
+#[test]
+fn a_key_whose_front_leaves_asks_above_before_those_whom_that_lets_in() {
+    let rule = Rule { amount: 1, period: 1, burst: 4, cap: None };
+    let above = Rule { amount: 2, period: 7, burst: 3, cap: None };
+    let ops = [
+        Op::Consume(0, 3),
+        Op::Pass(4),
+        Op::Consume(0, 1),
+        Op::Consume(0, 2),
+        Op::Consume(1, 4),
+        Op::Consume(2, 1),
+        Op::Consume(1, 1),
+        Op::Consume(1, 1),
+        Op::Pass(6),
+        Op::Consume(0, 1),
+        Op::Pass(4),
+        Op::Consume(0, 1),
+        Op::Pass(7),
+        Op::Cancel(1),
+    ];
+    let limiters = build(rule, above);
+    Both::new(&limiters, rule, above, true).live(&ops, false).unwrap();
+}
+
+fn quota(rule: Rule) -> Quota {
+    Quota::new(rule.amount, Duration::from_nanos(rule.period)).burst(rule.burst)
+}
+
+fn build(rule: Rule, above: Rule) -> (ManualClock, Limiter, KeyedLimiter<u8>) {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().quota(quota(above)).clock(clock.clone());
+    let builder = if let Some(cap) = above.cap { builder.max_in_flight(cap) } else { builder };
+    let global = builder.build().unwrap();
+    let builder = KeyedLimiter::builder().quota(quota(rule)).clock(clock.clone()).rooms(2).within_limiter(&global);
+    let builder = if let Some(cap) = rule.cap { builder.max_in_flight(cap) } else { builder };
+    (clock, global.clone(), builder.build().unwrap())
+}
+
+struct Both<'a> {
+    clock: &'a ManualClock,
+    global: &'a Limiter,
+    keyed: &'a KeyedLimiter<u8>,
+    page: Page,
+    rules: (Rule, Rule),
+    watched: bool,
+    futures: Vec<Live<'a>>,
+    grants: Vec<(Option<usize>, Held<'a>)>,
+    next: Id,
+    now: u64,
+    /// Of each key and of all, what it was granted, less what was given back.
+    spent: [i128; KEYS + 1],
+}
+
+impl<'a> Both<'a> {
+    fn new(limiters: &'a (ManualClock, Limiter, KeyedLimiter<u8>), rule: Rule, above: Rule, watched: bool) -> Self {
+        let (clock, global, keyed) = limiters;
+        let page = Page::new(&[rule; KEYS], above);
+        let (futures, grants, spent) = (Vec::new(), Vec::new(), [0; KEYS + 1]);
+        Self { clock, global, keyed, page, rules: (rule, above), watched, futures, grants, next: 0, now: 0, spent }
+    }
+
+    fn live(&mut self, ops: &[Op], others: bool) -> Result<(), TestCaseError> {
+        for op in ops {
+            match *op {
+                Op::TryAbove(_) | Op::ConsumeAbove(_) if !others => {}
+                op => self.apply(op)?,
+            }
+            self.look(op)?;
+        }
+        self.end()
+    }
+
+    fn apply(&mut self, op: Op) -> Result<(), TestCaseError> {
+        match op {
+            Op::Pass(span) => (0..span).try_for_each(|_| self.pass())?,
+            Op::Try(key, cost) => {
+                let answer = self.keyed.try_acquire(&NAMES[key], cost);
+                let granted = self.page.try_acquire(key, cost);
+                if self.watched {
+                    prop_assert_eq!(answer.is_ok(), granted, "{:?}: {:?}", op, answer);
+                }
+                answer.into_iter().for_each(|grant| self.keep(Some(key), Held::Key(grant)));
+            }
+            Op::Consume(key, cost) => {
+                let consume = self.keyed.consume(&NAMES[key], cost);
+                let future: Future<'a> = Box::pin(async move { consume.await.map(Held::Key) });
+                self.begin(op, Some(key), cost, future)?;
+            }
+            Op::TryAbove(cost) => {
+                let answer = self.global.try_acquire(cost);
+                let granted = self.page.try_above(cost);
+                if self.watched {
+                    prop_assert_eq!(answer.is_ok(), granted, "{:?}: {:?}", op, answer);
+                }
+                answer.into_iter().for_each(|grant| self.keep(None, Held::Above(grant)));
+            }
+            Op::ConsumeAbove(cost) => {
+                let consume = self.global.consume(cost);
+                let future: Future<'a> = Box::pin(async move { consume.await.map(Held::Above) });
+                self.begin(op, None, cost, future)?;
+            }
+            Op::Cancel(place) => self.cancel(place),
+            Op::Poll(place) => self.poll(place)?,
+            Op::Settle(place, actual) => self.settle(place, actual),
+            Op::Drop(place) => self.land(place),
+            Op::Pause(span) => {
+                self.global.pause_for(Duration::from_nanos(span));
+                self.page.pause_above(span);
+            }
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self) -> Result<(), TestCaseError> {
+        self.clock.advance(NANO);
+        self.now += 1;
+        self.page.pass_nanosecond();
+        if self.watched { self.look(&Op::Pass(1)) } else { Ok(()) }
+    }
+
+    fn begin(&mut self, op: Op, key: Option<usize>, cost: u64, future: Future<'a>) -> Result<(), TestCaseError> {
+        let caps = if key.is_some() { [self.rules.0.cap, self.rules.1.cap] } else { [None, self.rules.1.cap] };
+        let mut future = spawn(future);
+        let answer = future.poll();
+        if caps.into_iter().flatten().any(|cap| cost > cap) {
+            let refused = matches!(answer, Poll::Ready(Err(ConsumeError::TooLarge { .. })));
+            prop_assert!(refused, "{:?} was not refused", op);
+            return Ok(());
+        }
+        self.next += 1;
+        let id = self.next;
+        let at_once = match key {
+            Some(key) => self.page.consume(id, key, cost),
+            None => self.page.consume_above(id, cost),
+        };
+        if self.watched {
+            prop_assert_eq!(answer.is_ready(), at_once, "{:?}", op);
+        }
+        match answer {
+            Poll::Ready(Ok(held)) => self.keep(key, held),
+            Poll::Ready(Err(error)) => prop_assert!(false, "{:?}: {:?}", op, error),
+            Poll::Pending => self.futures.push(Live { id, key, cost, future, granted: false }),
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, place: usize) {
+        let Some(place) = place.checked_rem(self.futures.len()) else { return };
+        let Live { id, key, cost, future, granted } = self.futures.remove(place);
+        drop(future);
+        match key {
+            Some(key) => self.page.cancel(id, key, cost, granted),
+            None => self.page.cancel_above(id, cost, granted),
+        }
+    }
+
+    fn poll(&mut self, place: usize) -> Result<(), TestCaseError> {
+        let Some(place) = place.checked_rem(self.futures.len()) else { return Ok(()) };
+        let polled = self.futures[place].future.poll();
+        if self.watched {
+            prop_assert_eq!(polled.is_ready(), self.futures[place].granted, "polled");
+        }
+        if let Poll::Ready(answer) = polled {
+            let Live { key, .. } = self.futures.remove(place);
+            self.keep(key, answer.expect("it was let into the line"));
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, key: Option<usize>, held: Held<'a>) {
+        let cost = i128::from(match &held {
+            Held::Key(grant) => grant.cost(),
+            Held::Above(grant) => grant.cost(),
+        });
+        self.spend(key, cost);
+        self.grants.push((key, held));
+    }
+
+    fn spend(&mut self, key: Option<usize>, tokens: i128) {
+        self.spent[KEYS] += tokens;
+        if let Some(key) = key {
+            self.spent[key] += tokens;
+        }
+    }
+
+    fn settle(&mut self, place: usize, actual: u64) {
+        let Some(place) = place.checked_rem(self.grants.len()) else { return };
+        let (key, held) = &mut self.grants[place];
+        let (Some(key), Held::Key(grant)) = (*key, held) else { return };
+        let cost = grant.cost();
+        // Of nothing there is nothing to settle.
+        if cost > 0 {
+            grant.settle(actual);
+            self.page.settle(key, cost, actual);
+            self.spend(Some(key), i128::from(actual) - i128::from(cost));
+        }
+    }
+
+    fn land(&mut self, place: usize) {
+        let Some(place) = place.checked_rem(self.grants.len()) else { return };
+        match self.grants.remove(place) {
+            (Some(key), Held::Key(grant)) => {
+                let cost = grant.cost();
+                drop(grant);
+                self.page.land(key, cost);
+            }
+            (_, Held::Above(grant)) => {
+                let cost = grant.cost();
+                drop(grant);
+                self.page.land_above(cost);
+            }
+            _ => unreachable!("a key's grant is a key's"),
+        }
+    }
+
+    /// Everything that can be seen, in the order in which the page lets things happen.
+    fn look(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        if !self.watched {
+            return Ok(());
+        }
+        let now = self.now;
+        self.global.tick();
+        // Each key in turn, before anything is looked at: what one of them does above can be seen by all.
+        NAMES.iter().for_each(|key| _ = self.keyed.available(key));
+        let keys: Vec<u64> = NAMES.iter().map(|key| self.keyed.available(key)).collect();
+        for id in self.page.take_granted() {
+            if let Some(live) = self.futures.iter_mut().find(|live| live.id == id) {
+                live.granted = true;
+            }
+        }
+        for live in &self.futures {
+            prop_assert_eq!(
+                live.future.is_woken(),
+                live.granted,
+                "claim {} of {:?} at {} ns, after {:?}",
+                live.id,
+                live.key,
+                now,
+                op
+            );
+        }
+        let snapshot = self.global.snapshot();
+        prop_assert_eq!(
+            (self.global.available(), snapshot.waiting_tasks),
+            self.page.view(None),
+            "above, {} ns, {:?}",
+            now,
+            op
+        );
+        let mut waiting = 0;
+        for (key, available) in keys.into_iter().enumerate() {
+            let view = self.page.view(Some(key));
+            prop_assert_eq!(available, view.0, "key {} at {} ns, after {:?}", key, now, op);
+            waiting += view.1;
+        }
+        prop_assert_eq!(self.keyed.snapshot().waiting_tasks, waiting, "at {} ns, after {:?}", now, op);
+        Ok(())
+    }
+
+    /// All work ends, and then all who wait are served, by the rules; then everything is as in the beginning.
+    fn end(&mut self) -> Result<(), TestCaseError> {
+        while !self.grants.is_empty() {
+            self.land(0);
+        }
+        for _ in 0..4_000 {
+            if self.futures.is_empty() {
+                break;
+            }
+            self.pass()?;
+            if !self.watched {
+                self.keyed.tick();
+            }
+            while let Some(place) = self.futures.iter().position(|live| live.future.is_woken()) {
+                let before = self.futures.len();
+                self.poll(place)?;
+                prop_assert!(self.futures.len() < before, "woken for nothing");
+            }
+            while !self.grants.is_empty() {
+                self.land(0);
+            }
+        }
+        prop_assert!(self.futures.is_empty(), "{} wait for ever", self.futures.len());
+        for (index, spent) in self.spent.iter().enumerate() {
+            let rule = if index < KEYS { self.rules.0 } else { self.rules.1 };
+            // What was given back may have been granted again at once, but never was there more.
+            let most =
+                i128::from(rule.burst) * i128::from(rule.period) + i128::from(rule.amount) * i128::from(self.now);
+            prop_assert!(
+                spent * i128::from(rule.period) <= most + self.owed(index),
+                "{index}: {spent} by {} ns",
+                self.now
+            );
+        }
+        self.clock.advance(Duration::from_secs(1));
+        self.keyed.tick();
+        prop_assert_eq!(self.keyed.snapshot().keys, 0, "nobody owes anything");
+        let above = self.rules.1;
+        prop_assert_eq!(self.global.available(), above.burst.min(above.cap.unwrap_or(u64::MAX)));
+        let snapshot = self.global.snapshot();
+        prop_assert_eq!(i128::from(snapshot.granted) - i128::from(snapshot.refunded), self.spent[KEYS]);
+        Ok(())
+    }
+
+    /// Debts that are not paid off yet, in parts of a token.
+    fn owed(&self, index: usize) -> i128 {
+        let (debt, rule) = if index < KEYS {
+            (self.keyed.deficiency(&NAMES[index]), self.rules.0)
+        } else {
+            (self.global.deficiency(), self.rules.1)
+        };
+        i128::from((debt + 1) * rule.period)
+    }
+}
+
+#[test]
+fn a_key_finds_tokens_above_also_behind_a_crowd_that_is_served_in_batches() {
+    let clock = ManualClock::new();
+    let quota = Quota::per_second(1_000).initial(0);
+    let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_in_flight(10).clock(clock.clone());
+    let keyed = builder.within_limiter(&global).build().unwrap();
+    clock.advance(Duration::from_millis(1));
+    let _seated = keyed.try_acquire(&1, 1).unwrap();
+    let mut crowd: Vec<_> = (0..100).map(|_| spawn(global.consume(1))).collect();
+    assert!(crowd.iter_mut().all(|waiting| waiting.poll().is_pending()));
+    clock.advance(Duration::from_millis(101));
+    assert_eq!(keyed.try_acquire(&1, 1).map(|grant| grant.remaining()), Ok(8));
+    assert!(crowd.iter_mut().all(|waiting| waiting.poll().is_ready()));
+}
+
+#[test]
+fn whoever_is_told_that_keys_are_closed_leaves_no_place_above() {
+    let clock = ManualClock::new();
+    let quota = Quota::per_second(1).initial(0);
+    let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
+    let keyed = builder.within_limiter(&global).build().unwrap();
+    let mut waiting: Vec<_> = (0..6).map(|key| spawn(keyed.clone().consume_owned(key % 3, 1))).collect();
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
+    assert_eq!(global.snapshot().waiting_tasks, 3);
+    keyed.close();
+    assert_eq!(global.snapshot().waiting_tasks, 0);
+}

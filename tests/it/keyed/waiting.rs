@@ -1,0 +1,372 @@
+//! Waiting: one background task for all keys, whatever becomes of runtimes.
+
+use crate::fixture::PanickingWaker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle};
+use tokio::time::Instant;
+use tokio_test::task;
+use tollgate::{ConsumeError, KeyedLimiter, ManualClock, Quota};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+fn runtime() -> tokio::runtime::Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_key_is_served_in_its_order_at_its_instants() {
+    let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
+    let start = Instant::now();
+    let mut tasks = Vec::new();
+    for turn in 0..5_u32 {
+        for key in 0..100_u32 {
+            let claim = keyed.clone().consume_owned(key, 1);
+            tasks.push(tokio::spawn(async move {
+                drop(claim.await.unwrap());
+                (key, turn, start.elapsed())
+            }));
+            tokio::task::yield_now().await;
+        }
+    }
+    for task in tasks {
+        let (key, turn, after) = task.await.unwrap();
+        assert_eq!(after, turn * 100 * MILLI, "turn {turn} of key {key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_background_task_serves_all_keys_and_gives_up_their_seats() {
+    let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
+    let before = Handle::current().metrics().num_alive_tasks();
+    let claims: Vec<_> = (0..1_000_u32).map(|key| (keyed.clone(), key)).collect();
+    let claims = claims.into_iter().map(|(keyed, key)| async move {
+        drop(keyed.consume(&key, 1).await.unwrap());
+        drop(keyed.consume(&key, 1).await.unwrap());
+    });
+    let all = futures::future::join_all(claims);
+    tokio::pin!(all);
+    assert!(futures::poll!(&mut all).is_pending());
+    assert_eq!(keyed.snapshot().keys_waiting, 1_000);
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), before + 1);
+    all.await;
+    assert_eq!(keyed.snapshot().keys_waiting, 0);
+    // The last bucket is full and the last seat given up a moment later; nobody had to call for that.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), before + 1);
+    drop(keyed);
+    tokio::time::sleep(MILLI).await;
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), before, "it ends with the limiter");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_whose_waiters_left_are_given_up_too() {
+    let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
+    for key in 0..100 {
+        drop(keyed.consume(&key, 1).await.unwrap());
+        // It would wait for more than a day, but leaves, is shown out, or is granted by somebody else.
+        let mut giant = task::spawn(keyed.consume(&key, 1_000_000));
+        assert!(giant.poll().is_pending());
+        tokio::task::yield_now().await;
+        match key % 3 {
+            0 => drop(giant),
+            1 => {
+                keyed.set_quota_for(&key, Quota::new(1_000_000_000, MILLI).burst(1_000_000)).unwrap();
+                tokio::time::advance(MILLI).await;
+                drop(giant.await.unwrap());
+                keyed.reset_quota_for(&key);
+            }
+            _ => {
+                let mut claim = task::spawn(keyed.consume(&key, 2).within(MILLI * 300));
+                drop((giant, claim.poll().is_pending()));
+            }
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
+}
+
+#[test]
+fn the_background_task_yields_after_some_grants_of_one_key() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(10_000)).clock(clock.clone());
+    let keyed: KeyedLimiter<u32> = builder.build().unwrap();
+    let runtime = runtime();
+    let _here = runtime.enter();
+    let mut replenisher = task::spawn(keyed.replenisher());
+    assert!(replenisher.poll().is_pending());
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&count));
+    let claims: Vec<_> = [[1; 5_000], [2; 5_000]].iter().flatten().collect();
+    drop((keyed.try_acquire(&1, 10_000).unwrap(), keyed.try_acquire(&2, 10_000).unwrap()));
+    let mut claims: Vec<_> = claims.into_iter().map(|key| Box::pin(keyed.consume(key, 1))).collect();
+    for claim in &mut claims {
+        assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    assert!(replenisher.poll().is_pending());
+    clock.advance(Duration::from_secs(10_000));
+    for polls in 1.. {
+        let before = count.0.load(Ordering::Relaxed);
+        assert!(replenisher.poll().is_pending());
+        let served = count.0.load(Ordering::Relaxed) - before;
+        // Two turns of 128: of the key that was looked at, and of the one behind it.
+        assert!(served <= 256, "{served} in poll {polls}");
+        if before + served == 10_000 {
+            break;
+        }
+        assert!(replenisher.is_woken(), "there is more to do");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_refuses_at_once_or_gives_up_in_time() {
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).max_in_flight(1).build().unwrap();
+    let held = keyed.consume(&"a", 1).await.unwrap();
+    let start = Instant::now();
+    let refusal = keyed.consume(&"a", 1).within(50 * MILLI).await.unwrap_err();
+    assert!(matches!(refusal, ConsumeError::TooLate { .. }), "{refusal:?}");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    let refusal = keyed.consume(&"a", 1).within(250 * MILLI).await.unwrap_err();
+    assert!(matches!(refusal, ConsumeError::TimedOut { .. }), "the cap is not in the schedule: {refusal:?}");
+    assert_eq!(start.elapsed(), 250 * MILLI);
+    drop(held);
+    drop(keyed.consume_owned("a", 1).within(MILLI).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_quota_times_waiters_of_all_keys_anew() {
+    let keyed = KeyedLimiter::new(Quota::per_second(1).burst(1)).unwrap();
+    let start = Instant::now();
+    let claims = (0..50_u32).map(|key| {
+        let keyed = keyed.clone();
+        async move {
+            drop(keyed.consume(&key, 1).await.unwrap());
+            drop(keyed.consume(&key, 1).await.unwrap());
+            start.elapsed()
+        }
+    });
+    let tasks: Vec<_> = claims.map(tokio::spawn).collect();
+    tokio::time::sleep(500 * MILLI).await;
+    keyed.set_quota_for(&7, Quota::per_second(5).burst(1)).unwrap();
+    keyed.set_quota(Quota::per_second(10).burst(1)).unwrap();
+    for (key, task) in tasks.into_iter().enumerate() {
+        // Half a token was there; the other half comes in 50 ms, or for the seventh in 100.
+        let expected = if key == 7 { 600 * MILLI } else { 550 * MILLI };
+        assert_eq!(task.await.unwrap(), expected, "key {key}");
+    }
+}
+
+#[tokio::test]
+async fn closing_turns_waiters_of_all_keys_away() {
+    let keyed = KeyedLimiter::new(Quota::per_hour(1)).unwrap();
+    let claims = (0..50_u32).map(|key| {
+        let keyed = keyed.clone();
+        async move {
+            drop(keyed.consume(&key, 1).await.unwrap());
+            keyed.consume(&key, 1).await.map(drop)
+        }
+    });
+    let tasks: Vec<_> = claims.map(tokio::spawn).collect();
+    while keyed.snapshot().keys_waiting < 50 {
+        tokio::task::yield_now().await;
+    }
+    keyed.close();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), Err(ConsumeError::Closed));
+    }
+    assert_eq!(keyed.consume(&99, 1).await.map(drop), Err(ConsumeError::Closed));
+    assert!(keyed.snapshot().closed);
+}
+
+#[test]
+fn a_runtime_that_goes_away_leaves_nobody_of_another_waiting() {
+    let keyed = KeyedLimiter::new(Quota::new(1, 20 * MILLI).burst(1)).unwrap();
+    let first = runtime();
+    let ahead: Vec<_> = (0..10).map(|key| first.spawn(keyed.clone().consume_owned(key, 2))).collect();
+    first.block_on(async { tokio::time::sleep(MILLI).await });
+    assert_eq!(keyed.snapshot().waiting_tasks, 10);
+    let second = runtime();
+    let (done, count) = (Arc::new(AtomicUsize::new(0)), 10);
+    let behind: Vec<_> = (0..count)
+        .map(|key| {
+            let (claim, done) = (keyed.clone().consume_owned(key, 1), done.clone());
+            second.spawn(async move {
+                drop(claim.await.unwrap());
+                done.fetch_add(1, Ordering::Relaxed);
+            })
+        })
+        .collect();
+    second.block_on(async { tokio::time::sleep(MILLI).await });
+    drop(ahead);
+    drop(first);
+    second.block_on(async {
+        for task in behind {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(done.load(Ordering::Relaxed), count);
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_holds_up_nobody_else() {
+    let keyed = KeyedLimiter::new(Quota::new(1, 20 * MILLI).burst(1)).unwrap();
+    let idle = runtime();
+    let _stuck = idle.spawn(keyed.clone().consume_owned(1, 2));
+    idle.block_on(async { tokio::time::sleep(MILLI).await });
+    let busy = runtime();
+    let behind = keyed.clone();
+    busy.block_on(async move { behind.consume(&1, 1).await.map(drop) }).unwrap();
+    // The claim ahead was granted too, though its own runtime has not looked since.
+    assert_eq!(keyed.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn threads_that_block_serve_themselves() {
+    let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..8_u32 {
+            let keyed = &keyed;
+            scope.spawn(move || (0..5).for_each(|_| drop(keyed.blocking_consume(&(thread % 3), 1).unwrap())));
+        }
+    });
+    assert_eq!(keyed.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
+    let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let refusal = futures::executor::block_on(keyed.consume(&1, 5)).map(drop);
+    assert_eq!(refusal, Err(ConsumeError::NoRuntime));
+    let worker = runtime();
+    let replenisher = worker.spawn(keyed.replenisher());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let thread = thread::spawn(move || {
+        _ = worker.block_on(stopped);
+        replenisher
+    });
+    // Callers wait once it was polled.
+    let grant = loop {
+        match futures::executor::block_on(keyed.consume(&1, 5)) {
+            Err(ConsumeError::NoRuntime) => thread::yield_now(),
+            other => break other.unwrap(),
+        }
+    };
+    drop(grant);
+    drop(futures::executor::block_on(keyed.consume(&2, 5)).unwrap());
+    drop(stop);
+    drop(thread.join());
+}
+
+#[test]
+fn a_replenisher_by_hand_whose_waker_panics_spares_those_who_come() {
+    let clock = ManualClock::new();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let timers = runtime();
+    let _inside = timers.enter();
+    let mut by_hand = Box::pin(keyed.replenisher());
+    std::panic::set_hook(Box::new(|_| {}));
+    for key in 0..3_u32 {
+        let bomb = Waker::from(Arc::new(PanickingWaker));
+        assert!(by_hand.as_mut().poll(&mut Context::from_waker(&bomb)).is_pending());
+        drop(keyed.try_acquire(&key, 1).unwrap());
+        let mut claim = task::spawn(keyed.consume(&key, 1));
+        assert!(claim.poll().is_pending());
+        clock.advance(Duration::from_secs(1));
+        assert!(by_hand.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(claim.is_woken() && claim.poll().is_ready());
+    }
+    drop(std::panic::take_hook());
+}
+
+#[test]
+fn a_replenisher_that_is_kept_and_not_polled_keeps_no_seats_in_memory() {
+    let clock = ManualClock::new();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let mut kept = Box::pin(keyed.replenisher());
+    assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    for key in 0..5_000_u32 {
+        drop(keyed.try_acquire(&key, 1).unwrap());
+        let mut claim = task::spawn(keyed.consume(&key, 1));
+        assert!(claim.poll().is_pending());
+        drop(claim);
+        if key % 50 == 0 {
+            clock.advance(Duration::from_secs(2));
+            keyed.tick();
+        }
+    }
+    assert!(keyed.snapshot().keys <= 50);
+    let shown = format!("{kept:?}");
+    let rung = shown.split("rung: ").nth(1).and_then(|rest| rest.split(',').next()).expect("it is shown");
+    assert!(rung.parse::<usize>().unwrap() <= 256, "{shown}");
+}
+
+#[test]
+fn waiting_stays_small() {
+    let keyed = KeyedLimiter::new(Quota::per_second(1)).unwrap();
+    let size = size_of_val(&keyed.consume(&1_u64, 1));
+    assert!(size <= 160, "{size} bytes");
+}
+
+#[test]
+fn futures_and_grants_can_be_spawned_and_shared() {
+    fn is_send<T: Send>(_: &T) {}
+    fn is_shared<T: Send + Sync + 'static>(_: &T) {}
+    let keyed = KeyedLimiter::<String>::new(Quota::per_second(1)).unwrap();
+    is_shared(&keyed);
+    is_shared(&keyed.snapshot());
+    is_shared(&keyed.replenisher());
+    is_shared(&keyed.clone().consume_owned("ann".to_owned(), 1));
+    is_shared(&keyed.clone().consume_owned("ann".to_owned(), 1).within(MILLI));
+    let key = "ann".to_owned();
+    is_send(&async {
+        let grant = keyed.consume(&key, 1).within(MILLI).await;
+        let other = keyed.try_acquire(&key, 1);
+        tokio::task::yield_now().await;
+        drop((grant, other));
+    });
+}
+
+#[test]
+fn a_line_that_is_due_later_than_was_said_wakes_nobody_before_that() {
+    let clock = ManualClock::new();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
+    let timers = runtime();
+    let _inside = timers.enter();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let mut first = task::spawn(keyed.consume(&1, 1));
+    let mut second = task::spawn(keyed.consume(&1, 5));
+    let mut by_hand = task::spawn(keyed.replenisher());
+    assert!(first.poll().is_pending() && second.poll().is_pending() && by_hand.poll().is_pending());
+    drop(first);
+    assert!(!by_hand.is_woken(), "it looks in a second, and would in five");
+    drop(second);
+    assert!(by_hand.is_woken(), "nobody waits any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_that_come_while_somebody_waits_are_counted_from_the_origin_too() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone());
+    let keyed = builder.build().unwrap();
+    drop(keyed.try_acquire(&1, 5).unwrap());
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert!(waiting.poll().is_pending());
+    clock.advance(250 * MILLI);
+    keyed.set_quota(Quota::new(1, 700 * MILLI).burst(5).stepped()).unwrap();
+    let mut by_hand = task::spawn(keyed.replenisher());
+    clock.advance(449 * MILLI);
+    assert!(by_hand.poll().is_pending() && waiting.poll().is_pending());
+    clock.advance(MILLI);
+    assert!(by_hand.poll().is_pending() && waiting.poll().is_ready());
+}

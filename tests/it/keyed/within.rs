@@ -1,0 +1,748 @@
+//! A limiter above all keys: both or neither, and keys take turns there.
+
+use crate::fixture::PanickingWaker;
+use futures::FutureExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_test::task;
+use tollgate::{
+    Bound, Clock, ConsumeError, Denied, KeyedBuilder, KeyedLimiter, KeyedReplenisher, Limiter, ManualClock, Quota,
+    ReleaseError, TryAcquireError, join,
+};
+
+const NANO: Duration = Duration::from_nanos(1);
+const MILLI: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Under `global`, on its clock.
+fn under(global: &Limiter, clock: &ManualClock, quota: Quota) -> KeyedBuilder<u32> {
+    KeyedLimiter::builder().quota(quota).clock(clock.clone()).within_limiter(global)
+}
+
+fn limiter(clock: &ManualClock, quota: Quota) -> Limiter {
+    Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
+}
+
+fn denied(result: Result<impl Sized, TryAcquireError>) -> Denied {
+    match result.map(drop) {
+        Err(TryAcquireError::Denied(denied)) => denied,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_grant_takes_from_both_and_a_refusal_from_neither() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(10).burst(5));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(3)).build().unwrap();
+    drop(keyed.try_acquire(&1, 3).unwrap());
+    assert_eq!((keyed.available(&1), global.available()), (0, 2));
+    // The key refuses, and the limiter keeps its tokens.
+    let refusal = denied(keyed.try_acquire(&1, 1));
+    assert_eq!((refusal.by, refusal.remaining, refusal.retry_after), (Bound::Quota(0), 0, Some(SECOND)));
+    assert_eq!(global.available(), 2);
+    // The limiter refuses, and the key keeps its tokens.
+    let refusal = denied(keyed.try_acquire(&2, 3));
+    assert_eq!((refusal.by, refusal.remaining, refusal.retry_after), (Bound::Global, 2, Some(100 * MILLI)));
+    assert_eq!(keyed.available(&2), 2, "as much as the limiter has");
+    clock.advance(SECOND);
+    assert_eq!((keyed.available(&1), keyed.available(&2), global.available()), (1, 3, 5));
+    drop(keyed.try_acquire(&2, 3).unwrap());
+    drop(keyed.try_acquire(&3, 2).unwrap());
+    assert_eq!(denied(keyed.try_acquire(&3, 1)).by, Bound::Global);
+    assert_eq!(keyed.snapshot().keys, 3, "who was refused before it took anything is not kept");
+}
+
+#[test]
+fn the_hint_of_a_denial_holds_for_both() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(2).burst(4));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(3)).build().unwrap();
+    for cost in 1..=3 {
+        for (ahead, other) in [(3, 1), (1, 3), (2, 2)] {
+            drop(keyed.try_acquire(&1, ahead).unwrap());
+            drop(keyed.try_acquire(&2, other).unwrap());
+            if let Err(TryAcquireError::Denied(denial)) = keyed.try_acquire(&1, cost).map(drop) {
+                let wait = denial.retry_after.expect("the clock can tell");
+                assert_eq!(keyed.estimate(&1, cost), Some(wait));
+                clock.advance(wait - Duration::from_nanos(1));
+                assert!(keyed.try_acquire(&1, cost).is_err(), "no shorter wait helps");
+                clock.advance(Duration::from_nanos(1));
+                assert!(keyed.try_acquire(&1, cost).is_ok(), "this one does");
+            }
+            clock.advance(10 * SECOND);
+        }
+    }
+    assert_eq!(
+        keyed.try_acquire(&1, 4).map(drop),
+        Err(TryAcquireError::TooLarge { cost: 4, most: 3 }),
+        "more than the key ever has"
+    );
+    keyed.set_quota_for(&1, Quota::per_second(1).burst(9)).unwrap();
+    clock.advance(10 * SECOND);
+    assert_eq!(
+        keyed.try_acquire(&1, 5).map(drop),
+        Err(TryAcquireError::TooLarge { cost: 5, most: 4 }),
+        "more than the limiter ever has"
+    );
+}
+
+#[test]
+fn a_line_of_one_key_has_one_place_in_the_global_line() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(100).burst(100)).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let mut many: Vec<_> = (0..50).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
+    assert!(many.iter_mut().all(|claim| claim.poll().is_pending()));
+    assert_eq!(global.snapshot().waiting_tasks, 1, "the front, for all of them");
+    let mut other = task::spawn(keyed.consume(&2, 1));
+    assert!(other.poll().is_pending());
+    assert_eq!(global.snapshot().waiting_tasks, 2);
+    // They take turns.
+    for second in 0..4 {
+        clock.advance(SECOND);
+        global.tick();
+        let served = many.iter_mut().filter(|claim| claim.is_woken()).count();
+        assert_eq!((served, other.is_woken()), ([1, 1, 2, 3][second], second >= 1), "after {second} s");
+        assert!(global.snapshot().waiting_tasks <= 2);
+    }
+    assert!(other.poll().is_ready());
+}
+
+#[test]
+fn a_key_whose_own_tokens_are_not_there_stands_in_nobodys_way() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(10).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(10).burst(1)).build().unwrap();
+    keyed.set_quota_for(&1, Quota::per_hour(1).burst(1)).unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let mut slow = task::spawn(keyed.consume(&1, 1));
+    assert!(slow.poll().is_pending());
+    assert_eq!(global.snapshot().waiting_tasks, 0);
+    for _ in 0..10 {
+        clock.advance(100 * MILLI);
+        drop(keyed.try_acquire(&2, 1).unwrap());
+    }
+    assert!(!slow.is_woken());
+    assert_eq!(keyed.estimate(&1, 1), None, "somebody waits there");
+    clock.advance(3_599 * SECOND);
+    keyed.tick();
+    assert!(slow.is_woken() && slow.poll().is_ready());
+}
+
+#[test]
+fn whoever_leaves_at_any_point_gives_back_both() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(2)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    // In the global line.
+    let (mut first, mut second) = (task::spawn(keyed.consume(&1, 1)), task::spawn(keyed.consume(&1, 1)));
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    let mut other = task::spawn(keyed.consume(&2, 1));
+    assert!(other.poll().is_pending());
+    drop(first);
+    assert_eq!(global.snapshot().waiting_tasks, 2, "the second one stands there now, behind the other key");
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(other.is_woken() && !second.is_woken());
+    // Granted and not seen: both get their tokens back, and the next in line has them.
+    drop(other);
+    assert!(second.is_woken());
+    assert_eq!(keyed.available(&2), 0, "the global one was granted again");
+    drop(second);
+    assert_eq!((keyed.available(&1), global.available()), (1, 1), "and given back again");
+    clock.advance(SECOND);
+    assert_eq!(keyed.snapshot().waiting_tasks + global.snapshot().waiting_tasks, 0);
+    keyed.tick();
+    assert_eq!(keyed.snapshot().keys, 0, "nobody owes anything");
+}
+
+#[test]
+fn closing_the_global_limiter_closes_all_keys() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    // One waits for its key, one in the global line, one behind that.
+    let mut claims: Vec<_> = [1, 2, 2].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
+    assert!(claims.iter_mut().all(|claim| claim.poll().is_pending()));
+    global.close();
+    for claim in &mut claims {
+        assert!(claim.is_woken());
+        let Poll::Ready(Err(error)) = claim.poll() else { panic!("it is closed") };
+        assert_eq!(error, ConsumeError::Closed);
+    }
+    assert_eq!(keyed.try_acquire(&9, 1).map(drop), Err(TryAcquireError::Closed));
+    assert!(keyed.snapshot().closed);
+    let late = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
+    assert_eq!(late.try_acquire(&9, 1).map(drop), Err(TryAcquireError::Closed));
+}
+
+#[test]
+fn closing_the_keyed_limiter_leaves_the_global_line() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let mut claims: Vec<_> = [1, 2].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
+    assert!(claims.iter_mut().all(|claim| claim.poll().is_pending()));
+    let mut behind = task::spawn(global.consume(1));
+    assert!(behind.poll().is_pending());
+    keyed.close();
+    for claim in &mut claims {
+        assert!(matches!(claim.poll(), Poll::Ready(Err(ConsumeError::Closed))));
+    }
+    assert_eq!(global.snapshot().waiting_tasks, 1);
+    clock.advance(SECOND);
+    global.tick();
+    assert!(behind.is_woken() && behind.poll().is_ready());
+}
+
+#[test]
+fn a_pause_and_a_new_quota_of_the_global_limiter_time_all_keys_anew() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(10).burst(5)).build().unwrap();
+    global.pause_for(10 * SECOND);
+    assert_eq!(denied(keyed.try_acquire(&1, 1)).retry_after, Some(10 * SECOND));
+    let mut claims: Vec<_> = [1, 2, 1].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
+    assert!(claims.iter_mut().all(|claim| claim.poll().is_pending()));
+    clock.advance(10 * SECOND);
+    keyed.tick();
+    assert_eq!(claims.iter().filter(|claim| claim.is_woken()).count(), 1);
+    global.set_quota(0, Quota::per_second(10).burst(1)).unwrap();
+    clock.advance(100 * MILLI);
+    keyed.tick();
+    assert_eq!(claims.iter().filter(|claim| claim.is_woken()).count(), 2);
+    clock.advance(100 * MILLI);
+    keyed.tick();
+    assert!(claims.iter_mut().all(|claim| claim.is_woken() && claim.poll().is_ready()));
+}
+
+#[test]
+fn a_key_that_is_not_ready_any_more_is_called_back_from_the_global_line() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(100)).max_in_flight(4).build().unwrap();
+    let mut held = keyed.try_acquire(&1, 1).unwrap();
+    let mut called = task::spawn(keyed.consume(&1, 3));
+    assert!(called.poll().is_pending());
+    let mut behind = task::spawn(global.consume(1));
+    assert!(behind.poll().is_pending());
+    assert_eq!(global.snapshot().waiting_tasks, 2);
+    // Two more are in flight, by a debt: there is no room for three beside them.
+    held.settle(3);
+    assert_eq!(global.snapshot().waiting_tasks, 1);
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(behind.is_woken() && !called.is_woken());
+    drop(held);
+    assert_eq!(global.snapshot().waiting_tasks, 1, "back, behind the debt");
+    clock.advance(4 * SECOND);
+    keyed.tick();
+    assert!(!called.is_woken());
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(called.is_woken());
+    let Poll::Ready(Ok(_grant)) = called.poll() else { panic!("it was woken") };
+    assert_eq!(keyed.estimate(&1, 1), Some(SECOND), "and nobody waits who could make that uncertain");
+}
+
+#[test]
+fn tokens_in_flight_land_in_both() {
+    let clock = ManualClock::new();
+    let builder = Limiter::builder().quota(Quota::per_second(100)).max_in_flight(3).clock(clock.clone());
+    let global = builder.build().unwrap();
+    for cap in [None, Some(2)] {
+        let builder = under(&global, &clock, Quota::per_second(100));
+        let keyed = if let Some(cap) = cap { builder.max_in_flight(cap) } else { builder }.build().unwrap();
+        let held = keyed.try_acquire(&1, 2).unwrap();
+        assert_eq!(global.snapshot().in_flight, Some(2));
+        let refusal = denied(keyed.try_acquire(&2, 2));
+        assert_eq!((refusal.by, refusal.retry_after, refusal.remaining), (Bound::Global, None, 1));
+        let mut waiting = task::spawn(keyed.consume(&2, 2));
+        assert!(waiting.poll().is_pending());
+        drop(held);
+        assert!(waiting.is_woken());
+        let Poll::Ready(Ok(mut grant)) = waiting.poll() else { panic!("it landed") };
+        grant.settle(1);
+        assert_eq!(global.snapshot().in_flight, Some(1));
+        grant.forget();
+        assert_eq!(global.snapshot().in_flight, Some(1));
+        assert_eq!(keyed.release(&2, 2), Err(ReleaseError::TooMuch { asked: 2, owed: 1 }));
+        if cap.is_some() {
+            assert!(keyed.release(&7, 1).is_err(), "that key owes nothing");
+        } else {
+            assert_eq!(global.snapshot().in_flight, Some(1));
+        }
+        keyed.release(&2, 1).unwrap();
+        assert_eq!(global.snapshot().in_flight, Some(0));
+        clock.advance(SECOND);
+    }
+}
+
+#[test]
+fn the_real_cost_is_settled_in_both() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(10).burst(10));
+    let keyed = under(&global, &clock, Quota::per_second(10).burst(8)).build().unwrap();
+    let mut grant = keyed.try_acquire(&1, 5).unwrap();
+    grant.settle(2);
+    assert_eq!((keyed.available(&1), global.available()), (6, 8));
+    grant.settle(12);
+    assert_eq!((keyed.deficiency(&1), global.deficiency(), grant.cost()), (4, 2, 12));
+}
+
+#[test]
+fn newcomers_who_find_no_room_disturb_nobody_above() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(5));
+    let keyed = under(&global, &clock, Quota::per_hour(1).burst(1)).max_keys(2).build().unwrap();
+    assert!(keyed.try_acquire(&1, 1).is_ok() && keyed.try_acquire(&2, 1).is_ok());
+    for newcomer in 3..100 {
+        assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 2 }));
+    }
+    assert_eq!(global.snapshot().granted, 2, "nothing was taken and given back");
+    let spare = under(&global, &clock, Quota::per_hour(1).burst(1)).max_keys(1).overflow(Quota::per_hour(1).burst(9));
+    let spare = spare.build().unwrap();
+    // Newcomers share a bucket, which is under the limiter too.
+    let granted = (1..9).filter(|key| spare.try_acquire(key, 1).is_ok()).count();
+    assert_eq!((granted, global.available()), (3, 0));
+}
+
+#[test]
+fn who_was_refused_above_makes_room_again() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_hour(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).max_keys(3).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    // Each of them finds a token of its own, and none above.
+    for key in 0..1_000 {
+        assert_eq!(denied(keyed.try_acquire(&key, 1)).by, Bound::Global);
+        assert!(keyed.consume(&key, 1).now_or_never().is_none());
+    }
+    clock.advance(3_600 * SECOND);
+    assert!(keyed.try_acquire(&5_000, 1).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_and_all_of_them_keep_their_rates_to_the_nanosecond() {
+    // Ten keys of 10/s each under 20/s for all: the limiter is what they wait for.
+    let global = Limiter::new(Quota::per_second(20).burst(1)).unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).within_limiter(&global).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let start = Instant::now();
+    let claims = (0..10_u32).flat_map(|key| (0..4).map(move |turn| (turn, key)));
+    let tasks: Vec<_> = claims
+        .map(|(turn, key)| {
+            let claim = keyed.clone().consume_owned(key, 1);
+            tokio::spawn(async move { (claim.await.map(drop), turn, key, start.elapsed()) })
+        })
+        .collect();
+    let mut times: Vec<(Duration, u32, u32)> = Vec::new();
+    for task in tasks {
+        let (answer, turn, key, after) = task.await.unwrap();
+        answer.unwrap();
+        times.push((after, turn, key));
+    }
+    times.sort();
+    for (place, (after, turn, _)) in times.iter().enumerate() {
+        assert_eq!(*after, 50 * MILLI * (place as u32 + 1));
+        assert_eq!(*turn, place as u32 / 10, "all keys had their first before any had its second");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_not_charged_for_a_late_timer() {
+    // The limiter has tokens all the time; the key has one each 1.5 ms, and tokio's timers a step of 1 ms.
+    let global = Limiter::new(Quota::per_second(1_000_000)).unwrap();
+    let quota = Quota::new(2, 3 * MILLI).burst(1);
+    let keyed = KeyedLimiter::builder().quota(quota).within_limiter(&global).build().unwrap();
+    let start = Instant::now();
+    for _ in 0..=2_000 {
+        drop(keyed.consume(&1, 1).await.unwrap());
+    }
+    let took = start.elapsed();
+    assert!((3_000 * MILLI..=3_002 * MILLI).contains(&took), "{took:?}");
+}
+
+#[test]
+fn the_global_limiter_lives_as_long_as_its_keys() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(2));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(2)).build().unwrap();
+    drop(global);
+    drop(keyed.try_acquire(&1, 2).unwrap());
+    let mut waiting = task::spawn(keyed.consume(&2, 1));
+    assert!(waiting.poll().is_pending(), "it still counts");
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(waiting.is_woken() && waiting.poll().is_ready());
+}
+
+#[test]
+fn a_runtime_that_serves_keys_serves_the_limiter_above_them() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let global = Limiter::new(Quota::per_second(500).burst(1)).unwrap();
+    let keyed = Arc::new(
+        KeyedLimiter::builder().quota(Quota::per_second(400).burst(1)).within_limiter(&global).build().unwrap(),
+    );
+    let granted = runtime.block_on(async {
+        let tasks: Vec<_> = (0..40_u32)
+            .map(|task| {
+                let keyed = keyed.clone();
+                tokio::spawn(async move {
+                    for _ in 0..5 {
+                        drop(keyed.consume(&(task % 8), 1).await.unwrap());
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        global.snapshot().granted
+    });
+    assert_eq!(granted, 200);
+}
+
+#[test]
+fn threads_that_block_drive_both() {
+    let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).within_limiter(&global).build().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..6_u32 {
+            let keyed = &keyed;
+            scope.spawn(move || (0..5).for_each(|_| drop(keyed.blocking_consume(&(thread % 3), 1).unwrap())));
+        }
+    });
+    assert_eq!((keyed.snapshot().waiting_tasks, global.snapshot().granted), (0, 30));
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_both() {
+    let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).within_limiter(&global).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let task = worker.spawn(keyed.replenisher());
+    // It registers when it is first polled.
+    while futures::executor::block_on(keyed.consume(&1, 5)).is_err() {
+        std::thread::yield_now();
+    }
+    drop(futures::executor::block_on(keyed.consume(&2, 5)).unwrap());
+    drop(keyed);
+    worker.block_on(task).unwrap();
+    let refusal = futures::executor::block_on(global.consume(500)).map(drop);
+    assert_eq!(refusal, Err(ConsumeError::NoRuntime), "who is gone is relied on no more");
+}
+
+#[test]
+fn wakers_that_panic_and_waiters_that_never_look_again_hold_up_nobody() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(9)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let mut bomb = Box::pin(keyed.consume(&1, 1));
+    assert!(bomb.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker)))).is_pending());
+    let mut others: Vec<_> = [2, 1, 2].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
+    assert!(others.iter_mut().all(|claim| claim.poll().is_pending()));
+    std::panic::set_hook(Box::new(|_| {}));
+    for second in 0..4 {
+        clock.advance(SECOND);
+        global.tick();
+        assert_eq!(others.iter().filter(|claim| claim.is_woken()).count(), second, "in turns, whoever looks or not");
+    }
+    drop(std::panic::take_hook());
+    drop((bomb, others));
+    assert_eq!(global.snapshot().refunded, 4, "granted, and not seen");
+    assert_eq!(global.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
+    let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    let [gone, kept] = [(), ()].map(|()| {
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000_000));
+        builder.within_limiter(&global).build().unwrap()
+    });
+    let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let [first, second] = [&gone, &kept].map(|keyed: &KeyedLimiter<u32>| {
+        let task = worker.spawn(keyed.replenisher());
+        // It registers when it is first polled.
+        while futures::executor::block_on(keyed.consume(&1, 5)).is_err() {
+            std::thread::yield_now();
+        }
+        task
+    });
+    drop(gone);
+    worker.block_on(first).unwrap();
+    drop(futures::executor::block_on(kept.consume(&2, 5)).unwrap());
+    drop(kept);
+    worker.block_on(second).unwrap();
+}
+
+/// A replenisher by hand, on a runtime for its timers.
+fn by_hand(keyed: &KeyedLimiter<u32>) -> (tokio::runtime::Runtime, task::Spawn<KeyedReplenisher>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let inside = runtime.enter();
+    let mut replenisher = task::spawn(keyed.replenisher());
+    assert!(replenisher.poll().is_pending());
+    drop(inside);
+    (runtime, replenisher)
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_the_global_limiter_by_that_limiters_clock() {
+    let (clock, other) = (ManualClock::new(), ManualClock::new());
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &other, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let (runtime, mut replenisher) = by_hand(&keyed);
+    let _inside = runtime.enter();
+    let mut claim = task::spawn(global.consume(1));
+    assert!(claim.poll().is_pending());
+    other.advance(3_600 * SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(!claim.is_woken() && claim.poll().is_pending(), "no time has passed for this line");
+    clock.advance(SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(claim.is_woken() && claim.poll().is_ready());
+}
+
+#[test]
+fn a_replenisher_by_hand_serves_a_global_limiter_that_is_older_than_the_keys() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    clock.advance(10 * SECOND);
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let (runtime, mut replenisher) = by_hand(&keyed);
+    let _inside = runtime.enter();
+    let mut claim = task::spawn(keyed.consume(&1, 1));
+    assert!(claim.poll().is_pending(), "it waits for the limiter alone");
+    assert!(replenisher.poll().is_pending());
+    clock.advance(SECOND);
+    assert!(replenisher.poll().is_pending());
+    assert!(claim.is_woken() && claim.poll().is_ready(), "at its instant, not ten seconds later");
+}
+
+/// Each of them has its own tokens in the same instant, and all of them together claim more than positions can tell apart.
+#[test]
+fn giants_of_many_keys_do_not_overrun_the_global_line() {
+    const GIANT: u64 = 1 << 48;
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::new(GIANT, SECOND).burst(1)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let keys: Vec<u32> = (0..33_000).collect();
+    let mut claims: Vec<_> = keys.iter().map(|key| task::spawn(keyed.consume(key, GIANT))).collect();
+    assert!(claims.iter_mut().all(|claim| claim.poll().is_pending()));
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(global.try_acquire(1).is_err(), "others wait");
+    let answers: Vec<_> = claims.iter_mut().map(|claim| claim.poll()).collect();
+    let turned_away = answers.iter().filter(|answer| match answer {
+        Poll::Ready(Err(ConsumeError::TooLarge { cost: GIANT, most })) => *most < GIANT,
+        Poll::Ready(other) => panic!("{other:?}"),
+        Poll::Pending => false,
+    });
+    assert_eq!(turned_away.count(), 33_000 - (1 << 14), "the rest waits");
+    drop(claims);
+    assert_eq!((global.snapshot().waiting_tasks, global.snapshot().granted), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_waited_for_the_global_limiter_are_given_up_by_themselves() {
+    let global = Limiter::new(Quota::per_second(1).burst(1)).unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).within_limiter(&global).build().unwrap();
+    // So that each of them waits: a key that does not is no business of the background task's.
+    drop(global.try_acquire(1).unwrap());
+    let claims: Vec<_> = (0..5_u32).map(|key| tokio::spawn(keyed.clone().consume_owned(key, 1))).collect();
+    for claim in claims {
+        drop(claim.await.unwrap().unwrap());
+    }
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
+}
+
+/// The runtime's time; the first readings from the fifth millisecond on panic.
+#[derive(Debug)]
+struct Failing {
+    start: Instant,
+    failures: AtomicU64,
+}
+
+impl Failing {
+    fn new(start: Instant) -> Self {
+        Self { start, failures: AtomicU64::new(3) }
+    }
+}
+
+impl Clock for Failing {
+    fn now(&self) -> Duration {
+        let now = self.start.elapsed();
+        let fails = |left: u64| left.checked_sub(1);
+        if now >= 5 * MILLI && self.failures.fetch_update(Relaxed, Relaxed, fails).is_ok() {
+            // Not `panic!`: this one is meant, and need not be printed.
+            std::panic::resume_unwind(Box::new("a clock that fails"));
+        }
+        now
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_fails_for_a_while_strands_nobody() {
+    let start = Instant::now();
+    let global = Quota::new(1, 10 * MILLI).burst(1);
+    let global = Limiter::builder().quota(global).clock(Failing::new(start)).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::new(1, 2 * MILLI).burst(1)).clock(Failing::new(start));
+    let keyed = builder.within_limiter(&global).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let all = async { tokio::join!(keyed.consume(&1, 1), keyed.consume(&2, 1), keyed.consume(&1, 4)) };
+    let (one, two, three) = tokio::time::timeout(SECOND, all).await.expect("all are due by then");
+    assert!(one.is_ok() && two.is_ok() && three.is_ok());
+    assert_eq!(start.elapsed(), 60 * MILLI);
+}
+
+/// The limiter above is held for a joint claim. What it mints meanwhile is kept up to its burst, from the instant on at which
+/// that claim passes, unless somebody has it look in between who has no business there.
+#[test]
+fn who_leaves_a_key_before_it_asked_above_costs_nothing_there() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let other = limiter(&clock, Quota::new(1, 2 * SECOND).burst(1).initial(0));
+    let keyed = under(&global, &clock, Quota::per_hour(1).burst(1)).build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let mut both = task::spawn(join([(&global, 1), (&other, 1)]));
+    assert!(both.poll().is_pending());
+    let mut leaves = task::spawn(keyed.consume(&1, 1));
+    assert!(leaves.poll().is_pending());
+    clock.advance(SECOND);
+    global.tick();
+    clock.advance(3 * SECOND);
+    drop(leaves);
+    other.tick();
+    assert!(both.is_woken() && both.poll().is_ready(), "at 2 s");
+    assert_eq!(global.available(), 1, "of 3 s");
+}
+
+#[test]
+fn a_key_that_gives_way_above_lets_all_pass_there_however_many_they_are() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(200));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(200)).build().unwrap();
+    drop(global.try_acquire(50).unwrap());
+    let mut giant = task::spawn(keyed.consume(&1, 200));
+    assert!(giant.poll().is_pending());
+    let mut crowd: Vec<_> = (0..150).map(|_| task::spawn(global.consume(1))).collect();
+    assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+    drop(giant);
+    assert!(crowd.iter().all(|claim| claim.is_woken()));
+}
+
+/// Moved by hand, though it says that it moves by itself.
+#[derive(Clone, Debug, Default)]
+struct Leaping(Arc<AtomicU64>);
+
+impl Clock for Leaping {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(Relaxed))
+    }
+}
+
+/// Those granted leave the lock in batches, and the batch may be full when the thread is to be told that it is due earlier.
+#[test]
+fn however_many_are_granted_a_thread_that_blocks_behind_them_does_not_oversleep() {
+    for granted in [8, 16, 32, 64] {
+        let clock = Leaping::default();
+        let global = Limiter::builder().quota(Quota::per_second(1_000)).clock(clock.clone()).build().unwrap();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100)).clock(clock.clone());
+        let keyed: KeyedLimiter<u32> = builder.within_limiter(&global).build().unwrap();
+        // Nobody drives it.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let inside = runtime.enter();
+        drop(keyed.try_acquire(&1, 100).unwrap());
+        let mut giant = task::spawn(keyed.consume(&1, 1_000_000));
+        assert!(giant.poll().is_pending(), "for a thousand seconds");
+        let mut crowd: Vec<_> = (0..granted).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
+        assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+        let (ended, has_ended) = std::sync::mpsc::channel();
+        let theirs = keyed.clone();
+        std::thread::spawn(move || {
+            drop(theirs.blocking_consume(&1, 1).unwrap());
+            ended.send(()).unwrap();
+        });
+        while keyed.snapshot().waiting_tasks < granted + 2 {
+            std::thread::yield_now();
+        }
+        // It falls asleep. Should it take longer, it sees the rest for itself.
+        std::thread::sleep(50 * MILLI);
+        clock.0.store(granted as u64, Relaxed);
+        drop(giant);
+        assert!(crowd.iter().all(|claim| claim.is_woken()));
+        clock.0.store(granted as u64 + 1, Relaxed);
+        has_ended.recv_timeout(60 * SECOND).expect("it is due now");
+        drop(inside);
+    }
+}
+
+#[test]
+fn an_estimate_counts_what_burns_above_until_the_key_is_ready() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(10));
+    let keyed = under(&global, &clock, Quota::new(1, 10 * SECOND).burst(20)).build().unwrap();
+    drop(keyed.try_acquire(&1, 9).unwrap());
+    // The key has 11, and 15 in 40 s. Above there are 10 by then, which are there from the ninth second on.
+    assert_eq!(keyed.estimate(&1, 15), Some(45 * SECOND));
+    let mut claim = task::spawn(keyed.consume(&1, 15));
+    assert!(claim.poll().is_pending());
+    // No timer is late.
+    for wait in [40 * SECOND, 5 * SECOND - NANO, NANO] {
+        assert!(!claim.is_woken());
+        clock.advance(wait);
+        keyed.tick();
+    }
+    assert!(claim.is_woken());
+}
+
+#[test]
+fn a_clock_that_stepped_back_delays_nobody_above_whose_tokens_are_there() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(5));
+    let keyed = under(&global, &clock, Quota::per_second(1).burst(5)).build().unwrap();
+    clock.advance(10 * SECOND);
+    global.tick();
+    clock.step_back(5 * SECOND);
+    assert_eq!(keyed.estimate(&1, 5), Some(Duration::ZERO));
+    assert!(keyed.try_acquire(&1, 5).is_ok());
+}
+
+#[test]
+fn what_can_never_be_had_above_is_too_large_whatever_the_key_has() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(5));
+    let keyed = under(&global, &clock, Quota::per_hour(1).burst(8)).build().unwrap();
+    drop(keyed.try_acquire(&1, 4).unwrap());
+    let refusal = denied(keyed.try_acquire(&1, 5));
+    assert_eq!((refusal.by, refusal.retry_after), (Bound::Quota(0), Some(3_600 * SECOND)));
+    assert_eq!(keyed.try_acquire(&1, 6).map(drop), Err(TryAcquireError::TooLarge { cost: 6, most: 5 }));
+}
+
+#[test]
+fn within_counts_the_wait_above_to_the_nanosecond() {
+    let clock = ManualClock::new();
+    let global = limiter(&clock, Quota::per_second(1).burst(1));
+    let keyed = under(&global, &clock, Quota::per_second(9)).build().unwrap();
+    drop(global.try_acquire(1).unwrap());
+    let claim = |allowed| task::spawn(keyed.consume(&1, 1).within(allowed)).poll().map(|answer| answer.map(drop));
+    let too_late = ConsumeError::TooLate { estimate: SECOND, allowed: SECOND - NANO };
+    assert_eq!(claim(SECOND - NANO), Poll::Ready(Err(too_late)));
+    assert_eq!(claim(SECOND), Poll::Pending);
+    assert_eq!(claim(2 * SECOND), Poll::Pending);
+}

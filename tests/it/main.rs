@@ -1,0 +1,55 @@
+//! The integration tests, in one binary: a folder or a file for each subject.
+//!
+//! Roots of their own, because they need a process of their own: `alloc.rs` (its allocator counts), `fine_timer_files.rs`
+//! (it counts open files), `loom` (another build of the crate) and `ui.rs` (it runs the compiler). A test here must not need
+//! a process to itself: under `cargo test` all share one, under cargo-nextest each has its own.
+#![cfg(not(tollgate_loom))]
+#![allow(clippy::duplicate_mod, reason = "fine_timer runs the tests of two other subjects again, with another limiter")]
+
+mod adversarial;
+mod auto_traits;
+mod better_bucket;
+mod chronos_bucket;
+mod course_bucket;
+mod decisions;
+mod design;
+#[cfg(all(feature = "fine-timer", not(miri)))]
+mod fine_timer;
+mod fixture;
+#[cfg(feature = "redis")]
+mod fleet;
+mod fuzz_corpus;
+#[cfg(all(feature = "keyed", feature = "serde", feature = "http", feature = "metrics"))]
+mod gateway;
+#[cfg(feature = "http")]
+mod http;
+#[cfg(feature = "io")]
+mod io;
+mod join;
+#[cfg(feature = "keyed")]
+mod keyed;
+mod line;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod oracle;
+mod oracle_histories;
+mod paused_time;
+mod quota_text;
+mod rate_law;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+mod scenes;
+mod seastar_bucket;
+mod semantics;
+#[cfg(all(feature = "redis", feature = "keyed"))]
+mod shared_keys;
+mod shutdown;
+mod small_bucket;
+#[cfg(feature = "stream")]
+mod stream;
+mod threads;
+#[cfg(feature = "tower")]
+mod tower;
+#[cfg(feature = "tracing")]
+mod tracing;

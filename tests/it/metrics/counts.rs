@@ -1,0 +1,237 @@
+//! Grants and refusals: counted to the token and to the call, by whatever way they come.
+
+use std::sync::Barrier;
+use std::thread;
+
+use metrics::with_local_recorder;
+use tokio_test::{assert_pending, assert_ready_err, task::spawn};
+use tollgate::metrics::Meter;
+use tollgate::{Limiter, Quota, join, try_join};
+
+use super::Book;
+use crate::scenes::{MILLI, built, by_hand};
+
+#[test]
+fn tokens_granted_are_read_off_the_rovers_and_tokens_denied_are_counted() {
+    let (book, (limiter, clock)) = (Book::open(), by_hand(10));
+    let meter = Meter::new("api", &limiter).unwrap();
+    let _ = limiter.try_acquire(3).unwrap();
+    let _ = limiter.try_acquire(7).unwrap();
+    assert!(limiter.try_acquire(2).is_err());
+    clock.advance(2 * MILLI);
+    limiter.try_acquire(2).unwrap().settle(1);
+    assert!(limiter.try_acquire(5).is_err());
+    assert!(limiter.try_acquire(11).is_err(), "more than the burst: never to be had");
+
+    with_local_recorder(&book.recorder, || meter.publish());
+    let page = book.read();
+    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 12);
+    assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 7);
+    assert_eq!(page.counter("refunded_total{key=api}"), 1);
+    assert_eq!(page.refusals(), [("quota", 2), ("too_large", 1)]);
+}
+
+/// A series that appears with the first refusal would have no rate for it.
+#[test]
+fn every_reason_is_there_from_the_first_scrape_on() {
+    let (book, (limiter, _clock)) = (Book::open(), by_hand(10));
+    with_local_recorder(&book.recorder, || Meter::new("api", &limiter).unwrap().publish());
+    let page = book.read();
+    assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 0);
+    let reasons = page.0.keys().filter(|series| series.starts_with("rate_limit_refusals_total{key=api,reason="));
+    assert_eq!(reasons.count(), if cfg!(feature = "redis") { 13 } else { 12 });
+    assert_eq!(page.refusals(), []);
+}
+
+#[test]
+fn each_refusal_is_counted_once_and_under_its_own_reason() {
+    let (book, (limiter, clock)) = (
+        Book::open(),
+        built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12).max_waiting(1)),
+    );
+    let meter = Meter::new("api", &limiter).unwrap();
+    let refusals = |expected: &[(&str, u64)]| {
+        with_local_recorder(&book.recorder, || meter.publish());
+        assert_eq!(book.read().refusals(), expected);
+    };
+    let flying = limiter.try_acquire(10).unwrap();
+    assert!(limiter.try_acquire(1).is_err());
+    clock.advance(10 * MILLI);
+    assert!(limiter.try_acquire(3).is_err());
+    refusals(&[("in_flight", 1), ("quota", 1)]);
+
+    limiter.pause_for(5 * MILLI);
+    assert!(limiter.try_acquire(1).is_err());
+    clock.advance(5 * MILLI);
+    assert!(limiter.try_acquire(13).is_err());
+    assert_ready_err!(spawn(limiter.consume(13)).poll());
+    refusals(&[("in_flight", 1), ("pause", 1), ("quota", 1), ("too_large", 2)]);
+
+    let mut waiting = spawn(limiter.consume(3));
+    assert_pending!(waiting.poll());
+    assert!(limiter.try_acquire(1).is_err());
+    assert_ready_err!(spawn(limiter.consume(1)).poll());
+    assert_ready_err!(spawn(limiter.clone().consume_owned(1)).poll());
+    refusals(&[("in_flight", 1), ("line", 1), ("line_full", 2), ("pause", 1), ("quota", 1), ("too_large", 2)]);
+
+    drop((waiting, flying));
+    let _emptied = limiter.try_acquire(10).unwrap();
+    assert_ready_err!(spawn(limiter.consume(2).within(MILLI)).poll());
+    let mut impatient = spawn(limiter.consume(1).within(3 * MILLI));
+    assert_pending!(impatient.poll());
+    limiter.pause_for(10 * MILLI);
+    clock.advance(3 * MILLI);
+    assert_ready_err!(impatient.poll());
+    let mut closed = spawn(limiter.consume(1));
+    assert_pending!(closed.poll());
+    limiter.close();
+    assert_ready_err!(closed.poll());
+    assert!(limiter.try_acquire(1).is_err());
+    assert!(limiter.blocking_consume(1).is_err());
+    refusals(&[
+        ("closed", 3),
+        ("in_flight", 1),
+        ("line", 1),
+        ("line_full", 2),
+        ("pause", 1),
+        ("quota", 1),
+        ("timed_out", 1),
+        ("too_large", 2),
+        ("too_late", 1),
+    ]);
+    with_local_recorder(&book.recorder, || meter.publish());
+    // 1 and 3; 1; 1, 1, 1; 2 and 1. Not those that no wait would help.
+    assert_eq!(book.read().counter("acquire_total{key=api,result=deny}"), 11);
+}
+
+#[test]
+fn who_may_not_wait_for_want_of_a_runtime_is_counted() {
+    let book = Book::open();
+    let limiter = Limiter::new(Quota::per_hour(1)).unwrap();
+    let meter = Meter::new("api", &limiter).unwrap();
+    let _ = limiter.try_acquire(1).unwrap();
+    assert_ready_err!(spawn(limiter.consume(1)).poll());
+    with_local_recorder(&book.recorder, || meter.publish());
+    assert_eq!(book.read().refusals(), [("no_runtime", 1)]);
+}
+
+#[test]
+fn the_counts_are_the_limiters_and_begin_with_its_first_meter() {
+    let (book, (limiter, _clock)) = (Book::open(), by_hand(1));
+    let _ = limiter.try_acquire(1).unwrap();
+    assert!(limiter.try_acquire(1).is_err(), "nobody counts yet");
+    let meter = Meter::new("api", &limiter).unwrap();
+    assert!(limiter.clone().try_acquire(1).is_err());
+    let second = Meter::new("other", &limiter.clone()).unwrap_err();
+    assert_eq!(second.key, "api");
+    let clone = meter.clone();
+    drop(meter);
+    assert!(limiter.try_acquire(1).is_err());
+    with_local_recorder(&book.recorder, || clone.publish());
+    let page = book.read();
+    assert_eq!((page.counter("acquire_total{key=api,result=allow}"), page.refusals()), (1, vec![("quota", 2)]));
+    // It goes on counting without a meter in anybody's hands, and no second set of counts can be begun.
+    drop(clone);
+    assert!(Meter::new("api", &limiter).is_err());
+}
+
+#[test]
+fn joint_claims_are_refused_by_the_limiter_that_refused() {
+    let book = Book::open();
+    let ((first, _), (second, _)) = (by_hand(5), by_hand(2));
+    let meters = [Meter::new("first", &first).unwrap(), Meter::new("second", &second).unwrap()];
+    assert!(try_join([(&first, 2), (&second, 3)]).is_err());
+    let _ = try_join([(&first, 2), (&second, 2)]).unwrap();
+    assert!(try_join([(&first, 2), (&second, 1)]).is_err());
+    second.close();
+    assert_ready_err!(spawn(join([(&first, 1), (&second, 1)])).poll());
+    with_local_recorder(&book.recorder, || meters.iter().for_each(Meter::publish));
+    let page = book.read();
+    assert_eq!(page.counter("acquire_total{key=first,result=allow}"), 2);
+    assert_eq!(page.counter("refusals_total{key=second,reason=too_large}"), 1);
+    assert_eq!(page.counter("refusals_total{key=second,reason=quota}"), 1);
+    assert_eq!(page.counter("refusals_total{key=second,reason=closed}"), 1);
+    let of_first = |(series, value): (&String, &metrics_util::debugging::DebugValue)| {
+        series.starts_with("rate_limit_refusals_total{key=first")
+            && *value != metrics_util::debugging::DebugValue::Counter(0)
+    };
+    assert!(!page.0.iter().any(of_first), "{page:#?}");
+}
+
+/// Twice as many threads as there are words to count in.
+#[test]
+fn every_call_of_every_thread_is_counted() {
+    const THREADS: u64 = 16;
+    const CALLS: u64 = 2_000;
+    let (book, (limiter, _clock)) = (Book::open(), by_hand(5_000));
+    let meter = Meter::new("api", &limiter).unwrap();
+    let together = Barrier::new(THREADS as usize);
+    let granted: u64 = thread::scope(|scope| {
+        let work = || {
+            together.wait();
+            (0..CALLS).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    with_local_recorder(&book.recorder, || meter.publish());
+    let page = book.read();
+    assert_eq!(granted, 5_000);
+    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), granted);
+    assert_eq!(page.counter("acquire_total{key=api,result=deny}"), THREADS * CALLS - granted);
+    assert_eq!(page.refusals(), [("quota", THREADS * CALLS - granted)]);
+}
+
+/// Whoever scrapes meanwhile sees no count go down, and none that is not true yet.
+#[test]
+fn scrapes_in_the_middle_see_counts_that_only_grow() {
+    let (limiter, clock) = by_hand(1_000);
+    let meter = Meter::new("api", &limiter).unwrap();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            for _ in 0..200 {
+                (0..50).for_each(|_| _ = limiter.try_acquire(1));
+                clock.advance(10 * MILLI);
+            }
+        });
+        let (mut allowed, mut denied) = (0, 0);
+        while !asking.is_finished() {
+            let book = Book::open();
+            with_local_recorder(&book.recorder, || meter.publish());
+            let page = book.read();
+            let now = |result| page.counter(&format!("acquire_total{{key=api,result={result}}}"));
+            assert!(now("allow") >= allowed && now("deny") >= denied);
+            (allowed, denied) = (now("allow"), now("deny"));
+            assert!(allowed + denied <= 10_000);
+        }
+    });
+}
+
+#[cfg(feature = "tower")]
+#[test]
+fn the_calls_of_layers_are_counted() {
+    use std::time::Duration;
+    use tokio_test::assert_ready_ok;
+    use tollgate::tower::LimitLayer;
+    use tower::{Layer, Service};
+
+    let (book, (limiter, clock)) = (Book::open(), by_hand(2));
+    let meter = Meter::new("api", &limiter).unwrap();
+    let inner = tower::service_fn(async |_: ()| Ok::<_, std::io::Error>(()));
+    let mut refusing = LimitLayer::new(&limiter).release_at_head().refuse().layer(inner);
+    let mut waiting = LimitLayer::new(&limiter).release_at_head().within(Duration::from_secs(1)).layer(inner);
+    assert_ready_ok!(spawn(refusing.call(())).poll());
+    assert_ready_ok!(spawn(refusing.call(())).poll());
+    assert_ready_err!(spawn(refusing.call(())).poll());
+    with_local_recorder(&book.recorder, || {
+        let mut call = spawn(waiting.call(()));
+        assert_pending!(call.poll());
+        clock.advance(MILLI);
+        limiter.tick();
+        assert_ready_ok!(call.poll());
+        meter.publish();
+    });
+    let page = book.read();
+    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 3);
+    assert_eq!((page.refusals(), page.waits("allow")), (vec![("quota", 1)], vec![1_000_000]));
+}

@@ -1,0 +1,172 @@
+//! Recorders are user code: one that panics, or calls the limiter, harms nobody.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
+use tollgate::metrics::Meter;
+use tollgate::{Limiter, join};
+
+use crate::scenes::{MILLI, a_day, at_dawn, by_hand};
+
+/// Panics whatever it is asked.
+#[derive(Debug, Default)]
+struct Grenade {
+    panics: AtomicU64,
+}
+
+impl Grenade {
+    fn burst(&self) -> ! {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        panic!("a recorder of ill will");
+    }
+}
+
+impl Recorder for Grenade {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        self.burst()
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        self.burst()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        self.burst()
+    }
+}
+
+#[test]
+fn a_recorder_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
+    let (limiter, clock) = at_dawn();
+    let meter = Meter::new("api", &limiter).unwrap();
+    let recorder = Grenade::default();
+    with_local_recorder(&recorder, || {
+        a_day(&limiter, &clock);
+        assert_eq!(recorder.panics.load(Ordering::Relaxed), 5, "each of the five was told");
+        // The scrape is the scraper's own affair.
+        assert!(catch_unwind(AssertUnwindSafe(|| meter.publish())).is_err());
+    });
+}
+
+/// Dropped by an unwinding stack, a wait must not panic once more: that would abort.
+#[test]
+fn a_wait_that_is_left_by_a_panic_is_told_all_the_same() {
+    let (limiter, _clock) = by_hand(1);
+    let _meter = Meter::new("api", &limiter).unwrap();
+    let recorder = Grenade::default();
+    let task = || {
+        let mut waiting = spawn(limiter.consume(2));
+        assert_pending!(waiting.poll());
+        panic!("the task's own");
+    };
+    let result = with_local_recorder(&recorder, || catch_unwind(AssertUnwindSafe(task)));
+    assert_eq!(result.unwrap_err().downcast_ref(), Some(&"the task's own"));
+    assert_eq!((recorder.panics.load(Ordering::Relaxed), limiter.snapshot().waiting_tasks), (1, 0));
+}
+
+/// Calls the limiter that it is told of, in every way there is.
+struct Meddler {
+    limiter: Limiter,
+    meddles: AtomicU64,
+}
+
+impl Meddler {
+    fn meddle(&self) {
+        // Its own waits are told too: it would never come to an end.
+        if self.meddles.fetch_add(1, Ordering::Relaxed) == 0 {
+            let _ = self.limiter.try_acquire(1);
+            assert_pending!(spawn(self.limiter.consume(1_000)).poll());
+            self.limiter.tick();
+        }
+        let _ = self.limiter.snapshot();
+    }
+}
+
+impl Recorder for Meddler {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        self.meddle();
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        self.meddle();
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        self.meddle();
+        Histogram::noop()
+    }
+}
+
+/// What it sees of the limiter, when it is told of a wait, is what came of that.
+#[test]
+fn who_is_told_that_somebody_left_finds_them_gone() {
+    struct Onlooker(Limiter, AtomicU64);
+
+    impl Recorder for Onlooker {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::noop()
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::noop()
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            self.1.fetch_add(1 + 10 * self.0.snapshot().waiting_tokens, Ordering::Relaxed);
+            Histogram::noop()
+        }
+    }
+
+    let (limiter, clock) = by_hand(1);
+    let _meter = Meter::new("api", &limiter).unwrap();
+    let onlooker = Onlooker(limiter.clone(), AtomicU64::new(0));
+    with_local_recorder(&onlooker, || {
+        let mut left = spawn(limiter.consume(2));
+        assert_pending!(left.poll());
+        drop(left);
+        let mut late = spawn(limiter.consume(3).within(5 * MILLI));
+        assert_pending!(late.poll());
+        limiter.pause_for(10 * MILLI);
+        clock.advance(5 * MILLI);
+        assert_ready_err!(late.poll());
+        let mut joint = spawn(join([(&limiter, 4)]));
+        assert_pending!(joint.poll());
+        drop(joint);
+    });
+    assert_eq!(onlooker.1.load(Ordering::Relaxed), 3, "three waits, and nobody in line each time");
+}
+
+/// No lock is held while it is told: else this would hang.
+#[test]
+fn a_recorder_may_call_the_limiter() {
+    let (limiter, clock) = by_hand(1);
+    let meter = Meter::new("api", &limiter).unwrap();
+    let mut waiting = spawn(limiter.consume(3));
+    assert_pending!(waiting.poll());
+    clock.advance(2 * MILLI);
+    limiter.tick();
+    let recorder = Meddler { limiter: limiter.clone(), meddles: AtomicU64::new(0) };
+    with_local_recorder(&recorder, || {
+        let _ = assert_ready_ok!(waiting.poll());
+        meter.publish();
+    });
+    assert!(recorder.meddles.load(Ordering::Relaxed) > 10);
+    let seen = limiter.snapshot();
+    assert_eq!((seen.waiting_tasks, seen.granted), (0, 3));
+}

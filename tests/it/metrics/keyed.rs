@@ -1,0 +1,241 @@
+//! Keyed limiters: all keys together, and of single ones no more than was asked for.
+
+use metrics::{set_default_local_recorder, with_local_recorder};
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
+use tollgate::metrics::KeyedMeter;
+use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota};
+
+use super::{Book, Page};
+use crate::scenes::{MILLI, by_hand};
+
+/// A token each millisecond for each key, 3 at once.
+fn keyed(change: impl FnOnce(KeyedBuilder<u64>) -> KeyedBuilder<u64>) -> (KeyedLimiter<u64>, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(3)).clock(clock.clone());
+    (change(builder).build().unwrap(), clock)
+}
+
+fn scrape(meter: &KeyedMeter<u64>) -> Page {
+    let book = Book::open();
+    with_local_recorder(&book.recorder, || meter.publish());
+    book.read()
+}
+
+/// Whether a key is a word or has a seat, and whether it was refused by either, by the map or in the line.
+#[test]
+fn each_refusal_of_any_key_is_counted_once() {
+    let (users, clock) = keyed(|builder| builder.max_keys(3).max_waiting(1));
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    let _ = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 2).unwrap(), users.try_acquire(&3, 1).unwrap());
+    assert!(users.try_acquire(&1, 1).is_err());
+    assert!(users.try_acquire(&1, 4).is_err());
+    assert!(users.try_acquire(&4, 1).is_err());
+    assert_ready_err!(spawn(users.consume(&4, 1)).poll());
+    assert_ready_err!(spawn(users.consume(&1, 2).within(MILLI)).poll());
+    assert!(users.blocking_consume(&1, 1 << 60).is_err());
+    let expected = [("quota", 1), ("too_large", 2), ("too_late", 1), ("too_many_keys", 2)];
+    assert_eq!(scrape(&meter).refusals(), expected);
+
+    let mut waiting = spawn(users.consume(&1, 2));
+    assert_pending!(waiting.poll());
+    assert!(users.try_acquire(&1, 1).is_err());
+    assert_ready_err!(spawn(users.consume(&1, 1)).poll());
+    assert_ready_err!(spawn(users.consume(&1, 1).within(MILLI)).poll());
+    assert!(users.blocking_consume(&1, 1).is_err());
+    users.close();
+    assert_ready_err!(waiting.poll());
+    assert!(users.try_acquire(&1, 1).is_err());
+    assert!(users.try_acquire(&2, 1).is_err());
+    clock.advance(MILLI);
+    let page = scrape(&meter);
+    let expected = [
+        ("closed", 3),
+        ("line", 1),
+        ("line_full", 3),
+        ("quota", 1),
+        ("too_large", 2),
+        ("too_late", 1),
+        ("too_many_keys", 2),
+    ];
+    assert_eq!(page.refusals(), expected);
+    // 1; 1 and 1; 2; 1; 1, 1 and 1.
+    assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 9);
+}
+
+#[test]
+fn waits_of_all_keys_are_in_one_histogram() {
+    let (book, (users, clock)) = (Book::open(), keyed(|builder| builder));
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    with_local_recorder(&book.recorder, || {
+        let _ = assert_ready_ok!(spawn(users.consume(&1, 3)).poll());
+        let (mut first, mut second) = (spawn(users.consume(&1, 2)), spawn(users.clone().consume_owned(2, 4)));
+        let mut left = spawn(users.consume(&1, 1));
+        let mut late = spawn(users.consume(&2, 1).within(4 * MILLI));
+        assert_pending!(first.poll());
+        assert_pending!(second.poll());
+        assert_pending!(left.poll());
+        assert_pending!(late.poll());
+        let page = scrape(&meter);
+        assert_eq!((page.gauge("waiting{key=api}"), page.gauge("waiting_tokens{key=api}")), (4.0, 8.0));
+        assert_eq!((page.gauge("keys{key=api}"), page.gauge("keys_waiting{key=api}")), (2.0, 2.0));
+        clock.advance(2 * MILLI);
+        users.tick();
+        let _ = (assert_ready_ok!(first.poll()), assert_ready_ok!(second.poll()), assert_ready_ok!(late.poll()));
+        drop(left);
+    });
+    let page = book.read();
+    assert_eq!((page.waits("allow"), page.waits("left")), (vec![2_000_000; 3], vec![2_000_000]));
+    assert_eq!(page.0.len(), 2, "two ways to end: {page:#?}");
+    assert_eq!(scrape(&meter).refusals(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_paused_time_each_key_waits_by_itself() {
+    let book = Book::open();
+    let _here = set_default_local_recorder(&book.recorder);
+    let users: KeyedLimiter<u64> = KeyedLimiter::new(Quota::per_second(100).burst(1)).unwrap();
+    let _meter = KeyedMeter::new("api", &users).unwrap();
+    let keys = [1, 1, 2, 1, 2];
+    for grant in futures::future::join_all(keys.iter().map(|key| users.consume(key, 1))).await {
+        let _ = grant.unwrap();
+    }
+    let mut waits = book.read().waits("allow");
+    waits.sort_unstable();
+    assert_eq!(waits, [10_000_000, 10_000_000, 20_000_000]);
+}
+
+#[test]
+fn in_flight_tokens_of_all_keys_are_one_number() {
+    let (users, _clock) = keyed(|builder| builder.max_in_flight(3));
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    let _flying = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 1).unwrap());
+    assert_eq!(scrape(&meter).gauge("in_flight_tokens{key=api}"), 4.0);
+}
+
+/// Granted and refunded, as they are scraped.
+fn turnover(meter: &KeyedMeter<u64>) -> (u64, u64) {
+    let page = scrape(meter);
+    (page.counter("acquire_total{key=api,result=allow}"), page.counter("refunded_total{key=api}"))
+}
+
+/// At once and after a wait, to words and to seats, and what was settled; those of a seat are kept when it is given up.
+#[test]
+fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
+    let (users, clock) = keyed(|builder| builder);
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    assert_eq!(turnover(&meter), (0, 0));
+    // New, then there already; refused, then free of charge.
+    let _ = (users.try_acquire(&1, 1).unwrap(), users.try_acquire(&1, 1).unwrap());
+    let _ = (users.try_acquire(&1, 2).unwrap_err(), users.try_acquire(&1, 0).unwrap());
+    let _ =
+        (assert_ready_ok!(spawn(users.consume(&2, 1)).poll()), assert_ready_ok!(spawn(users.consume(&2, 1)).poll()));
+    assert_eq!(turnover(&meter), (4, 0));
+    let mut grant = users.try_acquire(&3, 3).unwrap();
+    grant.settle(1);
+    assert_eq!(turnover(&meter), (7, 2));
+    grant.settle(5);
+    assert_eq!(turnover(&meter), (11, 2));
+    // In line: one is served, one leaves after it was, and one before.
+    let (mut served, mut unseen) = (spawn(users.consume(&1, 3)), spawn(users.consume(&1, 1)));
+    let mut left = spawn(users.consume(&1, 1));
+    assert_pending!(served.poll());
+    assert_pending!(unseen.poll());
+    assert_pending!(left.poll());
+    assert_eq!(turnover(&meter), (11, 2));
+    clock.advance(3 * MILLI);
+    users.tick();
+    let mut served = assert_ready_ok!(served.poll());
+    assert!(unseen.is_woken());
+    drop((left, unseen));
+    served.settle(2);
+    assert_eq!(turnover(&meter), (15, 4));
+    // Everybody is forgotten, and the sum is not.
+    clock.advance(100 * MILLI);
+    users.tick();
+    assert_eq!((users.snapshot().keys, turnover(&meter)), (0, (15, 4)));
+    let _ = users.try_acquire(&1, 3).unwrap();
+    assert_eq!(turnover(&meter), (18, 4));
+}
+
+/// Where a grant is more than a word: in flight, in the overflow, under a limiter.
+#[test]
+fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() {
+    let (users, clock) = keyed(|builder| builder.max_in_flight(3).max_keys(1).overflow(Quota::new(1, MILLI).burst(2)));
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    let own = users.try_acquire(&1, 2).unwrap();
+    let mut shared = users.try_acquire(&2, 2).unwrap();
+    assert!(users.try_acquire(&3, 1).is_err());
+    shared.settle(1);
+    assert_eq!(turnover(&meter), (4, 1));
+    drop((own, shared));
+    clock.advance(100 * MILLI);
+    users.tick();
+    assert_eq!((users.snapshot().keys, turnover(&meter)), (0, (4, 1)));
+
+    let (all, clock) = by_hand(2);
+    let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(3)).clock(clock.clone());
+    let users: KeyedLimiter<u64> = builder.within_limiter(&all).build().unwrap();
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    let _ = users.try_acquire(&1, 2).unwrap();
+    assert!(users.try_acquire(&1, 1).is_err(), "not above");
+    assert_ready_err!(spawn(users.consume(&1, 9).within(MILLI)).poll());
+    let mut waiting = spawn(users.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    assert_eq!(turnover(&meter), (2, 0));
+    clock.advance(MILLI);
+    users.tick();
+    let _ = assert_ready_ok!(waiting.poll());
+    assert_eq!((turnover(&meter), all.snapshot().granted), ((3, 0), 3));
+}
+
+#[test]
+fn no_key_is_named_unless_it_was_asked_for() {
+    let (users, _clock) = keyed(|builder| builder);
+    let meter = KeyedMeter::new("api", &users).unwrap();
+    for user in 0..100 {
+        assert!(users.try_acquire(&user, 4).is_err());
+    }
+    let page = scrape(&meter);
+    assert!(!page.0.keys().any(|series| series.contains("name=")), "{page:#?}");
+    assert_eq!(page.refusals(), [("too_large", 100)]);
+}
+
+#[test]
+fn those_refused_most_are_named_and_shown_as_absent_when_they_are_not_any_more() {
+    let (users, _clock) = keyed(|builder| builder);
+    let meter = KeyedMeter::new("api", &users).unwrap().naming(100, |user| format!("user {user}"));
+    let _ = users.try_acquire(&7, 2).unwrap();
+    (0..5).for_each(|_| assert!(users.try_acquire(&7, 2).is_err()));
+    let page = scrape(&meter);
+    assert_eq!(page.gauge("key_refusals{key=api,name=user 7}"), 5.0);
+    assert_eq!(page.gauge("key_tokens{key=api,name=user 7}"), 1.0);
+    assert_eq!(page.gauge("key_refusals{key=api,name=(others)}"), 0.0);
+    for round in 0..50 {
+        (100..120).for_each(|user| assert!(users.try_acquire(&(user + round % 2), 4).is_err()));
+    }
+    let page = scrape(&meter);
+    assert_eq!(page.gauge("key_refusals{key=api,name=user 7}"), 0.0);
+    assert!(page.get("key_tokens{key=api,name=user 7}").is_none());
+}
+
+/// A recorder keeps every series it ever saw.
+#[test]
+fn churning_through_keys_makes_no_more_series_than_were_allowed() {
+    let (users, _clock) = keyed(|builder| builder);
+    let meter = KeyedMeter::new("api", &users).unwrap().naming(20, |user| user.to_string());
+    let book = Book::open();
+    let mut most = 0;
+    with_local_recorder(&book.recorder, || {
+        for round in 0..200 {
+            for user in round * 16..(round + 1) * 16 {
+                (0..=round).for_each(|_| assert!(users.try_acquire(&user, 4).is_err()));
+            }
+            meter.clone().publish();
+            let page = book.read();
+            most = page.0.keys().filter(|series| series.starts_with("rate_limit_key_refusals")).count();
+            let others = page.gauge("key_refusals{key=api,name=(others)}");
+            assert_eq!(others > 0.0, round > 0, "in round {round}");
+        }
+    });
+    assert_eq!(most, 21, "twenty and the others");
+}

@@ -1,0 +1,88 @@
+//! What a scrape reads off the limiter.
+
+use metrics::with_local_recorder;
+use tokio_test::{assert_pending, task::spawn};
+use tollgate::metrics::Meter;
+use tollgate::{Limiter, Quota};
+
+use super::{Book, Page};
+use crate::scenes::{MILLI, built, by_hand};
+
+fn scrape(meter: &Meter) -> Page {
+    let book = Book::open();
+    with_local_recorder(&book.recorder, || meter.publish());
+    book.read()
+}
+
+#[test]
+fn tokens_and_debt_are_the_two_sides_of_the_level() {
+    let (limiter, clock) = by_hand(10);
+    let meter = Meter::new("api", &limiter).unwrap();
+    let tokens = || {
+        let page = scrape(&meter);
+        (page.gauge("tokens{key=api}"), page.gauge("debt_tokens{key=api}"))
+    };
+    assert_eq!(tokens(), (10.0, 0.0));
+    let mut grant = limiter.try_acquire(4).unwrap();
+    assert_eq!(tokens(), (6.0, 0.0));
+    grant.settle(13);
+    assert_eq!(tokens(), (0.0, 3.0));
+    clock.advance(2 * MILLI);
+    assert_eq!(tokens(), (0.0, 1.0));
+    clock.advance(5 * MILLI);
+    assert_eq!(tokens(), (4.0, 0.0));
+}
+
+#[test]
+fn of_several_quotas_the_emptiest_counts_and_each_is_shown() {
+    let (limiter, _clock) = built(
+        Limiter::builder()
+            .quota(Quota::per_second(10).burst(50))
+            .quota_named("minute", Quota::per_minute(30).burst(30)),
+    );
+    let meter = Meter::new("api", &limiter).unwrap();
+    limiter.try_acquire(7).unwrap().settle(32);
+    let page = scrape(&meter);
+    assert_eq!(page.gauge("tokens{key=api}"), 0.0);
+    assert_eq!(page.gauge("debt_tokens{key=api}"), 2.0);
+    assert_eq!(page.gauge("quota_tokens{key=api,quota=0}"), 18.0);
+    assert_eq!(page.gauge("quota_tokens{key=api,quota=minute}"), -2.0);
+}
+
+#[test]
+fn the_line_and_what_is_in_flight() {
+    let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12));
+    let meter = Meter::new("api", &limiter).unwrap();
+    let flying = limiter.try_acquire(10).unwrap();
+    let (mut first, mut second) = (spawn(limiter.consume(2)), spawn(limiter.consume(5)));
+    assert_pending!(first.poll());
+    assert_pending!(second.poll());
+    let page = scrape(&meter);
+    assert_eq!((page.gauge("waiting{key=api}"), page.gauge("waiting_tokens{key=api}")), (2.0, 7.0));
+    assert_eq!(page.gauge("in_flight_tokens{key=api}"), 10.0);
+    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 10, "not those who wait");
+    clock.advance(2 * MILLI);
+    limiter.tick();
+    drop((flying, second));
+    let page = scrape(&meter);
+    assert_eq!((page.gauge("waiting{key=api}"), page.gauge("waiting_tokens{key=api}")), (0.0, 0.0));
+    assert_eq!(page.gauge("in_flight_tokens{key=api}"), 2.0);
+    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 12);
+    drop(first);
+}
+
+#[test]
+fn pauses_and_lateness_are_in_seconds() {
+    let (limiter, clock) = by_hand(1);
+    let meter = Meter::new("api", &limiter).unwrap();
+    let page = scrape(&meter);
+    assert_eq!((page.gauge("paused_seconds{key=api}"), page.gauge("lateness_seconds{key=api}")), (0.0, 0.0));
+    assert!(page.get("in_flight_tokens{key=api}").is_none(), "there is no cap");
+    assert!(page.get("quota_tokens{key=api,quota=0}").is_none(), "there is one quota");
+    let mut waiting = spawn(limiter.consume(2));
+    assert_pending!(waiting.poll());
+    clock.advance(5 * MILLI);
+    limiter.pause_for(1_500 * MILLI);
+    let page = scrape(&meter);
+    assert_eq!((page.gauge("paused_seconds{key=api}"), page.gauge("lateness_seconds{key=api}")), (1.5, 0.004));
+}

@@ -1,0 +1,200 @@
+//! How long those waited who had to, to the nanosecond, and nothing of those who had not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use metrics::{set_default_local_recorder, with_local_recorder};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use tokio::time::Instant;
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
+use tollgate::metrics::Meter;
+use tollgate::{Limiter, Quota, join};
+
+use super::Book;
+use crate::scenes::{MILLI, built, by_hand, grants_at_once};
+
+#[test]
+fn grants_without_waiting_tell_the_recorder_nothing() {
+    let (book, (limiter, _clock)) = (Book::open(), by_hand(1_000));
+    let _meter = Meter::new("api", &limiter).unwrap();
+    with_local_recorder(&book.recorder, || {
+        grants_at_once(&limiter);
+        assert!(limiter.try_acquire(401).is_err(), "nor do refusals");
+    });
+    assert!(book.read().0.is_empty());
+}
+
+#[test]
+fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
+    let (book, (limiter, clock)) = (Book::open(), by_hand(1));
+    let _meter = Meter::new("api", &limiter).unwrap();
+    with_local_recorder(&book.recorder, || {
+        let _ = limiter.try_acquire(1).unwrap();
+        let mut granted = spawn(limiter.consume(3));
+        let mut left = spawn(limiter.clone().consume_owned(1));
+        let mut granted_unseen = spawn(limiter.consume(1));
+        let mut late = spawn(limiter.consume(1).within(7 * MILLI));
+        let mut closed = spawn(limiter.consume(100));
+        assert_pending!(granted.poll());
+        assert_pending!(left.poll());
+        assert_pending!(granted_unseen.poll());
+        assert_pending!(late.poll());
+        assert_pending!(closed.poll());
+        clock.advance(2 * MILLI);
+        drop(left);
+        assert_eq!(book.read().waits("left"), [2_000_000]);
+        clock.advance(MILLI);
+        limiter.tick();
+        assert!(book.read().waits("allow").is_empty(), "it is told by whoever waited");
+        assert_ready_ok!(granted.poll()).settle(3);
+        limiter.pause_for(30 * MILLI);
+        clock.advance(4 * MILLI);
+        assert_ready_err!(late.poll());
+        let page = book.read();
+        assert_eq!((page.waits("allow"), page.waits("deny")), (vec![3_000_000], vec![7_000_000]));
+        clock.advance(26 * MILLI + MILLI);
+        limiter.tick();
+        assert!(granted_unseen.is_woken());
+        drop(granted_unseen);
+        clock.advance(MILLI);
+        limiter.close();
+        assert_ready_err!(closed.poll());
+    });
+    let page = book.read();
+    assert_eq!((page.waits("left"), page.waits("deny")), (vec![34_000_000], vec![35_000_000]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_paused_time_each_of_a_line_waited_to_the_instant_of_the_schedule() {
+    let book = Book::open();
+    let _here = set_default_local_recorder(&book.recorder);
+    let limiter = Limiter::new(Quota::per_second(100).burst(2)).unwrap();
+    let meter = Meter::new("api", &limiter).unwrap();
+    let start = Instant::now();
+    let claims = (0..12).map(|_| limiter.consume(1));
+    for grant in futures::future::join_all(claims).await {
+        let _ = grant.unwrap();
+    }
+    assert_eq!(start.elapsed(), 100 * MILLI);
+    meter.publish();
+    let page = book.read();
+    // Two had not to wait.
+    assert_eq!(page.waits("allow"), (1..=10).map(|turn| turn * 10_000_000).collect::<Vec<_>>());
+    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 12);
+    assert_eq!(page.gauge("waiting{key=api}"), 0.0);
+}
+
+#[test]
+fn a_joint_claim_is_a_wait_in_each_of_its_lines() {
+    let book = Book::open();
+    let ((first, clock), (second, other_clock), (free, _)) = (by_hand(1), by_hand(1), by_hand(1));
+    let named = [("first", &first), ("api", &second), ("free", &free)];
+    let _meters = named.map(|(name, limiter)| Meter::new(name, limiter).unwrap());
+    with_local_recorder(&book.recorder, || {
+        let mut both = spawn(join([(&first, 2), (&second, 3), (&free, 0)]));
+        assert_pending!(both.poll());
+        let mut left = spawn(join([(&first, 1), (&second, 1)]));
+        assert_pending!(left.poll());
+        for _ in 0..2 {
+            clock.advance(MILLI);
+            other_clock.advance(MILLI);
+            first.tick();
+            second.tick();
+        }
+        drop(left);
+        let _ = assert_ready_ok!(both.poll());
+    });
+    let page = book.read();
+    assert_eq!((page.waits("allow"), page.waits("left")), (vec![2_000_000], vec![2_000_000]));
+    assert_eq!(page.0.len(), 4, "two of each, and nothing where it costs nothing: {page:#?}");
+}
+
+/// The line of a thread that blocks is the same.
+#[test]
+fn a_thread_that_blocks_is_a_wait() {
+    let book = Book::open();
+    let limiter = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
+    let _meter = Meter::new("api", &limiter).unwrap();
+    with_local_recorder(&book.recorder, || (0..3).for_each(|_| drop(limiter.blocking_consume(2).unwrap())));
+    let waits = book.read().waits("allow");
+    assert!(waits.len() >= 2 && waits.iter().all(|wait| *wait > 0), "{waits:?}");
+}
+
+#[test]
+fn a_meter_made_while_somebody_waits_counts_from_the_next_on() {
+    let (book, (limiter, clock)) = (Book::open(), built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0))));
+    with_local_recorder(&book.recorder, || {
+        let mut before = spawn(limiter.consume(1));
+        assert_pending!(before.poll());
+        let _meter = Meter::new("api", &limiter).unwrap();
+        let mut after = spawn(limiter.consume(1));
+        assert_pending!(after.poll());
+        clock.advance(2 * MILLI);
+        limiter.tick();
+        let _ = (assert_ready_ok!(before.poll()), assert_ready_ok!(after.poll()));
+    });
+    assert_eq!(book.read().waits("allow"), [2_000_000]);
+}
+
+/// By threads that share a recorder, each as its own: the recorder of the process is the gateway's.
+#[test]
+fn every_wait_of_every_task_is_recorded_and_no_other() {
+    const TASKS: u64 = 16;
+    const CLAIMS: u64 = 200;
+    let recorder: &'static DebuggingRecorder = Box::leak(Box::new(DebuggingRecorder::new()));
+    let book = Book { told: recorder.snapshotter(), recorder: DebuggingRecorder::new() };
+    let _here = set_default_local_recorder(recorder);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.on_thread_start(move || std::mem::forget(set_default_local_recorder(recorder)));
+    let runtime = runtime.worker_threads(4).enable_time().build().unwrap();
+    let limiter = Limiter::new(Quota::per_second(200_000).burst(100)).unwrap();
+    let meter = Meter::new("storm", &limiter).unwrap();
+    let waited = Arc::new(AtomicU64::new(0));
+    let claims = {
+        let waited = Arc::clone(&waited);
+        move |limiter: Limiter| async move {
+            for _ in 0..CLAIMS {
+                let mut claim = std::pin::pin!(limiter.consume(1));
+                if let Poll::Ready(grant) = futures::poll!(claim.as_mut()) {
+                    let _ = grant.unwrap();
+                    continue;
+                }
+                waited.fetch_add(1, Ordering::Relaxed);
+                let _ = claim.await.unwrap();
+            }
+        }
+    };
+    runtime.block_on(async {
+        let tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(claims.clone()(limiter.clone()))).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    meter.publish();
+    let page = book.read();
+    let Some(DebugValue::Histogram(waits)) = page.get("acquire_duration_seconds{key=storm,result=allow}") else {
+        panic!("{page:#?}")
+    };
+    assert!(waits.len() > 100, "hardly anybody waited: {}", waits.len());
+    assert_eq!(waits.len() as u64, waited.load(Ordering::Relaxed));
+    assert!(page.get("acquire_duration_seconds{key=storm,result=left}").is_none());
+    assert_eq!(page.counter("acquire_total{key=storm,result=allow}"), TASKS * CLAIMS);
+}
+
+#[cfg(all(feature = "stream", feature = "io"))]
+#[tokio::test(start_paused = true)]
+async fn paced_items_and_bytes_are_waits() {
+    use futures::StreamExt;
+    use tokio::io::AsyncWriteExt;
+    use tollgate::{io::PaceIoExt, stream::PaceStreamExt};
+
+    let book = Book::open();
+    let _here = set_default_local_recorder(&book.recorder);
+    let limiter = Limiter::new(Quota::per_second(100).burst(1)).unwrap();
+    let _meter = Meter::new("api", &limiter).unwrap();
+    let items: Vec<_> = futures::stream::iter(0..3).pace(&limiter).collect().await;
+    assert_eq!(items.len(), 3);
+    tokio::io::sink().pace_writes(&limiter).write_all(&[7; 2]).await.unwrap();
+    assert_eq!(book.read().waits("allow"), [10_000_000; 4]);
+}

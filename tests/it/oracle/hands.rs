@@ -1,0 +1,379 @@
+//! Does a history to a limiter, under a clock moved by hand and without a runtime, and says what each op is answered.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tollgate::{ConsumeError, Grant, Limiter, ManualClock};
+
+use crate::oracle::law::Given;
+use crate::oracle::model::{END, Seen, View};
+use crate::oracle::ops::{Op, Place, Setup};
+use crate::oracle::words::{nanoseconds, not_acquired, not_consumed, quota, signed, signed_tokens, told_off, unsigned};
+use crate::oracle::{Answer, Granted, Id, Int};
+
+/// Who was woken since this was last asked, in order.
+pub(crate) type Rung = Arc<Mutex<Vec<Id>>>;
+
+/// What is done in a waker, beyond writing down that it was called.
+pub(crate) trait Answers: Send + Sync {
+    fn answer(&self, id: Id);
+}
+
+/// A waker that writes down who was woken, in order.
+pub(crate) struct Bell {
+    id: Id,
+    /// A later poll brought another waker: this one must not be used any more.
+    stale: AtomicBool,
+    rung: Rung,
+    answers: Option<Weak<dyn Answers>>,
+}
+
+impl Bell {
+    pub(crate) fn new(id: Id, rung: &Rung, answers: Option<Weak<dyn Answers>>) -> Arc<Bell> {
+        Arc::new(Bell { id, stale: AtomicBool::new(false), rung: rung.clone(), answers })
+    }
+
+    /// From here on it must not be used any more.
+    pub(crate) fn retire(&self) {
+        self.stale.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        let id = if self.stale.load(Ordering::Relaxed) { Id::MAX } else { self.id };
+        self.rung.lock().unwrap().push(id);
+        if let Some(answers) = self.answers.as_ref().and_then(Weak::upgrade) {
+            answers.answer(id);
+        }
+    }
+}
+
+struct Live<'a> {
+    id: Id,
+    cost: Int,
+    future: Pin<Box<dyn Future<Output = Result<Grant<'a>, ConsumeError>> + 'a>>,
+    bell: Option<Arc<Bell>>,
+}
+
+pub(crate) struct Hands<'a> {
+    limiter: &'a Limiter,
+    clock: ManualClock,
+    /// What the clock shows, from the limiter's birth.
+    now: Int,
+    /// The furthest it ever was.
+    latest: Int,
+    /// Whether whoever is woken is polled at once, and found to have been let in by all gates.
+    prompt: bool,
+    /// Nobody passes before this instant, nor more than this many tokens at a time.
+    gate: Int,
+    max_in_flight: Option<Int>,
+    /// Tokens of forgotten grants that were not released.
+    forgotten: Int,
+    /// The latest grant that should have found a gate closed, said in words.
+    pub(crate) broken: Option<String>,
+    futures: Vec<Live<'a>>,
+    grants: Vec<Grant<'a>>,
+    /// How many callers were numbered.
+    pub(crate) numbered: Arc<AtomicUsize>,
+    pub(crate) rung: Rung,
+    /// What all wakers do.
+    pub(crate) answers: Option<Weak<dyn Answers>>,
+    /// Where tail and published were last seen: they only grow.
+    rovers: (u64, u64),
+    /// Grants in the order they were noticed, each at the instant it was noticed.
+    pub(crate) log: Vec<Granted>,
+    /// Tokens that may have come back, at most.
+    pub(crate) given: Vec<Given>,
+}
+
+impl<'a> Hands<'a> {
+    pub(crate) fn new(limiter: &'a Limiter, clock: &ManualClock) -> Hands<'a> {
+        Hands {
+            limiter,
+            clock: clock.clone(),
+            now: 0,
+            latest: 0,
+            prompt: false,
+            gate: 0,
+            max_in_flight: None,
+            forgotten: 0,
+            broken: None,
+            futures: Vec::new(),
+            grants: Vec::new(),
+            numbered: Arc::default(),
+            rung: Arc::default(),
+            answers: None,
+            rovers: (0, 0),
+            log: Vec::new(),
+            given: Vec::new(),
+        }
+    }
+
+    /// Hands that need no oracle: they look at everything as it happens.
+    pub(crate) fn prompt(limiter: &'a Limiter, clock: &ManualClock, setup: &Setup) -> Hands<'a> {
+        let mut hands = Hands::new(limiter, clock);
+        hands.prompt = true;
+        hands.max_in_flight = setup.max_in_flight;
+        hands
+    }
+
+    pub(crate) fn apply(&mut self, op: Op) -> Seen {
+        if self.prompt && matches!(op, Op::Pause(_) | Op::SetMax(_) | Op::Settle(..)) {
+            // What passed before the gate closed passed rightly.
+            self.limiter.tick();
+            self.poll_the_woken();
+        }
+        let seen = self.act(op);
+        if self.prompt {
+            self.poll_the_woken();
+        }
+        seen
+    }
+
+    fn act(&mut self, op: Op) -> Seen {
+        match op {
+            Op::Try(cost) => return Seen::Told(self.try_acquire(cost)),
+            Op::Consume(cost) => return self.create(cost, None, true),
+            Op::Create(cost) => return self.create(cost, None, false),
+            Op::Within(cost, allowed) => return self.create(cost, Some(allowed), true),
+            Op::Poll(place) => return self.pick_future(place).map_or(Seen::Nothing, |place| self.poll(place)),
+            Op::Cancel(place) => self.cancel(place),
+            Op::Settle(place, actual) => self.settle(place, actual),
+            Op::Drop(place) => drop(self.take_grant(place)),
+            Op::Forget(place) => self.forget(place),
+            Op::Release(tokens) => return self.release(tokens),
+            Op::Replenish(tokens) => self.replenish(tokens),
+            Op::Tick => self.limiter.tick(),
+            Op::Pass(span) => self.pass(span),
+            Op::Back(span) => self.back(span),
+            Op::SetQuota(index, rule) => return told_off(self.limiter.set_quota(index, quota(rule))),
+            Op::SetMax(most) => return self.set_max_in_flight(most),
+            Op::Pause(span) => self.pause(span),
+            Op::Close => self.limiter.close(),
+            Op::Estimate(cost) => return Seen::Estimate(self.limiter.estimate(unsigned(cost)).map(signed)),
+            Op::Heed(cost) => return self.heed(cost),
+        }
+        Seen::Nothing
+    }
+
+    fn try_acquire(&mut self, cost: Int) -> Answer {
+        let id = self.number();
+        match self.limiter.try_acquire(unsigned(cost)) {
+            Ok(grant) => self.keep(id, cost, grant),
+            Err(error) => not_acquired(error, cost),
+        }
+    }
+
+    fn create(&mut self, cost: Int, allowed: Option<Int>, poll: bool) -> Seen {
+        let id = self.number();
+        let consume = self.limiter.consume(unsigned(cost));
+        let future: Pin<Box<dyn Future<Output = _>>> = match allowed {
+            None => Box::pin(consume),
+            Some(allowed) => Box::pin(consume.within(nanoseconds(allowed))),
+        };
+        self.futures.push(Live { id, cost, future, bell: None });
+        if poll { self.poll(self.futures.len() - 1) } else { Seen::Nothing }
+    }
+
+    fn poll(&mut self, place: Place) -> Seen {
+        let Live { id, cost, bell, .. } = &self.futures[place];
+        let (id, cost, waits) = (*id, *cost, bell.is_some());
+        let mut polled = self.poll_once(place);
+        if waits && polled.is_pending() {
+            // Whoever waits is served by others: its own polls need not look at the clock.
+            self.limiter.tick();
+            polled = self.poll_once(place);
+        }
+        let Poll::Ready(result) = polled else { return Seen::Told(Answer::Waits) };
+        self.futures.remove(place);
+        self.unring(id);
+        Seen::Told(match result {
+            Ok(grant) => self.keep(id, cost, grant),
+            Err(error) => not_consumed(error),
+        })
+    }
+
+    fn poll_once(&mut self, place: Place) -> Poll<Result<Grant<'a>, ConsumeError>> {
+        let Live { id, future, bell, .. } = &mut self.futures[place];
+        let next = Bell::new(*id, &self.rung, self.answers.clone());
+        let polled = future.as_mut().poll(&mut Context::from_waker(&Waker::from(next.clone())));
+        if let Some(before) = bell.replace(next) {
+            before.retire();
+        }
+        polled
+    }
+
+    fn keep(&mut self, id: Id, cost: Int, grant: Grant<'a>) -> Answer {
+        assert_eq!(grant.cost(), unsigned(cost));
+        if self.prompt {
+            // They were granted before.
+            self.poll_the_woken();
+            self.look_for_closed_gates(cost);
+        }
+        self.grants.push(grant);
+        self.log.push(Granted { id, at: self.latest, cost });
+        Answer::Granted
+    }
+
+    fn cancel(&mut self, place: Place) {
+        let Some(place) = self.pick_future(place) else { return };
+        let Live { id, cost, future, .. } = self.futures.remove(place);
+        drop(future);
+        self.unring(id);
+        self.give(cost);
+    }
+
+    fn settle(&mut self, place: Place, actual: Int) {
+        let Some(place) = place.checked_rem(self.grants.len()) else { return };
+        let grant = &mut self.grants[place];
+        let before = signed_tokens(grant.cost());
+        grant.settle(unsigned(actual));
+        assert_eq!(grant.cost(), unsigned(actual));
+        self.give((before - actual).max(0));
+    }
+
+    fn look_for_closed_gates(&mut self, cost: Int) {
+        let held = self.grants.iter().map(|grant| signed_tokens(grant.cost())).sum::<Int>() + self.forgotten;
+        if cost > 0 && self.max_in_flight.is_some_and(|most| held + cost > most) {
+            self.broken = Some(format!("{cost} granted while {held} are in flight of {:?}", self.max_in_flight));
+        }
+        if cost > 0 && self.latest < self.gate {
+            self.broken = Some(format!("{cost} granted at {}, paused until {}", self.latest, self.gate));
+        }
+    }
+
+    fn pause(&mut self, span: Int) {
+        self.limiter.pause_for(nanoseconds(span));
+        self.gate = self.gate.max(self.now + span);
+    }
+
+    fn set_max_in_flight(&mut self, most: Int) -> Seen {
+        let seen = told_off(self.limiter.set_max_in_flight(unsigned(most)));
+        self.max_in_flight = self.max_in_flight.map(|_| most);
+        seen
+    }
+
+    fn forget(&mut self, place: Place) {
+        let Some(grant) = self.take_grant(place) else { return };
+        self.forgotten += signed_tokens(grant.cost());
+        grant.forget();
+    }
+
+    fn release(&mut self, tokens: Int) -> Seen {
+        let seen = told_off(self.limiter.release(unsigned(tokens)));
+        if seen == Seen::Nothing {
+            self.forgotten -= tokens;
+        }
+        seen
+    }
+
+    fn replenish(&mut self, tokens: Int) {
+        self.limiter.replenish(unsigned(tokens));
+        self.give(tokens);
+    }
+
+    fn give(&mut self, tokens: Int) {
+        self.given.push(Given { at: self.latest, tokens });
+    }
+
+    fn take_grant(&mut self, place: Place) -> Option<Grant<'a>> {
+        place.checked_rem(self.grants.len()).map(|place| self.grants.remove(place))
+    }
+
+    fn pass(&mut self, span: Int) {
+        let span = span.min(END - self.now);
+        self.clock.advance(nanoseconds(span));
+        self.now += span;
+        self.latest = self.latest.max(self.now);
+    }
+
+    fn back(&mut self, span: Int) {
+        let span = span.min(self.now);
+        self.limiter.tick();
+        self.clock.step_back(nanoseconds(span));
+        self.now -= span;
+    }
+
+    fn heed(&mut self, cost: Int) -> Seen {
+        let first = self.try_acquire(cost);
+        let (mut early, mut then) = (None, None);
+        if let Answer::Denied { retry_after: Some(wait), .. } = first
+            && self.now + wait < END
+        {
+            if wait > 0 {
+                self.pass(wait - 1);
+                early = Some(self.try_acquire(cost));
+                self.pass(1);
+            }
+            then = Some(self.try_acquire(cost));
+        }
+        Seen::Heeded { first, early, then }
+    }
+
+    /// Futures whose waker was called since the last time this was asked, in order, and that have not ended since.
+    pub(crate) fn rung(&mut self) -> Vec<Id> {
+        std::mem::take(&mut *self.rung.lock().unwrap())
+    }
+
+    fn unring(&mut self, id: Id) {
+        self.rung.lock().unwrap().retain(|&rung| rung != id);
+    }
+
+    pub(crate) fn view(&mut self) -> View {
+        let snapshot = self.limiter.snapshot();
+        let rovers = (snapshot.tail, snapshot.published);
+        assert!(rovers.0 >= self.rovers.0 && rovers.1 >= self.rovers.1, "{rovers:?} are behind {:?}", self.rovers);
+        self.rovers = rovers;
+        View {
+            available: self.limiter.available().into(),
+            deficiency: self.limiter.deficiency().into(),
+            levels: snapshot.quotas.iter().map(|quota| quota.level.into()).collect(),
+            waiting: (snapshot.waiting_tasks, snapshot.waiting_tokens.into()),
+            in_flight: snapshot.in_flight.map(signed_tokens),
+            turnover: (snapshot.granted.into(), snapshot.refunded.into()),
+            refused_calls: snapshot.refused,
+            paused_for: snapshot.paused_for.map(signed),
+            closed: snapshot.closed && self.limiter.is_closed(),
+        }
+    }
+
+    /// Polls whoever was woken, in order, as their tasks would.
+    pub(crate) fn poll_the_woken(&mut self) {
+        for id in self.rung() {
+            if let Some(place) = self.futures.iter().position(|live| live.id == id) {
+                self.poll(place);
+            }
+        }
+    }
+
+    /// The limiter's own time, as far as it can know it.
+    pub(crate) fn latest(&self) -> Int {
+        self.latest
+    }
+
+    /// How many futures wait or were not looked at since they were granted.
+    pub(crate) fn futures(&self) -> usize {
+        self.futures.len()
+    }
+
+    /// Which future `place` names.
+    pub(crate) fn id_at(&self, place: Place) -> Option<Id> {
+        self.pick_future(place).map(|place| self.futures[place].id)
+    }
+
+    /// How many grants are held.
+    pub(crate) fn grants(&self) -> usize {
+        self.grants.len()
+    }
+
+    fn number(&mut self) -> Id {
+        1 + self.numbered.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn pick_future(&self, place: Place) -> Option<Place> {
+        place.checked_rem(self.futures.len())
+    }
+}

@@ -1,0 +1,119 @@
+//! One history, done to a limiter and to the oracle: everybody must be told the same, in the same order, at the same time.
+//!
+//! A history that fails is printed as Rust: paste it into `replayed` and run `cargo test --test it oracle_histories::replayed`.
+//! More of them: `PROPTEST_CASES=100000 cargo test --test it oracle_histories`.
+
+use crate::oracle::checks::{agree, keep_the_law};
+use crate::oracle::hands::Hands;
+use crate::oracle::model::Seen;
+use crate::oracle::ops::{History, Op, Scale, any_scale, config, history};
+use crate::oracle::{Answer, Int};
+use proptest::prelude::*;
+use tollgate::ManualClock;
+
+proptest! {
+    #![proptest_config(config(4_000))]
+
+    #[test]
+    fn limiter_and_oracle_agree(history in history(any_scale(), 3, 60)) {
+        agree(&history)?;
+    }
+
+    #[test]
+    fn one_quota_agrees(history in history(any_scale(), 1, 60)) {
+        agree(&history)?;
+    }
+
+    #[test]
+    fn a_stride_keeps_the_law_and_strands_nobody(
+        history in history(Just(Scale { tokens: 20, nanoseconds: 10 }), 2, 60),
+        stride in 1_u64..200,
+    ) {
+        keep_the_law(&history, stride)?;
+    }
+
+    #[test]
+    fn the_hint_is_neither_early_nor_late(history in history(any_scale(), 3, 40), cost in 1_u64..30) {
+        hint_is_honest(&history, cost.into())?;
+    }
+}
+
+/// The limiter alone: after any history, a refusal that names a time is right to the nanosecond.
+fn hint_is_honest(History { setup, ops }: &History, cost: Int) -> Result<(), TestCaseError> {
+    let clock = ManualClock::new();
+    let limiter = crate::oracle::words::limiter(setup, 0, &clock);
+    let mut hands = Hands::new(&limiter, &clock);
+    for &op in ops {
+        hands.apply(op);
+    }
+    if let Seen::Heeded { first, early, then } = hands.apply(Op::Heed(cost)) {
+        prop_assert!(
+            early.is_none_or(|answer| answer != Answer::Granted),
+            "{:?} was too long, early is {:?}",
+            first,
+            early
+        );
+        prop_assert!(
+            then.is_none_or(|answer| answer == Answer::Granted),
+            "{:?} was too short, then is {:?}",
+            first,
+            then
+        );
+    }
+    Ok(())
+}
+
+/// Histories that failed once, and what was wrong.
+#[test]
+fn replayed() {
+    use crate::oracle::ops::{Op::*, continuous, recorded};
+    let histories = [
+        // A giant left a full bucket behind, and nearly another token on top.
+        recorded(
+            vec![continuous(1, 10, 4, 4)],
+            None,
+            1000,
+            0,
+            false,
+            vec![Consume(9), Pass(9), Cancel(0), Try(4), Heed(1)],
+        ),
+        // So did a refund.
+        recorded(
+            vec![continuous(1, 1000, 12, 12)],
+            None,
+            1000,
+            0,
+            false,
+            vec![Try(12), Pass(999), Settle(0, 0), Try(12), Heed(1)],
+        ),
+        // What was settled on top behind others did not count as in flight ...
+        recorded(
+            vec![continuous(1, 1000, 100, 100), continuous(1, 10, 5, 0)],
+            Some(9),
+            1000,
+            0,
+            true,
+            vec![Replenish(5), Try(5), Consume(4), Settle(0, 8), Pass(40)],
+        ),
+        // ... and widened the ceiling when it was released.
+        recorded(
+            vec![continuous(1, 1000, 100, 100)],
+            Some(10),
+            1000,
+            0,
+            true,
+            vec![Try(1), Try(9), Consume(3), Settle(0, 4), Drop(0)],
+        ),
+        // The estimate was late by as much as the clock was behind, though there was nothing to wait for.
+        recorded(
+            vec![continuous(1, 1, 3, 3)],
+            None,
+            1000,
+            0,
+            false,
+            vec![Pass(5), Back(1), Estimate(1), Close, Estimate(0)],
+        ),
+    ];
+    let failed: Vec<_> = histories.iter().filter_map(|history| agree(history).err()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}

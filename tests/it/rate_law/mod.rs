@@ -1,0 +1,16 @@
+//! Tokens granted <= burst + rate x window, over every window; and over a year, to the token, exactly that.
+
+mod windows;
+mod year;
+
+/// Reproducible noise: xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}

@@ -1,0 +1,143 @@
+//! The task that asks: where it lives, what it hears while it asks, and what one slow answer teaches it.
+
+use super::nodes::{limiter, millis};
+use super::way::{Cut, Way};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::lease::{MemoryLine, Outage};
+use tollgate::{Limiter, Quota};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+/// What no test takes: whoever waits that long hangs.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+#[test]
+fn who_comes_after_the_runtime_is_gone_that_the_limiter_was_built_on_is_served() {
+    let first = runtime();
+    let limiter = first.block_on(async {
+        let limiter = limiter(&MemoryLine::new(), Quota::per_second(1_000).burst(10));
+        drop(limiter.consume(1).await.unwrap());
+        limiter
+    });
+    drop(first);
+    runtime().block_on(async {
+        drop(timeout(FOR_EVER, limiter.consume(20)).await.expect("nobody hangs").unwrap());
+    });
+}
+
+#[test]
+fn who_waits_when_the_runtime_goes_that_the_limiter_was_built_on_is_served() {
+    let (first, second) = (runtime(), runtime());
+    let line = first.block_on(async { MemoryLine::new() });
+    let limiter = first.block_on(async { limiter(&line, Quota::per_second(1_000).burst(10)) });
+    line.set_reachable(false);
+    let waiting = second.spawn({
+        let limiter = limiter.clone();
+        async move { drop(limiter.consume(20).await.unwrap()) }
+    });
+    second.block_on(async { sleep(millis(10)).await });
+    first.block_on(async { sleep(millis(10)).await });
+    drop(first);
+    line.set_reachable(true);
+    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("nobody hangs").unwrap() });
+    drop(limiter);
+}
+
+/// Its ask was under way, and carried out: it is repeated by whoever keeps the line from then on.
+#[test]
+fn what_was_promised_stays_when_the_runtime_goes_in_the_middle_of_an_ask() {
+    let (first, second) = (runtime(), runtime());
+    let line = first.block_on(async { MemoryLine::new() });
+    let way = Way::to(&line, Outage::Wait);
+    let build = || Limiter::builder().quota(Quota::per_second(10).burst(10)).shared(way.clone()).build().unwrap();
+    let limiter = first.block_on(async { build() });
+    let waiting = second.spawn({
+        let limiter = limiter.clone();
+        async move { drop(limiter.consume(100).await.unwrap()) }
+    });
+    second.block_on(async { sleep(millis(10)).await });
+    first.block_on(async { sleep(millis(10)).await });
+    let promised = line.snapshot().granted;
+    assert!((100..120).contains(&promised), "{promised}");
+    let asks = line.asks();
+    way.cut(Cut::Silent);
+    first.block_on(async { sleep(millis(1_500)).await });
+    assert_eq!(line.asks(), asks + 1, "one is under way");
+    way.cut(Cut::Nowhere);
+    drop(first);
+    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("nobody hangs").unwrap() });
+    let granted = line.snapshot().granted;
+    assert!(granted < 150, "{granted}: the claim was promised its tokens twice");
+    drop(limiter);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_denied_while_an_ask_is_under_way_finds_the_tokens_too() {
+    let line = MemoryLine::new();
+    let node = limiter(&line, Quota::per_second(10).burst(100));
+    line.set_latency(millis(20));
+    assert!(node.try_acquire(1).is_err());
+    sleep(millis(5)).await;
+    assert!(node.try_acquire(20).is_err());
+    sleep(millis(200)).await;
+    drop(node.try_acquire(20).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_slow_answer_does_not_have_a_node_take_turns_of_seconds() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(1_000).burst(100);
+    let (busy, quiet) = (limiter(&line, quota), limiter(&line, quota));
+    line.set_latency(millis(1));
+    drop(busy.consume(1).await.unwrap());
+    line.set_latency(millis(2_500));
+    let crowd: Vec<_> = (0..3_000)
+        .map(|_| {
+            let busy = busy.clone();
+            tokio::spawn(async move { drop(busy.consume(10).await) })
+        })
+        .collect();
+    sleep(millis(1_000)).await;
+    line.set_latency(millis(1));
+    sleep(millis(5_000)).await;
+    let began = Instant::now();
+    drop(quiet.consume(1).await.unwrap());
+    // A turn of four round trips and the half of it for which one asks ahead; on average with those before, a round trip
+    // takes a quarter of a second, since more than a second counts as one.
+    assert!(began.elapsed() <= millis(1_600), "{:?}", began.elapsed());
+    drop(crowd);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_nobody_used_until_it_was_full_is_full() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(10).burst(100).initial(0);
+    drop(limiter(&line, quota).consume(5).await.unwrap());
+    sleep(millis(60_000)).await;
+    let began = Instant::now();
+    drop(limiter(&line, quota).consume(50).await.unwrap());
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_is_dropped_leaves_no_task_behind() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(10).burst(100);
+    for cut in [Cut::Nowhere, Cut::Before, Cut::After] {
+        let way = Way::to(&line, Outage::Wait);
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let node = Limiter::builder().quota(quota).shared(way.clone()).build().unwrap();
+        drop(node.consume(1).await.unwrap());
+        way.cut(cut);
+        _ = timeout(millis(100), node.consume(200)).await;
+        node.close();
+        drop(node);
+        sleep(millis(2_000)).await;
+        assert_eq!(tasks(), before, "{cut:?}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Tokens that come late, or are kept for too long, must not pass on top of what others are granted meanwhile.
+
+use super::law::Ledger;
+use super::nodes::{limiter, millis};
+use super::way::{Cut, Way};
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::lease::{Ask, MemoryLine, Outage, Terms};
+use tollgate::{Limiter, Quota};
+
+fn consume(limiter: &Limiter, ledger: &Ledger) -> tokio::task::JoinHandle<()> {
+    let (limiter, ledger) = (limiter.clone(), ledger.clone());
+    tokio::spawn(async move {
+        drop(limiter.consume(1).await.unwrap());
+        ledger.note(1);
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_were_paused_together_do_not_pass_together() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(10).burst(1).initial(0);
+    let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&line, quota)).collect();
+    let ledger = Ledger::default();
+    let tasks: Vec<_> = nodes.iter().map(|node| consume(node, &ledger)).collect();
+    sleep(millis(10)).await;
+    nodes.iter().for_each(|node| node.pause_for(millis(990)));
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(ledger.excess(10, 1) <= 0.01, "{} tokens too many", ledger.excess(10, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_after_tokens_that_nobody_took_is_served() {
+    let line = MemoryLine::new();
+    let node = limiter(&line, Quota::per_second(10).burst(1).initial(0));
+    assert!(timeout(millis(50), node.consume(1)).await.is_err());
+    // Its token comes, nobody is there, and none may be kept.
+    sleep(millis(100)).await;
+    node.tick();
+    sleep(millis(10)).await;
+    drop(timeout(millis(1_000), node.consume(1)).await.expect("it is asked for again").unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_promised_in_a_lost_answer_does_not_pass_after_its_time() {
+    for seed in 0..20 {
+        let line = MemoryLine::new();
+        let quota = Quota::per_second(100).burst(1).initial(0);
+        let way = Way::to(&line, Outage::Wait);
+        let (far, near) = (limiter(&way, quota), limiter(&line, quota));
+        let ledger = Ledger::default();
+        way.cut(Cut::After);
+        let far: Vec<_> = (0..5).map(|_| consume(&far, &ledger)).collect();
+        sleep(millis(300 + seed)).await;
+        let mut tasks: Vec<_> = (0..100).map(|_| consume(&near, &ledger)).collect();
+        sleep(millis(3 * seed)).await;
+        way.cut(Cut::Nowhere);
+        tasks.extend(far);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        // Timers take up to a millisecond.
+        assert!(ledger.excess(100, 1) <= 0.11, "{} tokens too many", ledger.excess(100, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
+    let line = MemoryLine::new();
+    let quota = Quota::per_second(100).burst(100);
+    let way = Way::to(&line, Outage::Wait);
+    let (far, near) = (limiter(&way, quota), limiter(&line, quota));
+    for _ in 0..30 {
+        drop(far.consume(1).await.unwrap());
+        sleep(millis(5)).await;
+    }
+    assert!(far.available() > 0);
+    way.cut(Cut::Before);
+    sleep(millis(400)).await;
+    drop(far.try_acquire(1).unwrap());
+    sleep(millis(1_000)).await;
+    assert!(far.available() > 0, "its lease lasts for two seconds");
+    sleep(millis(2_000)).await;
+    assert_eq!(far.available(), 0);
+    assert!(far.try_acquire(1).is_err());
+    // The line has given its place to others.
+    sleep(millis(1_000)).await;
+    let began = Instant::now();
+    drop(near.consume(100).await.unwrap());
+    assert!(began.elapsed() <= millis(10), "{:?}", began.elapsed());
+}
+
+#[test]
+fn an_answer_that_is_said_again_is_as_old_as_what_was_minted_since_wherever_the_clock_has_stepped() {
+    let line = MemoryLine::new();
+    let terms = Terms::of(&Quota::per_second(10).burst(100).initial(0), 0).unwrap();
+    let mut first = Ask::new(1, 1, terms);
+    first.want = 50;
+    let then = 1_700_000_000_000_000;
+    assert_eq!(line.answer(&first, then).unwrap().later, 50);
+    // A second passes, and the clock steps back by three.
+    line.answer(&Ask::new(2, 1, terms), then + 1_000_000).unwrap();
+    line.answer(&Ask::new(2, 2, terms), then - 2_000_000).unwrap();
+    let again = line.answer(&first, then - 1_500_000).unwrap();
+    assert_eq!((again.before, again.later, again.age), (1, 50, 1_500_000));
+}

@@ -1,0 +1,146 @@
+//! Random histories of several nodes and many keys, judged for each key by the law of one bucket.
+
+use super::millis;
+use crate::redis::law::Ledger;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::lease::{MemoryLine, Outage};
+use tollgate::{KeyedLimiter, Quota, SharedKeyedLimiter};
+
+type Node = SharedKeyedLimiter<u64>;
+
+struct World {
+    lines: MemoryLine,
+    quota: Quota,
+    max_keys: u64,
+    /// Nodes come and go.
+    nodes: Mutex<Vec<Node>>,
+    ledgers: Vec<Ledger>,
+    end: Instant,
+}
+
+impl World {
+    fn node(&self) -> Node {
+        KeyedLimiter::builder().quota(self.quota).max_keys(self.max_keys).shared(self.lines.clone()).build().unwrap()
+    }
+
+    fn some_node(&self, random: &mut fastrand::Rng) -> Node {
+        let nodes = self.nodes.lock().unwrap();
+        nodes[random.usize(..nodes.len())].clone()
+    }
+
+    /// A key: of the same few, or of all.
+    fn some_key(&self, random: &mut fastrand::Rng) -> u64 {
+        let keys = self.ledgers.len();
+        let some = if random.bool() { keys.min(2) } else { keys };
+        random.usize(..some) as u64
+    }
+
+    fn note(&self, key: u64, cost: u64) {
+        self.ledgers[key as usize].note(cost);
+    }
+}
+
+/// One caller of some node, at random: waits, gives up, is refused, tries, pauses.
+async fn behave(world: Arc<World>, seed: u64, most: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    while Instant::now() < world.end {
+        let (node, key) = (world.some_node(&mut random), world.some_key(&mut random));
+        let cost = random.u64(1..=most);
+        let patience = Duration::from_micros(random.u64(..200_000));
+        match random.u32(..12) {
+            0..3 => {
+                if let Ok(mut grant) = node.consume(&key, cost).within(patience).await {
+                    world.note(key, cost);
+                    if random.u32(..8) == 0 {
+                        grant.settle(cost + random.u64(..3));
+                    }
+                }
+            }
+            3..6 => {
+                if let Ok(Ok(grant)) = timeout(patience, node.consume(&key, cost)).await {
+                    world.note(key, cost);
+                    sleep(Duration::from_micros(random.u64(..20_000))).await;
+                    drop(grant);
+                }
+            }
+            6..8 => {
+                let left = world.end.saturating_duration_since(Instant::now());
+                if timeout(left, node.consume_owned(key, cost)).await.is_ok_and(|answer| answer.is_ok()) {
+                    world.note(key, cost);
+                }
+            }
+            8 | 9 => {
+                if node.try_acquire(&key, cost).is_ok() {
+                    world.note(key, cost);
+                }
+                sleep(Duration::from_micros(random.u64(..5_000))).await;
+            }
+            _ => {
+                let tired = if random.u32(..20) == 0 { 3_000_000 } else { 50_000 };
+                sleep(Duration::from_micros(random.u64(..tired))).await;
+            }
+        }
+    }
+}
+
+/// Lives one history; the tokens granted, and by how much the worst key was above its law.
+async fn live(seed: u64) -> (u64, f64, String) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let rate = [5, 100, 1_000, 20_000][random.usize(..4)];
+    let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
+    let latency = [0, 0, 1, 40][random.usize(..4)];
+    let outage = [Outage::Wait, Outage::Fail][random.usize(..2)];
+    let lines = MemoryLine::new().outage(outage);
+    lines.set_latency(millis(latency));
+    let world = Arc::new(World {
+        lines,
+        quota: Quota::per_second(rate).burst(burst),
+        max_keys: [1, 2, 5, 100][random.usize(..4)],
+        nodes: Mutex::default(),
+        ledgers: (0..random.usize(1..9)).map(|_| Ledger::default()).collect(),
+        end: Instant::now() + millis(4_000),
+    });
+    let count = random.usize(1..5);
+    *world.nodes.lock().unwrap() = (0..count).map(|_| world.node()).collect();
+    let most = (burst / 2).clamp(1, 5);
+    let callers: Vec<_> =
+        (0..random.u64(1..40)).map(|caller| tokio::spawn(behave(world.clone(), seed << 32 | caller, most))).collect();
+    while Instant::now() < world.end {
+        sleep(Duration::from_micros(random.u64(..400_000))).await;
+        match random.u32(..8) {
+            0 => world.lines.set_reachable(random.bool()),
+            1 => world.lines.lose_answers(random.u64(..3)),
+            2 => world.lines.step_clock(-random.i64(0..2_000_000)),
+            3 => {
+                let fresh = world.node();
+                let old = std::mem::replace(&mut world.nodes.lock().unwrap()[random.usize(..count)], fresh);
+                drop(old);
+            }
+            _ => world.lines.set_reachable(true),
+        }
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let name = format!("{} nodes, {} keys of {}, {latency} ms", count, world.ledgers.len(), world.quota);
+    // What is granted at once takes its time from the line to the node; timers take up to a millisecond.
+    let lateness = ((latency + 1) * rate) as f64 / 1_000.0;
+    let excess = world.ledgers.iter().map(|ledger| ledger.excess(rate, burst) - lateness).fold(f64::MIN, f64::max);
+    (world.ledgers.iter().map(Ledger::total).sum(), excess, name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_nodes_and_callers_do_each_key_keeps_the_law_of_one_bucket() {
+    let (mut total, mut wrong) = (0, Vec::new());
+    for seed in 0..150 {
+        let (granted, excess, name) = live(seed).await;
+        if excess > 1e-6 {
+            wrong.push(format!("seed {seed}: {excess} above the law; {name}"));
+        }
+        total += granted;
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(total > 100_000, "{total}");
+}

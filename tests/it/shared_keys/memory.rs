@@ -1,0 +1,335 @@
+//! The verbs, in paused time over lines in memory.
+
+use super::{millis, node};
+use crate::redis::law::Ledger;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::lease::MemoryLine;
+use tollgate::{
+    ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, SharedKeyedLimiter,
+    TryAcquireError,
+};
+
+#[tokio::test(start_paused = true)]
+async fn nodes_share_one_burst_and_one_rate_of_each_key() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(100).burst(20);
+    let nodes: Vec<_> = (0..3).map(|_| node(&lines, quota)).collect();
+    let ledgers: Vec<Ledger> = (0..5).map(|_| Ledger::default()).collect();
+    let mut all = Vec::new();
+    for node in &nodes {
+        for (key, ledger) in (0..).zip(&ledgers) {
+            for _ in 0..4 {
+                let (node, ledger) = (node.clone(), ledger.clone());
+                let consume = async move {
+                    while node.consume(&key, 1).await.is_ok() {
+                        ledger.note(1);
+                    }
+                };
+                all.push(tokio::spawn(timeout(millis(5_000), consume)));
+            }
+        }
+    }
+    for task in all {
+        _ = task.await.unwrap();
+    }
+    for ledger in &ledgers {
+        assert!(ledger.excess(100, 20) <= 0.0, "{}", ledger.excess(100, 20));
+        assert!((505..=520).contains(&ledger.total()), "{}", ledger.total());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_key_is_served_in_order_and_at_the_instant() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(10).burst(1);
+    let users = [node(&lines, quota), node(&lines, quota)];
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let began = Instant::now();
+    let mut all = Vec::new();
+    for number in 0..20 {
+        let (users, order) = (users[number / 10].clone(), order.clone());
+        all.push(tokio::spawn(async move {
+            drop(users.consume(&1, 1).await.unwrap());
+            order.lock().unwrap().push((number, began.elapsed().as_millis()));
+        }));
+        sleep(Duration::from_micros(1)).await;
+    }
+    for task in all {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap();
+    for node in 0..2 {
+        assert!(order.iter().filter(|(number, _)| number / 10 == node).is_sorted(), "each node's own line is strict");
+    }
+    let instants: Vec<u128> = order.iter().map(|(_, at)| *at).collect();
+    assert!(instants.iter().zip(0..).all(|(at, nth)| at.abs_diff(nth * 100) <= 1), "{instants:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_in_line_costs_nobody_a_token() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(10).burst(2));
+    drop(users.consume(&1, 2).await.unwrap());
+    let began = Instant::now();
+    let waiting = users.clone();
+    let hasty = tokio::spawn(async move { timeout(millis(50), waiting.consume(&1, 2)).await.is_err() });
+    sleep(millis(1)).await;
+    drop(users.consume(&1, 2).await.unwrap());
+    assert_eq!(began.elapsed(), millis(200));
+    assert!(hasty.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_while_it_asks_loses_its_own_tokens_at_most() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(20));
+    let users = node(&lines, Quota::per_hour(10));
+    for _ in 0..3 {
+        // There, but not back.
+        assert!(timeout(millis(30), users.consume(&1, 2)).await.is_err());
+        // Not even there.
+        assert!(timeout(millis(10), users.consume(&1, 2)).await.is_err());
+    }
+    // Three times two were taken; patience for tokens is no patience with the network, so no ask is cut short by that.
+    let began = Instant::now();
+    assert_eq!(users.consume(&1, 3).within(Duration::ZERO).await.unwrap().remaining(), 1);
+    assert_eq!(began.elapsed(), millis(40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_is_kept_whichever_way_a_claim_goes() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(5));
+    let users = node(&lines, Quota::per_second(10).burst(1));
+    let began = Instant::now();
+    drop(users.consume(&1, 1).within(millis(10)).await.unwrap());
+    assert_eq!(began.elapsed(), millis(10));
+    // What was said counts from the answer; the limiter asks once more, and stands in the line.
+    drop(users.consume(&1, 1).within(millis(200)).await.unwrap());
+    assert!((105..=115).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    let began = Instant::now();
+    assert!(users.consume(&1, 3).within(millis(250)).await.is_err());
+    assert!(began.elapsed() <= millis(250), "{:?}", began.elapsed());
+    // Another node has to ask first.
+    let began = Instant::now();
+    let refused = node(&lines, Quota::per_second(10).burst(1)).consume(&1, 1).within(millis(1)).await.unwrap_err();
+    assert!(matches!(refused, ConsumeError::TooLate { .. }), "{refused}");
+    assert_eq!(began.elapsed(), millis(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_after_one_without_patience_finds_the_tokens() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(20));
+    let users = node(&lines, Quota::per_second(10));
+    let limiter = users.limiter(&1).unwrap();
+    let patient = tokio::spawn(async move { limiter.consume(1).await.map(drop) });
+    sleep(millis(10)).await;
+    // While that one's ask is under way.
+    let hasty = users.consume(&1, 5).within(millis(10)).await.unwrap_err();
+    assert!(matches!(hasty, ConsumeError::TimedOut { .. }), "{hasty}");
+    patient.await.unwrap().unwrap();
+    assert_eq!(users.available(&1), 0);
+    sleep(millis(41)).await;
+    drop(users.consume(&1, 5).within(Duration::ZERO).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_settled_is_paid_also_by_keys_that_were_forgotten() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(10);
+    let (one, two) = (node(&lines, quota), node(&lines, quota));
+    let mut grant = one.consume(&1, 1).await.unwrap();
+    sleep(millis(100)).await;
+    grant.settle(31);
+    assert_eq!((grant.cost(), one.snapshot().limiters), (31, 1));
+    drop(grant);
+    // The limiter has taken the debt to the line, where others find it; and is not forgotten before it is paid.
+    sleep(millis(1_000)).await;
+    let refused = two.consume(&1, 1).within(millis(10)).await.unwrap_err();
+    assert!(matches!(refused, ConsumeError::TooLate { .. }), "{refused}");
+    assert_eq!(one.snapshot().limiters, 1);
+    // 31 tokens of a burst of 10: paid after 2.1 s. What comes then is everybody's.
+    sleep(millis(3_500)).await;
+    assert_eq!(one.snapshot().limiters, 0);
+    assert!(two.consume(&1, 10).within(Duration::ZERO).await.is_ok());
+    let mut refund = two.consume(&3, 8).await.unwrap();
+    refund.settle(2);
+    assert_eq!(refund.cost(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_have_quotas_and_names_of_their_own() {
+    let lines = MemoryLine::new();
+    let by_plan = |key: &(bool, u32)| Quota::per_hour(if key.0 { 50 } else { 2 });
+    let build = || {
+        let name = |key: &(bool, u32)| format!("{}-{}", key.0, key.1);
+        KeyedLimiter::builder().quota_by(by_plan).shared_by(lines.clone(), name).build().unwrap()
+    };
+    let (one, two) = (build(), build());
+    assert_eq!((one.quota(&(true, 1)), one.quota(&(false, 1))), (Quota::per_hour(50), Quota::per_hour(2)));
+    drop(one.consume(&(true, 1), 30).await.unwrap());
+    assert_eq!(two.consume(&(true, 1), 20).within(millis(1)).await.unwrap().remaining(), 0);
+    drop(one.consume(&(false, 1), 2).await.unwrap());
+    assert!(two.consume(&(false, 1), 1).within(millis(1)).await.is_err());
+}
+
+/// However lines and keys are spelled.
+#[tokio::test(start_paused = true)]
+async fn no_two_keys_of_different_lines_share_a_quota() {
+    let lines = MemoryLine::new();
+    let users = |name: &str| {
+        let builder = KeyedLimiter::<String>::builder().quota(Quota::per_hour(10));
+        builder.shared(lines.beside(name)).build().unwrap()
+    };
+    let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c"), ("", "a:b:c"), ("1", "1:1"), ("1:1", "1")];
+    for (line, key) in spelled {
+        drop(users(line).consume(&key.to_owned(), 10).within(Duration::ZERO).await.unwrap());
+    }
+    let plain = |name: &str| Limiter::builder().quota(Quota::per_hour(10)).shared(lines.beside(name)).build().unwrap();
+    for name in ["a:b:c", "1:a:b:c", "3:a:b:c", ":a:b:c", "0::a:b:c"] {
+        drop(timeout(millis(1_000), plain(name).consume(10)).await.expect("they are its own").unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keys_limiter_is_a_node_of_its_line() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(10));
+    let limiter = users.limiter(&1).unwrap();
+    drop(limiter.consume(6).await.unwrap());
+    drop(users.consume(&1, 4).await.unwrap());
+    let began = Instant::now();
+    let plain = Limiter::new(Quota::per_second(1_000)).unwrap();
+    drop(tollgate::join([(&limiter, 1), (&plain, 1)]).await.unwrap());
+    assert_eq!(began.elapsed(), millis(100));
+    // It is kept for as long as somebody holds it.
+    sleep(millis(10_000)).await;
+    assert_eq!(users.snapshot().limiters, 1);
+    drop(limiter);
+    sleep(millis(2_000)).await;
+    assert_eq!(users.snapshot().limiters, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_turns_everybody_away() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_hour(1));
+    drop(users.consume(&1, 1).await.unwrap());
+    let waiting = users.clone();
+    let waiting = tokio::spawn(async move { waiting.consume(&1, 1).await.map(drop) });
+    sleep(millis(10)).await;
+    assert_eq!((users.snapshot().keys_waiting, users.snapshot().waiting_tasks), (1, 1));
+    users.close();
+    assert_eq!(waiting.await.unwrap(), Err(ConsumeError::Closed));
+    assert!(matches!(users.consume(&2, 1).await, Err(ConsumeError::Closed)));
+    assert!(matches!(users.try_acquire(&2, 1), Err(TryAcquireError::Closed)));
+    assert!(users.is_closed() && users.snapshot().closed);
+    assert!(matches!(users.limiter(&3).unwrap().consume(1).await, Err(ConsumeError::Closed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
+    type Built = Result<SharedKeyedLimiter<u64>, ConfigError>;
+    let lines = MemoryLine::new();
+    let build = |builder: KeyedBuilder<u64>| -> Built { builder.shared(lines.clone()).build() };
+    let quota = Quota::per_second(10);
+    let builder = move || KeyedLimiter::builder().quota(quota);
+    let said = |built: Built| built.map(drop).unwrap_err();
+    assert_eq!(said(build(KeyedLimiter::builder())), ConfigError::NoQuota);
+    assert_eq!(said(build(builder().quota(Quota::manual(1)))), ConfigError::KeyedManual);
+    assert_eq!(said(build(builder().quota(quota.initial(3)))), ConfigError::KeyedInitial { initial: 3, burst: 10 });
+    let beyond = Quota::new((1 << 61) - 1, millis(1_000));
+    assert_eq!(said(build(builder().quota(beyond))), ConfigError::SharedBeyond { quota: 0 });
+    assert_eq!(said(build(builder().max_keys(0))), ConfigError::NoKeys);
+    let above = Limiter::new(quota).unwrap();
+    for (builder, setting) in [
+        (builder().overflow(quota), "overflow"),
+        (builder().max_in_flight(5), "max_in_flight"),
+        (builder().within_limiter(&above), "within_limiter"),
+        (builder().clock(ManualClock::new()), "clock"),
+    ] {
+        assert_eq!(said(build(builder)), ConfigError::SharedKeyed { setting });
+    }
+    let here = lines.clone();
+    let outside = std::thread::spawn(move || builder().shared(here).build().map(drop));
+    assert_eq!(outside.join().unwrap(), Err(ConfigError::SharedOutside));
+    let users = build(builder()).unwrap();
+    let refused = users.consume(&1, 1 << 60).await.unwrap_err();
+    assert_eq!(refused, ConsumeError::TooLarge { cost: 1 << 60, most: 600 });
+    assert_eq!(users.consume(&1, 0).await.unwrap().cost(), 0);
+    assert_eq!(lines.asks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_are_as_long_as_they_may_be() {
+    let lines = MemoryLine::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).max_waiting(1);
+    let users = builder.shared(lines).build().unwrap();
+    drop(users.consume(&1, 1).await.unwrap());
+    let waiting = users.clone();
+    let waiting = tokio::spawn(async move { waiting.consume(&1, 1).await.map(drop) });
+    sleep(millis(1)).await;
+    assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::LineFull { waiting: 1 })));
+    waiting.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn outside_of_a_runtime_it_says_so() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_hour(1));
+    let outside = std::thread::spawn(move || {
+        let mut consume = tokio_test::task::spawn(users.consume(&1, 1));
+        let answer = consume.poll();
+        drop(consume);
+        (format!("{answer:?}"), users)
+    });
+    let (answer, users) = outside.join().unwrap();
+    assert!(answer.contains("NoRuntime"), "{answer}");
+    drop(users.consume(&1, 1).await.unwrap());
+}
+
+/// A layer in front of a service: two machines, one user.
+#[cfg(feature = "tower")]
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_user_are_limited_together_on_all_machines() {
+    use tower::{Layer, Service, ServiceExt, service_fn};
+    let lines = MemoryLine::new();
+    let serve = || {
+        let users = node(&lines, Quota::per_hour(10));
+        let layer =
+            tollgate::tower::LimitLayer::shared_keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
+        layer.layer(service_fn(|user: u64| async move { Ok::<u64, std::convert::Infallible>(user) }))
+    };
+    let mut machines = [serve(), serve()];
+    let mut served = [0; 2];
+    for number in 0..20 {
+        for user in [0, 1] {
+            let machine = machines[number % 2].ready().await.unwrap();
+            served[user as usize] += u64::from(machine.call(user).await.is_ok());
+        }
+    }
+    assert_eq!(served, [5, 5]);
+    // Each machine learned once of each user that nothing is left, or took it.
+    assert_eq!(lines.asks(), 10 + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_hour(100));
+    let mut grant = users.consume(&1, 30).await.unwrap();
+    // What it may keep: the twenty that it is denied now, and has then.
+    assert!(users.try_acquire(&1, 20).is_err());
+    sleep(millis(1)).await;
+    drop(users.try_acquire(&1, 20).unwrap());
+    let before = users.available(&1);
+    grant.settle(23);
+    assert_eq!((grant.cost(), users.available(&1)), (23, before + 7));
+    grant.settle(21);
+    assert_eq!((grant.cost(), users.available(&1)), (21, before + 9));
+    grant.settle(0);
+    assert_eq!((grant.cost(), users.available(&1)), (0, 20), "no more than may be kept");
+}

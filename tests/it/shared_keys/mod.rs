@@ -1,0 +1,23 @@
+//! Keyed limiters whose quotas many machines share: over lines in memory, and over Redis.
+
+mod histories;
+mod hostile;
+mod memory;
+mod outages;
+mod places;
+mod real;
+mod stalls;
+mod trips;
+
+use std::time::Duration;
+use tollgate::lease::MemoryLine;
+use tollgate::{KeyedLimiter, Quota, SharedKeyedLimiter};
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A node of all the lines in this memory.
+fn node(lines: &MemoryLine, quota: Quota) -> SharedKeyedLimiter<u64> {
+    KeyedLimiter::builder().quota(quota).shared(lines.clone()).build().unwrap()
+}

@@ -1,0 +1,130 @@
+//! Lines that cannot be reached, answers that get lost, and lines that forget.
+
+use super::{millis, node};
+use crate::redis::law::Ledger;
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::lease::{MemoryLine, Outage};
+use tollgate::{ConsumeError, Quota};
+
+/// A key that nobody has asked for, and one that is busy.
+const COLD: u64 = 1;
+const BUSY: u64 = 2;
+
+#[tokio::test(start_paused = true)]
+async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
+    let quota = Quota::per_second(100).burst(10);
+    for outage in [Outage::Wait, Outage::Fail, Outage::Share(Quota::per_second(10).burst(1))] {
+        let lines = MemoryLine::new().outage(outage);
+        let users = node(&lines, quota);
+        for _ in 0..20 {
+            drop(users.consume(&BUSY, 1).await.unwrap());
+        }
+        lines.set_reachable(false);
+        let ledgers = [Ledger::default(), Ledger::default()];
+        for (key, ledger) in [COLD, BUSY].into_iter().zip(&ledgers) {
+            let (users, ledger) = (users.clone(), ledger.clone());
+            tokio::spawn(timeout(millis(5_000), async move {
+                loop {
+                    match users.consume(&key, 1).await {
+                        Ok(_) => ledger.note(1),
+                        Err(_) => sleep(millis(1)).await,
+                    }
+                }
+            }));
+        }
+        sleep(millis(4_900)).await;
+        for (ledger, leased) in ledgers.iter().zip([0, 20]) {
+            match outage {
+                Outage::Share(_) => assert!((45..=52 + leased).contains(&ledger.total()), "{}", ledger.total()),
+                _ => assert!(ledger.total() <= leased, "no more than what was leased: {}", ledger.total()),
+            }
+        }
+        let answer = timeout(millis(50), users.consume(&3, 1)).await;
+        match outage {
+            Outage::Fail => assert!(matches!(answer, Ok(Err(ConsumeError::Unreachable))), "{answer:?}"),
+            Outage::Wait => assert!(answer.is_err(), "{answer:?}"),
+            _ => assert!(answer.is_err(), "the share begins empty: {answer:?}"),
+        }
+        sleep(millis(200)).await;
+        let snapshot = users.snapshot();
+        assert!(snapshot.line.is_out && snapshot.line.outages >= 1 && snapshot.line.error.is_some(), "{snapshot:?}");
+        lines.set_reachable(true);
+        let back = Instant::now();
+        for key in [COLD, BUSY, 3, 4] {
+            while users.consume(&key, 1).await.is_err() {
+                sleep(millis(1)).await;
+            }
+        }
+        assert!(back.elapsed() <= millis(1_000), "{outage:?}: {:?}", back.elapsed());
+        sleep(millis(5_000)).await;
+        let snapshot = users.snapshot();
+        assert!(!snapshot.line.is_out && snapshot.limiters == 0, "{outage:?}: {snapshot:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_fails_is_not_tried_by_everybody() {
+    let lines = MemoryLine::new().outage(Outage::Fail);
+    lines.set_latency(millis(10));
+    lines.set_reachable(false);
+    let users = node(&lines, Quota::per_second(10));
+    let began = Instant::now();
+    for key in 0..10_000 {
+        assert!(matches!(users.consume(&key, 1).await, Err(ConsumeError::Unreachable)));
+    }
+    // One has found it out, and the others believe it.
+    assert_eq!(began.elapsed(), millis(20));
+    assert_eq!((users.snapshot().limiters, users.snapshot().line.outages), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_hour(100).burst(10);
+    let users = node(&lines, quota);
+    for _ in 0..2 {
+        lines.lose_answers(1);
+        // The second ask is that of a limiter.
+        drop(users.consume(&1, 2).await.unwrap());
+        sleep(millis(2_000)).await;
+    }
+    let rest = users.consume(&1, 2).within(millis(10)).await.unwrap();
+    assert_eq!(rest.remaining(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_lost_everything_grants_a_burst_more_and_what_was_said_of_it_is_no_harm() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(1).burst(5));
+    drop(users.consume(&1, 5).await.unwrap());
+    lines.forget();
+    // It is full, and nobody here knows; but for a token's time.
+    assert!(users.consume(&1, 1).within(millis(10)).await.is_err());
+    sleep(millis(1_000)).await;
+    assert_eq!(users.consume(&1, 1).within(millis(10)).await.unwrap().remaining(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_disagree_about_a_quota_are_told() {
+    let lines = MemoryLine::new().outage(Outage::Fail);
+    let (one, two) = (node(&lines, Quota::per_second(7)), node(&lines, Quota::per_second(8)));
+    drop(one.consume(&1, 1).await.unwrap());
+    assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
+    let snapshot = two.snapshot();
+    assert!(snapshot.line.error.unwrap().contains("7 1000000 7 7 0"));
+    // That is between the two of them, and no reason to leave other keys alone.
+    assert!(!snapshot.line.is_out);
+    drop(two.consume(&2, 1).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_is_back_is_found_by_whoever_comes_next() {
+    let lines = MemoryLine::new().outage(Outage::Fail);
+    let users = node(&lines, Quota::per_second(10));
+    lines.set_reachable(false);
+    assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
+    lines.set_reachable(true);
+    // Nobody here has a limiter that would find it out.
+    sleep(millis(100)).await;
+    drop(users.consume(&2, 1).await.unwrap());
+}

@@ -1,0 +1,248 @@
+//! Bounded memory, and what can be done with it.
+
+use super::{millis, node};
+use crate::redis::law::Ledger;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Barrier;
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::lease::MemoryLine;
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, SharedKeyedLimiter, TryAcquireError};
+
+fn bounded(lines: &MemoryLine, quota: Quota, keys: u64) -> SharedKeyedLimiter<u64> {
+    KeyedLimiter::builder().quota(quota).max_keys(keys).shared(lines.clone()).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_taken() {
+    let lines = MemoryLine::new();
+    let users = bounded(&lines, Quota::per_second(1), 3);
+    let mut waiting = Vec::new();
+    for key in 0..3 {
+        drop(users.consume(&key, 1).await.unwrap());
+        let users = users.clone();
+        waiting.push(tokio::spawn(async move { users.consume(&key, 1).await.map(drop) }));
+        sleep(millis(1)).await;
+    }
+    drop(users.consume(&3, 1).await.unwrap());
+    assert!(matches!(users.consume(&3, 1).await, Err(ConsumeError::TooManyKeys { most: 3 })));
+    assert!(matches!(users.try_acquire(&4, 1), Err(TryAcquireError::TooLarge { .. })));
+    assert!(users.limiter(&4).is_err());
+    // Who is refused, or finds its tokens, needs no place.
+    assert!(matches!(users.consume(&3, 1).within(millis(5)).await, Err(ConsumeError::TooLate { .. })));
+    for key in 10..20 {
+        drop(users.consume(&key, 1).await.unwrap());
+    }
+    assert_eq!(users.snapshot().limiters, 3);
+    waiting[0].abort();
+    sleep(millis(20)).await;
+    // A place is free once its limiter has nothing out any more: its token was promised to it, and is spare now.
+    let began = Instant::now();
+    let limiter = loop {
+        match users.limiter(&3) {
+            Ok(limiter) => break limiter,
+            Err(error) => assert_eq!(error, ConsumeError::TooManyKeys { most: 3 }),
+        }
+        sleep(millis(20)).await;
+    };
+    assert!((500..=3_000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    drop(limiter);
+    for task in waiting.into_iter().skip(1) {
+        task.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_nothing_needs_no_place() {
+    let lines = MemoryLine::new();
+    let users = bounded(&lines, Quota::per_second(10), 1);
+    assert_eq!(users.estimate(&1, 0), Some(millis(0)));
+    assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
+    drop(users.consume(&1, 0).await.unwrap());
+    assert_eq!((users.snapshot().limiters, lines.asks()), (0, 0));
+    let _taken = users.limiter(&2).unwrap();
+    assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_is_bounded_whoever_comes() {
+    for keys in [1, 5, 64, 1_000] {
+        let lines = MemoryLine::new();
+        let users = bounded(&lines, Quota::per_hour(2), keys);
+        for key in 0..20_000 {
+            drop(users.consume(&key, 1).await.unwrap());
+        }
+        let snapshot = users.snapshot();
+        assert!(snapshot.remembered as u64 <= keys && snapshot.limiters == 0, "{keys}: {snapshot:?}");
+        assert!(snapshot.remembered > 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn churning_through_keys_resets_nobodys_limit() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(1).burst(3);
+    let users = bounded(&lines, quota, 2);
+    let ledger = Ledger::default();
+    for stranger in 1_000..11_000 {
+        if users.consume(&1, 1).within(millis(0)).await.is_ok() {
+            ledger.note(1);
+        }
+        drop(users.consume(&stranger, 1).await);
+        sleep(millis(1)).await;
+    }
+    assert!(ledger.excess(1, 3) <= 0.0, "{}", ledger.excess(1, 3));
+    assert!((12..=13).contains(&ledger.total()), "{}", ledger.total());
+}
+
+/// With one place, and many keys that are busy, each is asked for by itself.
+#[tokio::test(start_paused = true)]
+async fn busy_keys_without_a_place_are_served_all_the_same() {
+    let lines = MemoryLine::new();
+    let users = bounded(&lines, Quota::per_second(1_000), 1);
+    let held = users.limiter(&0).unwrap();
+    for _ in 0..50 {
+        for key in 1..5 {
+            drop(users.consume(&key, 1).await.unwrap());
+        }
+        sleep(millis(2)).await;
+    }
+    assert_eq!(lines.asks(), 200);
+    drop(held);
+    assert!(
+        timeout(millis(5_000), async {
+            while users.limiter(&1).is_err() {
+                sleep(millis(100)).await
+            }
+        })
+        .await
+        .is_ok()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(10);
+    let users = bounded(&lines, quota, 1);
+    let mut grant = users.consume(&1, 1).await.unwrap();
+    sleep(millis(100)).await;
+    grant.settle(21);
+    drop(grant);
+    // Somebody is in want of the place before the key's limiter could ask.
+    assert!(users.limiter(&2).is_err());
+    sleep(millis(100)).await;
+    let other = bounded(&lines, quota, 1);
+    assert!(other.consume(&1, 1).within(millis(0)).await.is_err());
+}
+
+/// The key's limiter is paused and nobody holds it: nothing is asked for it, nothing is promised to it, and it still owes.
+#[tokio::test(start_paused = true)]
+async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(10);
+    let users = bounded(&lines, quota, 1);
+    let mut grant = users.consume(&1, 1).await.unwrap();
+    let limiter = users.limiter(&1).unwrap();
+    limiter.pause_for(millis(10_000));
+    grant.settle(21);
+    drop((grant, limiter));
+    sleep(millis(5_000)).await;
+    let snapshot = users.snapshot();
+    assert_eq!((snapshot.limiters, snapshot.line.granted), (1, 1));
+    // Once it can, it is.
+    sleep(millis(10_000)).await;
+    let snapshot = users.snapshot();
+    assert_eq!((snapshot.limiters, snapshot.line.granted - snapshot.line.returned), (0, 21));
+}
+
+/// Every limiter that comes to rest is forgotten: not only the first ones.
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_after_a_rest_is_forgotten_too() {
+    let lines = MemoryLine::new();
+    let users = bounded(&lines, Quota::per_second(10), 100);
+    for round in 0..3 {
+        for key in 0..5 {
+            assert!(users.try_acquire(&(5 * round + key), 1).is_err());
+        }
+        assert_eq!(users.snapshot().limiters, 5);
+        sleep(millis(5_000)).await;
+        assert_eq!(users.snapshot().limiters, 0, "round {round}");
+    }
+}
+
+/// Who comes elsewhere has them forgotten there.
+#[test]
+fn limiters_are_forgotten_also_when_the_runtime_is_gone_that_all_was_built_on() {
+    let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let users = first.block_on(async { bounded(&MemoryLine::new(), Quota::per_second(10), 100) });
+    first.block_on(async { assert!(users.limiter(&1).is_ok()) });
+    drop(first);
+    second.block_on(async {
+        for round in 0..3 {
+            assert!((0..20).all(|key| users.limiter(&key).is_ok()));
+            sleep(millis(5_000)).await;
+            assert_eq!(users.snapshot().limiters, 0, "round {round}");
+        }
+    });
+}
+
+/// All keys have one hash.
+#[derive(Clone, Copy, Default)]
+struct Alike;
+
+impl BuildHasher for Alike {
+    type Hasher = Zero;
+
+    fn build_hasher(&self) -> Zero {
+        Zero
+    }
+}
+
+struct Zero;
+
+impl Hasher for Zero {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_one_hash_have_nothing_else_in_common() {
+    let lines = MemoryLine::new();
+    let builder = KeyedLimiter::<u64>::builder().hasher(Alike).quota(Quota::per_hour(10));
+    let users = builder.shared(lines.clone()).build().unwrap();
+    drop(users.consume(&1, 10).await.unwrap());
+    assert!(users.consume(&1, 1).within(millis(1)).await.is_err());
+    assert_eq!(users.consume(&2, 4).within(millis(1)).await.unwrap().remaining(), 6);
+    let limiters = [users.limiter(&1).unwrap(), users.limiter(&2).unwrap()];
+    assert_eq!(users.snapshot().limiters, 2);
+    drop(timeout(millis(10), limiters[1].consume(3)).await.expect("they are there").unwrap());
+    drop(timeout(millis(10), users.consume(&2, 3)).await.expect("they are there").unwrap());
+    assert!(timeout(millis(10), users.consume(&1, 1)).await.is_err());
+}
+
+/// Whoever comes first, on whichever thread: a key has one limiter here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_threads_find_the_same_limiter_of_a_key() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(10));
+    let host = tokio::runtime::Handle::current();
+    for key in 0..500 {
+        let gate = Barrier::new(4);
+        let find = || {
+            let _entered = host.enter();
+            gate.wait();
+            users.limiter(&key).unwrap()
+        };
+        let found: Vec<Limiter> = std::thread::scope(|scope| {
+            let finders: Vec<_> = (0..4).map(|_| scope.spawn(find)).collect();
+            finders.into_iter().map(|finder| finder.join().unwrap()).collect()
+        });
+        found[0].close();
+        assert!(found.iter().all(Limiter::is_closed), "key {key}");
+    }
+}

@@ -1,0 +1,225 @@
+//! What is asked of the lines, and what is not.
+
+use super::{millis, node};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tollgate::lease::MemoryLine;
+use tollgate::{Bound, ConsumeError, Quota, TryAcquireError};
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_seen_once_costs_one_round_trip_and_leaves_nothing() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(10));
+    for key in 0..5_000 {
+        let grant = users.consume(&key, 3).within(millis(100)).await.unwrap();
+        assert_eq!((grant.cost(), grant.remaining()), (3, 7));
+    }
+    let snapshot = users.snapshot();
+    assert_eq!((lines.asks(), snapshot.line.round_trips, snapshot.line.granted), (5_000, 5_000, 15_000));
+    assert_eq!((snapshot.limiters, snapshot.line.returned, snapshot.line.nodes), (0, 0, 0));
+    sleep(millis(60_000)).await;
+    assert_eq!(lines.asks(), 5_000, "nobody asks for who is not called");
+    // Whoever comes later finds that the others need not be remembered.
+    for key in 10_000..15_000 {
+        drop(users.consume(&key, 1).await.unwrap());
+    }
+    assert!(users.snapshot().remembered <= 5_000 + 64 * 64, "{:?}", users.snapshot());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_is_answered_here_until_its_tokens_can_be_there() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_minute(1).burst(2);
+    let (one, two) = (node(&lines, quota), node(&lines, quota));
+    drop(one.consume(&7, 2).await.unwrap());
+    assert_eq!(lines.asks(), 1);
+    let began = Instant::now();
+    for tries in 0..3_000_u64 {
+        // A node that was granted the last tokens knows without asking; another one asks once.
+        for node in [&one, &two] {
+            let refused = node.consume(&7, 1).within(millis(10)).await.unwrap_err();
+            let left = millis(60_000) - began.elapsed();
+            assert_eq!(refused, ConsumeError::TooLate { estimate: left, allowed: millis(10) });
+            let Err(TryAcquireError::Denied(denied)) = node.try_acquire(&7, 1) else { panic!("nothing is there") };
+            assert_eq!((denied.retry_after, denied.remaining, denied.by), (Some(left), 0, Bound::Quota(0)));
+            assert_eq!(node.estimate(&7, 1), Some(left));
+        }
+        assert_eq!(lines.asks(), 2, "after {tries} tries");
+        sleep(millis(10)).await;
+    }
+    assert_eq!((one.snapshot().spared, two.snapshot().spared), (6_000, 5_999));
+    assert_eq!((two.snapshot().limiters, two.snapshot().remembered), (0, 1));
+    // Who comes back when told to is served, with one ask.
+    sleep(millis(60_000) - began.elapsed()).await;
+    drop(two.consume(&7, 1).within(millis(10)).await.unwrap());
+    assert_eq!(lines.asks(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_takes_nothing_from_anybody() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(10).burst(10);
+    let (one, two) = (node(&lines, quota), node(&lines, quota));
+    drop(one.consume(&1, 10).await.unwrap());
+    for _ in 0..500 {
+        assert!(two.consume(&1, 8).within(millis(100)).await.is_err());
+        sleep(millis(1)).await;
+    }
+    // Half a second's tokens are there, and five more come in another half.
+    let began = Instant::now();
+    drop(one.consume(&1, 5).await.unwrap());
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    drop(one.consume(&1, 5).await.unwrap());
+    assert_eq!(began.elapsed(), millis(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_on_keys_that_have_nothing_asks_once_for_each_token_that_can_be_there() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(2).burst(4));
+    let (mut granted, mut tries) = (0, 0);
+    for _ in 0..2_000 {
+        for key in 0..50 {
+            granted += u64::from(users.consume(&key, 1).within(Duration::ZERO).await.is_ok());
+            tries += 1;
+        }
+        sleep(millis(5)).await;
+    }
+    // Ten seconds: each key had its burst and its rate, but for the token that is just coming.
+    assert!((50 * 23..=50 * 24).contains(&granted), "{granted}");
+    assert!(lines.asks() <= granted + 50, "{} asks for {granted} tokens of {tries} tries", lines.asks());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_key_has_a_lease_that_goes_back_when_it_is_not() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(1_000).burst(500));
+    for _ in 0..5_000 {
+        drop(users.consume(&1, 1).await.unwrap());
+        drop(users.consume(&2, 1).await.unwrap());
+        sleep(millis(2)).await;
+    }
+    let snapshot = users.snapshot();
+    assert_eq!(snapshot.limiters, 2);
+    assert!(snapshot.kept > 0 && snapshot.line.round_trips <= 10_000 / 20, "{snapshot:?}");
+    sleep(millis(3_000)).await;
+    let snapshot = users.snapshot();
+    assert_eq!((snapshot.limiters, snapshot.kept), (0, 0));
+    assert_eq!(snapshot.line.granted - snapshot.line.returned, 10_000, "{snapshot:?}");
+    let asks = lines.asks();
+    sleep(millis(600_000)).await;
+    assert_eq!(lines.asks(), asks, "who is idle asks nobody");
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_finds_tokens_when_it_comes_again() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(10));
+    assert!(matches!(users.try_acquire(&1, 3), Err(TryAcquireError::Denied(denied)) if denied.retry_after.is_none()));
+    sleep(millis(1)).await;
+    assert_eq!(users.available(&1), 3);
+    assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
+    assert!(matches!(users.try_acquire(&1, 6), Err(TryAcquireError::TooLarge { cost: 6, most: 5 })));
+    // Nobody called for long: what it was given goes back.
+    assert!(users.try_acquire(&2, 5).is_err());
+    sleep(millis(5_000)).await;
+    assert_eq!((users.snapshot().limiters, users.available(&2)), (0, 0));
+    drop(users.consume(&2, 10).within(Duration::ZERO).await.unwrap());
+}
+
+/// They never wait for an answer, and still have what there is: at worst by an ask for each token, not for each try.
+#[tokio::test(start_paused = true)]
+async fn who_has_no_patience_at_all_gets_what_there_is() {
+    let lines = MemoryLine::new();
+    let quota = Quota::per_second(200).burst(40);
+    let nodes = [node(&lines, quota), node(&lines, quota)];
+    lines.set_latency(millis(1));
+    let (mut granted, mut tries) = (0, 0);
+    let began = Instant::now();
+    while began.elapsed() < millis(5_000) {
+        for node in &nodes {
+            tries += 1;
+            granted += u64::from(node.consume(&1, 1).within(Duration::ZERO).await.is_ok());
+        }
+        sleep(Duration::from_micros(300)).await;
+    }
+    assert!((900..=1_040).contains(&granted), "{granted}");
+    assert!(lines.asks() <= granted + 20, "{} asks for {granted} tokens of {tries} tries", lines.asks());
+}
+
+/// Where many come, what counts no more is thrown away, and nothing else.
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_is_refused_here_also_after_a_crowd() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_hour(1));
+    for key in 0..100 {
+        drop(users.consume(&key, 1).await.unwrap());
+    }
+    sleep(millis(5_000)).await;
+    for key in 1_000..11_000 {
+        drop(users.consume(&key, 1).await.unwrap());
+    }
+    assert_eq!(lines.asks(), 10_100);
+    for key in 0..100 {
+        assert!(users.consume(&key, 1).within(millis(1)).await.is_err());
+    }
+    assert_eq!(lines.asks(), 10_100);
+}
+
+/// Who wants more than there can be at once does not ask whether it is there, and half of a burst is the most that a limiter
+/// may keep: for more of it the line is asked.
+#[tokio::test(start_paused = true)]
+async fn large_claims_ask_for_what_they_can_have() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(100).burst(10));
+    for _ in 0..20 {
+        drop(users.consume(&1, 9).within(Duration::ZERO).await.unwrap());
+        sleep(millis(90)).await;
+    }
+    assert_eq!((lines.asks(), users.snapshot().limiters), (20, 0));
+    let waiting = users.clone();
+    let waiting = tokio::spawn(async move { drop(waiting.consume(&2, 20).await.unwrap()) });
+    sleep(millis(1)).await;
+    // Its limiter has asked, and looked whether there is more.
+    assert_eq!((lines.asks(), users.snapshot().limiters), (22, 1));
+    waiting.await.unwrap();
+}
+
+/// A limiter whose ask is under way is not forgotten, however long that takes: else nobody would ever find what it asked for.
+#[tokio::test(start_paused = true)]
+async fn try_acquire_finds_tokens_over_a_slow_way_too() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(300));
+    let users = node(&lines, Quota::per_second(10));
+    assert!(users.try_acquire(&1, 3).is_err());
+    sleep(millis(650)).await;
+    assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_now_and_then_needs_no_limiter() {
+    let lines = MemoryLine::new();
+    let users = node(&lines, Quota::per_second(100));
+    for _ in 0..40 {
+        drop(users.consume(&1, 1).await.unwrap());
+        assert_eq!(users.snapshot().limiters, 0);
+        sleep(millis(200)).await;
+    }
+    assert_eq!(lines.asks(), 40);
+}
+
+/// The limiter knows better, and would be forgotten with what was said left behind.
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_a_key_that_has_a_limiter_by_then_is_not_remembered() {
+    let lines = MemoryLine::new();
+    lines.set_latency(millis(5));
+    let users = node(&lines, Quota::per_second(10));
+    let asking = users.clone();
+    let asking = tokio::spawn(async move { drop(asking.consume(&1, 1).await.unwrap()) });
+    sleep(millis(1)).await;
+    assert_eq!(users.snapshot().remembered, 1);
+    let limiter = users.limiter(&1).unwrap();
+    asking.await.unwrap();
+    assert_eq!((users.snapshot().remembered, users.snapshot().limiters), (0, 1));
+    drop(limiter);
+}

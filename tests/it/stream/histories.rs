@@ -1,0 +1,249 @@
+//! Random histories of streams and sinks that share a limiter, against the oracle: every poll of an adaptor is answered
+//! as a `consume` of its item's cost would be.
+
+use std::collections::VecDeque;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::{SinkExt, StreamExt};
+use proptest::prelude::*;
+use tokio_test::task::spawn;
+use tollgate::stream::{PaceSinkExt, PaceStreamExt, PacedSink, PacedSinkError, PacedStream};
+use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
+
+use super::scripted::{Drain, Source};
+use crate::oracle::ops::{config, continuous};
+use crate::oracle::{Answer, Id, Int, Oracle};
+
+type Item = (usize, u64);
+type Cost = fn(&Item) -> u64;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Poll(usize),
+    /// The adaptor is dropped, and another one goes on with what it held.
+    Drop(usize),
+    Pass(u64),
+    Close,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        30 => (0..4_usize).prop_map(Op::Poll),
+        4 => (0..4_usize).prop_map(Op::Drop),
+        15 => (1..400_u64).prop_map(Op::Pass),
+        1 => Just(Op::Close),
+    ]
+}
+
+/// What waits in an adaptor: its item, and the claim for it, if one was made.
+type Held = Option<(Item, Option<Id>)>;
+
+/// The oracle's side: what is known of each adaptor, and what their next polls must answer.
+struct Model {
+    oracle: Oracle,
+    now: Int,
+    next: Id,
+    held: [Held; 4],
+    closed: Vec<Id>,
+}
+
+impl Model {
+    /// What a poll of adaptor `who`, which holds an item that can go on, answers.
+    fn claim(&mut self, who: usize) -> Poll<Result<Item, (Item, ConsumeError)>> {
+        let (item, claim) = self.held[who].expect("it holds an item");
+        let answer = match claim {
+            None => {
+                let id = self.next;
+                self.next += 1;
+                match self.oracle.consume(self.now, id, item.1.into()) {
+                    Answer::Granted => Ok(item),
+                    Answer::Waits => {
+                        self.held[who] = Some((item, Some(id)));
+                        return Poll::Pending;
+                    }
+                    Answer::Closed => Err((item, ConsumeError::Closed)),
+                    Answer::LineFull { waiting } => Err((item, ConsumeError::LineFull { waiting })),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Some(id) if self.closed.contains(&id) => Err((item, ConsumeError::Closed)),
+            Some(id) if self.oracle.log().iter().any(|granted| granted.id == id) => Ok(item),
+            Some(_) => return Poll::Pending,
+        };
+        self.held[who] = None;
+        Poll::Ready(answer)
+    }
+
+    fn drop(&mut self, who: usize) -> Option<Item> {
+        let (item, claim) = self.held[who].take()?;
+        if let Some(id) = claim.filter(|id| !self.closed.contains(id)) {
+            self.oracle.cancel(self.now, id);
+        }
+        Some(item)
+    }
+}
+
+/// A limiter and its model.
+struct World {
+    limiter: Limiter,
+    clock: ManualClock,
+    model: Model,
+}
+
+impl World {
+    fn new((period, burst, max_waiting): (u64, u64, usize)) -> Self {
+        let clock = ManualClock::new();
+        let quota = Quota::new(3, Duration::from_nanos(period)).burst(burst).initial(burst / 2);
+        let builder = Limiter::builder().quota(quota).max_waiting(max_waiting).clock(clock.clone());
+        let rule = continuous(3, period.into(), burst.into(), (burst / 2).into());
+        let oracle = Oracle::new(&[rule], None, max_waiting);
+        let model = Model { oracle, now: 0, next: 0, held: [None; 4], closed: vec![] };
+        Self { limiter: builder.build().unwrap(), clock, model }
+    }
+
+    fn pass(&mut self, nanos: u64) {
+        self.clock.advance(Duration::from_nanos(nanos));
+        self.limiter.tick();
+        self.model.now += Int::from(nanos);
+        self.model.oracle.advance(self.model.now);
+    }
+
+    fn close(&mut self) {
+        self.limiter.close();
+        self.model.closed.extend(self.model.oracle.close(self.model.now));
+    }
+
+    fn compare(&mut self, op: Op) -> Result<(), TestCaseError> {
+        self.limiter.tick();
+        self.model.oracle.advance(self.model.now);
+        let (seen, oracle) = (self.limiter.snapshot(), &self.model.oracle);
+        prop_assert_eq!(Int::from(self.limiter.available()), oracle.available(), "after {:?}", op);
+        prop_assert_eq!(Int::from(self.limiter.deficiency()), oracle.deficiency(), "after {:?}", op);
+        prop_assert_eq!(seen.waiting_tasks, oracle.waiting(), "after {:?}", op);
+        prop_assert_eq!((Int::from(seen.granted), Int::from(seen.refunded)), oracle.turnover(), "after {:?}", op);
+        Ok(())
+    }
+}
+
+/// What each adaptor's items cost; `None` is a poll that finds nothing.
+fn scripts() -> impl Strategy<Value = [Vec<Option<u64>>; 4]> {
+    let item = prop_oneof![3 => (0..12_u64).prop_map(Some), 1 => Just(None)];
+    prop::array::uniform4(prop::collection::vec(item, 0..12))
+}
+
+fn limits() -> impl Strategy<Value = (u64, u64, usize)> {
+    (1..300_u64, 1..20_u64, prop_oneof![Just(usize::MAX), 0..3_usize])
+}
+
+fn numbered(script: &[Option<u64>]) -> VecDeque<Option<Item>> {
+    script.iter().enumerate().map(|(place, cost)| cost.map(|cost| (place, cost))).collect()
+}
+
+proptest! {
+    #![proptest_config(config(1_000))]
+
+    #[test]
+    fn streams_are_answered_as_consume_is(
+        limits in limits(), scripts in scripts(), ops in prop::collection::vec(op(), 1..120),
+    ) {
+        let mut world = World::new(limits);
+        let mut scripts = scripts.map(|script| numbered(&script));
+        let cost: Cost = |item| item.1;
+        let pace = |source: Source<Item>, world: &World| source.pace_by(&world.limiter, cost);
+        let mut paced: [PacedStream<_, Cost>; 4] = scripts.clone().map(|script| pace(Source { script }, &world));
+        for op in ops {
+            match op {
+                Op::Pass(nanos) => world.pass(nanos),
+                Op::Close => world.close(),
+                Op::Poll(who) => {
+                    let expected = match world.model.held[who] {
+                        Some(_) => world.model.claim(who).map(Some),
+                        None => match scripts[who].pop_front() {
+                            None => Poll::Ready(None),
+                            Some(None) => Poll::Pending,
+                            Some(Some(item)) => {
+                                world.model.held[who] = Some((item, None));
+                                world.model.claim(who).map(Some)
+                            }
+                        },
+                    };
+                    let answer = spawn(paced[who].next()).poll();
+                    let answer = answer.map(|it| it.map(|it| it.map_err(|refused| (refused.item, refused.error))));
+                    prop_assert_eq!(answer, expected, "{:?}", op);
+                }
+                Op::Drop(who) => {
+                    let fresh = pace(Source::default(), &world);
+                    let (source, held) = std::mem::replace(&mut paced[who], fresh).into_parts();
+                    prop_assert_eq!(held, world.model.drop(who));
+                    prop_assert_eq!(&source.script, &scripts[who]);
+                    paced[who] = pace(Source::new(held.map(Some).into_iter().chain(source.script)), &world);
+                    if let Some(item) = held {
+                        scripts[who].push_front(Some(item));
+                    }
+                }
+            }
+            world.compare(op)?;
+        }
+    }
+
+    #[test]
+    fn sinks_are_answered_as_consume_is(
+        limits in limits(),
+        scripts in scripts(),
+        ready in prop::array::uniform4(prop::collection::vec(any::<bool>(), 0..30)),
+        ops in prop::collection::vec(op(), 1..120),
+    ) {
+        let mut world = World::new(limits);
+        let mut scripts = scripts.map(|script| numbered(&script).into_iter().flatten().collect::<VecDeque<_>>());
+        let mut ready = ready.map(VecDeque::from);
+        let mut taken: [Vec<Item>; 4] = Default::default();
+        let cost: Cost = |item| item.1;
+        let pace = |drain: Drain<Item>, world: &World| drain.pace_sends_by(&world.limiter, cost);
+        let mut paced: [PacedSink<_, Item, Cost>; 4] = ready.clone().map(|ready| pace(Drain::new(ready), &world));
+        for op in ops {
+            match op {
+                Op::Pass(nanos) => world.pass(nanos),
+                Op::Close => world.close(),
+                // Polls whether it is ready, and sends the next item if it is.
+                Op::Poll(who) => {
+                    let before = world.model.held[who];
+                    let expected = if before.is_none() {
+                        Poll::Ready(Ok(()))
+                    } else if !ready[who].pop_front().unwrap_or(true) {
+                        Poll::Pending
+                    } else {
+                        world.model.claim(who).map(|answer| match answer {
+                            Ok(item) => {
+                                taken[who].push(item);
+                                Ok(())
+                            }
+                            Err((item, error)) => {
+                                // It stays, to be tried again.
+                                world.model.held[who] = Some((item, None));
+                                Err(PacedSinkError::Refused(error))
+                            }
+                        })
+                    };
+                    let answer = spawn(futures::future::poll_fn(|cx| paced[who].poll_ready_unpin(cx))).poll();
+                    prop_assert_eq!(answer, expected, "{:?}", op);
+                    if answer == Poll::Ready(Ok(())) && let Some(item) = scripts[who].pop_front() {
+                        paced[who].start_send_unpin(item).unwrap();
+                        world.model.held[who] = Some((item, None));
+                    }
+                }
+                Op::Drop(who) => {
+                    let fresh = pace(Drain::default(), &world);
+                    let (drain, held) = std::mem::replace(&mut paced[who], fresh).into_parts();
+                    prop_assert_eq!(held, world.model.drop(who));
+                    prop_assert_eq!(&drain.taken, &taken[who]);
+                    paced[who] = pace(drain, &world);
+                    if let Some(item) = held {
+                        scripts[who].push_front(item);
+                    }
+                }
+            }
+            world.compare(op)?;
+        }
+    }
+}

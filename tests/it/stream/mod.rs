@@ -1,0 +1,24 @@
+//! Paced streams and sinks: exact instants, every item in its order, and nothing lost wherever they are dropped.
+
+mod histories;
+mod scripted;
+mod sinks;
+mod streams;
+
+use std::time::Duration;
+
+use tollgate::{Limiter, ManualClock, Quota};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// A token each millisecond, `burst` of them at once.
+fn per_milli(burst: u64) -> Limiter {
+    Limiter::new(Quota::new(1, MILLI).burst(burst)).unwrap()
+}
+
+/// The same by a clock moved by hand, with nothing there at the start.
+fn by_hand(burst: u64) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let quota = Quota::new(1, MILLI).burst(burst).initial(0);
+    (Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap(), clock)
+}

@@ -1,0 +1,415 @@
+//! Clocks that panic, and clocks that call the limiter which asks them for the time.
+
+use super::*;
+use std::cell::Cell;
+use std::fmt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
+use tokio::time::Instant;
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{Clock, ConsumeError, Grant, Limiter, ManualClock, Quota, join};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// Time by hand; while it is broken, asking for it panics.
+#[derive(Clone, Debug)]
+struct Brittle {
+    time: ManualClock,
+    /// How many readings are still sound.
+    sound: Arc<AtomicU64>,
+}
+
+impl Default for Brittle {
+    fn default() -> Self {
+        Self { time: ManualClock::new(), sound: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
+}
+
+impl Brittle {
+    fn breaks<R>(&self, act: impl FnOnce() -> R) -> bool {
+        self.breaks_after(0, act)
+    }
+
+    fn breaks_after<R>(&self, readings: u64, act: impl FnOnce() -> R) -> bool {
+        self.sound.store(readings, SeqCst);
+        let panicked = panics(act);
+        self.sound.store(u64::MAX, SeqCst);
+        panicked
+    }
+}
+
+impl Clock for Brittle {
+    fn now(&self) -> Duration {
+        let use_up = |sound: u64| if sound == u64::MAX { Some(sound) } else { sound.checked_sub(1) };
+        if self.sound.fetch_update(SeqCst, SeqCst, use_up).is_err() {
+            // Not `panic!`: this one is meant, and need not be printed.
+            resume_unwind(Box::new("a broken clock"));
+        }
+        self.time.now()
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// A token each millisecond into a bucket of 5, at most 4 of them in flight.
+fn brittle() -> (Limiter, Brittle) {
+    let clock = Brittle::default();
+    let quota = Quota::per_second(1_000).burst(5);
+    (Limiter::builder().quota(quota).max_in_flight(4).clock(clock.clone()).build().unwrap(), clock)
+}
+
+#[test]
+fn a_clock_that_panics_does_so_in_the_callers_hands_and_nothing_has_changed() {
+    let (limiter, clock) = brittle();
+    let mut grant = limiter.try_acquire(3).unwrap();
+    let before = limiter.snapshot();
+    let verbs: [&dyn Fn(); 12] = [
+        &|| drop(limiter.try_acquire(1)),
+        &|| drop(spawn(limiter.consume(1)).poll().map(Result::ok)),
+        &|| drop(spawn(limiter.consume(1).within(MILLI)).poll().map(Result::ok)),
+        &|| drop(limiter.blocking_consume(1)),
+        &|| limiter.replenish(1),
+        &|| limiter.tick(),
+        &|| assert_ne!(limiter.estimate(1), Some(Duration::MAX)),
+        &|| drop(limiter.set_quota(0, Quota::per_second(1))),
+        &|| drop(limiter.set_max_in_flight(1)),
+        &|| limiter.pause_for(MILLI),
+        &|| limiter.close(),
+        &|| drop(limiter.snapshot()),
+    ];
+    for (index, verb) in verbs.iter().enumerate() {
+        assert!(clock.breaks(verb), "verb {index}");
+    }
+    assert!(clock.breaks(|| grant.settle(1)) && clock.breaks(|| grant.settle(9)));
+    assert_eq!(grant.cost(), 3);
+    assert_eq!(limiter.snapshot(), before);
+    drop(grant);
+    assert_eq!((limiter.available(), limiter.snapshot().in_flight), (2, Some(0)));
+}
+
+#[test]
+fn a_grant_dropped_while_the_clock_panics_is_released_all_the_same() {
+    let (limiter, clock) = brittle();
+    let grant = limiter.try_acquire(4).unwrap();
+    let mut next = spawn(limiter.consume(1));
+    assert!(next.poll().is_pending());
+    assert!(!clock.breaks(|| drop(grant)), "who leaves does not hear of it");
+    // Nothing else is done to the limiter: the drop itself serves the line.
+    assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
+}
+
+/// The same where the grant is dropped because its task panics: a second panic on the way would end the process.
+#[test]
+#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
+fn a_grant_dropped_by_a_panic_while_the_clock_panics_serves_the_line_and_the_process_lives() {
+    ends_well("clocks::a_grant_is_dropped_by_a_panic_while_the_clock_panics");
+}
+
+#[test]
+#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
+fn a_grant_is_dropped_by_a_panic_while_the_clock_panics() {
+    let (limiter, clock) = brittle();
+    for owned in [false, true] {
+        let (grant, held) = if owned {
+            (None, assert_ready(spawn(limiter.clone().consume_owned(4)).poll()).ok())
+        } else {
+            (limiter.try_acquire(4).ok(), None)
+        };
+        let mut next = spawn(limiter.consume(1));
+        assert!(next.poll().is_pending());
+        clock.breaks(|| {
+            let _held = (grant, held);
+            resume_unwind(Box::new("a task that fails"));
+        });
+        assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
+        clock.time.advance(9 * MILLI);
+    }
+}
+
+fn assert_ready<T>(poll: Poll<T>) -> T {
+    match poll {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// Released by hand: what is owed is not owed any more, so this cannot be tried again.
+#[test]
+fn a_release_by_hand_while_the_clock_panics_serves_the_line() {
+    let (limiter, clock) = brittle();
+    limiter.try_acquire(4).unwrap().forget();
+    let mut next = spawn(limiter.consume(1));
+    assert!(next.poll().is_pending());
+    assert!(!clock.breaks(|| limiter.release(4).unwrap()));
+    assert!(next.is_woken() && next.poll().is_ready());
+}
+
+/// Every grant that a joint claim leaves, and every grant of a key under another limiter, is dropped though the first of
+/// them meets a broken clock.
+#[test]
+fn several_grants_dropped_while_the_clock_panics_are_all_released() {
+    let ((one, clock), (two, other_clock)) = (brittle(), brittle());
+    let grants = tollgate::try_join([(&one, 4), (&two, 4)]).unwrap();
+    let mut waiting = [&one, &two].map(|limiter| spawn(limiter.consume(1)));
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
+    assert!(!clock.breaks(|| assert!(!other_clock.breaks(|| drop(grants)))));
+    assert!(waiting.iter_mut().all(|claim| claim.is_woken() && claim.poll().is_ready()));
+}
+
+/// Time moves on, and the clock fails just when the grant is dropped: the waiter's token came in the meantime, which
+/// the limiter cannot know. The driver looks again as soon as the clock is sound.
+#[tokio::test(start_paused = true)]
+async fn a_grant_dropped_while_the_clock_panics_leaves_the_rest_to_the_driver() {
+    let clock = Ticking { start: Instant::now(), broken: Arc::default() };
+    let quota = Quota::per_second(1_000).burst(4);
+    let limiter = Limiter::builder().quota(quota).max_in_flight(4).clock(clock.clone()).build().unwrap();
+    let grant = limiter.try_acquire(4).unwrap();
+    let waiting = tokio::spawn(limiter.clone().consume_owned(2));
+    tokio::task::yield_now().await;
+    assert_eq!(limiter.snapshot().waiting_tasks, 1);
+    tokio::time::advance(5 * MILLI).await;
+    clock.broken.store(true, SeqCst);
+    drop(grant);
+    tokio::time::advance(3 * MILLI).await;
+    clock.broken.store(false, SeqCst);
+    let since = Instant::now();
+    let granted = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("nobody else does anything");
+    assert!(granted.unwrap().is_ok());
+    assert!(since.elapsed() <= 2 * MILLI, "{:?}", since.elapsed());
+}
+
+/// Tokio's time; while it is broken, asking for it panics.
+#[derive(Clone, Debug)]
+struct Ticking {
+    start: Instant,
+    broken: Arc<AtomicBool>,
+}
+
+impl Clock for Ticking {
+    fn now(&self) -> Duration {
+        if self.broken.load(SeqCst) {
+            resume_unwind(Box::new("a broken clock"));
+        }
+        self.start.elapsed()
+    }
+}
+
+#[test]
+fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
+    let (limiter, clock) = brittle();
+    let _held = limiter.try_acquire(4).unwrap();
+    let mut plain = spawn(limiter.consume(1));
+    let mut patient = spawn(limiter.consume(1).within(MILLI * 10));
+    assert!(plain.poll().is_pending() && patient.poll().is_pending());
+    clock.breaks(|| plain.poll().is_pending());
+    clock.breaks(|| patient.poll().is_pending());
+    assert_eq!(limiter.snapshot().waiting_tasks, 2);
+    limiter.set_max_in_flight(6).unwrap();
+    assert!(plain.poll().is_ready() && patient.poll().is_pending());
+}
+
+/// Where a waiter does not leave the line, it must not go: the process ends rather than the line go on with a place
+/// that is not there any more. This test has a process of its own for that.
+#[test]
+#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
+fn a_waiter_dropped_while_the_clock_panics_leaves_the_line_and_the_process_lives() {
+    ends_well("threads::clocks::a_waiter_is_dropped_while_the_clock_panics");
+}
+
+fn ends_well(child: &str) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", child, "--ignored", "--nocapture"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("running 1 test"), "{told}");
+    assert!(output.status.success(), "it ended with {}: {told}", output.status);
+}
+
+#[test]
+#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
+fn a_waiter_is_dropped_while_the_clock_panics() {
+    let (limiter, clock) = brittle();
+    let _held = limiter.try_acquire(4).unwrap();
+    let [mut front, mut leaving, mut last] = [(); 3].map(|()| spawn(limiter.consume(1)));
+    assert!(front.poll().is_pending() && leaving.poll().is_pending() && last.poll().is_pending());
+    clock.breaks(|| drop(leaving));
+    assert_eq!(limiter.snapshot().waiting_tasks, 2);
+    limiter.set_max_in_flight(5).unwrap();
+    assert!(front.is_woken());
+    clock.breaks(|| drop(front));
+    limiter.tick();
+    assert!(last.is_woken() && last.poll().is_ready());
+}
+
+/// As above: where one joint claim gives way to another, the other's lines look too, by the same clock.
+#[test]
+#[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
+fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_lines_and_the_process_lives() {
+    ends_well("threads::clocks::a_joint_claim_is_dropped_while_the_clock_panics");
+}
+
+#[test]
+#[cfg_attr(not(miri), ignore = "run in a process of its own, by the test above")]
+fn a_joint_claim_is_dropped_while_the_clock_panics() {
+    let clock = Brittle::default();
+    let [ready, other, lacking] = [1, 1, 0].map(|initial| {
+        let quota = Quota::manual(1).initial(initial);
+        Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
+    });
+    let mut leaving = spawn(join([(&ready, 1), (&lacking, 1)]));
+    let mut next = spawn(join([(&ready, 1), (&other, 1)]));
+    let mut last = spawn(lacking.consume(1));
+    assert!(leaving.poll().is_pending() && next.poll().is_pending() && last.poll().is_pending());
+    assert!(!clock.breaks(|| drop(leaving)), "who leaves does not hear of it");
+    assert!(next.is_woken() && matches!(next.poll(), Poll::Ready(Ok(_))));
+    lacking.replenish(1);
+    assert!(last.is_woken() && last.poll().is_ready());
+}
+
+/// A joint claim comes while more are due than are woken at once, among them one that waits elsewhere too. The clock fails
+/// when it is read a second time: who was found to be granted is granted everywhere.
+#[test]
+fn a_clock_that_panics_in_the_middle_of_a_joint_arrival_leaves_nothing_half_done() {
+    for sound in 0..20 {
+        let (clock, steady) = (Brittle::default(), ManualClock::new());
+        let [line, beside] = [(); 2].map(|()| {
+            Limiter::builder().quota(Quota::per_second(1_000).burst(100)).clock(clock.clone()).build().unwrap()
+        });
+        let elsewhere = Limiter::builder().quota(Quota::manual(9)).clock(steady).build().unwrap();
+        drop(line.try_acquire(100).unwrap());
+        let mut both = spawn(join([(&line, 1), (&elsewhere, 9)]));
+        assert!(both.poll().is_pending());
+        let mut crowd: Vec<_> = (0..99).map(|_| spawn(line.consume(1))).collect();
+        assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
+        let mut behind = spawn(elsewhere.consume(1));
+        assert!(behind.poll().is_pending());
+        clock.time.advance(100 * MILLI);
+        let mut arriving = spawn(join([(&line, 1), (&beside, 1)]));
+        clock.breaks_after(sound, || drop(arriving.poll()));
+        line.tick();
+        assert!(crowd.iter().all(Spawn::is_woken), "after {sound} readings");
+        // Nobody looks at the other line but who granted the joint claim in this one.
+        assert!(matches!(both.poll(), Poll::Ready(Ok(_))), "after {sound} readings");
+    }
+}
+
+type Then = Box<dyn FnOnce() + Send>;
+
+/// Does something once, between the reading of the time and its arrival at whoever asked.
+#[derive(Clone, Default)]
+struct Interrupted {
+    time: ManualClock,
+    then: Arc<Mutex<Option<Then>>>,
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.time.fmt(f)
+    }
+}
+
+impl Clock for Interrupted {
+    fn now(&self) -> Duration {
+        let now = self.time.now();
+        let then = self.then.lock().unwrap().take();
+        then.into_iter().for_each(|then| then());
+        now
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// A caller is held up with an old reading of the time; meanwhile a second passes, and others take what was published.
+/// If the claims of that second counted as made before it, the bucket would be filled once more for them.
+#[test]
+fn claims_made_while_somebody_reads_the_clock_do_not_count_as_made_before() {
+    let clock = Interrupted::default();
+    let builder = Limiter::builder().quota(Quota::per_second(640)).stride(320).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    limiter.tick();
+    let (others, time) = (limiter.clone(), clock.time.clone());
+    let taken = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&taken);
+    *clock.then.lock().unwrap() = Some(Box::new(move || {
+        time.advance(Duration::from_secs(1));
+        count.store((0..320).filter(|_| others.try_acquire(1).is_ok()).count() as u64, SeqCst);
+    }));
+    limiter.tick();
+    assert_eq!(taken.load(SeqCst), 320, "what was published, without a look at the clock");
+    let rest = (0..1_000).filter(|_| limiter.try_acquire(1).is_ok()).count();
+    assert_eq!(rest, 320, "in one instant, a burst");
+}
+
+/// Calls the limiter which asks it for the time, unless it is being called by itself.
+#[derive(Clone, Debug, Default)]
+struct Nosy {
+    nanos: Arc<AtomicU64>,
+    limiter: Arc<OnceLock<Limiter>>,
+    taken: Arc<AtomicU64>,
+}
+
+thread_local! {
+    static ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Clock for Nosy {
+    fn now(&self) -> Duration {
+        let now = Duration::from_nanos(self.nanos.load(SeqCst));
+        if let Some(limiter) = self.limiter.get()
+            && !ASKING.replace(true)
+        {
+            limiter.tick();
+            let grant = limiter.try_acquire(1).ok();
+            self.taken.fetch_add(grant.as_ref().map_or(0, Grant::cost), SeqCst);
+            let grant = spawn(limiter.consume(1)).poll();
+            self.taken.fetch_add(cost(grant), SeqCst);
+            limiter.estimate(1);
+            ASKING.set(false);
+        }
+        // What was read before all that: by now it is late.
+        now
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+/// What a first poll took; who did not get it at once has left the line again.
+fn cost(polled: Poll<Result<Grant<'_>, ConsumeError>>) -> u64 {
+    match polled {
+        Poll::Ready(grant) => grant.unwrap().cost(),
+        Poll::Pending => 0,
+    }
+}
+
+#[test]
+fn a_clock_that_calls_the_limiter_back_mints_every_token_once() {
+    to_its_end(|| {
+        let clock = Nosy::default();
+        let quota = Quota::per_second(1_000_000).burst(1 << 40).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+        clock.limiter.set(limiter.clone()).unwrap();
+        let work = |seed: u64| {
+            let mut taken = 0;
+            for step in 0..many(3_000) as u64 {
+                clock.nanos.fetch_add(1_700, SeqCst);
+                taken += limiter.try_acquire(1 + (step + seed) % 3).map_or(0, |grant| grant.cost());
+                taken += cost(spawn(limiter.consume(2)).poll());
+            }
+            taken
+        };
+        let taken: u64 = thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|seed| scope.spawn(move || work(seed))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        ASKING.set(true);
+        let minted = clock.nanos.load(SeqCst) / 1_000;
+        assert_eq!(taken + clock.taken.load(SeqCst) + limiter.available(), minted);
+    });
+}

@@ -1,0 +1,25 @@
+//! Real threads, real runtimes, and callers that break the rules: every token is accounted for, nobody is left waiting.
+//!
+//! What happens when is up to the scheduler; the verdicts are not: each test counts tokens, or awaits what must come.
+
+mod clocks;
+mod crowds;
+mod runtimes;
+mod storm;
+mod wakers;
+
+use crate::fixture::to_its_end;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// As many as that; a two-hundredth under Miri.
+const fn many(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(200) } else { count }
+}
+
+/// True if `act` panics.
+fn panics<R>(act: impl FnOnce() -> R) -> bool {
+    catch_unwind(AssertUnwindSafe(|| drop(act()))).is_err()
+}

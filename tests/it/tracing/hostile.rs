@@ -1,0 +1,145 @@
+//! Subscribers are user code: one that panics, or calls the limiter, harms nobody.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio_test::{assert_pending, assert_ready_ok, task::spawn};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::scenes::{MILLI, a_day, at_dawn, by_hand};
+
+/// Does `act` whatever it is told.
+#[derive(Clone)]
+struct Wild<F> {
+    act: F,
+    told: Arc<AtomicU64>,
+}
+
+impl<F: Fn()> Wild<F> {
+    fn new(act: F) -> Self {
+        Self { act, told: Arc::new(AtomicU64::new(0)) }
+    }
+
+    fn go(&self) {
+        self.told.fetch_add(1, Ordering::Relaxed);
+        (self.act)();
+    }
+}
+
+impl<F: Fn() + Send + Sync + 'static> Subscriber for Wild<F> {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "tollgate"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        self.go();
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {
+        self.go();
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.go();
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+
+    fn try_close(&self, _: Id) -> bool {
+        self.go();
+        true
+    }
+}
+
+/// In whatever it is told: of the line, of the grant, of the end of the span, of a refusal.
+#[test]
+fn a_subscriber_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
+    let subscriber = Wild::new(|| panic!("a subscriber of ill will"));
+    let told = Arc::clone(&subscriber.told);
+    let (limiter, clock) = at_dawn();
+    tracing::subscriber::with_default(subscriber, || a_day(&limiter, &clock));
+    assert_eq!(told.load(Ordering::Relaxed), 7, "five lines entered, and two refusals");
+}
+
+/// It takes the spans and panics when they end.
+#[test]
+fn a_subscriber_that_panics_at_the_end_costs_nobody_anything_either() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let fuse = Arc::clone(&armed);
+    let subscriber = Wild::new(move || assert!(!fuse.load(Ordering::Relaxed), "a subscriber of ill will"));
+    let told = Arc::clone(&subscriber.told);
+    let (limiter, clock) = at_dawn();
+    tracing::subscriber::with_default(subscriber, || {
+        a_day(&limiter, &clock);
+        let calm = told.swap(0, Ordering::Relaxed);
+        // For each of five spans its making, its outcome and its end, and two refusals.
+        assert_eq!(calm, 17);
+        let mut waits: Vec<_> = (0..3).map(|_| spawn(limiter.consume(10))).collect();
+        waits.iter_mut().for_each(|wait| assert_pending!(wait.poll()));
+        armed.store(true, Ordering::Relaxed);
+        // Both what is recorded and the closing panic; and once more while another panic is on its way.
+        drop(waits.pop());
+        let wait = waits.pop();
+        let task = || {
+            let _wait = wait;
+            panic!("the task's own");
+        };
+        assert_eq!(catch_unwind(AssertUnwindSafe(task)).unwrap_err().downcast_ref(), Some(&"the task's own"));
+        clock.advance(10 * MILLI);
+        limiter.tick();
+        let _ = assert_ready_ok!(waits[0].poll());
+    });
+    assert_eq!(told.load(Ordering::Relaxed), 3 + 3 * 2);
+}
+
+/// No lock is held while it is told: else this would hang.
+#[test]
+fn a_subscriber_may_call_the_limiter() {
+    let (limiter, clock) = at_dawn();
+    let (own, is_at_it) = (limiter.clone(), AtomicBool::new(false));
+    let subscriber = Wild::new(move || {
+        // Its own waits are told too: it would never come to an end.
+        if is_at_it.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let _ = own.try_acquire(11);
+        let _ = own.snapshot();
+        own.tick();
+        drop(own.consume(0));
+        assert_pending!(spawn(own.consume(10)).poll());
+        is_at_it.store(false, Ordering::Relaxed);
+    });
+    let told = Arc::clone(&subscriber.told);
+    tracing::subscriber::with_default(subscriber, || a_day(&limiter, &clock));
+    assert!(told.load(Ordering::Relaxed) >= 17);
+}
+
+/// Threads beside each other, each with a subscriber of its own, and claims that move between them.
+#[test]
+fn a_span_is_ended_by_whichever_thread_ends_the_wait() {
+    let (limiter, clock) = by_hand(1);
+    let subscriber = Wild::new(|| {});
+    let told = Arc::clone(&subscriber.told);
+    let mut waiting = Box::pin(limiter.clone().consume_owned(3));
+    tracing::subscriber::with_default(subscriber, || {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    });
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+    clock.advance(2 * MILLI);
+    limiter.tick();
+    std::thread::spawn(move || {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waiting.as_mut().poll(&mut cx).is_ready());
+    })
+    .join()
+    .unwrap();
+    assert_eq!(told.load(Ordering::Relaxed), 3, "made, outcome, closed");
+}

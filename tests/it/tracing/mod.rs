@@ -1,0 +1,102 @@
+//! Spans of waits, events of refusals, nothing for grants without waiting; and subscribers that harm nobody.
+
+mod hostile;
+mod told;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// A subscriber that writes down what it is told, a line for each thing.
+#[derive(Clone, Default)]
+struct Scribe {
+    book: Arc<Mutex<Vec<String>>>,
+    spans: Arc<AtomicU64>,
+    entered: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Scribe {
+    /// Runs `act` with this as the thread's subscriber, and returns what it was told.
+    fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
+        tracing::subscriber::with_default(self.clone(), act)
+    }
+
+    /// Takes out what was written since the last time.
+    fn read(&self) -> Vec<String> {
+        std::mem::take(&mut self.book.lock().unwrap())
+    }
+
+    fn write(&self, line: String) {
+        self.book.lock().unwrap().push(line);
+    }
+
+    fn innermost(&self) -> u64 {
+        self.entered.lock().unwrap().last().copied().unwrap_or(0)
+    }
+}
+
+/// Fields by name, as text.
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+}
+
+impl Fields {
+    fn of(record: impl FnOnce(&mut Self)) -> String {
+        let mut fields = Self::default();
+        record(&mut fields);
+        fields.0.into_iter().map(|(name, value)| format!(" {name}={value}")).collect()
+    }
+}
+
+impl Subscriber for Scribe {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // tokio has spans of its own.
+        ["tollgate", "tracing"].contains(&metadata.target())
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let id = self.spans.fetch_add(1, Ordering::Relaxed) + 1;
+        let (level, name) = (span.metadata().level(), span.metadata().name());
+        let within = self.innermost();
+        self.write(format!("{level} span {id} in {within}: {name}{}", Fields::of(|fields| span.record(fields))));
+        Id::from_u64(id)
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        self.write(format!("span {}:{}", span.into_u64(), Fields::of(|fields| values.record(fields))));
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let (level, within) = (event.metadata().level(), self.innermost());
+        self.write(format!("{level} event in {within}:{}", Fields::of(|fields| event.record(fields))));
+    }
+
+    fn enter(&self, span: &Id) {
+        self.entered.lock().unwrap().push(span.into_u64());
+    }
+
+    fn exit(&self, span: &Id) {
+        assert_eq!(self.entered.lock().unwrap().pop(), Some(span.into_u64()));
+    }
+
+    fn try_close(&self, span: Id) -> bool {
+        self.write(format!("span {} closed", span.into_u64()));
+        true
+    }
+}

@@ -1,0 +1,200 @@
+//! What a subscriber is told, word for word.
+
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
+use tollgate::{Limiter, Quota, join, try_join};
+
+use super::Scribe;
+use crate::scenes::{MILLI, built, by_hand, grants_at_once};
+
+#[test]
+fn grants_without_waiting_are_not_told() {
+    let (limiter, _clock) = by_hand(1_000);
+    let scribe = Scribe::default();
+    scribe.listen(|| grants_at_once(&limiter));
+    assert!(scribe.read().is_empty());
+}
+
+#[test]
+fn a_wait_is_a_span_from_the_line_to_the_grant() {
+    let (limiter, clock) = by_hand(1);
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        let outer = tracing::info_span!(target: "tracing", "request").entered();
+        let (mut first, mut second) = (spawn(limiter.consume(3)), spawn(limiter.clone().consume_owned(5)));
+        assert_eq!(scribe.read(), ["INFO span 1 in 0: request"]);
+        assert_pending!(first.poll());
+        assert_eq!(scribe.read(), ["INFO span 2 in 1: wait ahead=0 cost=3 estimate=2ms"]);
+        drop(outer);
+        assert_pending!(second.poll());
+        assert_pending!(first.poll());
+        assert_eq!(scribe.read(), ["span 1 closed", "INFO span 3 in 0: wait ahead=1 cost=5 estimate=7ms"]);
+        clock.advance(2 * MILLI);
+        limiter.tick();
+        assert!(scribe.read().is_empty(), "it is told by whoever waited");
+        let _ = assert_ready_ok!(first.poll());
+        assert_eq!(scribe.read(), ["span 2: outcome=granted", "span 2 closed"]);
+        drop(second);
+        assert_eq!(scribe.read(), ["span 3: outcome=left", "span 3 closed"]);
+    });
+    assert!(scribe.read().is_empty());
+}
+
+#[test]
+fn who_is_refused_after_a_wait_is_told_of_within_its_span() {
+    let (limiter, clock) = by_hand(1);
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        let mut late = spawn(limiter.consume(3).within(4 * MILLI));
+        let mut closed = spawn(limiter.consume(1));
+        assert_pending!(late.poll());
+        assert_pending!(closed.poll());
+        scribe.read();
+        limiter.pause_for(10 * MILLI);
+        clock.advance(4 * MILLI);
+        assert_ready_err!(late.poll());
+        let refused = "DEBUG event in 1: by=timed_out cost=3 message=refused: not granted within the 4ms allowed: the \
+                       line was held up";
+        assert_eq!(scribe.read(), ["span 1: outcome=timed_out", refused, "span 1 closed"]);
+        limiter.close();
+        assert_ready_err!(closed.poll());
+        let refused = "DEBUG event in 2: by=closed cost=1 message=refused: the limiter is closed: no more tokens will be \
+                       granted";
+        assert_eq!(scribe.read(), ["span 2: outcome=closed", refused, "span 2 closed"]);
+    });
+}
+
+#[test]
+fn a_refusal_is_an_event_that_says_who_refused_and_when_to_come_back() {
+    let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).max_waiting(0));
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        let _ = limiter.try_acquire(2).unwrap();
+        clock.advance(MILLI / 4);
+        assert!(limiter.try_acquire(1).is_err());
+        let first = scribe.read();
+        assert!(limiter.try_acquire(1).is_err());
+        assert_eq!(scribe.read(), first, "also where the last denial is repeated");
+        let denied = "DEBUG event in 0: by=quota cost=1 message=refused: denied by quota 0, 0 tokens remain: retry after \
+                      750µs retry_after=750µs";
+        assert_eq!(first, [denied]);
+        assert!(limiter.try_acquire(3).is_err());
+        let told = scribe.read();
+        assert!(told[0].starts_with("DEBUG event in 0: by=too_large cost=3 message=refused: a cost of 3"), "{told:?}");
+        assert!(!told[0].contains("retry_after"), "{told:?}");
+        assert_ready_err!(spawn(limiter.consume(1)).poll());
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=line_full cost=1"));
+        assert!(try_join([(&limiter, 1)]).is_err());
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=quota cost=1"));
+        assert_ready_err!(spawn(join([(&limiter, 1)])).poll());
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=line_full cost=1"));
+    });
+    assert!(scribe.read().is_empty());
+}
+
+#[test]
+fn who_would_come_too_late_is_told_by_how_much() {
+    let (limiter, _clock) = by_hand(1);
+    let scribe = Scribe::default();
+    scribe.listen(|| assert_ready_err!(spawn(limiter.consume(11).within(4 * MILLI)).poll()));
+    let told = scribe.read();
+    assert!(
+        told[0].starts_with("DEBUG event in 0: by=too_late cost=11") && told[0].ends_with("retry_after=6ms"),
+        "{told:?}"
+    );
+    assert_eq!(told.len(), 1);
+}
+
+/// It is told only what takes no step per waiter.
+#[test]
+fn behind_several_quotas_the_first_in_line_has_an_estimate() {
+    let (limiter, _clock) =
+        built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).quota(Quota::per_second(10).initial(0)));
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(1)));
+        assert_pending!(first.poll());
+        assert_pending!(second.poll());
+        let expected =
+            ["INFO span 1 in 0: wait ahead=0 cost=1 estimate=100ms", "INFO span 2 in 0: wait ahead=1 cost=1"];
+        assert_eq!(scribe.read(), expected);
+    });
+}
+
+#[test]
+fn a_joint_claim_is_a_span_in_each_of_its_lines() {
+    let ((first, clock), (second, _)) = (by_hand(1), by_hand(1));
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        let mut before = spawn(first.consume(2));
+        assert_pending!(before.poll());
+        let mut joint = spawn(join([(&first, 2), (&second, 1)]));
+        assert_pending!(joint.poll());
+        let entered = ["INFO span 2 in 0: wait ahead=1 cost=2", "INFO span 3 in 0: wait ahead=0 cost=1"];
+        assert_eq!(scribe.read()[1..], entered);
+        clock.advance(3 * MILLI);
+        first.tick();
+        let _ = assert_ready_ok!(joint.poll());
+        let granted = ["span 2: outcome=granted", "span 2 closed", "span 3: outcome=granted", "span 3 closed"];
+        assert_eq!(scribe.read(), granted);
+        let mut refused = spawn(join([(&first, 5), (&second, 5)]));
+        assert_pending!(refused.poll());
+        scribe.read();
+        second.close();
+        assert_ready_err!(refused.poll());
+        let told = scribe.read();
+        assert_eq!((told[0].as_str(), told[2].as_str()), ("span 5: outcome=closed", "span 5 closed"));
+        assert_eq!(told[3..], ["span 4: outcome=left", "span 4 closed"]);
+    });
+}
+
+#[cfg(feature = "keyed")]
+#[test]
+fn the_waits_and_refusals_of_keys_are_told_without_their_names() {
+    let clock = tollgate::ManualClock::new();
+    let quota = Quota::new(1, MILLI).burst(1);
+    let users = tollgate::KeyedLimiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let scribe = Scribe::default();
+    scribe.listen(|| {
+        let _ = users.try_acquire(&"ann", 1).unwrap();
+        assert!(scribe.read().is_empty());
+        assert!(users.try_acquire(&"ann", 1).is_err());
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=quota cost=1"));
+        let (mut granted, mut left) =
+            (spawn(users.consume(&"ann", 2)), spawn(users.consume(&"ann", 1).within(9 * MILLI)));
+        assert_pending!(granted.poll());
+        assert_pending!(left.poll());
+        let entered = [
+            "INFO span 1 in 0: wait ahead=0 cost=2 estimate=2ms",
+            "INFO span 2 in 0: wait ahead=1 cost=1 estimate=3ms",
+        ];
+        assert_eq!(scribe.read(), entered);
+        assert!(users.try_acquire(&"ann", 1).is_err());
+        assert_eq!(scribe.read().len(), 1);
+        clock.advance(2 * MILLI);
+        users.tick();
+        let _ = assert_ready_ok!(granted.poll());
+        drop(left);
+        let ended = ["span 1: outcome=granted", "span 1 closed", "span 2: outcome=left", "span 2 closed"];
+        assert_eq!(scribe.read(), ended);
+    });
+}
+
+/// A span is as long as its wait, also on a runtime.
+#[tokio::test(start_paused = true)]
+async fn in_paused_time_spans_close_at_the_instants_of_the_grants() {
+    let scribe = Scribe::default();
+    let _here = tracing::subscriber::set_default(scribe.clone());
+    let limiter = Limiter::new(Quota::per_second(100).burst(1)).unwrap();
+    let _ = limiter.consume(1).await.unwrap();
+    let start = tokio::time::Instant::now();
+    for turn in 1..=5 {
+        let _ = limiter.consume(1).await.unwrap();
+        assert_eq!(start.elapsed(), 10 * turn * MILLI);
+        let expected = [
+            format!("INFO span {turn} in 0: wait ahead=0 cost=1 estimate=10ms"),
+            format!("span {turn}: outcome=granted"),
+            format!("span {turn} closed"),
+        ];
+        assert_eq!(scribe.read(), expected);
+    }
+}

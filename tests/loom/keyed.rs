@@ -1,0 +1,262 @@
+//! Every interleaving of the races on one key of a keyed limiter: coming, being forgotten, taking, waiting.
+//!
+//! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release --features keyed --test loom keyed::` runs them. As in
+//! `tests/loom/main.rs`, the main thread only sets up and judges, every actor begins with a read-modify-write, and the planted
+//! bug named above each model turns it red: `scripts/plants` proves that it does.
+//!
+//! How many hold a seat is counted by std's `Arc`, which loom does not see: it counts as if in one order with everything
+//! else. What must be seen besides goes through the room's lock.
+
+use loom::model::Builder;
+use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use loom::thread::{self, JoinHandle};
+use std::collections::hash_map::DefaultHasher;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
+use std::time::Duration;
+use tokio_test::task;
+use tollgate::{KeyedLimiter, Limiter, ManualClock, Quota};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The same in every execution.
+type Keyed = KeyedLimiter<u8, BuildHasherDefault<DefaultHasher>>;
+
+/// A token per second, one at once; at most so many keys, in so many rooms.
+fn keyed(max_keys: u64, rooms: usize) -> (Keyed, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).max_keys(max_keys);
+    let builder = builder.clock(clock.clone()).rooms(rooms).hasher(BuildHasherDefault::default());
+    (builder.build().expect("valid"), clock)
+}
+
+fn takes(keyed: &Keyed, key: u8) -> bool {
+    keyed.try_acquire(&key, 1).is_ok()
+}
+
+/// Spawns an actor. The order of these first steps orders nothing else.
+fn actor<T: 'static>(race: &Arc<AtomicU64>, act: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+    let start = race.clone();
+    thread::spawn(move || {
+        start.fetch_add(1, Relaxed);
+        act()
+    })
+}
+
+fn explore(model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
+    explore_bounded(None, model);
+}
+
+/// In every interleaving of at most so many preemptions: switches away from a thread that could go on.
+fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Arc<AtomicU64>) + Send + Sync + 'static) {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = executions.clone();
+    let mut builder = Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(move || {
+        count.fetch_add(1, Relaxed);
+        model(&Arc::default());
+    });
+    println!("{} executions", executions.load(Relaxed));
+}
+
+/// Two calls bring the same new key: one of them finds what the other left.
+///
+/// Plant `new_key_is_checked_then_inserted`: whether the key is new is asked under one lock, and it is kept under the
+/// next.
+#[test]
+fn two_calls_insert_the_same_key() {
+    explore(|race| {
+        let (keyed, _clock) = keyed(5, 1);
+        let calls = [keyed.clone(), keyed.clone()].map(|keyed| actor(race, move || takes(&keyed, 1)));
+        let granted = calls.map(|call| call.join().unwrap());
+        assert!(granted[0] != granted[1], "one token, granted {granted:?}");
+        assert_eq!(keyed.snapshot().keys, 1);
+    });
+}
+
+/// A key that has become full is forgotten while its token is taken: it does not come back full.
+///
+/// Plant `full_keys_are_listed_then_removed`: who is full is found out under one lock, and forgotten under the next.
+#[test]
+fn a_key_is_forgotten_while_its_token_is_taken() {
+    explore(|race| {
+        let (keyed, clock) = keyed(5, 1);
+        assert!(takes(&keyed, 1));
+        clock.advance(SECOND);
+        let (taker, sweeper) = (keyed.clone(), keyed.clone());
+        let take = actor(race, move || takes(&taker, 1));
+        let sweep = actor(race, move || sweeper.tick());
+        assert!(take.join().unwrap(), "it was full");
+        sweep.join().unwrap();
+        assert!(!takes(&keyed, 1), "the token was granted twice");
+    });
+}
+
+/// A quota is set for all while a token is taken: whichever comes first, what comes back afterwards comes by the new quota,
+/// although no key is touched when it is set.
+///
+/// Plant `a_quick_call_overlooks_a_quota_that_was_set`: a key that is found at once goes on by the old one.
+#[test]
+fn a_quota_is_set_for_all_while_a_token_is_taken() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(2).burst(2)).rooms(1);
+        let builder = builder.clock(clock.clone()).hasher(BuildHasherDefault::<DefaultHasher>::default());
+        let keyed: Keyed = builder.build().expect("valid");
+        assert!(takes(&keyed, 1) && takes(&keyed, 1));
+        clock.advance(SECOND / 2);
+        // It has one token again.
+        let (taker, setter) = (keyed.clone(), keyed.clone());
+        let take = actor(race, move || takes(&taker, 1));
+        let set = actor(race, move || setter.set_quota(Quota::per_hour(1).burst(2)).expect("valid"));
+        assert!(take.join().unwrap(), "the token that came by the old quota is there by both");
+        set.join().unwrap();
+        clock.advance(SECOND);
+        assert!(!takes(&keyed, 1), "two tokens came by a quota that does not hold any more");
+        clock.advance(3_600 * SECOND);
+        assert!(takes(&keyed, 1) && !takes(&keyed, 1), "one token in an hour");
+    });
+}
+
+/// Two newcomers, one place, and a lock for each.
+///
+/// Plant `key_count_is_read_then_stored`: the count is read, then stored.
+#[test]
+fn two_newcomers_on_the_last_place() {
+    explore(|race| {
+        let (keyed, _clock) = keyed(1, 8);
+        let calls = [1, 2].map(|key| {
+            let keyed = keyed.clone();
+            actor(race, move || takes(&keyed, key))
+        });
+        let granted = calls.map(|call| call.join().unwrap());
+        assert!(granted[0] != granted[1], "one place, granted {granted:?}");
+    });
+}
+
+/// A seat that nobody needs is given up while somebody comes to wait in it: who waits is served.
+///
+/// Plant `key_in_use_counts_as_idle`: who holds it and has not entered yet does not count.
+#[test]
+fn a_seat_is_given_up_while_somebody_comes() {
+    explore(|race| {
+        let (keyed, clock) = keyed(5, 1);
+        assert!(takes(&keyed, 1));
+        let mut left = task::spawn(keyed.clone().consume_owned(1, 1));
+        assert!(left.poll().is_pending());
+        drop(left);
+        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+        let come = actor(race, move || {
+            assert!(waiting.poll().is_pending());
+            waiting
+        });
+        let sweeper = keyed.clone();
+        let sweep = actor(race, move || sweeper.tick());
+        let mut waiting = come.join().unwrap();
+        sweep.join().unwrap();
+        clock.advance(SECOND);
+        keyed.tick();
+        assert!(waiting.is_woken() && waiting.poll().is_ready(), "it stands in a line that nobody serves");
+        assert!(!takes(&keyed, 1), "the token was granted twice");
+    });
+}
+
+/// A token per second and one at once, of each key and of the limiter above them.
+fn under_a_limiter(rooms: usize) -> (Keyed, Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let second = Quota::per_second(1).burst(1);
+    let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
+    let builder = KeyedLimiter::builder().quota(second).clock(clock.clone()).rooms(rooms).within_limiter(&global);
+    (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), global, clock)
+}
+
+/// The limiter above grants the envoy of a claim that leaves: whichever is first, nothing is lost in either.
+///
+/// Plant `cancel_forgets_a_grant_of_the_parent`: the claim does not ask whether its envoy was granted.
+#[test]
+fn a_claim_leaves_while_it_is_granted_above() {
+    explore_bounded(Some(3), |race| {
+        let (keyed, global, clock) = under_a_limiter(1);
+        drop(global.try_acquire(1));
+        let mut leaving = task::spawn(keyed.clone().consume_owned(1, 1));
+        assert!(leaving.poll().is_pending());
+        clock.advance(SECOND);
+        let above = global.clone();
+        let grant = actor(race, move || above.tick());
+        let leave = actor(race, move || drop(leaving));
+        grant.join().unwrap();
+        leave.join().unwrap();
+        assert_eq!((keyed.available(&1), global.available()), (1, 1), "granted above, and forgotten");
+    });
+}
+
+/// The keyed limiter closes while the limiter above grants: the claim is granted by both, or by neither.
+///
+/// Plant `close_discards_a_grant_of_the_parent`: who closes turns a claim away that was granted above.
+#[test]
+fn keys_close_while_the_limiter_above_grants() {
+    explore(|race| {
+        let (keyed, global, clock) = under_a_limiter(1);
+        drop(global.try_acquire(1));
+        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+        assert!(waiting.poll().is_pending());
+        clock.advance(SECOND);
+        let (above, closing) = (global.clone(), keyed.clone());
+        let grant = actor(race, move || above.tick());
+        let close = actor(race, move || closing.close());
+        grant.join().unwrap();
+        close.join().unwrap();
+        let Poll::Ready(answer) = waiting.poll() else { panic!("nobody tells the claim") };
+        assert_eq!(global.available(), u64::from(answer.is_err()), "told {:?}", answer.map(drop));
+    });
+}
+
+/// A debt takes the room in flight from a claim that waits above while it is granted there: both grant it, or neither.
+///
+/// Plant `parent_ticket_is_withdrawn_without_asking`: the envoy is called back without asking whether it was granted.
+#[test]
+fn a_claim_is_called_back_while_it_is_granted_above() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        let second = Quota::per_second(1).burst(1);
+        let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
+        let builder =
+            KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(clock.clone()).rooms(1);
+        let keyed: Keyed =
+            builder.within_limiter(&global).hasher(BuildHasherDefault::default()).build().expect("valid");
+        let mut held = keyed.try_acquire(&1, 1).expect("it is there");
+        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+        assert!(waiting.poll().is_pending());
+        clock.advance(SECOND);
+        let above = global.clone();
+        let grant = actor(race, move || above.tick());
+        // One more in flight. It is charged above too, where it makes a debt.
+        held.settle(2);
+        grant.join().unwrap();
+        let granted = waiting.poll().is_ready();
+        let above = global.snapshot();
+        assert_eq!(above.granted, 2 + u64::from(granted), "granted by one of them only");
+        assert_eq!(above.waiting_tasks, 0, "it stands above, and is not ready");
+    });
+}
+
+/// Two keys, and one token above: one of them is granted, and the other one has lost nothing.
+///
+/// Plant `parent_is_checked_then_claimed`: between the two, the other key does the same.
+#[test]
+fn two_keys_on_the_last_token_above() {
+    explore(|race| {
+        let (keyed, global, _clock) = under_a_limiter(8);
+        let calls = [1, 2].map(|key| {
+            let keyed = keyed.clone();
+            actor(race, move || takes(&keyed, key))
+        });
+        let granted = calls.map(|call| call.join().unwrap());
+        assert!(granted[0] != granted[1], "one token above, granted {granted:?}");
+        assert_eq!(keyed.snapshot().keys, 1);
+        assert_eq!(global.snapshot().granted, 1);
+    });
+}
