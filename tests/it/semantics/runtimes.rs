@@ -65,7 +65,7 @@ fn several_runtimes_that_are_alive_and_not_driven_hold_up_no_other() {
     let driven = current_thread();
     driven.block_on(async {
         for _ in 0..4 {
-            limiter.consume(1).await.unwrap();
+            drop(limiter.consume(1).await.unwrap());
         }
     });
     // Those that nobody polls were granted too, in their turn.
@@ -81,7 +81,7 @@ fn a_claim_on_an_entered_runtime_that_is_not_driven_is_served_by_a_replenisher_e
     let _serving = driven.spawn(limiter.replenisher());
     let _inside = entered.enter();
     for _ in 0..3 {
-        futures::executor::block_on(limiter.consume(1)).unwrap();
+        drop(futures::executor::block_on(limiter.consume(1)).unwrap());
     }
 }
 
@@ -91,7 +91,7 @@ fn a_thread_that_blocks_on_an_entered_runtime_that_is_not_driven_serves_itself()
     let entered = current_thread();
     let _inside = entered.enter();
     for _ in 0..3 {
-        limiter.blocking_consume(1).unwrap();
+        drop(limiter.blocking_consume(1).unwrap());
     }
 }
 

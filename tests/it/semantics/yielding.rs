@@ -73,7 +73,7 @@ fn claims_of_keys_let_other_tasks_run() {
     yields(async || drop(users.consume(&1, 1).await.unwrap()));
     yields(async || drop(users.consume(&1, 1).within(Duration::ZERO).await.unwrap()));
     yields(async || drop(users.clone().consume_owned(1, 1).await.unwrap()));
-    yields(async || drop(users.consume(&2, 1 << 41).within(Duration::ZERO).await.unwrap_err()));
+    yields(async || _ = users.consume(&2, 1 << 41).within(Duration::ZERO).await.unwrap_err());
 }
 
 #[cfg(all(feature = "keyed", feature = "redis"))]
@@ -86,7 +86,7 @@ fn claims_of_shared_keys_let_other_tasks_run() {
     let _inside = runtime.enter();
     let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).shared(lines).build().unwrap();
     yields(async || drop(users.consume(&1, 0).await.unwrap()));
-    yields(async || drop(users.consume(&1, 1 << 40).within(Duration::ZERO).await.unwrap_err()));
+    yields(async || _ = users.consume(&1, 1 << 40).within(Duration::ZERO).await.unwrap_err());
 }
 
 #[cfg(feature = "tower")]
@@ -112,14 +112,14 @@ fn a_poll_without_budget_takes_nothing_and_joins_no_queue_and_the_next_one_does(
     runtime.block_on(async {
         let limiter = full();
         while coop::has_budget_remaining() {
-            limiter.consume(1).await.unwrap();
+            drop(limiter.consume(1).await.unwrap());
         }
         let before = limiter.snapshot();
         let mut claim = pin!(limiter.consume(1));
         assert!(claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let seen = limiter.snapshot();
         assert_eq!((seen.granted, seen.waiting_tasks), (before.granted, 0));
-        claim.await.unwrap();
+        drop(claim.await.unwrap());
         assert_eq!(limiter.snapshot().granted, before.granted + 1);
     });
 }
@@ -137,7 +137,7 @@ fn a_grant_that_a_claim_without_budget_cannot_hand_out_stays_its_own_or_is_given
         limiter.replenish(2);
         let other = full();
         while coop::has_budget_remaining() {
-            other.consume(1).await.unwrap();
+            drop(other.consume(1).await.unwrap());
         }
         for claim in [&mut first, &mut second] {
             assert!(claim.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -154,7 +154,7 @@ fn a_thread_that_blocks_inside_a_task_is_not_stopped_by_the_tasks_budget() {
     runtime.block_on(async {
         let limiter = full();
         for _ in 0..ANSWERS {
-            limiter.blocking_consume(1).unwrap();
+            drop(limiter.blocking_consume(1).unwrap());
         }
     });
 }
