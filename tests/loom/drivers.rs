@@ -43,15 +43,19 @@ fn enqueue_against_a_driver_going_to_sleep() {
     });
 }
 
-/// The lead ends while the front waiter leaves, and the next one is due earlier: the driver that takes the lead over wakes for
-/// it, whichever of the two comes first.
+/// The lead ends while the front waiter leaves, and the next waiter is due earlier, by less than the backup's delay: the backup
+/// takes the lead over and wakes at the new instant, whichever of the two comes first.
+///
+/// Plant `end_of_the_lead_calls_no_driver`.
 #[test]
 fn the_end_of_the_lead_against_a_new_front() {
+    /// What a token takes: half of what a backup sleeps longer than the lead.
+    const TOKEN: Duration = Duration::from_millis(5);
     explore(|race| {
         let (runtime, clock) = (paused_runtime(), ManualClock::new());
-        let quota = Quota::per_second(1).initial(0);
+        let quota = Quota::per_second(200).initial(0);
         let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
-        let (front, mut next) = (waiting(&limiter, 3), waiting(&limiter, 1));
+        let (front, mut next) = (waiting(&limiter, 2), waiting(&limiter, 1));
         let (mut lead, mut backup) = (task::spawn(limiter.replenisher()), task::spawn(limiter.replenisher()));
         runtime.block_on(async {
             assert!(lead.poll().is_pending());
@@ -65,8 +69,8 @@ fn the_end_of_the_lead_against_a_new_front() {
         if backup.is_woken() {
             assert!(backup.poll().is_pending());
         }
-        clock.advance(SECOND);
-        runtime.block_on(tokio::time::advance(SECOND));
+        clock.advance(TOKEN);
+        runtime.block_on(tokio::time::advance(TOKEN));
         assert!(backup.is_woken(), "it sleeps on while the waiter is due");
         assert!(backup.poll().is_pending());
         assert!(is_served(&mut next));
@@ -105,7 +109,7 @@ impl Clock for Still {
 /// A caller wakes a full batch and leaves the rest to the driver, which is on its way to sleep: the driver goes on, or is
 /// woken to.
 ///
-/// Plant `the_rest_is_handed_to_a_sleeping_driver`.
+/// Plant `rest_of_the_queue_is_left_to_a_sleeping_driver`.
 #[test]
 fn a_batch_is_served_against_a_driver_going_to_sleep() {
     explore(|race| {

@@ -98,7 +98,7 @@ fn a_key_is_forgotten_while_its_token_is_taken() {
 /// A quota is set for all while a token is taken: whichever comes first, what comes back afterwards comes by the new quota,
 /// although no key is touched when it is set.
 ///
-/// Plant `a_quick_call_overlooks_a_quota_that_was_set`: a key that is found at once goes on by the old one.
+/// Plant `quota_for_all_leaves_the_fast_path_open`: a key that is found on the fast path goes on by the old quota.
 #[test]
 fn a_quota_is_set_for_all_while_a_token_is_taken() {
     explore(|race| {

@@ -145,7 +145,7 @@ fn poll_with(claim: &mut Pin<Box<ConsumeOwned>>, waker: &Waker) -> Poll<Result<t
 
 /// Three are served at once, in two batches, while a fourth enters: it waits for its own token.
 ///
-/// Plant `serving_stops_after_one_batch`: after a full batch nobody goes on.
+/// Plant `serving_stops_after_one_batch`: after a full batch the caller does not go on, although no driver does.
 #[test]
 fn a_full_batch_against_enqueue() {
     explore(|race| {
