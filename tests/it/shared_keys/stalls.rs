@@ -1,9 +1,9 @@
 //! A Redis that stands still for a moment under many keys: what that costs in connections and asks, and that all calls are
 //! granted afterwards.
 
-use crate::redis::masters::{cluster_line, masters};
 use super::millis;
 use super::real::calls;
+use crate::redis::masters::{cluster_line, masters};
 use crate::redis::server::{FOR_EVER, Server, line};
 use redis::Connection;
 use std::time::Instant;
