@@ -66,12 +66,12 @@ where
                 room.seats().cloned().collect()
             });
             // Some keys are closed already: a clock that panics is no reason to leave the waiters of the others.
-            seats.iter().for_each(|seat| seat.close());
+            seats.iter().for_each(|seat| seat.close_anyway());
             drop(seats);
             self.bound.idle_now(number);
         }
         if let Some(overflow) = &self.overflow {
-            overflow.close();
+            overflow.close_anyway();
         }
     }
 
