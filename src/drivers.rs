@@ -315,6 +315,18 @@ impl Drivers {
         true
     }
 
+    /// As [`rouse`](Self::rouse) for a queue that is due `now`, and has the lead look in any case. Its alarm may be early enough and
+    /// its timer still late: the limiter's clock can jump, and the timer runs by tokio's.
+    pub(crate) fn hand_over(&mut self, now: u64, wakes: &mut Wakes) -> bool {
+        if let Some(lead) = self.lead.as_mut().filter(|lead| lead.alarm > 0) {
+            if wakes.is_full() {
+                return false;
+            }
+            lead.call().into_iter().for_each(|waker| wakes.push(waker));
+        }
+        self.rouse(now, now, wakes)
+    }
+
     /// All wakers, for the end.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
         self.iter_mut().filter_map(|driver| driver.waker.take()).collect()
@@ -414,6 +426,15 @@ mod tests {
         assert_eq!(called(&drivers, &ids), [0, 39], "the backups of higher ranks may be later");
         rouse(&mut drivers, 0);
         assert_eq!(called(&drivers, &ids).len(), 40);
+    }
+
+    #[test]
+    fn a_queue_that_is_handed_over_calls_the_lead_although_its_alarm_has_passed() {
+        let (mut drivers, ids) = asleep(4);
+        let mut wakes = Wakes::default();
+        assert!(drivers.hand_over(2 * DUE, &mut wakes));
+        assert_eq!(called(&drivers, &ids), [0]);
+        assert!(drivers.hand_over(2 * DUE, &mut wakes), "it is about to look");
     }
 
     #[test]

@@ -267,11 +267,11 @@ impl State {
         self.set_alarms(rovers, now, wakes)
     }
 
-    /// Instead of [`finish`](Self::finish), where a batch was served and more is due: has the drivers look at once.
+    /// Instead of [`finish`](Self::finish), where a batch was served and more is due: has the lead driver go on at once.
     pub(crate) fn hand_over(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
         self.leave_unfinished(rovers);
         self.last_served = now;
-        if self.drivers.rouse(now, now, wakes) { Progress::Done } else { Progress::Again }
+        if self.drivers.hand_over(now, wakes) { Progress::Done } else { Progress::Again }
     }
 
     fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Progress {
