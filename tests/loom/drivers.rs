@@ -3,7 +3,9 @@
 //! Only the driver's own thread enters the runtime, and only while it polls: loom runs all its threads on one thread of
 //! the system, on which the runtime keeps its context.
 
-use crate::{SECOND, explore, is_served, waiting};
+use crate::{SECOND, explore, is_served, taken, waiting};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::runtime::{self, Runtime};
 use tokio_test::task;
@@ -131,5 +133,122 @@ fn a_batch_is_served_against_a_driver_going_to_sleep() {
         }
         let served: Vec<_> = line.iter_mut().map(is_served).collect();
         assert_eq!(served, [true; 3], "more is due, and nobody serves it");
+    });
+}
+
+/// A clock that the limiter takes for a real one.
+#[derive(Clone, Debug, Default)]
+struct Wall(Arc<AtomicU64>);
+
+impl Clock for Wall {
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.0.load(SeqCst))
+    }
+}
+
+/// The clock has jumped, and more waiters are due than a batch holds, long before the timer of any driver fires. A caller hands
+/// the queue over while the lead ends: the backup serves the rest.
+///
+/// Plant `end_of_the_lead_forgets_that_more_is_due`: the backup is called only if its alarm is too late for the front waiter.
+#[test]
+fn a_queue_is_handed_over_against_the_end_of_the_lead() {
+    explore(|race| {
+        let (runtime, wall) = (paused_runtime(), Wall::default());
+        let quota = Quota::per_second(1).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(wall.clone()).build().unwrap();
+        let (mut lead, mut backup) = (task::spawn(limiter.replenisher()), task::spawn(limiter.replenisher()));
+        runtime.block_on(async {
+            assert!(lead.poll().is_pending());
+            assert!(backup.poll().is_pending());
+        });
+        let mut queue: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
+        runtime.block_on(async {
+            assert!(lead.poll().is_pending());
+            assert!(backup.poll().is_pending());
+        });
+        wall.0.store(3, SeqCst);
+        let end = race.actor(move || drop(lead));
+        let other = limiter.clone();
+        let tick = race.actor(move || other.tick());
+        end.join().unwrap();
+        tick.join().unwrap();
+        let _inside = runtime.handle().enter();
+        if backup.is_woken() {
+            assert!(backup.poll().is_pending());
+        }
+        let served: Vec<_> = queue.iter_mut().map(is_served).collect();
+        assert_eq!(served, [true; 3], "more is due, and no driver serves it");
+    });
+}
+
+/// The same while the only driver goes to sleep, before the clock jumps or after.
+///
+/// Plant `hand_over_trusts_the_alarm_of_the_lead`: a lead whose alarm has passed is not called.
+#[test]
+fn a_queue_is_handed_over_after_a_jump_against_a_driver_going_to_sleep() {
+    explore(|race| {
+        let (runtime, wall) = (paused_runtime(), Wall::default());
+        let quota = Quota::per_second(1).initial(0);
+        let limiter = Limiter::builder().quota(quota).clock(wall.clone()).build().unwrap();
+        let mut driver = task::spawn(limiter.replenisher());
+        runtime.block_on(async { assert!(driver.poll().is_pending()) });
+        let mut queue: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
+        let handle = runtime.handle().clone();
+        let sleep = race.actor(move || {
+            let _inside = handle.enter();
+            assert!(driver.poll().is_pending());
+            driver
+        });
+        let other = limiter.clone();
+        let tick = race.actor(move || {
+            wall.0.store(3, SeqCst);
+            other.tick();
+        });
+        let mut driver = sleep.join().unwrap();
+        tick.join().unwrap();
+        let _inside = runtime.handle().enter();
+        if driver.is_woken() {
+            assert!(driver.poll().is_pending());
+        }
+        let served: Vec<_> = queue.iter_mut().map(is_served).collect();
+        assert_eq!(served, [true; 3], "more is due, and no driver serves it");
+    });
+}
+
+/// Tokens come back while more waiters are due than a batch holds and the driver serves them: they count once, whether the
+/// queue was behind when they came or not.
+///
+/// Plant `refund_to_a_queue_that_is_behind_counts_twice`: it counts at once, and again when the queue has been served up to it.
+#[test]
+fn a_refund_to_a_queue_that_is_behind_against_its_driver() {
+    explore(|race| {
+        let (runtime, wall) = (paused_runtime(), Wall::default());
+        let quota = Quota::per_second(1).burst(2).initial(1);
+        let limiter = Limiter::builder().quota(quota).max_in_flight(9).clock(wall.clone()).build().unwrap();
+        let mut driver = task::spawn(limiter.replenisher());
+        runtime.block_on(async { assert!(driver.poll().is_pending()) });
+        let mut grant = taken(&limiter, 1);
+        let mut queue: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
+        runtime.block_on(async { assert!(driver.poll().is_pending()) });
+        wall.0.store(3, SeqCst);
+        let handle = runtime.handle().clone();
+        let serve = race.actor(move || {
+            let _inside = handle.enter();
+            assert!(driver.poll().is_pending());
+            driver
+        });
+        let refund = race.actor(move || {
+            grant.settle(0);
+            grant
+        });
+        let mut driver = serve.join().unwrap();
+        let _grant = refund.join().unwrap();
+        let _inside = runtime.handle().enter();
+        if driver.is_woken() {
+            assert!(driver.poll().is_pending());
+        }
+        let served: Vec<_> = queue.iter_mut().map(is_served).collect();
+        assert_eq!(served, [true; 3], "more is due, and no driver serves it");
+        assert_eq!((limiter.available(), limiter.snapshot().in_flight), (1, Some(3)));
     });
 }

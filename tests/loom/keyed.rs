@@ -260,3 +260,52 @@ fn two_keys_on_the_last_token_above() {
         assert_eq!(global.snapshot().granted, 1);
     });
 }
+
+/// A caller comes to wait for a key while a quota is set for all: whichever comes first, it waits by the new one.
+///
+/// Plant `waiters_are_not_told_of_a_quota_for_all`: the keys that are waited on go on by the old quota.
+#[test]
+fn a_quota_is_set_for_all_while_a_caller_comes_to_wait() {
+    explore(|race| {
+        let (keyed, clock) = keyed(5, 1);
+        assert!(takes(&keyed, 1));
+        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+        let come = actor(race, move || {
+            assert!(waiting.poll().is_pending());
+            waiting
+        });
+        let setter = keyed.clone();
+        let set = actor(race, move || setter.set_quota(Quota::per_hour(1).burst(1)).expect("valid"));
+        let mut waiting = come.join().unwrap();
+        set.join().unwrap();
+        clock.advance(SECOND);
+        keyed.tick();
+        assert!(!waiting.is_woken(), "its token came by a quota that does not hold any more");
+        clock.advance(3_600 * SECOND);
+        keyed.tick();
+        assert!(waiting.is_woken() && waiting.poll().is_ready(), "a token in an hour");
+    });
+}
+
+/// Two quotas are set for all at once: keys of different rooms go on by the same one of them.
+///
+/// Bounded: each call takes the locks of eight rooms.
+///
+/// Plant `quotas_for_all_are_set_in_the_order_of_arrival`: in each room the one that comes last holds.
+#[test]
+fn two_quotas_are_set_for_all() {
+    explore_bounded(Some(3), |race| {
+        let (keyed, clock) = keyed(5, 8);
+        assert!(takes(&keyed, 1) && takes(&keyed, 2));
+        let sets = [Quota::per_second(1).burst(1), Quota::per_hour(1).burst(1)].map(|quota| {
+            let keyed = keyed.clone();
+            actor(race, move || keyed.set_quota(quota).expect("valid"))
+        });
+        for set in sets {
+            set.join().unwrap();
+        }
+        clock.advance(SECOND);
+        let granted = [1, 2].map(|key| takes(&keyed, key));
+        assert!(granted[0] == granted[1], "one by each quota: {granted:?}");
+    });
+}
