@@ -336,7 +336,16 @@ impl Core {
     }
 
     /// Has every waiter and every later caller get `Closed`.
+    ///
+    /// # Panics
+    /// If the clock does; then nothing has changed.
     pub(crate) fn close(&self) {
+        self.with_batch(|state, rovers, _| state.close(rovers));
+    }
+
+    /// [`close`](Self::close) as one of several: a clock that panics stands still.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn close_anyway(&self) {
         self.leaving(|state, rovers, _| state.close(rovers));
     }
 

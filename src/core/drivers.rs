@@ -296,6 +296,18 @@ impl Drivers {
         }
     }
 
+    /// Wakes the lead driver, whatever its alarm is, and the backups whose alarms are too late for `now`: the queue is due, and
+    /// its caller leaves the rest of it to them. False if there was no room for all of them.
+    pub(crate) fn call_lead(&mut self, now: u64, wakes: &mut Wakes) -> bool {
+        if wakes.is_full() {
+            return false;
+        }
+        if let Some(waker) = self.lead.as_mut().filter(|lead| lead.alarm != 0).and_then(Driver::call) {
+            wakes.push(waker);
+        }
+        self.rouse(now, now, wakes)
+    }
+
     /// Wakes the drivers whose alarms are too late for `due`, or are needless. False if there was no room for all of them.
     pub(crate) fn rouse(&mut self, due: u64, now: u64, wakes: &mut Wakes) -> bool {
         let mut concerned =

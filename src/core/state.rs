@@ -271,7 +271,7 @@ impl State {
     pub(crate) fn hand_over(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         self.leave_unfinished(rovers);
         self.last_served = now;
-        if self.drivers.rouse(now, now, wakes) { ServeResult::Done } else { ServeResult::Again }
+        if self.drivers.call_lead(now, wakes) { ServeResult::Done } else { ServeResult::Again }
     }
 
     fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {

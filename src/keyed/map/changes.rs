@@ -66,12 +66,12 @@ where
                 shard.live_entries().cloned().collect()
             });
             // Some keys are closed already: a clock that panics is no reason to leave the waiters of the others.
-            live_entries.iter().for_each(|live| live.close());
+            live_entries.iter().for_each(|live| live.close_anyway());
             drop(live_entries);
             self.key_limit.idle_now(number);
         }
         if let Some(overflow) = &self.overflow {
-            overflow.close();
+            overflow.close_anyway();
         }
     }
 

@@ -106,7 +106,7 @@ fn a_grant_dropped_while_the_clock_panics_is_released_all_the_same() {
 #[test]
 #[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
 fn a_grant_dropped_by_a_panic_while_the_clock_panics_serves_the_line_and_the_process_lives() {
-    ends_well("clocks::a_grant_is_dropped_by_a_panic_while_the_clock_panics");
+    ends_well("threads::clocks::a_grant_is_dropped_by_a_panic_while_the_clock_panics");
 }
 
 #[test]
