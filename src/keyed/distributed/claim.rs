@@ -243,7 +243,9 @@ where
                 Next::Continue(stage) => this.stage.set(stage),
                 Next::Break(answer) => {
                     this.stage.set(Stage::Done);
-                    budget.map(pay);
+                    if let Some(budget) = budget {
+                        pay(budget);
+                    }
                     return Poll::Ready(answer);
                 }
             }

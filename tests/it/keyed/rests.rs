@@ -21,7 +21,7 @@ struct Dice(u64);
 impl Dice {
     fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 31) as u128 * u128::from(sides) >> 33) as u64
+        (((self.0 >> 31) as u128 * u128::from(sides)) >> 33) as u64
     }
 
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
