@@ -130,7 +130,7 @@ fn main() {
                 "try_acquire" => _ = limiter.try_acquire(1),
                 "replenish" => limiter.replenish(1),
                 "close" => limiter.close(),
-                "settle" => _ = grant.settle(1),
+                "settle" => grant.settle(1),
                 "consume" => *kept = Some(wait(limiter.consume(1).within(DAY))),
                 _ => limiter.set_quota(0, Quota::per_second(7)).expect("valid"),
             };

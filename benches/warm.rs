@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use tollgate::lease::MemoryLine;
+use tollgate::distributed::MemoryStore;
 use tollgate::{Builder, Limiter, Quota};
 
 const CALLS: u32 = 5_000;
@@ -46,7 +46,7 @@ fn main() {
 fn compare(name: &str, with: impl Fn(Builder) -> Builder, call: impl Fn(&Limiter) -> bool) {
     let quota = Quota::per_second(1_000_000_000).burst(1_000_000_000);
     let own = with(Limiter::builder().quota(quota)).build().expect("valid");
-    let leased = with(Limiter::builder().quota(quota).shared(MemoryLine::new())).build().expect("valid");
+    let leased = with(Limiter::builder().quota(quota).distributed(MemoryStore::new())).build().expect("valid");
     let began = Instant::now();
     while began.elapsed() < WARM_UP {
         _ = turn(&own, &call);

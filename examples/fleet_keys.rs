@@ -28,10 +28,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout_at};
-use tollgate::{KeyedLimiter, Quota, RedisLine, SharedKeyedLimiter};
+use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota, RedisStore};
 
 type Failure = Box<dyn Error + Send + Sync>;
-type Users = SharedKeyedLimiter<u64>;
+type Users = DistributedKeyedLimiter<u64>;
 
 /// Of each user, in tokens per second and at once.
 const LAW: Law = Law { rate: 200, burst: 20 };
@@ -76,9 +76,9 @@ impl Kind {
     async fn on(url: &str, name: &str, users: u64, options: &Options) -> Result<Arc<Kind>, Failure> {
         let mut nodes = Vec::new();
         for _ in 0..options.nodes {
-            let lines = RedisLine::connect(url, name).await?;
+            let lines = RedisStore::connect(url, name).await?;
             let quota = Quota::per_second(LAW.rate).burst(LAW.burst);
-            nodes.push(KeyedLimiter::builder().quota(quota).max_keys(10_000).shared(lines).build()?);
+            nodes.push(KeyedLimiter::builder().quota(quota).max_keys(10_000).distributed(lines).build()?);
         }
         let grants = Mutex::new(vec![Vec::new(); users as usize]);
         Ok(Arc::new(Kind { nodes, grants, tries: AtomicU64::new(0), began: Instant::now() }))
@@ -116,7 +116,7 @@ impl Kind {
     }
 
     fn trips(&self) -> u64 {
-        self.nodes.iter().map(|node| node.snapshot().line.round_trips).sum()
+        self.nodes.iter().map(|node| node.snapshot().store.round_trips).sum()
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::time::{interval, sleep};
-use tollgate::{KeyedLimiter, Quota, RedisLine, SharedKeyedLimiter};
+use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota, RedisStore};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -104,10 +104,10 @@ async fn run_once(options: &Options) -> Result<Run, Failure> {
     let (mut lines, mut callers) = (Vec::new(), Vec::new());
     let counts = Arc::new(Counts::default());
     for node in 0..options.nodes {
-        let line = RedisLine::connect(&*server.url(), "users").await?;
+        let line = RedisStore::connect(&*server.url(), "users").await?;
         lines.push(line.clone());
         let quota = Quota::per_second(100).burst(100);
-        let users = KeyedLimiter::builder().quota(quota).max_keys(100_000).shared(line).build()?;
+        let users = KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(line).build()?;
         callers.push(tokio::spawn(call(users, node as u64, options.clone(), Arc::clone(&counts))));
     }
     sleep(WARM_UP).await;
@@ -167,7 +167,7 @@ fn signal(name: &str, process: u64) -> Result<(), Failure> {
 }
 
 /// Calls at random keys, as often as said.
-async fn call(users: SharedKeyedLimiter<u64>, seed: u64, options: Options, counts: Arc<Counts>) {
+async fn call(users: DistributedKeyedLimiter<u64>, seed: u64, options: Options, counts: Arc<Counts>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut ticks, mut made, began) = (interval(TICK), 0, Instant::now());
     loop {

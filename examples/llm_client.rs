@@ -42,7 +42,7 @@ const JITTER: Duration = Duration::from_millis(250);
 
 /// An answer is thought to have so many tokens; it has at most 30 more.
 const EXPECTED_ANSWER: u64 = 100;
-const MOST_BEYOND: u64 = 30;
+const MAX_BEYOND: u64 = 30;
 
 fn main() -> ExitCode {
     run().unwrap_or_else(|error| {
@@ -97,7 +97,7 @@ impl Model {
         let on_its_way = |per_minute: u64| per_minute * JITTER.as_millis() as u64 / 60_000;
         let (requests, tokens) = (REQUESTS_PER_MINUTE, TOKENS_PER_MINUTE);
         let request_burst = REQUEST_BURST - on_its_way(requests);
-        let token_burst = TOKEN_BURST - on_its_way(tokens) - TASKS * MOST_BEYOND;
+        let token_burst = TOKEN_BURST - on_its_way(tokens) - TASKS * MAX_BEYOND;
         Ok(Self {
             requests: Limiter::new(Quota::per_minute(requests * 95 / 100).burst(request_burst))?,
             tokens: Limiter::new(Quota::per_minute(tokens * 95 / 100).burst(token_burst))?,
@@ -167,7 +167,7 @@ fn report(model: &Model, books: &provider::Books, took: Duration) -> ExitCode {
 
 /// The other side. Nothing in here knows of tollgate.
 mod provider {
-    use super::{CALLS, EXPECTED_ANSWER, Failure, JITTER, MOST_BEYOND};
+    use super::{CALLS, EXPECTED_ANSWER, Failure, JITTER, MAX_BEYOND};
     use super::{REQUEST_BURST, REQUESTS_PER_MINUTE, TOKEN_BURST, TOKENS_PER_MINUTE, tokens_in};
     use axum::Router;
     use axum::extract::State;
@@ -216,7 +216,7 @@ mod provider {
     }
 
     async fn complete(State(books): State<Arc<Mutex<Books>>>, prompt: String) -> Response {
-        let answer = fastrand::u64(10..=EXPECTED_ANSWER + MOST_BEYOND);
+        let answer = fastrand::u64(10..=EXPECTED_ANSWER + MAX_BEYOND);
         let used = tokens_in(&prompt) + answer;
         if let Err(retry) = books.lock().expect("handlers never panic with the lock").enter(used) {
             let seconds = retry.as_secs().to_string();

@@ -1,11 +1,11 @@
 //! Waiting on a thread without a runtime: the thread drives the line itself while it waits.
 
 use crate::consume::Claim;
-use crate::drivers::Kind;
+use crate::core::drivers::Kind;
+use crate::core::replenisher::Registration;
+use crate::core::{Core, Drive};
 use crate::error::ConsumeError;
 use crate::grant::Permit;
-use crate::replenisher::Registration;
-use crate::shared::{Drive, Shared};
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,65 +26,65 @@ impl Wake for Unpark {
 }
 
 /// The limiter above this line, which this thread drives too.
-struct Above(#[cfg(feature = "keyed")] Option<(Arc<Shared>, Registration)>);
+struct ParentDriver(#[cfg(feature = "keyed")] Option<(Arc<Core>, Registration)>);
 
-impl Above {
-    fn of(shared: &Shared) -> Self {
+impl ParentDriver {
+    fn of(core: &Core) -> Self {
         #[cfg(feature = "keyed")]
-        let above = shared.above().map(|above| {
+        let parent = core.parent().map(|parent| {
             let kind = Kind::Thread(thread::current().id());
-            (Arc::clone(above), Registration::new(above, kind))
+            (Arc::clone(parent), Registration::new(parent, kind))
         });
         #[cfg(not(feature = "keyed"))]
-        let _ = shared;
+        let _ = core;
         Self(
             #[cfg(feature = "keyed")]
-            above,
+            parent,
         )
     }
 
-    /// Drives it, and then `shared`; says when the first of them is to be driven again, by the time of `shared`.
-    fn drive_first(&self, shared: &Shared, id: u64, waker: &Waker) -> Drive {
+    /// Drives it, and then `core`; says when the first of them is to be driven again, by the time of `core`.
+    fn drive_first(&self, core: &Core, id: u64, waker: &Waker) -> Drive {
         #[cfg(feature = "keyed")]
-        if let Some((above, driver)) = &self.0 {
-            let first = above.drive(driver.id, waker);
-            let then = shared.drive(id, waker);
+        if let Some((parent, driver)) = &self.0 {
+            let first = parent.drive(driver.id, waker);
+            let then = core.drive(id, waker);
             let (Drive::Until { alarm: first, .. }, Drive::Until { alarm, crowd }) = (first, then) else {
                 return Drive::Yield;
             };
-            let wait = first.saturating_sub(above.time.now());
-            let first = if first == u64::MAX { u64::MAX } else { shared.time.now().saturating_add(wait) };
+            let wait = first.saturating_sub(parent.time.now());
+            let first = if first == u64::MAX { u64::MAX } else { core.time.now().saturating_add(wait) };
             return Drive::Until { alarm: alarm.min(first), crowd };
         }
-        shared.drive(id, waker)
+        core.drive(id, waker)
     }
 }
 
 pub(crate) fn consume<S>(held: S, cost: u64) -> Result<Permit<S>, ConsumeError>
 where
-    S: Deref<Target = Shared> + Clone,
+    S: Deref<Target = Core> + Clone,
 {
     if let Some(remaining) = held.try_claim(cost) {
         return Ok(Permit::new(held, cost, remaining));
     }
-    let shared = held.clone();
+    let core = held.clone();
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let driver = Registration::new(&shared, Kind::Thread(thread::current().id()));
-    let above = Above::of(&shared);
+    let driver = Registration::new(&core, Kind::Thread(thread::current().id()));
+    let parent = ParentDriver::of(&core);
     let mut claim = pin!(Claim::new(held, cost));
     loop {
         if let Poll::Ready(answer) = claim.as_mut().poll_within(&mut Context::from_waker(&waker), None) {
             return answer;
         }
         // An unpark between here and parking is not lost: it makes the next park return at once.
-        match above.drive_first(&shared, driver.id, &waker) {
+        match parent.drive_first(&core, driver.id, &waker) {
             Drive::Yield => thread::yield_now(),
             // The runtimes of those lines may stand still, and this thread is a driver of its own line only.
-            _ if shared.tick_tied() && !shared.time.is_manual() => thread::park_timeout(LOOK_AROUND),
+            _ if core.tick_tied() && !core.time.is_manual() => thread::park_timeout(LOOK_AROUND),
             Drive::Until { alarm: u64::MAX, .. } => thread::park(),
-            Drive::Until { .. } if shared.time.is_manual() => thread::park(),
+            Drive::Until { .. } if core.time.is_manual() => thread::park(),
             Drive::Until { alarm, .. } => {
-                thread::park_timeout(Duration::from_nanos(alarm.saturating_sub(shared.time.now())));
+                thread::park_timeout(Duration::from_nanos(alarm.saturating_sub(core.time.now())));
             }
         }
     }

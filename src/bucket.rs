@@ -12,18 +12,18 @@
 
 use crate::Quota;
 use crate::clock::whole_nanos;
+use crate::core::rovers::{Rovers, ahead, earlier, later};
+use crate::core::schedule::Schedule;
+use crate::core::sync::{AtomicU64, Mutex, Ordering};
 use crate::error::ConfigError;
-use crate::quota::MOST_BURST;
-use crate::rovers::{Rovers, ahead, earlier, later};
-use crate::schedule::Schedule;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::quota::MAX_BURST;
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 /// The largest cap. No more tokens than that are ever granted and not yet released.
-const MOST_CAP: u64 = MOST_BURST;
+const MAX_CAP: u64 = MAX_BURST;
 
 /// A position in the line of tokens: what [`Bucket::grab`] returns and [`Bucket::deficiency`] asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,7 +137,7 @@ impl Bucket<Capped> {
     /// ```
     pub fn release(&self, n: u64) {
         // More than the largest cap cannot have been granted.
-        self.rovers.release(n.min(MOST_CAP));
+        self.rovers.release(n.min(MAX_CAP));
     }
 }
 
@@ -206,8 +206,8 @@ impl Minting {
             Some((ceiling, seen)) => {
                 // A caller that releases what was not granted moves the ceiling away from the tail: not so far that the two
                 // cannot be compared any more. (Twice the largest cap: some claims may have come since the tail was read.)
-                let released = rovers.released_since(seen).min(MOST_CAP);
-                *ceiling = earlier(ceiling.wrapping_add(released), self.claimed.wrapping_add(2 * MOST_CAP));
+                let released = rovers.released_since(seen).min(MAX_CAP);
+                *ceiling = earlier(ceiling.wrapping_add(released), self.claimed.wrapping_add(2 * MAX_CAP));
                 earlier(*ceiling, self.schedule.head)
             }
         }

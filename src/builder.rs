@@ -1,14 +1,14 @@
 //! Building a limiter: every configuration check is made here or in `Quota::check`.
 
 use crate::clock::{Chosen, Clock, Time};
-use crate::error::ConfigError;
+use crate::core::Core;
+use crate::core::rovers::Rovers;
+use crate::core::state::State;
+use crate::core::supply::Supply;
 #[cfg(feature = "redis")]
-use crate::lease::{Feed, Line, Outage, Post, Terms};
-use crate::quota::MOST_BURST;
-use crate::rovers::Rovers;
-use crate::shared::Shared;
-use crate::state::State;
-use crate::supply::Supply;
+use crate::distributed::{Feed, Outage, Post, Store, Terms};
+use crate::error::ConfigError;
+use crate::quota::MAX_BURST;
 use crate::{Limiter, Quota};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct Builder {
     fine: bool,
     /// Which quota is shared, and through what.
     #[cfg(feature = "redis")]
-    shared: Vec<(Option<usize>, Arc<dyn Line>)>,
+    core: Vec<(Option<usize>, Arc<dyn Store>)>,
 }
 
 impl Builder {
@@ -57,27 +57,27 @@ impl Builder {
     }
 
     /// Shares the quota given last with all limiters, on whatever machines, that have the same quota on the same line; see
-    /// [`lease`](crate::lease). Everything else stays the limiter's own.
+    /// [`lease`](crate::distributed). Everything else stays the limiter's own.
     ///
     /// The limiter must be built on a tokio runtime: it spawns a task there that asks the line for tokens. If that runtime
     /// is shut down, the next one on which somebody waits takes its place; while it stands still, nobody asks.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Limiter, Quota, RedisLine};
-    /// let line = RedisLine::connect("redis://127.0.0.1/", "tenant:42").await?;
-    /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).shared(line).build()?;
+    /// use tollgate::{Limiter, Quota, RedisStore};
+    /// let store = RedisStore::connect("redis://127.0.0.1/", "child:42").await?;
+    /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store).build()?;
     /// limiter.consume(1).await?;
     /// # Ok(()) }
     /// ```
     #[cfg(feature = "redis")]
-    pub fn shared(self, line: impl Line) -> Self {
-        self.shared_through(Arc::new(line))
+    pub fn distributed(self, store: impl Store) -> Self {
+        self.shared_through(Arc::new(store))
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn shared_through(mut self, line: Arc<dyn Line>) -> Self {
-        self.shared.push((self.quotas.len().checked_sub(1), line));
+    pub(crate) fn shared_through(mut self, store: Arc<dyn Store>) -> Self {
+        self.core.push((self.quotas.len().checked_sub(1), store));
         self
     }
 
@@ -176,34 +176,34 @@ impl Builder {
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "redis")]
         let keeper = match feed {
-            Some(_) if time.is_manual() => return Err(ConfigError::SharedOutside),
-            Some((feed, line)) => Some((state.lease(feed, self.rovers_at), line)),
+            Some(_) if time.is_manual() => return Err(ConfigError::DistributedOutsideRuntime),
+            Some((feed, store)) => Some((state.lease(feed, self.rovers_at), store)),
             None => None,
         };
-        let shared = Arc::new_cyclic(|weak| Shared::new(rovers, state, time, self.fine, weak.clone()));
+        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()));
         #[cfg(feature = "redis")]
-        if let Some((remains, line)) = keeper {
-            let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::SharedOutside)?;
-            host.spawn(Post::new(&shared, line, remains).keep());
+        if let Some((remains, store)) = keeper {
+            let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
+            host.spawn(Post::new(&core, store, remains).keep());
         }
-        Ok(Limiter::from_shared(shared))
+        Ok(Limiter::from_core(core))
     }
 
     /// What is to be known of the line of the shared quota, if one is.
     #[cfg(feature = "redis")]
     fn feed(&self) -> Result<Option<Fed>, ConfigError> {
-        let (index, line) = match &self.shared[..] {
+        let (index, store) = match &self.core[..] {
             [] => return Ok(None),
-            [(Some(index), line)] => (*index, line),
-            _ => return Err(ConfigError::SharedWhat),
+            [(Some(index), store)] => (*index, store),
+            _ => return Err(ConfigError::DistributedQuotaCount),
         };
         let terms = Terms::of(&self.quotas[index], index)?;
-        let outage = line.outage();
+        let outage = store.outage();
         if let Outage::Share(share) = outage {
             share.check(index)?;
             Terms::of(&share, index)?;
         }
-        Ok(Some((Feed::new(index, terms, outage), Arc::clone(line))))
+        Ok(Some((Feed::new(index, terms, outage), Arc::clone(store))))
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {
@@ -220,11 +220,11 @@ impl Builder {
 
 /// What a shared quota is fed by.
 #[cfg(feature = "redis")]
-type Fed = (Feed, Arc<dyn Line>);
+type Fed = (Feed, Arc<dyn Store>);
 
 pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
-    if cap == 0 || cap > MOST_BURST {
-        return Err(ConfigError::BadMaxInFlight { cap, most: MOST_BURST });
+    if cap == 0 || cap > MAX_BURST {
+        return Err(ConfigError::BadMaxInFlight { cap, most: MAX_BURST });
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Where time comes from. Below `Limiter` and `Replenisher`, `now` is a number of nanoseconds.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::core::sync::{AtomicU64, Ordering};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -168,10 +168,10 @@ pub(crate) struct Chosen {
 impl Chosen {
     pub(crate) fn new<C: Clock>(clock: C) -> Self {
         let manual = (&clock as &dyn Any).downcast_ref::<ManualClock>();
-        let shared = manual.map(|manual| Arc::as_ptr(&manual.nanos).addr());
+        let core = manual.map(|manual| Arc::as_ptr(&manual.nanos).addr());
         let is_manual = clock.is_manual();
         let clock: Arc<dyn Clock> = Arc::new(clock);
-        let identity = shared.unwrap_or_else(|| Arc::as_ptr(&clock).addr());
+        let identity = core.unwrap_or_else(|| Arc::as_ptr(&clock).addr());
         Self { clock, is_manual, identity }
     }
 }

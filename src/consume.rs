@@ -5,14 +5,14 @@
 //! A claim trusts its [`Place`], never a state of its own: whether it waits, was called out, or never entered is asked
 //! of the place, under the lock. Dropping it asks again.
 
-use crate::alarm::Alarm;
 use crate::clock::whole_nanos;
-use crate::coop::{pay, poll_paid};
+use crate::core::Core;
+use crate::core::alarm::Alarm;
+use crate::core::coop::{pay, poll_paid};
+use crate::core::queue::Place;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant, Permit};
-use crate::queue::Place;
-use crate::shared::Shared;
-use crate::vigil::Vigil;
+use crate::observe::WaitRecord;
 use pin_project::{pin_project, pinned_drop};
 use std::future::Future;
 use std::ops::Deref;
@@ -25,18 +25,18 @@ use tokio::task::coop::{RestoreOnPending, poll_proceed};
 /// A claim on `cost` tokens that becomes a permit.
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
-pub(crate) struct Claim<S: Deref<Target = Shared>> {
+pub(crate) struct Claim<S: Deref<Target = Core>> {
     /// `None` once it has answered.
-    shared: Option<S>,
+    core: Option<S>,
     cost: u64,
     #[pin]
     place: Place,
-    vigil: Vigil,
+    wait_record: WaitRecord,
 }
 
-impl<S: Deref<Target = Shared>> Claim<S> {
-    pub(crate) fn new(shared: S, cost: u64) -> Self {
-        Self { shared: Some(shared), cost, place: Place::new(), vigil: Vigil::default() }
+impl<S: Deref<Target = Core>> Claim<S> {
+    pub(crate) fn new(core: S, cost: u64) -> Self {
+        Self { core: Some(core), cost, place: Place::new(), wait_record: WaitRecord::default() }
     }
 
     /// [`poll_within`](Self::poll_within) without a bound, paid from the task's budget.
@@ -71,8 +71,8 @@ impl<S: Deref<Target = Shared>> Claim<S> {
         if this.place.is_entered() {
             return None;
         }
-        let remaining = this.shared.as_ref()?.try_claim(*this.cost)?;
-        Some(Permit::new(this.shared.take()?, *this.cost, remaining))
+        let remaining = this.core.as_ref()?.try_claim(*this.cost)?;
+        Some(Permit::new(this.core.take()?, *this.cost, remaining))
     }
 
     /// Enters the line on the first poll, refused if the wait is foreseen to be longer than `allowed` nanoseconds.
@@ -96,36 +96,36 @@ impl<S: Deref<Target = Shared>> Claim<S> {
         allowed: Option<u64>,
     ) -> Poll<Result<Permit<S>, ConsumeError>> {
         let this = self.project();
-        let shared = this.shared.as_ref().expect("polled after it was ready");
+        let core = this.core.as_ref().expect("polled after it was ready");
         let answer = if this.place.is_entered() {
-            shared.look(this.place, *this.cost, cx.waker())
+            core.look(this.place, *this.cost, cx.waker())
         } else {
-            shared.arrive(this.place, *this.cost, allowed, cx.waker(), this.vigil)
+            core.arrive(this.place, *this.cost, allowed, cx.waker(), this.wait_record)
         };
         let answer = ready!(answer);
-        this.vigil.end(shared, *this.cost, answer.map(drop));
+        this.wait_record.end(core, *this.cost, answer.map(drop));
         // Present: it was just used.
-        let shared = this.shared.take().expect("polled after it was ready");
-        Poll::Ready(answer.map(|remaining| Permit::new(shared, *this.cost, remaining)))
+        let core = this.core.take().expect("polled after it was ready");
+        Poll::Ready(answer.map(|remaining| Permit::new(core, *this.cost, remaining)))
     }
 
     /// It is dropped without an answer. Not inlined, so that the drop of those that were granted is.
     #[inline(never)]
     fn leave(self: Pin<&mut Self>) {
         let this = self.project();
-        let Some(shared) = this.shared else { return };
+        let Some(core) = this.core else { return };
         if this.place.is_entered() {
-            shared.cancel(this.place, *this.cost);
+            core.cancel(this.place, *this.cost);
         }
-        this.vigil.leave(shared);
+        this.wait_record.leave(core);
     }
 }
 
 #[pinned_drop]
-impl<S: Deref<Target = Shared>> PinnedDrop for Claim<S> {
+impl<S: Deref<Target = Core>> PinnedDrop for Claim<S> {
     fn drop(self: Pin<&mut Self>) {
         // Nearly all have answered.
-        if self.shared.is_some() {
+        if self.core.is_some() {
             self.leave();
         }
     }
@@ -134,7 +134,7 @@ impl<S: Deref<Target = Shared>> PinnedDrop for Claim<S> {
 /// A claim that gives up after a while.
 #[pin_project]
 #[derive(Debug)]
-pub(crate) struct Patience<S: Deref<Target = Shared>> {
+pub(crate) struct Patience<S: Deref<Target = Core>> {
     #[pin]
     claim: Claim<S>,
     allowed: Duration,
@@ -144,7 +144,7 @@ pub(crate) struct Patience<S: Deref<Target = Shared>> {
     alarm: Alarm,
 }
 
-impl<S: Deref<Target = Shared>> Patience<S> {
+impl<S: Deref<Target = Core>> Patience<S> {
     pub(crate) fn new(claim: Claim<S>, allowed: Duration) -> Self {
         Self { claim, allowed, since: None, alarm: Alarm::unset() }
     }
@@ -156,29 +156,29 @@ impl<S: Deref<Target = Shared>> Patience<S> {
             return ready;
         }
         let claim = this.claim.project();
-        let Some(shared) = claim.shared.as_ref() else { return Poll::Pending };
+        let Some(core) = claim.core.as_ref() else { return Poll::Pending };
         let waited = loop {
-            let now = shared.time.now();
+            let now = core.time.now();
             // Only who waits needs to know the time: who is granted at once has returned above.
             let (start, end) = *this.since.get_or_insert_with(|| (now, now.saturating_add(allowed)));
             if now >= end {
                 break Duration::from_nanos(now.saturating_sub(start));
             }
-            if shared.time.is_manual() {
+            if core.time.is_manual() {
                 // Nothing sleeps by a clock that is moved by hand; whoever moves it polls.
                 return Poll::Pending;
             }
             // Ready early if the end is far: then it looks at the clock and sleeps again.
-            ready!(this.alarm.as_mut().poll_until(shared.time.instant(end), cx));
+            ready!(this.alarm.as_mut().poll_until(core.time.instant(end), cx));
         };
         // It may have been called out in this very moment; then that counts.
-        let answer = match shared.give_up(claim.place) {
+        let answer = match core.give_up(claim.place) {
             Some(outcome) => outcome.into_result(),
             None => Err(ConsumeError::TimedOut { waited }),
         };
-        claim.vigil.end(shared, *claim.cost, answer.map(drop));
-        let shared = claim.shared.take().expect("present: it was just used");
-        Poll::Ready(answer.map(|remaining| Permit::new(shared, *claim.cost, remaining)))
+        claim.wait_record.end(core, *claim.cost, answer.map(drop));
+        let core = claim.core.take().expect("present: it was just used");
+        Poll::Ready(answer.map(|remaining| Permit::new(core, *claim.cost, remaining)))
     }
 }
 
@@ -209,12 +209,12 @@ impl<S: Deref<Target = Shared>> Patience<S> {
 #[derive(Debug)]
 pub struct Consume<'a> {
     #[pin]
-    claim: Claim<&'a Shared>,
+    claim: Claim<&'a Core>,
 }
 
 impl<'a> Consume<'a> {
-    pub(crate) fn new(shared: &'a Shared, cost: u64) -> Self {
-        Self { claim: Claim::new(shared, cost) }
+    pub(crate) fn new(core: &'a Core, cost: u64) -> Self {
+        Self { claim: Claim::new(core, cost) }
     }
 
     /// Waits for `allowed` at most.
@@ -262,12 +262,12 @@ impl<'a> Future for Consume<'a> {
 #[derive(Debug)]
 pub struct ConsumeOwned {
     #[pin]
-    claim: Claim<Arc<Shared>>,
+    claim: Claim<Arc<Core>>,
 }
 
 impl ConsumeOwned {
-    pub(crate) fn new(shared: Arc<Shared>, cost: u64) -> Self {
-        Self { claim: Claim::new(shared, cost) }
+    pub(crate) fn new(core: Arc<Core>, cost: u64) -> Self {
+        Self { claim: Claim::new(core, cost) }
     }
 
     /// Waits for `allowed` at most; see [`Consume::within`].
@@ -298,7 +298,7 @@ impl Future for ConsumeOwned {
 #[derive(Debug)]
 pub struct Within<'a> {
     #[pin]
-    patience: Patience<&'a Shared>,
+    patience: Patience<&'a Core>,
 }
 
 impl<'a> Future for Within<'a> {
@@ -324,7 +324,7 @@ impl<'a> Future for Within<'a> {
 #[derive(Debug)]
 pub struct WithinOwned {
     #[pin]
-    patience: Patience<Arc<Shared>>,
+    patience: Patience<Arc<Core>>,
 }
 
 impl Future for WithinOwned {

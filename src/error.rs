@@ -19,7 +19,7 @@ pub enum ConsumeError {
     Closed,
     /// As many callers as [`max_waiting`](crate::Builder::max_waiting) allows are waiting already.
     #[error("{waiting} callers are waiting already: shed the load or raise max_waiting")]
-    LineFull {
+    QueueFull {
         /// How many are in the line.
         waiting: usize,
     },
@@ -44,7 +44,7 @@ pub enum ConsumeError {
     )]
     NoRuntime,
     /// The quota is shared through a line that cannot be reached, no tokens are left here, and its
-    /// [`Outage`](crate::lease::Outage) says `Fail`.
+    /// [`Outage`](crate::distributed::Outage) says `Fail`.
     #[cfg(feature = "redis")]
     #[error("the line that shares the quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
@@ -77,7 +77,7 @@ pub enum TryAcquireError {
     #[error("the limiter is closed: no more tokens will be granted")]
     Closed,
     /// The quota is shared through a line that cannot be reached, no tokens are left here, and its
-    /// [`Outage`](crate::lease::Outage) says `Fail`.
+    /// [`Outage`](crate::distributed::Outage) says `Fail`.
     #[cfg(feature = "redis")]
     #[error("the line that shares the quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
@@ -130,9 +130,9 @@ pub enum Bound {
     /// A pause.
     Pause,
     /// Others are waiting, and nobody overtakes.
-    Line,
+    Queue,
     /// The limiter above all keys of a keyed limiter.
-    Global,
+    Parent,
 }
 
 impl std::fmt::Display for Bound {
@@ -141,8 +141,8 @@ impl std::fmt::Display for Bound {
             Self::Quota(index) => write!(f, "quota {index}"),
             Self::InFlight => f.write_str("the in-flight cap"),
             Self::Pause => f.write_str("a pause"),
-            Self::Line => f.write_str("the line of waiters"),
-            Self::Global => f.write_str("the limiter above all keys"),
+            Self::Queue => f.write_str("the line of waiters"),
+            Self::Parent => f.write_str("the limiter above all keys"),
         }
     }
 }
@@ -254,11 +254,11 @@ pub enum ConfigError {
     /// A line for a quota that is not there, or for a second one.
     #[cfg(feature = "redis")]
     #[error("a limiter shares one of its quotas: write `.quota(...)` once before `.shared(line)`")]
-    SharedWhat,
+    DistributedQuotaCount,
     /// A manual quota has no rate that could be shared.
     #[cfg(feature = "redis")]
     #[error("quota {quota} is shared and manual: give it a rate, such as Quota::per_second(10)")]
-    SharedManual {
+    DistributedManual {
         /// Index of the quota.
         quota: usize,
     },
@@ -269,18 +269,18 @@ pub enum ConfigError {
          most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one is whole \
          microseconds"
     )]
-    SharedBeyond {
+    DistributedInexact {
         /// Index of the quota.
         quota: usize,
     },
     /// A shared quota is asked for by a task, on the runtime on which the limiter is built.
     #[cfg(feature = "redis")]
     #[error("a limiter that shares a quota must be built on a tokio runtime, and not on a manual clock")]
-    SharedOutside,
+    DistributedOutsideRuntime,
     /// The nodes that share a quota must agree on it.
     #[cfg(feature = "redis")]
     #[error("quota {quota} is shared: build the limiters of all nodes anew, with a line of another name")]
-    SharedQuota {
+    DistributedQuota {
         /// Index of the quota.
         quota: usize,
     },
@@ -300,7 +300,7 @@ pub enum ConfigError {
     /// Of a shared keyed limiter this cannot be had.
     #[cfg(feature = "redis")]
     #[error("a keyed limiter that is shared has no `{setting}`: leave it out")]
-    SharedKeyed {
+    DistributedKeyed {
         /// The setting of the builder.
         setting: &'static str,
     },

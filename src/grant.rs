@@ -1,56 +1,56 @@
 //! Proofs of admission.
 
-use crate::shared::Shared;
+use crate::core::Core;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 /// What was granted, however the limiter is held. With an in-flight cap, dropping it is the release.
-pub(crate) struct Permit<S: Deref<Target = Shared>> {
-    shared: S,
+pub(crate) struct Permit<S: Deref<Target = Core>> {
+    core: S,
     pub(crate) cost: u64,
     pub(crate) remaining: u64,
 }
 
-impl<S: Deref<Target = Shared>> Permit<S> {
+impl<S: Deref<Target = Core>> Permit<S> {
     #[inline]
-    pub(crate) fn new(shared: S, cost: u64, remaining: u64) -> Self {
-        Self { shared, cost, remaining }
+    pub(crate) fn new(core: S, cost: u64, remaining: u64) -> Self {
+        Self { core, cost, remaining }
     }
 
     #[cfg(feature = "keyed")]
-    pub(crate) fn shared(&self) -> &S {
-        &self.shared
+    pub(crate) fn core(&self) -> &S {
+        &self.core
     }
 
     pub(crate) fn settle(&mut self, actual: u64) {
-        self.cost = self.shared.resettle(self.cost, actual);
+        self.cost = self.core.resettle(self.cost, actual);
     }
 
     /// The same after something that cannot be undone: a clock that panics stands still.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
-        self.cost = self.shared.resettle_anyway(self.cost, actual);
+        self.cost = self.core.resettle_anyway(self.cost, actual);
     }
 
     pub(crate) fn forget(mut self) {
-        if self.shared.capped {
-            self.shared.forget(self.cost);
+        if self.core.capped {
+            self.core.forget(self.cost);
             self.cost = 0;
         }
     }
 }
 
-impl<S: Deref<Target = Shared>> Drop for Permit<S> {
+impl<S: Deref<Target = Core>> Drop for Permit<S> {
     #[inline]
     fn drop(&mut self) {
-        if self.shared.capped && self.cost > 0 {
-            self.shared.release(self.cost);
+        if self.core.capped && self.cost > 0 {
+            self.core.release(self.cost);
         }
     }
 }
 
-impl<S: Deref<Target = Shared>> fmt::Debug for Permit<S> {
+impl<S: Deref<Target = Core>> fmt::Debug for Permit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
     }
@@ -64,12 +64,12 @@ impl<S: Deref<Target = Shared>> fmt::Debug for Permit<S> {
 /// What was done before a grant was dropped is visible to whoever is granted because of that drop.
 #[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
 #[derive(Debug)]
-pub struct Grant<'a>(Permit<&'a Shared>);
+pub struct Grant<'a>(Permit<&'a Core>);
 
 /// A [`Grant`] that holds the limiter itself, for spawned tasks.
 #[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
 #[derive(Debug)]
-pub struct OwnedGrant(Permit<Arc<Shared>>);
+pub struct OwnedGrant(Permit<Arc<Core>>);
 
 macro_rules! grant_methods {
     () => {
@@ -131,7 +131,7 @@ macro_rules! grant_methods {
 
 impl<'a> Grant<'a> {
     #[inline]
-    pub(crate) fn new(permit: Permit<&'a Shared>) -> Self {
+    pub(crate) fn new(permit: Permit<&'a Core>) -> Self {
         Self(permit)
     }
 
@@ -139,7 +139,7 @@ impl<'a> Grant<'a> {
 }
 
 impl OwnedGrant {
-    pub(crate) fn new(permit: Permit<Arc<Shared>>) -> Self {
+    pub(crate) fn new(permit: Permit<Arc<Core>>) -> Self {
         Self(permit)
     }
 

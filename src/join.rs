@@ -2,19 +2,19 @@
 //!
 //! A joint claim enters all its lines under all their locks, taken in the order of their addresses: so two joint claims
 //! stand in the same order in every line they share, and no circle of lines can wait for each other. From there on
-//! each line serves itself; the claim's [`Knot`] makes them grant together.
+//! each line serves itself; the claim's [`JointClaim`] makes them grant together.
 
-mod lines;
+mod locked;
 
-use crate::coop::poll_paid;
+use crate::core::coop::poll_paid;
+use crate::core::joint::{JointClaim, MAX_QUEUES};
+use crate::core::queue::{Outcome, Place};
+use crate::core::{Core, drop_quietly};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::{Grant, Permit};
-use crate::knot::{Knot, MOST_LINES};
 use crate::limiter::Limiter;
-use crate::queue::{Outcome, Place};
-use crate::shared::{Shared, drop_quietly};
-use crate::vigil::{Outlook, Vigil};
-use lines::Lines;
+use crate::observe::{QueueInfo, WaitRecord};
+use locked::LockedQueues;
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -58,8 +58,8 @@ use tokio::runtime::Handle;
 /// # Ok(()) }
 /// ```
 pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
-    const { assert!(N <= MOST_LINES, "a joint claim stands in at most 32 lines") };
-    Join { members: Some(claims.map(Member::new)), knot: None }
+    const { assert!(N <= MAX_QUEUES, "a joint claim stands in at most 32 lines") };
+    Join { members: Some(claims.map(Member::new)), joint: None }
 }
 
 /// Takes every cost if all limiters can grant theirs now, or else nothing; never waits, never overtakes.
@@ -84,14 +84,14 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     if let Some(limiter) = repeated(&members) {
         return Err(TryJoinError::Repeated { limiter });
     }
-    let mut lines = Lines::enter(&members);
-    let granted = lines.grant_all(&mut members);
-    let refusal = if granted { None } else { lines.worst_refusal(&members) };
-    lines.leave();
+    let mut locked = LockedQueues::enter(&members);
+    let granted = locked.grant_all(&mut members);
+    let refusal = if granted { None } else { locked.worst_refusal(&members) };
+    locked.leave();
     match refusal {
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
-            members[limiter].shared.audience().refused(members[limiter].cost, error);
+            members[limiter].core.observers().refused(members[limiter].cost, error);
             Err(TryJoinError::Refused { limiter, error })
         }
     }
@@ -146,51 +146,51 @@ pub struct Join<'a, const N: usize> {
     /// `None` once it has answered.
     members: Option<[Member<'a>; N]>,
     /// Present once it stands in line.
-    knot: Option<Arc<Knot>>,
+    joint: Option<Arc<JointClaim>>,
 }
 
 /// One limiter's part of a joint claim.
 #[derive(Debug)]
 struct Member<'a> {
-    shared: &'a Shared,
+    core: &'a Core,
     cost: u64,
     /// What its grant left behind, once it has been granted.
     granted: Option<u64>,
     /// Made when it has to wait. A box, so that an array of them can be pinned without `unsafe`.
     place: Option<Pin<Box<Place>>>,
-    outlook: Outlook,
-    vigil: Vigil,
+    queue_info: QueueInfo,
+    wait_record: WaitRecord,
 }
 
 impl<'a> Member<'a> {
     fn new((limiter, cost): (&'a Limiter, u64)) -> Self {
         Self {
-            shared: limiter.shared(),
+            core: limiter.core(),
             cost,
             granted: None,
             place: None,
-            outlook: Outlook::default(),
-            vigil: Vigil::default(),
+            queue_info: QueueInfo::default(),
+            wait_record: WaitRecord::default(),
         }
     }
 
     fn into_grant(self) -> Grant<'a> {
         let remaining = self.granted.expect("every member was granted");
-        Grant::new(Permit::new(self.shared, self.cost, remaining))
+        Grant::new(Permit::new(self.core, self.cost, remaining))
     }
 
     /// Looks whether this line has called it out.
     fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
         let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
-        match self.shared.check(place.as_mut(), waker) {
+        match self.core.check(place.as_mut(), waker) {
             (Poll::Ready(Outcome::Granted { remaining }), _, _) => {
                 self.granted = Some(remaining);
                 Poll::Ready(Ok(()))
             }
             // Who closed has called its own part out first: that one tells.
-            (Poll::Ready(Outcome::Untied), _, _) => Poll::Ready(Ok(())),
+            (Poll::Ready(Outcome::JointEnded), _, _) => Poll::Ready(Ok(())),
             (Poll::Ready(outcome), _, _) => Poll::Ready(outcome.into_result().map(drop)),
-            (Poll::Pending, true, host) if !host.as_ref().is_some_and(|host| self.shared.serve_here(host)) => {
+            (Poll::Pending, true, host) if !host.as_ref().is_some_and(|host| self.core.serve_here(host)) => {
                 Poll::Ready(Err(ConsumeError::NoRuntime))
             }
             (Poll::Pending, _, _) => Poll::Pending,
@@ -199,28 +199,28 @@ impl<'a> Member<'a> {
 
     /// It stands in its line.
     fn begin_wait(&mut self) {
-        self.vigil.begin(self.shared, self.cost, self.outlook);
+        self.wait_record.begin(self.core, self.cost, self.queue_info);
     }
 
     fn cancel(&mut self) {
         if let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) {
-            self.shared.cancel(place.as_mut(), self.cost);
+            self.core.cancel(place.as_mut(), self.cost);
         } else if self.granted.take().is_some() {
-            self.shared.give_back(self.cost);
+            self.core.give_back(self.cost);
         }
     }
 }
 
 fn repeated(members: &[Member<'_>]) -> Option<usize> {
     let twice = |(index, member): &(usize, &Member<'_>)| {
-        members[..*index].iter().any(|earlier| std::ptr::eq(earlier.shared, member.shared))
+        members[..*index].iter().any(|earlier| std::ptr::eq(earlier.core, member.core))
     };
     members.iter().enumerate().find(twice).map(|(index, _)| index)
 }
 
 impl<'a, const N: usize> Join<'a, N> {
     fn poll_members(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
-        if self.knot.is_none() {
+        if self.joint.is_none() {
             return self.arrive(cx.waker());
         }
         let members = self.members.as_mut().expect("polled after it was ready");
@@ -245,20 +245,20 @@ impl<'a, const N: usize> Join<'a, N> {
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
         // Each by itself: two that panic on their way out of one vector would abort the process.
         let let_go = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
-        let hosts = members.each_ref().map(|member| member.shared.host());
-        let mut lines = Lines::enter(members);
-        let checked = lines.check(members, &hosts);
+        let hosts = members.each_ref().map(|member| member.core.host());
+        let mut locked = LockedQueues::enter(members);
+        let checked = locked.check(members, &hosts);
         if checked != Ok(true) {
-            lines.leave();
+            locked.leave();
             let_go(wakers);
             let refused = |(limiter, error)| JoinError::Refused { limiter, error };
             return Poll::Ready(checked.map(drop).map_err(refused));
         }
-        let knot = tie(members);
-        lines.wait(members, &knot, &mut wakers);
-        lines.leave();
+        let joint = state(members);
+        locked.wait(members, &joint, &mut wakers);
+        locked.leave();
         let_go(wakers);
-        self.knot = Some(knot);
+        self.joint = Some(joint);
         let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));
         match served.unwrap_or_else(|panic| self.cancel_and(panic)) {
             Some(limiter) => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime })),
@@ -277,8 +277,8 @@ impl<'a, const N: usize> Join<'a, N> {
 
     fn cancel(&mut self) {
         // First of all, so that no line grants its part while the others are being left.
-        if let Some(knot) = self.knot.take() {
-            knot.kill();
+        if let Some(joint) = self.joint.take() {
+            joint.kill();
         }
         for member in self.members.iter_mut().flatten() {
             member.cancel();
@@ -289,22 +289,22 @@ impl<'a, const N: usize> Join<'a, N> {
     fn tell(&mut self, answer: Result<(), JoinError>) {
         let Some(members) = &mut self.members else { return };
         if let Err(JoinError::Refused { limiter, error }) = answer {
-            let Member { shared, cost, vigil, .. } = &mut members[limiter];
-            vigil.end(shared, *cost, Err(error));
+            let Member { core, cost, wait_record, .. } = &mut members[limiter];
+            wait_record.end(core, *cost, Err(error));
         }
-        for Member { shared, cost, vigil, .. } in members {
-            if answer.is_ok() { vigil.end(shared, *cost, Ok(())) } else { vigil.leave(shared) }
+        for Member { core, cost, wait_record, .. } in members {
+            if answer.is_ok() { wait_record.end(core, *cost, Ok(())) } else { wait_record.leave(core) }
         }
     }
 }
 
-fn tie(members: &mut [Member<'_>]) -> Arc<Knot> {
+fn state(members: &mut [Member<'_>]) -> Arc<JointClaim> {
     for member in members.iter_mut() {
         member.place = Some(Box::pin(Place::new()));
     }
     let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
-    let one_clock = members.windows(2).all(|pair| pair[0].shared.time.is_one_with(&pair[1].shared.time));
-    Arc::new(Knot::new(members.iter().map(|member| member.shared.weak()).collect(), idle, one_clock))
+    let one_clock = members.windows(2).all(|pair| pair[0].core.time.is_one_with(&pair[1].core.time));
+    Arc::new(JointClaim::new(members.iter().map(|member| member.core.weak()).collect(), idle, one_clock))
 }
 
 /// Has each runtime that serves one of the lines serve all of them, ours first: whoever waits behind this claim, on
@@ -313,14 +313,14 @@ fn tie(members: &mut [Member<'_>]) -> Arc<Knot> {
 fn serve_everywhere(members: &[Member<'_>], hosts: &[Option<Handle>]) -> Option<usize> {
     let waiting = || members.iter().enumerate().filter(|(_, member)| member.cost > 0);
     for (index, member) in waiting() {
-        if hosts[index].as_ref().is_some_and(|host| !member.shared.serve_here(host)) {
+        if hosts[index].as_ref().is_some_and(|host| !member.core.serve_here(host)) {
             return Some(index);
         }
     }
-    let elsewhere: Vec<Handle> = waiting().flat_map(|(_, member)| member.shared.hosts()).collect();
+    let elsewhere: Vec<Handle> = waiting().flat_map(|(_, member)| member.core.hosts()).collect();
     for (_, member) in waiting() {
         for host in &elsewhere {
-            member.shared.serve_from(host);
+            member.core.serve_from(host);
         }
     }
     None
@@ -344,7 +344,7 @@ impl<const N: usize> Drop for Join<'_, N> {
     fn drop(&mut self) {
         self.cancel();
         if let Some(members) = &mut self.members {
-            members.iter_mut().for_each(|member| member.vigil.leave(member.shared));
+            members.iter_mut().for_each(|member| member.wait_record.leave(member.core));
         }
     }
 }

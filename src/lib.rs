@@ -93,7 +93,7 @@
 //! |---|---|
 //! | `keyed` | `KeyedLimiter`: a quota and a line per user, address or API key, in bounded memory |
 //! | `fine-timer` | [`Builder::fine_timer`], waiters served 0.05 to 0.25 ms late instead of 1 ms, on Linux |
-//! | `redis` | `Builder::shared`, `RedisLine`: one quota for many machines, kept in Redis or Valkey; with `keyed`, one per key |
+//! | `redis` | `Builder::distributed`, `RedisStore`: one quota for many machines, kept in Redis or Valkey; with `keyed`, one per key |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, a cost per item |
@@ -118,17 +118,15 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
 
-mod alarm;
 mod blocking;
 mod bucket;
 mod builder;
 mod clock;
 mod consume;
-mod coop;
-mod denial;
-mod drivers;
+mod core;
+#[cfg(feature = "redis")]
+pub mod distributed;
 mod error;
-mod fine;
 mod grant;
 #[cfg(feature = "http")]
 pub mod http;
@@ -137,57 +135,47 @@ pub mod io;
 mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
-mod knot;
-#[cfg(feature = "redis")]
-pub mod lease;
 mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
-mod queue;
 mod quota;
 #[cfg(feature = "redis")]
 mod redis;
-mod replenisher;
-mod rovers;
-mod schedule;
-mod shared;
 mod snapshot;
-mod state;
 #[cfg(feature = "stream")]
 pub mod stream;
-mod stride;
-mod supply;
-mod sync;
 #[cfg(feature = "tower")]
 pub mod tower;
-mod vigil;
-mod wakes;
 mod which;
 
 #[cfg(feature = "quanta")]
 pub use clock::QuantaClock;
+#[cfg(all(feature = "keyed", feature = "redis"))]
+pub use keyed::{
+    DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
+    DistributedKeyedSnapshot,
+};
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
     KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
 };
-#[cfg(all(feature = "keyed", feature = "redis"))]
-pub use keyed::{SharedKeyedBuilder, SharedKeyedConsume, SharedKeyedGrant, SharedKeyedLimiter, SharedKeyedSnapshot};
 #[cfg(feature = "redis")]
-pub use redis::{Circuit, RedisLine, RedisServerSnapshot};
+pub use redis::{Circuit, RedisServerSnapshot, RedisStore};
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned, Within, WithinOwned},
+    core::replenisher::Replenisher,
     error::{Bound, ConfigError, ConsumeError, Denied, ReleaseError, TryAcquireError},
     grant::{Grant, OwnedGrant},
     join::{Join, JoinError, TryJoinError, join, try_join},
     limiter::Limiter,
     quota::{ParseQuotaError, Quota},
-    replenisher::Replenisher,
     snapshot::{QuotaSnapshot, Snapshot},
     which::Which,
 };

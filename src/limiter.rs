@@ -1,14 +1,14 @@
-//! The public verbs. They document and delegate; the algorithm lives in `shared`, `state` and `supply`.
+//! The public verbs. They document and delegate; the algorithm lives in `core`, `state` and `supply`.
 
 use crate::builder::{Builder, check_cap};
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
+use crate::core::Core;
+use crate::core::replenisher::Replenisher;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 #[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
 use crate::grant::OwnedGrant;
 use crate::grant::{Grant, Permit};
-use crate::replenisher::Replenisher;
-use crate::shared::Shared;
 use crate::snapshot::Snapshot;
 use crate::{Quota, Which, blocking};
 use std::fmt;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// Cheap to clone; clones share everything. See the [crate's front page](crate) for a tour.
 #[derive(Clone)]
 pub struct Limiter {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
 }
 
 impl Limiter {
@@ -47,17 +47,17 @@ impl Limiter {
         Builder::default()
     }
 
-    pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
-        Self { shared }
+    pub(crate) fn from_core(core: Arc<Core>) -> Self {
+        Self { core }
     }
 
     #[cfg(feature = "keyed")]
-    pub(crate) fn into_shared(self) -> Arc<Shared> {
-        self.shared
+    pub(crate) fn into_core(self) -> Arc<Core> {
+        self.core
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 
     /// Waits in line until `cost` tokens are there.
@@ -87,9 +87,9 @@ impl Limiter {
     /// # Errors
     ///
     /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap or 2<sup>48</sup>; of a quota that is
-    ///   [shared](crate::Builder::shared), also 16 bursts and what is minted in a minute, whichever is more.
+    ///   [shared](crate::Builder::distributed), also 16 bursts and what is minted in a minute, whichever is more.
     /// * [`Closed`](ConsumeError::Closed): the limiter is, or becomes, closed.
-    /// * [`LineFull`](ConsumeError::LineFull): `max_waiting` callers wait already.
+    /// * [`QueueFull`](ConsumeError::LineFull): `max_waiting` callers wait already.
     /// * [`NoRuntime`](ConsumeError::NoRuntime): it would have to wait outside of a tokio runtime.
     ///
     /// # Cancel safety
@@ -112,7 +112,7 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn consume(&self, cost: u64) -> Consume<'_> {
-        Consume::new(&self.shared, cost)
+        Consume::new(&self.core, cost)
     }
 
     /// [`consume`](Self::consume) that holds the limiter itself, for spawned tasks.
@@ -139,7 +139,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn consume_owned(self, cost: u64) -> ConsumeOwned {
-        ConsumeOwned::new(self.shared, cost)
+        ConsumeOwned::new(self.core, cost)
     }
 
     /// [`consume`](Self::consume) for a thread without a runtime: blocks it until the tokens are there. It stands in
@@ -162,7 +162,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&*self.shared, cost).map(Grant::new)
+        blocking::consume(&*self.core, cost).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are there and nobody waits; never waits, never overtakes.
@@ -199,21 +199,21 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_>, TryAcquireError> {
-        let remaining = self.shared.try_acquire(cost)?;
-        Ok(Grant::new(Permit::new(&self.shared, cost, remaining)))
+        let remaining = self.core.try_acquire(cost)?;
+        Ok(Grant::new(Permit::new(&self.core, cost, remaining)))
     }
 
     /// [`try_acquire`](Self::try_acquire) whose grant holds the limiter itself.
     #[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
     pub(crate) fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
-        let remaining = self.shared.try_acquire(cost)?;
-        Ok(OwnedGrant::new(Permit::new(self.shared, cost, remaining)))
+        let remaining = self.core.try_acquire(cost)?;
+        Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
     }
 
     /// Whether nobody holds this limiter but who asks, and nothing would be lost with it.
     #[cfg(all(feature = "keyed", feature = "redis"))]
     pub(crate) fn is_spare(&self) -> bool {
-        Arc::strong_count(&self.shared) == 1 && self.shared.is_at_rest()
+        Arc::strong_count(&self.core) == 1 && self.core.is_at_rest()
     }
 
     /// Adds `tokens` by hand, as far as the bursts, and serves the line: to the manual quotas if there are any, else to
@@ -228,7 +228,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn replenish(&self, tokens: u64) {
-        self.shared.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
+        self.core.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
     }
 
     /// Releases `tokens` of grants that were [forgotten](Grant::forget), and serves the line.
@@ -249,7 +249,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn release(&self, tokens: u64) -> Result<(), ReleaseError> {
-        self.shared.release_owed(tokens)
+        self.core.release_owed(tokens)
     }
 
     /// Mints what is due by now and serves the line: the replenisher's step, for your own hands. Only a limiter on a
@@ -271,18 +271,18 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn tick(&self) {
-        self.shared.tick();
+        self.core.tick();
     }
 
     /// How many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while anybody waits.
     pub fn available(&self) -> u64 {
-        self.shared.look_at(|state, rovers, _| state.available(rovers))
+        self.core.look_at(|state, rovers, _| state.available(rovers))
     }
 
     /// By how many tokens claims overrun what there is: what those in line still lack, and the debts left by
     /// [`settle`](Grant::settle).
     pub fn deficiency(&self) -> u64 {
-        self.shared.look_at(|state, rovers, _| state.deficiency(rovers))
+        self.core.look_at(|state, rovers, _| state.deficiency(rovers))
     }
 
     /// How long a [`consume`](Self::consume) of `cost` made now would wait, by the schedule: exact if nobody leaves the
@@ -304,7 +304,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
-        self.shared.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now))
+        self.core.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now))
     }
 
     /// Changes a quota, by index or by name. Tokens that have accrued count at the old rate up to now and stay, as far as
@@ -341,7 +341,7 @@ impl Limiter {
     /// ```
     pub fn set_quota<'q>(&self, which: impl Into<Which<'q>>, quota: Quota) -> Result<(), ConfigError> {
         let which = which.into();
-        self.shared.with(|state, rovers, _| state.set_quota(rovers, which, quota))
+        self.core.with(|state, rovers, _| state.set_quota(rovers, which, quota))
     }
 
     /// Changes the in-flight cap. Below what is in flight, nobody passes until enough was released; a waiter that costs
@@ -353,13 +353,13 @@ impl Limiter {
     /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight).
     pub fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
         check_cap(tokens)?;
-        self.shared.with(|state, rovers, _| state.set_max_in_flight(rovers, tokens))
+        self.core.with(|state, rovers, _| state.set_max_in_flight(rovers, tokens))
     }
 
     /// Lets nobody pass for `duration` from now: after an upstream said "429, retry after". Buckets go on filling up to
     /// their bursts. A shorter pause never shortens a longer one.
     pub fn pause_for(&self, duration: Duration) {
-        self.shared.with(|state, rovers, sample| {
+        self.core.with(|state, rovers, sample| {
             state.pause_until(rovers, sample.now.saturating_add(whole_nanos(duration)));
         });
     }
@@ -373,14 +373,14 @@ impl Limiter {
     ///
     /// Where many wait, the background task turns most of them away, right after this has returned.
     pub fn close(&self) {
-        self.shared.close();
+        self.core.close();
         #[cfg(feature = "keyed")]
-        self.shared.close_tenants();
+        self.core.close_children();
     }
 
     /// True once [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
-        self.shared.look_at(|state, _, _| state.closed)
+        self.core.look_at(|state, _, _| state.closed)
     }
 
     /// A consistent picture of everything. Takes the lock; costs the others nothing: the rovers are the counters.
@@ -388,7 +388,7 @@ impl Limiter {
     /// Wakes a batch of waiters at most. If more are due, because the background task is late, the picture is that of the
     /// instant up to which the line has been served; the task goes on at once.
     pub fn snapshot(&self) -> Snapshot {
-        self.shared.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now))
+        self.core.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now))
     }
 
     /// The background task, for those who want to spawn it themselves, on a runtime of their choice. Nobody has to: the
@@ -405,7 +405,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn replenisher(&self) -> Replenisher {
-        Replenisher::new(self.shared.weak())
+        Replenisher::new(self.core.weak())
     }
 }
 

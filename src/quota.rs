@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// No burst may be larger than this, so that all positions of a limiter stay comparable.
-pub(crate) const MOST_BURST: u64 = 1 << 61;
+pub(crate) const MAX_BURST: u64 = 1 << 61;
 
 /// How many tokens may pass in which time, and how many of them at once.
 ///
@@ -170,8 +170,8 @@ impl Quota {
                 return Err(ConfigError::BadPeriod { quota: index, period: self.period });
             }
         }
-        if burst == 0 || burst > MOST_BURST {
-            return Err(ConfigError::BadBurst { quota: index, burst, most: MOST_BURST });
+        if burst == 0 || burst > MAX_BURST {
+            return Err(ConfigError::BadBurst { quota: index, burst, most: MAX_BURST });
         }
         if self.is_stepped() && self.amount > burst {
             return Err(ConfigError::StepAboveBurst { quota: index, amount: self.amount, burst });

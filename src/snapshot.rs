@@ -1,8 +1,8 @@
 //! What a limiter looks like from outside, at one instant.
 
 use crate::Quota;
-use crate::rovers::{Rovers, ahead};
-use crate::state::State;
+use crate::core::rovers::{Rovers, ahead};
+use crate::core::state::State;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl Snapshot {
         let origin = state.totals.origin;
         let position = |at: u64| at.wrapping_sub(origin);
         let supply = &state.supply;
-        let granted_to = state.line.front().map_or_else(|| rovers.tail(), |front| front.start());
+        let granted_to = state.queue.front().map_or_else(|| rovers.tail(), |front| front.start());
         let quotas = supply.quotas().iter().enumerate();
         let (in_flight, max_in_flight) = state.in_flight(rovers).unzip();
         Self {
@@ -93,8 +93,8 @@ impl Snapshot {
                     }
                 })
                 .collect(),
-            waiting_tasks: state.line.len(),
-            waiting_tokens: state.line.tokens(),
+            waiting_tasks: state.queue.len(),
+            waiting_tokens: state.queue.tokens(),
             in_flight,
             max_in_flight,
             granted: state.granted(rovers),

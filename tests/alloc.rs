@@ -224,7 +224,7 @@ fn a_limiter_is_640_bytes_in_all() {
 #[test]
 fn keys_whose_waiters_left_leave_no_memory_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).rooms(1);
+    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
     let keyed = runtime.block_on(async { builder.build().unwrap() });
     let live_after = |keys: std::ops::Range<u64>| {
         runtime.block_on(async {
@@ -248,7 +248,7 @@ fn keys_whose_waiters_left_leave_no_memory_behind() {
 #[test]
 fn seats_that_are_swept_before_their_bell_is_heard_leave_no_memory_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).rooms(1);
+    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
     let keyed = runtime.block_on(async { builder.build().unwrap() });
     let live_after = |keys: std::ops::Range<u64>| {
         runtime.block_on(async {
@@ -274,7 +274,7 @@ fn seats_that_are_swept_before_their_bell_is_heard_leave_no_memory_behind() {
 #[test]
 fn a_crowd_of_keys_leaves_no_memory_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).rooms(1);
+    let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
     let keyed = runtime.block_on(async { builder.build().unwrap() });
     let live_after = |keys: u64| {
         runtime.block_on(async {

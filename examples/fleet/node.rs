@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio::time::{interval, sleep};
-use tollgate::{Limiter, Quota, RedisLine};
+use tollgate::{Limiter, Quota, RedisStore};
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
@@ -24,7 +24,7 @@ struct Desk {
 pub(crate) fn run(options: &Options, url: &str) -> Result<(), Failure> {
     // One thread, so that all who are woken at once are in one report, written before anything else happens.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let line = runtime.block_on(RedisLine::connect(url, "fleet"))?;
+    let line = runtime.block_on(RedisStore::connect(url, "fleet"))?;
     say(Report::Ready)?;
     wait_for_go()?;
     let desk = Rc::new(Desk::default());
@@ -47,10 +47,10 @@ fn wait_for_go() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn work(options: &Options, line: &RedisLine, desk: &Rc<Desk>) -> Result<Limiter, Failure> {
+async fn work(options: &Options, line: &RedisStore, desk: &Rc<Desk>) -> Result<Limiter, Failure> {
     say(Report::Began { at: now() })?;
     let quota = Quota::per_second(options.rate).burst(options.burst());
-    let limiter = Limiter::builder().quota(quota).shared(line.clone()).build()?;
+    let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build()?;
     for _ in 0..options.tasks() {
         tokio::task::spawn_local(ask(limiter.clone(), desk.clone()));
     }
@@ -73,7 +73,7 @@ async fn report(desk: &Desk) -> Result<(), Failure> {
 }
 
 /// Says how it looks, until nobody listens.
-async fn watch(limiter: &Limiter, line: &RedisLine) -> Result<(), Failure> {
+async fn watch(limiter: &Limiter, line: &RedisStore) -> Result<(), Failure> {
     let mut ticks = interval(SAMPLE_EVERY);
     loop {
         let late = ticks.tick().await.elapsed().as_nanos() as u64;
@@ -100,7 +100,7 @@ impl Desk {
     }
 }
 
-fn sample(limiter: &Limiter, line: &RedisLine, late: u64) -> Sample {
+fn sample(limiter: &Limiter, line: &RedisStore, late: u64) -> Sample {
     let (limiter, line) = (limiter.snapshot(), line.snapshot());
     Sample {
         waiting: limiter.waiting_tasks as u64,

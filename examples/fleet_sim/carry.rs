@@ -5,8 +5,8 @@ use crate::guard::Guard;
 use crate::server::info;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use tollgate::lease::{Ask, Line, Terms};
-use tollgate::{Quota, RedisLine};
+use tollgate::distributed::{Ask, Store, Terms};
+use tollgate::{Quota, RedisStore};
 
 /// Connections that carry the asks of all nodes.
 const CONNECTIONS: u64 = 8;
@@ -28,7 +28,7 @@ pub(crate) async fn measure(nodes: u64, rate: u64, time: Duration) -> Result<Loa
     let terms = Terms::of(&quota, 0)?;
     let mut lines = Vec::new();
     for _ in 0..CONNECTIONS {
-        lines.push(RedisLine::connect(url.as_str(), "carry").await?);
+        lines.push(RedisStore::connect(url.as_str(), "carry").await?);
     }
     let began = Instant::now();
     let mut asking = JoinSet::new();
@@ -42,7 +42,7 @@ pub(crate) async fn measure(nodes: u64, rate: u64, time: Duration) -> Result<Loa
                 ask.hold = 10;
                 line.ask(ask).await?;
             }
-            Ok::<u64, tollgate::lease::LineError>(ask.number)
+            Ok::<u64, tollgate::distributed::StoreError>(ask.number)
         });
     }
     let before = used_cpu(&url)?;

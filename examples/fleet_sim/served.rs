@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use tollgate::lease::{Answer, Ask, Line, LineError, MemoryLine, Tally};
+use tollgate::distributed::{Answer, Ask, MemoryStore, Store, StoreError, Tally};
 
 /// Clones are the same line.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
-    line: MemoryLine,
+    line: MemoryStore,
     /// For one ask.
     time: Duration,
     /// When all asks so far are done.
@@ -18,7 +18,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    pub(crate) fn new(line: MemoryLine, time: Duration) -> Served {
+    pub(crate) fn new(line: MemoryStore, time: Duration) -> Served {
         Served { line, time, free: Arc::new(Mutex::new(Instant::now())) }
     }
 
@@ -30,8 +30,8 @@ impl Served {
     }
 }
 
-impl Line for Served {
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, LineError>> + Send + '_>> {
+impl Store for Served {
+    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>> {
         Box::pin(async move {
             if !self.time.is_zero() {
                 sleep_until(self.queue()).await;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
-use tollgate::lease::MemoryLine;
+use tollgate::distributed::MemoryStore;
 use tollgate::{Limiter, Quota};
 
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl Desk {
 impl World {
     /// Lives it. Time must be paused.
     pub(crate) async fn live(&self) -> Outcome {
-        let memory = MemoryLine::new();
+        let memory = MemoryStore::new();
         memory.set_latency(self.latency);
         let line = Served::new(memory.clone(), self.service);
         let desk = Rc::new(Desk {
@@ -95,7 +95,7 @@ impl World {
 
     fn begin(&self, line: &Served, desk: &Rc<Desk>) -> Vec<Limiter> {
         let quota = Quota::per_second(self.law.rate).burst(self.law.burst);
-        let node = || Limiter::builder().quota(quota).shared(line.clone()).build().expect("a valid quota");
+        let node = || Limiter::builder().quota(quota).distributed(line.clone()).build().expect("a valid quota");
         let mut limiters = Vec::new();
         for number in 0..self.busy {
             let limiter = node();

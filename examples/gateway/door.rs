@@ -71,7 +71,7 @@ impl Claim {
 /// A line that is full or held up is no business of a client's, and answered 503; its own is, and answered 429.
 fn its_own_doing(refused: ConsumeError) -> Refused {
     match refused {
-        ConsumeError::LineFull { .. } | ConsumeError::TimedOut { .. } => Denied::new(None, 0, Bound::Line).into(),
+        ConsumeError::QueueFull { .. } | ConsumeError::TimedOut { .. } => Denied::new(None, 0, Bound::Queue).into(),
         refused => refused.into(),
     }
 }

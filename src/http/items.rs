@@ -2,7 +2,7 @@
 
 use super::format::Unit;
 use crate::Quota;
-use crate::schedule::gcd;
+use crate::core::schedule::gcd;
 use std::sync::Arc;
 use std::time::Duration;
 

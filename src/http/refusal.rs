@@ -174,7 +174,7 @@ fn kind(refused: Refused) -> (StatusCode, Option<ProblemType>) {
         Refused::AtOnce(AtOnce::Denied(_)) | Refused::InLine(InLine::TooLate { .. }) => ProblemType::QuotaExceeded,
         Refused::InLine(
             InLine::Closed
-            | InLine::LineFull { .. }
+            | InLine::QueueFull { .. }
             | InLine::TimedOut { .. }
             | InLine::NoRuntime
             | InLine::TooManyKeys { .. },

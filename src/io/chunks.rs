@@ -63,7 +63,7 @@ impl Chunks {
 
 /// The chunk that suits `limiter` as it is now.
 fn derived(limiter: &Limiter) -> u64 {
-    let (burst, cap) = limiter.shared().look_at(|state, _, _| {
+    let (burst, cap) = limiter.core().look_at(|state, _, _| {
         let cap = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens);
         (state.supply.least_burst(), cap)
     });

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
 /// How many buffers of a vectored write are passed on at once; Linux takes 1024, few callers have more than this.
-const MOST_SLICES: usize = 64;
+const MAX_SLICES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Writing {
@@ -66,14 +66,14 @@ fn paid_of(grant: &OwnedGrant, len: usize) -> usize {
 }
 
 /// The first `most` bytes of `bufs`, or less if these are very many.
-fn cut<'b>(bufs: &'b [IoSlice<'_>], most: usize) -> ArrayVec<IoSlice<'b>, MOST_SLICES> {
+fn cut<'b>(bufs: &'b [IoSlice<'_>], most: usize) -> ArrayVec<IoSlice<'b>, MAX_SLICES> {
     let mut left = most;
     let parts = bufs.iter().filter(|buf| !buf.is_empty()).map_while(|buf| {
         let part = &buf[..left.min(buf.len())];
         left -= part.len();
         (!part.is_empty()).then(|| IoSlice::new(part))
     });
-    parts.take(MOST_SLICES).collect()
+    parts.take(MAX_SLICES).collect()
 }
 
 /// Gives back what was paid for and not taken. To keep it until the peer reads again would let many such peers pass

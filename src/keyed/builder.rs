@@ -1,19 +1,19 @@
 //! Building a keyed limiter: every configuration check.
 
 use super::KeyedLimiter;
-use super::hub::Hub;
+#[cfg(feature = "redis")]
+use super::distributed::{Config, DistributedKeyedBuilder};
+use super::driver_pool::DriverPool;
+use super::live::LiveTemplate;
 use super::map::{Map, Parts, QuotaBy};
 use super::rate::Rate;
-use super::seat::Seating;
-#[cfg(feature = "redis")]
-use super::shared::{SharedKeyedBuilder, Wishes};
 use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
-use crate::error::ConfigError;
+use crate::core::ChildLimiter;
 #[cfg(feature = "redis")]
-use crate::lease::Lines;
-use crate::shared::Tenant;
-use crate::vigil::Audience;
+use crate::distributed::Stores;
+use crate::error::ConfigError;
+use crate::observe::Observers;
 use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -22,10 +22,10 @@ use std::sync::Arc;
 /// How many rooms there are without a bound on keys: so many that a table of a million keys is rebuilt in small pieces, a tenth
 /// of a millisecond each, and so few that the tables of a crowd lie on few more pages than they fill. Not a power of two, so
 /// that these tables and those of maps with shards by powers of two do not fill up at the same counts.
-const ROOMS: usize = 270;
+const SHARDS: usize = 270;
 /// How many keys a room is for, if their number is bounded: a table of 512 slots holds 448.
-const KEYS_PER_ROOM: u64 = 384;
-const MOST_ROOMS: u64 = 8_192;
+const KEYS_PER_SHARD: u64 = 384;
+const MAX_SHARDS: u64 = 8_192;
 
 /// What a [`KeyedLimiter`] will be; from [`KeyedLimiter::builder`].
 ///
@@ -35,7 +35,7 @@ const MOST_ROOMS: u64 = 8_192;
 /// let users: KeyedLimiter<u64> = KeyedLimiter::builder()
 ///     .quota(Quota::per_second(10).burst(20)) // each
 ///     .max_keys(100_000)
-///     .max_waiting(50)                        // in each user's line
+///     .max_waiting(50)                        // in each user's store
 ///     .build()?;
 /// # let _ = users; Ok(()) }
 /// ```
@@ -47,9 +47,9 @@ pub struct KeyedBuilder<K, S = RandomState> {
     overflow: Option<Quota>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
-    roof: Option<Limiter>,
+    parent: Option<Limiter>,
     clock: Option<Chosen>,
-    rooms: Option<usize>,
+    shards: Option<usize>,
     hasher: S,
 }
 
@@ -62,9 +62,9 @@ impl<K> KeyedBuilder<K> {
             overflow: None,
             max_in_flight: None,
             max_waiting: None,
-            roof: None,
+            parent: None,
             clock: None,
-            rooms: None,
+            shards: None,
             hasher: RandomState::new(),
         }
     }
@@ -152,60 +152,60 @@ impl<K, S> KeyedBuilder<K, S> {
     /// use tollgate::{KeyedLimiter, Limiter, Quota};
     /// let upstream = Limiter::new(Quota::per_minute(6_000).burst(5))?;
     /// let builder = KeyedLimiter::builder().quota(Quota::per_minute(600).burst(3)); // each
-    /// let users = builder.within_limiter(&upstream).build()?;                      // and all of them together
+    /// let users = builder.parent(&upstream).build()?;                      // and all of them together
     /// let _grants = [users.try_acquire(&"ann", 3)?, users.try_acquire(&"bob", 2)?];
     /// assert!(users.try_acquire(&"bob", 1).is_err());
     /// assert_eq!(upstream.available(), 0);
     /// users.consume(&"bob", 1).await?; // 10 ms later
     /// # Ok(()) }
     /// ```
-    pub fn within_limiter(mut self, limiter: &Limiter) -> Self {
-        self.roof = Some(limiter.clone());
+    pub fn parent(mut self, limiter: &Limiter) -> Self {
+        self.parent = Some(limiter.clone());
         self
     }
 
     /// Shares the quota of each key with all keyed limiters, on whatever machines, that have the same quota on the same lines: a
-    /// line for each key, named by the key's text. What is built then is a [`SharedKeyedLimiter`](super::SharedKeyedLimiter),
+    /// line for each key, named by the key's text. What is built then is a [`DistributedKeyedLimiter`](super::SharedKeyedLimiter),
     /// which can have `quota` or `quota_by`, `max_keys`, `max_waiting` and a `hasher`.
     ///
     /// The text is part of a key in Redis, so keys whose text is long, or a secret, are better named by
-    /// [`shared_by`](Self::shared_by).
+    /// [`distributed_by`](Self::shared_by).
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{KeyedLimiter, Quota, RedisLine};
-    /// let lines = RedisLine::connect("redis://127.0.0.1/", "users").await?;
-    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).shared(lines).build()?;
+    /// use tollgate::{KeyedLimiter, Quota, RedisStore};
+    /// let stores = RedisStore::connect("redis://127.0.0.1/", "users").await?;
+    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(stores).build()?;
     /// users.consume(&"ann".to_owned(), 1).await?;
     /// # Ok(()) }
     /// ```
     #[cfg(feature = "redis")]
-    pub fn shared(self, lines: impl Lines) -> SharedKeyedBuilder<K, S>
+    pub fn distributed(self, stores: impl Stores) -> DistributedKeyedBuilder<K, S>
     where
         K: fmt::Display + 'static,
     {
-        self.shared_by(lines, |key| key.to_string())
+        self.distributed_by(stores, |key| key.to_string())
     }
 
-    /// [`shared`](Self::shared), with lines that are named by `name`. Two keys of one name share one quota. Called outside of all
+    /// [`core`](Self::shared), with lines that are named by `name`. Two keys of one name share one quota. Called outside of all
     /// locks, whenever a key is asked for that has no limiter here.
     #[cfg(feature = "redis")]
-    pub fn shared_by(
+    pub fn distributed_by(
         self,
-        lines: impl Lines,
+        stores: impl Stores,
         name: impl Fn(&K) -> String + Send + Sync + 'static,
-    ) -> SharedKeyedBuilder<K, S> {
-        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, roof, clock, rooms: _, hasher } =
+    ) -> DistributedKeyedBuilder<K, S> {
+        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards: _, hasher } =
             self;
         let cannot = [
             ("overflow", overflow.is_some()),
             ("max_in_flight", max_in_flight.is_some()),
-            ("within_limiter", roof.is_some()),
+            ("within_limiter", parent.is_some()),
             ("clock", clock.is_some()),
         ];
         let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
-        let (lines, name) = (Arc::new(lines), Box::new(name));
-        SharedKeyedBuilder::new(Wishes { quota, quota_by, max_keys, max_waiting, hasher, lines, name, cannot })
+        let (stores, name) = (Arc::new(stores), Box::new(name));
+        DistributedKeyedBuilder::new(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
     }
 
     /// Takes time from `clock` instead of tokio's clock.
@@ -217,15 +217,15 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Hashes keys by this instead of the standard library's hasher, whose seed nobody can know. A hasher whose collisions can be
     /// foreseen lets an attacker make every call slow, not wrong.
     pub fn hasher<H: BuildHasher>(self, hasher: H) -> KeyedBuilder<K, H> {
-        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, roof, clock, rooms, hasher: _ } =
+        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards, hasher: _ } =
             self;
-        KeyedBuilder { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, roof, clock, rooms, hasher }
+        KeyedBuilder { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards, hasher }
     }
 
     /// Fixes the number of rooms, for tests.
     #[doc(hidden)]
-    pub fn rooms(mut self, rooms: usize) -> Self {
-        self.rooms = Some(rooms.max(1));
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = Some(shards.max(1));
         self
     }
 }
@@ -253,29 +253,29 @@ where
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }
-        let of_bound = |keys: u64| (keys / KEYS_PER_ROOM).clamp(1, MOST_ROOMS) as usize;
-        let rooms = self.rooms.unwrap_or(self.max_keys.map_or(ROOMS, of_bound));
+        let of_bound = |keys: u64| (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize;
+        let shards = self.shards.unwrap_or(self.max_keys.map_or(SHARDS, of_bound));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
-        let roof = self.roof.map(Limiter::into_shared);
+        let parent = self.parent.map(Limiter::into_core);
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
-            let hub = Arc::new(Hub::new(map.clone(), time.clone(), roof.clone()));
+            let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), parent.clone()));
             let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
-            let (cap, warden) = (self.max_in_flight, Arc::new(Arc::clone(&hub)));
-            let audience = Audience::default();
-            let seating = Seating { time, cap, max_waiting, warden, roof: roof.clone(), audience };
+            let (cap, driver) = (self.max_in_flight, Arc::new(Arc::clone(&pool)));
+            let observers = Observers::default();
+            let template = LiveTemplate { time, cap, max_waiting, driver, parent: parent.clone(), observers };
             Map::new(Parts {
                 hasher: self.hasher,
                 rate: Arc::new(Rate::new(quota)),
                 quota_by: self.quota_by,
-                rooms,
+                shards,
                 max_keys: self.max_keys,
-                seating,
+                template,
                 overflow: self.overflow.map(|quota| Arc::new(Rate::new(quota))),
-                hub,
+                pool,
             })
         });
-        let tenant: Arc<dyn Tenant> = map.clone();
-        if roof.is_some_and(|roof| !roof.take_in(Arc::downgrade(&tenant))) {
+        let child: Arc<dyn ChildLimiter> = map.clone();
+        if parent.is_some_and(|parent| !parent.add_child(Arc::downgrade(&child))) {
             map.close();
         }
         Ok(KeyedLimiter { map })
@@ -301,7 +301,7 @@ impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
             .field("overflow", &self.overflow)
             .field("max_in_flight", &self.max_in_flight)
             .field("max_waiting", &self.max_waiting)
-            .field("within_limiter", &self.roof.is_some())
+            .field("within_limiter", &self.parent.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -4,14 +4,14 @@
 //! the key's seat, with all that this promises. While it stands there it holds the seat.
 
 use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
-use super::hold::{Borrowed, Hold, Owned};
+use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::map::Arrival;
 use crate::clock::whole_nanos;
 use crate::consume::{Claim, Patience};
-use crate::coop::poll_paid;
+use crate::core::Core;
+use crate::core::coop::poll_paid;
 use crate::error::ConsumeError;
 use crate::grant::Permit;
-use crate::shared::Shared;
 use pin_project::{pin_project, pinned_drop};
 use std::fmt;
 use std::future::Future;
@@ -22,27 +22,27 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// What stands in a seat's line.
-pub(super) trait Waiting: Future<Output = Result<Permit<Arc<Shared>>, ConsumeError>> {
+pub(super) trait Waiting: Future<Output = Result<Permit<Arc<Core>>, ConsumeError>> {
     /// `allowed` is how long it may wait.
-    fn begin(seat: Arc<Shared>, cost: u64, allowed: Option<Duration>) -> Self;
+    fn begin(live: Arc<Core>, cost: u64, allowed: Option<Duration>) -> Self;
 }
 
 /// Without a deadline.
 #[pin_project]
 pub(super) struct Patient {
     #[pin]
-    claim: Claim<Arc<Shared>>,
+    claim: Claim<Arc<Core>>,
 }
 
 /// With one.
 #[pin_project]
 pub(super) struct Hurried {
     #[pin]
-    patience: Patience<Arc<Shared>>,
+    patience: Patience<Arc<Core>>,
 }
 
 impl Future for Patient {
-    type Output = Result<Permit<Arc<Shared>>, ConsumeError>;
+    type Output = Result<Permit<Arc<Core>>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().claim.poll_within(cx, None)
@@ -50,7 +50,7 @@ impl Future for Patient {
 }
 
 impl Future for Hurried {
-    type Output = Result<Permit<Arc<Shared>>, ConsumeError>;
+    type Output = Result<Permit<Arc<Core>>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().patience.poll(cx)
@@ -58,22 +58,22 @@ impl Future for Hurried {
 }
 
 impl Waiting for Patient {
-    fn begin(seat: Arc<Shared>, cost: u64, _: Option<Duration>) -> Self {
-        Self { claim: Claim::new(seat, cost) }
+    fn begin(live: Arc<Core>, cost: u64, _: Option<Duration>) -> Self {
+        Self { claim: Claim::new(live, cost) }
     }
 }
 
 impl Waiting for Hurried {
-    fn begin(seat: Arc<Shared>, cost: u64, allowed: Option<Duration>) -> Self {
-        Self { patience: Patience::new(Claim::new(seat, cost), allowed.unwrap_or(Duration::MAX)) }
+    fn begin(live: Arc<Core>, cost: u64, allowed: Option<Duration>) -> Self {
+        Self { patience: Patience::new(Claim::new(live, cost), allowed.unwrap_or(Duration::MAX)) }
     }
 }
 
 /// A claim on `cost` tokens of a key.
 #[pin_project(PinnedDrop)]
-pub(super) struct KeyedClaim<H: Hold, W> {
+pub(super) struct KeyedClaim<H: KeyRef, W> {
     /// `None` once it has answered.
-    hold: Option<H>,
+    key_ref: Option<H>,
     hash: u64,
     cost: u64,
     allowed: Option<Duration>,
@@ -83,9 +83,9 @@ pub(super) struct KeyedClaim<H: Hold, W> {
     has_entered: bool,
 }
 
-impl<H: Hold, W: Waiting> KeyedClaim<H, W> {
-    fn new(hold: H, cost: u64, allowed: Option<Duration>) -> Self {
-        Self { hold: Some(hold), hash: 0, cost, allowed, waiting: None, has_entered: false }
+impl<H: KeyRef, W: Waiting> KeyedClaim<H, W> {
+    fn new(key_ref: H, cost: u64, allowed: Option<Duration>) -> Self {
+        Self { key_ref: Some(key_ref), hash: 0, cost, allowed, waiting: None, has_entered: false }
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
@@ -94,25 +94,25 @@ impl<H: Hold, W: Waiting> KeyedClaim<H, W> {
 
     fn poll_unpaid(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
         let mut this = self.project();
-        let hold = this.hold.as_ref().expect("polled after it was ready");
-        let (map, key, cost) = (hold.map(), hold.key(), *this.cost);
+        let key_ref = this.key_ref.as_ref().expect("polled after it was ready");
+        let (map, key, cost) = (key_ref.map(), key_ref.key(), *this.cost);
         if this.waiting.is_none() {
             *this.hash = map.hash(key);
             let answer = match map.arrive(key, *this.hash, cost, this.allowed.map(whole_nanos)) {
-                Arrival::Wait(seat) => {
-                    this.waiting.set(Some(W::begin(seat, cost, *this.allowed)));
+                Arrival::Wait(live) => {
+                    this.waiting.set(Some(W::begin(live, cost, *this.allowed)));
                     None
                 }
                 Arrival::Taken(taken) => Some(Ok(taken)),
                 Arrival::Refused(error) => {
                     map.count_refusal(key, *this.hash);
-                    map.seating.audience.refused(cost, error);
+                    map.template.observers.refused(cost, error);
                     Some(Err(error))
                 }
             };
             if let Some(answer) = answer {
-                let hold = this.hold.take().expect("present: it was just used");
-                return Poll::Ready(answer.map(|taken| Pass::new(hold, *this.hash, cost, taken)));
+                let key_ref = this.key_ref.take().expect("present: it was just used");
+                return Poll::Ready(answer.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)));
             }
         }
         let first = !std::mem::replace(this.has_entered, true);
@@ -127,26 +127,26 @@ impl<H: Hold, W: Waiting> KeyedClaim<H, W> {
         if taken.is_err() {
             map.may_be_idle(*this.hash);
         }
-        let hold = this.hold.take().expect("present: it was just used");
-        Poll::Ready(taken.map(|taken| Pass::new(hold, *this.hash, cost, taken)))
+        let key_ref = this.key_ref.take().expect("present: it was just used");
+        Poll::Ready(taken.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)))
     }
 }
 
 #[pinned_drop]
-impl<H: Hold, W> PinnedDrop for KeyedClaim<H, W> {
+impl<H: KeyRef, W> PinnedDrop for KeyedClaim<H, W> {
     /// What it waits for leaves the line by itself; then the seat may not be needed any more.
     fn drop(self: Pin<&mut Self>) {
         let mut this = self.project();
         if this.waiting.is_some() {
             this.waiting.set(None);
-            if let Some(hold) = this.hold {
-                hold.map().may_be_idle(*this.hash);
+            if let Some(key_ref) = this.key_ref {
+                key_ref.map().may_be_idle(*this.hash);
             }
         }
     }
 }
 
-impl<H: Hold, W> fmt::Debug for KeyedClaim<H, W> {
+impl<H: KeyRef, W> fmt::Debug for KeyedClaim<H, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waits = self.waiting.is_some();
         f.debug_struct("KeyedClaim").field("cost", &self.cost).field("waits", &waits).finish_non_exhaustive()
@@ -173,8 +173,8 @@ pub struct KeyedConsume<'a, K: Hash + Eq + Clone, S: BuildHasher> {
 }
 
 impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
-    pub(super) fn new(hold: Borrowed<'a, K, S>, cost: u64) -> Self {
-        Self { claim: KeyedClaim::new(hold, cost, None) }
+    pub(super) fn new(key_ref: Borrowed<'a, K, S>, cost: u64) -> Self {
+        Self { claim: KeyedClaim::new(key_ref, cost, None) }
     }
 
     /// Waits for `allowed` at most; see [`Consume::within`](crate::Consume::within).
@@ -183,15 +183,15 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
     ///
     /// If it was polled already.
     pub fn within(mut self, allowed: Duration) -> KeyedWithin<'a, K, S> {
-        let hold = self.claim.take_hold();
-        KeyedWithin { claim: KeyedClaim::new(hold, self.claim.cost, Some(allowed)) }
+        let key_ref = self.claim.take_key_ref();
+        KeyedWithin { claim: KeyedClaim::new(key_ref, self.claim.cost, Some(allowed)) }
     }
 }
 
-impl<H: Hold, W> KeyedClaim<H, W> {
+impl<H: KeyRef, W> KeyedClaim<H, W> {
     /// Of a claim that was never polled, and so holds nothing else.
-    fn take_hold(&mut self) -> H {
-        self.hold.take().expect("`within` is called before the first poll")
+    fn take_key_ref(&mut self) -> H {
+        self.key_ref.take().expect("`within` is called before the first poll")
     }
 }
 
@@ -247,8 +247,8 @@ pub struct KeyedConsumeOwned<K: Hash + Eq + Clone, S: BuildHasher> {
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
-    pub(super) fn new(hold: Owned<K, S>, cost: u64) -> Self {
-        Self { claim: KeyedClaim::new(hold, cost, None) }
+    pub(super) fn new(key_ref: Owned<K, S>, cost: u64) -> Self {
+        Self { claim: KeyedClaim::new(key_ref, cost, None) }
     }
 
     /// Waits for `allowed` at most; see [`Consume::within`](crate::Consume::within).
@@ -257,8 +257,8 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
     ///
     /// If it was polled already.
     pub fn within(mut self, allowed: Duration) -> KeyedWithinOwned<K, S> {
-        let hold = self.claim.take_hold();
-        KeyedWithinOwned { claim: KeyedClaim::new(hold, self.claim.cost, Some(allowed)) }
+        let key_ref = self.claim.take_key_ref();
+        KeyedWithinOwned { claim: KeyedClaim::new(key_ref, self.claim.cost, Some(allowed)) }
     }
 }
 

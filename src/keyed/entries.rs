@@ -2,7 +2,7 @@
 
 use super::map::Map;
 use super::rate::{Level, Rate};
-use crate::shared::Shared;
+use crate::core::Core;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct KeyedEntry<K> {
 /// What a room says of a key.
 pub(super) enum Listed {
     Level(Arc<Rate>, Level),
-    Seat(Arc<Shared>),
+    Live(Arc<Core>),
 }
 
 /// An iterator over the keys in memory; from [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
@@ -37,12 +37,12 @@ pub struct KeyedEntries<'a, K, S> {
     /// The next room to be looked into.
     next: usize,
     /// Of the last one.
-    room: vec::IntoIter<KeyedEntry<K>>,
+    shard: vec::IntoIter<KeyedEntry<K>>,
 }
 
 impl<'a, K, S> KeyedEntries<'a, K, S> {
     pub(super) fn new(map: &'a Map<K, S>) -> Self {
-        Self { map, next: 0, room: Vec::new().into_iter() }
+        Self { map, next: 0, shard: Vec::new().into_iter() }
     }
 }
 
@@ -51,14 +51,14 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Iterator for KeyedEntries<'_, K, S> {
 
     fn next(&mut self) -> Option<KeyedEntry<K>> {
         loop {
-            if let Some(entry) = self.room.next() {
+            if let Some(entry) = self.shard.next() {
                 return Some(entry);
             }
-            if self.next == self.map.rooms.len() {
+            if self.next == self.map.shards.len() {
                 return None;
             }
             self.next += 1;
-            self.room = look_into(self.map, self.next - 1).into_iter();
+            self.shard = look_into(self.map, self.next - 1).into_iter();
         }
     }
 }
@@ -71,8 +71,8 @@ impl<K, S> fmt::Debug for KeyedEntries<'_, K, S> {
 
 fn look_into<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
     let now = map.now();
-    let cap = map.seating.cap;
-    let listed = map.in_room(number, |room, house, trash| room.list(now, house, trash));
+    let cap = map.template.cap;
+    let listed = map.in_shard(number, |shard, context, deferred| shard.list(now, context, deferred));
     let mut held = false;
     let entry = |(key, listed): (K, Listed)| match listed {
         Listed::Level(rate, level) => {
@@ -81,13 +81,13 @@ fn look_into<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usiz
             let deficiency = tokens.min(0).unsigned_abs();
             KeyedEntry { key, available, deficiency, waiting_tasks: 0, in_flight: cap.map(|_| 0) }
         }
-        Listed::Seat(seat) => {
+        Listed::Live(live) => {
             held = true;
-            seat.look_at(|state, rovers, _| KeyedEntry {
+            live.look_at(|state, rovers, _| KeyedEntry {
                 key,
                 available: state.available(rovers),
                 deficiency: state.deficiency(rovers),
-                waiting_tasks: state.line.len(),
+                waiting_tasks: state.queue.len(),
                 in_flight: state.in_flight(rovers).map(|(tokens, _)| tokens),
             })
         }
@@ -95,7 +95,7 @@ fn look_into<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usiz
     let entries = listed.into_iter().map(entry).collect();
     if held {
         // Whoever swept meanwhile found seats held.
-        map.bound.idle_now(number);
+        map.key_limit.idle_now(number);
     }
     entries
 }

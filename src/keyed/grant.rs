@@ -1,34 +1,34 @@
 //! Proofs of admission for a key.
 
-use super::hold::{Borrowed, Hold, Owned};
+use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::map::Taken;
 use super::rate::Left;
+use crate::core::Core;
 use crate::grant::Permit;
-use crate::shared::Shared;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 /// What was granted, however the map is held.
-pub(super) struct Pass<H: Hold> {
-    hold: H,
+pub(super) struct Pass<H: KeyRef> {
+    key_ref: H,
     hash: u64,
     cost: u64,
     left: Left,
     /// With an in-flight cap, or from the overflow: settled and released there, not by the key's level.
-    permit: Option<Permit<Arc<Shared>>>,
+    permit: Option<Permit<Arc<Core>>>,
     /// What it cost in the limiter above all keys.
-    above: u64,
+    parent: u64,
 }
 
-impl<H: Hold> Pass<H> {
-    pub(super) fn new(hold: H, hash: u64, cost: u64, taken: Taken) -> Self {
-        let above = if hold.map().roof.is_some() { cost } else { 0 };
+impl<H: KeyRef> Pass<H> {
+    pub(super) fn new(key_ref: H, hash: u64, cost: u64, taken: Taken) -> Self {
+        let parent = if key_ref.map().parent.is_some() { cost } else { 0 };
         match taken {
-            Taken::Level { left } => Self { hold, hash, cost, left, permit: None, above },
-            Taken::Seat(permit) => {
+            Taken::Level { left } => Self { key_ref, hash, cost, left, permit: None, parent },
+            Taken::Live(permit) => {
                 let left = Left::whole(permit.remaining);
-                Self { hold, hash, cost, left, permit: Some(permit), above }
+                Self { key_ref, hash, cost, left, permit: Some(permit), parent }
             }
         }
     }
@@ -40,44 +40,44 @@ impl<H: Hold> Pass<H> {
                 permit.cost
             }
             None if actual == self.cost => actual,
-            None => self.hold.map().resettle(self.hold.key(), self.hash, self.cost, actual),
+            None => self.key_ref.map().resettle(self.key_ref.key(), self.hash, self.cost, actual),
         };
-        if let Some(roof) = &self.hold.map().roof {
+        if let Some(parent) = &self.key_ref.map().parent {
             // The key is settled already: this must not be left out.
-            self.above = roof.resettle_anyway(self.above, actual);
+            self.parent = parent.resettle_anyway(self.parent, actual);
         }
     }
 
     fn forget(mut self) {
-        if let Some(roof) = self.hold.map().roof.as_ref().filter(|roof| roof.capped) {
-            roof.forget(std::mem::take(&mut self.above));
+        if let Some(parent) = self.key_ref.map().parent.as_ref().filter(|parent| parent.capped) {
+            parent.forget(std::mem::take(&mut self.parent));
         }
         if let Some(permit) = self.permit.take() {
-            let seat = Arc::clone(permit.shared());
+            let live = Arc::clone(permit.core());
             permit.forget();
             // Nothing may be owed: of a grant that was settled to nothing, say.
-            self.hold.map().let_go(self.hash, seat);
+            self.key_ref.map().let_go(self.hash, live);
         }
     }
 }
 
-impl<H: Hold> Drop for Pass<H> {
+impl<H: KeyRef> Drop for Pass<H> {
     #[inline]
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            let seat = Arc::clone(permit.shared());
+            let live = Arc::clone(permit.core());
             drop(permit);
-            self.hold.map().let_go(self.hash, seat);
+            self.key_ref.map().let_go(self.hash, live);
         }
-        if self.above > 0
-            && let Some(roof) = self.hold.map().roof.as_ref().filter(|roof| roof.capped)
+        if self.parent > 0
+            && let Some(parent) = self.key_ref.map().parent.as_ref().filter(|parent| parent.capped)
         {
-            roof.release(self.above);
+            parent.release(self.parent);
         }
     }
 }
 
-impl<H: Hold> fmt::Debug for Pass<H> {
+impl<H: KeyRef> fmt::Debug for Pass<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedGrant").field("cost", &self.cost).field("remaining", &self.left.tokens()).finish()
     }

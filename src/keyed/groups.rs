@@ -28,7 +28,7 @@ pub(super) struct Groups<E, const SLOTS: usize> {
 struct Group<E, const SLOTS: usize> {
     /// A part of the hash of each entry, never 0; 0 where there is none. Then, at [`PASSED`], how many entries went on from here,
     /// for want of room: in one word, since every search reads both.
-    marks: [u8; 8],
+    tags: [u8; 8],
     /// How many groups each entry is away from its home.
     away: [u8; SLOTS],
     entries: [Option<E>; SLOTS],
@@ -51,13 +51,13 @@ impl<E, const SLOTS: usize> Group<E, SLOTS> {
 
     fn new() -> Self {
         const { assert!(SLOTS <= PASSED) };
-        Self { marks: [0; 8], away: [0; SLOTS], entries: [const { None }; SLOTS] }
+        Self { tags: [0; 8], away: [0; SLOTS], entries: [const { None }; SLOTS] }
     }
 
     /// A bit for each slot that may have this tag: the lowest of every eight.
     #[inline]
     fn candidates(&self, tag: u8) -> u64 {
-        let differing = u64::from_le_bytes(self.marks) ^ (Self::ONES * u64::from(tag));
+        let differing = u64::from_le_bytes(self.tags) ^ (Self::ONES * u64::from(tag));
         // A byte that is 0 turns its top bit on; so may the one above it, which costs a comparison.
         (differing.wrapping_sub(Self::ONES) & !differing & (Self::ONES << 7)) >> 7
     }
@@ -73,7 +73,7 @@ impl<E, const SLOTS: usize> Group<E, SLOTS> {
     }
 
     fn free(&self) -> Option<usize> {
-        self.marks[..SLOTS].iter().position(|tag| *tag == 0)
+        self.tags[..SLOTS].iter().position(|tag| *tag == 0)
     }
 }
 
@@ -129,7 +129,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
                 }
                 candidates &= candidates - 1;
             }
-            if own.marks[PASSED] == 0 {
+            if own.tags[PASSED] == 0 {
                 return None;
             }
             group = self.after(group);
@@ -161,7 +161,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         }
         for _ in 0..away {
             group = if group == 0 { self.groups.len() - 1 } else { group - 1 };
-            let passed = &mut self.groups[group].marks[PASSED];
+            let passed = &mut self.groups[group].tags[PASSED];
             *passed -= u8::from(*passed != MANY);
         }
     }
@@ -170,7 +170,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     pub(super) fn take(&mut self, Place { group, slot }: Place) -> Option<E> {
         let own = &mut self.groups[group];
         let (entry, away) = (own.entries[slot].take()?, own.away[slot]);
-        own.marks[slot] = 0;
+        own.tags[slot] = 0;
         self.len -= 1;
         self.forget_passing(group, away);
         Some(entry)
@@ -184,13 +184,13 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
             if let Some(slot) = self.groups[group].free() {
                 break slot;
             }
-            let passed = &mut self.groups[group].marks[PASSED];
+            let passed = &mut self.groups[group].tags[PASSED];
             *passed = passed.saturating_add(1);
             group = self.after(group);
             away += 1;
         };
         let own = &mut self.groups[group];
-        own.marks[slot] = tag;
+        own.tags[slot] = tag;
         own.away[slot] = u8::try_from(away).unwrap_or(MANY);
         own.entries[slot] = Some(entry);
         self.len += 1;
@@ -219,7 +219,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
     }
 
     /// Sees to it that one entry can be inserted, and some more before this is asked again.
-    pub(super) fn make_room(&mut self, hash_of: impl Fn(&E) -> u64) {
+    pub(super) fn make_space(&mut self, hash_of: impl Fn(&E) -> u64) {
         if self.len + self.capacity() / 8 >= self.capacity() {
             // By a third: the table is between two thirds and all of its size full.
             self.rebuild(self.len + self.len / 3 + 1, hash_of);
@@ -276,7 +276,7 @@ mod tests {
                 assert_eq!(found, map.get(&key).copied());
                 match (place, comes) {
                     (None, true) => {
-                        table.make_room(hash_of);
+                        table.make_space(hash_of);
                         table.insert(hash, entry);
                         map.insert(key, step);
                     }
@@ -299,7 +299,7 @@ mod tests {
             }
             let listed: HashMap<u64, u64> = table.iter().copied().collect();
             assert_eq!(listed, map);
-            let passed = |group: &Group<_, SLOTS>| usize::from(group.marks[PASSED]);
+            let passed = |group: &Group<_, SLOTS>| usize::from(group.tags[PASSED]);
             let kept = table.groups.iter().filter(|group| passed(group) == usize::from(MANY)).count();
             assert!(hashes < 4 || kept == 0, "counts of those who went on are exact");
             table.extract(|_| true, |_| {});

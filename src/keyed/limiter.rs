@@ -1,12 +1,12 @@
 //! The public verbs. They document and delegate; what happens is in `map`.
 
-mod changing;
-mod looking;
+mod changes;
+mod view;
 
 #[cfg(feature = "tower")]
 use super::OwnedKeyedGrant;
 use super::grant::Pass;
-use super::hold::{Borrowed, Owned};
+use super::key_ref::{Borrowed, Owned};
 use super::map::{Arrival, Map};
 use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher};
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
@@ -159,13 +159,13 @@ where
         let hash = self.map.hash(key);
         let result = match self.map.arrive(key, hash, cost, None) {
             Arrival::Taken(taken) => Ok(taken),
-            Arrival::Wait(seat) => {
-                let answer = blocking::consume(Arc::clone(&seat), cost).map(|permit| self.map.taken(hash, permit));
-                self.map.let_go(hash, seat);
+            Arrival::Wait(live) => {
+                let answer = blocking::consume(Arc::clone(&live), cost).map(|permit| self.map.taken(hash, permit));
+                self.map.let_go(hash, live);
                 answer
             }
             Arrival::Refused(error) => {
-                self.map.seating.audience.refused(cost, error);
+                self.map.template.observers.refused(cost, error);
                 Err(error)
             }
         };
@@ -225,14 +225,14 @@ where
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn audience(&self) -> &crate::vigil::Audience {
-        &self.map.seating.audience
+    pub(crate) fn observers(&self) -> &crate::observe::Observers {
+        &self.map.template.observers
     }
 
     /// The background task, for those who want to spawn it themselves, on a runtime of their choice. Nobody has to: the
     /// first waiter of each runtime spawns one, for all keys.
     pub fn replenisher(&self) -> KeyedReplenisher {
-        KeyedReplenisher::new(self.map.hub.by_hand())
+        KeyedReplenisher::new(self.map.pool.by_hand())
     }
 }
 

@@ -6,7 +6,7 @@
 //! token, and `a` of them arrive in each: so fractions are exact and nothing is ever divided. For a stepped quota a
 //! tick is a period, counted from the map's origin, and a unit is a token.
 //!
-//! **What this file guarantees:** the levels are those of [`Schedule`](crate::schedule::Schedule), to the unit: full is
+//! **What this file guarantees:** the levels are those of [`Schedule`](crate::core::schedule::Schedule), to the unit: full is
 //! full, and the fraction above it survives only if the last token arrived in this very nanosecond.
 //!
 //! # Words
@@ -19,12 +19,12 @@
 //! window, and no words.
 
 use crate::Quota;
-use crate::schedule::gcd;
+use crate::core::schedule::gcd;
 use std::num::NonZeroU64;
 
 /// Levels of words stay this far below the 2^63 at which distances turn around, twice: once for the level, once for what
 /// is minted inside the window.
-const MOST_WORD: i128 = 1 << 61;
+const MAX_PACKED: i128 = 1 << 61;
 /// A window shorter than this would have the tables swept all the time.
 const LEAST_WINDOW: u64 = 1_000_000_000;
 
@@ -76,8 +76,8 @@ impl Rate {
             (quota.amount() / common, quota.period_nanos() / common, 1)
         };
         let full = quota.capacity() as i128 * unit as i128;
-        let window = (MOST_WORD as u64 / amount).saturating_mul(tick);
-        let fits = full + unit as i128 <= MOST_WORD && window >= LEAST_WINDOW;
+        let window = (MAX_PACKED as u64 / amount).saturating_mul(tick);
+        let fits = full + unit as i128 <= MAX_PACKED && window >= LEAST_WINDOW;
         Self { quota, amount, unit, tick, full, window: fits.then_some(window) }
     }
 
@@ -134,8 +134,8 @@ impl Rate {
         };
         let minted = ticks as u128 * self.amount as u128;
         // Debts are bounded by 2^62 tokens of 2^64 units, so the room is positive and fits.
-        let room = (self.full + self.unit as i128 - level.units) as u128;
-        if minted >= room { self.full } else { self.clip(level.units + minted as i128) }
+        let shard = (self.full + self.unit as i128 - level.units) as u128;
+        if minted >= shard { self.full } else { self.clip(level.units + minted as i128) }
     }
 
     /// The instant at which `level` holds `tokens`, were it not for the burst; `None` if that is after the end of time.
@@ -177,36 +177,36 @@ impl Rate {
     // ---- words ----------------------------------------------------------------------------------------------------
 
     /// The word of a level, if it can be kept as one: 0 is none, and hardly any level's.
-    pub(super) fn word(&self, level: Level) -> Option<NonZeroU64> {
-        if self.window.is_none() || level.units <= -MOST_WORD {
+    pub(super) fn packed(&self, level: Level) -> Option<NonZeroU64> {
+        if self.window.is_none() || level.units <= -MAX_PACKED {
             return None;
         }
         NonZeroU64::new(self.minted(level.at).wrapping_sub(level.units as u64))
     }
 
-    /// The level of `word` at `at`, an instant inside the window, with what may have burned still in it.
+    /// The level of `packed` at `at`, an instant inside the window, with what may have burned still in it.
     #[inline]
-    pub(super) fn of_word(&self, word: NonZeroU64, at: u64) -> i64 {
-        self.minted(at).wrapping_sub(word.get()) as i64
+    pub(super) fn of_packed(&self, packed: NonZeroU64, at: u64) -> i64 {
+        self.minted(at).wrapping_sub(packed.get()) as i64
     }
 
-    /// Takes `cost` tokens from `word` at `now`, an instant inside the window; says what the word is then, and what remains.
+    /// Takes `cost` tokens from `packed` at `now`, an instant inside the window; says what the word is then, and what remains.
     /// `None` if they are not there. The same as by levels, in 64 bits: what nearly every call does.
     #[inline]
-    pub(super) fn take_from_word(&self, word: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
+    pub(super) fn take_from_packed(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
         if cost > self.burst() {
             return None;
         }
         // A rate with words has bursts of less than 2^61 units.
         let (full, spare) = (self.full as i64, self.amount.min(self.unit) as i64);
-        let units = self.of_word(word, now);
+        let units = self.of_packed(packed, now);
         let units = if units >= full + spare { full } else { units };
         let left = units - (cost * self.unit) as i64;
         if left < 0 {
             return None;
         }
-        let word = NonZeroU64::new(self.minted(now).wrapping_sub(left as u64))?;
-        Some((word, Left { units: left as u64, unit: self.unit }))
+        let packed = NonZeroU64::new(self.minted(now).wrapping_sub(left as u64))?;
+        Some((packed, Left { units: left as u64, unit: self.unit }))
     }
 
     /// Units minted since the origin, and half of 2^64, modulo 2^64: with it no word is 0 in the beginning.
@@ -220,7 +220,7 @@ impl Rate {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
-    use crate::schedule::Schedule;
+    use crate::core::schedule::Schedule;
     use std::time::Duration;
 
     /// Numbers from a seed, for histories.
@@ -270,8 +270,8 @@ mod tests {
                         let at = schedule.reached(claimed.wrapping_add(n));
                         assert_eq!(rate.reached(level, n), at.map(|at| at.max(now)), "{quota} at {now}");
                     }
-                    if let Some(word) = rate.word(level) {
-                        assert_eq!(rate.of_word(word, now) as i128, level.units);
+                    if let Some(packed) = rate.packed(level) {
+                        assert_eq!(rate.of_packed(packed, now) as i128, level.units);
                     }
                 }
             }
@@ -284,10 +284,10 @@ mod tests {
             let rate = Rate::new(quota);
             let Some(window) = rate.window() else { continue };
             for at in [0, 1, (u64::MAX - window) / 2, u64::MAX - window] {
-                for units in [rate.full() - 1, 0, -MOST_WORD + 1] {
+                for units in [rate.full() - 1, 0, -MAX_PACKED + 1] {
                     let level = Level { units, at };
-                    let Some(word) = rate.word(level) else { continue };
-                    let read = rate.of_word(word, at + window);
+                    let Some(packed) = rate.packed(level) else { continue };
+                    let read = rate.of_packed(packed, at + window);
                     assert_eq!(rate.clip(read as i128), rate.advance(level, at + window), "{quota}");
                 }
             }

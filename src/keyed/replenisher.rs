@@ -1,6 +1,6 @@
 //! The background task, in the user's own hands.
 
-use super::hub::Attendant;
+use super::driver_pool::KeyedDriver;
 use pin_project::pin_project;
 use std::future::Future;
 use std::pin::Pin;
@@ -22,12 +22,12 @@ use std::task::{Context, Poll};
 #[derive(Debug)]
 pub struct KeyedReplenisher {
     #[pin]
-    attendant: Attendant,
+    driver: KeyedDriver,
 }
 
 impl KeyedReplenisher {
-    pub(super) fn new(attendant: Attendant) -> Self {
-        Self { attendant }
+    pub(super) fn new(driver: KeyedDriver) -> Self {
+        Self { driver }
     }
 }
 
@@ -35,6 +35,6 @@ impl Future for KeyedReplenisher {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.project().attendant.poll(cx)
+        self.project().driver.poll(cx)
     }
 }

@@ -1,7 +1,7 @@
 //! What a keyed limiter looks like from outside.
 
 use super::map::Map;
-use crate::shared::Shared;
+use crate::core::Core;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             keys_waiting: 0,
             waiting_tasks: 0,
             waiting_tokens: 0,
-            in_flight: map.seating.cap.map(|_| 0),
+            in_flight: map.template.cap.map(|_| 0),
             granted: 0,
             refunded: 0,
             refused: 0,
@@ -53,21 +53,21 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             lateness: Duration::ZERO,
             closed: false,
         };
-        for number in 0..map.rooms.len() {
-            let seats: Vec<Arc<Shared>> = map.in_room(number, |room, _, _| {
-                snapshot.keys += room.len();
-                snapshot.refused += room.refused;
-                snapshot.count(room.totals());
-                snapshot.closed |= room.closed;
-                room.seats().cloned().collect()
+        for number in 0..map.shards.len() {
+            let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _, _| {
+                snapshot.keys += shard.len();
+                snapshot.refused += shard.refused;
+                snapshot.count(shard.totals());
+                snapshot.closed |= shard.closed;
+                shard.live_entries().cloned().collect()
             });
-            if seats.is_empty() {
+            if live_entries.is_empty() {
                 continue;
             }
-            seats.iter().for_each(|seat| snapshot.add(seat));
+            live_entries.iter().for_each(|live| snapshot.add(live));
             // Whoever swept meanwhile found them held.
-            drop(seats);
-            map.bound.idle_now(number);
+            drop(live_entries);
+            map.key_limit.idle_now(number);
         }
         if let Some(overflow) = &map.overflow {
             snapshot.add(overflow);
@@ -75,11 +75,11 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
         snapshot
     }
 
-    fn add(&mut self, seat: &Shared) {
-        let (waiting, tokens, flying, lateness, totals) = seat.look_at(|state, rovers, _| {
+    fn add(&mut self, live: &Core) {
+        let (waiting, tokens, flying, lateness, totals) = live.look_at(|state, rovers, _| {
             let flying = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
             let totals = (state.granted(rovers), state.totals.refunded);
-            (state.line.len(), state.line.tokens(), flying, state.totals.lateness, totals)
+            (state.queue.len(), state.queue.tokens(), flying, state.totals.lateness, totals)
         });
         self.count(totals);
         self.keys_waiting += usize::from(waiting > 0);

@@ -53,7 +53,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn new(key: impl Into<SharedString>, limiter: &KeyedLimiter<K, S>) -> Result<Self, AlreadyMetered> {
-        let tally = attach(key.into(), limiter.audience())?;
+        let tally = attach(key.into(), limiter.observers())?;
         Ok(Self { limiter: limiter.clone(), tally, named: None })
     }
 

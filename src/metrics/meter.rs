@@ -4,8 +4,8 @@ use super::names;
 use super::series::Series;
 use super::tally::Tally;
 use crate::limiter::Limiter;
+use crate::observe::Observers;
 use crate::snapshot::Snapshot;
-use crate::vigil::Audience;
 use metrics::SharedString;
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Meter {
     /// # Ok(()) }
     /// ```
     pub fn new(key: impl Into<SharedString>, limiter: &Limiter) -> Result<Self, AlreadyMetered> {
-        let tally = attach(key.into(), limiter.shared().audience())?;
+        let tally = attach(key.into(), limiter.core().observers())?;
         Ok(Self { limiter: limiter.clone(), tally })
     }
 
@@ -71,9 +71,9 @@ pub struct AlreadyMetered {
 }
 
 /// Has a limiter count under `key` from now on.
-pub(super) fn attach(key: SharedString, audience: &Audience) -> Result<Arc<Tally>, AlreadyMetered> {
+pub(super) fn attach(key: SharedString, observers: &Observers) -> Result<Arc<Tally>, AlreadyMetered> {
     let tally = Arc::new(Tally::new(key));
-    audience.admit(Arc::clone(&tally)).map_err(|tally| AlreadyMetered { key: tally.name.to_string() })?;
+    observers.admit(Arc::clone(&tally)).map_err(|tally| AlreadyMetered { key: tally.name.to_string() })?;
     Ok(tally)
 }
 

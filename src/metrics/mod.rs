@@ -50,7 +50,7 @@
 //! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | keys in memory, and those that somebody waits on; of a `KeyedMeter` |
 //! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the keys refused most, if they may be [named](KeyedMeter::naming) |
 //!
-//! The reasons are `quota`, `in_flight`, `pause` and `line` (the [`Bound`](crate::Bound) of a denial), `line_full`,
+//! The reasons are `quota`, `in_flight`, `pause` and `line` (the [`Bound`](crate::Bound) of a denial), `queue_full`,
 //! `global`, `too_late`, `timed_out`, `too_many_keys`; and, not for now but for ever, and so not among the tokens denied:
 //! `too_large`, `closed`, `no_runtime`.
 //!

@@ -4,7 +4,7 @@
 //! a word of the thread's own, and no recorder. A wait is recorded when it ends; it has taken a millisecond anyway.
 
 use super::names;
-use crate::vigil::{REASONS, Reason};
+use crate::observe::{REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};
 use std::cell::Cell;

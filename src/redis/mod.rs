@@ -1,6 +1,6 @@
 //! A line whose truth is in Redis, or Valkey.
 //!
-//! One key per line, moved by one script (`line.lua`), which takes the server's time. Redis knows scripts by their hash and
+//! One key per line, moved by one script (`store.lua`), which takes the server's time. Redis knows scripts by their hash and
 //! forgets them when it restarts, fails over or is told to: whoever finds that out sends the script anew.
 //!
 //! | file | its noun |
@@ -9,7 +9,7 @@
 //! | `server.rs` | the connection, and how it is repaired |
 //! | `shard.rs` | one server or master: its circuit breaker, asks under way, repeats |
 //! | `slots.rs` | which master of a cluster keeps which key |
-//! | `line.lua` | the script |
+//! | `store.lua` | the script |
 
 mod server;
 mod shard;
@@ -17,7 +17,9 @@ mod slots;
 
 pub use shard::{Circuit, RedisServerSnapshot};
 
-use crate::lease::{Answer, Ask, Line, LineError, LineSnapshot, Lines, Outage, ReplyKind, Tally, key, key_among};
+use crate::distributed::{
+    Answer, Ask, Outage, ReplyKind, Store, StoreError, StoreSnapshot, Stores, Tally, key, key_among,
+};
 use redis::cluster::ClusterClient;
 use redis::{Client, Cmd, IntoConnectionInfo, RedisError, Script};
 use server::{Connection, Sentinels, Server, Way, is_broken, reply_kind, silent, unreachable};
@@ -30,7 +32,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-const SCRIPT: &str = include_str!("line.lua");
+const SCRIPT: &str = include_str!("store.lua");
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -44,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// server answers, at most 256 asks are under way there, and further ones wait for their turn. When it does not answer for the
 /// [`patience`](Self::patience), the circuit opens: asks are not sent until the server answers a trial. The connection is kept
 /// unless it breaks, or stays silent while a new one is answered. Errors that the server answers with are counted by
-/// [kind](crate::lease::ReplyKind), and leave the connection as it is. See [`servers`](Self::servers).
+/// [kind](crate::distributed::ReplyKind), and leave the connection as it is. See [`servers`](Self::servers).
 ///
 /// A line has the quota that it was first asked for, until it has filled up and Redis has forgotten it: limiters with
 /// another one are refused meanwhile, as if it could not be reached. To change a quota, give the line another name. Redis must
@@ -58,13 +60,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tollgate::{Limiter, Quota, RedisLine, lease::Outage};
+/// use tollgate::{Limiter, Quota, RedisStore, lease::Outage};
 ///
-/// let line = RedisLine::connect("redis://127.0.0.1/", "tenant:42").await?
+/// let store = RedisStore::connect("redis://127.0.0.1/", "child:42").await?
 ///     .outage(Outage::Share(Quota::per_second(1_000).burst(50))); // while Redis cannot be reached
-/// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).shared(line.clone()).build()?;
+/// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store.clone()).build()?;
 /// limiter.consume(1).await?;
-/// println!("{:?}", line.snapshot());
+/// println!("{:?}", store.snapshot());
 /// # Ok(()) }
 /// ```
 ///
@@ -75,7 +77,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// * [`connect`](Self::connect) goes by an address. It is looked up each time: a name that is pointed to the new master, or a
 ///   proxy in front of it, is enough. Where the address is the old master's own, nobody is there any more: an
-///   [`Outage`](crate::lease::Outage) until somebody is.
+///   [`Outage`](crate::distributed::Outage) until somebody is.
 /// * [`connect_sentinels`](Self::connect_sentinels) asks sentinels each time which server is the master.
 /// * [`connect_cluster`](Self::connect_cluster) learns all nodes of the cluster from those that are named, and follows it
 ///   when a replica takes over, even where none of the named is left.
@@ -94,9 +96,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// Redis answers in real time. Where the runtime's clock is paused (`tokio::time::pause`, `start_paused`), time leaps over each
 /// wait for the network, so that whatever is asked times out at once, and is asked again without a rest. Use a
-/// [`MemoryLine`](crate::lease::MemoryLine) there.
+/// [`MemoryStore`](crate::distributed::MemoryLine) there.
 #[derive(Clone)]
-pub struct RedisLine {
+pub struct RedisStore {
     server: Arc<Server>,
     script: Arc<Script>,
     key: Arc<str>,
@@ -105,13 +107,13 @@ pub struct RedisLine {
     patience: Duration,
 }
 
-impl RedisLine {
+impl RedisStore {
     /// The line `name` on the server at `url`, such as `redis://user:password@host:6379/0`.
     ///
     /// # Errors
     ///
-    /// A [`LineError`] if that is no URL, the name is empty, or nobody answers there.
-    pub async fn connect(url: impl IntoConnectionInfo, name: &str) -> Result<Self, LineError> {
+    /// A [`StoreError`] if that is no URL, the name is empty, or nobody answers there.
+    pub async fn connect(url: impl IntoConnectionInfo, name: &str) -> Result<Self, StoreError> {
         let client = Client::open(url).map_err(misnamed)?;
         Self::reach(Way::One(client), name).await
     }
@@ -124,7 +126,7 @@ impl RedisLine {
     pub async fn connect_cluster<U: IntoConnectionInfo>(
         urls: impl IntoIterator<Item = U>,
         name: &str,
-    ) -> Result<Self, LineError> {
+    ) -> Result<Self, StoreError> {
         let client = ClusterClient::new(urls).map_err(misnamed)?;
         Self::reach(Way::Cluster(Box::new(client)), name).await
     }
@@ -134,9 +136,9 @@ impl RedisLine {
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::RedisLine;
+    /// use tollgate::RedisStore;
     /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"];
-    /// let line = RedisLine::connect_sentinels(sentinels, "redis://mymaster/", "tenant:42").await?;
+    /// let store = RedisStore::connect_sentinels(sentinels, "redis://mymaster/", "child:42").await?;
     /// # Ok(()) }
     /// ```
     ///
@@ -147,14 +149,14 @@ impl RedisLine {
         urls: impl IntoIterator<Item = U>,
         master: impl IntoConnectionInfo,
         name: &str,
-    ) -> Result<Self, LineError> {
+    ) -> Result<Self, StoreError> {
         let sentinels = Sentinels::new(urls, master).map_err(misnamed)?;
         Self::reach(Way::Sentinels(Box::new(sentinels)), name).await
     }
 
-    async fn reach(way: Way, name: &str) -> Result<Self, LineError> {
+    async fn reach(way: Way, name: &str) -> Result<Self, StoreError> {
         if name.is_empty() {
-            return Err(LineError::Misnamed(
+            return Err(StoreError::Misnamed(
                 "its name is empty: name it for what is limited, such as `tenant:42`".to_owned(),
             ));
         }
@@ -172,10 +174,10 @@ impl RedisLine {
     ///
     /// # Errors
     ///
-    /// [`LineError::Misnamed`] if the name is empty.
-    pub fn beside(&self, name: &str) -> Result<Self, LineError> {
+    /// [`StoreError::Misnamed`] if the name is empty.
+    pub fn beside(&self, name: &str) -> Result<Self, StoreError> {
         if name.is_empty() {
-            return Err(LineError::Misnamed("its name is empty".to_owned()));
+            return Err(StoreError::Misnamed("its name is empty".to_owned()));
         }
         let key = format!("tollgate:{}", key(name)).into();
         Ok(Self { key, tally: Arc::default(), ..self.clone() })
@@ -202,7 +204,7 @@ impl RedisLine {
 
     /// What the limiters of this process that share this line have asked for, and what they got; those of a keyed limiter on
     /// all its keys.
-    pub fn snapshot(&self) -> LineSnapshot {
+    pub fn snapshot(&self) -> StoreSnapshot {
         self.tally.snapshot()
     }
 
@@ -213,7 +215,7 @@ impl RedisLine {
 
     /// Asks; and once more where the connection broke, since servers, and proxies in between, end those that were idle for a while,
     /// or where a field that did not belong in the hash was removed.
-    async fn ask_once(&self, ask: Ask) -> Result<Answer, LineError> {
+    async fn ask_once(&self, ask: Ask) -> Result<Answer, StoreError> {
         let shard = self.server.shard(&self.key);
         let permit = shard.admit(self.patience).await;
         let _permit = permit.inspect_err(|_| self.wake_repair(&shard))?;
@@ -224,7 +226,7 @@ impl RedisLine {
         };
         self.attempt(&shard, &ask).await.map_err(|failed| match failed {
             // The first time it was sent, and may have been carried out.
-            Failed::Again(LineError::NotSent(_)) | Failed::For(LineError::NotSent(_)) => error,
+            Failed::Again(StoreError::NotSent(_)) | Failed::For(StoreError::NotSent(_)) => error,
             Failed::Again(error) | Failed::For(error) => error,
         })
     }
@@ -244,7 +246,7 @@ impl RedisLine {
             Ok(numbers) => {
                 shard.note_reply();
                 shard.strikes.store(0, Relaxed);
-                let error = || Failed::For(LineError::Refused(format!("{} numbers are no answer", numbers.len())));
+                let error = || Failed::For(StoreError::Refused(format!("{} numbers are no answer", numbers.len())));
                 return Answer::from_numbers(&numbers).ok_or_else(error);
             }
             Err(error) => error,
@@ -258,10 +260,10 @@ impl RedisLine {
         };
         shard.note_reply();
         if error.code() == Some("TOLLGATE") {
-            return Err(Failed::For(LineError::Refused(error.to_string())));
+            return Err(Failed::For(StoreError::Refused(error.to_string())));
         }
         self.tally.replies.count(kind);
-        let error = LineError::Reply { kind, message: error.to_string() };
+        let error = StoreError::Reply { kind, message: error.to_string() };
         if kind.is_of_the_server() {
             if kind == ReplyKind::ReadOnly {
                 self.server.broke(&link);
@@ -304,8 +306,8 @@ impl RedisLine {
     }
 }
 
-impl Line for RedisLine {
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, LineError>> + Send + '_>> {
+impl Store for RedisStore {
+    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>> {
         Box::pin(self.ask_once(ask))
     }
 
@@ -331,24 +333,24 @@ impl Line for RedisLine {
 /// Why an attempt to ask failed.
 enum Failed {
     /// It is to be tried again at once.
-    Again(LineError),
-    For(LineError),
+    Again(StoreError),
+    For(StoreError),
 }
 
-impl Lines for RedisLine {
+impl Stores for RedisStore {
     /// A key of Redis of its own, with a hash tag of its own: a cluster spreads them.
-    fn named(&self, name: &str) -> Arc<dyn Line> {
+    fn named(&self, name: &str) -> Arc<dyn Store> {
         Arc::new(Self { key: key_among(&self.key, name).into(), ..self.clone() })
     }
 }
 
-impl fmt::Debug for RedisLine {
+impl fmt::Debug for RedisStore {
     /// Without the server, whose address may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisLine").field("key", &self.key).field("outage", &self.outage).finish_non_exhaustive()
     }
 }
 
-fn misnamed(error: RedisError) -> LineError {
-    LineError::Misnamed(error.to_string())
+fn misnamed(error: RedisError) -> StoreError {
+    StoreError::Misnamed(error.to_string())
 }

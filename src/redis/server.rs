@@ -2,7 +2,7 @@
 
 use super::shard::{RedisServerSnapshot, Shard};
 use super::slots::{ranges, slot};
-use crate::lease::{First, LineError, ReplyKind, backoff, first};
+use crate::distributed::{First, ReplyKind, StoreError, backoff, first};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -83,7 +83,7 @@ impl Shards {
 
 impl Server {
     /// Connects.
-    pub(super) async fn connect(way: Way, patience: Duration) -> Result<Arc<Self>, LineError> {
+    pub(super) async fn connect(way: Way, patience: Duration) -> Result<Arc<Self>, StoreError> {
         let server = Self { way, link: Mutex::new(None), shards: Mutex::default(), made: AtomicU64::new(0) };
         let began = Instant::now();
         match timeout(patience, server.renew()).await {
@@ -122,7 +122,7 @@ impl Server {
         shard: &Arc<Shard>,
         key: &str,
         patience: Duration,
-    ) -> Result<Link, LineError> {
+    ) -> Result<Link, StoreError> {
         let wait = async {
             loop {
                 let repairs = shard.repairs();
@@ -141,7 +141,7 @@ impl Server {
     }
 
     /// An ask over `link` got no answer in time, and neither has any other since it was sent.
-    pub(super) fn suspect(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, patience: Duration, why: &LineError) {
+    pub(super) fn suspect(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, patience: Duration, why: &StoreError) {
         shard.open(why.to_string());
         self.repair(shard, key, patience);
     }
@@ -253,7 +253,7 @@ impl Repair {
     }
 
     /// Tries the connection that is there, and a new one beside it if the old one is broken, or stays silent.
-    async fn attempt(&self, server: &Server) -> Result<(), LineError> {
+    async fn attempt(&self, server: &Server) -> Result<(), StoreError> {
         let began = Instant::now();
         let old = server.sound();
         let is_there = old.is_some();
@@ -443,13 +443,13 @@ impl ConnectionLike for Connection {
     }
 }
 
-pub(super) fn unreachable(error: &RedisError) -> LineError {
-    LineError::Unreachable(error.to_string())
+pub(super) fn unreachable(error: &RedisError) -> StoreError {
+    StoreError::Unreachable(error.to_string())
 }
 
 /// Nobody has answered for so long, by the runtime's clock; by the machine's it `took` so long.
-pub(super) fn silent(patience: Duration, took: Duration) -> LineError {
-    LineError::Unreachable(if took < patience / 2 {
+pub(super) fn silent(patience: Duration, took: Duration) -> StoreError {
+    StoreError::Unreachable(if took < patience / 2 {
         format!("no answer within {patience:?} of a clock that is paused: in paused time use a `MemoryLine`")
     } else {
         format!("no answer within {patience:?}")

@@ -5,7 +5,7 @@
 //! either, when no connection can be made, or when the server says that it serves nothing at the moment. While it is open no ask is
 //! sent. The repair task tries the server (*half-open*) and closes the breaker with the first answer.
 
-use crate::lease::{First, LineError, backoff, first};
+use crate::distributed::{First, StoreError, backoff, first};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 /// So many asks are under way at one server at most; further ones wait for their turn. Enough for 5,000 asks a second over 50 ms,
 /// and few enough that a server that stood still answers all of them at once.
-const MOST_IN_FLIGHT: usize = 256;
+const MAX_IN_FLIGHT: usize = 256;
 /// Failed asks are repeated no faster than one in so many microseconds, over all lines of the server.
 const REPEAT_MICROS: u64 = 1_000;
 /// An ask for a server that is out of reach looks at least so often whether that is still so: the repair task may be gone with
@@ -36,7 +36,7 @@ pub enum Circuit {
 }
 
 /// What a server, or one master of a cluster, looks like from this process; from
-/// [`RedisLine::servers`](crate::RedisLine::servers).
+/// [`RedisStore::servers`](crate::RedisLine::servers).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -93,7 +93,7 @@ impl Shard {
             number,
             address,
             status: watch::Sender::new(Status::default()),
-            permits: Semaphore::new(MOST_IN_FLIGHT),
+            permits: Semaphore::new(MAX_IN_FLIGHT),
             began: Instant::now(),
             answered: AtomicU64::new(0),
             strikes: AtomicU32::new(0),
@@ -107,7 +107,7 @@ impl Shard {
     }
 
     /// A place among the asks under way.
-    pub(super) async fn admit(&self, patience: Duration) -> Result<SemaphorePermit<'_>, LineError> {
+    pub(super) async fn admit(&self, patience: Duration) -> Result<SemaphorePermit<'_>, StoreError> {
         if let Some(why) = self.why_open() {
             return Err(self.not_sent(why));
         }
@@ -122,15 +122,15 @@ impl Shard {
             },
             Err(_) => {
                 let why =
-                    format!("for {patience:?} there were {MOST_IN_FLIGHT} others that the server has not answered");
+                    format!("for {patience:?} there were {MAX_IN_FLIGHT} others that the server has not answered");
                 Err(self.not_sent(why))
             }
         }
     }
 
-    pub(super) fn not_sent(&self, why: String) -> LineError {
+    pub(super) fn not_sent(&self, why: String) -> StoreError {
         self.not_sent.fetch_add(1, Relaxed);
-        LineError::NotSent(why)
+        StoreError::NotSent(why)
     }
 
     /// Why no ask is sent; `None` if asks are.
@@ -255,7 +255,7 @@ impl Shard {
             trials: self.trials.load(Relaxed),
             timeouts: self.timeouts.load(Relaxed),
             not_sent: self.not_sent.load(Relaxed),
-            in_flight: MOST_IN_FLIGHT - self.permits.available_permits(),
+            in_flight: MAX_IN_FLIGHT - self.permits.available_permits(),
             connections,
         }
     }

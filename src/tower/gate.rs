@@ -2,7 +2,7 @@
 
 use super::answer::Refused;
 use crate::consume::{ConsumeOwned, WithinOwned};
-use crate::coop::poll_paid;
+use crate::core::coop::poll_paid;
 use crate::grant::OwnedGrant;
 use crate::limiter::Limiter;
 use pin_project::pin_project;

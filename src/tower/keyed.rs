@@ -2,7 +2,7 @@
 
 use super::answer::Refused;
 use super::gate::{Gate, Patience};
-use crate::coop::poll_paid;
+use crate::core::coop::poll_paid;
 use crate::keyed::{KeyedConsumeOwned, KeyedLimiter, KeyedWithinOwned, OwnedKeyedGrant};
 use pin_project::pin_project;
 use std::fmt;

@@ -7,10 +7,10 @@ use super::service::Limit;
 use crate::limiter::Limiter;
 use std::time::Duration;
 use tower_layer::Layer;
+#[cfg(all(feature = "keyed", feature = "redis"))]
+use {super::distributed_keyed::DistributedKeyed, crate::DistributedKeyedLimiter};
 #[cfg(feature = "keyed")]
 use {super::keyed::Keyed, crate::KeyedLimiter};
-#[cfg(all(feature = "keyed", feature = "redis"))]
-use {super::shared_keyed::SharedKeyed, crate::SharedKeyedLimiter};
 
 /// Puts services behind a limiter. See the [module](super) for the choices and their defaults.
 #[derive(Clone, Debug)]
@@ -81,28 +81,28 @@ impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
 }
 
 #[cfg(all(feature = "keyed", feature = "redis"))]
-impl<K, S, F> LimitLayer<SharedKeyed<K, S, F>> {
+impl<K, S, F> LimitLayer<DistributedKeyed<K, S, F>> {
     /// Requests take tokens of the key that `key` says, as many as it says, of a quota that [many machines
     /// share](SharedKeyedLimiter).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tollgate::ConfigError> {
-    /// use tollgate::lease::MemoryLine;
+    /// use tollgate::distributed::MemoryStore;
     /// use tollgate::tower::LimitLayer;
     /// use tollgate::{KeyedLimiter, Quota};
-    /// let lines = MemoryLine::new(); // or RedisLine::connect("redis://...", "users").await?
-    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).shared(lines).build()?;
-    /// let layer = LimitLayer::shared_keyed(&users, |request: &http::Request<String>| {
+    /// let lines = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
+    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(lines).build()?;
+    /// let layer = LimitLayer::distributed_keyed(&users, |request: &http::Request<String>| {
     ///     let key = request.headers().get("x-api-key").and_then(|key| key.to_str().ok());
     ///     (key.unwrap_or("nobody").to_owned(), 1)
     /// });
     /// # let _ = layer; Ok(()) }
     /// ```
-    pub fn shared_keyed<Request>(users: &SharedKeyedLimiter<K, S>, key: F) -> Self
+    pub fn distributed_keyed<Request>(users: &DistributedKeyedLimiter<K, S>, key: F) -> Self
     where
         F: Fn(&Request) -> (K, u64),
     {
-        Self::through(SharedKeyed::new(users, key))
+        Self::through(DistributedKeyed::new(users, key))
     }
 }
 

@@ -24,7 +24,7 @@
 //! |---|---|---|
 //! | a request whose tokens are not there | waits in line | [`within`](LimitLayer::within) a time, [`refuse`](LimitLayer::refuse) |
 //! | its cost | 1 | [`cost`](LimitLayer::cost) of the request |
-//! | its limiter | the one | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, `shared_keyed` with `redis` too, or any [`Gate`] |
+//! | its limiter | the one | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, `distributed_keyed` with `redis` too, or any [`Gate`] |
 //! | its tokens are in flight, with [`max_in_flight`](crate::Builder::max_in_flight) | to the end of the response's body | [`release_at_head`](LimitLayer::release_at_head), any [`Hold`] |
 //! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, `respond` an HTTP response (feature `http`), [`box_errors`](LimitLayer::box_errors) |
 //!
@@ -58,24 +58,24 @@
 
 mod answer;
 mod body;
+#[cfg(all(feature = "keyed", feature = "redis"))]
+mod distributed_keyed;
 mod gate;
 mod hold;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod layer;
 mod service;
-#[cfg(all(feature = "keyed", feature = "redis"))]
-mod shared_keyed;
 
 pub use answer::{Answer, AsBoxError, AsError, AsResponse, LimitError, Refused};
 pub use body::HeldBody;
+#[cfg(all(feature = "keyed", feature = "redis"))]
+pub use distributed_keyed::{DistributedKeyed, DistributedKeyedAdmission};
 pub use gate::{Admission, Chosen, Gate, Patience, Priced};
 pub use hold::{Hold, ToBody, ToHead};
 #[cfg(feature = "keyed")]
 pub use keyed::{Keyed, KeyedAdmission};
 pub use layer::LimitLayer;
 pub use service::{Limit, LimitFuture};
-#[cfg(all(feature = "keyed", feature = "redis"))]
-pub use shared_keyed::{SharedKeyed, SharedKeyedAdmission};
 #[cfg(feature = "http")]
 pub(crate) use {answer::sealed, service::take_ready};

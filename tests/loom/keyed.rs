@@ -28,7 +28,7 @@ type Keyed = KeyedLimiter<u8, BuildHasherDefault<DefaultHasher>>;
 fn keyed(max_keys: u64, rooms: usize) -> (Keyed, ManualClock) {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).max_keys(max_keys);
-    let builder = builder.clock(clock.clone()).rooms(rooms).hasher(BuildHasherDefault::default());
+    let builder = builder.clock(clock.clone()).shards(rooms).hasher(BuildHasherDefault::default());
     (builder.build().expect("valid"), clock)
 }
 
@@ -103,7 +103,7 @@ fn a_key_is_forgotten_while_its_token_is_taken() {
 fn a_quota_is_set_for_all_while_a_token_is_taken() {
     explore(|race| {
         let clock = ManualClock::new();
-        let builder = KeyedLimiter::builder().quota(Quota::per_second(2).burst(2)).rooms(1);
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(2).burst(2)).shards(1);
         let builder = builder.clock(clock.clone()).hasher(BuildHasherDefault::<DefaultHasher>::default());
         let keyed: Keyed = builder.build().expect("valid");
         assert!(takes(&keyed, 1) && takes(&keyed, 1));
@@ -169,7 +169,7 @@ fn under_a_limiter(rooms: usize) -> (Keyed, Limiter, ManualClock) {
     let clock = ManualClock::new();
     let second = Quota::per_second(1).burst(1);
     let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
-    let builder = KeyedLimiter::builder().quota(second).clock(clock.clone()).rooms(rooms).within_limiter(&global);
+    let builder = KeyedLimiter::builder().quota(second).clock(clock.clone()).shards(rooms).parent(&global);
     (builder.hasher(BuildHasherDefault::default()).build().expect("valid"), global, clock)
 }
 
@@ -224,9 +224,8 @@ fn a_claim_is_called_back_while_it_is_granted_above() {
         let second = Quota::per_second(1).burst(1);
         let global = Limiter::builder().quota(second).clock(clock.clone()).build().expect("valid");
         let builder =
-            KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(clock.clone()).rooms(1);
-        let keyed: Keyed =
-            builder.within_limiter(&global).hasher(BuildHasherDefault::default()).build().expect("valid");
+            KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(clock.clone()).shards(1);
+        let keyed: Keyed = builder.parent(&global).hasher(BuildHasherDefault::default()).build().expect("valid");
         let mut held = keyed.try_acquire(&1, 1).expect("it is there");
         let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
         assert!(waiting.poll().is_pending());

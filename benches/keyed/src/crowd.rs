@@ -66,7 +66,7 @@ pub fn report(options: &Options) {
     for _ in 0..rounds {
         if wanted("keyed") {
             let builder = KeyedLimiter::<usize>::builder().quota(Quota::per_second(per_key).burst(1));
-            let builder = options.rooms.into_iter().fold(builder, |builder, rooms| builder.rooms(rooms));
+            let builder = options.rooms.into_iter().fold(builder, |builder, rooms| builder.shards(rooms));
             let keyed = builder.build().expect("valid");
             let ours = watch(options, keys, per_key as f64, move |key| {
                 let keyed = keyed.clone();

@@ -1,12 +1,12 @@
 //! Taking: at once, or a place in the key's line.
 
-use super::{Arrival, Entered, MOST_SPAN, Map, Taken, Verdict, wait};
+use super::{Arrival, Entered, MAX_SPAN, Map, Taken, Verdict, wait};
+use crate::core::Core;
+use crate::core::state::{MAX_COST, Sample};
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::grant::Permit;
 use crate::keyed::rate::{Level, Rate};
-use crate::keyed::room::{Quick, Stop};
-use crate::shared::Shared;
-use crate::state::{MOST_COST, Sample};
+use crate::keyed::shard::{Quick, Stop};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ enum Tried {
     Taken(u64),
     Refused(TryAcquireError),
     /// The key has so many tokens and could grant, but the limiter above all keys does not.
-    NotAbove(u64),
+    NotInParent(u64),
 }
 
 /// The limiter above all keys, if there is one, and a reading of its time.
-struct Above<'a>(Option<(&'a Shared, Sample)>);
+struct InParent<'a>(Option<(&'a Core, Sample)>);
 
-impl Above<'_> {
+impl InParent<'_> {
     /// Takes `cost` tokens there. Waits for nobody and wakes nobody: a room may be locked.
     #[inline]
     fn admits(&self, cost: u64) -> bool {
-        self.0.as_ref().is_none_or(|(roof, sample)| cost == 0 || roof.admit_now(cost, *sample))
+        self.0.as_ref().is_none_or(|(parent, sample)| cost == 0 || parent.admit_now(cost, *sample))
     }
 }
 
@@ -39,7 +39,7 @@ where
         let result = self.try_acquire_uncounted(key, hash, cost);
         if let Err(error) = &result {
             self.count_refusal(key, hash);
-            self.seating.audience.refused(cost, *error);
+            self.template.observers.refused(cost, *error);
         }
         result
     }
@@ -47,23 +47,23 @@ where
     /// What nearly every call does: a key is there, and so are its tokens.
     #[inline]
     fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
-        let above = self.above();
+        let parent = self.parent();
         let now = self.now();
         // With a cap nothing is taken from words: what is in flight is told by a seat only.
-        let also = || self.seating.cap.is_none() && above.admits(cost);
-        self.rooms[self.room_of(hash)].lock().take_quickly(key, hash, cost, now, also)
+        let also = || self.template.cap.is_none() && parent.admits(cost);
+        self.shards[self.shard_of(hash)].lock().take_quickly(key, hash, cost, now, also)
     }
 
     /// What is above all keys, with a reading of its time: to be asked for before a room is locked.
     #[inline]
-    fn above(&self) -> Above<'_> {
-        Above(self.roof.as_deref().map(|roof| (roof, roof.sample())))
+    fn parent(&self) -> InParent<'_> {
+        InParent(self.parent.as_deref().map(|parent| (parent, parent.sample())))
     }
 
     fn try_acquire_uncounted(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         match self.take_quickly(key, hash, cost) {
             Some(Quick::Taken(left)) => Ok(Taken::Level { left }),
-            Some(Quick::Seat(seat)) => self.try_seat(hash, seat, cost),
+            Some(Quick::Live(live)) => self.try_live(hash, live, cost),
             None => self.try_acquire_slowly(key, hash, cost),
         }
     }
@@ -71,36 +71,36 @@ where
     #[inline(never)]
     fn try_acquire_slowly(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         loop {
-            let above = self.above();
-            let entered = self.enter(key, hash, false, |room, ask, house, trash| {
-                if room.closed {
+            let parent = self.parent();
+            let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
+                if shard.closed {
                     return Ok(Tried::Refused(TryAcquireError::Closed));
                 }
-                if self.seating.cap.is_some() {
+                if self.template.cap.is_some() {
                     // What is in flight is told by a seat only.
-                    return room.seat(ask, house, trash).and_then(|seat| Err(Stop::Seat(seat)));
+                    return shard.live(ask, context, deferred).and_then(|live| Err(Stop::Live(live)));
                 }
                 let take = |rate: &Rate, level: &mut Level| try_take(rate, level, cost, ask.now);
-                let tried = room.at_level_if(ask, house, trash, take, |tried| match tried {
-                    Tried::Taken(remaining) if !above.admits(cost) => Err(Tried::NotAbove(remaining + cost)),
+                let tried = shard.at_level_if(ask, context, deferred, take, |tried| match tried {
+                    Tried::Taken(remaining) if !parent.admits(cost) => Err(Tried::NotInParent(remaining + cost)),
                     tried => Ok(tried),
                 })?;
                 if matches!(tried, Tried::Taken(_)) {
-                    room.count_granted(cost);
+                    shard.count_granted(cost);
                 }
                 Ok(tried)
             });
             let remaining = match entered {
                 Entered::Done(Tried::Taken(remaining)) => return Ok(Taken::whole(remaining)),
-                Entered::Done(Tried::NotAbove(remaining)) => remaining,
+                Entered::Done(Tried::NotInParent(remaining)) => remaining,
                 Entered::Done(Tried::Refused(error)) => return Err(self.refused_too(cost, error)),
-                Entered::Seat(seat) => return self.try_seat(hash, seat, cost),
+                Entered::Live(live) => return self.try_live(hash, live, cost),
                 Entered::Full => {
-                    return Err(TryAcquireError::TooManyKeys { most: self.bound.most().unwrap_or(0) });
+                    return Err(TryAcquireError::TooManyKeys { most: self.key_limit.most().unwrap_or(0) });
                 }
             };
             // If it grants by now after all, then once more.
-            if let Some(error) = self.roof.as_ref().and_then(|roof| roof.refusal(cost, remaining)) {
+            if let Some(error) = self.parent.as_ref().and_then(|parent| parent.refusal(cost, remaining)) {
                 return Err(error);
             }
         }
@@ -108,17 +108,17 @@ where
 
     /// What a key has refused, in view of the limiter above it.
     fn refused_too(&self, cost: u64, error: TryAcquireError) -> TryAcquireError {
-        match (&self.roof, error) {
-            (Some(roof), TryAcquireError::Denied(denied)) => roof.deny_too(cost, denied),
+        match (&self.parent, error) {
+            (Some(parent), TryAcquireError::Denied(denied)) => parent.deny_too(cost, denied),
             _ => error,
         }
     }
 
-    fn try_seat(&self, hash: u64, seat: Arc<Shared>, cost: u64) -> Result<Taken, TryAcquireError> {
-        match seat.try_acquire_under_roof(cost) {
-            Ok(remaining) => Ok(self.taken(hash, Permit::new(seat, cost, remaining))),
+    fn try_live(&self, hash: u64, live: Arc<Core>, cost: u64) -> Result<Taken, TryAcquireError> {
+        match live.try_acquire_with_parent(cost) {
+            Ok(remaining) => Ok(self.taken(hash, Permit::new(live, cost, remaining))),
             Err(error) => {
-                self.let_go(hash, seat);
+                self.let_go(hash, live);
                 Err(error)
             }
         }
@@ -127,47 +127,47 @@ where
     /// Grants at once, refuses at once, or says in which line to stand.
     pub(in crate::keyed) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
         // A larger claim is refused, whatever there is, and wherever the key is kept: as in a line.
-        let quick = if cost > MOST_COST { None } else { self.take_quickly(key, hash, cost) };
+        let quick = if cost > MAX_COST { None } else { self.take_quickly(key, hash, cost) };
         match quick {
             Some(Quick::Taken(left)) => return Arrival::Taken(Taken::Level { left }),
-            Some(Quick::Seat(seat)) => {
-                self.hub.welcome(&seat);
-                return Arrival::Wait(seat);
+            Some(Quick::Live(live)) => {
+                self.pool.notify_live(&live);
+                return Arrival::Wait(live);
             }
             None => {}
         }
-        let above = self.above();
-        let entered = self.enter(key, hash, false, |room, ask, house, trash| {
-            if room.closed {
+        let parent = self.parent();
+        let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
+            if shard.closed {
                 return Ok(Verdict::Refused(ConsumeError::Closed));
             }
-            if self.seating.cap.is_none() {
+            if self.template.cap.is_none() {
                 let begin = |rate: &Rate, level: &mut Level| self.begin(rate, level, cost, allowed, ask.now);
-                let verdict = room.at_level_if(ask, house, trash, begin, |verdict| match verdict {
+                let verdict = shard.at_level_if(ask, context, deferred, begin, |verdict| match verdict {
                     // Refused or not, that is said where both are looked at.
-                    Verdict::Taken(_) if !above.admits(cost) => Err(Verdict::Wait),
+                    Verdict::Taken(_) if !parent.admits(cost) => Err(Verdict::Wait),
                     verdict => Ok(verdict),
                 })?;
                 match verdict {
                     Verdict::Wait => {}
                     Verdict::Refused(_) => return Ok(verdict),
                     Verdict::Taken(_) => {
-                        room.count_granted(cost);
+                        shard.count_granted(cost);
                         return Ok(verdict);
                     }
                 }
             }
-            room.seat(ask, house, trash).and_then(|seat| Err(Stop::Seat(seat)))
+            shard.live(ask, context, deferred).and_then(|live| Err(Stop::Live(live)))
         });
         match entered {
             Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::whole(remaining)),
             Entered::Done(Verdict::Refused(error)) => Arrival::Refused(error),
             Entered::Done(Verdict::Wait) => unreachable!("who has to wait gets a seat"),
-            Entered::Seat(seat) => {
-                self.hub.welcome(&seat);
-                Arrival::Wait(seat)
+            Entered::Live(live) => {
+                self.pool.notify_live(&live);
+                Arrival::Wait(live)
             }
-            Entered::Full => Arrival::Refused(ConsumeError::TooManyKeys { most: self.bound.most().unwrap_or(0) }),
+            Entered::Full => Arrival::Refused(ConsumeError::TooManyKeys { most: self.key_limit.most().unwrap_or(0) }),
         }
     }
 
@@ -180,8 +180,8 @@ where
         if let Some(remaining) = take(rate, level, cost) {
             return Verdict::Taken(remaining);
         }
-        if self.seating.max_waiting == 0 {
-            return Verdict::Refused(ConsumeError::LineFull { waiting: 0 });
+        if self.template.max_waiting == 0 {
+            return Verdict::Refused(ConsumeError::QueueFull { waiting: 0 });
         }
         if let Some(allowed) = allowed {
             let estimate = rate.reached(*level, cost).map_or(Duration::ZERO, |at| wait(at, *level, now));
@@ -194,10 +194,10 @@ where
     }
 
     /// A permit holds its seat only where tokens are in flight, or where there is no level to settle it with.
-    pub(in crate::keyed) fn taken(&self, hash: u64, permit: Permit<Arc<Shared>>) -> Taken {
-        let is_overflow = self.overflow.as_ref().is_some_and(|overflow| Arc::ptr_eq(overflow, permit.shared()));
-        if self.seating.cap.is_some() || is_overflow {
-            return Taken::Seat(permit);
+    pub(in crate::keyed) fn taken(&self, hash: u64, permit: Permit<Arc<Core>>) -> Taken {
+        let is_overflow = self.overflow.as_ref().is_some_and(|overflow| Arc::ptr_eq(overflow, permit.core()));
+        if self.template.cap.is_some() || is_overflow {
+            return Taken::Live(permit);
         }
         let remaining = permit.remaining;
         drop(permit);
@@ -206,7 +206,7 @@ where
     }
 
     pub(in crate::keyed) fn count_refusal(&self, key: &K, hash: u64) {
-        self.rooms[self.room_of(hash)].lock().refused += 1;
+        self.shards[self.shard_of(hash)].lock().refused += 1;
         // Under a storm of refusals by many threads a few go uncounted, rather than have the threads wait for this.
         let lost = self.top.try_lock().and_then(|mut top| top.count(key, hash));
         drop(lost);
@@ -215,7 +215,7 @@ where
 
 /// The most that one claim on a level can ask for.
 pub(super) fn most_claimable(rate: &Rate, level: Level) -> u64 {
-    MOST_COST.min((MOST_SPAN + rate.tokens(level.units)).max(0) as u64)
+    MAX_COST.min((MAX_SPAN + rate.tokens(level.units)).max(0) as u64)
 }
 
 /// Takes `cost` tokens if they are there, and says what remains.

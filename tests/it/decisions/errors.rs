@@ -18,7 +18,7 @@ fn says(error: impl Error, words: &[&str]) {
 fn errors_of_consume_name_their_values_and_say_what_to_do() {
     says(ConsumeError::TooLarge { cost: 17, most: 5 }, &["17", "5", "ask for less"]);
     says(ConsumeError::Closed, &["closed"]);
-    says(ConsumeError::LineFull { waiting: 23 }, &["23", "max_waiting"]);
+    says(ConsumeError::QueueFull { waiting: 23 }, &["23", "max_waiting"]);
     says(ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI }, &["21ms", "20ms", "later"]);
     says(ConsumeError::TimedOut { waited: 20 * MILLI }, &["20ms"]);
     says(ConsumeError::NoRuntime, &["tokio runtime", "blocking_consume", "replenisher()"]);

@@ -58,16 +58,16 @@ fn line_full_tells_how_many_wait_and_comes_after_what_can_be_granted_at_once() {
     let _at_once = stand.take(2);
     let _waiting = stand.enter(1);
     let error = assert_ready_err!(spawn(stand.limiter.consume(1)).poll());
-    assert_eq!(error, ConsumeError::LineFull { waiting: 1 });
+    assert_eq!(error, ConsumeError::QueueFull { waiting: 1 });
     let error = assert_ready_err!(spawn(stand.limiter.consume(1).within(MILLI)).poll());
-    assert_eq!(error, ConsumeError::LineFull { waiting: 1 }, "before it is found too late");
+    assert_eq!(error, ConsumeError::QueueFull { waiting: 1 }, "before it is found too late");
 }
 
 #[test]
 fn a_line_of_nobody_lets_nobody_wait() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(2)).max_waiting(0));
     let error = assert_ready_err!(spawn(stand.limiter.consume(3)).poll());
-    assert_eq!(error, ConsumeError::LineFull { waiting: 0 });
+    assert_eq!(error, ConsumeError::QueueFull { waiting: 0 });
     let _grant = stand.take(2);
 }
 

@@ -131,7 +131,7 @@ fn the_line_is_named_whenever_somebody_waits_and_the_wait_is_for_all_of_them() {
     let stand = Stand::new(one_per_milli(9).initial(9));
     let _burst = stand.take(7);
     let _line = [stand.enter(4), stand.enter(5)];
-    assert_eq!(stand.refusal(1), (Bound::Line, 0, Some(8)));
+    assert_eq!(stand.refusal(1), (Bound::Queue, 0, Some(8)));
     assert_eq!(stand.heed(3), 10 * MILLI);
 }
 
@@ -142,7 +142,7 @@ fn the_line_under_a_pause_of_several_quotas_is_foretold_exactly() {
     let _line = [3, 6, 2].map(|cost| stand.enter(cost));
     stand.limiter.pause_for(25 * MILLI);
     let denied = stand.denied(5);
-    assert_eq!((denied.by, denied.remaining), (Bound::Line, 0));
+    assert_eq!((denied.by, denied.remaining), (Bound::Queue, 0));
     stand.heed(5);
 }
 
@@ -150,11 +150,11 @@ fn the_line_under_a_pause_of_several_quotas_is_foretold_exactly() {
 fn the_line_can_tell_no_time_while_the_ceiling_or_a_quota_by_hand_is_in_its_way() {
     let stand = Stand::new(Quota::manual(9).initial(1));
     let _line = stand.enter(2);
-    assert_eq!(stand.refusal(1), (Bound::Line, 0, None));
+    assert_eq!(stand.refusal(1), (Bound::Queue, 0, None));
     let capped = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(5));
     let _held = capped.take(4);
     let _line = capped.enter(2);
-    assert_eq!(capped.refusal(1), (Bound::Line, 0, None));
+    assert_eq!(capped.refusal(1), (Bound::Queue, 0, None));
 }
 
 #[test]

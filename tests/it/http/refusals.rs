@@ -27,7 +27,7 @@ fn each_refusal_has_its_status_and_says_when_to_come_back() {
     assert_eq!(quota(SECOND + Duration::from_nanos(1)), (429, Some(2)));
     assert_eq!(quota(Duration::MAX), (429, Some(u64::MAX)));
     assert_eq!(seen(denied(None, Bound::InFlight)), (429, None));
-    assert_eq!(seen(denied(Some(2 * SECOND), Bound::Line)), (429, Some(2)));
+    assert_eq!(seen(denied(Some(2 * SECOND), Bound::Queue)), (429, Some(2)));
     assert_eq!(seen(denied(Some(2 * SECOND), Bound::Pause)), (503, Some(2)));
     assert_eq!(seen(TryAcquireError::Closed), (503, None));
     assert_eq!(seen(TryAcquireError::TooLarge { cost: 5, most: 4 }), (413, None));
@@ -36,7 +36,7 @@ fn each_refusal_has_its_status_and_says_when_to_come_back() {
     assert_eq!(seen(late), (429, Some(4)));
     assert_eq!(seen(ConsumeError::TooLate { estimate: SECOND, allowed: SECOND }), (429, Some(1)));
     assert_eq!(seen(ConsumeError::Closed), (503, None));
-    assert_eq!(seen(ConsumeError::LineFull { waiting: 3 }), (503, None));
+    assert_eq!(seen(ConsumeError::QueueFull { waiting: 3 }), (503, None));
     assert_eq!(seen(ConsumeError::TimedOut { waited: SECOND }), (503, None));
     assert_eq!(seen(ConsumeError::NoRuntime), (503, None));
     assert_eq!(seen(ConsumeError::TooLarge { cost: 5, most: 4 }), (413, None));
@@ -60,7 +60,7 @@ fn a_full_line_is_to_be_tried_when_it_has_been_served() {
     let mut waiting = tokio_test::task::spawn(limiter.consume(4));
     assert!(waiting.poll().is_pending());
     let refused = tokio_test::task::spawn(limiter.consume(1)).poll();
-    let std::task::Poll::Ready(Err(refused @ ConsumeError::LineFull { .. })) = refused else { panic!("{refused:?}") };
+    let std::task::Poll::Ready(Err(refused @ ConsumeError::QueueFull { .. })) = refused else { panic!("{refused:?}") };
     let limits = RateLimits::of(&limiter.snapshot(), &Terms::default());
     let refusal = Refusal::new(refused, &limits);
     assert_eq!((refusal.status, refusal.retry_after), (StatusCode::SERVICE_UNAVAILABLE, Some(5)));

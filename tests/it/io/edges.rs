@@ -185,7 +185,7 @@ fn a_refusal_is_an_error_with_its_cause_and_loses_no_byte() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(160).initial(0)).max_waiting(0));
     let mut reader = source([Bytes(5)]).pace_reads(&limiter);
     let mut writer = drain([]).pace_writes(&limiter);
-    let full = ConsumeError::LineFull { waiting: 0 };
+    let full = ConsumeError::QueueFull { waiting: 0 };
     let mut buffer = [0; 9];
     assert_eq!(assert_ready_err!(spawn(reader.read(&mut buffer)).poll()).downcast::<ConsumeError>().unwrap(), full);
     assert_eq!(assert_ready_err!(spawn(writer.write(&buffer)).poll()).downcast::<ConsumeError>().unwrap(), full);

@@ -85,7 +85,7 @@ impl Model {
                         return Poll::Pending;
                     }
                     Answer::Closed => Err(Some(ConsumeError::Closed)),
-                    Answer::LineFull { waiting } => Err(Some(ConsumeError::LineFull { waiting })),
+                    Answer::QueueFull { waiting } => Err(Some(ConsumeError::QueueFull { waiting })),
                     other => panic!("{other:?}"),
                 }
             }

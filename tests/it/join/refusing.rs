@@ -43,8 +43,8 @@ fn a_full_line_is_named() {
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
     let mut in_line = spawn(b.consume(1));
     assert_pending!(in_line.poll());
-    assert_eq!(refusal([(&a, 1), (&b, 1)]), by(1, ConsumeError::LineFull { waiting: 1 }));
-    assert_eq!(refusal([(&b, 1), (&a, 1)]), by(0, ConsumeError::LineFull { waiting: 1 }));
+    assert_eq!(refusal([(&a, 1), (&b, 1)]), by(1, ConsumeError::QueueFull { waiting: 1 }));
+    assert_eq!(refusal([(&b, 1), (&a, 1)]), by(0, ConsumeError::QueueFull { waiting: 1 }));
     assert_eq!(a.snapshot().waiting_tasks, 0);
 }
 
@@ -55,7 +55,7 @@ fn a_joint_claim_counts_in_a_bounded_line_and_makes_room_when_it_leaves() {
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
     let mut in_line = spawn(join([(&a, 1), (&b, 1)]));
     assert_pending!(in_line.poll());
-    assert_eq!(done(&mut spawn(b.consume(1))).unwrap_err(), ConsumeError::LineFull { waiting: 1 });
+    assert_eq!(done(&mut spawn(b.consume(1))).unwrap_err(), ConsumeError::QueueFull { waiting: 1 });
     drop(in_line);
     assert_pending!(spawn(b.consume(1)).poll());
 }
@@ -163,7 +163,7 @@ fn try_join_never_overtakes_those_in_line() {
     let mut held = spawn(join([(&a, 1), (&b, 1)]));
     assert_pending!(held.poll());
     let (limiter, refused) = denied([(&a, 1)]);
-    assert_eq!((limiter, refused.by, refused.retry_after, refused.remaining), (0, Bound::Line, None, 0));
+    assert_eq!((limiter, refused.by, refused.retry_after, refused.remaining), (0, Bound::Queue, None, 0));
     let c = full(&clock, 5);
     assert_eq!(denied([(&c, 1), (&a, 1)]).0, 1);
     assert_eq!(c.available(), 5);

@@ -55,7 +55,7 @@ fn a_newcomer_is_turned_away_exactly_while_everybody_owes() {
     // Against a list of who owes until when, over random calls in all of several rooms.
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(20).clock(clock.clone());
-    let keyed: KeyedLimiter<u64> = builder.rooms(7).build().unwrap();
+    let keyed: KeyedLimiter<u64> = builder.shards(7).build().unwrap();
     let (mut owing, mut now, mut turned_away) = (HashMap::<u64, u64>::new(), 0_u64, 0);
     let mut random = 12_345_u64;
     for _ in 0..20_000 {
@@ -229,7 +229,7 @@ fn what_the_overflow_granted_and_was_forgotten_can_be_released() {
 fn keys_that_owe_nothing_are_forgotten_by_and_by_without_a_bound() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).clock(clock.clone());
-    let keyed: KeyedLimiter<u64> = builder.rooms(4).build().unwrap();
+    let keyed: KeyedLimiter<u64> = builder.shards(4).build().unwrap();
     for key in 0..100_000 {
         let _ = keyed.try_acquire(&key, 1);
         clock.advance(Duration::from_millis(1));
@@ -247,7 +247,7 @@ fn a_word_is_read_right_however_long_nobody_looked() {
     let quota = Quota::per_second(1_000_003).burst(10_000);
     for pause in [1, 3_600, 4 * 3_600, 5 * 3_600, 6 * 3_600, 86_400, 8 * 365 * 86_400_u64] {
         let clock = ManualClock::new();
-        let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).rooms(1).build().unwrap();
+        let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).shards(1).build().unwrap();
         drop(keyed.try_acquire(&"a", 10_000).unwrap());
         // A debt that takes just as long.
         let mut grant = keyed.try_acquire(&"b", 1).unwrap();
@@ -278,7 +278,7 @@ fn configurations_that_make_no_sense_say_so() {
 #[test]
 fn every_key_in_memory_is_listed_once_with_what_it_holds() {
     let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone()).rooms(3);
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone()).shards(3);
     let keyed = builder.max_in_flight(4).build().unwrap();
     let held: Vec<_> = (0..50_u64).map(|key| keyed.try_acquire(Box::leak(Box::new(key)), key % 5).unwrap()).collect();
     keyed.set_quota_for(&100, Quota::per_second(1).burst(9)).unwrap();

@@ -18,7 +18,7 @@ const FAST: Quota = Quota::per_second(999_999_937).burst(10_000);
 /// may be before it is swept.
 fn after_a_step_back(quota: Quota, ahead: Duration, back: Duration) -> KeyedLimiter<&'static str> {
     let clock = ManualClock::new();
-    let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).rooms(1).build().unwrap();
+    let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).shards(1).build().unwrap();
     clock.advance(seconds(5));
     drop(keyed.try_acquire(&"b", quota.capacity()).unwrap());
     let mut waiting = task::spawn(keyed.consume(&"b", 1 << 40));
@@ -96,7 +96,7 @@ impl Clock for Failing {
 fn a_clock_that_fails_while_quotas_change_mints_nothing() {
     for readings in 0..10 {
         let clock = ManualClock::new();
-        let builder = KeyedLimiter::builder().quota(Quota::per_day(1).burst(2)).clock(Failing(clock.clone())).rooms(1);
+        let builder = KeyedLimiter::builder().quota(Quota::per_day(1).burst(2)).clock(Failing(clock.clone())).shards(1);
         let keyed: KeyedLimiter<&str> = builder.build().unwrap();
         drop(keyed.try_acquire(&"a", 2).unwrap());
         let mut waiting = task::spawn(keyed.consume(&"a", 1));
@@ -134,7 +134,7 @@ fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_above() {
     let above = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(Failing(clock.clone()));
     let above = above.build().unwrap();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(Failing(clock));
-    let keyed: KeyedLimiter<&str> = builder.within_limiter(&above).build().unwrap();
+    let keyed: KeyedLimiter<&str> = builder.parent(&above).build().unwrap();
     let grant = keyed.try_acquire(&"a", 2).unwrap();
     let mut own = task::spawn(keyed.consume(&"a", 1));
     let mut others = task::spawn(above.consume(1));
@@ -152,7 +152,7 @@ fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere(
         let clock = ManualClock::new();
         let above = Limiter::builder().quota(Quota::per_second(9)).clock(Failing(clock.clone())).build().unwrap();
         let builder = KeyedLimiter::builder().quota(Quota::per_second(9)).clock(Failing(clock));
-        let keyed: KeyedLimiter<&str> = builder.within_limiter(&above).build().unwrap();
+        let keyed: KeyedLimiter<&str> = builder.parent(&above).build().unwrap();
         let mut grant = keyed.try_acquire(&"a", 4).unwrap();
         let failed = while_failing(readings, || grant.settle(actual));
         let cost = if failed { 4 } else { actual };
@@ -166,7 +166,7 @@ fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere(
 fn a_clock_that_fails_while_a_limiter_is_closed_leaves_no_waiter_behind() {
     for readings in 0..9 {
         let clock = ManualClock::new();
-        let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).clock(Failing(clock)).rooms(2);
+        let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).clock(Failing(clock)).shards(2);
         let keyed: KeyedLimiter<u8> = builder.build().unwrap();
         let keys = [1, 2, 3, 4];
         keys.iter().for_each(|key| drop(keyed.try_acquire(key, 1).unwrap()));

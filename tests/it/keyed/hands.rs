@@ -63,7 +63,7 @@ pub(crate) struct Hands<'a> {
 /// A keyed limiter as `setup` says, of so many rooms.
 pub(crate) fn build(setup: &Setup, rooms: usize, clock: &ManualClock) -> Keyed {
     let builder = KeyedLimiter::builder().quota(quota(setup.rules[0])).max_waiting(setup.max_waiting);
-    let builder = builder.clock(clock.clone()).rooms(rooms);
+    let builder = builder.clock(clock.clone()).shards(rooms);
     let builder = if let Some(most) = setup.max_in_flight { builder.max_in_flight(unsigned(most)) } else { builder };
     builder.build().expect("histories are set up sensibly")
 }

@@ -133,7 +133,7 @@ fn harm(act: impl Fn()) -> i64 {
 fn keys_that_panic_leave_everything_as_it_was() {
     let clock = ManualClock::new();
     // One room, so that everybody is in everybody's way, and tables are rebuilt with all of them.
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).rooms(1);
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Touchy> = builder.build().unwrap();
     std::panic::set_hook(Box::new(|_| {}));
     let mut harmed = 0;
@@ -153,7 +153,7 @@ fn keys_that_panic_leave_everything_as_it_was() {
 #[test]
 fn keys_that_panic_while_they_wait_change_or_are_forgotten_leave_everything_sound() {
     let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).rooms(1);
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Touchy> = builder.max_keys(200).build().unwrap();
     std::panic::set_hook(Box::new(|_| {}));
     for number in 0..100 {
@@ -231,7 +231,7 @@ impl Drop for Clinging {
 #[test]
 fn keys_that_panic_when_they_are_forgotten_do_so_one_by_one() {
     let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).rooms(1);
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Clinging> = builder.build().unwrap();
     for number in 0..10 {
         drop(keyed.try_acquire(&Clinging::new(number), 1).unwrap());
@@ -299,7 +299,7 @@ impl Clone for Spiteful {
 #[test]
 fn keys_that_panic_when_they_are_forgotten_do_so_quietly_while_another_one_panics() {
     let clock = ManualClock::new();
-    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).rooms(1);
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Spiteful> = builder.build().unwrap();
     let key = |number| Spiteful(Clinging::new(number));
     // As many as there is room for.

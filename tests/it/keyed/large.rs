@@ -24,8 +24,8 @@ enum Kept {
 
 fn keyed(kept: Kept, above: Option<&Limiter>, clock: &ManualClock) -> KeyedLimiter<u8> {
     let builder = KeyedLimiter::builder().quota(quota()).clock(clock.clone());
-    let keyed = above
-        .map_or(builder, |above| KeyedLimiter::builder().quota(quota()).clock(clock.clone()).within_limiter(above));
+    let keyed =
+        above.map_or(builder, |above| KeyedLimiter::builder().quota(quota()).clock(clock.clone()).parent(above));
     let keyed: KeyedLimiter<u8> = keyed.build().unwrap();
     match kept {
         Kept::Not => {}

@@ -38,7 +38,7 @@ fn wide(burst: u64) -> Quota {
 
 #[test]
 fn a_quota_for_all_is_taken_up_by_one_shard_when_a_call_comes_there() {
-    let builder = KeyedLimiter::builder().quota(SLOW).clock(ManualClock::new()).rooms(16);
+    let builder = KeyedLimiter::builder().quota(SLOW).clock(ManualClock::new()).shards(16);
     let keyed: KeyedLimiter<Counting> = builder.build().unwrap();
     (0..1_600).for_each(|key| drop(keyed.try_acquire(&Counting(key), 2).unwrap()));
     let quota = wide(1_000_003);
@@ -57,7 +57,7 @@ fn a_quota_for_all_is_taken_up_by_one_shard_when_a_call_comes_there() {
 /// goes through more than a part of the map.
 #[test]
 fn quotas_that_nobody_calls_for_do_not_pile_up() {
-    let builder = KeyedLimiter::builder().quota(SLOW).clock(ManualClock::new()).rooms(16);
+    let builder = KeyedLimiter::builder().quota(SLOW).clock(ManualClock::new()).shards(16);
     let keyed: KeyedLimiter<Counting> = builder.build().unwrap();
     (0..1_600).for_each(|key| drop(keyed.try_acquire(&Counting(key), 2).unwrap()));
     let mut all = 0;
@@ -73,7 +73,7 @@ type Bounded = KeyedLimiter<u64, BuildHasherDefault<DefaultHasher>>;
 
 /// As many keys as there may be, all of which owe but for the one that was settled to nothing.
 fn full_map(owes_nothing: u64) -> Bounded {
-    let builder = KeyedLimiter::builder().quota(SLOW).max_keys(1_000).clock(ManualClock::new()).rooms(SHARDS);
+    let builder = KeyedLimiter::builder().quota(SLOW).max_keys(1_000).clock(ManualClock::new()).shards(SHARDS);
     let keyed: Bounded = builder.hasher(BuildHasherDefault::default()).build().unwrap();
     let mut grants: Vec<_> = KEYS.iter().map(|key| keyed.try_acquire(key, 1).unwrap()).collect();
     // By this every shard may have somebody who owes nothing.

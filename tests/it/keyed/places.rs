@@ -100,7 +100,7 @@ fn who_is_turned_away_would_be_so_after_a_look_at_everybody_too() {
         if dice.below(2) == 0 {
             builder = builder.max_in_flight(3 + dice.below(9));
         }
-        let keyed = builder.rooms(1 + dice.below(3) as usize).build().unwrap();
+        let keyed = builder.shards(1 + dice.below(3) as usize).build().unwrap();
         let mut world = World { keyed: &keyed, grants: Vec::new(), waiting: Vec::new(), turned_away: 0 };
         for step in 0..30 {
             world.act(&mut dice, &clock, &format!("seed {seed}, step {step}"));

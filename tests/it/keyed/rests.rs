@@ -21,7 +21,7 @@ struct Dice(u64);
 impl Dice {
     fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 31) as u128 * u128::from(sides) >> 33) as u64
+        (((self.0 >> 31) as u128 * u128::from(sides)) >> 33) as u64
     }
 
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -164,7 +164,7 @@ impl World {
         let common = Rule::any(dice);
         let rule_of = |dice: &mut Dice| if matches!(source, Source::By) { Rule::any(dice) } else { common };
         let rules: HashMap<u64, Rule> = (0..KEYS).map(|key| (key, rule_of(dice))).collect();
-        let mut builder = KeyedLimiter::builder().clock(clock.clone()).rooms(1 + dice.below(2) as usize);
+        let mut builder = KeyedLimiter::builder().clock(clock.clone()).shards(1 + dice.below(2) as usize);
         if matches!(source, Source::By) {
             let rules = Arc::new(rules.clone());
             builder = builder.quota_by(move |key| rules[key].quota());
@@ -309,7 +309,7 @@ fn a_key_that_comes_when_its_table_is_full_is_read_right_after_hours() {
     for (rate, rest) in [(1_000_003, 3 * HOUR), (999, 120 * DAY)] {
         let clock = ManualClock::new();
         let by = move |key: &u64| Quota::per_second(if *key == 4 { rate } else { 1 });
-        let keyed = KeyedLimiter::builder().quota_by(by).clock(clock.clone()).rooms(1).build().unwrap();
+        let keyed = KeyedLimiter::builder().quota_by(by).clock(clock.clone()).shards(1).build().unwrap();
         (0..4).for_each(|key| drop(keyed.try_acquire(&key, 1).unwrap()));
         drop(keyed.try_acquire(&4, rate).unwrap());
         clock.advance(Duration::from_nanos(rest));

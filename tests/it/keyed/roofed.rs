@@ -126,7 +126,7 @@ fn build(rule: Rule, above: Rule) -> (ManualClock, Limiter, KeyedLimiter<u8>) {
     let builder = Limiter::builder().quota(quota(above)).clock(clock.clone());
     let builder = if let Some(cap) = above.cap { builder.max_in_flight(cap) } else { builder };
     let global = builder.build().unwrap();
-    let builder = KeyedLimiter::builder().quota(quota(rule)).clock(clock.clone()).rooms(2).within_limiter(&global);
+    let builder = KeyedLimiter::builder().quota(quota(rule)).clock(clock.clone()).shards(2).parent(&global);
     let builder = if let Some(cap) = rule.cap { builder.max_in_flight(cap) } else { builder };
     (clock, global.clone(), builder.build().unwrap())
 }
@@ -413,7 +413,7 @@ fn a_key_finds_tokens_above_also_behind_a_crowd_that_is_served_in_batches() {
     let quota = Quota::per_second(1_000).initial(0);
     let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_in_flight(10).clock(clock.clone());
-    let keyed = builder.within_limiter(&global).build().unwrap();
+    let keyed = builder.parent(&global).build().unwrap();
     clock.advance(Duration::from_millis(1));
     let _seated = keyed.try_acquire(&1, 1).unwrap();
     let mut crowd: Vec<_> = (0..100).map(|_| spawn(global.consume(1))).collect();
@@ -429,7 +429,7 @@ fn whoever_is_told_that_keys_are_closed_leaves_no_place_above() {
     let quota = Quota::per_second(1).initial(0);
     let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone());
-    let keyed = builder.within_limiter(&global).build().unwrap();
+    let keyed = builder.parent(&global).build().unwrap();
     let mut waiting: Vec<_> = (0..6).map(|key| spawn(keyed.clone().consume_owned(key % 3, 1))).collect();
     assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
     assert_eq!(global.snapshot().waiting_tasks, 3);

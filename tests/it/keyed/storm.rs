@@ -59,7 +59,7 @@ fn storm(keyed: &KeyedLimiter<u64>, clock: &ManualClock, every: u64) -> (Vec<u64
 
 fn build(clock: &ManualClock, burst: u64) -> KeyedLimiter<u64> {
     let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(burst)).clock(clock.clone());
-    builder.max_keys(KEYS).rooms(2).build().unwrap()
+    builder.max_keys(KEYS).shards(2).build().unwrap()
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_storm_under_a_limiter_accounts_for_every_token_in_both() {
     let builder = Limiter::builder().quota(Quota::new(1, MILLI).burst(2 * BURST)).clock(clock.clone());
     let global = builder.build().unwrap();
     let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(BURST)).clock(clock.clone());
-    let keyed = builder.max_keys(KEYS).rooms(2).within_limiter(&global).build().unwrap();
+    let keyed = builder.max_keys(KEYS).shards(2).parent(&global).build().unwrap();
     let (granted, _) = storm(&keyed, &clock, 0);
     let all: u64 = granted.iter().sum();
     assert_eq!((all + global.available(), told(&keyed)), (2 * BURST, all));

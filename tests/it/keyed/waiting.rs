@@ -47,7 +47,7 @@ async fn one_background_task_serves_all_keys_and_gives_up_their_seats() {
         drop(keyed.consume(&key, 1).await.unwrap());
         drop(keyed.consume(&key, 1).await.unwrap());
     });
-    // All of them come in one poll, for which a task's budget is too small.
+    // One task asks for all of them in one poll, which takes more than its cooperative budget.
     let all = tokio::task::unconstrained(futures::future::join_all(claims));
     tokio::pin!(all);
     assert!(futures::poll!(&mut all).is_pending());

@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Under `global`, on its clock.
 fn under(global: &Limiter, clock: &ManualClock, quota: Quota) -> KeyedBuilder<u32> {
-    KeyedLimiter::builder().quota(quota).clock(clock.clone()).within_limiter(global)
+    KeyedLimiter::builder().quota(quota).clock(clock.clone()).parent(global)
 }
 
 fn limiter(clock: &ManualClock, quota: Quota) -> Limiter {
@@ -46,13 +46,13 @@ fn a_grant_takes_from_both_and_a_refusal_from_neither() {
     assert_eq!(global.available(), 2);
     // The limiter refuses, and the key keeps its tokens.
     let refusal = denied(keyed.try_acquire(&2, 3));
-    assert_eq!((refusal.by, refusal.remaining, refusal.retry_after), (Bound::Global, 2, Some(100 * MILLI)));
+    assert_eq!((refusal.by, refusal.remaining, refusal.retry_after), (Bound::Parent, 2, Some(100 * MILLI)));
     assert_eq!(keyed.available(&2), 2, "as much as the limiter has");
     clock.advance(SECOND);
     assert_eq!((keyed.available(&1), keyed.available(&2), global.available()), (1, 3, 5));
     drop(keyed.try_acquire(&2, 3).unwrap());
     drop(keyed.try_acquire(&3, 2).unwrap());
-    assert_eq!(denied(keyed.try_acquire(&3, 1)).by, Bound::Global);
+    assert_eq!(denied(keyed.try_acquire(&3, 1)).by, Bound::Parent);
     assert_eq!(keyed.snapshot().keys, 3, "who was refused before it took anything is not kept");
 }
 
@@ -264,7 +264,7 @@ fn tokens_in_flight_land_in_both() {
         let held = keyed.try_acquire(&1, 2).unwrap();
         assert_eq!(global.snapshot().in_flight, Some(2));
         let refusal = denied(keyed.try_acquire(&2, 2));
-        assert_eq!((refusal.by, refusal.retry_after, refusal.remaining), (Bound::Global, None, 1));
+        assert_eq!((refusal.by, refusal.retry_after, refusal.remaining), (Bound::Parent, None, 1));
         let mut waiting = task::spawn(keyed.consume(&2, 2));
         assert!(waiting.poll().is_pending());
         drop(held);
@@ -323,7 +323,7 @@ fn who_was_refused_above_makes_room_again() {
     drop(global.try_acquire(1).unwrap());
     // Each of them finds a token of its own, and none above.
     for key in 0..1_000 {
-        assert_eq!(denied(keyed.try_acquire(&key, 1)).by, Bound::Global);
+        assert_eq!(denied(keyed.try_acquire(&key, 1)).by, Bound::Parent);
         assert!(keyed.consume(&key, 1).now_or_never().is_none());
     }
     clock.advance(3_600 * SECOND);
@@ -334,7 +334,7 @@ fn who_was_refused_above_makes_room_again() {
 async fn keys_and_all_of_them_keep_their_rates_to_the_nanosecond() {
     // Ten keys of 10/s each under 20/s for all: the limiter is what they wait for.
     let global = Limiter::new(Quota::per_second(20).burst(1)).unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).within_limiter(&global).build().unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).parent(&global).build().unwrap();
     drop(global.try_acquire(1).unwrap());
     let start = Instant::now();
     let claims = (0..10_u32).flat_map(|key| (0..4).map(move |turn| (turn, key)));
@@ -362,7 +362,7 @@ async fn a_key_is_not_charged_for_a_late_timer() {
     // The limiter has tokens all the time; the key has one each 1.5 ms, and tokio's timers a step of 1 ms.
     let global = Limiter::new(Quota::per_second(1_000_000)).unwrap();
     let quota = Quota::new(2, 3 * MILLI).burst(1);
-    let keyed = KeyedLimiter::builder().quota(quota).within_limiter(&global).build().unwrap();
+    let keyed = KeyedLimiter::builder().quota(quota).parent(&global).build().unwrap();
     let start = Instant::now();
     for _ in 0..=2_000 {
         drop(keyed.consume(&1, 1).await.unwrap());
@@ -389,9 +389,8 @@ fn the_global_limiter_lives_as_long_as_its_keys() {
 fn a_runtime_that_serves_keys_serves_the_limiter_above_them() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let global = Limiter::new(Quota::per_second(500).burst(1)).unwrap();
-    let keyed = Arc::new(
-        KeyedLimiter::builder().quota(Quota::per_second(400).burst(1)).within_limiter(&global).build().unwrap(),
-    );
+    let keyed =
+        Arc::new(KeyedLimiter::builder().quota(Quota::per_second(400).burst(1)).parent(&global).build().unwrap());
     let granted = runtime.block_on(async {
         let tasks: Vec<_> = (0..40_u32)
             .map(|task| {
@@ -414,7 +413,7 @@ fn a_runtime_that_serves_keys_serves_the_limiter_above_them() {
 #[test]
 fn threads_that_block_drive_both() {
     let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).within_limiter(&global).build().unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).parent(&global).build().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..6_u32 {
             let keyed = &keyed;
@@ -427,7 +426,7 @@ fn threads_that_block_drive_both() {
 #[test]
 fn a_replenisher_by_hand_serves_both() {
     let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).within_limiter(&global).build().unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).parent(&global).build().unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
     let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let task = worker.spawn(keyed.replenisher());
@@ -469,7 +468,7 @@ fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
     let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     let [gone, kept] = [(), ()].map(|()| {
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000_000));
-        builder.within_limiter(&global).build().unwrap()
+        builder.parent(&global).build().unwrap()
     });
     let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let [first, second] = [&gone, &kept].map(|keyed: &KeyedLimiter<u32>| {
@@ -560,7 +559,7 @@ fn giants_of_many_keys_do_not_overrun_the_global_line() {
 #[tokio::test(start_paused = true)]
 async fn keys_that_waited_for_the_global_limiter_are_given_up_by_themselves() {
     let global = Limiter::new(Quota::per_second(1).burst(1)).unwrap();
-    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).within_limiter(&global).build().unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).parent(&global).build().unwrap();
     // So that each of them waits: a key that does not is no business of the background task's.
     drop(global.try_acquire(1).unwrap());
     let claims: Vec<_> = (0..5_u32).map(|key| tokio::spawn(keyed.clone().consume_owned(key, 1))).collect();
@@ -602,7 +601,7 @@ async fn a_clock_that_fails_for_a_while_strands_nobody() {
     let global = Quota::new(1, 10 * MILLI).burst(1);
     let global = Limiter::builder().quota(global).clock(Failing::new(start)).build().unwrap();
     let builder = KeyedLimiter::builder().quota(Quota::new(1, 2 * MILLI).burst(1)).clock(Failing::new(start));
-    let keyed = builder.within_limiter(&global).build().unwrap();
+    let keyed = builder.parent(&global).build().unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
     let all = async { tokio::join!(keyed.consume(&1, 1), keyed.consume(&2, 1), keyed.consume(&1, 4)) };
     let (one, two, three) = tokio::time::timeout(SECOND, all).await.expect("all are due by then");
@@ -663,7 +662,7 @@ fn however_many_are_granted_a_thread_that_blocks_behind_them_does_not_oversleep(
         let clock = Leaping::default();
         let global = Limiter::builder().quota(Quota::per_second(1_000)).clock(clock.clone()).build().unwrap();
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100)).clock(clock.clone());
-        let keyed: KeyedLimiter<u32> = builder.within_limiter(&global).build().unwrap();
+        let keyed: KeyedLimiter<u32> = builder.parent(&global).build().unwrap();
         // Nobody drives it.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let inside = runtime.enter();

@@ -73,7 +73,7 @@ fn try_acquire_never_overtakes_a_waiter_though_its_tokens_are_there() {
     let mut large = stand.enter(10);
     stand.pass(9 * MILLI);
     for cost in [1, 9, 10] {
-        assert_eq!(denial(&stand.limiter, cost), (Bound::Line, 0));
+        assert_eq!(denial(&stand.limiter, cost), (Bound::Queue, 0));
     }
     stand.pass(MILLI);
     let _grant = served(&mut large);
@@ -162,7 +162,7 @@ fn one_claim_of_two_to_the_48_may_wait_and_one_more_token_may_not() {
 fn a_full_line_turns_callers_away_until_somebody_passed_or_left() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(5)).max_waiting(2));
     let full = |stand: &Stand| match spawn(stand.limiter.consume(1)).poll() {
-        std::task::Poll::Ready(answer) => assert_eq!(answer.unwrap_err(), ConsumeError::LineFull { waiting: 2 }),
+        std::task::Poll::Ready(answer) => assert_eq!(answer.unwrap_err(), ConsumeError::QueueFull { waiting: 2 }),
         std::task::Poll::Pending => panic!("there should be no room"),
     };
     let mut first = stand.enter(1);

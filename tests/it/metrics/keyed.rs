@@ -174,7 +174,7 @@ fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() 
 
     let (all, clock) = by_hand(2);
     let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(3)).clock(clock.clone());
-    let users: KeyedLimiter<u64> = builder.within_limiter(&all).build().unwrap();
+    let users: KeyedLimiter<u64> = builder.parent(&all).build().unwrap();
     let meter = KeyedMeter::new("api", &users).unwrap();
     let _ = users.try_acquire(&1, 2).unwrap();
     assert!(users.try_acquire(&1, 1).is_err(), "not above");

@@ -36,7 +36,7 @@ impl Oracle {
             return Answer::Granted;
         }
         if self.waiting() >= self.max_waiting {
-            return Answer::LineFull { waiting: self.waiting() };
+            return Answer::QueueFull { waiting: self.waiting() };
         }
         self.line.push_back(Entry::Waiter { id, cost });
         self.advance(now);
@@ -114,7 +114,7 @@ impl Oracle {
     /// Which bound keeps `cost` out longest: unknown waits are longer than known ones, the ceiling longest of all.
     fn bound_of(&self, cost: Int) -> Bound {
         if !self.line.is_empty() {
-            return Bound::Line;
+            return Bound::Queue;
         }
         let never = Int::MAX;
         let in_flight = self.ceiling_lacks(cost).then_some((never, Bound::InFlight));

@@ -16,12 +16,12 @@ use std::fmt;
 use proptest::prelude::*;
 
 use crate::oracle::checks::{agree, keep_the_law};
-use crate::oracle::echo::{Act, Acts, MOST_WAITING, agree_with_echoes};
+use crate::oracle::echo::{Act, Acts, MAX_WAITING, agree_with_echoes};
 use crate::oracle::ops::{Dice, History, Scale, Setup, cost, done_to, rule};
 use crate::oracle::{Int, Rule};
 
 /// Longer histories find nothing that shorter ones do not.
-const MOST_OPS: usize = 100;
+const MAX_OPS: usize = 100;
 
 #[derive(Clone, Debug)]
 enum Check {
@@ -67,7 +67,7 @@ pub(crate) fn decoded(mut bytes: &[u8]) -> Case {
         max_in_flight: (shape & 0x10 != 0).then(|| (1 + Int::from(ceiling % 40)) * scale.tokens),
         max_waiting: match line {
             240.. => usize::from(line) - 240,
-            _ if echoes => MOST_WAITING,
+            _ if echoes => MAX_WAITING,
             _ => 1000,
         },
         rovers_at: rovers_at(start, start_low),
@@ -80,7 +80,7 @@ pub(crate) fn decoded(mut bytes: &[u8]) -> Case {
         _ => Check::Law(Some(extent.into())),
     };
     let mut ops = Vec::new();
-    while !bytes.is_empty() && ops.len() < MOST_OPS {
+    while !bytes.is_empty() && ops.len() < MAX_OPS {
         ops.push(dice(&mut bytes));
     }
     Case { history: done_to(setup, scale, ops), check }

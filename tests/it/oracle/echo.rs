@@ -22,7 +22,7 @@ use crate::oracle::words::{self, not_acquired, not_consumed, signed, unsigned};
 use crate::oracle::{Answer, Id, Int};
 
 /// The longest line: a batch of wakers holds 32.
-pub(crate) const MOST_WAITING: usize = 24;
+pub(crate) const MAX_WAITING: usize = 24;
 
 /// What a waker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

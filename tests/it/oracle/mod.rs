@@ -60,7 +60,7 @@ pub(crate) enum Bound {
     Quota(usize),
     InFlight,
     Pause,
-    Line,
+    Queue,
 }
 
 /// What a caller is told.
@@ -70,7 +70,7 @@ pub(crate) enum Answer {
     Waits,
     Closed,
     TooLarge { most: Int },
-    LineFull { waiting: usize },
+    QueueFull { waiting: usize },
     TooLate { estimate: Int },
     TimedOut { waited: Int },
     Denied { retry_after: Option<Int>, remaining: Int, by: Bound },

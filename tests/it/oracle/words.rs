@@ -50,7 +50,7 @@ pub(crate) fn not_consumed(error: ConsumeError) -> Answer {
     match error {
         ConsumeError::TimedOut { waited } => Answer::TimedOut { waited: signed(waited) },
         ConsumeError::Closed => Answer::Closed,
-        ConsumeError::LineFull { waiting } => Answer::LineFull { waiting },
+        ConsumeError::QueueFull { waiting } => Answer::QueueFull { waiting },
         ConsumeError::TooLarge { most, .. } => Answer::TooLarge { most: most.into() },
         ConsumeError::TooLate { estimate, .. } => Answer::TooLate { estimate: signed(estimate) },
         other => panic!("{other:?}"),
@@ -62,7 +62,7 @@ fn denial(Denied { retry_after, remaining, by, .. }: Denied) -> Answer {
         Bound::Quota(index) => oracle::Bound::Quota(index),
         Bound::InFlight => oracle::Bound::InFlight,
         Bound::Pause => oracle::Bound::Pause,
-        Bound::Line => oracle::Bound::Line,
+        Bound::Queue => oracle::Bound::Queue,
         other => panic!("{other:?}"),
     };
     Answer::Denied { retry_after: retry_after.map(signed), remaining: remaining.into(), by }

@@ -3,14 +3,14 @@
 use super::law::Ledger;
 use super::nodes::{consume_for, limiter, millis};
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::{MemoryLine, Outage};
+use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{ConsumeError, JoinError, Limiter, Quota, TryAcquireError, join};
 
 #[tokio::test(start_paused = true)]
 async fn while_the_line_is_away_callers_wait_or_fail_or_share_as_chosen() {
     let quota = Quota::per_second(100).burst(10).initial(0);
     for outage in [Outage::Wait, Outage::Fail, Outage::Share(Quota::per_second(10).burst(1))] {
-        let line = MemoryLine::new().outage(outage);
+        let line = MemoryStore::new().outage(outage);
         let limiter = limiter(&line, quota);
         drop(limiter.consume(5).await.unwrap());
         line.set_reachable(false);
@@ -42,10 +42,10 @@ async fn while_the_line_is_away_callers_wait_or_fail_or_share_as_chosen() {
 #[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn keys_under_a_line_that_is_away_are_told_so_and_not_that_it_is_closed() {
-    let line = MemoryLine::new().outage(Outage::Fail);
+    let line = MemoryStore::new().outage(Outage::Fail);
     let above = limiter(&line, Quota::per_second(100).burst(10).initial(0));
     let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100));
-    let keyed = builder.within_limiter(&above).build().unwrap();
+    let keyed = builder.parent(&above).build().unwrap();
     drop(keyed.consume(&1, 5).await.unwrap());
     line.set_reachable(false);
     sleep(millis(3_000)).await;
@@ -66,10 +66,10 @@ async fn keys_under_a_line_that_is_away_are_told_so_and_not_that_it_is_closed() 
 #[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_above_when_the_line_goes_away_is_told_so() {
-    let line = MemoryLine::new().outage(Outage::Fail);
+    let line = MemoryStore::new().outage(Outage::Fail);
     let above = limiter(&line, Quota::per_second(1).burst(100).initial(0));
     let keyed = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100));
-    let keyed = keyed.within_limiter(&above).build().unwrap();
+    let keyed = keyed.parent(&above).build().unwrap();
     drop(keyed.consume(&1, 1).await.unwrap());
     line.set_reachable(false);
     let mut waiting = tokio_test::task::spawn(keyed.consume(&1, 50));
@@ -80,7 +80,7 @@ async fn a_key_that_waits_above_when_the_line_goes_away_is_told_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_joint_claim_names_the_line_that_went_away() {
-    let line = MemoryLine::new().outage(Outage::Fail);
+    let line = MemoryStore::new().outage(Outage::Fail);
     let shared = limiter(&line, Quota::per_second(1).burst(100).initial(0));
     let plain = Limiter::builder().quota(Quota::per_second(1_000).burst(100)).build().unwrap();
     drop(shared.consume(1).await.unwrap());

@@ -17,7 +17,7 @@ async fn lines_of_a_cluster_live_on_all_its_masters_and_keep_their_law() {
         let name = format!("tenant:{tenant}");
         let one = cluster_line(&masters, &name).await;
         let two = one.beside(&name).unwrap();
-        let limiters = [one, two].map(|line| Limiter::builder().quota(quota).shared(line).build().unwrap());
+        let limiters = [one, two].map(|line| Limiter::builder().quota(quota).distributed(line).build().unwrap());
         tenants.push(limiters);
     }
     for limiters in &tenants {
@@ -48,7 +48,7 @@ async fn a_line_that_moves_to_another_master_is_followed_with_all_that_it_knows(
     let line = cluster_line(&masters, "tenant:moves").await;
     let quota = Quota::per_second(1_000).burst(50).initial(0);
     let began = Instant::now();
-    let limiter = Limiter::builder().quota(quota).shared(line.clone()).build().unwrap();
+    let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
     let tasks: Vec<_> = (0..20)
         .map(|_| {
             let limiter = limiter.clone();
@@ -110,7 +110,7 @@ async fn a_replica_that_takes_over_is_followed_though_nobody_named_it() {
     let named = &cluster.masters[..1];
     let lines = [cluster_line(named, &name).await, cluster_line(named, &name).await];
     let lines = lines.map(|line| line.patience(Duration::from_secs(1)));
-    let limiters = lines.clone().map(|line| Limiter::builder().quota(quota).shared(line).build().unwrap());
+    let limiters = lines.clone().map(|line| Limiter::builder().quota(quota).distributed(line).build().unwrap());
     let mut tasks = Vec::new();
     for limiter in &limiters {
         tasks.extend((0..20).map(|_| {

@@ -8,22 +8,22 @@ use super::server::{FOR_EVER, Server, line};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::{Limiter, Quota, RedisLine};
+use tollgate::{Limiter, Quota, RedisStore};
 
 const BURST: u64 = 1_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 struct World {
-    lines: Vec<RedisLine>,
+    lines: Vec<RedisStore>,
     limiters: Vec<Limiter>,
     granted: u64,
     began: Instant,
 }
 
 impl World {
-    fn of(lines: Vec<RedisLine>) -> Self {
+    fn of(lines: Vec<RedisStore>) -> Self {
         let quota = Quota::new(BURST, HOUR).burst(BURST);
-        let limiter = |line: &RedisLine| Limiter::builder().quota(quota).shared(line.clone()).build().unwrap();
+        let limiter = |line: &RedisStore| Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
         Self { limiters: lines.iter().map(limiter).collect(), lines, granted: 0, began: Instant::now() }
     }
 
@@ -53,7 +53,7 @@ impl World {
 
     /// What nodes have of the line, used or not.
     fn leased(&self) -> u64 {
-        let snapshots = self.lines.iter().map(RedisLine::snapshot);
+        let snapshots = self.lines.iter().map(RedisStore::snapshot);
         snapshots.map(|snapshot| snapshot.granted - snapshot.returned).sum()
     }
 
@@ -145,7 +145,7 @@ async fn sentinels_are_asked_where_the_master_is() {
     let line = loop {
         // Nobody is at the first address.
         let urls = ["redis://127.0.0.1:1/", &sentinel.url()];
-        match RedisLine::connect_sentinels(urls, "redis://tollgate-test/", "failover").await {
+        match RedisStore::connect_sentinels(urls, "redis://tollgate-test/", "failover").await {
             Ok(line) => break line,
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }
@@ -169,9 +169,9 @@ async fn sentinels_that_do_not_answer_are_in_nobodys_way() {
     let Some(sentinel) = Server::start_sentinel("tollgate-test", &master) else { return };
     let (mute, url) = mutes::<2>();
     let urls = [url[0].clone(), url[1].clone(), sentinel.url()];
-    let connect = || RedisLine::connect_sentinels(urls.clone(), "redis://tollgate-test/", "failover");
+    let connect = || RedisStore::connect_sentinels(urls.clone(), "redis://tollgate-test/", "failover");
     let line = in_the_end(connect).await;
-    let limiter = Limiter::builder().quota(Quota::per_hour(10)).shared(line).build().unwrap();
+    let limiter = Limiter::builder().quota(Quota::per_hour(10)).distributed(line).build().unwrap();
     drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("nobody hangs").unwrap());
     drop(mute);
 }
@@ -179,8 +179,8 @@ async fn sentinels_that_do_not_answer_are_in_nobodys_way() {
 #[tokio::test]
 async fn who_is_to_be_the_master_has_a_name() {
     for (urls, master) in [(vec![], "redis://master/"), (vec!["redis://127.0.0.1:1/"], "unix:///run/redis.sock")] {
-        let refused = RedisLine::connect_sentinels(urls, master, "name").await;
-        assert!(matches!(refused, Err(tollgate::lease::LineError::Misnamed(_))), "{refused:?}");
+        let refused = RedisStore::connect_sentinels(urls, master, "name").await;
+        assert!(matches!(refused, Err(tollgate::distributed::StoreError::Misnamed(_))), "{refused:?}");
     }
 }
 
@@ -189,6 +189,6 @@ async fn who_is_to_be_the_master_has_a_name() {
 async fn a_paused_clock_is_named_as_what_it_is() {
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", mute.local_addr().unwrap());
-    let error = RedisLine::connect(url, "paused").await.unwrap_err();
+    let error = RedisStore::connect(url, "paused").await.unwrap_err();
     assert!(error.to_string().contains("MemoryLine"), "{error}");
 }

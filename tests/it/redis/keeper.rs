@@ -5,7 +5,7 @@ use super::way::{Cut, Way};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::{MemoryLine, Outage};
+use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{Limiter, Quota};
 
 fn runtime() -> Runtime {
@@ -19,7 +19,7 @@ const FOR_EVER: Duration = Duration::from_secs(600);
 fn who_comes_after_the_runtime_is_gone_that_the_limiter_was_built_on_is_served() {
     let first = runtime();
     let limiter = first.block_on(async {
-        let limiter = limiter(&MemoryLine::new(), Quota::per_second(1_000).burst(10));
+        let limiter = limiter(&MemoryStore::new(), Quota::per_second(1_000).burst(10));
         drop(limiter.consume(1).await.unwrap());
         limiter
     });
@@ -32,7 +32,7 @@ fn who_comes_after_the_runtime_is_gone_that_the_limiter_was_built_on_is_served()
 #[test]
 fn who_waits_when_the_runtime_goes_that_the_limiter_was_built_on_is_served() {
     let (first, second) = (runtime(), runtime());
-    let line = first.block_on(async { MemoryLine::new() });
+    let line = first.block_on(async { MemoryStore::new() });
     let limiter = first.block_on(async { limiter(&line, Quota::per_second(1_000).burst(10)) });
     line.set_reachable(false);
     let waiting = second.spawn({
@@ -51,9 +51,9 @@ fn who_waits_when_the_runtime_goes_that_the_limiter_was_built_on_is_served() {
 #[test]
 fn what_was_promised_stays_when_the_runtime_goes_in_the_middle_of_an_ask() {
     let (first, second) = (runtime(), runtime());
-    let line = first.block_on(async { MemoryLine::new() });
+    let line = first.block_on(async { MemoryStore::new() });
     let way = Way::to(&line, Outage::Wait);
-    let build = || Limiter::builder().quota(Quota::per_second(10).burst(10)).shared(way.clone()).build().unwrap();
+    let build = || Limiter::builder().quota(Quota::per_second(10).burst(10)).distributed(way.clone()).build().unwrap();
     let limiter = first.block_on(async { build() });
     let waiting = second.spawn({
         let limiter = limiter.clone();
@@ -77,7 +77,7 @@ fn what_was_promised_stays_when_the_runtime_goes_in_the_middle_of_an_ask() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_denied_while_an_ask_is_under_way_finds_the_tokens_too() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let node = limiter(&line, Quota::per_second(10).burst(100));
     line.set_latency(millis(20));
     assert!(node.try_acquire(1).is_err());
@@ -89,7 +89,7 @@ async fn who_is_denied_while_an_ask_is_under_way_finds_the_tokens_too() {
 
 #[tokio::test(start_paused = true)]
 async fn one_slow_answer_does_not_have_a_node_take_turns_of_seconds() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100);
     let (busy, quiet) = (limiter(&line, quota), limiter(&line, quota));
     line.set_latency(millis(1));
@@ -114,7 +114,7 @@ async fn one_slow_answer_does_not_have_a_node_take_turns_of_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_line_that_nobody_used_until_it_was_full_is_full() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
     drop(limiter(&line, quota).consume(5).await.unwrap());
     sleep(millis(60_000)).await;
@@ -125,13 +125,13 @@ async fn a_line_that_nobody_used_until_it_was_full_is_full() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_is_dropped_leaves_no_task_behind() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100);
     for cut in [Cut::Nowhere, Cut::Before, Cut::After] {
         let way = Way::to(&line, Outage::Wait);
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let before = tasks();
-        let node = Limiter::builder().quota(quota).shared(way.clone()).build().unwrap();
+        let node = Limiter::builder().quota(quota).distributed(way.clone()).build().unwrap();
         drop(node.consume(1).await.unwrap());
         way.cut(cut);
         _ = timeout(millis(100), node.consume(200)).await;

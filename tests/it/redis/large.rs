@@ -5,12 +5,12 @@ use super::nodes::{limiter, millis};
 use super::way::{Cut, Way};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::{MemoryLine, Outage};
+use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{ConsumeError, Limiter, Quota};
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     // 16 bursts, or what is minted in a minute.
     for (quota, most) in [(Quota::per_day(1).burst(10), 160), (Quota::per_second(100).burst(10), 6_000)] {
         let line = line.beside(&quota.to_string());
@@ -28,7 +28,7 @@ async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
 
 #[tokio::test(start_paused = true)]
 async fn the_largest_claim_that_is_given_up_costs_others_its_time_and_no_more() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
     assert!(timeout(millis(100), one.consume(1_600)).await.is_err());
@@ -48,7 +48,7 @@ async fn the_largest_claim_that_is_given_up_costs_others_its_time_and_no_more() 
 
 #[tokio::test(start_paused = true)]
 async fn what_a_claim_leaves_behind_is_not_saved_up_for_the_next_while_others_save_up_theirs() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
     let nodes: Vec<Limiter> = (0..5).map(|_| limiter(&line, quota)).collect();
     let ledger = Ledger::default();
@@ -127,7 +127,7 @@ async fn histories(answers_are_lost: bool) {
         let rate = [5, 20, 100, 1_000][random.usize(..4)];
         let burst = [4, 10, 20, 50][random.usize(..4)];
         let latency = [0, 0, 1, 5][random.usize(..4)];
-        let line = MemoryLine::new();
+        let line = MemoryStore::new();
         line.set_latency(millis(latency));
         let quota = Quota::per_second(rate).burst(burst);
         let count = random.usize(2..5);

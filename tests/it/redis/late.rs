@@ -4,7 +4,7 @@ use super::law::Ledger;
 use super::nodes::{limiter, millis};
 use super::way::{Cut, Way};
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::{Ask, MemoryLine, Outage, Terms};
+use tollgate::distributed::{Ask, MemoryStore, Outage, Terms};
 use tollgate::{Limiter, Quota};
 
 fn consume(limiter: &Limiter, ledger: &Ledger) -> tokio::task::JoinHandle<()> {
@@ -17,7 +17,7 @@ fn consume(limiter: &Limiter, ledger: &Ledger) -> tokio::task::JoinHandle<()> {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_were_paused_together_do_not_pass_together() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(1).initial(0);
     let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&line, quota)).collect();
     let ledger = Ledger::default();
@@ -32,7 +32,7 @@ async fn nodes_that_were_paused_together_do_not_pass_together() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_after_tokens_that_nobody_took_is_served() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let node = limiter(&line, Quota::per_second(10).burst(1).initial(0));
     assert!(timeout(millis(50), node.consume(1)).await.is_err());
     // Its token comes, nobody is there, and none may be kept.
@@ -45,7 +45,7 @@ async fn who_comes_after_tokens_that_nobody_took_is_served() {
 #[tokio::test(start_paused = true)]
 async fn what_was_promised_in_a_lost_answer_does_not_pass_after_its_time() {
     for seed in 0..20 {
-        let line = MemoryLine::new();
+        let line = MemoryStore::new();
         let quota = Quota::per_second(100).burst(1).initial(0);
         let way = Way::to(&line, Outage::Wait);
         let (far, near) = (limiter(&way, quota), limiter(&line, quota));
@@ -67,7 +67,7 @@ async fn what_was_promised_in_a_lost_answer_does_not_pass_after_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(100).burst(100);
     let way = Way::to(&line, Outage::Wait);
     let (far, near) = (limiter(&way, quota), limiter(&line, quota));
@@ -93,7 +93,7 @@ async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
 
 #[test]
 fn an_answer_that_is_said_again_is_as_old_as_what_was_minted_since_wherever_the_clock_has_stepped() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let terms = Terms::of(&Quota::per_second(10).burst(100).initial(0), 0).unwrap();
     let mut first = Ask::new(1, 1, terms);
     first.want = 50;

@@ -12,7 +12,7 @@ use super::nodes::{limiter, millis};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tollgate::lease::MemoryLine;
+use tollgate::distributed::MemoryStore;
 use tollgate::{Limiter, Quota};
 
 /// How many scenes a test run plays; `TOLLGATE_SCENES` overrides it.
@@ -79,7 +79,7 @@ impl Scene {
 
     /// Plays the scene, and says what was wrong.
     async fn play(mut self) -> Vec<String> {
-        let line = MemoryLine::new();
+        let line = MemoryStore::new();
         line.set_latency(self.latency);
         let (began, ledger) = (Instant::now(), Ledger::default());
         let granted = Arc::new(Mutex::new(vec![None; self.claims.len()]));

@@ -2,7 +2,7 @@
 
 use super::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
-use tollgate::RedisLine;
+use tollgate::RedisStore;
 
 pub struct Cluster {
     /// They share all slots: the first has those below 5,462.
@@ -56,10 +56,10 @@ pub fn masters() -> Option<Vec<Server>> {
 }
 
 /// A line of the cluster of which these are some nodes. That a machine is slow is no outage.
-pub async fn cluster_line(named: &[Server], name: &str) -> RedisLine {
+pub async fn cluster_line(named: &[Server], name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
-        match RedisLine::connect_cluster(named.iter().map(Server::url), name).await {
+        match RedisStore::connect_cluster(named.iter().map(Server::url), name).await {
             Ok(line) => return line.patience(FOR_EVER),
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }

@@ -5,12 +5,12 @@ use super::nodes::{consume_for, limiter, millis};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::{MemoryLine, Outage};
+use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{Bound, Clock, ConfigError, ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(100).burst(20);
     let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&line, quota)).collect();
     let ledger = Ledger::default();
@@ -33,7 +33,7 @@ async fn nodes_share_one_burst_and_one_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_told_exactly_how_long() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let (one, two) =
         (limiter(&line, Quota::per_second(10).initial(0)), limiter(&line, Quota::per_second(10).initial(0)));
     let began = Instant::now();
@@ -48,7 +48,7 @@ async fn who_waits_is_told_exactly_how_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_takes_some_round_trips_and_no_polling() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let limiter = limiter(&line, Quota::per_hour(1).initial(0));
     drop(limiter.consume(2).await.unwrap());
     assert!(line.asks() <= 3, "{}", line.asks());
@@ -56,7 +56,7 @@ async fn a_long_wait_takes_some_round_trips_and_no_polling() {
 
 #[tokio::test(start_paused = true)]
 async fn waiters_of_two_nodes_are_served_in_the_order_in_which_they_came_within_a_batch() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100).initial(0);
     let nodes = [limiter(&line, quota), limiter(&line, quota)];
     let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -84,7 +84,7 @@ async fn waiters_of_two_nodes_are_served_in_the_order_in_which_they_came_within_
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_node_waits_for_one_turn_of_the_busy_ones_and_no_more() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100);
     let (busy, quiet) = (limiter(&line, quota), limiter(&line, quota));
     let crowd: Vec<_> = (0..5_000)
@@ -107,7 +107,7 @@ async fn a_quiet_node_waits_for_one_turn_of_the_busy_ones_and_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_denied_finds_the_tokens_when_it_comes_again() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let limiter = limiter(&line, Quota::per_second(10));
     assert!(matches!(limiter.try_acquire(3), Err(TryAcquireError::Denied(denied)) if denied.by == Bound::Quota(0)));
     sleep(millis(1)).await;
@@ -132,7 +132,7 @@ async fn who_is_denied_finds_the_tokens_when_it_comes_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_node_gives_back_what_it_has_and_is_forgotten() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
     for _ in 0..30 {
@@ -153,9 +153,9 @@ async fn an_idle_node_gives_back_what_it_has_and_is_forgotten() {
 /// What callers may take without asking for the time is taken from them first.
 #[tokio::test(start_paused = true)]
 async fn a_node_does_not_grant_what_it_gave_back_by_its_fast_path_either() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100);
-    let one = Limiter::builder().quota(quota).shared(line.clone()).stride(1_000).build().unwrap();
+    let one = Limiter::builder().quota(quota).distributed(line.clone()).stride(1_000).build().unwrap();
     for _ in 0..30 {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
@@ -169,7 +169,7 @@ async fn a_node_does_not_grant_what_it_gave_back_by_its_fast_path_either() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_day(1).burst(100);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
     for _ in 0..50 {
@@ -190,7 +190,7 @@ async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
 /// The line would take it for what was kept, which has been spent since.
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_is_dropped_does_not_give_back_what_had_found_no_room() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
     for _ in 0..30 {
@@ -215,7 +215,7 @@ async fn a_limiter_that_is_dropped_does_not_give_back_what_had_found_no_room() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_of_those_who_left_serve_the_next() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let limiter = limiter(&line, Quota::per_second(100).burst(50).initial(0));
     let began = Instant::now();
     let first = timeout(millis(5), limiter.consume(10));
@@ -227,7 +227,7 @@ async fn tokens_of_those_who_left_serve_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_lost_on_the_way_back_is_said_again() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let one = Quota::per_second(10).burst(10);
     let limiter = limiter(&line, one);
     line.lose_answers(3);
@@ -238,7 +238,7 @@ async fn what_was_lost_on_the_way_back_is_said_again() {
 }
 
 /// Nodes of a world in which all callers take a token after the other: what they got in `seconds`, and were asked for.
-async fn live_on(line: &MemoryLine, quota: Quota, seconds: u64, mut meanwhile: impl AsyncFnMut()) -> u64 {
+async fn live_on(line: &MemoryStore, quota: Quota, seconds: u64, mut meanwhile: impl AsyncFnMut()) -> u64 {
     let ledger = Ledger::default();
     let nodes = [limiter(line, quota), limiter(line, quota)];
     let mut all = Vec::new();
@@ -257,7 +257,7 @@ async fn live_on(line: &MemoryLine, quota: Quota, seconds: u64, mut meanwhile: i
 async fn a_line_that_is_far_away_costs_no_tokens() {
     let (rate, seconds) = (2_000, 5);
     for latency in [1, 50] {
-        let line = MemoryLine::new();
+        let line = MemoryStore::new();
         line.set_latency(millis(latency));
         // What can be held must last for the way there and back.
         let quota = Quota::per_second(rate).burst(rate).initial(0);
@@ -272,7 +272,7 @@ async fn a_line_that_is_far_away_costs_no_tokens() {
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_lost_cost_a_lease_each_at_most() {
     let (rate, seconds, lost) = (2_000, 5, 8);
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     line.set_latency(millis(1));
     let quota = Quota::per_second(rate).burst(200).initial(0);
     let total = live_on(&line, quota, seconds, async || {
@@ -290,32 +290,37 @@ async fn answers_that_are_lost_cost_a_lease_each_at_most() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_shared_is_said_when_it_is_built() {
-    let line = MemoryLine::new();
-    let build = |quota: Quota| Limiter::builder().quota(quota).shared(line.clone()).build().map(drop);
-    assert_eq!(build(Quota::manual(5)), Err(ConfigError::SharedManual { quota: 0 }));
-    assert_eq!(build(Quota::new((1 << 61) - 1, millis(1_000))), Err(ConfigError::SharedBeyond { quota: 0 }));
-    assert_eq!(build(Quota::new(1, Duration::from_nanos(7)).stepped()), Err(ConfigError::SharedBeyond { quota: 0 }));
+    let line = MemoryStore::new();
+    let build = |quota: Quota| Limiter::builder().quota(quota).distributed(line.clone()).build().map(drop);
+    assert_eq!(build(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0 }));
+    assert_eq!(build(Quota::new((1 << 61) - 1, millis(1_000))), Err(ConfigError::DistributedInexact { quota: 0 }));
+    assert_eq!(
+        build(Quota::new(1, Duration::from_nanos(7)).stepped()),
+        Err(ConfigError::DistributedInexact { quota: 0 })
+    );
     assert_eq!(build(Quota::new(1 << 40, millis(10)).burst(1 << 50)), Ok(()));
     // What is carried comes on top: the sum would not be exact.
     let almost = Quota::new((1 << 26) - 1, Duration::from_micros((1 << 27) + 2));
-    assert_eq!(build(almost), Err(ConfigError::SharedBeyond { quota: 0 }));
-    let none = Limiter::builder().shared(line.clone()).quota(Quota::per_second(1)).build();
-    assert_eq!(none.map(drop), Err(ConfigError::SharedWhat));
-    let two = Limiter::builder().quota(Quota::per_second(1)).shared(line.clone()).shared(line.clone()).build();
-    assert_eq!(two.map(drop), Err(ConfigError::SharedWhat));
-    let manual = Limiter::builder().quota(Quota::per_second(1)).shared(line.clone()).clock(ManualClock::new()).build();
-    assert_eq!(manual.map(drop), Err(ConfigError::SharedOutside));
+    assert_eq!(build(almost), Err(ConfigError::DistributedInexact { quota: 0 }));
+    let none = Limiter::builder().distributed(line.clone()).quota(Quota::per_second(1)).build();
+    assert_eq!(none.map(drop), Err(ConfigError::DistributedQuotaCount));
+    let two =
+        Limiter::builder().quota(Quota::per_second(1)).distributed(line.clone()).distributed(line.clone()).build();
+    assert_eq!(two.map(drop), Err(ConfigError::DistributedQuotaCount));
+    let manual =
+        Limiter::builder().quota(Quota::per_second(1)).distributed(line.clone()).clock(ManualClock::new()).build();
+    assert_eq!(manual.map(drop), Err(ConfigError::DistributedOutsideRuntime));
     let here = line.clone();
     let outside =
-        std::thread::spawn(move || Limiter::builder().quota(Quota::per_second(1)).shared(here).build().map(drop));
-    assert_eq!(outside.join().unwrap(), Err(ConfigError::SharedOutside));
+        std::thread::spawn(move || Limiter::builder().quota(Quota::per_second(1)).distributed(here).build().map(drop));
+    assert_eq!(outside.join().unwrap(), Err(ConfigError::DistributedOutsideRuntime));
     let limiter = limiter(&line, Quota::per_second(7));
-    assert_eq!(limiter.set_quota(0, Quota::per_second(8)), Err(ConfigError::SharedQuota { quota: 0 }));
+    assert_eq!(limiter.set_quota(0, Quota::per_second(8)), Err(ConfigError::DistributedQuota { quota: 0 }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_quota_on_the_same_line_is_refused_and_said() {
-    let line = MemoryLine::new().outage(Outage::Fail);
+    let line = MemoryStore::new().outage(Outage::Fail);
     let (one, two) = (limiter(&line, Quota::per_second(7)), limiter(&line, Quota::per_second(8)));
     drop(one.consume(1).await.unwrap());
     assert!(matches!(two.consume(1).await, Err(ConsumeError::Unreachable)));
@@ -324,7 +329,7 @@ async fn another_quota_on_the_same_line_is_refused_and_said() {
 
 #[tokio::test(start_paused = true)]
 async fn a_line_that_lost_everything_grants_a_burst_more_and_no_lease_twice() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(100).burst(50);
     let ledger = Ledger::default();
     let nodes = [limiter(&line, quota), limiter(&line, quota)];
@@ -344,7 +349,7 @@ async fn a_line_that_lost_everything_grants_a_burst_more_and_no_lease_twice() {
 /// promised the same time anew.
 #[tokio::test(start_paused = true)]
 async fn what_a_line_promised_that_has_lost_everything_is_void_once_that_is_heard_of() {
-    let line = MemoryLine::new();
+    let line = MemoryStore::new();
     let quota = Quota::per_second(100).burst(50);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
     let (ledger, began) = (Ledger::default(), Instant::now());
@@ -413,11 +418,11 @@ async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket()
         let rate = [5, 100, 1_000, 20_000][random.usize(..4)];
         let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
         let latency = [0, 0, 1, 40][random.usize(..4)];
-        let line = MemoryLine::new();
+        let line = MemoryStore::new();
         line.set_latency(millis(latency));
         let quota = Quota::per_second(rate).burst(burst);
         let node = |_| {
-            let builder = Limiter::builder().quota(quota).shared(line.clone());
+            let builder = Limiter::builder().quota(quota).distributed(line.clone());
             // What else may hold a line up.
             let builder = match seed % 4 {
                 0 | 1 => builder,
@@ -486,7 +491,7 @@ async fn a_clock_that_fails_in_the_background_costs_no_tokens() {
         let start = Instant::now();
         let clock = Failing { start, sound: AtomicI64::new(sound) };
         let quota = Quota::per_second(1_000).burst(10).initial(0);
-        let limiter = Limiter::builder().quota(quota).shared(MemoryLine::new()).clock(clock).build().unwrap();
+        let limiter = Limiter::builder().quota(quota).distributed(MemoryStore::new()).clock(clock).build().unwrap();
         for _ in 0..30 {
             drop(timeout(millis(10_000), limiter.consume(10)).await.expect("nobody is stranded").unwrap());
         }

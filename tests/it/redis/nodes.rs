@@ -3,11 +3,11 @@
 use super::law::Ledger;
 use std::time::Duration;
 use tokio::time::timeout;
-use tollgate::lease::Line;
+use tollgate::distributed::Store;
 use tollgate::{Limiter, Quota};
 
-pub(crate) fn limiter(line: &(impl Line + Clone), quota: Quota) -> Limiter {
-    Limiter::builder().quota(quota).shared(line.clone()).build().unwrap()
+pub(crate) fn limiter(line: &(impl Store + Clone), quota: Quota) -> Limiter {
+    Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap()
 }
 
 pub(crate) const fn millis(millis: u64) -> Duration {

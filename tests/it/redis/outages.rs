@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::{Ask, Line, Outage, Terms};
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, RedisLine};
+use tollgate::distributed::{Ask, Outage, Store, Terms};
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, RedisStore};
 
 const RATE: u64 = 2_000;
 const BURST: u64 = 200;
@@ -20,7 +20,7 @@ const AWAY: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 struct World {
-    lines: Vec<RedisLine>,
+    lines: Vec<RedisStore>,
     limiters: Vec<Limiter>,
     ledger: Ledger,
     tasks: Vec<JoinHandle<()>>,
@@ -39,7 +39,7 @@ impl World {
         let quota = Quota::per_second(RATE).burst(burst).initial(0);
         for _ in 0..2 {
             let line = line(url, "outages").await.outage(outage).patience(patience);
-            let limiter = Limiter::builder().quota(quota).shared(line.clone()).build().unwrap();
+            let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
             for _ in 0..50 {
                 world.tasks.push(tokio::spawn(consume(limiter.clone(), world.ledger.clone())));
             }
@@ -198,7 +198,7 @@ async fn callers_fail_or_share_while_redis_is_away() {
     for outage in [Outage::Fail, Outage::Share(share)] {
         let line = line(&server.url(), "away").await.outage(outage).patience(PATIENCE);
         let quota = Quota::per_second(1_000).burst(10);
-        let limiter = Limiter::builder().quota(quota).shared(line.clone()).build().unwrap();
+        let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
         let away = Instant::now();
         // Until a busy machine has answered in time.
         let first = async { while limiter.consume(5).await.is_err() {} };
@@ -247,7 +247,7 @@ async fn a_connection_that_was_ended_is_no_outage() {
     // busy, may lose two connections one after the other, which is an outage.
     for number in 0..9 {
         let lines = line.beside(&format!("users {number}")).unwrap();
-        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).shared(lines.clone()).build().unwrap();
+        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(lines.clone()).build().unwrap();
         end_connections(&server);
         let granted = timeout(FOR_EVER, users.consume(&1, 10)).await.expect("the call does not hang");
         drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", lines.snapshot().error)));
@@ -255,7 +255,7 @@ async fn a_connection_that_was_ended_is_no_outage() {
     }
     for number in 0..9 {
         let line = line.beside(&format!("all {number}")).unwrap();
-        let limiter = Limiter::builder().quota(Quota::per_hour(100)).shared(line.clone()).build().unwrap();
+        let limiter = Limiter::builder().quota(Quota::per_hour(100)).distributed(line.clone()).build().unwrap();
         end_connections(&server);
         let granted = timeout(FOR_EVER, limiter.consume(100)).await.expect("the call does not hang");
         drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", line.snapshot().error)));

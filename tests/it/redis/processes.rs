@@ -15,7 +15,7 @@ async fn node() {
     let Ok(url) = std::env::var("TOLLGATE_TEST_NODE") else { return };
     let line = line(&url, "processes").await;
     let quota = Quota::per_second(RATE).burst(BURST).initial(0);
-    let limiter = Limiter::builder().quota(quota).shared(line).build().unwrap();
+    let limiter = Limiter::builder().quota(quota).distributed(line).build().unwrap();
     for _ in 0..100 {
         let limiter = limiter.clone();
         tokio::spawn(async move { while limiter.consume(1).await.is_ok() {} });

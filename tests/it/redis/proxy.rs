@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
-use tollgate::RedisLine;
-use tollgate::lease::LineError;
+use tollgate::RedisStore;
+use tollgate::distributed::StoreError;
 
 #[derive(Default)]
 pub struct Proxy {
@@ -33,9 +33,9 @@ pub fn mutes<const COUNT: usize>() -> ([net::TcpListener; COUNT], [String; COUNT
 }
 
 /// Connects, again as long as that fails: a machine may be slow. But not for ever.
-pub async fn in_the_end<F>(connect: impl Fn() -> F) -> RedisLine
+pub async fn in_the_end<F>(connect: impl Fn() -> F) -> RedisStore
 where
-    F: Future<Output = Result<RedisLine, LineError>>,
+    F: Future<Output = Result<RedisStore, StoreError>>,
 {
     let began = Instant::now();
     loop {

@@ -3,8 +3,8 @@
 use super::server::{FOR_EVER, Server, line};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::lease::{Ask, ErrorReplies, Line, LineError, Outage, ReplyKind, Terms};
-use tollgate::{Circuit, Limiter, Quota, RedisLine};
+use tollgate::distributed::{Ask, ErrorReplies, Outage, ReplyKind, Store, StoreError, Terms};
+use tollgate::{Circuit, Limiter, Quota, RedisStore};
 
 const QUOTA: Quota = Quota::per_hour(1_000);
 
@@ -15,14 +15,14 @@ fn ask(node: u128, number: u64) -> Ask {
 }
 
 /// What kind of error the line is answered with.
-async fn refused(line: &RedisLine, ask: Ask) -> ReplyKind {
+async fn refused(line: &RedisStore, ask: Ask) -> ReplyKind {
     match timeout(FOR_EVER, line.ask(ask)).await.expect("it is answered") {
-        Err(LineError::Reply { kind, .. }) => kind,
+        Err(StoreError::Reply { kind, .. }) => kind,
         other => panic!("{other:?}"),
     }
 }
 
-fn made(line: &RedisLine) -> u64 {
+fn made(line: &RedisStore) -> u64 {
     line.servers()[0].connections
 }
 
@@ -51,8 +51,8 @@ async fn error_replies_are_counted_by_kind_and_leave_the_connection_as_it_is() {
     server.say(&["SCRIPT", "FLUSH"]);
     line.ask(ask(1, 1)).await.unwrap();
 
-    let errors = |line: &RedisLine| line.snapshot().error_replies;
-    let counts = |line: &RedisLine| {
+    let errors = |line: &RedisStore| line.snapshot().error_replies;
+    let counts = |line: &RedisStore| {
         let ErrorReplies { wrong_type, out_of_memory, no_permission, no_script, .. } = errors(line);
         [wrong_type, out_of_memory, no_permission, no_script]
     };
@@ -81,7 +81,7 @@ async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
         sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(refused(&line, ask(1, 2)).await, ReplyKind::Busy);
-    assert!(matches!(line.ask(ask(1, 2)).await, Err(LineError::NotSent(_))));
+    assert!(matches!(line.ask(ask(1, 2)).await, Err(StoreError::NotSent(_))));
     redis::cmd("SCRIPT").arg("KILL").exec(&mut killer).unwrap();
     script.join().unwrap();
     let again = async {
@@ -154,7 +154,7 @@ async fn a_limiter_is_served_again_once_its_key_is_free() {
     let Some(server) = Server::start() else { return };
     let line = line(&server.url(), "free").await.outage(Outage::Fail);
     server.say(&["SET", line.key(), "text"]);
-    let limiter = |line: &RedisLine| Limiter::builder().quota(QUOTA).shared(line.clone()).build().unwrap();
+    let limiter = |line: &RedisStore| Limiter::builder().quota(QUOTA).distributed(line.clone()).build().unwrap();
     let (here, beside) = (limiter(&line), limiter(&line.beside("well").unwrap()));
     assert!(timeout(FOR_EVER, here.consume(1)).await.expect("it is refused").is_err());
     drop(timeout(FOR_EVER, beside.consume(1)).await.expect("it is granted").unwrap());

@@ -3,9 +3,9 @@
 use super::server::Server;
 use redis::{Cmd, Connection};
 use tollgate::Quota;
-use tollgate::lease::{Answer, Ask, MemoryLine, Terms};
+use tollgate::distributed::{Answer, Ask, MemoryStore, Terms};
 
-const SCRIPT: &str = include_str!("../../../src/redis/line.lua");
+const SCRIPT: &str = include_str!("../../../src/redis/store.lua");
 
 /// The script, told the time instead of reading it, and noting when to forget instead of having it forgotten by Redis' clock.
 fn timed() -> String {
@@ -82,7 +82,7 @@ fn random_ask(random: &mut fastrand::Rng, number: u64, terms: Terms) -> Ask {
 #[test]
 fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
     let Some(server) = Server::start() else { return };
-    let (mut connection, line) = (server.client(), MemoryLine::new());
+    let (mut connection, line) = (server.client(), MemoryStore::new());
     let terms = Terms::of(&Quota::per_day(1).burst(10), 0).unwrap();
     let (mut now, key) = (1_700_000_000_000_000, "tollgate:{for ever}");
     for (node, want) in [(1, 1 << 48), (2, 1), (1, 0)] {
@@ -100,7 +100,7 @@ fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
 #[test]
 fn a_line_that_owes_more_than_lua_can_count_promises_no_more() {
     let Some(server) = Server::start() else { return };
-    let (mut connection, line, script) = (server.client(), MemoryLine::new(), timed());
+    let (mut connection, line, script) = (server.client(), MemoryStore::new(), timed());
     let terms = Terms::of(&Quota::per_second(1).burst(10), 0).unwrap();
     let (mut now, key) = (1_700_000_000_000_000, "tollgate:{owes}");
     let mut numbers = [0; 20];
@@ -154,7 +154,7 @@ fn the_script_answers_as_the_line_in_memory_does() {
         let chosen = if seed % 4 == 3 { chosen.initial(chosen.capacity() / 3) } else { chosen };
         let terms = Terms::of(&chosen, 0).unwrap();
         let other = Terms::of(&Quota::per_second(11), 0).unwrap();
-        let line = MemoryLine::new();
+        let line = MemoryStore::new();
         let key = format!("tollgate:{{history {seed}}}");
         let mut now = 1_700_000_000_000_000 + random.u64(..1 << 40);
         let (mut numbers, mut answered) = ([0_u64; 5], 0);

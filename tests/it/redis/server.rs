@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
-use tollgate::RedisLine;
+use tollgate::RedisStore;
 
 /// Longer than any test takes, on however busy a machine: a bound against a hang, and not an expectation.
 pub const FOR_EVER: Duration = Duration::from_secs(180);
@@ -16,10 +16,10 @@ fn program() -> OsString {
 }
 
 /// A line whose asks wait for as long as it takes: that a machine is slow is no outage.
-pub async fn line(url: &str, name: &str) -> RedisLine {
+pub async fn line(url: &str, name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
-        match RedisLine::connect(url, name).await {
+        match RedisStore::connect(url, name).await {
             Ok(line) => return line.patience(FOR_EVER),
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use tollgate::lease::{Answer, Ask, Line, LineError, MemoryLine, Outage, Tally};
+use tollgate::distributed::{Answer, Ask, MemoryStore, Outage, Store, StoreError, Tally};
 
 /// Clones are the same way.
 #[derive(Clone, Debug)]
 pub struct Way {
-    line: MemoryLine,
+    line: MemoryStore,
     cut: Arc<AtomicU8>,
     outage: Outage,
 }
@@ -28,7 +28,7 @@ pub enum Cut {
 }
 
 impl Way {
-    pub fn to(line: &MemoryLine, outage: Outage) -> Self {
+    pub fn to(line: &MemoryStore, outage: Outage) -> Self {
         Self { line: line.clone(), cut: Arc::default(), outage }
     }
 
@@ -41,10 +41,10 @@ impl Way {
     }
 }
 
-impl Line for Way {
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, LineError>> + Send + '_>> {
+impl Store for Way {
+    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>> {
         Box::pin(async move {
-            let cut = || LineError::Unreachable("the way is cut".to_owned());
+            let cut = || StoreError::Unreachable("the way is cut".to_owned());
             if self.is_cut(Cut::Before) {
                 return Err(cut());
             }

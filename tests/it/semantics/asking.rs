@@ -57,7 +57,7 @@ fn small_requests_behind_a_large_one_wait_and_try_acquire_never_overtakes() {
     stand.pass(8 * MILLI);
     let mut small = stand.enter(1);
     let denied = stand.denied(1);
-    assert_eq!((denied.by, denied.remaining), (Bound::Line, 0));
+    assert_eq!((denied.by, denied.remaining), (Bound::Queue, 0));
     stand.pass(MILLI);
     let _grant = served(&mut large);
     waits(&mut small);

@@ -79,12 +79,12 @@ fn claims_of_keys_let_other_tasks_run() {
 #[cfg(all(feature = "keyed", feature = "redis"))]
 #[test]
 fn claims_of_shared_keys_let_other_tasks_run() {
-    let lines = tollgate::lease::MemoryLine::new();
+    let lines = tollgate::distributed::MemoryStore::new();
     let quota = Quota::per_hour(1 << 20);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // Neither of the two asks the line.
     let _inside = runtime.enter();
-    let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).shared(lines).build().unwrap();
+    let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).distributed(lines).build().unwrap();
     yields(async || drop(users.consume(&1, 0).await.unwrap()));
     yields(async || _ = users.consume(&1, 1 << 40).within(Duration::ZERO).await.unwrap_err());
 }

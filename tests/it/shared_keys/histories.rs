@@ -5,13 +5,13 @@ use crate::redis::law::Ledger;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::{MemoryLine, Outage};
-use tollgate::{KeyedLimiter, Quota, SharedKeyedLimiter};
+use tollgate::distributed::{MemoryStore, Outage};
+use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
 
-type Node = SharedKeyedLimiter<u64>;
+type Node = DistributedKeyedLimiter<u64>;
 
 struct World {
-    lines: MemoryLine,
+    lines: MemoryStore,
     quota: Quota,
     max_keys: u64,
     /// Nodes come and go.
@@ -22,7 +22,12 @@ struct World {
 
 impl World {
     fn node(&self) -> Node {
-        KeyedLimiter::builder().quota(self.quota).max_keys(self.max_keys).shared(self.lines.clone()).build().unwrap()
+        KeyedLimiter::builder()
+            .quota(self.quota)
+            .max_keys(self.max_keys)
+            .distributed(self.lines.clone())
+            .build()
+            .unwrap()
     }
 
     fn some_node(&self, random: &mut fastrand::Rng) -> Node {
@@ -92,7 +97,7 @@ async fn live(seed: u64) -> (u64, f64, String) {
     let burst = [1, 2, 7, 100, 2_000][random.usize(..5)];
     let latency = [0, 0, 1, 40][random.usize(..4)];
     let outage = [Outage::Wait, Outage::Fail][random.usize(..2)];
-    let lines = MemoryLine::new().outage(outage);
+    let lines = MemoryStore::new().outage(outage);
     lines.set_latency(millis(latency));
     let world = Arc::new(World {
         lines,

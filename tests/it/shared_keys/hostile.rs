@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tokio::time::sleep;
-use tollgate::lease::MemoryLine;
-use tollgate::{KeyedLimiter, Quota, SharedKeyedLimiter};
+use tollgate::distributed::MemoryStore;
+use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
 
 thread_local! {
     /// How many more comparisons and clones go well; none of them panics if it is negative.
@@ -64,9 +64,9 @@ fn harm(act: impl Fn()) -> i64 {
 
 fn bounded<K: Hash + Eq + Clone + Send + Sync + 'static>(
     name: impl Fn(&K) -> String + Send + Sync + 'static,
-) -> SharedKeyedLimiter<K> {
+) -> DistributedKeyedLimiter<K> {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(1);
-    builder.shared_by(MemoryLine::new(), name).build().unwrap()
+    builder.distributed_by(MemoryStore::new(), name).build().unwrap()
 }
 
 /// There is one place, and it is still there whenever a key has panicked.
@@ -111,7 +111,7 @@ impl Drop for Clinging {
 #[tokio::test(start_paused = true)]
 async fn keys_that_panic_when_they_are_forgotten_are_forgotten() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(10);
-    let users = builder.shared_by(MemoryLine::new(), |key: &Clinging| key.number.to_string()).build().unwrap();
+    let users = builder.distributed_by(MemoryStore::new(), |key: &Clinging| key.number.to_string()).build().unwrap();
     for round in 0..3 {
         for number in 0..10 {
             assert!(users.try_acquire(&Clinging { number, is_clone: false }, 1).is_err());

@@ -5,15 +5,15 @@ use crate::redis::law::Ledger;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::MemoryLine;
+use tollgate::distributed::MemoryStore;
 use tollgate::{
-    ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, SharedKeyedLimiter,
+    ConfigError, ConsumeError, DistributedKeyedLimiter, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota,
     TryAcquireError,
 };
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate_of_each_key() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_second(100).burst(20);
     let nodes: Vec<_> = (0..3).map(|_| node(&lines, quota)).collect();
     let ledgers: Vec<Ledger> = (0..5).map(|_| Ledger::default()).collect();
@@ -42,7 +42,7 @@ async fn nodes_share_one_burst_and_one_rate_of_each_key() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_key_is_served_in_order_and_at_the_instant() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_second(10).burst(1);
     let users = [node(&lines, quota), node(&lines, quota)];
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -69,7 +69,7 @@ async fn who_waits_for_a_key_is_served_in_order_and_at_the_instant() {
 
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_in_line_costs_nobody_a_token() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10).burst(2));
     drop(users.consume(&1, 2).await.unwrap());
     let began = Instant::now();
@@ -83,7 +83,7 @@ async fn who_gives_up_in_line_costs_nobody_a_token() {
 
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_while_it_asks_loses_its_own_tokens_at_most() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     lines.set_latency(millis(20));
     let users = node(&lines, Quota::per_hour(10));
     for _ in 0..3 {
@@ -100,7 +100,7 @@ async fn who_gives_up_while_it_asks_loses_its_own_tokens_at_most() {
 
 #[tokio::test(start_paused = true)]
 async fn within_is_kept_whichever_way_a_claim_goes() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     lines.set_latency(millis(5));
     let users = node(&lines, Quota::per_second(10).burst(1));
     let began = Instant::now();
@@ -121,7 +121,7 @@ async fn within_is_kept_whichever_way_a_claim_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_after_one_without_patience_finds_the_tokens() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     lines.set_latency(millis(20));
     let users = node(&lines, Quota::per_second(10));
     let limiter = users.limiter(&1).unwrap();
@@ -138,7 +138,7 @@ async fn who_comes_after_one_without_patience_finds_the_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_settled_is_paid_also_by_keys_that_were_forgotten() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_second(10);
     let (one, two) = (node(&lines, quota), node(&lines, quota));
     let mut grant = one.consume(&1, 1).await.unwrap();
@@ -162,11 +162,11 @@ async fn what_is_settled_is_paid_also_by_keys_that_were_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_have_quotas_and_names_of_their_own() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let by_plan = |key: &(bool, u32)| Quota::per_hour(if key.0 { 50 } else { 2 });
     let build = || {
         let name = |key: &(bool, u32)| format!("{}-{}", key.0, key.1);
-        KeyedLimiter::builder().quota_by(by_plan).shared_by(lines.clone(), name).build().unwrap()
+        KeyedLimiter::builder().quota_by(by_plan).distributed_by(lines.clone(), name).build().unwrap()
     };
     let (one, two) = (build(), build());
     assert_eq!((one.quota(&(true, 1)), one.quota(&(false, 1))), (Quota::per_hour(50), Quota::per_hour(2)));
@@ -179,16 +179,17 @@ async fn keys_have_quotas_and_names_of_their_own() {
 /// However lines and keys are spelled.
 #[tokio::test(start_paused = true)]
 async fn no_two_keys_of_different_lines_share_a_quota() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = |name: &str| {
         let builder = KeyedLimiter::<String>::builder().quota(Quota::per_hour(10));
-        builder.shared(lines.beside(name)).build().unwrap()
+        builder.distributed(lines.beside(name)).build().unwrap()
     };
     let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c"), ("", "a:b:c"), ("1", "1:1"), ("1:1", "1")];
     for (line, key) in spelled {
         drop(users(line).consume(&key.to_owned(), 10).within(Duration::ZERO).await.unwrap());
     }
-    let plain = |name: &str| Limiter::builder().quota(Quota::per_hour(10)).shared(lines.beside(name)).build().unwrap();
+    let plain =
+        |name: &str| Limiter::builder().quota(Quota::per_hour(10)).distributed(lines.beside(name)).build().unwrap();
     for name in ["a:b:c", "1:a:b:c", "3:a:b:c", ":a:b:c", "0::a:b:c"] {
         drop(timeout(millis(1_000), plain(name).consume(10)).await.expect("they are its own").unwrap());
     }
@@ -196,7 +197,7 @@ async fn no_two_keys_of_different_lines_share_a_quota() {
 
 #[tokio::test(start_paused = true)]
 async fn a_keys_limiter_is_a_node_of_its_line() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10));
     let limiter = users.limiter(&1).unwrap();
     drop(limiter.consume(6).await.unwrap());
@@ -215,7 +216,7 @@ async fn a_keys_limiter_is_a_node_of_its_line() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_turns_everybody_away() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     drop(users.consume(&1, 1).await.unwrap());
     let waiting = users.clone();
@@ -232,9 +233,9 @@ async fn closing_turns_everybody_away() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
-    type Built = Result<SharedKeyedLimiter<u64>, ConfigError>;
-    let lines = MemoryLine::new();
-    let build = |builder: KeyedBuilder<u64>| -> Built { builder.shared(lines.clone()).build() };
+    type Built = Result<DistributedKeyedLimiter<u64>, ConfigError>;
+    let lines = MemoryStore::new();
+    let build = |builder: KeyedBuilder<u64>| -> Built { builder.distributed(lines.clone()).build() };
     let quota = Quota::per_second(10);
     let builder = move || KeyedLimiter::builder().quota(quota);
     let said = |built: Built| built.map(drop).unwrap_err();
@@ -242,20 +243,20 @@ async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
     assert_eq!(said(build(builder().quota(Quota::manual(1)))), ConfigError::KeyedManual);
     assert_eq!(said(build(builder().quota(quota.initial(3)))), ConfigError::KeyedInitial { initial: 3, burst: 10 });
     let beyond = Quota::new((1 << 61) - 1, millis(1_000));
-    assert_eq!(said(build(builder().quota(beyond))), ConfigError::SharedBeyond { quota: 0 });
+    assert_eq!(said(build(builder().quota(beyond))), ConfigError::DistributedInexact { quota: 0 });
     assert_eq!(said(build(builder().max_keys(0))), ConfigError::NoKeys);
     let above = Limiter::new(quota).unwrap();
     for (builder, setting) in [
         (builder().overflow(quota), "overflow"),
         (builder().max_in_flight(5), "max_in_flight"),
-        (builder().within_limiter(&above), "within_limiter"),
+        (builder().parent(&above), "within_limiter"),
         (builder().clock(ManualClock::new()), "clock"),
     ] {
-        assert_eq!(said(build(builder)), ConfigError::SharedKeyed { setting });
+        assert_eq!(said(build(builder)), ConfigError::DistributedKeyed { setting });
     }
     let here = lines.clone();
-    let outside = std::thread::spawn(move || builder().shared(here).build().map(drop));
-    assert_eq!(outside.join().unwrap(), Err(ConfigError::SharedOutside));
+    let outside = std::thread::spawn(move || builder().distributed(here).build().map(drop));
+    assert_eq!(outside.join().unwrap(), Err(ConfigError::DistributedOutsideRuntime));
     let users = build(builder()).unwrap();
     let refused = users.consume(&1, 1 << 60).await.unwrap_err();
     assert_eq!(refused, ConsumeError::TooLarge { cost: 1 << 60, most: 600 });
@@ -265,20 +266,20 @@ async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn lines_are_as_long_as_they_may_be() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).max_waiting(1);
-    let users = builder.shared(lines).build().unwrap();
+    let users = builder.distributed(lines).build().unwrap();
     drop(users.consume(&1, 1).await.unwrap());
     let waiting = users.clone();
     let waiting = tokio::spawn(async move { waiting.consume(&1, 1).await.map(drop) });
     sleep(millis(1)).await;
-    assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::LineFull { waiting: 1 })));
+    assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::QueueFull { waiting: 1 })));
     waiting.abort();
 }
 
 #[tokio::test(start_paused = true)]
 async fn outside_of_a_runtime_it_says_so() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     let outside = std::thread::spawn(move || {
         let mut consume = tokio_test::task::spawn(users.consume(&1, 1));
@@ -296,11 +297,11 @@ async fn outside_of_a_runtime_it_says_so() {
 #[tokio::test(start_paused = true)]
 async fn requests_of_a_user_are_limited_together_on_all_machines() {
     use tower::{Layer, Service, ServiceExt, service_fn};
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let serve = || {
         let users = node(&lines, Quota::per_hour(10));
         let layer =
-            tollgate::tower::LimitLayer::shared_keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
+            tollgate::tower::LimitLayer::distributed_keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
         layer.layer(service_fn(|user: u64| async move { Ok::<u64, std::convert::Infallible>(user) }))
     };
     let mut machines = [serve(), serve()];
@@ -318,7 +319,7 @@ async fn requests_of_a_user_are_limited_together_on_all_machines() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(100));
     let mut grant = users.consume(&1, 30).await.unwrap();
     // What it may keep: the twenty that it is denied now, and has then.

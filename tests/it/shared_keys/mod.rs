@@ -10,14 +10,14 @@ mod stalls;
 mod trips;
 
 use std::time::Duration;
-use tollgate::lease::MemoryLine;
-use tollgate::{KeyedLimiter, Quota, SharedKeyedLimiter};
+use tollgate::distributed::MemoryStore;
+use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// A node of all the lines in this memory.
-fn node(lines: &MemoryLine, quota: Quota) -> SharedKeyedLimiter<u64> {
-    KeyedLimiter::builder().quota(quota).shared(lines.clone()).build().unwrap()
+fn node(lines: &MemoryStore, quota: Quota) -> DistributedKeyedLimiter<u64> {
+    KeyedLimiter::builder().quota(quota).distributed(lines.clone()).build().unwrap()
 }

@@ -3,7 +3,7 @@
 use super::{millis, node};
 use crate::redis::law::Ledger;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::{MemoryLine, Outage};
+use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{ConsumeError, Quota};
 
 /// A key that nobody has asked for, and one that is busy.
@@ -14,7 +14,7 @@ const BUSY: u64 = 2;
 async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
     let quota = Quota::per_second(100).burst(10);
     for outage in [Outage::Wait, Outage::Fail, Outage::Share(Quota::per_second(10).burst(1))] {
-        let lines = MemoryLine::new().outage(outage);
+        let lines = MemoryStore::new().outage(outage);
         let users = node(&lines, quota);
         for _ in 0..20 {
             drop(users.consume(&BUSY, 1).await.unwrap());
@@ -47,7 +47,7 @@ async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
         }
         sleep(millis(200)).await;
         let snapshot = users.snapshot();
-        assert!(snapshot.line.is_out && snapshot.line.outages >= 1 && snapshot.line.error.is_some(), "{snapshot:?}");
+        assert!(snapshot.store.is_out && snapshot.store.outages >= 1 && snapshot.store.error.is_some(), "{snapshot:?}");
         lines.set_reachable(true);
         let back = Instant::now();
         for key in [COLD, BUSY, 3, 4] {
@@ -58,13 +58,13 @@ async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
         assert!(back.elapsed() <= millis(1_000), "{outage:?}: {:?}", back.elapsed());
         sleep(millis(5_000)).await;
         let snapshot = users.snapshot();
-        assert!(!snapshot.line.is_out && snapshot.limiters == 0, "{outage:?}: {snapshot:?}");
+        assert!(!snapshot.store.is_out && snapshot.limiters == 0, "{outage:?}: {snapshot:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_line_that_fails_is_not_tried_by_everybody() {
-    let lines = MemoryLine::new().outage(Outage::Fail);
+    let lines = MemoryStore::new().outage(Outage::Fail);
     lines.set_latency(millis(10));
     lines.set_reachable(false);
     let users = node(&lines, Quota::per_second(10));
@@ -74,12 +74,12 @@ async fn a_line_that_fails_is_not_tried_by_everybody() {
     }
     // One has found it out, and the others believe it.
     assert_eq!(began.elapsed(), millis(20));
-    assert_eq!((users.snapshot().limiters, users.snapshot().line.outages), (0, 1));
+    assert_eq!((users.snapshot().limiters, users.snapshot().store.outages), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_hour(100).burst(10);
     let users = node(&lines, quota);
     for _ in 0..2 {
@@ -94,7 +94,7 @@ async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_line_that_lost_everything_grants_a_burst_more_and_what_was_said_of_it_is_no_harm() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(1).burst(5));
     drop(users.consume(&1, 5).await.unwrap());
     lines.forget();
@@ -106,20 +106,20 @@ async fn a_line_that_lost_everything_grants_a_burst_more_and_what_was_said_of_it
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_disagree_about_a_quota_are_told() {
-    let lines = MemoryLine::new().outage(Outage::Fail);
+    let lines = MemoryStore::new().outage(Outage::Fail);
     let (one, two) = (node(&lines, Quota::per_second(7)), node(&lines, Quota::per_second(8)));
     drop(one.consume(&1, 1).await.unwrap());
     assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
     let snapshot = two.snapshot();
-    assert!(snapshot.line.error.unwrap().contains("7 1000000 7 7 0"));
+    assert!(snapshot.store.error.unwrap().contains("7 1000000 7 7 0"));
     // That is between the two of them, and no reason to leave other keys alone.
-    assert!(!snapshot.line.is_out);
+    assert!(!snapshot.store.is_out);
     drop(two.consume(&2, 1).await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_line_that_is_back_is_found_by_whoever_comes_next() {
-    let lines = MemoryLine::new().outage(Outage::Fail);
+    let lines = MemoryStore::new().outage(Outage::Fail);
     let users = node(&lines, Quota::per_second(10));
     lines.set_reachable(false);
     assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::Unreachable)));

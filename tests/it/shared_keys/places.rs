@@ -6,16 +6,16 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Barrier;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::lease::MemoryLine;
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, SharedKeyedLimiter, TryAcquireError};
+use tollgate::distributed::MemoryStore;
+use tollgate::{ConsumeError, DistributedKeyedLimiter, KeyedLimiter, Limiter, Quota, TryAcquireError};
 
-fn bounded(lines: &MemoryLine, quota: Quota, keys: u64) -> SharedKeyedLimiter<u64> {
-    KeyedLimiter::builder().quota(quota).max_keys(keys).shared(lines.clone()).build().unwrap()
+fn bounded(lines: &MemoryStore, quota: Quota, keys: u64) -> DistributedKeyedLimiter<u64> {
+    KeyedLimiter::builder().quota(quota).max_keys(keys).distributed(lines.clone()).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_taken() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(1), 3);
     let mut waiting = Vec::new();
     for key in 0..3 {
@@ -54,7 +54,7 @@ async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_take
 
 #[tokio::test(start_paused = true)]
 async fn who_wants_nothing_needs_no_place() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(10), 1);
     assert_eq!(users.estimate(&1, 0), Some(millis(0)));
     assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
@@ -67,7 +67,7 @@ async fn who_wants_nothing_needs_no_place() {
 #[tokio::test(start_paused = true)]
 async fn what_is_remembered_is_bounded_whoever_comes() {
     for keys in [1, 5, 64, 1_000] {
-        let lines = MemoryLine::new();
+        let lines = MemoryStore::new();
         let users = bounded(&lines, Quota::per_hour(2), keys);
         for key in 0..20_000 {
             drop(users.consume(&key, 1).await.unwrap());
@@ -80,7 +80,7 @@ async fn what_is_remembered_is_bounded_whoever_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn churning_through_keys_resets_nobodys_limit() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_second(1).burst(3);
     let users = bounded(&lines, quota, 2);
     let ledger = Ledger::default();
@@ -98,7 +98,7 @@ async fn churning_through_keys_resets_nobodys_limit() {
 /// With one place, and many keys that are busy, each is asked for by itself.
 #[tokio::test(start_paused = true)]
 async fn busy_keys_without_a_place_are_served_all_the_same() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(1_000), 1);
     let held = users.limiter(&0).unwrap();
     for _ in 0..50 {
@@ -122,7 +122,7 @@ async fn busy_keys_without_a_place_are_served_all_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_second(10);
     let users = bounded(&lines, quota, 1);
     let mut grant = users.consume(&1, 1).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
 /// The key's limiter is paused and nobody holds it: nothing is asked for it, nothing is promised to it, and it still owes.
 #[tokio::test(start_paused = true)]
 async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_second(10);
     let users = bounded(&lines, quota, 1);
     let mut grant = users.consume(&1, 1).await.unwrap();
@@ -149,17 +149,17 @@ async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
     drop((grant, limiter));
     sleep(millis(5_000)).await;
     let snapshot = users.snapshot();
-    assert_eq!((snapshot.limiters, snapshot.line.granted), (1, 1));
+    assert_eq!((snapshot.limiters, snapshot.store.granted), (1, 1));
     // Once it can, it is.
     sleep(millis(10_000)).await;
     let snapshot = users.snapshot();
-    assert_eq!((snapshot.limiters, snapshot.line.granted - snapshot.line.returned), (0, 21));
+    assert_eq!((snapshot.limiters, snapshot.store.granted - snapshot.store.returned), (0, 21));
 }
 
 /// Every limiter that comes to rest is forgotten: not only the first ones.
 #[tokio::test(start_paused = true)]
 async fn whoever_comes_after_a_rest_is_forgotten_too() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(10), 100);
     for round in 0..3 {
         for key in 0..5 {
@@ -176,7 +176,7 @@ async fn whoever_comes_after_a_rest_is_forgotten_too() {
 fn limiters_are_forgotten_also_when_the_runtime_is_gone_that_all_was_built_on() {
     let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let (first, second) = (runtime(), runtime());
-    let users = first.block_on(async { bounded(&MemoryLine::new(), Quota::per_second(10), 100) });
+    let users = first.block_on(async { bounded(&MemoryStore::new(), Quota::per_second(10), 100) });
     first.block_on(async { assert!(users.limiter(&1).is_ok()) });
     drop(first);
     second.block_on(async {
@@ -212,9 +212,9 @@ impl Hasher for Zero {
 
 #[tokio::test(start_paused = true)]
 async fn keys_of_one_hash_have_nothing_else_in_common() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let builder = KeyedLimiter::<u64>::builder().hasher(Alike).quota(Quota::per_hour(10));
-    let users = builder.shared(lines.clone()).build().unwrap();
+    let users = builder.distributed(lines.clone()).build().unwrap();
     drop(users.consume(&1, 10).await.unwrap());
     assert!(users.consume(&1, 1).within(millis(1)).await.is_err());
     assert_eq!(users.consume(&2, 4).within(millis(1)).await.unwrap().remaining(), 6);
@@ -228,7 +228,7 @@ async fn keys_of_one_hash_have_nothing_else_in_common() {
 /// Whoever comes first, on whichever thread: a key has one limiter here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_threads_find_the_same_limiter_of_a_key() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10));
     let host = tokio::runtime::Handle::current();
     for key in 0..500 {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, RedisLine, SharedKeyedLimiter};
+use tollgate::{ConsumeError, DistributedKeyedLimiter, KeyedLimiter, Limiter, Quota, RedisStore};
 
-fn node(lines: &RedisLine, quota: Quota) -> SharedKeyedLimiter<String> {
-    KeyedLimiter::builder().quota(quota).max_keys(10_000).shared(lines.clone()).build().unwrap()
+fn node(lines: &RedisStore, quota: Quota) -> DistributedKeyedLimiter<String> {
+    KeyedLimiter::builder().quota(quota).max_keys(10_000).distributed(lines.clone()).build().unwrap()
 }
 
 /// How often the server was called by this verb.
@@ -24,7 +24,12 @@ pub fn calls(connection: &mut Connection, verb: &str) -> u64 {
 
 /// Three tasks for each key of each node take a token at a time, until each key has so many and something is so; the tokens of
 /// each.
-async fn saturate(nodes: &[SharedKeyedLimiter<String>], keys: usize, tokens: u64, so: impl Fn() -> bool) -> Vec<u64> {
+async fn saturate(
+    nodes: &[DistributedKeyedLimiter<String>],
+    keys: usize,
+    tokens: u64,
+    so: impl Fn() -> bool,
+) -> Vec<u64> {
     let granted: Arc<[AtomicU64]> = (0..keys).map(|_| AtomicU64::new(0)).collect();
     let mut all = Vec::new();
     for node in nodes {
@@ -44,7 +49,7 @@ async fn saturate(nodes: &[SharedKeyedLimiter<String>], keys: usize, tokens: u64
         assert!(began.elapsed() < FOR_EVER, "{:?} of {tokens}", so_far());
         sleep(millis(1)).await;
     }
-    nodes.iter().for_each(SharedKeyedLimiter::close);
+    nodes.iter().for_each(DistributedKeyedLimiter::close);
     for task in all {
         timeout(FOR_EVER, task).await.expect("nobody hangs").unwrap();
     }
@@ -66,7 +71,7 @@ async fn nodes_share_each_keys_burst_and_rate_to_the_token() {
     assert!(granted.iter().all(|tokens| *tokens <= most), "{granted:?} of {most}");
     // What was counted here is what Redis has seen; and each node has one connection, whatever keys there are.
     let mut connection = server.client();
-    let counted: u64 = nodes.iter().map(|node| node.snapshot().line.round_trips).sum();
+    let counted: u64 = nodes.iter().map(|node| node.snapshot().store.round_trips).sum();
     let seen = calls(&mut connection, "evalsha") + calls(&mut connection, "eval");
     assert!(counted <= seen && seen <= counted + 100, "{counted} counted, {seen} seen");
     let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
@@ -144,8 +149,8 @@ async fn redis_that_was_killed_is_found_again_by_all_keys() {
         .collect();
     let comes_to = async |is_out: bool| {
         let began = Instant::now();
-        while users.snapshot().line.is_out != is_out {
-            assert!(began.elapsed() < FOR_EVER, "{:?}", users.snapshot().line);
+        while users.snapshot().store.is_out != is_out {
+            assert!(began.elapsed() < FOR_EVER, "{:?}", users.snapshot().store);
             sleep(millis(1)).await;
         }
     };
@@ -171,7 +176,7 @@ async fn no_two_keys_of_different_lines_share_a_key_of_redis() {
         drop(timeout(FOR_EVER, users.consume(&key.to_owned(), 1)).await.expect("nobody hangs").unwrap());
     }
     let plain = lines.beside("a:b:c").unwrap();
-    let limiter = Limiter::builder().quota(Quota::per_hour(10)).shared(plain).build().unwrap();
+    let limiter = Limiter::builder().quota(Quota::per_hour(10)).distributed(plain).build().unwrap();
     drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("nobody hangs").unwrap());
     let keys: usize = redis::cmd("DBSIZE").query(&mut server.client()).unwrap();
     assert_eq!(keys, spelled.len() + 1);

@@ -9,8 +9,8 @@ use redis::Connection;
 use std::time::Instant;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tollgate::lease::Outage;
-use tollgate::{Circuit, ConsumeError, KeyedLimiter, Quota, RedisLine, SharedKeyedLimiter};
+use tollgate::distributed::Outage;
+use tollgate::{Circuit, ConsumeError, DistributedKeyedLimiter, KeyedLimiter, Quota, RedisStore};
 
 const NODES: usize = 2;
 /// Calls of each node while Redis stands still, each for a key of its own.
@@ -23,18 +23,18 @@ pub fn connections(observer: &mut Connection) -> u64 {
     found.expect("every Redis counts them").trim().parse().unwrap()
 }
 
-async fn nodes(server: &Server) -> Vec<SharedKeyedLimiter<String>> {
+async fn nodes(server: &Server) -> Vec<DistributedKeyedLimiter<String>> {
     let mut nodes = Vec::new();
     for _ in 0..NODES {
         // With its default patience, of a second: the stall is longer.
-        let lines = RedisLine::connect(server.url(), "users").await.unwrap();
+        let lines = RedisStore::connect(server.url(), "users").await.unwrap();
         let quota = Quota::per_second(100).burst(100);
-        nodes.push(KeyedLimiter::builder().quota(quota).max_keys(100_000).shared(lines).build().unwrap());
+        nodes.push(KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(lines).build().unwrap());
     }
     nodes
 }
 
-fn call(calls: &mut JoinSet<()>, node: &SharedKeyedLimiter<String>, key: String) {
+fn call(calls: &mut JoinSet<()>, node: &DistributedKeyedLimiter<String>, key: String) {
     let claim = node.clone().consume_owned(key, 1);
     calls.spawn(async move { drop(timeout(FOR_EVER, claim).await.expect("every call is answered").unwrap()) });
 }
@@ -82,14 +82,14 @@ async fn a_bad_key_fails_alone() {
     let Some(server) = Server::start() else { return };
     let lines = line(&server.url(), "users").await.outage(Outage::Fail);
     server.say(&["SET", "tollgate:{users:bad}:15", "text"]);
-    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).shared(lines.clone()).build().unwrap();
+    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(lines.clone()).build().unwrap();
     for number in 0..100 {
         let bad = timeout(FOR_EVER, users.consume(&"bad".to_owned(), 1)).await.expect("it is refused");
         assert!(matches!(bad, Err(ConsumeError::Unreachable)), "{bad:?}");
         drop(timeout(FOR_EVER, users.consume(&format!("{number}"), 1)).await.expect("it is granted").unwrap());
     }
     let snapshot = users.snapshot();
-    assert!(snapshot.line.error_replies.wrong_type > 0 && !snapshot.line.is_out, "{snapshot:?}");
+    assert!(snapshot.store.error_replies.wrong_type > 0 && !snapshot.store.is_out, "{snapshot:?}");
     assert_eq!(lines.servers()[0].connections, 1);
 }
 
@@ -98,7 +98,7 @@ async fn a_bad_key_fails_alone() {
 async fn a_shard_that_stands_still_fails_alone() {
     let Some(masters) = masters() else { return };
     let lines = cluster_line(&masters, "users").await.outage(Outage::Fail).patience(millis(1_000));
-    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).shared(lines.clone()).build().unwrap();
+    let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(lines.clone()).build().unwrap();
     // Each shard has the script.
     for number in 0..30 {
         let granted = timeout(FOR_EVER, users.consume(&format!("first {number}"), 1)).await;

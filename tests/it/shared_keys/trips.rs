@@ -3,20 +3,20 @@
 use super::{millis, node};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use tollgate::lease::MemoryLine;
+use tollgate::distributed::MemoryStore;
 use tollgate::{Bound, ConsumeError, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_seen_once_costs_one_round_trip_and_leaves_nothing() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10));
     for key in 0..5_000 {
         let grant = users.consume(&key, 3).within(millis(100)).await.unwrap();
         assert_eq!((grant.cost(), grant.remaining()), (3, 7));
     }
     let snapshot = users.snapshot();
-    assert_eq!((lines.asks(), snapshot.line.round_trips, snapshot.line.granted), (5_000, 5_000, 15_000));
-    assert_eq!((snapshot.limiters, snapshot.line.returned, snapshot.line.nodes), (0, 0, 0));
+    assert_eq!((lines.asks(), snapshot.store.round_trips, snapshot.store.granted), (5_000, 5_000, 15_000));
+    assert_eq!((snapshot.limiters, snapshot.store.returned, snapshot.store.nodes), (0, 0, 0));
     sleep(millis(60_000)).await;
     assert_eq!(lines.asks(), 5_000, "nobody asks for who is not called");
     // Whoever comes later finds that the others need not be remembered.
@@ -28,7 +28,7 @@ async fn a_key_that_is_seen_once_costs_one_round_trip_and_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_refused_is_answered_here_until_its_tokens_can_be_there() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_minute(1).burst(2);
     let (one, two) = (node(&lines, quota), node(&lines, quota));
     drop(one.consume(&7, 2).await.unwrap());
@@ -57,7 +57,7 @@ async fn who_is_refused_is_answered_here_until_its_tokens_can_be_there() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_takes_nothing_from_anybody() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_second(10).burst(10);
     let (one, two) = (node(&lines, quota), node(&lines, quota));
     drop(one.consume(&1, 10).await.unwrap());
@@ -75,7 +75,7 @@ async fn what_is_refused_takes_nothing_from_anybody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_on_keys_that_have_nothing_asks_once_for_each_token_that_can_be_there() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(2).burst(4));
     let (mut granted, mut tries) = (0, 0);
     for _ in 0..2_000 {
@@ -92,7 +92,7 @@ async fn a_storm_on_keys_that_have_nothing_asks_once_for_each_token_that_can_be_
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_key_has_a_lease_that_goes_back_when_it_is_not() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(1_000).burst(500));
     for _ in 0..5_000 {
         drop(users.consume(&1, 1).await.unwrap());
@@ -101,11 +101,11 @@ async fn a_busy_key_has_a_lease_that_goes_back_when_it_is_not() {
     }
     let snapshot = users.snapshot();
     assert_eq!(snapshot.limiters, 2);
-    assert!(snapshot.kept > 0 && snapshot.line.round_trips <= 10_000 / 20, "{snapshot:?}");
+    assert!(snapshot.kept > 0 && snapshot.store.round_trips <= 10_000 / 20, "{snapshot:?}");
     sleep(millis(3_000)).await;
     let snapshot = users.snapshot();
     assert_eq!((snapshot.limiters, snapshot.kept), (0, 0));
-    assert_eq!(snapshot.line.granted - snapshot.line.returned, 10_000, "{snapshot:?}");
+    assert_eq!(snapshot.store.granted - snapshot.store.returned, 10_000, "{snapshot:?}");
     let asks = lines.asks();
     sleep(millis(600_000)).await;
     assert_eq!(lines.asks(), asks, "who is idle asks nobody");
@@ -113,7 +113,7 @@ async fn a_busy_key_has_a_lease_that_goes_back_when_it_is_not() {
 
 #[tokio::test(start_paused = true)]
 async fn try_acquire_finds_tokens_when_it_comes_again() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10));
     assert!(matches!(users.try_acquire(&1, 3), Err(TryAcquireError::Denied(denied)) if denied.retry_after.is_none()));
     sleep(millis(1)).await;
@@ -130,7 +130,7 @@ async fn try_acquire_finds_tokens_when_it_comes_again() {
 /// They never wait for an answer, and still have what there is: at worst by an ask for each token, not for each try.
 #[tokio::test(start_paused = true)]
 async fn who_has_no_patience_at_all_gets_what_there_is() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let quota = Quota::per_second(200).burst(40);
     let nodes = [node(&lines, quota), node(&lines, quota)];
     lines.set_latency(millis(1));
@@ -150,7 +150,7 @@ async fn who_has_no_patience_at_all_gets_what_there_is() {
 /// Where many come, what counts no more is thrown away, and nothing else.
 #[tokio::test(start_paused = true)]
 async fn who_is_refused_is_refused_here_also_after_a_crowd() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     for key in 0..100 {
         drop(users.consume(&key, 1).await.unwrap());
@@ -170,7 +170,7 @@ async fn who_is_refused_is_refused_here_also_after_a_crowd() {
 /// may keep: for more of it the line is asked.
 #[tokio::test(start_paused = true)]
 async fn large_claims_ask_for_what_they_can_have() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(100).burst(10));
     for _ in 0..20 {
         drop(users.consume(&1, 9).within(Duration::ZERO).await.unwrap());
@@ -188,7 +188,7 @@ async fn large_claims_ask_for_what_they_can_have() {
 /// A limiter whose ask is under way is not forgotten, however long that takes: else nobody would ever find what it asked for.
 #[tokio::test(start_paused = true)]
 async fn try_acquire_finds_tokens_over_a_slow_way_too() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     lines.set_latency(millis(300));
     let users = node(&lines, Quota::per_second(10));
     assert!(users.try_acquire(&1, 3).is_err());
@@ -198,7 +198,7 @@ async fn try_acquire_finds_tokens_over_a_slow_way_too() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_now_and_then_needs_no_limiter() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(100));
     for _ in 0..40 {
         drop(users.consume(&1, 1).await.unwrap());
@@ -211,7 +211,7 @@ async fn who_comes_now_and_then_needs_no_limiter() {
 /// The limiter knows better, and would be forgotten with what was said left behind.
 #[tokio::test(start_paused = true)]
 async fn what_is_said_of_a_key_that_has_a_limiter_by_then_is_not_remembered() {
-    let lines = MemoryLine::new();
+    let lines = MemoryStore::new();
     lines.set_latency(millis(5));
     let users = node(&lines, Quota::per_second(10));
     let asking = users.clone();

@@ -63,7 +63,7 @@ impl Model {
                         return Poll::Pending;
                     }
                     Answer::Closed => Err((item, ConsumeError::Closed)),
-                    Answer::LineFull { waiting } => Err((item, ConsumeError::LineFull { waiting })),
+                    Answer::QueueFull { waiting } => Err((item, ConsumeError::QueueFull { waiting })),
                     other => panic!("{other:?}"),
                 }
             }

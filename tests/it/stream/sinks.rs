@@ -70,7 +70,7 @@ async fn a_refused_item_stays_and_can_be_taken_out_or_tried_again() {
     let limiter = Limiter::builder().quota(Quota::new(1, MILLI).burst(1)).max_waiting(0).build().unwrap();
     let mut paced = Drain::new([]).pace_sends(&limiter);
     paced.send('a').await.unwrap();
-    let full = PacedSinkError::Refused(ConsumeError::LineFull { waiting: 0 });
+    let full = PacedSinkError::Refused(ConsumeError::QueueFull { waiting: 0 });
     assert_eq!(paced.send('b').await.unwrap_err(), full);
     assert_eq!(paced.flush().await.unwrap_err(), full);
     tokio::time::advance(MILLI).await;

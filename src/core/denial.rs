@@ -1,0 +1,182 @@
+//! The last denial, kept so that the same question gets the same answer without the lock.
+//!
+//! A denial depends on the state under the lock, on the tail, on what was released, and on the time. So it may be
+//! repeated, word for word, while none of the first three has changed and the time has not come at which the fourth
+//! matters: [`Denial::until`]. Whoever changes the state [forgets](LastDenial::forget) it, under the same lock.
+//!
+//! A sequence lock: written under the owner's lock only, and read by anybody, who believes what was read between two
+//! equal and even versions. (After Boehm, "Can seqlocks get along with programming language memory models?", 2012.)
+
+use crate::core::sync::{AtomicU64, Ordering, fence};
+use crate::error::{Bound, Denied};
+use std::time::Duration;
+
+/// What was answered, and for how long that is the answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Denial {
+    pub(crate) cost: u64,
+    /// The tail and the count of releases that it is about.
+    pub(crate) tail: u64,
+    pub(crate) released: u64,
+    /// The instant from which on time may have changed the answer.
+    pub(crate) until: u64,
+    /// When to come back; 0 if that depends on others alone, not on time. `None` if no clock can tell.
+    pub(crate) at: Option<u64>,
+    pub(crate) remaining: u64,
+    pub(crate) by: Bound,
+}
+
+impl Denial {
+    /// The answer to who asks at `now`, before [`until`](Self::until).
+    #[inline]
+    pub(crate) fn as_of(&self, now: u64) -> Denied {
+        let wait = |at: u64| Duration::from_nanos(at.saturating_sub(now));
+        Denied { retry_after: self.at.map(wait), remaining: self.remaining, by: self.by }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct LastDenial {
+    /// Odd while there is nothing to be read.
+    version: AtomicU64,
+    cost: AtomicU64,
+    tail: AtomicU64,
+    released: AtomicU64,
+    until: AtomicU64,
+    at: AtomicU64,
+    remaining: AtomicU64,
+    /// [`Bound`] as a number, and whether `at` says anything.
+    by: AtomicU64,
+}
+
+impl LastDenial {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            version: AtomicU64::new(1),
+            cost: zero(),
+            tail: zero(),
+            released: zero(),
+            until: zero(),
+            at: zero(),
+            remaining: zero(),
+            by: zero(),
+        }
+    }
+
+    /// The state changes: the answer may be another one. Under the owner's lock.
+    pub(crate) fn forget(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        if version.is_multiple_of(2) {
+            self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps `denial` until it is forgotten. Under the owner's lock.
+    pub(crate) fn keep(&self, denial: &Denial) {
+        self.forget();
+        // Who reads one of the words below has the odd version before it; paired with the fence in `about`.
+        fence(Ordering::Release);
+        self.cost.store(denial.cost, Ordering::Relaxed);
+        self.tail.store(denial.tail, Ordering::Relaxed);
+        self.released.store(denial.released, Ordering::Relaxed);
+        self.until.store(denial.until, Ordering::Relaxed);
+        self.at.store(denial.at.unwrap_or(0), Ordering::Relaxed);
+        self.remaining.store(denial.remaining, Ordering::Relaxed);
+        self.by.store(number(denial.by) << 1 | u64::from(denial.at.is_some()), Ordering::Relaxed);
+        let version = self.version.load(Ordering::Relaxed);
+        // And who reads this version has all of them.
+        self.version.store(version.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The last denial, if it is about this cost, this tail and these releases.
+    #[inline]
+    pub(crate) fn about(&self, cost: u64, tail: u64, released: u64) -> Option<Denial> {
+        let version = self.version.load(Ordering::Acquire);
+        let fits = version.is_multiple_of(2)
+            && self.cost.load(Ordering::Relaxed) == cost
+            && self.tail.load(Ordering::Relaxed) == tail
+            && self.released.load(Ordering::Relaxed) == released;
+        if !fits {
+            return None;
+        }
+        let until = self.until.load(Ordering::Relaxed);
+        let at = self.at.load(Ordering::Relaxed);
+        let remaining = self.remaining.load(Ordering::Relaxed);
+        let by = self.by.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        if self.version.load(Ordering::Relaxed) != version {
+            return None;
+        }
+        let at = (by % 2 == 1).then_some(at);
+        Some(Denial { cost, tail, released, until, at, remaining, by: bound(by >> 1) })
+    }
+}
+
+fn number(by: Bound) -> u64 {
+    match by {
+        Bound::InFlight => 0,
+        Bound::Pause => 1,
+        Bound::Queue => 2,
+        Bound::Parent => 3,
+        Bound::Quota(index) => 4 + index as u64,
+    }
+}
+
+fn bound(number: u64) -> Bound {
+    match number {
+        0 => Bound::InFlight,
+        1 => Bound::Pause,
+        2 => Bound::Queue,
+        3 => Bound::Parent,
+        _ => Bound::Quota((number - 4) as usize),
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    const BOUNDS: [Bound; 6] =
+        [Bound::InFlight, Bound::Pause, Bound::Queue, Bound::Parent, Bound::Quota(0), Bound::Quota(7)];
+
+    fn denial(by: Bound, at: Option<u64>) -> Denial {
+        Denial { cost: 2, tail: 10, released: 4, until: 100, at, remaining: 1, by }
+    }
+
+    #[test]
+    fn what_is_kept_is_found_whole() {
+        let last = LastDenial::new();
+        for by in BOUNDS {
+            for at in [None, Some(0), Some(700)] {
+                let denial = denial(by, at);
+                last.keep(&denial);
+                let found = last.about(2, 10, 4).expect("it is about this");
+                assert_eq!((found.until, found.as_of(50)), (100, denial.as_of(50)));
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_about_its_own_cost_tail_and_releases() {
+        let last = LastDenial::new();
+        assert!(last.about(0, 0, 0).is_none(), "nothing was denied yet");
+        last.keep(&denial(Bound::Queue, None));
+        for (cost, tail, released) in [(3, 10, 4), (2, 11, 4), (2, 10, 6), (0, 0, 0)] {
+            assert!(last.about(cost, tail, released).is_none(), "{cost} from {tail}, {released} released");
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_is_found_no_more_until_the_next() {
+        let last = LastDenial::new();
+        for _ in 0..3 {
+            last.keep(&denial(Bound::Pause, Some(700)));
+            assert!(last.about(2, 10, 4).is_some());
+            last.forget();
+            assert!(last.about(2, 10, 4).is_none());
+            last.forget();
+            assert!(last.about(2, 10, 4).is_none(), "forgotten twice");
+        }
+    }
+}

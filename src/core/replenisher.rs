@@ -1,0 +1,106 @@
+//! The background task: sleeps until the front of the line is due, serves the line, sleeps again.
+//!
+//! Nobody has to start one: the first waiter of each runtime does. While nobody waits it is parked without a timer.
+//! It holds the limiter weakly and ends with it. When its runtime goes away it hands over: everybody who waits is woken
+//! to look again, and whoever still has a runtime starts the next one.
+
+use crate::core::alarm::Alarm;
+use crate::core::drivers::Kind;
+use crate::core::fine::{BEHIND, Fine, GAP};
+use crate::core::{Core, Drive, instant_or_retry};
+use pin_project::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Weak;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// A future that serves a limiter's line whenever its time comes, for those who want to spawn it themselves; from
+/// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
+///
+/// Limiters spawn one on each runtime that has waiters by themselves; spawning another is harmless. It is needed where the
+/// waiters' own runtime is not driven, or where they wait outside of all runtimes: spawned on a runtime that is driven, it serves
+/// the whole queue, wherever the waiters are.
+///
+/// # Cancel safety
+///
+/// It can be dropped at any time: waiters are woken and look for another one where they are.
+///
+/// # Panics
+///
+/// When polled outside of a tokio runtime, or on one without timers, as `tokio::time::sleep` does.
+#[must_use = "a replenisher does nothing unless it is spawned or polled"]
+#[pin_project]
+#[derive(Debug)]
+pub struct Replenisher {
+    core: Weak<Core>,
+    registration: Option<Registration>,
+    #[pin]
+    alarm: Alarm,
+    fine: Fine,
+}
+
+impl Replenisher {
+    /// One that registers when it is first polled.
+    pub(crate) fn new(core: Weak<Core>) -> Self {
+        Self { core, registration: None, alarm: Alarm::unset(), fine: Fine::Unset }
+    }
+
+    /// One that is registered already.
+    pub(crate) fn registered(registration: Registration) -> Self {
+        let core = registration.core.clone();
+        Self { core, registration: Some(registration), alarm: Alarm::unset(), fine: Fine::Unset }
+    }
+}
+
+impl Future for Replenisher {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let Some(core) = this.core.upgrade() else { return Poll::Ready(()) };
+        let registration = this.registration.get_or_insert_with(|| Registration::new(&core, Kind::ByHand));
+        loop {
+            let alarm = match core.drive(registration.id, cx.waker()) {
+                Drive::Until { alarm: u64::MAX, .. } => return Poll::Pending,
+                Drive::Until { alarm, crowd } => {
+                    let at = instant_or_retry(&core.time, alarm);
+                    // Another clock may stand still, with little left.
+                    let gap = if crowd || !core.time.is_tokios() { GAP } else { Duration::ZERO };
+                    if core.fine && this.fine.wake_at(at, gap, cx) { at + BEHIND } else { at }
+                }
+                Drive::Yield => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            };
+            ready!(this.alarm.as_mut().poll_until(alarm, cx));
+        }
+    }
+}
+
+/// A driver's entry in its limiter; dropping it hands over.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    core: Weak<Core>,
+    pub(crate) id: u64,
+}
+
+impl Registration {
+    pub(crate) fn new(core: &Core, kind: Kind) -> Self {
+        Self::adopt(core.weak(), core.add_driver(kind))
+    }
+
+    /// Takes charge of an entry that was added already.
+    pub(crate) fn adopt(core: Weak<Core>, id: u64) -> Self {
+        Self { core, id }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.remove_driver(self.id);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The rovers: positions in one endless line of tokens, moved by atomics and never moved back.
+//!
+//! ```text
+//!  0 ------------ tail ............ published ------------> tokens (u64, wrapping)
+//!                   |<- to be had ->|
+//!  0 ------------ published ........ tail ---------------->  more is claimed than there is: tail - published
+//! ```
+//!
+//! * `tail` moves when tokens are claimed. A claim's *ticket* is the tail just behind it.
+//! * `published` is how far claims may go without asking anybody. It is stored only under the lock of whoever owns
+//!   these rovers, and only forward.
+//! * `released` counts the tokens handed back; the owner turns it into the ceiling.
+//!
+//! **What this file guarantees:** a claim made by [`Rovers::try_claim`] ends at or before `published`. A claim reads
+//! `published` and then swaps `tail`; since `published` never moves back, an old reading of it only refuses too much,
+//! and an old reading of `tail` makes the swap fail.
+//!
+//! Positions are compared by wrapping difference ([`ahead`]); the owner keeps all of them within 2^62 of each other.
+
+use crate::core::denial::{Denial, LastDenial};
+use crate::core::sync::{AtomicU64, Ordering};
+
+/// How far position `a` is ahead of position `b`; negative if it is behind.
+#[inline]
+pub(crate) fn ahead(a: u64, b: u64) -> i64 {
+    a.wrapping_sub(b) as i64
+}
+
+/// `a` or `b`, whichever is further along.
+#[inline]
+pub(crate) fn later(a: u64, b: u64) -> u64 {
+    if ahead(a, b) > 0 { a } else { b }
+}
+
+/// `a` or `b`, whichever is less far along.
+#[inline]
+pub(crate) fn earlier(a: u64, b: u64) -> u64 {
+    if ahead(a, b) < 0 { a } else { b }
+}
+
+/// Set in `released` while somebody waits for releases.
+const WATCHED: u64 = 1;
+
+/// Aligned as every allocation is, so that the two words of either end are on one line.
+#[derive(Debug)]
+#[repr(C, align(16))]
+pub(crate) struct Rovers {
+    /// Written by every claim and every release: a grant and its release touch one cache line, not two.
+    claims: Claims,
+    /// Read by every claim, written when time is read: not on the line of the claims, so that they do not invalidate it. What
+    /// is between the two is the denial, and no padding.
+    supply: Supply,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Claims {
+    tail: AtomicU64,
+    /// Tokens released, times two, plus [`WATCHED`]. One word, so that a release either sees the flag or is seen by
+    /// whoever sets it: read-modify-writes of one word have one order, and no fence is needed. The count of tokens wraps at
+    /// 2^63, so two readings are never compared for their order, only [subtracted](Self::tokens_between). Fewer tokens than
+    /// that can be in flight, and so unread: the largest cap is 2^61, and debts go 2^62 beyond it at most.
+    released: AtomicU64,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Supply {
+    /// What else is published: the answer to who finds that there is nothing to claim.
+    denial: LastDenial,
+    published: AtomicU64,
+    /// The nearest of all heads and the ceiling, also where it is not published. What a grant reports as remaining.
+    limit: AtomicU64,
+}
+
+impl Rovers {
+    pub(crate) fn new(at: u64) -> Self {
+        Self {
+            claims: Claims { tail: AtomicU64::new(at), released: AtomicU64::new(0) },
+            supply: Supply { denial: LastDenial::new(), published: AtomicU64::new(at), limit: AtomicU64::new(at) },
+        }
+    }
+
+    // Acquire, paired with the Release in `try_claim_below`: who reads the tail and then the clock must not read a time
+    // before the claims that the tail counts. (Else they count as made before they were, and the burst fills up again.
+    // The other writes of the tail, under the lock, continue the release sequence or begin one that follows it.)
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        self.claims.tail.load(Ordering::Acquire)
+    }
+
+    // Acquire, paired with the Release in `publish`: who is granted what a release made room for also sees what the
+    // releaser did before it.
+    #[inline]
+    pub(crate) fn published(&self) -> u64 {
+        self.supply.published.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn last_denial(&self) -> &LastDenial {
+        &self.supply.denial
+    }
+
+    /// The denial that was published last, if it is about who claims `cost` tokens from `tail` on.
+    #[inline]
+    pub(crate) fn denial_of(&self, cost: u64, tail: u64) -> Option<Denial> {
+        self.supply.denial.about(cost, tail, self.claims.released.load(Ordering::Acquire))
+    }
+
+    /// How many tokens a claim that ends at `ticket` leaves behind.
+    #[inline]
+    pub(crate) fn left_behind(&self, ticket: u64) -> u64 {
+        ahead(self.supply.limit.load(Ordering::Relaxed), ticket).max(0) as u64
+    }
+
+    /// Claims `n` tokens if they are published, and says where the claim ends. Never `Some` for `n == 0`.
+    #[inline]
+    pub(crate) fn try_claim(&self, n: u64) -> Option<u64> {
+        self.try_claim_below(n, self.published())
+    }
+
+    /// The same under the owner's lock, as far as `limit`, published or not.
+    pub(crate) fn try_claim_owned(&self, n: u64, limit: u64) -> Option<u64> {
+        let tail = self.tail();
+        if ahead(self.supply.published.load(Ordering::Relaxed), tail) > 0 {
+            return self.try_claim_below(n, limit);
+        }
+        // Nothing is published that is not claimed. So the tail is ours alone until we publish more: who read an older
+        // tail, below what was published then, swaps in vain. A store will do, which is cheaper than a swap.
+        let ticket = tail.wrapping_add(Self::fit(n, limit, tail)?);
+        self.claims.tail.store(ticket, Ordering::Release);
+        Some(ticket)
+    }
+
+    #[inline]
+    fn try_claim_below(&self, n: u64, limit: u64) -> Option<u64> {
+        let mut tail = self.claims.tail.load(Ordering::Relaxed);
+        loop {
+            let ticket = tail.wrapping_add(Self::fit(n, limit, tail)?);
+            match self.claims.tail.compare_exchange_weak(tail, ticket, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Some(ticket),
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// `n`, if there are so many between `tail` and `limit`, and it is not 0.
+    #[inline]
+    fn fit(n: u64, limit: u64, tail: u64) -> Option<u64> {
+        let free = ahead(limit, tail);
+        // `n - 1 < free` wraps for n == 0 and so refuses it, at no price.
+        (free > 0 && n.wrapping_sub(1) < free as u64).then_some(n)
+    }
+
+    /// Claims `n` tokens whether they are there or not, and says where the claim ends.
+    pub(crate) fn claim(&self, n: u64) -> u64 {
+        // Release, as in `try_claim_below`: who finds the claim in the tail also finds what was noted of it before.
+        self.claims.tail.fetch_add(n, Ordering::Release).wrapping_add(n)
+    }
+
+    /// Lets claims go as far as `to`, under the owner's lock. Never takes back what is published already.
+    pub(crate) fn publish(&self, to: u64, limit: u64) {
+        self.supply.limit.store(limit, Ordering::Relaxed);
+        if ahead(to, self.supply.published.load(Ordering::Relaxed)) > 0 {
+            self.supply.published.store(to, Ordering::Release);
+        }
+    }
+
+    /// Takes back what is published and not claimed, under the owner's lock: moves the tail up to `published` and says
+    /// by how much. The owner shifts every other position by the same amount, which makes it neutral for everybody.
+    pub(crate) fn retract(&self) -> u64 {
+        let published = self.published();
+        let mut tail = self.tail();
+        while ahead(published, tail) > 0 {
+            match self.claims.tail.compare_exchange_weak(tail, published, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return published.wrapping_sub(tail),
+                Err(now) => tail = now,
+            }
+        }
+        0
+    }
+
+    /// Hands `n` tokens back. True if somebody waits for that and the owner should look.
+    #[inline]
+    pub(crate) fn release(&self, n: u64) -> bool {
+        self.claims.released.fetch_add(n << 1, Ordering::AcqRel) & WATCHED != 0
+    }
+
+    /// The count of all that was released.
+    pub(crate) fn release_mark(&self) -> u64 {
+        self.claims.released.load(Ordering::Acquire) & !WATCHED
+    }
+
+    /// How much was released since `seen`, which is brought up to date.
+    pub(crate) fn released_since(&self, seen: &mut u64) -> u64 {
+        Self::count_since(self.claims.released.load(Ordering::Acquire), seen)
+    }
+
+    /// Asks every release from now on to report, and says how much was released before.
+    pub(crate) fn watch_releases(&self, seen: &mut u64) -> u64 {
+        Self::count_since(self.claims.released.fetch_or(WATCHED, Ordering::AcqRel), seen)
+    }
+
+    pub(crate) fn ignore_releases(&self) {
+        self.claims.released.fetch_and(!WATCHED, Ordering::AcqRel);
+    }
+
+    fn count_since(word: u64, seen: &mut u64) -> u64 {
+        let count = word & !WATCHED;
+        let new = Self::tokens_between(*seen, count);
+        *seen = count;
+        new
+    }
+
+    /// How many tokens were released between two readings of their count: less than 2^63, which is more than can be in flight.
+    pub(crate) fn tokens_between(earlier: u64, later: u64) -> u64 {
+        later.wrapping_sub(earlier) >> 1
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_claims_write_and_what_they_read_is_on_different_cache_lines() {
+        let written = size_of::<Claims>();
+        let read = std::mem::offset_of!(Rovers, supply.published);
+        assert!(read >= written + 64 && read.is_multiple_of(align_of::<Rovers>()));
+        assert_eq!(size_of::<Rovers>(), read + 2 * size_of::<AtomicU64>());
+    }
+
+    #[test]
+    fn claims_stop_at_published_and_wrap_around() {
+        for start in [0, u64::MAX - 2, i64::MAX as u64 - 1] {
+            let rovers = Rovers::new(start);
+            assert_eq!(rovers.try_claim(1), None);
+            rovers.publish(start.wrapping_add(5), start.wrapping_add(5));
+            assert_eq!(rovers.try_claim(6), None);
+            assert_eq!(rovers.try_claim(0), None, "nothing is claimed by nobody");
+            assert_eq!(rovers.try_claim(u64::MAX), None);
+            assert_eq!(rovers.try_claim(3), Some(start.wrapping_add(3)));
+            assert_eq!(rovers.try_claim(2), Some(start.wrapping_add(5)));
+            assert_eq!(rovers.try_claim(1), None);
+        }
+    }
+
+    #[test]
+    fn published_never_moves_back() {
+        let rovers = Rovers::new(10);
+        rovers.publish(20, 20);
+        rovers.publish(15, 15);
+        assert_eq!(rovers.published(), 20);
+        assert_eq!(rovers.left_behind(10), 5);
+    }
+
+    #[test]
+    fn retract_takes_back_the_unclaimed() {
+        let rovers = Rovers::new(u64::MAX);
+        rovers.publish(9, 9);
+        rovers.try_claim(4).unwrap();
+        assert_eq!(rovers.retract(), 6);
+        assert_eq!(rovers.tail(), rovers.published());
+        assert_eq!(rovers.retract(), 0);
+        rovers.claim(3);
+        assert_eq!(rovers.retract(), 0, "an overrun tail has nothing to take back");
+    }
+
+    #[test]
+    fn releases_are_counted_once_and_reported_while_watched() {
+        let rovers = Rovers::new(0);
+        let mut seen = 0;
+        assert!(!rovers.release(7));
+        assert_eq!(rovers.watch_releases(&mut seen), 7);
+        assert!(rovers.release(2));
+        assert_eq!(rovers.released_since(&mut seen), 2);
+        rovers.ignore_releases();
+        assert!(!rovers.release(1));
+        assert_eq!(rovers.released_since(&mut seen), 1);
+        assert_eq!(rovers.released_since(&mut seen), 0);
+    }
+}

@@ -1,0 +1,345 @@
+//! Tokens <-> time: one quota's head rover and what it needs to move. Integers only, no clock, no locks, no waiters.
+//!
+//! **What this file guarantees:** after any sequence of `mint(now, limit)` the head has moved by no more than
+//! `amount x elapsed / period`, rounded down once over the whole sequence (the remainder of a token is carried), and
+//! never beyond a `limit`. `reached(ticket)` is the first nanosecond at which an unlimited `mint` gets there: minting
+//! rounds down, waiting rounds up, and the two agree.
+//!
+//! While the head stands at its limit, time burns: no credit for idle time. The remainder survives only if the last
+//! token arrived in this very nanosecond.
+
+use crate::Quota;
+use crate::core::rovers::ahead;
+#[cfg(feature = "redis")]
+use crate::distributed::{Feed, Leases};
+use crate::quota::Refill;
+use std::ops::Rem;
+
+/// The quota last: it is looked at when somebody asks for it.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(crate) struct Schedule {
+    pub(crate) burst: u64,
+    pub(crate) head: u64,
+    mint: Mint,
+    pub(crate) quota: Quota,
+}
+
+#[derive(Clone, Debug)]
+enum Mint {
+    /// `amount` per `period`, in lowest terms; `rem < period` counts 1/period-ths of a token; minted up to `stamp`.
+    Continuous { amount: u64, period: u64, rem: u64, stamp: u64 },
+    /// `amount` at the end of each period; `next` is the end of the present one, `None` if that is beyond the end of time.
+    /// The ends of periods never drift.
+    Stepped { amount: u64, period: u64, next: Option<u64> },
+    /// Nothing by itself.
+    Manual,
+    /// What a line that is shared with other machines has promised.
+    #[cfg(feature = "redis")]
+    Leased(Box<Leases>),
+}
+
+impl Schedule {
+    /// A schedule for a *checked* quota, whose bucket is empty when the head stands at `start`.
+    pub(crate) fn new(quota: Quota, start: u64, now: u64) -> Self {
+        Self {
+            quota,
+            burst: quota.capacity(),
+            head: start.wrapping_add(quota.filled_at_start()),
+            mint: Mint::new(quota, now),
+        }
+    }
+
+    /// Mints what came due by `now`, as far as `limit`.
+    pub(crate) fn mint(&mut self, now: u64, limit: u64) {
+        let room = ahead(limit, self.head).max(0) as u64;
+        let minted = match &mut self.mint {
+            Mint::Continuous { amount, period, rem, stamp } => {
+                let elapsed = now.saturating_sub(*stamp);
+                if elapsed == 0 {
+                    // Filled by hand, by a refund, or by a limit that came down: what was on its way to the next token
+                    // burns here too.
+                    if room == 0 && *rem >= *amount {
+                        *rem = 0;
+                    }
+                    return;
+                }
+                *stamp = now;
+                let (minted, left) = mul_div(elapsed, *amount, *rem, *period);
+                // Full before this nanosecond: `left >= amount` says that the last token came in an earlier one.
+                let burned = minted > room || (minted == room && left >= *amount);
+                *rem = if burned { 0 } else { left };
+                minted
+            }
+            Mint::Stepped { amount, period, next } => match *next {
+                Some(end) if end <= now => {
+                    let more = (now - end) / *period;
+                    *next = (end + more * *period).checked_add(*period);
+                    // `end` is at least 1, so `more` is less than the largest number.
+                    (more + 1).saturating_mul(*amount)
+                }
+                _ => 0,
+            },
+            Mint::Manual => 0,
+            #[cfg(feature = "redis")]
+            Mint::Leased(leases) => leases.mint(now, room, 0),
+        };
+        self.head = self.head.wrapping_add(minted.min(room));
+    }
+
+    /// The same for a leased one, with all that the front claim needs, which ends at `front`, if it was promised in one piece.
+    #[cfg(feature = "redis")]
+    pub(crate) fn mint_leased(&mut self, now: u64, limit: u64, front: u64) {
+        let (room, lacks) = (ahead(limit, self.head).max(0) as u64, ahead(front, self.head).max(0) as u64);
+        if let Mint::Leased(leases) = &mut self.mint {
+            self.head = self.head.wrapping_add(leases.mint(now, room, lacks));
+        }
+    }
+
+    /// Adds up to `n` tokens by hand, as far as `limit`.
+    pub(crate) fn add(&mut self, n: u64, limit: u64) {
+        let room = ahead(limit, self.head).max(0) as u64;
+        self.head = self.head.wrapping_add(n.min(room));
+        #[cfg(feature = "redis")]
+        if let Mint::Leased(leases) = &mut self.mint {
+            leases.spare(n - n.min(room));
+        }
+    }
+
+    /// Burns what is beyond `limit`.
+    pub(crate) fn cut(&mut self, limit: u64) {
+        if ahead(self.head, limit) > 0 {
+            #[cfg(feature = "redis")]
+            if let Mint::Leased(leases) = &mut self.mint {
+                leases.spare(ahead(self.head, limit) as u64);
+            }
+            self.head = limit;
+            if let Mint::Continuous { rem, .. } = &mut self.mint {
+                *rem = 0;
+            }
+        }
+    }
+
+    /// The instant at which the head reaches `ticket` if nothing limits it: 0 if it has, `None` if only hands move it,
+    /// or if the instant is beyond the end of time (584 years).
+    pub(crate) fn reached(&self, ticket: u64) -> Option<u64> {
+        let need = ahead(ticket, self.head);
+        if need <= 0 {
+            return Some(0);
+        }
+        match self.mint {
+            Mint::Continuous { amount, period, rem, stamp } => {
+                stamp.checked_add(wait_for(need as u64, period, rem, amount)?)
+            }
+            Mint::Stepped { amount, period, next } => {
+                let steps = (need as u64).div_ceil(amount);
+                next?.checked_add((steps - 1).checked_mul(period)?)
+            }
+            Mint::Manual => None,
+            #[cfg(feature = "redis")]
+            Mint::Leased(ref leases) => leases.reached(need as u64),
+        }
+    }
+
+    /// The instant at which a front claim passes that ends at `ticket`, if without it no more than up to `limit` can be
+    /// kept: later than `reached` if it was leased in several pieces.
+    pub(crate) fn passes(&self, ticket: u64, limit: u64) -> Option<u64> {
+        #[cfg(feature = "redis")]
+        if let Mint::Leased(leases) = &self.mint {
+            let need = ahead(ticket, self.head);
+            let room = ahead(limit, self.head).max(0) as u64;
+            return if need <= 0 { Some(0) } else { leases.passes(need as u64, room) };
+        }
+        #[cfg(not(feature = "redis"))]
+        let _ = limit;
+        self.reached(ticket)
+    }
+
+    /// From now on only what is leased arrives, and the bucket holds nothing until it is let.
+    #[cfg(feature = "redis")]
+    pub(crate) fn become_leased(&mut self, start: u64) {
+        (self.head, self.burst) = (start, 0);
+        self.mint = Mint::Leased(Box::default());
+    }
+
+    /// What was leased is not kept for longer than that.
+    #[cfg(feature = "redis")]
+    pub(crate) fn run_out(&mut self, now: u64) {
+        if let Mint::Leased(leases) = &self.mint {
+            self.burst = leases.kept(self.burst, now);
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn feed(&self) -> Option<&Feed> {
+        if let Mint::Leased(leases) = &self.mint { leases.feed.as_deref() } else { None }
+    }
+
+    /// Whether more may be kept for a claim in front that ends at `ticket`: of what is leased, if that completes it in one
+    /// piece.
+    pub(crate) fn saves_up(&self, ticket: u64) -> bool {
+        #[cfg(feature = "redis")]
+        if let Mint::Leased(leases) = &self.mint {
+            return ahead(ticket, self.head) <= leases.pieces().next().unwrap_or(0) as i64;
+        }
+        let _ = ticket;
+        true
+    }
+
+    /// What is promised, piece by piece.
+    #[cfg(feature = "redis")]
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {
+        let leases = if let Mint::Leased(leases) = &self.mint { Some(leases) } else { None };
+        leases.into_iter().flat_map(|leases| leases.pieces())
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn leases(&mut self) -> Option<&mut Leases> {
+        if let Mint::Leased(leases) = &mut self.mint { Some(leases) } else { None }
+    }
+
+    /// Goes on as `quota` from `now`, up to which the old one was minted. The level stays. Where both are continuous, so does
+    /// the fraction of a token; where both are stepped, the share of the period that has passed, and with the same period
+    /// its end. Another way of refilling begins anew: the part of a step that is not complete cannot become tokens, or
+    /// more than the burst and one step would pass around the change.
+    ///
+    /// Both shares are rounded down, so a change mints nothing early. It loses less than what the new quota brings in a
+    /// nanosecond, and nothing if the period stays the same.
+    pub(crate) fn become_quota(&mut self, quota: Quota, now: u64) {
+        let mut mint = Mint::new(quota, now);
+        match (&self.mint, &mut mint) {
+            (Mint::Continuous { period: old, rem: had, .. }, Mint::Continuous { period, rem, .. }) => {
+                *rem = share(*had, *old, *period);
+            }
+            (Mint::Stepped { period: old, next: end, .. }, Mint::Stepped { period, next, .. }) => {
+                if old == period {
+                    *next = *end;
+                } else if let Some(end) = end {
+                    let passed = old.saturating_sub(end.saturating_sub(now));
+                    *next = now.checked_add(*period - share(passed, *old, *period));
+                }
+            }
+            _ => {}
+        }
+        self.quota = quota;
+        self.burst = quota.capacity();
+        self.mint = mint;
+    }
+
+    /// A schedule whose head stands at `head`, with `fraction` of a token on top, as of `now`. Steps are counted from the
+    /// origin of time.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn resume(quota: Quota, head: u64, fraction: u64, now: u64) -> Self {
+        let mut schedule = Self { head, ..Self::new(quota, head, now) };
+        if let Mint::Continuous { rem, .. } = &mut schedule.mint {
+            *rem = fraction;
+        }
+        schedule.step_from_origin(now);
+        schedule
+    }
+
+    /// Counts steps from the origin of time, not from when the quota was given; those up to `now` have been minted.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn step_from_origin(&mut self, now: u64) {
+        if let Mint::Stepped { period, next, .. } = &mut self.mint {
+            *next = (now - now % *period).checked_add(*period);
+        }
+    }
+
+    /// What there is of the next token: in parts of the period, in lowest terms.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn fraction(&self) -> u64 {
+        if let Mint::Continuous { rem, .. } = self.mint { rem } else { 0 }
+    }
+
+    /// The most that can ever be there at once: of a shared quota what all nodes together may keep.
+    pub(crate) fn most(&self) -> u64 {
+        if self.is_leased() { self.quota.capacity() / 2 } else { self.quota.capacity() }
+    }
+
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self.mint, Mint::Manual)
+    }
+
+    /// True if another line's promises are all that arrives.
+    pub(crate) fn is_leased(&self) -> bool {
+        #[cfg(feature = "redis")]
+        return matches!(self.mint, Mint::Leased(_));
+        #[cfg(not(feature = "redis"))]
+        false
+    }
+
+    /// True if the head passes no token at a boundary that a limit behind the next ticket could cut: of a stepped quota, as
+    /// long as no claim costs more than `largest`.
+    pub(crate) fn keeps_steps(&self, largest: u64) -> bool {
+        matches!(self.mint, Mint::Stepped { amount, .. } if largest.saturating_add(amount - 1) <= self.burst)
+    }
+
+    /// How many tokens a continuous quota mints in how many nanoseconds, in lowest terms.
+    pub(crate) fn pace(&self) -> Option<(u64, u64)> {
+        if let Mint::Continuous { amount, period, .. } = self.mint { Some((amount, period)) } else { None }
+    }
+
+    /// True if the head passes every token on its way: a limit beyond the next ticket then never cuts anything.
+    pub(crate) fn is_gapless(&self) -> bool {
+        matches!(self.mint, Mint::Continuous { amount, period, .. } if amount <= period)
+    }
+}
+
+impl Mint {
+    fn new(quota: Quota, now: u64) -> Self {
+        match quota.refill() {
+            Refill::Manual => Self::Manual,
+            Refill::Stepped => {
+                let period = quota.period_nanos();
+                Self::Stepped { amount: quota.amount(), period, next: now.checked_add(period) }
+            }
+            Refill::Continuous => {
+                let (amount, period) = (quota.amount(), quota.period_nanos());
+                let common = gcd(amount, period);
+                Self::Continuous { amount: amount / common, period: period / common, rem: 0, stamp: now }
+            }
+        }
+    }
+}
+
+/// `(a * b + c) / d`, saturating, and the remainder.
+pub(crate) fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
+    // The common case fits a word, where a division costs a fraction of the 128-bit one.
+    if let Some(sum) = a.checked_mul(b).and_then(|product| product.checked_add(c)) {
+        return (sum / d, sum % d);
+    }
+    let (sum, d) = (a as u128 * b as u128 + c as u128, d as u128);
+    (u64::try_from(sum / d).unwrap_or(u64::MAX), (sum % d) as u64)
+}
+
+/// The same share of `new` as `part` is of `old`, rounded down; `part < old`, so the result is below `new`.
+fn share(part: u64, old: u64, new: u64) -> u64 {
+    (part as u128 * new as u128 / old as u128) as u64
+}
+
+/// `(need * period - rem) / amount`, rounded up; `rem < period`.
+pub(crate) fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<u64> {
+    if let Some(product) = need.checked_mul(period) {
+        return Some((product - rem).div_ceil(amount));
+    }
+    let wait = (need as u128 * period as u128 - rem as u128).div_ceil(amount as u128);
+    u64::try_from(wait).ok()
+}
+
+pub(crate) fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(a: N, b: N) -> N {
+    if b == N::default() { a } else { gcd(b, a % b) }
+}
+
+#[cfg(all(test, feature = "redis", not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_and_finds_no_room_is_given_back() {
+        let mut schedule = Schedule::new(Quota::per_second(10), 0, 0);
+        schedule.become_leased(0);
+        schedule.add(5, 3);
+        assert_eq!((schedule.head, schedule.leases().unwrap().take_spares()), (3, 2));
+    }
+}

@@ -1,0 +1,329 @@
+//! When a claim made now would be granted.
+//!
+//! The question is asked for each arrival with a deadline, so its price must not grow with the queue. From the cheapest
+//! to the dearest way:
+//!
+//! 1. Nobody waits, or one continuous quota alone decides: the ticket's number is the answer.
+//! 2. Continuous quotas whose bursts cannot interfere, or one stepped quota without remainders
+//!    ([`Supply::scheduled_behind`]): the latest of what each quota says of the ticket's number.
+//! 3. Everything else: the queue is served ahead of time, on a copy of the supply. The [`Forecast`] keeps that copy, and
+//!    an arrival adds only the waiters that came since. A grant at the front does not change it. A cancellation in the
+//!    middle, a refund, or a change of the limiter does: then the next question serves the whole queue again.
+
+use super::State;
+use crate::core::queue::Waiter;
+use crate::core::rovers::{Rovers, ahead};
+use crate::core::supply::Supply;
+use std::time::Duration;
+
+/// The supply as it will be once the last waiter that it covers has been granted.
+#[derive(Debug)]
+pub(super) struct Forecast {
+    supply: Supply,
+    /// Waiters that begin before this position are covered.
+    until: u64,
+    /// [`Supply::changes`] of the limiter's own supply when this was worked out: it holds while they are the same.
+    changes: u64,
+}
+
+impl Forecast {
+    /// Covers the waiters from `until` on. `None` if no clock can tell when one of them is granted.
+    fn cover<'l>(&mut self, waiters: impl Iterator<Item = &'l Waiter>, tail: u64) -> Option<()> {
+        for waiter in waiters {
+            #[cfg(test)]
+            steps::count();
+            // What lies between two waiters and is no hole is a debt.
+            self.supply.claim(waiter.start().wrapping_sub(self.until));
+            self.supply.mint(self.supply.scheduled(waiter.ticket)?, Some(waiter.ticket));
+            self.until = waiter.ticket.wrapping_add(waiter.skip);
+            self.supply.pass(waiter.stretch(), self.until);
+        }
+        self.supply.claim(tail.wrapping_sub(self.until));
+        self.until = tail;
+        Some(())
+    }
+}
+
+impl State {
+    /// The instant at which a claim of `cost` made now would be granted. `None` if no clock can tell, or not this queue
+    /// alone.
+    ///
+    /// Costs a few steps per quota, and one step per waiter in the cases that the head of this file names.
+    pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
+        if self.queue.is_joint() || self.has_parent() && !self.queue.is_empty() {
+            return None;
+        }
+        let end = rovers.tail().wrapping_add(cost);
+        let packed = end.wrapping_sub(self.totals.holes);
+        if self.queue.is_empty() || self.supply.is_straight() {
+            return self.supply.scheduled(packed);
+        }
+        match self.foretell_by_number(packed) {
+            Some(at) => Some(at),
+            None => self.foresee(rovers)?.scheduled(end),
+        }
+    }
+
+    /// The same where the number of the ticket decides; `end` is counted without the holes in the queue. `None` if it
+    /// does not decide.
+    fn foretell_by_number(&mut self, end: u64) -> Option<u64> {
+        let front = self.queue.front()?;
+        // Claims that the last reading of time has not seen are not in the bounds yet.
+        if !self.supply.may_go_by_number(self.queue.largest()) || self.supply.claimed() != front.start() {
+            return None;
+        }
+        let (ticket, largest) = (front.ticket, self.queue.largest());
+        let mut scratch = self.rare().scratch.take().unwrap_or_else(|| self.supply.clone());
+        scratch.clone_from(&self.supply);
+        let at = scratch.scheduled_behind(ticket, largest, end);
+        self.rare().scratch = Some(scratch);
+        at
+    }
+
+    /// The supply as it will be once the last waiter has been granted. `None` if no clock can tell.
+    ///
+    /// Must not be called while a waiter waits for another line too.
+    pub(super) fn foresee(&mut self, rovers: &Rovers) -> Option<&Supply> {
+        let Some(front) = self.queue.front().map(Waiter::start) else { return Some(&self.supply) };
+        let changes = self.supply.changes();
+        // What is leased changes without being noted.
+        let holds =
+            |known: &Forecast| known.changes == changes && ahead(known.until, front) > 0 && !self.supply.has_leased();
+        let known = self.rare.as_mut().and_then(|rare| rare.forecast.take());
+        let mut forecast = match known {
+            Some(known) if holds(&known) => known,
+            Some(mut old) => {
+                old.supply.clone_from(&self.supply);
+                Forecast { supply: old.supply, until: front, changes }
+            }
+            None => Forecast { supply: self.supply.clone(), until: front, changes },
+        };
+        let covered = if forecast.until == front { None } else { Some(forecast.until) };
+        forecast.cover(self.queue.iter_from(covered), rovers.tail())?;
+        Some(&self.rare().forecast.insert(forecast).supply)
+    }
+
+    /// A waiter left from behind the one that begins at `before`: `tokens` from `start` on are a hole.
+    pub(super) fn hole_in_forecast(&mut self, before: u64, start: u64, tokens: u64) {
+        let Some(rare) = &mut self.rare else { return };
+        let Some(forecast) = &mut rare.forecast else { return };
+        if ahead(start, forecast.until) < 0 {
+            // A covered one. The copy is kept for its memory.
+            forecast.changes = self.supply.changes().wrapping_sub(1);
+        } else if ahead(before, forecast.until) < 0 {
+            // Right behind the covered ones. Further back the hole is found beside the waiter before it.
+            forecast.supply.shift(tokens);
+            forecast.until = forecast.until.wrapping_add(tokens);
+        }
+    }
+
+    /// How long a claim of `cost` made now would wait.
+    pub(crate) fn estimate(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Option<Duration> {
+        if self.closed || cost > self.most_claimable(rovers) {
+            return None;
+        }
+        if cost == 0 {
+            return Some(Duration::ZERO);
+        }
+        self.foretell(rovers, cost).map(|at| self.wait(at, now))
+    }
+
+    /// How long it is until `at`. What could pass by now need not wait until a clock that stepped back has caught up.
+    pub(super) fn wait(&self, at: u64, now: u64) -> Duration {
+        Duration::from_nanos(if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) })
+    }
+}
+
+/// How many waiters were served ahead of time by this thread.
+#[cfg(test)]
+mod steps {
+    use std::cell::Cell;
+
+    thread_local!(static STEPS: Cell<u64> = const { Cell::new(0) });
+
+    pub(super) fn count() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    #[cfg(not(tollgate_loom))]
+    pub(super) fn take() -> u64 {
+        STEPS.take()
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::steps;
+    use crate::core::rovers::Rovers;
+    use crate::core::state::State;
+    use crate::{Consume, Grant, Limiter, ManualClock, Quota};
+    use fastrand::Rng;
+    use std::collections::VecDeque;
+    use std::task::Poll;
+    use std::time::Duration;
+    use tokio_test::task::{Spawn, spawn};
+
+    const NANO: Duration = Duration::from_nanos(1);
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    /// What the whole queue comes to, waiter by waiter.
+    fn by_hand(state: &State, rovers: &Rovers, cost: u64) -> Option<u64> {
+        let mut ahead = state.supply.clone();
+        let mut queue = state.queue.iter().peekable();
+        while let Some(waiter) = queue.next() {
+            let next = queue.peek().map_or_else(|| rovers.tail(), |next| next.start());
+            ahead.mint(ahead.scheduled(waiter.ticket)?, Some(waiter.ticket));
+            ahead.pass(waiter.stretch(), next);
+        }
+        ahead.scheduled(rovers.tail().wrapping_add(cost))
+    }
+
+    fn quota(random: &mut Rng) -> Quota {
+        let burst = random.u64(1..24);
+        let quota = match random.u8(0..8) {
+            0 => Quota::new(random.u64(1..=burst), random.u32(2..60) * NANO).stepped(),
+            1 => Quota::new(random.u64(20..90), random.u32(1..20) * NANO),
+            // Less than a nanosecond apart.
+            2..4 => Quota::new(2, random.u32(7..9) * NANO),
+            _ => Quota::new(random.u64(1..9), random.u32(9..60) * NANO),
+        };
+        quota.burst(burst).initial(random.u64(0..=burst))
+    }
+
+    struct World<'a> {
+        limiter: &'a Limiter,
+        clock: ManualClock,
+        queue: VecDeque<Spawn<Consume<'a>>>,
+        grants: Vec<Grant<'a>>,
+        random: Rng,
+        most: u64,
+    }
+
+    impl World<'_> {
+        fn step(&mut self) {
+            let random = &mut self.random;
+            match random.u8(0..24) {
+                0..8 => {
+                    let mut waiting = spawn(self.limiter.consume(random.u64(1..=self.most)));
+                    if waiting.poll().is_pending() {
+                        self.queue.push_back(waiting);
+                    }
+                }
+                8..11 if !self.queue.is_empty() => {
+                    let index = random.usize(0..self.queue.len());
+                    drop(self.queue.remove(index));
+                }
+                11 => drop(self.queue.pop_back()),
+                12..17 => self.clock.advance(random.u32(0..50) * NANO),
+                17..19 => {
+                    self.limiter.tick();
+                    while let Some(at) = self.queue.iter().position(|waiting| waiting.is_woken()) {
+                        let mut granted = self.queue.remove(at).expect("found");
+                        if let Poll::Ready(Ok(grant)) = granted.poll() {
+                            self.grants.push(grant);
+                        }
+                    }
+                }
+                19 if !self.grants.is_empty() => {
+                    let mut grant = self.grants.swap_remove(random.usize(0..self.grants.len()));
+                    grant.settle(random.u64(0..grant.cost() + 3));
+                }
+                20 => self.limiter.replenish(random.u64(0..4)),
+                21 if random.bool() => self.limiter.pause_for(random.u32(0..90) * NANO),
+                22 if random.bool() => self.limiter.set_quota(0, quota(random)).expect("valid"),
+                _ => drop(self.limiter.try_acquire(1)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_forecast_is_what_serving_the_whole_queue_comes_to() {
+        let (mut by_number, mut by_forecast) = (0, 0);
+        for seed in 0..1_000 {
+            let mut random = Rng::with_seed(seed);
+            let clock = ManualClock::new();
+            let count = random.usize(1..4);
+            let builder = (0..count).fold(Limiter::builder(), |builder, _| builder.quota(quota(&mut random)));
+            let builder = if random.u8(0..4) == 0 { builder.max_in_flight(random.u64(9..40)) } else { builder };
+            let limiter = builder.clock(clock.clone()).build().expect("valid");
+            let most = random.u64(1..9);
+            let mut world =
+                World { limiter: &limiter, clock, queue: VecDeque::new(), grants: Vec::new(), random, most };
+            for step in 0..80 {
+                world.step();
+                if world.random.bool() {
+                    continue;
+                }
+                let cost = world.random.u64(1..9);
+                limiter.core().with(|state, rovers, _| {
+                    steps::take();
+                    let foretold = state.foretell(rovers, cost);
+                    assert_eq!(foretold, by_hand(state, rovers, cost), "seed {seed}, step {step}: {state:?}");
+                    if state.queue.len() > 1 && !state.supply.is_straight() {
+                        let counter = if steps::take() == 0 { &mut by_number } else { &mut by_forecast };
+                        *counter += 1;
+                    }
+                });
+            }
+        }
+        assert!(by_number > 1_000 && by_forecast > 500, "{by_number} {by_forecast}");
+    }
+
+    /// Two equal quotas that hold no more than one claim: each in turn is full while the queue waits for the other, and loses
+    /// the half of a nanosecond that it was ahead.
+    #[test]
+    fn quotas_of_one_pace_that_fill_up_in_turn_are_not_told_by_number() {
+        let quota = Quota::new(2, 7 * NANO).burst(1);
+        let limiter = limiter(&[quota.initial(1), quota.initial(0)]);
+        let mut queue = [1, 1].map(|cost| spawn(limiter.consume(cost)));
+        queue.iter_mut().for_each(|waiting| assert!(waiting.poll().is_pending()));
+        assert_eq!(limiter.estimate(1), Some(12 * NANO));
+    }
+
+    /// How many waiters are served ahead of time for so many arrivals with a deadline behind a queue.
+    fn steps_of_arrivals(limiter: &Limiter, cancel: bool) -> u64 {
+        while limiter.try_acquire(1).is_ok() {}
+        let mut queue: Vec<_> = (0..1_000).map(|_| spawn(limiter.consume(1))).collect();
+        queue.iter_mut().for_each(|waiting| assert!(waiting.poll().is_pending()));
+        let mut arrived: Vec<_> = (0..500).map(|_| spawn(limiter.consume(1).within(DAY))).collect();
+        steps::take();
+        for waiting in &mut arrived {
+            assert!(waiting.poll().is_pending());
+            if cancel {
+                drop(queue.swap_remove(queue.len() / 2));
+            }
+        }
+        steps::take()
+    }
+
+    fn limiter(quotas: &[Quota]) -> Limiter {
+        let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
+        builder.clock(ManualClock::new()).build().expect("valid")
+    }
+
+    #[test]
+    fn an_arrival_with_a_deadline_costs_the_same_behind_any_queue() {
+        let (fast, slow) = (Quota::per_second(100).burst(20), Quota::per_minute(1_000));
+        let stepped = Quota::per_second(9).stepped();
+        let uneven = Quota::new(3_000_000_000, Duration::from_secs(1)).burst(4).initial(0);
+        for quotas in [&[uneven][..], &[fast, stepped], &[fast, slow, stepped]] {
+            let limiter = limiter(quotas);
+            assert!((1_400..=1_500).contains(&steps_of_arrivals(&limiter, false)), "each waiter once");
+        }
+        assert_eq!(steps_of_arrivals(&limiter(&[fast, slow]), false), 0);
+        assert_eq!(steps_of_arrivals(&limiter(&[fast, slow, Quota::per_second(7).burst(1)]), false), 0);
+        assert_eq!(steps_of_arrivals(&limiter(&[stepped]), false), 0);
+        let paused = limiter(&[fast]);
+        paused.pause_for(DAY / 2);
+        assert_eq!(steps_of_arrivals(&paused, false), 0);
+    }
+
+    #[test]
+    fn cancellations_do_not_make_arrivals_dearer_where_the_number_decides() {
+        let limiters = [
+            limiter(&[Quota::per_second(100).burst(20), Quota::per_minute(1_000)]),
+            limiter(&[Quota::per_second(9).stepped()]),
+        ];
+        limiters.iter().for_each(|limiter| assert_eq!(steps_of_arrivals(limiter, true), 0));
+    }
+}

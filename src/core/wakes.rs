@@ -1,0 +1,150 @@
+//! Wakers on their way out of the lock.
+
+#[cfg(feature = "keyed")]
+use crate::core::Core;
+use crate::core::joint::{JointClaim, LastDecision};
+use crate::core::rovers::Rovers;
+use arrayvec::ArrayVec;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+#[cfg(feature = "keyed")]
+use std::sync::Weak;
+use std::task::Waker;
+
+/// How many wakers leave the lock together: tokio's batch size, small enough for the stack and large enough that the
+/// lock is not the price. 2 under loom, so that models see full batches.
+#[cfg(not(tollgate_loom))]
+const BATCH: usize = 32;
+#[cfg(tollgate_loom)]
+const BATCH: usize = 2;
+
+/// What is to be done when no lock is held: a bounded batch of wakers to wake, and other lines to serve.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes {
+    wakers: ArrayVec<Waker, BATCH>,
+    /// Knots that were committed or killed here, so that their other lines must look. Empty without joint claims.
+    joints: VecDeque<Arc<JointClaim>>,
+    /// Of what was decided elsewhere the caller learned last, and has read the time since.
+    pub(crate) last_decision: LastDecision,
+    /// What had landed before the caller read the time.
+    pub(crate) release_mark: ReleaseMark,
+    /// Lines whose front claim is to enter the line of their roof, or to leave it.
+    #[cfg(feature = "keyed")]
+    parent_polls: VecDeque<Weak<Core>>,
+}
+
+/// How far the releases of one line, known by the address of its rovers, had come at some moment.
+#[derive(Debug, Default)]
+pub(crate) struct ReleaseMark {
+    core: usize,
+    count: u64,
+}
+
+impl ReleaseMark {
+    pub(crate) fn note(&mut self, rovers: &Rovers, count: u64) {
+        (self.core, self.count) = (std::ptr::from_ref(rovers).addr(), count);
+    }
+
+    /// How many of the last `unread` tokens that make up `count` had been released by then.
+    ///
+    /// What was released since then is subtracted, rather than the two older counts compared: the noted one may be before or
+    /// behind what was read last, and counts of up to 2^63 tokens leave no bit to tell which.
+    pub(crate) fn of(&self, rovers: &Rovers, unread: u64, count: u64) -> u64 {
+        if self.core == std::ptr::from_ref(rovers).addr() {
+            unread.saturating_sub(Rovers::tokens_between(self.count, count))
+        } else {
+            0
+        }
+    }
+}
+
+impl Wakes {
+    pub(crate) fn is_full(&self) -> bool {
+        self.wakers.is_full()
+    }
+
+    /// # Panics
+    /// If the batch [is full](Self::is_full).
+    pub(crate) fn push(&mut self, waker: Waker) {
+        self.wakers.push(waker);
+    }
+
+    pub(crate) fn push_joint(&mut self, joint: Arc<JointClaim>) {
+        self.joints.push_back(joint);
+    }
+
+    pub(crate) fn pop_joint(&mut self) -> Option<Arc<JointClaim>> {
+        self.joints.pop_front()
+    }
+
+    #[cfg(feature = "keyed")]
+    pub(crate) fn push_parent_poll(&mut self, core: Weak<Core>) {
+        self.parent_polls.push_back(core);
+    }
+
+    #[cfg(feature = "keyed")]
+    pub(crate) fn pop_parent_poll(&mut self) -> Option<Weak<Core>> {
+        self.parent_polls.pop_front()
+    }
+
+    /// Wakes all of them. A waker that panics breaks its own task only: the others are woken, and the caller, who may
+    /// be anybody that happened to serve the line, is left alone. (The panic hook has reported it.)
+    pub(crate) fn wake_all(&mut self) {
+        wake_each(self.wakers.drain(..));
+    }
+}
+
+/// Wakes each, whatever the others do; see [`Wakes::wake_all`].
+pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            // Dropping it may panic in its turn.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    /// However many tokens landed together, and wherever their count wraps.
+    #[test]
+    fn what_had_landed_is_told_from_what_landed_since_at_every_edge() {
+        const EDGES: [u64; 9] =
+            [1, (1 << 61) - 1, 1 << 61, (1 << 61) + 1, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, 3 << 61, (1 << 63) - 1];
+        for start in [0, 1, 1 << 61, 1 << 62, (1 << 63) - 1, u64::MAX >> 2] {
+            for before in EDGES {
+                for after in [0, 1, 1 << 48, 1 << 61].into_iter().filter(|after| before + after < 1 << 63) {
+                    let rovers = Rovers::new(0);
+                    rovers.release(start);
+                    let mut seen = rovers.release_mark();
+                    rovers.release(before);
+                    let mut release_mark = ReleaseMark::default();
+                    release_mark.note(&rovers, rovers.release_mark());
+                    rovers.release(after);
+                    let unread = rovers.released_since(&mut seen);
+                    assert_eq!(unread, before + after);
+                    assert_eq!(release_mark.of(&rovers, unread, seen), before, "{before} and {after} from {start}");
+                }
+            }
+        }
+    }
+
+    /// Another caller may have read what this one noted, and more.
+    #[test]
+    fn what_others_have_read_meanwhile_is_not_counted_again() {
+        for (noted, read, unread) in [(1, 2, 0), (1, 2, 5), (1 << 61, 3 << 61, 0), (5, 1 << 62, 1 << 61)] {
+            let rovers = Rovers::new(0);
+            rovers.release(noted);
+            let mut release_mark = ReleaseMark::default();
+            release_mark.note(&rovers, rovers.release_mark());
+            rovers.release(read - noted);
+            let mut seen = rovers.release_mark();
+            rovers.release(unread);
+            assert_eq!(rovers.released_since(&mut seen), unread);
+            assert_eq!(release_mark.of(&rovers, unread, seen), 0);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The task that asks: sleeps until tokens run low, asks, and hands what is answered to the limiter.
+//!
+//! It holds the limiter weakly. When that is gone it gives back what is left, and ends.
+
+use super::{Answer, Ask, Plan, Store, StoreError};
+use crate::core::alarm::Alarm;
+use crate::core::{Core, instant_or_retry};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Poll, ready};
+use tokio::time::Instant;
+
+/// The keeper's place, and what it works with. If its runtime ends before the limiter does, whoever waits next on another one
+/// has a keeper there.
+#[derive(Debug)]
+pub(crate) struct Post {
+    core: Weak<Core>,
+    store: Arc<dyn Store>,
+    remains: Arc<Mutex<Option<Ask>>>,
+    /// An ask that is under way: whoever has the place next repeats it under its number, or the line would seem to have lost what
+    /// it knew.
+    unanswered: Option<Ask>,
+}
+
+impl Post {
+    pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, remains: Arc<Mutex<Option<Ask>>>) -> Self {
+        Self { core: Arc::downgrade(core), store, remains, unanswered: None }
+    }
+
+    pub(crate) async fn keep(mut self) {
+        let mut unseen = 0;
+        while let Some(ask) = self.next().await {
+            self.unanswered = Some(ask);
+            let (ask, answer, sent) = match persist(&self.core, &*self.store, ask, &mut self.unanswered).await {
+                Persisted::Answered(ask, answer, sent) => (ask, answer, sent),
+                Persisted::NeedsNothing => continue,
+                Persisted::LimiterGone => break,
+            };
+            self.unanswered = None;
+            match self.core.upgrade() {
+                Some(core) => core.receive(&ask, &answer, sent),
+                None => unseen = answer.once + answer.later,
+            }
+        }
+        let left = self.remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(mut ask) = left {
+            ask.back += unseen;
+            if let Ok(answer) = self.store.ask(ask).await {
+                note(&*self.store, &ask, &answer);
+            }
+        }
+    }
+
+    async fn next(&self) -> Option<Ask> {
+        match self.unanswered {
+            None => next(&self.core).await,
+            unanswered => unanswered,
+        }
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            let (store, remains) = (Arc::clone(&self.store), Arc::clone(&self.remains));
+            core.vacate(Self { core: self.core.clone(), store, remains, unanswered: self.unanswered });
+        }
+    }
+}
+
+/// The next thing to ask, once there is one; `None` if the limiter is gone.
+async fn next(core: &Weak<Core>) -> Option<Ask> {
+    let mut alarm = pin!(Alarm::unset());
+    poll_fn(|cx| {
+        loop {
+            let Some(core) = core.upgrade() else { return Poll::Ready(None) };
+            match core.plan(cx.waker()) {
+                None => return Poll::Ready(None),
+                Some(Plan::Ask(ask)) => return Poll::Ready(Some(ask)),
+                Some(Plan::Sleep(u64::MAX)) => return Poll::Pending,
+                Some(Plan::Sleep(until)) => {
+                    let at = instant_or_retry(&core.time, until);
+                    drop(core);
+                    ready!(alarm.as_mut().poll_until(at, cx));
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// What came of an ask that is repeated until it is answered.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
+enum Persisted {
+    /// This ask was answered; it went off at that instant.
+    Answered(Ask, Answer, Instant),
+    /// The ask was never sent, and nothing is needed any more.
+    NeedsNothing,
+    LimiterGone,
+}
+
+/// Asks until there is an answer. An ask that may have been carried out is repeated under its number. One that was never sent is
+/// planned anew before it is: the callers it was for may be gone. `unanswered` is what the next keeper is to repeat.
+async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered: &mut Option<Ask>) -> Persisted {
+    let tally = store.tally();
+    let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
+    loop {
+        let sent = Instant::now();
+        let error = match store.ask(ask).await {
+            Ok(answer) => {
+                tally.round_trip_nanos.store(sent.elapsed().as_nanos() as u64, Relaxed);
+                note(store, &ask, &answer);
+                return Persisted::Answered(ask, answer, sent);
+            }
+            Err(error) => error,
+        };
+        is_sent |= !matches!(error, StoreError::NotSent(_));
+        failures = failures.saturating_add(1);
+        *tally.error() = Some(error.to_string());
+        if matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)) {
+            outage.get_or_insert_with(|| Outage::begin(store, sent)).goes_on();
+        } else {
+            // The line is there, and refuses.
+            outage = None;
+        }
+        match core.upgrade() {
+            Some(core) => core.lose(),
+            None => return Persisted::LimiterGone,
+        }
+        store.backoff(failures).await;
+        // What is given back, and the farewell, are planned once.
+        if !is_sent && ask.back == 0 && !ask.leave {
+            let Some(core) = core.upgrade() else { return Persisted::LimiterGone };
+            match core.plan_anew(store.outage() == super::Outage::Wait) {
+                Replan::Ask(new) => ask = new,
+                Replan::Nothing => {
+                    *unanswered = None;
+                    return Persisted::NeedsNothing;
+                }
+                // It is asked for nothing, to learn that the line is back.
+                Replan::Look => (ask.want, ask.ahead, ask.must) = (0, 0, 0),
+            }
+            *unanswered = Some(ask);
+        }
+    }
+}
+
+/// What an ask that was never sent is replaced with.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
+pub(crate) enum Replan {
+    Ask(Ask),
+    Nothing,
+    Look,
+}
+
+/// The time for which a line cannot be reached, on its way into the tally.
+struct Outage<'a> {
+    store: &'a dyn Store,
+    counted: Instant,
+}
+
+impl<'a> Outage<'a> {
+    fn begin(store: &'a dyn Store, since: Instant) -> Self {
+        store.tally().outages.fetch_add(1, Relaxed);
+        store.tally().out.fetch_add(1, Relaxed);
+        Self { store, counted: since }
+    }
+
+    fn goes_on(&mut self) {
+        let now = Instant::now();
+        self.store.tally().outage_nanos.fetch_add((now - self.counted).as_nanos() as u64, Relaxed);
+        self.counted = now;
+    }
+}
+
+impl Drop for Outage<'_> {
+    fn drop(&mut self) {
+        self.goes_on();
+        self.store.tally().out.fetch_sub(1, Relaxed);
+    }
+}
+
+pub(crate) fn note(store: &dyn Store, ask: &Ask, answer: &Answer) {
+    let tally = store.tally();
+    tally.is_lost.store(false, Relaxed);
+    tally.round_trips.fetch_add(1, Relaxed);
+    tally.asked.fetch_add(ask.want + ask.ahead, Relaxed);
+    tally.granted.fetch_add(answer.once + answer.later, Relaxed);
+    tally.returned.fetch_add(ask.back, Relaxed);
+    tally.lease.store(answer.once + answer.later, Relaxed);
+    tally.hold.store(answer.hold, Relaxed);
+    tally.nodes.store(answer.nodes, Relaxed);
+    tally.busy.store(answer.busy, Relaxed);
+}

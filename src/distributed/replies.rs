@@ -1,0 +1,186 @@
+//! Errors that the server of a line answers with, by kind.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What kind of error the server of a line answered with. The server is there and the connection is sound: it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum ReplyKind {
+    /// `OOM`: the server is at its `maxmemory` and may not evict anything.
+    OutOfMemory,
+    /// `WRONGTYPE`: the line's key holds something else.
+    WrongType,
+    /// `NOPERM`, `NOAUTH` or `WRONGPASS`: the user may not run the script, or not on this key.
+    NoPermission,
+    /// `BUSY`: the server runs a script that does not end.
+    Busy,
+    /// `NOSCRIPT`: the server had forgotten the script, which was sent anew. This alone is no failure.
+    NoScript,
+    /// `READONLY`: the server is a replica.
+    ReadOnly,
+    /// `LOADING`, `MASTERDOWN`, `CLUSTERDOWN` or `TRYAGAIN`: the server does not serve the key at the moment.
+    Unavailable,
+    /// The line's hash holds a field that no node of the line wrote. It was removed.
+    ForeignField,
+    /// A field of the line's hash that every node needs was overwritten by something else.
+    Damaged,
+    /// Any other error.
+    Other,
+}
+
+impl ReplyKind {
+    /// All of them, in the order of their counters.
+    const ALL: [Self; 10] = [
+        Self::OutOfMemory,
+        Self::WrongType,
+        Self::NoPermission,
+        Self::Busy,
+        Self::NoScript,
+        Self::ReadOnly,
+        Self::Unavailable,
+        Self::ForeignField,
+        Self::Damaged,
+        Self::Other,
+    ];
+
+    /// The kind of an error reply with this code and text. Redis before version 7 wraps errors inside scripts: there the code is
+    /// `ERR`, and the text names the error.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub(crate) fn of(code: &str, text: &str) -> Self {
+        Self::of_code(code).unwrap_or_else(|| {
+            text.split(|sign: char| !sign.is_ascii_alphabetic()).find_map(Self::of_code).unwrap_or(Self::Other)
+        })
+    }
+
+    fn of_code(code: &str) -> Option<Self> {
+        Some(match code {
+            "OOM" => Self::OutOfMemory,
+            "WRONGTYPE" => Self::WrongType,
+            "NOPERM" | "NOAUTH" | "WRONGPASS" => Self::NoPermission,
+            "BUSY" => Self::Busy,
+            "NOSCRIPT" => Self::NoScript,
+            "READONLY" => Self::ReadOnly,
+            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => Self::Unavailable,
+            "TOLLGATEFOREIGN" => Self::ForeignField,
+            "TOLLGATEDAMAGED" => Self::Damaged,
+            _ => return None,
+        })
+    }
+
+    /// Whether the server would answer the same for every key.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub(crate) fn is_of_the_server(self) -> bool {
+        matches!(self, Self::Busy | Self::ReadOnly | Self::Unavailable)
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Self::OutOfMemory => "raise `maxmemory`, or allow eviction of other keys",
+            Self::WrongType => "rename the line, or delete the key that holds something else",
+            Self::NoPermission => "allow the user EVAL, EVALSHA and the keys `tollgate:*`",
+            Self::Busy => "end the script that runs there with SCRIPT KILL",
+            Self::NoScript => "the script is sent anew",
+            Self::ReadOnly => "point the address to the master",
+            Self::Unavailable => "the ask is repeated once the server serves the key",
+            Self::ForeignField => "the field was removed; find out what wrote it",
+            Self::Damaged => "delete the key, which grants a burst anew, and find out what wrote the field",
+            Self::Other => "see the server's documentation",
+        }
+    }
+}
+
+impl fmt::Display for ReplyKind {
+    /// What to do about it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.advice())
+    }
+}
+
+/// How often the server of a line answered with which kind of error; from [`StoreSnapshot::error_replies`](super::LineSnapshot).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ErrorReplies {
+    /// [`ReplyKind::OutOfMemory`]
+    pub out_of_memory: u64,
+    /// [`ReplyKind::WrongType`]
+    pub wrong_type: u64,
+    /// [`ReplyKind::NoPermission`]
+    pub no_permission: u64,
+    /// [`ReplyKind::Busy`]
+    pub busy: u64,
+    /// [`ReplyKind::NoScript`]
+    pub no_script: u64,
+    /// [`ReplyKind::ReadOnly`]
+    pub read_only: u64,
+    /// [`ReplyKind::Unavailable`]
+    pub unavailable: u64,
+    /// [`ReplyKind::ForeignField`]
+    pub foreign_field: u64,
+    /// [`ReplyKind::Damaged`]
+    pub damaged: u64,
+    /// [`ReplyKind::Other`]
+    pub other: u64,
+}
+
+/// The counters behind [`ErrorReplies`].
+#[derive(Debug, Default)]
+pub(crate) struct ReplyCounts([AtomicU64; ReplyKind::ALL.len()]);
+
+impl ReplyCounts {
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub(crate) fn count(&self, kind: ReplyKind) {
+        self.0[kind as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn snapshot(&self) -> ErrorReplies {
+        let [
+            out_of_memory,
+            wrong_type,
+            no_permission,
+            busy,
+            no_script,
+            read_only,
+            unavailable,
+            foreign_field,
+            damaged,
+            other,
+        ] = ReplyKind::ALL.map(|kind| self.0[kind as usize].load(Relaxed));
+        ErrorReplies {
+            out_of_memory,
+            wrong_type,
+            no_permission,
+            busy,
+            no_script,
+            read_only,
+            unavailable,
+            foreign_field,
+            damaged,
+            other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_counter_of_its_own() {
+        for (index, kind) in ReplyKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
+        }
+    }
+
+    #[test]
+    fn errors_inside_scripts_are_known_by_their_text_where_the_server_wraps_them() {
+        let of = ReplyKind::of;
+        assert_eq!(of("OOM", "command not allowed when used memory > 'maxmemory'."), ReplyKind::OutOfMemory);
+        let wrapped = "Error running script (call to f_12ab): @user_script:41: WRONGTYPE Operation against a key";
+        assert_eq!(of("ERR", wrapped), ReplyKind::WrongType);
+        assert_eq!(of("ERR", "@user_script: 82: -READONLY You can't write"), ReplyKind::ReadOnly);
+        assert_eq!(of("ERR", "value is out of range"), ReplyKind::Other);
+    }
+}

@@ -1,0 +1,265 @@
+//! What all clones of a shared keyed limiter share: which way a claim goes, making limiters and forgetting them.
+
+use super::builder::{Config, terms};
+use super::cached_reply::CachedReply;
+use super::route_shard::{Found, RouteShards};
+use crate::clock::Time;
+use crate::core::sync::{AtomicU64, Ordering};
+use crate::distributed::{Store, Stores, Terms};
+use crate::error::{ConfigError, ConsumeError, TryAcquireError};
+use crate::keyed::map::QuotaBy;
+use crate::{Limiter, Quota};
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+/// How often it is looked which limiters may be forgotten, while there are any.
+const TIDYING: Duration = Duration::from_millis(500);
+/// Who finds no place has it looked out of turn, but not again within so many nanoseconds.
+const HASTE: u64 = 20_000_000;
+
+/// So many shards have a pause of their own.
+const PAUSES: usize = 64;
+
+pub(in crate::keyed) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
+
+pub(super) struct DistributedMap<K, S> {
+    me: Weak<Self>,
+    hasher: S,
+    quota: Quota,
+    quota_by: Option<QuotaBy<K>>,
+    max_waiting: Option<usize>,
+    pub(super) stores: Arc<dyn Stores>,
+    name: Namer<K>,
+    pub(super) shards: RouteShards<K>,
+    pub(super) time: Time,
+    /// When it is tried again whether the lines of a shard can be reached; 0 if they can. Shards whose numbers differ by a multiple
+    /// of [`PAUSES`] share a place.
+    pauses: [AtomicU64; PAUSES],
+    /// Where its tasks live.
+    host: Handle,
+    /// Somebody tidies, every now and then.
+    is_tidied: AtomicBool,
+    tidied_at: AtomicU64,
+    closed: AtomicBool,
+    /// Tells callers whose asks cannot be sent that it was closed.
+    closing: Notify,
+    /// How often somebody was refused by what was said before.
+    pub(super) spared: AtomicU64,
+}
+
+/// Which way a claim goes.
+pub(super) enum Route {
+    /// To the key's limiter.
+    Limiter(Limiter),
+    /// Nowhere: by what the line said, its tokens come at `at` at the earliest, and so many are left.
+    Later { at: u64, remaining: u64 },
+    /// To the line, with an ask of its own.
+    Ask,
+}
+
+impl<K, S> DistributedMap<K, S> {
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+        self.shards.each_limiter(Limiter::close);
+    }
+
+    /// Waits until it is closed.
+    pub(super) async fn closing(&self) {
+        let closing = self.closing.notified();
+        if !self.is_closed() {
+            closing.await;
+        }
+    }
+
+    pub(super) fn pause(&self, shard: u64) -> &AtomicU64 {
+        &self.pauses[(shard % PAUSES as u64) as usize]
+    }
+
+    /// Forgets the limiters that are at rest.
+    async fn tidy(mut guard: TidyGuard<K, S>) {
+        let map = guard.0.clone();
+        loop {
+            sleep(TIDYING).await;
+            let mut number = 0;
+            // Not all at once: others want to run.
+            while map.upgrade().is_some_and(|map| map.shards.tidy(number)) {
+                number += 1;
+                yield_now().await;
+            }
+            let Some(map) = map.upgrade() else { return };
+            if map.shards.limiters() == 0 {
+                drop(guard);
+                // Somebody may have come in this very moment, who thinks that this goes on.
+                if map.shards.limiters() == 0 || map.is_tidied.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+                guard = TidyGuard(Arc::downgrade(&map));
+            }
+        }
+    }
+}
+
+/// Whoever tidies has it. When it is laid down, as with a runtime that goes, whoever makes a limiter has the next one tidy.
+struct TidyGuard<K, S>(Weak<DistributedMap<K, S>>);
+
+impl<K, S> Drop for TidyGuard<K, S> {
+    fn drop(&mut self) {
+        if let Some(map) = self.0.upgrade() {
+            map.is_tidied.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+impl<K, S> DistributedMap<K, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Of checked wishes.
+    pub(super) fn new(config: Config<K, S>, host: Handle) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            hasher: config.hasher,
+            // Without one it is never used: each key has its own.
+            quota: config.quota.unwrap_or_else(|| Quota::per_second(1)),
+            quota_by: config.quota_by,
+            max_waiting: config.max_waiting,
+            stores: config.stores,
+            name: config.name,
+            shards: RouteShards::new(config.max_keys),
+            time: Time::tokio(),
+            pauses: std::array::from_fn(|_| AtomicU64::new(0)),
+            host,
+            is_tidied: AtomicBool::new(false),
+            tidied_at: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            spared: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn hash(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    pub(super) fn store(&self, key: &K) -> Arc<dyn Store> {
+        self.stores.named(&(self.name)(key))
+    }
+
+    pub(super) fn quota(&self, key: &K) -> Quota {
+        self.quota_by.as_ref().map_or(self.quota, |quota_by| quota_by(key))
+    }
+
+    /// # Panics
+    /// If `quota_by` says a quota that no limiter could be built from.
+    pub(super) fn terms(&self, key: &K) -> Terms {
+        terms(&self.quota(key)).unwrap_or_else(|error| bad_quota(&error))
+    }
+
+    /// Which way a claim of `cost` goes that was made at `now`.
+    pub(super) fn route(&self, key: &K, hash: u64, terms: &Terms, cost: u64, now: u64) -> Route {
+        match self.shards.find(key, hash) {
+            Found::Limiter(limiter) => Route::Limiter(limiter),
+            Found::CachedReply(cached) => self.route_by(&cached, terms, cost, now).unwrap_or(Route::Ask),
+            Found::Nothing => Route::Ask,
+        }
+    }
+
+    fn route_by(&self, cached: &CachedReply, terms: &Terms, cost: u64, now: u64) -> Option<Route> {
+        let at = cached.earliest(terms, cost);
+        (at > now).then(|| Route::Later { at, remaining: cached.remaining() })
+    }
+
+    /// The key's limiter, if it has one.
+    pub(super) fn limiter_here(&self, key: &K, hash: u64) -> Option<Limiter> {
+        if let Found::Limiter(limiter) = self.shards.find(key, hash) { Some(limiter) } else { None }
+    }
+
+    /// The key's limiter, made if there is none. `None` if as many as may be are here.
+    pub(super) fn limiter(&self, key: &K, hash: u64, must: bool) -> Option<Limiter> {
+        if let here @ Some(_) = self.limiter_here(key, hash) {
+            return here;
+        }
+        if !must && self.shards.limiters() >= self.shards.most() && !self.tidy_out_of_turn() {
+            return None;
+        }
+        let entered = self.host.enter();
+        let builder = Limiter::builder().quota(self.quota(key)).shared_through(self.store(key));
+        let builder = match self.max_waiting {
+            Some(callers) => builder.max_waiting(callers),
+            None => builder,
+        };
+        let limiter = builder.build().unwrap_or_else(|error| bad_quota(&error));
+        drop(entered);
+        let limiter = self.shards.put(key, hash, limiter, must)?;
+        if self.is_closed() {
+            limiter.close();
+        }
+        // If that runtime is gone it is laid down at once, and the one that we are on is asked.
+        for host in [Some(self.host.clone()), Handle::try_current().ok()].into_iter().flatten() {
+            if !self.is_tidied.swap(true, Ordering::SeqCst) {
+                host.spawn(Self::tidy(TidyGuard(self.me.clone())));
+            }
+        }
+        Some(limiter)
+    }
+
+    /// Somebody had less patience with the key's limiter than it takes to ask: it is to have the tokens for the next one.
+    pub(super) fn miss(&self, key: &K, hash: u64, cost: u64) {
+        if let Some(limiter) = self.limiter_here(key, hash)
+            && cost <= self.terms(key).most_held()
+        {
+            limiter.core().miss(cost);
+        }
+    }
+
+    /// Makes places, for somebody who found none. False if that was in vain, or tried just before.
+    fn tidy_out_of_turn(&self) -> bool {
+        let (now, last) = (self.time.now(), self.tidied_at.load(Ordering::Acquire));
+        let is_mine = now >= last.saturating_add(HASTE)
+            && self.tidied_at.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if is_mine {
+            (0..).take_while(|number| self.shards.tidy(*number)).for_each(drop);
+        }
+        self.shards.limiters() < self.shards.most()
+    }
+
+    pub(super) fn too_many(&self) -> ConsumeError {
+        ConsumeError::TooManyKeys { most: self.shards.most() }
+    }
+
+    pub(super) fn too_many_at_once(&self) -> TryAcquireError {
+        TryAcquireError::TooManyKeys { most: self.shards.most() }
+    }
+
+    /// Somebody is refused by what was said before.
+    pub(super) fn spare(&self) {
+        self.spared.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The quota of all was checked, and the runtime is the host's.
+fn bad_quota(error: &ConfigError) -> ! {
+    panic!("quota_by gave a key a quota that makes no sense: {error}")
+}
+
+impl<K, S> fmt::Debug for DistributedMap<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("lines", &self.stores)
+            .field("limiters", &self.shards.limiters())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,89 @@
+//! The bound on how many keys may be in memory, and where to look when it is reached.
+//!
+//! Of each room it is known when a key in it can be full at the earliest. That instant is never too late: whatever may
+//! bring it forward says so. So when nobody can be full yet, everybody owes, and a newcomer is turned away at the price of
+//! a look at these instants; and a room that is swept in vain is not swept again before its instant has come.
+
+use crate::core::sync::{AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(super) struct KeyLimit {
+    most: Option<u64>,
+    /// How many keys there are. Not kept without a bound.
+    keys: AtomicU64,
+    /// For each room, the instant before which no key in it is full. Empty without a bound.
+    idle: Box<[AtomicU64]>,
+}
+
+impl KeyLimit {
+    pub(super) fn new(most: Option<u64>, shards: usize) -> Self {
+        let shards = if most.is_some() { shards } else { 0 };
+        Self { most, keys: AtomicU64::new(0), idle: (0..shards).map(|_| AtomicU64::new(u64::MAX)).collect() }
+    }
+
+    pub(super) fn most(&self) -> Option<u64> {
+        self.most
+    }
+
+    /// Counts one more key, if there may be one. Under the room's lock.
+    pub(super) fn take_place(&self) -> bool {
+        let Some(most) = self.most else { return true };
+        let mut keys = self.keys.load(Ordering::Relaxed);
+        while keys < most {
+            match self.keys.compare_exchange_weak(keys, keys + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => keys = now,
+            }
+        }
+        false
+    }
+
+    pub(super) fn has_place(&self) -> bool {
+        self.most.is_none_or(|most| self.keys.load(Ordering::Relaxed) < most)
+    }
+
+    /// Counts one more key, whether there may be one or not.
+    pub(super) fn force_place(&self) {
+        if self.most.is_some() {
+            self.keys.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn give_back(&self, places: usize) {
+        if self.most.is_some() {
+            self.keys.fetch_sub(places as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// A key of this room may be full at the instant that is calculated, if there is one.
+    pub(super) fn idle_no_later_than(&self, shard: usize, at: impl FnOnce() -> Option<u64>) {
+        if let Some(idle) = self.idle.get(shard) {
+            idle.fetch_min(at().unwrap_or(u64::MAX), Ordering::AcqRel);
+        }
+    }
+
+    /// A key of this room may be full already.
+    pub(super) fn idle_now(&self, shard: usize) {
+        self.idle_no_later_than(shard, || Some(0));
+    }
+
+    /// What is said of this room from now on counts beside what its sweep will find.
+    pub(super) fn begin_sweep(&self, shard: usize) {
+        if let Some(idle) = self.idle.get(shard) {
+            // With the Release of whoever let go of a seat and said so: the sweep sees that it did.
+            idle.swap(u64::MAX, Ordering::AcqRel);
+        }
+    }
+
+    pub(super) fn end_sweep(&self, shard: usize, gone: usize, next: u64) {
+        self.give_back(gone);
+        self.idle_no_later_than(shard, || Some(next));
+    }
+
+    /// A room in which somebody may be full by `now`, looked for from room `from` on.
+    pub(super) fn find_idle(&self, from: usize, now: u64) -> Option<usize> {
+        let is_idle = |shard: &usize| self.idle[*shard].load(Ordering::Acquire) <= now;
+        let shards = self.idle.len();
+        (from..shards).chain(0..from.min(shards)).find(is_idle)
+    }
+}

@@ -1,0 +1,95 @@
+//! Changes of the map itself, room by room.
+
+use super::{Entered, Map};
+use crate::Quota;
+use crate::core::Core;
+use crate::core::sync::Ordering;
+use crate::keyed::live;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+/// How many quotas that were set for all a room may have to make up for, beside the last one. At each change one room in so
+/// many catches up.
+const MAX_PENDING: usize = 16;
+
+impl<K, S> Map<K, S>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    /// Sets a checked quota for all keys from now on. Each room notes it, and brings its keys to it when a call comes there: so
+    /// this costs a short lock for each room, and a look at each seat.
+    pub(in crate::keyed) fn set_quota(&self, quota: Quota) {
+        let rate = self.rate(quota);
+        let version = self.versions.fetch_add(1, Ordering::AcqRel) as u32 + 1;
+        let now = self.now();
+        for number in 0..self.shards.len() {
+            let (live_entries, quota_version) = self.in_shard(number, |shard, context, deferred| {
+                let live_entries = shard.set_quota(Arc::clone(&rate), version, now, context, deferred);
+                (live_entries, shard.quota_version())
+            });
+            for live in live_entries {
+                live::set_quota(&live, &rate, quota_version);
+            }
+            // By the new quota a key may be full earlier.
+            self.key_limit.idle_now(number);
+        }
+        // Rooms to which no call comes must not be left with ever more changes to make up for.
+        for number in (version as usize % MAX_PENDING..self.shards.len()).step_by(MAX_PENDING) {
+            self.in_shard(number, |shard, context, deferred| shard.catch_up_if_behind(context, deferred));
+        }
+    }
+
+    /// Gives `key` a quota of its own; or the common one, with `None`. False if the map is full.
+    pub(in crate::keyed) fn set_quota_for(&self, key: &K, quota: Option<Quota>) -> bool {
+        let own = quota.map(|quota| self.rate(quota));
+        let hash = self.hash(key);
+        let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
+            let told = shard.set_quota_for(ask, own.clone(), context, deferred)?;
+            Ok(told.map(|(live, rate)| (live, rate, shard.quota_version())))
+        });
+        match entered {
+            Entered::Done(Some((live, rate, quota_version))) => {
+                live::set_quota(&live, &rate, quota_version);
+                self.let_go(hash, live);
+                true
+            }
+            Entered::Done(None) => true,
+            Entered::Live(_) | Entered::Full => false,
+        }
+    }
+
+    pub(in crate::keyed) fn close(&self) {
+        for number in 0..self.shards.len() {
+            let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {
+                shard.closed = true;
+                shard.live_entries().cloned().collect()
+            });
+            // Some keys are closed already: a clock that panics is no reason to leave the waiters of the others.
+            live_entries.iter().for_each(|live| live.close_anyway());
+            drop(live_entries);
+            self.key_limit.idle_now(number);
+        }
+        if let Some(overflow) = &self.overflow {
+            overflow.close_anyway();
+        }
+    }
+
+    /// Serves all lines and forgets who may be forgotten: what the attendants and the calls do, for the user's own hands.
+    pub(in crate::keyed) fn tick(&self) {
+        if let Some(parent) = &self.parent {
+            parent.tick();
+        }
+        for number in 0..self.shards.len() {
+            let live_entries: Vec<Arc<Core>> =
+                self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect());
+            live_entries.iter().for_each(|live| live.tick());
+            drop(live_entries);
+            let now = self.now();
+            self.in_shard(number, |shard, context, deferred| shard.sweep_at(now, context, deferred));
+        }
+        if let Some(overflow) = &self.overflow {
+            overflow.tick();
+        }
+    }
+}

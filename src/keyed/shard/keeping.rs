@@ -1,0 +1,145 @@
+//! Who comes to be kept here, and as what.
+
+use super::{CustomEntry, Deferred, EntryRequest, EntryState, Level, Rate, Shard, ShardContext, Stop, span};
+use crate::core::Core;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+/// Somebody who has a place, and only needs to be written down.
+pub(super) struct Newcomer<K> {
+    pub(super) key: K,
+    hash: u64,
+    rate: Arc<Rate>,
+    level: Level,
+    /// What it is kept as; else it is special.
+    packed: Option<NonZeroU64>,
+}
+
+impl<K: Clone + Eq> Shard<K> {
+    /// The key's seat, made if there is none.
+    pub(in crate::keyed) fn live(
+        &mut self,
+        ask: &EntryRequest<'_, K>,
+        context: &ShardContext<'_, K>,
+        deferred: &mut Deferred<K>,
+    ) -> Result<Arc<Core>, Stop> {
+        let now = self.come_to(ask.now, context, deferred);
+        let quota_version = self.quota_version();
+        if let Some(live) = self.find_live(ask) {
+            return Ok(live);
+        }
+        let new = |rate: &Rate, level| context.template.live(rate, level, quota_version, ask.hash);
+        if let Some(CustomEntry { key, hash, rate, entry_state, pinned }) = self.take_custom(ask) {
+            let live = entry_state.level(&rate, now).map_or_else(Arc::clone, |level| new(&rate, level));
+            self.push_live(CustomEntry { key, hash, rate, entry_state: EntryState::Live(Arc::clone(&live)), pinned });
+            return Ok(live);
+        }
+        if let Some((key, packed)) = self.packed_levels.remove(ask.hash, ask.key) {
+            let rate = Arc::clone(&self.rate);
+            let live = new(&rate, Self::read(&rate, packed, now));
+            let entry_state = EntryState::Live(Arc::clone(&live));
+            self.push_live(CustomEntry { key, hash: ask.hash, rate, entry_state, pinned: false });
+            return Ok(live);
+        }
+        let rate = self.rate_for(ask)?;
+        self.expect(&rate, context, deferred);
+        let key = ask.take_place(context.key_limit, deferred)?;
+        let live = new(&rate, Level { units: rate.full(), at: now });
+        let entry_state = EntryState::Live(Arc::clone(&live));
+        self.push_live(CustomEntry { key, hash: ask.hash, rate, entry_state, pinned: false });
+        Ok(live)
+    }
+
+    fn take_custom(&mut self, ask: &EntryRequest<'_, K>) -> Option<CustomEntry<K>> {
+        let rare_fields = self.rare_fields.as_mut()?;
+        let place = rare_fields.custom_entries.place(ask.hash, |custom| custom.key == *ask.key)?;
+        rare_fields.take(place)
+    }
+
+    /// The quota of a newcomer.
+    pub(super) fn rate_for(&self, ask: &EntryRequest<'_, K>) -> Result<Arc<Rate>, Stop> {
+        if self.by_key { ask.offered.clone().ok_or(Stop::AskQuota) } else { Ok(Arc::clone(&self.rate)) }
+    }
+
+    /// Does all that may fail before a newcomer is kept, user code first, and takes its place.
+    pub(super) fn prepare(
+        &mut self,
+        ask: &EntryRequest<'_, K>,
+        rate: Arc<Rate>,
+        level: Level,
+        context: &ShardContext<'_, K>,
+        deferred: &mut Deferred<K>,
+    ) -> Result<Newcomer<K>, Stop> {
+        let packed = rate.packed(level).filter(|_| !self.by_key);
+        if packed.is_some() && self.packed_levels.len() == self.packed_levels.capacity() {
+            self.sweep(context, deferred);
+            self.packed_levels.make_space(context.hash_of);
+        } else if packed.is_none() {
+            let custom_entries = &self.rare_fields().custom_entries;
+            if custom_entries.len() == custom_entries.capacity() {
+                self.sweep(context, deferred);
+            }
+        }
+        // After the sweeps: each computes the window from the keys that are kept here, and the newcomer is not one of them yet.
+        self.expect(&rate, context, deferred);
+        let key = ask.take_place(context.key_limit, deferred)?;
+        // A sweep may have come to a later time, from which on words can be read.
+        let level = Level { units: rate.advance(level, self.synced), at: self.synced };
+        let packed = packed.and_then(|_| rate.packed(level));
+        Ok(Newcomer { key, hash: ask.hash, rate, level, packed })
+    }
+
+    pub(super) fn keep(&mut self, newcomer: Newcomer<K>, context: &ShardContext<'_, K>) {
+        let Newcomer { key, hash, rate, level, packed } = newcomer;
+        context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
+        if let Some(packed) = packed {
+            self.packed_levels.insert(hash, key, packed);
+        } else {
+            let entry_state = EntryState::of(&rate, level);
+            self.push_custom(CustomEntry { key, hash, rate, entry_state, pinned: false });
+        }
+    }
+
+    /// The level of a word does not fit into a word any more.
+    pub(super) fn make_custom(&mut self, ask: &EntryRequest<'_, K>, level: Level) {
+        if let Some((key, _)) = self.packed_levels.remove(ask.hash, ask.key) {
+            let rate = Arc::clone(&self.rate);
+            let entry_state = EntryState::of(&rate, level);
+            self.push_custom(CustomEntry { key, hash: ask.hash, rate, entry_state, pinned: false });
+        }
+    }
+}
+
+impl<K> Shard<K> {
+    /// Words of `rate` are going to be kept here.
+    pub(super) fn expect(&mut self, rate: &Rate, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+        if span(rate) < self.window {
+            if self.synced - self.swept > span(rate) {
+                self.sweep(context, deferred);
+            }
+            self.window = self.window.min(span(rate));
+        }
+    }
+
+    /// Its rate is expected.
+    pub(super) fn push_custom(&mut self, custom: CustomEntry<K>) {
+        self.rare_fields().insert(custom);
+    }
+
+    /// The same for somebody with a seat, who is not special by that alone.
+    pub(super) fn push_live(&mut self, custom: CustomEntry<K>) {
+        match custom {
+            CustomEntry { key, rate, entry_state: EntryState::Live(live), pinned: false, .. }
+                if self.is_common(&rate) =>
+            {
+                self.live_entries.insert(key, live);
+            }
+            custom => self.push_custom(custom),
+        }
+    }
+
+    /// Whether this is the quota that all have in common.
+    pub(super) fn is_common(&self, rate: &Arc<Rate>) -> bool {
+        !self.by_key && Arc::ptr_eq(rate, &self.rate)
+    }
+}

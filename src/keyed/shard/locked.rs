@@ -1,0 +1,34 @@
+//! A room's lock.
+
+use super::Shard;
+use crate::core::sync::{ShardMutex, lock_patiently};
+use crate::keyed::rate::Rate;
+use std::ops::DerefMut;
+use std::sync::Arc;
+
+/// A room and its lock, on cache lines of their own.
+#[repr(align(128))]
+pub(in crate::keyed) struct Locked<K>(ShardMutex<Shard<K>>);
+
+impl<K> Locked<K> {
+    pub(in crate::keyed) fn new(rate: Arc<Rate>, by_key: bool) -> Self {
+        Self(ShardMutex::new(Shard::new(rate, by_key)))
+    }
+
+    #[inline]
+    pub(in crate::keyed) fn lock(&self) -> impl DerefMut<Target = Shard<K>> + '_ {
+        lock_patiently(|| self.0.try_lock(), || self.0.lock())
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_room_is_two_cache_lines_and_what_a_call_writes_is_on_the_first() {
+        assert_eq!(size_of::<Locked<String>>(), 128);
+        let lock = size_of::<ShardMutex<u64>>() - size_of::<u64>();
+        assert!(lock + std::mem::offset_of!(Shard<String>, granted) + size_of::<u64>() <= 64);
+    }
+}

@@ -1,0 +1,164 @@
+//! Acting on the level of a key.
+
+use super::{
+    CustomEntry, Deferred, EntryRequest, EntryState, Level, Quick, RareFields, Rate, Shard, ShardContext, Stop,
+};
+use crate::core::Core;
+use crate::keyed::entries::Listed;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+impl<K: Clone + Eq> Shard<K> {
+    /// Takes `cost` tokens from a word, also of a quota of its own, and says what remains, if all is as it mostly is; or finds
+    /// the key's seat. `also` takes what has to be taken elsewhere too. `None` leaves it to [`at_level`](Self::at_level).
+    #[inline]
+    pub(in crate::keyed) fn take_quickly(
+        &mut self,
+        key: &K,
+        hash: u64,
+        cost: u64,
+        now: u64,
+        also: impl FnOnce() -> bool,
+    ) -> Option<Quick> {
+        let now = self.synced.max(now);
+        if self.closed || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
+            return None;
+        }
+        let mut custom = None;
+        if let Some(live) = self.live_entries.find(hash, key) {
+            return Some(Quick::Live(Arc::clone(live)));
+        }
+        if let Some(rare_fields) = &mut self.rare_fields {
+            custom = rare_fields.custom_entries.find_mut(hash, |custom| custom.key == *key);
+        }
+        let (rate, packed) = match custom {
+            Some(CustomEntry { entry_state: EntryState::Live(live), .. }) => {
+                return Some(Quick::Live(Arc::clone(live)));
+            }
+            Some(CustomEntry { entry_state: EntryState::Wide(_), .. }) => return None,
+            Some(CustomEntry { entry_state: EntryState::PackedLevel(packed), rate, .. }) => (&**rate, packed),
+            None => (&*self.rate, self.packed_levels.find_mut(hash, key)?),
+        };
+        let (next, left) = rate.take_from_packed(*packed, cost, now)?;
+        if !also() {
+            return None;
+        }
+        *packed = next;
+        self.synced = now;
+        self.calls_left -= 1;
+        self.count_granted(cost);
+        Some(Quick::Taken(left))
+    }
+
+    /// Shows `act` the level of a key that has no seat, and keeps what it makes of it. Whoever is full is not kept.
+    pub(in crate::keyed) fn at_level<R>(
+        &mut self,
+        ask: &EntryRequest<'_, K>,
+        context: &ShardContext<'_, K>,
+        deferred: &mut Deferred<K>,
+        act: impl FnOnce(&Rate, &mut Level) -> R,
+    ) -> Result<R, Stop> {
+        self.at_level_if(ask, context, deferred, act, Ok)
+    }
+
+    /// The same, if `confirm` agrees at last, when nothing is left that could fail: an `Err` leaves all as it was.
+    pub(in crate::keyed) fn at_level_if<R>(
+        &mut self,
+        ask: &EntryRequest<'_, K>,
+        context: &ShardContext<'_, K>,
+        deferred: &mut Deferred<K>,
+        act: impl FnOnce(&Rate, &mut Level) -> R,
+        confirm: impl FnOnce(R) -> Result<R, R>,
+    ) -> Result<R, Stop> {
+        let now = self.come_to(ask.now, context, deferred);
+        if let Some(live) = self.live_entries.find(ask.hash, ask.key) {
+            return Err(Stop::Live(Arc::clone(live)));
+        }
+        if let Some((rate, kept)) = self.find_level(ask) {
+            let before = match &kept {
+                Kept::PackedLevel(packed) => Self::read(rate, **packed, now),
+                Kept::CustomEntry(entry_state) => {
+                    entry_state.level(rate, now).map_err(|live| Stop::Live(Arc::clone(live)))?
+                }
+            };
+            let mut level = before;
+            let result = match confirm(act(rate, &mut level)) {
+                Ok(result) => result,
+                Err(refusal) => return Ok(refusal),
+            };
+            if level.units > before.units {
+                context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
+            }
+            match (kept, rate.packed(level)) {
+                (Kept::CustomEntry(entry_state), _) => *entry_state = EntryState::of(rate, level),
+                (Kept::PackedLevel(packed), Some(next)) => *packed = next,
+                (Kept::PackedLevel(_), None) => self.make_custom(ask, level),
+            }
+            return Ok(result);
+        }
+        let rate = self.rate_for(ask)?;
+        let mut level = Level { units: rate.full(), at: now };
+        let result = act(&rate, &mut level);
+        if rate.is_full(level.units) {
+            return Ok(result);
+        }
+        let newcomer = self.prepare(ask, rate, level, context, deferred)?;
+        match confirm(result) {
+            Ok(result) => {
+                self.keep(newcomer, context);
+                Ok(result)
+            }
+            Err(refusal) => {
+                context.key_limit.give_back(1);
+                deferred.keys.push(newcomer.key);
+                Ok(refusal)
+            }
+        }
+    }
+
+    /// Everybody who is here.
+    pub(in crate::keyed) fn list(
+        &mut self,
+        now: u64,
+        context: &ShardContext<'_, K>,
+        deferred: &mut Deferred<K>,
+    ) -> Vec<(K, Listed)> {
+        let now = self.come_to(now, context, deferred);
+        let packed_levels = self.packed_levels.iter().map(|(key, packed)| {
+            (key.clone(), Listed::Level(Arc::clone(&self.rate), Self::read(&self.rate, *packed, now)))
+        });
+        let live_entries = self.live_entries.iter().map(|(key, live)| (key.clone(), Listed::Live(Arc::clone(live))));
+        let custom_entries = self.custom_entries().map(|CustomEntry { key, rate, entry_state, .. }| match entry_state
+            .level(rate, now)
+        {
+            Ok(level) => (key.clone(), Listed::Level(Arc::clone(rate), level)),
+            Err(live) => (key.clone(), Listed::Live(Arc::clone(live))),
+        });
+        packed_levels.chain(live_entries).chain(custom_entries).collect()
+    }
+
+    /// The key's seat, if it has one.
+    pub(in crate::keyed) fn find_live(&self, ask: &EntryRequest<'_, K>) -> Option<Arc<Core>> {
+        let own = |rare_fields: &RareFields<K>| {
+            rare_fields.custom_entries.find(ask.hash, |custom| custom.key == *ask.key)?.entry_state.live().cloned()
+        };
+        self.live_entries.find(ask.hash, ask.key).cloned().or_else(|| self.rare_fields.as_deref().and_then(own))
+    }
+
+    /// Where a key is kept that is not among the seats, and its quota.
+    fn find_level(&mut self, ask: &EntryRequest<'_, K>) -> Option<(&Rate, Kept<'_>)> {
+        let custom_entries = self.rare_fields.as_mut().map(|rare_fields| &mut rare_fields.custom_entries);
+        match custom_entries
+            .and_then(|custom_entries| custom_entries.find_mut(ask.hash, |custom| custom.key == *ask.key))
+        {
+            Some(CustomEntry { rate, entry_state, .. }) => Some((rate, Kept::CustomEntry(entry_state))),
+            None => Some((&self.rate, Kept::PackedLevel(self.packed_levels.find_mut(ask.hash, ask.key)?))),
+        }
+    }
+}
+
+/// Where a level is kept.
+enum Kept<'a> {
+    PackedLevel(&'a mut NonZeroU64),
+    CustomEntry(&'a mut EntryState),
+}

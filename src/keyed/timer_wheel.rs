@@ -1,0 +1,121 @@
+//! What is to be done when, by the millisecond.
+//!
+//! A heap of a hundred thousand instants costs two dozen cache misses for each that is taken out and put back. Timers are a
+//! millisecond late anyway, so what falls due within the same one is kept on one page, in no order: each entry tells its
+//! own instant.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// A page is 2^20 ns, about a step of tokio's timers.
+const SLOT_NANOS: u32 = 20;
+
+/// A larger page is not kept for the next one: it may be a crowd's.
+const MAX_SPARE: usize = 1_024;
+
+#[derive(Debug)]
+pub(super) struct TimerWheel<T> {
+    slots: BTreeMap<u64, Vec<(u64, T)>>,
+    /// An empty one, so that pages that come and go with each millisecond are not grown each time.
+    spare: Vec<(u64, T)>,
+    len: usize,
+}
+
+impl<T> TimerWheel<T> {
+    pub(super) fn new() -> Self {
+        Self { slots: BTreeMap::new(), spare: Vec::new(), len: 0 }
+    }
+
+    pub(super) fn add(&mut self, at: u64, job: T) {
+        self.slots.entry(at >> SLOT_NANOS).or_insert_with(|| std::mem::take(&mut self.spare)).push((at, job));
+        self.len += 1;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Strikes out what is not to be kept. Takes a step for each entry.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
+        self.slots.retain(|_, slot| {
+            slot.retain(|(_, job)| is_kept(job));
+            slot.shrink_to_fit();
+            !slot.is_empty()
+        });
+        self.len = self.slots.values().map(Vec::len).sum();
+    }
+
+    /// The earliest instant that is noted. Takes a step for each on its page.
+    pub(super) fn next(&self) -> Option<u64> {
+        let (_, slot) = self.slots.first_key_value()?;
+        slot.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Moves all that is due by `now` into `due`.
+    pub(super) fn take_due(&mut self, now: u64, due: &mut VecDeque<T>) {
+        let before = due.len();
+        self.take_slots(now, due);
+        self.len -= due.len() - before;
+    }
+
+    fn take_slots(&mut self, now: u64, due: &mut VecDeque<T>) {
+        while let Some(mut first) = self.slots.first_entry() {
+            if *first.key() > now >> SLOT_NANOS {
+                return;
+            }
+            if *first.key() < now >> SLOT_NANOS {
+                let mut slot = first.remove();
+                due.extend(slot.drain(..).map(|(_, job)| job));
+                if (self.spare.capacity()..=MAX_SPARE).contains(&slot.capacity()) {
+                    self.spare = slot;
+                }
+                continue;
+            }
+            let slot = first.get_mut();
+            due.extend(slot.extract_if(.., |(at, _)| *at <= now).map(|(_, job)| job));
+            if slot.is_empty() {
+                first.remove();
+            }
+            return;
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_taken_at_its_instant_and_not_before() {
+        let mut wheel = TimerWheel::new();
+        let instants =
+            [5, 0, 1 << SLOT_NANOS, (1 << SLOT_NANOS) + 7, (1 << SLOT_NANOS) - 1, 90 << SLOT_NANOS, u64::MAX, 5];
+        instants.iter().for_each(|&at| wheel.add(at, at));
+        let mut sorted = instants.to_vec();
+        sorted.sort();
+        let mut taken = VecDeque::new();
+        while let Some(next) = wheel.next() {
+            assert_eq!(next, sorted[taken.len()]);
+            if next > 0 {
+                let before = taken.len();
+                wheel.take_due(next - 1, &mut taken);
+                assert_eq!(taken.len(), before, "nothing is due before {next}");
+            }
+            wheel.take_due(next, &mut taken);
+        }
+        taken.make_contiguous().sort();
+        assert_eq!(taken, sorted);
+        assert_eq!(wheel.len(), 0);
+    }
+
+    #[test]
+    fn what_is_struck_out_is_not_taken() {
+        let mut wheel = TimerWheel::new();
+        (0..1_000_u64).for_each(|n| wheel.add(n << (SLOT_NANOS - 3), n));
+        wheel.retain(|n| n % 3 == 0);
+        assert_eq!(wheel.len(), 334);
+        let mut taken = VecDeque::new();
+        wheel.take_due(u64::MAX, &mut taken);
+        assert!(taken.iter().all(|n| n % 3 == 0));
+        assert_eq!((taken.len(), wheel.len(), wheel.next()), (334, 0, None));
+    }
+}

@@ -1,0 +1,112 @@
+//! A refusal of any kind, and its reason.
+
+use crate::error::{Bound, ConsumeError, TryAcquireError};
+use std::fmt;
+
+/// Why somebody was turned away, whether they would have waited or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    InLine(ConsumeError),
+    AtOnce(TryAcquireError),
+}
+
+macro_rules! reasons {
+    ($($(#[$when:meta])? $reason:ident: $name:literal,)*) => {
+        /// One word for each way to be refused.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Reason { $($(#[$when])? $reason,)* }
+
+        impl Reason {
+            pub(crate) fn name(self) -> &'static str {
+                match self { $($(#[$when])? Self::$reason => $name,)* }
+            }
+        }
+
+        /// All of them, in order.
+        #[cfg(feature = "metrics")]
+        pub(crate) const REASONS: &[Reason] = &[$($(#[$when])? Reason::$reason,)*];
+    };
+}
+
+#[cfg(feature = "metrics")]
+impl Reason {
+    /// Whether the same request could be granted another time.
+    pub(crate) fn is_for_now(self) -> bool {
+        !matches!(self, Self::TooLarge | Self::Closed | Self::NoRuntime)
+    }
+}
+
+reasons! {
+    Quota: "quota",
+    InFlight: "in_flight",
+    Pause: "pause",
+    Queue: "line",
+    QueueFull: "line_full",
+    Parent: "global",
+    TooLate: "too_late",
+    TimedOut: "timed_out",
+    TooManyKeys: "too_many_keys",
+    TooLarge: "too_large",
+    Closed: "closed",
+    NoRuntime: "no_runtime",
+    #[cfg(feature = "redis")]
+    Unreachable: "unreachable",
+}
+
+impl Refusal {
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::AtOnce(TryAcquireError::Denied(denied)) => match denied.by {
+                Bound::Quota(_) => Reason::Quota,
+                Bound::InFlight => Reason::InFlight,
+                Bound::Pause => Reason::Pause,
+                Bound::Queue => Reason::Queue,
+                Bound::Parent => Reason::Parent,
+            },
+            Self::AtOnce(TryAcquireError::TooLarge { .. }) | Self::InLine(ConsumeError::TooLarge { .. }) => {
+                Reason::TooLarge
+            }
+            Self::AtOnce(TryAcquireError::Closed) | Self::InLine(ConsumeError::Closed) => Reason::Closed,
+            Self::AtOnce(TryAcquireError::TooManyKeys { .. }) | Self::InLine(ConsumeError::TooManyKeys { .. }) => {
+                Reason::TooManyKeys
+            }
+            Self::InLine(ConsumeError::QueueFull { .. }) => Reason::QueueFull,
+            Self::InLine(ConsumeError::TooLate { .. }) => Reason::TooLate,
+            Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
+            Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
+            #[cfg(feature = "redis")]
+            Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
+        }
+    }
+
+    /// After how long the same request would be granted, if nobody else comes meanwhile.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn retry_after(&self) -> Option<std::time::Duration> {
+        match self {
+            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
+            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
+            _ => None,
+        }
+    }
+}
+
+impl From<ConsumeError> for Refusal {
+    fn from(error: ConsumeError) -> Self {
+        Self::InLine(error)
+    }
+}
+
+impl From<TryAcquireError> for Refusal {
+    fn from(error: TryAcquireError) -> Self {
+        Self::AtOnce(error)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InLine(error) => error.fmt(f),
+            Self::AtOnce(error) => error.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What a subscriber is told: a span for each wait, an event for each refusal.
+
+use super::super::QueueInfo;
+use super::{Ending, Refusal, quietly};
+use tracing::field::{Empty, debug};
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Span};
+
+const TARGET: &str = "tollgate";
+
+/// Whether anybody may listen to spans of waits. Asks no subscriber.
+pub(super) fn hears_waits() -> bool {
+    LevelFilter::current() >= Level::INFO
+}
+
+/// Whether anybody may listen to events of refusals.
+pub(super) fn hears_refusals() -> bool {
+    LevelFilter::current() >= Level::DEBUG
+}
+
+pub(super) fn refused(cost: u64, refusal: Refusal) {
+    let by = refusal.reason().name();
+    let retry_after = refusal.retry_after().map(debug);
+    tracing::debug!(target: TARGET, cost, by, retry_after, "refused: {refusal}");
+}
+
+/// A span that is open while a claim stands in the line.
+#[derive(Debug)]
+pub(super) struct Wait(Span);
+
+impl Wait {
+    pub(super) fn begin(cost: u64, queue_info: QueueInfo) -> Option<Self> {
+        let QueueInfo { ahead, estimate, .. } = queue_info;
+        let estimate = estimate.map(debug);
+        let span = tracing::info_span!(target: TARGET, "wait", cost, ahead, estimate, outcome = Empty);
+        (!span.is_disabled()).then_some(Self(span))
+    }
+
+    pub(super) fn end(self, ending: Ending) {
+        let Self(span) = self;
+        // Closed in any case, and not while a panic is on its way.
+        quietly(|| {
+            let outcome = match ending {
+                Ending::Granted => "granted",
+                Ending::Left => "left",
+                Ending::Refused { refusal, .. } => refusal.reason().name(),
+            };
+            span.record("outcome", outcome);
+            if let Ending::Refused { cost, refusal } = ending {
+                span.in_scope(|| refused(cost, refusal));
+            }
+        });
+        drop(span);
+    }
+}

@@ -1,0 +1,27 @@
+//! No subscriber is told: without the feature `tracing`.
+
+use super::super::QueueInfo;
+use super::{Ending, Refusal};
+
+pub(super) fn hears_waits() -> bool {
+    false
+}
+
+pub(super) fn hears_refusals() -> bool {
+    false
+}
+
+pub(super) fn refused(_cost: u64, _refusal: Refusal) {}
+
+#[derive(Debug)]
+pub(super) enum Wait {}
+
+impl Wait {
+    pub(super) fn begin(_cost: u64, _queue_info: QueueInfo) -> Option<Self> {
+        None
+    }
+
+    pub(super) fn end(self, _ending: Ending) {
+        match self {}
+    }
+}
