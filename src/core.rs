@@ -1,4 +1,4 @@
-//! What all clones of a limiter share: the rovers, the clock, and one lock around queue and supply.
+//! The part of a limiter that all clones share: the rovers, the clock, and one lock around queue and supply.
 //!
 //! Every operation on the state follows one protocol: read tail and time, take the lock, serve the queue up to that
 //! time, act, serve again, publish, set alarms, release the lock, wake. [`Core::with`] and its variants implement it
@@ -87,7 +87,7 @@ impl fmt::Debug for Core {
     }
 }
 
-/// What a driver does after a turn.
+/// The next step of a driver after a turn.
 #[derive(Debug)]
 pub(crate) enum Drive {
     /// Sleep until this instant, or until woken. `crowd` is true if several claims wait.
@@ -168,7 +168,7 @@ impl Core {
         self.sampled(Some(self.sample()), Reach::Now, CatchUp::Fully, act)
     }
 
-    /// Like [`with`](Self::with), for acts that change nothing for the front waiter: they look at the state, or join
+    /// Like [`with`](Self::with), for acts that change nothing for the front waiter: acts that read the state, or join
     /// the end of the queue. Serves one batch at most.
     pub(crate) fn look_at<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         self.sampled(Some(self.sample()), Reach::Held, CatchUp::Batch, act)
@@ -267,8 +267,9 @@ impl Core {
         !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty()
     }
 
-    /// Does what must happen without a lock: wakes, then has the other queues of joint claims serve themselves. These
-    /// are taken one after the other from a list, so that a chain of joint claims does not grow the stack.
+    /// Does the work that must happen without a lock: wakes, then has the other queues of joint claims serve
+    /// themselves. These are taken one after the other from a list, so that a chain of joint claims does not grow the
+    /// stack.
     pub(crate) fn leave(wakes: &mut Wakes) {
         wakes.wake_all();
         loop {
@@ -320,7 +321,7 @@ impl Core {
         }
     }
 
-    /// Serves this queue, and collects in `wakes` what other queues must do. If the clock panics, the last sample is
+    /// Serves this queue, and collects in `wakes` the work for other queues. If the clock panics, the last sample is
     /// used: the operation that calls this has begun and must be completed.
     pub(crate) fn serve_into(&self, wakes: &mut Wakes) {
         let sample = self.sample_or_last();
@@ -347,8 +348,8 @@ impl Core {
     }
 }
 
-/// Drops a value that may be the user's and whose destructor may panic. Such a panic must neither lose a grant nor
-/// leave a place linked in a queue.
+/// Drops a value that may be the user's. Its destructor may panic, and such a panic must neither lose a grant nor leave
+/// a place linked in a queue.
 pub(crate) fn drop_quietly(spare: impl Sized) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(spare))).map_err(std::mem::forget);
 }

@@ -80,8 +80,8 @@ impl Core {
         ahead(sample.tail, self.rovers.published()) > 0
     }
 
-    /// Enters `place` at the end of a queue that will be served without this caller, and returns what lies ahead of it.
-    /// Returns `None`, and does nothing, if the queue may need this caller to serve it.
+    /// Enters `place` at the end of a queue that will be served without this caller, and returns the state of the queue
+    /// ahead of it. Returns `None`, and does nothing, if the queue may need this caller to serve it.
     fn enqueue_fast(
         &self,
         place: Pin<&mut Place>,

@@ -66,9 +66,9 @@ pub(crate) struct Driver {
     notes: Notes,
 }
 
-/// What the driver of many queues has recorded about this queue in its own data structures. Stored here, next to the
-/// queue's other driver fields, because every access to the queue reads those, and a queue among a hundred thousand is
-/// in no cache.
+/// The records of a driver of many queues about this queue in its own data structures. Stored here, next to the queue's
+/// other driver fields, because every access to the queue reads those, and a queue among a hundred thousand is in no
+/// cache.
 #[cfg(feature = "keyed")]
 #[derive(Debug, Default)]
 struct Notes {
@@ -78,7 +78,7 @@ struct Notes {
     lingers: bool,
 }
 
-/// What a driver of many queues has to record after a turn at one of them.
+/// The facts that a driver of many queues must record after a turn at one of them.
 #[cfg(feature = "keyed")]
 #[derive(Debug)]
 pub(crate) struct NextLook {
@@ -92,7 +92,7 @@ pub(crate) struct NextLook {
     _old: Option<Waker>,
 }
 
-/// What kind of driver it is, and which waiters may rely on it.
+/// The kind of a driver. It decides which waiters may rely on it.
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// A replenisher that a waiter spawned on its runtime. The waiters of that runtime rely on it: whenever they are
@@ -224,11 +224,12 @@ impl Drivers {
     /// After a driver was removed: returns the wakers of the lead and of the backup next to it, if their alarms are too
     /// late for their new ranks. The caller wakes them without the lock.
     pub(crate) fn call_successors(&mut self, due: u64) -> [Option<Waker>; 2] {
-        let is_sure = self.lead.as_ref().is_some_and(|lead| !lead.serves_others());
+        let lead_is_driven = self.lead.as_ref().is_some_and(|lead| !lead.serves_others());
         let lead = self.lead.as_mut().filter(|lead| lead.alarm > due);
-        let deputy = self.others.as_mut().and_then(|others| others.drivers.back_mut());
-        let deputy = deputy.filter(|deputy| !is_sure && deputy.alarm.saturating_sub(2 * DELAY) > due);
-        [lead.and_then(Driver::call), deputy.and_then(Driver::call)]
+        let first_backup = self.others.as_mut().and_then(|others| others.drivers.back_mut());
+        let first_backup =
+            first_backup.filter(|first_backup| !lead_is_driven && first_backup.alarm.saturating_sub(2 * DELAY) > due);
+        [lead.and_then(Driver::call), first_backup.and_then(Driver::call)]
     }
 
     /// Driver `id` has served the queue, at `now`, and goes to sleep. Returns its alarm, and its old waker, which the
@@ -301,7 +302,7 @@ impl Drivers {
         }
     }
 
-    /// Wakes the lead driver, whatever its alarm is, and the backups whose alarms are too late for `now`: the queue is
+    /// Wakes the lead driver, whatever its alarm is, and each backup with an alarm too late for `now`: the queue is
     /// due, and the caller leaves the rest of it to them. Returns false if `wakes` has no space for all of them.
     pub(crate) fn call_lead(&mut self, now: u64, wakes: &mut Wakes) -> bool {
         if wakes.is_full() {
@@ -313,12 +314,12 @@ impl Drivers {
         self.rouse(now, now, wakes)
     }
 
-    /// Wakes the drivers whose alarms are too late for `due`, or are not needed any more. Returns false if `wakes` has
+    /// Wakes each driver with an alarm that is too late for `due`, or not needed any more. Returns false if `wakes` has
     /// no space for all of them.
     pub(crate) fn rouse(&mut self, due: u64, now: u64, wakes: &mut Wakes) -> bool {
-        let mut concerned =
+        let mut backups_to_check =
             self.others.as_deref_mut().filter(|it| due < it.backed_from || (it.has_many && due == u64::MAX));
-        let backups = concerned.iter_mut().flat_map(|others| &mut others.drivers);
+        let backups = backups_to_check.iter_mut().flat_map(|others| &mut others.drivers);
         for driver in self.lead.iter_mut().chain(backups) {
             if driver.is_late(due, now) {
                 if wakes.is_full() {
@@ -327,7 +328,7 @@ impl Drivers {
                 driver.call().into_iter().for_each(|waker| wakes.push(waker));
             }
         }
-        if let Some(others) = concerned {
+        if let Some(others) = backups_to_check {
             others.backed_from = others.drivers.iter().map(Driver::good_from).max().unwrap_or(0);
         }
         true
@@ -349,7 +350,7 @@ mod tests {
     /// Rests driver `ID`. Returns its next turn and entry, whether the queue became removable, and whether the old
     /// entry held.
     fn rest(drivers: &mut Drivers, due: u64) -> (Option<(u64, u64)>, bool, bool) {
-        let rest = drivers.rest(ID, due, 0, None).expect("it is registered");
+        let rest = drivers.rest(ID, due, 0, None).expect("driver ID is registered");
         (rest.next, rest.lingers, rest.was_noted)
     }
 

@@ -1,4 +1,4 @@
-//! A timer beside tokio's, whose steps are a millisecond (feature `fine-timer`).
+//! A timer finer than tokio's, which has steps of a millisecond (feature `fine-timer`).
 //!
 //! It only wakes the replenisher, which then reads the limiter's clock as always: nothing but lateness depends on it.
 //! The coarse timer stays armed behind it, and takes over where this one is missing: on systems without it, when no

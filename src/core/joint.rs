@@ -30,7 +30,7 @@ use crate::core::sync::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 const DEAD: u64 = 1 << 63;
-/// Set together with [`DEAD`]: the claim was turned away in a distributed queue whose store cannot be reached.
+/// Set together with [`DEAD`]: the claim was turned away by a distributed limiter that cannot reach its store.
 #[cfg(feature = "redis")]
 const CUT_OFF: u64 = 1 << 62;
 
@@ -71,7 +71,7 @@ pub(crate) struct JointPart {
 #[derive(Debug, Default)]
 pub(crate) struct LastDecision(Option<(Arc<JointClaim>, u64)>);
 
-/// What a queue does with a part at its front.
+/// How a queue treats a part at its front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JointState {
     /// All queues are ready: grant it.

@@ -1,4 +1,4 @@
-//! What the refill task of a distributed quota calls on the limiter.
+//! The methods that the refill task of a distributed quota calls.
 
 use super::{Core, drop_quietly};
 use crate::core::wakes::wake_each;
@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 impl Core {
-    /// What the refill task does next; `waker` cuts its sleep short. `None` if no quota is distributed.
+    /// Returns the next step of the refill task; `waker` cuts its sleep short. `None` if no quota is distributed.
     pub(crate) fn plan(&self, waker: &Waker) -> Option<Plan> {
         let waker = waker.clone();
         // The refill task works for all waiters: a clock that panics once must not end it.
@@ -21,8 +21,8 @@ impl Core {
         plan
     }
 
-    /// What to request in place of a request that was never sent. `Replan::Nothing` if nothing is needed any more and
-    /// `may_rest`.
+    /// Returns the request to make in place of one that was never sent. `Replan::Nothing` if nothing is needed any more
+    /// and `may_rest`.
     pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
         self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
             Some(Plan::Ask(ask)) => Replan::Ask(ask),
@@ -47,7 +47,7 @@ impl Core {
         self.with(|state, rovers, _| state.misses(rovers, cost));
     }
 
-    /// Whether the limiter may be dropped: nothing would be lost.
+    /// Whether the limiter may be dropped: no claim waits, no tokens are owed, and the store has promised none.
     #[cfg(feature = "keyed")]
     pub(crate) fn is_at_rest(&self) -> bool {
         self.look_at(|state, rovers, sample| state.is_at_rest(rovers, sample.now))

@@ -2,9 +2,9 @@
 //!
 //! Of the waiters in the child's queue only the front one also waits in the parent's queue, and only once the child has
 //! its tokens ready. It waits there through a *parent ticket*. So a long queue has one place in the parent's queue, a
-//! queue whose front is not ready has none, and a claim in the parent's queue waits for nothing else. The parent ticket
-//! is one part of a [`JointClaim`], and the front waiter holds the other part: the parent alone decides. Whatever
-//! removes the claim first, a cancelled future or a quota that was lowered, kills the joint claim.
+//! queue with a front that is not ready has none, and a claim in the parent's queue waits for nothing else. The parent
+//! ticket is one part of a [`JointClaim`], and the front waiter holds the other part: the parent alone decides.
+//! Whatever removes the claim first, a cancelled future or a quota that was lowered, kills the joint claim.
 //!
 //! Both locks are taken, the child's first, by every caller that finds, before it releases the child's lock, that the
 //! queue [wants its parent](State::wants_parent). So the parent ticket belongs to the current front as soon as the
@@ -141,8 +141,8 @@ impl Core {
         self.rovers.try_claim(cost).is_some() || self.fast_admit(cost, sample).is_some()
     }
 
-    /// Does in the parent's queue what the front of this queue needs: takes its tokens, enters a parent ticket, or
-    /// withdraws a ticket that belongs to no waiter any more.
+    /// Acts in the parent's queue for the front of this queue: takes its tokens, enters a parent ticket, or withdraws a
+    /// ticket that belongs to no waiter any more.
     pub(super) fn poll_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
         let mut both = Both::enter(self, parent_link, wakes);
@@ -267,7 +267,8 @@ impl<'a> Both<'a> {
                 self.enter_parent_queue(cost);
             }
             if self.state.settle(&self.child.rovers, self.now.now, Reach::Held, wakes) == ServeResult::Again {
-                // Forget what was learned, since the time is not read again here: later calls must read it.
+                // Forget the decision and the release mark: the time is not read again here, so later calls must read
+                // it.
                 (wakes.last_decision, wakes.release_mark) = Default::default();
                 return;
             }

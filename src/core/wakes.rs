@@ -1,4 +1,4 @@
-//! What a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
+//! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
 #[cfg(feature = "keyed")]
 use crate::core::Core;
@@ -19,7 +19,7 @@ const BATCH: usize = 32;
 #[cfg(tollgate_loom)]
 const BATCH: usize = 2;
 
-/// What to do when no lock is held: a bounded batch of wakers to wake, and other queues to serve.
+/// Work to do when no lock is held: a bounded batch of wakers to wake, and other queues to serve.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
@@ -28,9 +28,9 @@ pub(crate) struct Wakes {
     joints: VecDeque<Arc<JointClaim>>,
     /// The last decision made elsewhere that the caller has learned of. It has read the time since.
     pub(crate) last_decision: LastDecision,
-    /// What had been released before the caller read the time.
+    /// The count of releases before the caller read the time.
     pub(crate) release_mark: ReleaseMark,
-    /// Queues whose front claim must enter the queue of their parent, or leave it.
+    /// Queues with a front claim that must enter or leave their parent's queue.
     #[cfg(feature = "keyed")]
     parent_polls: VecDeque<Weak<Core>>,
 }
