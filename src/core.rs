@@ -54,7 +54,9 @@ use std::sync::{Arc, Weak};
 /// down.
 #[repr(C)]
 pub(crate) struct Core {
+    /// Queue, supply and drivers. No user code runs while this is locked.
     pub(crate) state: Mutex<State>,
+    /// Atomic positions, for the fast path without the lock.
     pub(crate) rovers: Rovers,
     pub(crate) time: Time,
     /// True if there is an in-flight cap: grants then release their tokens on drop. Fixed at construction.
@@ -65,7 +67,7 @@ pub(crate) struct Core {
     #[cfg(feature = "keyed")]
     has_parent: bool,
     rare: Box<RareParts>,
-    /// Tokens of forgotten grants: the amount that may be released by hand.
+    /// Tokens of forgotten grants: the amount that may be released by hand. Changed without the lock.
     owed: AtomicU64,
 }
 

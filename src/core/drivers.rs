@@ -84,7 +84,7 @@ struct Notes {
 pub(crate) struct NextLook {
     /// The instant of the next turn and the number of its entry. `None` if no clock can tell.
     pub(crate) next: Option<(u64, u64)>,
-    /// True if nothing is due any more and that is news: the queue is now recorded as removable.
+    /// The driver must record that the queue may be removed: nothing is due any more, and it has not recorded that yet.
     pub(crate) lingers: bool,
     /// Whether the entry made before this turn still held.
     pub(crate) was_noted: bool,

@@ -162,7 +162,7 @@ impl Core {
     /// there are any.
     pub(crate) fn tick_tied(&self) -> bool {
         #[cfg(feature = "keyed")]
-        // A child sees to it that its parent is driven.
+        // The parent itself is skipped: a child with waiters has it driven already.
         let mut tied = self.parent().map_or_else(|| self.tied_to(), |parent_link| parent_link.tied_to());
         #[cfg(not(feature = "keyed"))]
         let mut tied = self.tied_to();
