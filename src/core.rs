@@ -1,11 +1,13 @@
-//! What all clones of a limiter share: the rovers, and one lock around line and supply.
+//! The part of a limiter that all clones share: the rovers, the clock, and one lock around queue and supply.
 //!
-//! The shape of every verb: read tail and time, take the lock, bring the line up to that time, act, serve again,
-//! publish, set alarms, leave the lock, wake. [`Core::with`] is that shape; only a joint claim (`join/lines.rs`), which acts on
-//! several limiters at once, has that shape written out again. The life of a claim is in `core/asking.rs`, those who
-//! serve the line in `core/driving.rs`.
+//! Every operation on the state follows one protocol: read tail and time, take the lock, serve the queue up to that
+//! time, act, serve again, publish, set alarms, release the lock, wake. [`Core::with`] and its variants implement it
+//! for one limiter. Two places repeat it over several locks: a joint claim (`join/locked.rs`), and a limiter with its
+//! parent (`core/parent.rs`). The life of a claim is in `core/claims.rs`; the drivers that serve the queue are in
+//! `core/driving.rs`.
 //!
-//! No user code runs under the lock: clocks are read and wakers cloned before it, wakers are dropped and woken after.
+//! No user code runs under the lock: clocks are read and wakers are cloned before it is taken, wakers are dropped and
+//! woken after it is released.
 
 pub(crate) mod alarm;
 mod claims;
@@ -46,58 +48,61 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-/// In this order, and without padding, a look at one of many lines asks for few cache lines: the count of those who hold it,
-/// the lock and what is mostly asked for of the state are neighbours. What others write, whatever lies next to this on the
-/// heap, is a cache line away from the rovers.
+/// The fields are in this order, and without padding, so that an access to one of many queues touches few cache lines:
+/// the reference count of the `Arc`, the lock and the most used part of the state are neighbours. The rovers are at
+/// least one cache line away from both ends, so a write to whatever lies next to this on the heap does not slow them
+/// down.
 #[repr(C)]
 pub(crate) struct Core {
+    /// Queue, supply and drivers. No user code runs while this is locked.
     pub(crate) state: Mutex<State>,
+    /// Atomic positions, for the fast path without the lock.
     pub(crate) rovers: Rovers,
     pub(crate) time: Time,
-    /// With an in-flight cap, grants release on drop. Fixed when built.
+    /// True if there is an in-flight cap: grants then release their tokens on drop. Fixed at construction.
     pub(crate) capped: bool,
     /// Whether replenishers use the fine timer too.
     pub(crate) fine: bool,
-    /// Whether there is a roof: asked often, where there mostly is none.
+    /// Whether there is a parent. A flag of its own because it is read often and there is mostly no parent.
     #[cfg(feature = "keyed")]
     has_parent: bool,
     rare: Box<RareParts>,
-    /// Tokens of forgotten grants: what may be released by hand.
+    /// Tokens of forgotten grants: the amount that may be released by hand. Changed without the lock.
     owed: AtomicU64,
 }
 
-/// What is seldom needed: kept apart, since there is one of these for each key that is waited on.
+/// Rarely used fields, boxed because a keyed limiter has one `Core` for each key that is waited on.
 struct RareParts {
-    /// Who serves this line, where it is one of many; else it hires drivers of its own.
+    /// The shared driver of this queue, if this is the queue of a key. `None` if the queue spawns drivers of its own.
     #[cfg(feature = "keyed")]
     link: Option<ChildLink>,
-    /// Itself, for the drivers it spawns.
+    /// A weak reference to this `Core`, for the drivers that it spawns.
     weak: Weak<Core>,
-    /// Who is told of waits and refusals.
+    /// The observers of waits and refusals.
     observers: Observers,
 }
 
 impl fmt::Debug for Core {
-    /// Without the state: nobody's writer runs under the lock.
+    /// Omits the state: a user's writer must not run under the lock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("rovers", &self.rovers).field("time", &self.time).finish_non_exhaustive()
+        f.debug_struct("Core").field("rovers", &self.rovers).field("time", &self.time).finish_non_exhaustive()
     }
 }
 
-/// What a driver does next.
+/// The next step of a driver after a turn.
 #[derive(Debug)]
 pub(crate) enum Drive {
-    /// Sleep until this instant, or until woken; `crowd` if several wait.
+    /// Sleep until this instant, or until woken. `crowd` is true if several claims wait.
     Until { alarm: u64, crowd: bool },
-    /// More is due, but others want to run.
+    /// More is due, but other tasks must run first.
     Yield,
 }
 
-/// The place of one line among many.
+/// Links the queue of a key to the driver that serves the queues of all keys.
 #[cfg(feature = "keyed")]
 struct ChildLink {
     driver: Arc<dyn QueueDriver>,
-    /// By what its warden finds it.
+    /// The hash of the key, by which the driver and the keyed limiter find this queue.
     key_hash: u64,
     /// Another limiter that must grant whatever this one grants.
     parent_link: Option<parent::ParentLink>,
@@ -125,8 +130,8 @@ impl Core {
         }
     }
 
-    /// One of many limiters, whose lines `driver` serves, of which `observers` is told together, and which may all be under
-    /// one roof.
+    /// Makes this the limiter of one key: `driver` serves its queue, `observers` are shared by all keys, and
+    /// `parent_link` is the parent of all keys, if there is one.
     #[cfg(feature = "keyed")]
     pub(crate) fn one_of_many(
         mut self,
@@ -152,42 +157,45 @@ impl Core {
         &self.rare.observers
     }
 
-    /// Every claim up to the tail read here was made by the time read after it.
+    /// Reads the tail, then the time: every claim up to that tail was made by that time.
     #[inline]
     pub(crate) fn sample(&self) -> Sample {
         let tail = self.rovers.tail();
         Sample { tail, now: self.time.now() }
     }
 
-    /// Acts on the state, brought up to date before and served again after; see the head of this file.
+    /// Runs `act` on the state. The queue is served up to now before `act` and served again after it; see the head of
+    /// this file.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         self.sampled(Some(self.sample()), Reach::Now, CatchUp::Fully, act)
     }
 
-    /// `with` for those who change nothing for whoever is at the front: they look, or come to the end. They serve a batch
-    /// at most.
+    /// Like [`with`](Self::with), for acts that change nothing for the front waiter: acts that read the state, or join
+    /// the end of the queue. Serves one batch at most.
     pub(crate) fn look_at<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         self.sampled(Some(self.sample()), Reach::Held, CatchUp::Batch, act)
     }
 
-    /// `with` for those who can also act on a queue that is behind, and serve a batch at most.
+    /// Like [`with`](Self::with), for acts that are also correct on a queue that is behind. Serves one batch at most.
     pub(crate) fn with_batch<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         self.sampled(Some(self.sample()), Reach::Now, CatchUp::Batch, act)
     }
 
-    /// `with_batch` for those who leave, and must, and for those in the middle of something.
+    /// Like [`with_batch`](Self::with_batch), for acts that must not fail, such as a cancellation or a later step of
+    /// something that has begun: if the clock panics, the last sample is used.
     pub(crate) fn leaving<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         self.sampled(self.sample_or_last(), Reach::Now, CatchUp::Batch, act)
     }
 
-    /// `with` for background tasks, which a clock that panics once must not end: it stands still then.
+    /// Like [`with`](Self::with), for background tasks: a clock that panics once must not end them, so the last sample
+    /// is used then.
     #[cfg(feature = "redis")]
     fn with_anyway<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         self.sampled(self.sample_or_last(), Reach::Now, CatchUp::Fully, act)
     }
 
-    /// `None` if the clock panics: for those who leave it stands still then, or the place would be dropped in the line,
-    /// and the process with it.
+    /// Reads tail and time; `None` if the clock panics, and the caller then uses the last sample. A cancellation must
+    /// not unwind here: its place would be dropped while it is linked in the queue, which aborts the process.
     pub(crate) fn sample_or_last(&self) -> Option<Sample> {
         catch_unwind(AssertUnwindSafe(|| self.sample())).ok()
     }
@@ -233,7 +241,7 @@ impl Core {
         result
     }
 
-    /// Serves one batch, or none if the queue `is_behind`, and leaves the rest to the drivers.
+    /// Serves one batch, or nothing if the queue `is_behind`, and leaves the rest to the drivers.
     fn finish_or_hand_over<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -256,13 +264,14 @@ impl Core {
         }
     }
 
-    /// Whether drivers can serve the rest of the queue. Where time is moved by hand whoever looks serves all of it.
+    /// Whether drivers can serve the rest of the queue. With a manual clock every caller serves all of it.
     fn can_hand_over(&self, state: &State) -> bool {
         !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty()
     }
 
-    /// What is done without the lock: wakes, then has the other lines of joint claims look, one after the other, so
-    /// that a chain of them does not grow the stack.
+    /// Does the work that must happen without a lock: wakes, then has the other queues of joint claims serve
+    /// themselves. These are taken one after the other from a list, so that a chain of joint claims does not grow the
+    /// stack.
     pub(crate) fn leave(wakes: &mut Wakes) {
         wakes.wake_all();
         loop {
@@ -278,7 +287,7 @@ impl Core {
         }
     }
 
-    /// Climbs to the roof of one line that knocks. False if there is none.
+    /// Polls the parent of one queue that asked for it. Returns false if there is none.
     fn poll_next_parent(wakes: &mut Wakes) -> bool {
         #[cfg(feature = "keyed")]
         if let Some(queue) = wakes.pop_parent_poll() {
@@ -293,7 +302,7 @@ impl Core {
         false
     }
 
-    /// Notes, before the lock is left, whether the line knocks at its roof.
+    /// Records, before the lock is released, whether the front of this queue needs something from the parent.
     fn note_parent_poll(&self, state: &State, wakes: &mut Wakes) {
         #[cfg(feature = "keyed")]
         if state.wants_parent() {
@@ -303,7 +312,8 @@ impl Core {
         let _ = (state, wakes);
     }
 
-    /// Somebody who held this line for a moment does not any more.
+    /// Drops a reference that was held for a moment, and tells the keyed limiter, which may remove the key if it was
+    /// the last one.
     fn let_go(self: Arc<Self>) {
         #[cfg(feature = "keyed")]
         if let Some(link) = self.rare.link.as_ref().filter(|_| self.has_parent) {
@@ -313,8 +323,8 @@ impl Core {
         }
     }
 
-    /// Serves this line; what it calls for in others is left in `wakes`. A clock that panics stands still: others have begun
-    /// what ends here.
+    /// Serves this queue, and collects in `wakes` the work for other queues. If the clock panics, the last sample is
+    /// used: the operation that calls this has begun and must be completed.
     pub(crate) fn serve_into(&self, wakes: &mut Wakes) {
         let sample = self.sample_or_last();
         let mut state = self.state.lock();
@@ -325,8 +335,8 @@ impl Core {
         wakes.wake_all();
     }
 
-    /// Leaves the lock, wakes, reads the time, and takes the lock again. A clock that panics stands still: somebody is in
-    /// the middle of something here.
+    /// Releases the lock, wakes, reads the time, and takes the lock again. If the clock panics, `before` is used: the
+    /// caller is in the middle of an operation.
     fn again<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
@@ -340,13 +350,14 @@ impl Core {
     }
 }
 
-/// Drops what may be the user's and may panic: no grant must be lost by that, and no place left in a line.
+/// Drops a value that may be the user's. Its destructor may panic, and such a panic must neither lose a grant nor leave
+/// a place linked in a queue.
 pub(crate) fn drop_quietly(spare: impl Sized) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(spare))).map_err(std::mem::forget);
 }
 
 impl Drop for Core {
-    /// The last limiter is gone, and nobody can be waiting: its drivers find that out and end.
+    /// The last limiter is gone, so no claim can be waiting. Wakes the drivers, which find that out and end.
     fn drop(&mut self) {
         let mut state = self.state.lock();
         let sleeping = state.drivers.take_wakers();
@@ -363,13 +374,13 @@ mod tests {
     use std::mem::offset_of;
 
     #[test]
-    fn what_clones_share_fits_ten_cache_lines() {
+    fn core_fits_ten_cache_lines() {
         let size = size_of::<Core>();
         assert!(size <= 640, "{size} bytes");
     }
 
     #[test]
-    fn the_rovers_share_no_cache_line_with_what_is_before_and_behind() {
+    fn the_rovers_share_no_cache_line_with_their_neighbours() {
         let rovers = offset_of!(Core, rovers);
         assert!(rovers >= 64);
         assert!(offset_of!(Core, owed) >= rovers + size_of::<Rovers>() + 64);

@@ -1,4 +1,4 @@
-//! A timer that is made when it is first needed.
+//! A timer that is created when it is first needed.
 
 use pin_project::pin_project;
 use std::future::Future;
@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Tokio rounds up twice: instants to its ticks of a millisecond, and waits to whole milliseconds. A timer that is set to
-/// an instant is late by up to two; one that is set to the tick before is late by one at most, and half of the time wakes
-/// a first time in vain. (A bucket of one token loses what comes after the first millisecond.)
+/// Tokio rounds up twice: instants to its ticks of a millisecond, and waits to whole milliseconds. A timer that is set
+/// to an instant is late by up to two; one that is set to the tick before is late by one at most, and wakes a first
+/// time too early in about half of the cases. (A bucket of one token discards what accrues after the first
+/// millisecond.)
 const TICK: Duration = Duration::from_nanos(999_999);
 
 #[pin_project]
@@ -18,12 +19,12 @@ const TICK: Duration = Duration::from_nanos(999_999);
 pub(crate) struct Alarm {
     #[pin]
     sleep: Option<Sleep>,
-    /// The runtime whose timer it is.
+    /// The runtime that the timer belongs to.
     host: Option<Id>,
 }
 
 impl Alarm {
-    /// One that needs a runtime only when it is first set.
+    /// An alarm that needs a runtime only when it is first set.
     pub(crate) const fn unset() -> Self {
         Self { sleep: None, host: None }
     }
@@ -34,15 +35,16 @@ impl Alarm {
         Self { sleep: Some(sleep_until(Instant::now())), host: here() }
     }
 
-    /// Ready if `at` has come; else sets the timer to wake the task less than a tick before it, or soon after. Who is woken
-    /// looks at the clock, and comes back if it is early.
+    /// Ready if `at` has come; otherwise sets the timer to wake the task less than a tick before it, or soon after. The
+    /// woken task must look at the clock, and poll again if it is early.
     ///
-    /// A future that was moved to another runtime gets a timer there: the one it came from may stand still, or be gone.
+    /// A future that was moved to another runtime gets a timer there: the runtime that it came from may be stopped, or
+    /// gone.
     pub(crate) fn poll_until(self: Pin<&mut Self>, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let (mut slot, here) = (this.sleep, here());
         let now = Instant::now();
-        // Never to the past before `at` has come: that would not be waiting.
+        // Never set to the past before `at` has come: that would not be waiting.
         let at = if at > now { (at - TICK).max(now + Duration::from_nanos(1)) } else { at };
         if slot.is_none() || (here.is_some() && here != *this.host) {
             slot.set(Some(sleep_until(at)));
@@ -70,12 +72,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn for_an_instant_that_has_come_it_does_not_wait() {
+    async fn an_instant_that_has_come_is_ready_at_once() {
         assert!(is_ready(pin!(Alarm::unset()), Instant::now()));
     }
 
     #[test]
-    fn outside_of_all_runtimes_it_keeps_the_timer_it_has() {
+    fn outside_of_all_runtimes_it_keeps_its_timer() {
         let mut alarm = pin!(Alarm::unset());
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let later = runtime.block_on(async { Instant::now() + Duration::from_secs(3_600) });

@@ -1,4 +1,4 @@
-//! The life of a claim: coming, waiting, going, and what is paid afterwards.
+//! The life of a claim: it arrives, waits, is granted or leaves, and is settled afterwards.
 
 use super::{Core, drop_quietly};
 use crate::core::queue::{Outcome, Place};
@@ -13,15 +13,16 @@ use std::pin::Pin;
 use std::task::{Poll, Waker};
 use tokio::runtime::Handle;
 
-/// How late, in nanoseconds, a driver may be before those who come serve the line in its place: two of tokio's ticks.
+/// How late, in nanoseconds, a driver may be before an arriving caller serves the queue in its place: two ticks of
+/// tokio's timer.
 const MAX_LATE: u64 = 2_000_000;
 
 impl Core {
-    /// Grants, saying what remains; or refuses, and tells of it.
+    /// Grants `cost` tokens and returns how many remain, or refuses and reports the refusal to the observers.
     #[inline(always)]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         let answer = self.try_acquire_unobserved(cost);
-        // A refusal is not to be moved about where nobody is told of it.
+        // Without observers the error is not inspected: that would move it through memory.
         if cfg!(any(feature = "metrics", feature = "tracing"))
             && let Err(error) = &answer
         {
@@ -30,15 +31,15 @@ impl Core {
         answer
     }
 
-    /// Grants, saying what remains.
-    // By itself the compiler makes a call of it in a large caller, and a refusal then goes through memory three times: 1.4 x
-    // the price of a clock reading, where it is 1.25 to 1.31 x.
+    /// Grants `cost` tokens and returns how many remain.
+    // Without the attribute the compiler does not inline this into a large caller, and a refusal then goes through
+    // memory three times: measured slower, see docs/BENCHMARKS.md.
     #[inline(always)]
     pub(crate) fn try_acquire_unobserved(&self, cost: u64) -> Result<u64, TryAcquireError> {
         if let Some(ticket) = self.rovers.try_claim(cost) {
             return Ok(self.rovers.left_behind(ticket));
         }
-        // The tail before the time, as in `sample`.
+        // The tail is read before the time, as in `sample`.
         let tail = self.rovers.tail();
         let now = self.time.now();
         match self.rovers.denial_of(cost, tail) {
@@ -65,8 +66,8 @@ impl Core {
         answer
     }
 
-    /// Grants `cost` tokens if they are there and there is no line, which is the common case: at less price than
-    /// `sampled`, of which it is the part that matters then.
+    /// Grants `cost` tokens if they are available and no claim waits, which is the common case. Cheaper than `sampled`,
+    /// of which it does the part that matters then.
     pub(super) fn fast_admit(&self, cost: u64, sample: Sample) -> Option<u64> {
         if self.is_claimed_beyond(sample) {
             return None;
@@ -74,12 +75,13 @@ impl Core {
         self.state.lock().fast_admit(&self.rovers, cost, sample)
     }
 
-    /// More is claimed than is published: somebody waits or owes.
+    /// True if more is claimed than is published: a claim waits, or tokens are owed.
     fn is_claimed_beyond(&self, sample: Sample) -> bool {
         ahead(sample.tail, self.rovers.published()) > 0
     }
 
-    /// Has `place` wait at the end of a line that will be served without its help, and says what lies before it.
+    /// Enters `place` at the end of a queue that will be served without this caller, and returns the state of the queue
+    /// ahead of it. Returns `None`, and does nothing, if the queue may need this caller to serve it.
     fn enqueue_fast(
         &self,
         place: Pin<&mut Place>,
@@ -91,10 +93,10 @@ impl Core {
         if !self.is_claimed_beyond(sample) {
             return None;
         }
-        // Where time is moved by hand, whoever looks serves.
-        let patience = if self.time.is_manual() { 0 } else { MAX_LATE };
+        // With a manual clock there are no drivers: every caller serves.
+        let max_late = if self.time.is_manual() { 0 } else { MAX_LATE };
         let mut state = self.state.lock();
-        if self.is_unserved(&state, host) || state.is_overdue(sample.now, patience) {
+        if self.is_unserved(&state, host) || state.is_overdue(sample.now, max_late) {
             return None;
         }
         let queue_info = state.queue_info(&self.rovers, cost, sample.now);
@@ -104,14 +106,15 @@ impl Core {
         joined.then_some(queue_info)
     }
 
-    /// The fast path of those who may wait: says what remains.
+    /// The fast path of callers that may wait: grants `cost` tokens and returns how many remain.
     #[inline]
     pub(crate) fn try_claim(&self, cost: u64) -> Option<u64> {
-        // Of no price where the cost is known: and else a claim could be larger while the fast path is open.
+        // Free if the cost is a constant. Without it, a claim above the limit could be granted while the fast path is
+        // open.
         if cost > MAX_COST { None } else { self.rovers.try_claim(cost).map(|ticket| self.rovers.left_behind(ticket)) }
     }
 
-    /// The first poll of a claim that [`try_claim`](Self::try_claim) did not grant; ready with what remains.
+    /// The first poll of a claim that [`try_claim`](Self::try_claim) did not grant. Ready with how many tokens remain.
     pub(crate) fn arrive(
         &self,
         mut place: Pin<&mut Place>,
@@ -144,7 +147,7 @@ impl Core {
         }
         let (result, unserved, queue_info) =
             self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-                // `within` needs a timer of its own.
+                // `within` needs a timer of its own, and so a runtime or a manual clock.
                 let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
                 let driven = timed && self.is_driven(state, &host);
                 let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
@@ -173,14 +176,15 @@ impl Core {
         }
     }
 
-    /// Whether `place` was called out, else leaves `waker` there; and whether its runtime has no driver.
+    /// Takes the outcome of `place` if there is one; otherwise stores `waker` there. Also returns whether its runtime
+    /// has no driver, and that runtime.
     pub(crate) fn check(&self, mut place: Pin<&mut Place>, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
-        // Who was woken for an outcome, as nearly all are, needs nothing else.
+        // A waiter is nearly always woken because it has an outcome, and then needs nothing else.
         let outcome = self.state.lock().queue.take_outcome(place.as_mut());
         if let Some(outcome) = outcome {
             return (Poll::Ready(outcome), false, None);
         }
-        // Cloned before the lock, and whichever of the two is not kept is dropped after it.
+        // Cloned before the lock is taken; whichever of the two wakers is not kept is dropped after it is released.
         let waker = waker.clone();
         let host = self.host();
         let mut state = self.state.lock();
@@ -192,8 +196,8 @@ impl Core {
         (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
     }
 
-    /// `place` waits, on a runtime that may have no driver yet: because it is the first here, or was polled on another
-    /// runtime before.
+    /// `place` waits. Hires a driver if it is `unserved`: it is the first waiter on this runtime, or it was polled on
+    /// another runtime before.
     fn wait_here(
         &self,
         place: Pin<&mut Place>,
@@ -210,18 +214,18 @@ impl Core {
                 self.cancel(place, cost);
                 Poll::Ready(Err(ConsumeError::NoRuntime))
             }
-            Err(no_timers) => {
-                // Whoever catches this holds a future that does not stand in the line.
+            Err(panic) => {
+                // If the caller catches the panic, it holds a future that is not in the queue.
                 self.cancel(place, cost);
-                resume_unwind(no_timers)
+                resume_unwind(panic)
             }
         }
     }
 
-    /// The claim in `place` is dropped: it leaves the line, or gives back what it was granted and did not see.
+    /// The claim in `place` is dropped: it leaves the queue, or gives back a grant that the caller has not seen.
     pub(crate) fn cancel(&self, mut place: Pin<&mut Place>, cost: u64) {
-        // Where time is moved by hand, whoever looks serves. Else the driver does, and whether it is late is not asked: reading
-        // the clock is the better half of what leaving would cost.
+        // With a manual clock every caller serves, so the time is needed. Otherwise the driver serves, and whether it
+        // is late is not checked: reading the clock would cost more than the removal itself.
         let now = if self.time.is_manual() { self.sample_or_last().map(|sample| sample.now) } else { Some(0) };
         if let Some(now) = now {
             let left = self.state.lock().remove_fast(&self.rovers, place.as_mut(), now);
@@ -243,12 +247,13 @@ impl Core {
         }
     }
 
-    /// A grant of `cost` that nobody saw.
+    /// Returns a grant of `cost` tokens that no caller has seen.
     pub(crate) fn give_back(&self, cost: u64) {
         self.leaving(|state, rovers, _| state.give_back(rovers, cost));
     }
 
-    /// The claim in `place` ran out of time: it leaves the line, unless it was called out in this very moment.
+    /// The claim in `place` has reached its deadline: it leaves the queue, unless it has an outcome by now, which is
+    /// returned.
     pub(crate) fn give_up(&self, place: Pin<&mut Place>) -> Option<Outcome> {
         let left = self.leaving(|state, rovers, _| state.depart(rovers, place));
         drop_quietly(left.waker);
@@ -256,7 +261,7 @@ impl Core {
         left.outcome
     }
 
-    /// Tokens that the roof has granted to a claim here that is not granted.
+    /// Returns tokens that the parent has granted to a claim of this limiter that is not granted.
     fn give_back_to_parent(&self, tokens: u64) {
         #[cfg(feature = "keyed")]
         if tokens > 0
@@ -268,7 +273,7 @@ impl Core {
         let _ = tokens;
     }
 
-    /// Tokens in flight have landed.
+    /// Releases `cost` tokens from the in-flight cap.
     #[inline]
     pub(crate) fn release(&self, cost: u64) {
         if self.rovers.release(cost) {
@@ -276,13 +281,13 @@ impl Core {
         }
     }
 
-    /// Serves the waiters after a release. The tokens are released already, and this runs when a grant is dropped, perhaps
-    /// by a panic: so a clock that panics stands still. What is due by its last reading is served; if the front waiter is
-    /// due later, the driver is woken, and asks the clock again until it answers.
+    /// Serves the waiters after a release. The tokens are released already, and this runs when a grant is dropped,
+    /// perhaps by a panic: so if the clock panics, the last sample is used. What is due by then is served; if the front
+    /// waiter is due later, the driver is woken, and reads the clock again until it answers.
     #[cold]
     fn land(&self) {
         let mut wakes = Wakes::default();
-        // Before the time, as the tail.
+        // Read before the time, like the tail.
         wakes.release_mark.note(&self.rovers, self.rovers.release_mark());
         self.sampled_with(wakes, self.sample_or_last(), Reach::Held, CatchUp::Batch, |_, _, _| ());
     }
@@ -297,7 +302,7 @@ impl Core {
         Ok(())
     }
 
-    /// Counts `asked` tokens of forgotten grants as to be released, which is up to the caller.
+    /// Takes `asked` tokens off the count of forgotten grants. The caller must release them.
     pub(crate) fn take_owed(&self, asked: u64) -> Result<(), ReleaseError> {
         if !self.capped {
             return Err(ReleaseError::NotCapped);
@@ -312,15 +317,16 @@ impl Core {
         }
     }
 
-    /// Changes what a grant cost, and says what it costs now.
+    /// Changes the cost of a grant from `cost` to `actual`, and returns its cost from now on.
     ///
     /// # Panics
-    /// If the clock does; then nothing has changed.
+    /// If the clock panics; then nothing has changed.
     pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
         if actual == cost { cost } else { self.resettle_by(Some(self.sample()), cost, actual) }
     }
 
-    /// The same as part of something that has begun: a clock that panics stands still.
+    /// Like [`resettle`](Self::resettle), as a step of something that has begun: if the clock panics, the last sample
+    /// is used.
     #[cfg(any(feature = "keyed", feature = "io"))]
     pub(crate) fn resettle_anyway(&self, cost: u64, actual: u64) -> u64 {
         if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), cost, actual) }
@@ -335,21 +341,21 @@ impl Core {
         actual
     }
 
-    /// Has every waiter and every later caller get `Closed`.
+    /// Closes the limiter: every waiter and every later caller gets `Closed`.
     ///
     /// # Panics
-    /// If the clock does; then nothing has changed.
+    /// If the clock panics; then nothing has changed.
     pub(crate) fn close(&self) {
         self.with_batch(|state, rovers, _| state.close(rovers));
     }
 
-    /// [`close`](Self::close) as one of several: a clock that panics stands still.
+    /// Like [`close`](Self::close), as one of several limiters: if the clock panics, the last sample is used.
     #[cfg(feature = "keyed")]
     pub(crate) fn close_anyway(&self) {
         self.leaving(|state, rovers, _| state.close(rovers));
     }
 
-    /// Mints what is due and serves the line.
+    /// Mints what is due and serves the queue.
     pub(crate) fn tick(&self) {
         self.look_at(|_, _, _| ());
     }

@@ -1,17 +1,17 @@
 //! The drivers of a queue: one replenisher per runtime that has waiters, and blocked threads.
 //!
-//! Any driver that wakes serves the whole queue. One of them, the **lead**, sleeps until the very instant at which the front
-//! waiter is due. The others are **backups**: if all of them woke at that instant, each grant would cost a wake-up per driver.
-//! A backup sleeps [`DELAY`] longer for each driver that is to wake before it, the lead included. The lead may be on a runtime
-//! that is alive and not driven; the first backup that wakes then finds the lead missing and takes its place. So drivers that
-//! are not driven cost the queue one delay of `DELAY` each, once: grants are made in virtual time, and what fell due meanwhile
-//! is delivered together.
+//! Any driver that wakes serves the whole queue. One of them, the **lead**, sleeps until the very instant at which the
+//! front waiter is due. The others are **backups**: if all of them woke at that instant, each grant would cost a
+//! wake-up per driver. A backup sleeps [`DELAY`] longer for each driver that is to wake before it, the lead included.
+//! The lead may be on a runtime that is alive and not driven; the first backup that wakes then finds the lead missing
+//! and takes its place. So drivers that are not driven cost the queue one delay of `DELAY` each, once: grants are made
+//! in virtual time, and the claims that fell due meanwhile are delivered together.
 //!
-//! A lead that is a blocked thread is always driven. Then all backups sleep as long as the last one would, so that threads that
-//! come and go do not wake as backups at all.
+//! A lead that is a blocked thread is always driven. Then all backups sleep as long as the last one would, so that
+//! threads that come and go do not wake as backups at all.
 //!
-//! The backups are in the order of their arrival, and the newest wakes first: the oldest threads are the next to be granted
-//! and to leave, and then no other backup changes its rank.
+//! The backups are in the order of their arrival, and the newest wakes first: the oldest threads are the next to be
+//! granted and to leave, and then no other backup changes its rank.
 
 use crate::core::wakes::Wakes;
 use std::collections::VecDeque;
@@ -20,32 +20,34 @@ use std::task::Waker;
 use std::thread::{self, ThreadId};
 use tokio::runtime::Handle;
 
-/// Drivers that serve many lines have numbers from here on, the same in all of them.
+/// Drivers that serve many queues have ids from here on. Such a driver has the same id in each of its queues.
 pub(crate) const OF_MANY: u64 = 1 << 63;
-/// The numbers of all others, whatever line they serve.
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
+/// The next id of a driver that serves one queue. The ids are unique over all queues.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
-/// How much later than the driver before it a backup wakes, in nanoseconds: some ticks of tokio's timer, which a lead on a busy
-/// runtime may well need. All of `n` backups together wake about `ln(n) / DELAY` times a second at most.
+/// How much later than the driver before it a backup wakes, in nanoseconds: several ticks of tokio's timer, because a
+/// lead on a busy runtime may be late by that much. All of `n` backups together wake about `ln(n) / DELAY` times a
+/// second at most.
 pub(crate) const DELAY: u64 = 10_000_000;
 
-/// The registered drivers, under the limiter's lock.
+/// The registered drivers. Protected by the limiter's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
-    /// Nearly always the only driver. Here, and not on the heap, since each look at one of many lines asks for it.
+    /// Nearly always the only driver. Stored inline and not on the heap, because every access to the queue of a key
+    /// reads it.
     lead: Option<Driver>,
-    /// Made for the first backup.
+    /// Allocated for the first backup.
     others: Option<Box<Backups>>,
 }
 
 #[derive(Debug, Default)]
 struct Backups {
     /// Empty if there is no lead. The newest is the last.
-    line: VecDeque<Driver>,
-    /// No backup has to be woken for a queue that is due at this instant or later. So most changes of the due instant go
-    /// without a look at the backups.
+    drivers: VecDeque<Driver>,
+    /// No backup has to be woken for a queue that is due at this instant or later. So most changes of the due instant
+    /// do not have to scan the backups.
     backed_from: u64,
-    /// Whether one of them serves many lines.
+    /// Whether one of the backups serves many queues.
     has_many: bool,
 }
 
@@ -53,9 +55,10 @@ struct Backups {
 pub(crate) struct Driver {
     id: u64,
     kind: Kind,
-    /// Wakes it when its alarm must be set earlier; `None` before it first looked, and while it is on its way to look.
+    /// Wakes the driver when its alarm must be set earlier. `None` before its first turn, and between being woken and
+    /// its turn.
     waker: Option<Waker>,
-    /// The instant at which it will look by itself; 0 while it is about to look anyway.
+    /// The instant of its next turn, in nanoseconds; 0 while it is about to take a turn anyway.
     alarm: u64,
     /// How many drivers were to wake before it when it set its alarm; 0 for the lead.
     rank: u32,
@@ -63,41 +66,42 @@ pub(crate) struct Driver {
     notes: Notes,
 }
 
-/// What the driver of many lines has written down of this one elsewhere. Here, since whoever looks at a line has its drivers
-/// at hand, and one line in a hundred thousand is in no cache.
+/// The records of a driver of many queues about this queue in its own data structures. Stored here, next to the queue's
+/// other driver fields, because every access to the queue reads those, and a queue among a hundred thousand is in no
+/// cache.
 #[cfg(feature = "keyed")]
 #[derive(Debug, Default)]
 struct Notes {
-    /// Odd while an instant is noted, by this number.
+    /// The number of the latest entry that the driver made for this queue. Odd while that entry holds.
     noted: u64,
-    /// Whether it is noted to be given up.
+    /// Whether the driver has recorded that this queue may be removed.
     lingers: bool,
 }
 
-/// What a driver of many lines has to write down after a look at one.
+/// The facts that a driver of many queues must record after a turn at one of them.
 #[cfg(feature = "keyed")]
 #[derive(Debug)]
 pub(crate) struct NextLook {
-    /// To look again at this instant, noted by this number. `None` if no clock can tell.
+    /// The instant of the next turn and the number of its entry. `None` if no clock can tell.
     pub(crate) next: Option<(u64, u64)>,
-    /// That nobody is due, which was not known before.
+    /// The driver must record that the queue may be removed: nothing is due any more, and it has not recorded that yet.
     pub(crate) lingers: bool,
-    /// What was noted before the look was still good.
+    /// Whether the entry made before this turn still held.
     pub(crate) was_noted: bool,
-    /// To be dropped without the lock.
+    /// Dropped by the caller without the lock.
     _old: Option<Waker>,
 }
 
-/// Who drives, and who may rely on it.
+/// The kind of a driver. It decides which waiters may rely on it.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// A replenisher that a waiter spawned on its runtime. The waiters of that runtime rely on it: if they are polled, so
-    /// is it.
+    /// A replenisher that a waiter spawned on its runtime. The waiters of that runtime rely on it: whenever they are
+    /// polled, it is polled too.
     Hired(Handle),
-    /// A replenisher in the user's own hands, which may be kept and not polled. Only those who wait outside of all
-    /// runtimes rely on it: they are told to have one.
+    /// A replenisher that the user holds, and may keep without polling it. Only waiters outside of all runtimes rely on
+    /// it: the documentation tells their callers to have one.
     ByHand,
-    /// A thread that blocks in the line. Only it relies on itself.
+    /// A thread that blocks in the queue. Only that thread relies on it.
     Thread(ThreadId),
 }
 
@@ -106,27 +110,27 @@ impl Driver {
         !matches!(self.kind, Kind::Thread(_))
     }
 
-    /// Whether it is to look before its alarm, now that the line is due at `due`. Who serves one line finds out by itself,
-    /// a moment too early, that nobody waits any more. Who serves many is told: to have an instant in mind for each line
-    /// that was ever waited on would take memory.
+    /// Whether the driver must take a turn before its alarm, now that the queue is due at `due`. A driver of one queue
+    /// finds out by itself, at an alarm that is not needed any more, that no claim waits. A driver of many queues is
+    /// woken for that: otherwise it would keep an entry for each queue that was ever waited on, which takes memory.
     fn is_late(&self, due: u64, now: u64) -> bool {
         let is_needless = || due == u64::MAX && (now.saturating_add(1)..due).contains(&self.alarm);
         self.good_from() > due || (self.id >= OF_MANY && is_needless())
     }
 
-    /// The earliest due instant for which its alarm is early enough. A backup may be late by twice its delay, so that an instant
-    /// that moves to and fro does not wake it each time.
+    /// The earliest due instant for which its alarm is early enough. A backup may be late by twice its delay, so that a
+    /// due instant that moves back and forth does not wake it each time.
     fn good_from(&self) -> u64 {
         self.alarm.saturating_sub(2 * delay(self.rank))
     }
 
-    /// Whether it should have looked by now and has not: its runtime is not driven, or is busy. One that was woken and has not
-    /// come yet can be replaced at once by one that is here.
+    /// Whether it should have taken a turn by now and has not: its runtime is not driven, or is busy. A driver that was
+    /// woken and has not come yet counts as missing at once.
     fn is_missing(&self, now: u64) -> bool {
         self.alarm == 0 || self.alarm.saturating_add(DELAY) <= now
     }
 
-    /// It is to be woken with what is returned, and is then about to look.
+    /// Marks it as about to take a turn, and returns the waker with which the caller must wake it.
     fn call(&mut self) -> Option<Waker> {
         self.alarm = 0;
         self.waker.take()
@@ -140,23 +144,23 @@ fn delay(rank: u32) -> u64 {
 impl Drivers {
     #[inline]
     fn iter(&self) -> impl Iterator<Item = &Driver> {
-        self.lead.iter().chain(self.others.iter().flat_map(|others| &others.line))
+        self.lead.iter().chain(self.others.iter().flat_map(|others| &others.drivers))
     }
 
     #[inline]
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut Driver> {
-        self.lead.iter_mut().chain(self.others.iter_mut().flat_map(|others| &mut others.line))
+        self.lead.iter_mut().chain(self.others.iter_mut().flat_map(|others| &mut others.drivers))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.lead.is_none()
     }
 
-    /// Whether a caller on this thread, outside of all runtimes, can rely on somebody.
+    /// Whether a caller on this thread, outside of all runtimes, can rely on a driver.
     pub(crate) fn serve_outside(&self) -> bool {
         let here = thread::current().id();
-        // A thread that comes here has just registered.
-        let backups = self.others.iter().flat_map(|others| others.line.iter().rev());
+        // From the newest backup: a thread that asks has usually just registered.
+        let backups = self.others.iter().flat_map(|others| others.drivers.iter().rev());
         backups.chain(&self.lead).any(|driver| match &driver.kind {
             Kind::Hired(_) => false,
             Kind::ByHand => true,
@@ -164,7 +168,7 @@ impl Drivers {
         })
     }
 
-    /// Whether the waiters of `runtime` can rely on somebody.
+    /// Whether the waiters of `runtime` can rely on a driver.
     pub(crate) fn serve(&self, runtime: &Handle) -> bool {
         self.hosts().any(|host| host.id() == runtime.id())
     }
@@ -178,14 +182,14 @@ impl Drivers {
         self.iter().any(|driver| driver.id == id)
     }
 
-    /// Registers a driver that is about to look.
+    /// Registers a driver that is about to take its first turn.
     pub(crate) fn add(&mut self, kind: Kind) -> u64 {
-        let id = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         self.adopt(id, kind);
         id
     }
 
-    /// Registers a driver of many lines, under the number that it has in all of them.
+    /// Registers a driver of many queues, under the id that it has in all of them.
     pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
         let driver = Driver {
             id,
@@ -202,33 +206,34 @@ impl Drivers {
         }
         let others = self.others.get_or_insert_default();
         others.has_many |= id >= OF_MANY;
-        others.line.push_back(driver);
+        others.drivers.push_back(driver);
     }
 
-    /// The driver is returned to be dropped without the lock. If it was the lead, the newest backup is the next one; see
-    /// [`call_successors`](Self::call_successors).
+    /// Removes driver `id` and returns it; the caller drops it without the lock. If it was the lead, the newest backup
+    /// becomes the lead; see [`call_successors`](Self::call_successors).
     pub(crate) fn remove(&mut self, id: u64) -> Option<Driver> {
         if self.lead.as_ref()?.id == id {
-            let next = self.others.as_mut().and_then(|others| others.line.pop_back());
+            let next = self.others.as_mut().and_then(|others| others.drivers.pop_back());
             return std::mem::replace(&mut self.lead, next.map(|next| Driver { rank: 0, ..next }));
         }
         let others = self.others.as_mut()?;
-        let index = others.line.iter().position(|driver| driver.id == id)?;
-        others.line.remove(index)
+        let index = others.drivers.iter().position(|driver| driver.id == id)?;
+        others.drivers.remove(index)
     }
 
-    /// After a driver was removed: the wakers of the lead and of the backup next to it, where their alarms are too late for what
-    /// they have become. To be woken without the lock.
+    /// After a driver was removed: returns the wakers of the lead and of the backup next to it, if their alarms are too
+    /// late for their new ranks. The caller wakes them without the lock.
     pub(crate) fn call_successors(&mut self, due: u64) -> [Option<Waker>; 2] {
-        let is_sure = self.lead.as_ref().is_some_and(|lead| !lead.serves_others());
+        let lead_is_driven = self.lead.as_ref().is_some_and(|lead| !lead.serves_others());
         let lead = self.lead.as_mut().filter(|lead| lead.alarm > due);
-        let deputy = self.others.as_mut().and_then(|others| others.line.back_mut());
-        let deputy = deputy.filter(|deputy| !is_sure && deputy.alarm.saturating_sub(2 * DELAY) > due);
-        [lead.and_then(Driver::call), deputy.and_then(Driver::call)]
+        let first_backup = self.others.as_mut().and_then(|others| others.drivers.back_mut());
+        let first_backup =
+            first_backup.filter(|first_backup| !lead_is_driven && first_backup.alarm.saturating_sub(2 * DELAY) > due);
+        [lead.and_then(Driver::call), first_backup.and_then(Driver::call)]
     }
 
-    /// Driver `id` has served the queue, at `now`, and goes to sleep. Returns its alarm, and its old waker to be dropped without
-    /// the lock.
+    /// Driver `id` has served the queue, at `now`, and goes to sleep. Returns its alarm, and its old waker, which the
+    /// caller drops without the lock.
     pub(crate) fn sleep(&mut self, id: u64, due: u64, now: u64, waker: Waker) -> (u64, Option<Waker>) {
         match self.arm(id, due, now) {
             Some(driver) => (driver.alarm, driver.waker.replace(waker)),
@@ -236,14 +241,15 @@ impl Drivers {
         }
     }
 
-    /// Sets the alarm of driver `id`, which has just served the queue; see the head of this file.
+    /// Sets the alarm of driver `id`, which has just served the queue. Makes it the lead if the lead is missing; see
+    /// the head of this file.
     fn arm(&mut self, id: u64, due: u64, now: u64) -> Option<&mut Driver> {
         let lead = self.lead.as_mut()?;
         if lead.id != id {
-            let Backups { line, backed_from, has_many } = self.others.as_deref_mut()?;
-            let index = line.iter().rposition(|driver| driver.id == id)?;
-            let rank = if lead.serves_others() { line.len() - index } else { line.len() };
-            let driver = &mut line[index];
+            let Backups { drivers, backed_from, has_many } = self.others.as_deref_mut()?;
+            let index = drivers.iter().rposition(|driver| driver.id == id)?;
+            let rank = if lead.serves_others() { drivers.len() - index } else { drivers.len() };
+            let driver = &mut drivers[index];
             if !lead.is_missing(now) {
                 driver.rank = u32::try_from(rank).unwrap_or(u32::MAX);
                 driver.alarm = due.saturating_add(delay(driver.rank));
@@ -259,8 +265,8 @@ impl Drivers {
         Some(lead)
     }
 
-    /// Driver `id`, of many lines, goes on to others, and looks at this one again at `due`. Its waker stays, unless it was
-    /// used and is brought back.
+    /// Driver `id`, which serves many queues, goes on to another queue, and returns to this one at `due`. Its waker
+    /// stays registered; `waker` replaces it after it was used.
     #[cfg(feature = "keyed")]
     pub(crate) fn rest(&mut self, id: u64, due: u64, now: u64, waker: Option<Waker>) -> Option<NextLook> {
         let driver = self.arm(id, due, now)?;
@@ -276,19 +282,19 @@ impl Drivers {
         Some(NextLook { next: Some((alarm, *noted)), lingers: false, was_noted, _old: old })
     }
 
-    /// Whether this was noted by driver `id`, and nothing else since.
+    /// Whether entry `number` of driver `id` is the latest one and still holds.
     #[cfg(feature = "keyed")]
     pub(crate) fn is_noted(&self, id: u64, number: u64) -> bool {
         self.iter().any(|driver| driver.id == id && driver.notes.noted == number)
     }
 
-    /// Whether driver `id` looks by itself some time, or is about to.
+    /// Whether driver `id` has an alarm for this queue, or is about to take a turn.
     #[cfg(feature = "keyed")]
     pub(crate) fn will_look(&self, id: u64) -> bool {
         self.iter().any(|driver| driver.id == id && driver.alarm != u64::MAX)
     }
 
-    /// Driver `id` has no note any more that this line is to be given up.
+    /// Records that driver `id` has withdrawn its entry that this queue may be removed.
     #[cfg(feature = "keyed")]
     pub(crate) fn stop_lingering(&mut self, id: u64) {
         if let Some(driver) = self.iter_mut().find(|driver| driver.id == id) {
@@ -296,8 +302,8 @@ impl Drivers {
         }
     }
 
-    /// Wakes the lead driver, whatever its alarm is, and the backups whose alarms are too late for `now`: the queue is due, and
-    /// its caller leaves the rest of it to them. False if there was no room for all of them.
+    /// Wakes the lead driver, whatever its alarm is, and each backup with an alarm too late for `now`: the queue is
+    /// due, and the caller leaves the rest of it to them. Returns false if `wakes` has no space for all of them.
     pub(crate) fn call_lead(&mut self, now: u64, wakes: &mut Wakes) -> bool {
         if wakes.is_full() {
             return false;
@@ -308,11 +314,12 @@ impl Drivers {
         self.rouse(now, now, wakes)
     }
 
-    /// Wakes the drivers whose alarms are too late for `due`, or are needless. False if there was no room for all of them.
+    /// Wakes each driver with an alarm that is too late for `due`, or not needed any more. Returns false if `wakes` has
+    /// no space for all of them.
     pub(crate) fn rouse(&mut self, due: u64, now: u64, wakes: &mut Wakes) -> bool {
-        let mut concerned =
+        let mut backups_to_check =
             self.others.as_deref_mut().filter(|it| due < it.backed_from || (it.has_many && due == u64::MAX));
-        let backups = concerned.iter_mut().flat_map(|others| &mut others.line);
+        let backups = backups_to_check.iter_mut().flat_map(|others| &mut others.drivers);
         for driver in self.lead.iter_mut().chain(backups) {
             if driver.is_late(due, now) {
                 if wakes.is_full() {
@@ -321,13 +328,13 @@ impl Drivers {
                 driver.call().into_iter().for_each(|waker| wakes.push(waker));
             }
         }
-        if let Some(others) = concerned {
-            others.backed_from = others.line.iter().map(Driver::good_from).max().unwrap_or(0);
+        if let Some(others) = backups_to_check {
+            others.backed_from = others.drivers.iter().map(Driver::good_from).max().unwrap_or(0);
         }
         true
     }
 
-    /// All wakers, for the end.
+    /// Takes all wakers: the limiter is being dropped.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
         self.iter_mut().filter_map(|driver| driver.waker.take()).collect()
     }
@@ -340,14 +347,15 @@ mod tests {
     const ID: u64 = OF_MANY + 1;
     const OTHER: u64 = OF_MANY + 2;
 
-    /// When to look again and by which note, whether to note that it may be given up, and whether an older note was good.
+    /// Rests driver `ID`. Returns its next turn and entry, whether the queue became removable, and whether the old
+    /// entry held.
     fn rest(drivers: &mut Drivers, due: u64) -> (Option<(u64, u64)>, bool, bool) {
-        let rest = drivers.rest(ID, due, 0, None).expect("it is registered");
+        let rest = drivers.rest(ID, due, 0, None).expect("driver ID is registered");
         (rest.next, rest.lingers, rest.was_noted)
     }
 
     #[test]
-    fn a_driver_of_many_lines_knows_what_it_has_noted_of_each() {
+    fn a_driver_of_many_queues_tracks_its_latest_entry_for_each() {
         let mut drivers = Drivers::default();
         drivers.adopt(OTHER, Kind::ByHand);
         drivers.adopt(ID, Kind::ByHand);
@@ -361,7 +369,7 @@ mod tests {
         assert!(drivers.will_look(ID) && !drivers.will_look(OTHER));
         assert_eq!(rest(&mut drivers, 7), (Some((7, 3)), false, true));
         assert!(drivers.is_noted(ID, 3) && !drivers.is_noted(ID, 1));
-        // Nobody is due any more.
+        // No claim is due any more.
         assert_eq!(rest(&mut drivers, u64::MAX), (None, true, true));
         assert!(!drivers.is_noted(ID, 3) && !drivers.will_look(ID));
         assert_eq!(rest(&mut drivers, u64::MAX), (None, false, false));
@@ -373,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_goes_first_leaves_its_place_to_another() {
+    fn removing_any_driver_keeps_the_others() {
         let mut drivers = Drivers::default();
         let all: Vec<u64> = (0..3).map(|_| drivers.add(Kind::ByHand)).collect();
         for (gone, left) in [(0, vec![1, 2]), (2, vec![1]), (1, vec![])] {
@@ -384,7 +392,7 @@ mod tests {
 
     const DUE: u64 = 1_000 * DELAY;
 
-    /// Drivers that look once each, in this order, while the queue is due at `DUE`.
+    /// Drivers that take one turn each, in this order, while the queue is due at `DUE`.
     fn asleep(count: usize) -> (Drivers, Vec<u64>) {
         let mut drivers = Drivers::default();
         let ids: Vec<u64> = (0..count).map(|_| drivers.add(Kind::ByHand)).collect();
@@ -394,7 +402,7 @@ mod tests {
         (drivers, ids)
     }
 
-    /// The drivers, by their index, that have been called and have not looked since.
+    /// The indices of the drivers that have been called and have not taken a turn since.
     fn called(drivers: &Drivers, ids: &[u64]) -> Vec<usize> {
         let alarm = |id: &u64| drivers.iter().find(|driver| driver.id == *id).map(|driver| driver.alarm);
         ids.iter().enumerate().filter(|(_, id)| alarm(id) == Some(0)).map(|(index, _)| index).collect()
@@ -429,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_that_sleep_without_an_alarm_are_all_called_when_the_queue_is_due_some_time() {
+    fn drivers_without_an_alarm_are_all_called_when_the_queue_becomes_due() {
         let (mut drivers, ids) = asleep(40);
         for id in &ids {
             assert_eq!(drivers.sleep(*id, u64::MAX, 0, Waker::noop().clone()).0, u64::MAX);

@@ -1,4 +1,4 @@
-//! Who serves the line when its time has come: drivers, hired where somebody waits.
+//! Drivers serve the queue when it is due. A waiter hires one on its runtime.
 
 use super::{Core, Drive, drop_quietly};
 use crate::clock::Time;
@@ -18,16 +18,16 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// How many batches a driver delivers before it yields: 128 grants, half of what the queue of a tokio worker holds. What is
-/// woken beyond that goes through the queue that all workers share: at 100,000 tasks and a million grants per second,
-/// turns of a thousand grants fell behind, and were 100 ms late where these are 1 ms. (And a poll that served 28,000
-/// starved the timers.)
+/// How many batches a driver delivers before it yields: 128 grants, half of what the local run queue of a tokio worker
+/// holds. Tasks woken beyond that go through the queue that all workers share, which made grants late under load; and
+/// much longer polls starved the timers. Larger turns were measured slower, see docs/BENCHMARKS.md.
 const BATCHES_PER_TURN: usize = 4;
 
-/// After how long a clock that panics is asked again: a tick of tokio's.
+/// After how long a clock that panics is read again: one tick of tokio's timer.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// When `at` will be, for whoever sleeps for others: a clock that panics is not to end them.
+/// Converts `at` to an instant of tokio's, for a driver that sleeps on behalf of waiters: a clock that panics must not
+/// end it.
 pub(crate) fn instant_or_retry(time: &Time, at: u64) -> Instant {
     catch_unwind(AssertUnwindSafe(|| time.instant(at))).unwrap_or_else(|_| Instant::now() + RETRY)
 }
@@ -39,48 +39,49 @@ enum Hired {
     InVain,
 }
 
-/// Why the driver of many lines looks at one of them.
+/// Why the driver of many queues takes a turn at one of them.
 #[cfg(feature = "keyed")]
 #[derive(Debug)]
 pub(crate) enum LookReason {
-    /// It has noted so, by this number.
+    /// The driver's own entry of this number has come due.
     Noted(u64),
-    /// Its waker was used. This one is for the next time.
+    /// The waker of the driver was used. This one replaces it.
     Woken(Waker),
 }
 
-/// What it found there.
+/// The result of such a turn.
 #[cfg(feature = "keyed")]
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// Something else was noted since, and the line is not looked at.
+    /// A later entry exists, so the queue was not looked at.
     Stale,
     NextLook(NextLook),
-    /// More is due, but others want to run.
+    /// More is due, but other tasks must run first.
     Yield,
 }
 
-/// Drives the lines of many limiters at once.
+/// Drives the queues of many limiters at once.
 #[cfg(feature = "keyed")]
 pub(crate) trait QueueDriver: std::fmt::Debug + Send + Sync {
-    /// Has `host` serve this line from now on. False if it is shutting down.
+    /// Makes `host` serve the queue of `core` from now on. Returns false if `host` is shutting down.
     fn hire(&self, host: &Handle, core: &Core) -> bool;
-    /// Somebody held the line of this mark for a moment, and does not any more.
+    /// Called after a reference to the limiter of this key hash, held for a moment, was dropped.
     fn let_go(&self, key_hash: u64);
 }
 
 impl Core {
-    /// The runtime that would serve a caller who has to wait; `None` where no timer can, or need.
+    /// The runtime that would serve a caller that has to wait. `None` outside of a runtime, and with a manual clock,
+    /// which needs no timer.
     pub(crate) fn host(&self) -> Option<Handle> {
         if self.time.is_manual() { None } else { Handle::try_current().ok() }
     }
 
-    /// Whether somebody will serve the line for a caller hosted here, or can be hired to.
+    /// Whether a driver will serve the queue for a caller on `host`, or can be hired to.
     pub(crate) fn is_driven(&self, state: &State, host: &Option<Handle>) -> bool {
         self.time.is_manual() || host.is_some() || state.drivers.serve_outside()
     }
 
-    /// Whether nobody serves the line for a caller hosted here, yet or any more.
+    /// Whether no driver serves the queue for a caller on `host`, either not yet or no longer.
     pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
         match host {
             Some(host) => !state.serves(host),
@@ -88,10 +89,11 @@ impl Core {
         }
     }
 
-    /// Has the runtime we are on serve this line. False if it is shutting down.
+    /// Makes `host`, which must be the current runtime, serve this queue. Returns false if it is shutting down.
     ///
     /// # Panics
-    /// If it has no timers: in the caller's hands, where it can be seen, rather than in a background task.
+    /// If the runtime has no timers. The panic reaches the caller, which can see it there, rather than a background
+    /// task.
     pub(crate) fn serve_here(&self, host: &Handle) -> bool {
         if self.state.lock().serves(host) {
             return true;
@@ -100,9 +102,9 @@ impl Core {
         self.serve_from(host)
     }
 
-    /// Has runtime `host` serve this line and all that its joint claims stand in: whoever waits on `host` behind one of
-    /// them is not to depend on other runtimes. (So every line tied to one that `host` serves is served by it too.)
-    /// False if it is shutting down.
+    /// Makes runtime `host` serve this queue and all other queues that its joint claims wait in: a waiter on `host`
+    /// behind one of these claims must not depend on other runtimes. (So every queue tied to one that `host` serves is
+    /// served by it too.) Returns false if `host` is shutting down.
     pub(crate) fn serve_from(&self, host: &Handle) -> bool {
         match self.hire(host) {
             Hired::Now => {}
@@ -118,7 +120,8 @@ impl Core {
         true
     }
 
-    /// Spawns a driver on `host`, unless it has one here, and the keeper of a shared line, unless that is somewhere.
+    /// Spawns a driver on `host`, unless this queue has one there, and the refill task of a distributed quota, unless
+    /// that runs on some runtime already.
     fn hire(&self, host: &Handle) -> Hired {
         #[cfg(feature = "redis")]
         self.fill_post(host);
@@ -131,14 +134,14 @@ impl Core {
             drop(state);
             return if link.driver.hire(host, self) { Hired::Now } else { Hired::InVain };
         }
-        // Registered at once, so that the next waiter does not do it again.
+        // Registered at once, so that the next waiter does not spawn another.
         let id = state.drivers.add(Kind::Hired(host.clone()));
         drop(state);
         host.spawn(Replenisher::registered(Registration::adopt(self.weak(), id)));
         if self.state.lock().drivers.contains(id) { Hired::Now } else { Hired::InVain }
     }
 
-    /// The lines that joint claims in this one also stand in, or its roof.
+    /// The other queues that joint claims in this queue wait in, or its parent.
     fn tied_to(&self) -> Vec<Arc<Core>> {
         #[cfg(feature = "keyed")]
         if let Some(parent_link) = self.parent_link() {
@@ -155,10 +158,11 @@ impl Core {
         joints.iter().flat_map(|joint| joint.members()).filter(|core| !std::ptr::eq(&**core, self)).collect()
     }
 
-    /// Has the lines that joint claims in this one also stand in look, and those beyond. True if there are any.
+    /// Ticks the queues that joint claims in this queue also wait in, and those tied to them in turn. Returns true if
+    /// there are any.
     pub(crate) fn tick_tied(&self) -> bool {
         #[cfg(feature = "keyed")]
-        // Who is under a roof has it driven.
+        // The parent itself is skipped: a child with waiters has it driven already.
         let mut tied = self.parent().map_or_else(|| self.tied_to(), |parent_link| parent_link.tied_to());
         #[cfg(not(feature = "keyed"))]
         let mut tied = self.tied_to();
@@ -175,7 +179,7 @@ impl Core {
         seen.len() > ours
     }
 
-    /// The runtimes that serve this line.
+    /// The runtimes that serve this queue.
     pub(crate) fn hosts(&self) -> Vec<Handle> {
         self.state.lock().drivers.hosts().cloned().collect()
     }
@@ -188,8 +192,8 @@ impl Core {
         self.state.lock().drivers.add(kind)
     }
 
-    /// Driver `id` ends. If waiters may have relied on it, they look again, so that their runtimes find it gone. A thread's
-    /// departure wakes at most the drivers that now wake first.
+    /// Driver `id` ends. If waiters may have relied on it, they are woken, so that each looks for a driver on its
+    /// runtime and hires one. The departure of a thread wakes at most the drivers that now wake first.
     pub(crate) fn remove_driver(&self, id: u64) {
         let mut state = self.state.lock();
         let own = state.drivers.remove(id);
@@ -202,10 +206,11 @@ impl Core {
         wake_each(waiting.into_iter().chain(successors.into_iter().flatten()));
     }
 
-    /// One turn of a driver: serves what is due, then says until when to sleep; `waker` cuts the sleep short.
+    /// One turn of a driver: serves what is due, then returns how long to sleep. `waker` cuts the sleep short.
     pub(crate) fn drive(&self, id: u64, waker: &Waker) -> Drive {
         let waker = waker.clone();
-        // A clock that panics stands still: with its driver many would lose theirs who are not in this line.
+        // If reading the clock panics, reuse the last sample: this driver also serves waiters in other queues, which
+        // must not lose it.
         let sample = self.sample_or_last();
         let state = self.state.lock();
         let sample = sample.unwrap_or_else(|| state.last_sample());
@@ -217,8 +222,8 @@ impl Core {
         slept.map_or(Drive::Yield, |(until, _old)| until)
     }
 
-    /// Serves what is due, so much of it as a driver may in one turn, and has the driver `rest` under the same lock: until the
-    /// instant that it is told. `None` if more is due, but others want to run.
+    /// Serves what is due, up to the limit of one turn, then calls `rest` with the next due instant, under the same
+    /// lock. Returns `None` if more is due, but other tasks must run first.
     fn serve_turn<'a, R>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -242,7 +247,7 @@ impl Core {
         None
     }
 
-    /// One turn of driver `id`, which serves many lines by one reading of the time: what is due by then.
+    /// One turn of driver `id`, which serves many queues with one reading of the time: serves what is due by `now`.
     #[cfg(feature = "keyed")]
     pub(crate) fn drive_one(&self, id: u64, now: u64, why: LookReason) -> Look {
         let state = self.state.lock();
@@ -251,20 +256,22 @@ impl Core {
             LookReason::Noted(_) => None,
             LookReason::Woken(waker) => Some(waker),
         };
-        // The tail is nothing that a driver asks for.
+        // A driver claims nothing, so it does not need a new reading of the tail.
         let sample = Sample { now, ..state.last_sample() };
         let rested = self.serve_turn(state, sample, |state, due| state.drivers.rest(id, due, now, woken));
         rested.map_or(Look::Yield, |rest| rest.map_or(Look::Stale, Look::NextLook))
     }
 
-    /// Whether this is what driver `id` has noted of the line.
+    /// Whether entry `number` is the latest that driver `id` has made for this queue.
     #[cfg(feature = "keyed")]
     pub(crate) fn is_noted(&self, id: u64, number: u64) -> bool {
         self.state.lock().drivers.is_noted(id, number)
     }
 
-    /// Whether the line stays: because somebody waits who is due, or `surely` if nobody waits. Then driver `id` has no note any
-    /// more to give it up. Where somebody waits for other lines, who serves them does not tell it.
+    /// Whether driver `id` can withdraw its entry that the queue may be removed, and withdraws it then: either a waiter
+    /// has a due instant, so the driver will take another turn anyway, or no claim waits and `surely` is true. Waiters
+    /// that wait for other queues do not count: the drivers of those queues may serve them without a turn of this
+    /// driver.
     #[cfg(feature = "keyed")]
     pub(crate) fn stays(&self, id: u64, surely: bool) -> bool {
         let mut state = self.state.lock();
@@ -283,21 +290,21 @@ mod tests {
     use tokio_test::task::spawn;
 
     #[test]
-    fn a_driver_is_told_whether_several_wait() {
+    fn drive_reports_whether_several_wait() {
         let quota = Quota::manual(1).initial(0);
         let limiter = Limiter::builder().quota(quota).clock(ManualClock::new()).build().unwrap();
         let id = limiter.core().add_driver(Kind::ByHand);
         let mut queue: Vec<_> = (0..3).map(|_| spawn(limiter.consume(1))).collect();
-        let told = queue.iter_mut().map(|claim| {
+        let crowds = queue.iter_mut().map(|claim| {
             assert!(claim.poll().is_pending());
             matches!(limiter.core().drive(id, Waker::noop()), Drive::Until { crowd: true, .. })
         });
-        assert_eq!(told.collect::<Vec<_>>(), [false, true, true]);
+        assert_eq!(crowds.collect::<Vec<_>>(), [false, true, true]);
     }
 
     #[cfg(feature = "keyed")]
     #[test]
-    fn a_line_of_many_is_looked_at_by_its_last_note_and_stays_while_somebody_is_due() {
+    fn a_keyed_driver_acts_on_its_latest_entry_only_and_the_queue_stays_while_a_waiter_is_due() {
         let clock = ManualClock::new();
         let quota = Quota::per_second(1).initial(0);
         let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
@@ -311,7 +318,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let (next, lingers) = look(LookReason::Woken(Waker::noop().clone()), 0);
-        let (due, number) = next.expect("somebody waits");
+        let (due, number) = next.expect("a claim waits");
         assert_eq!((due, lingers), (1_000_000_000, false));
         assert!(core.is_noted(id, number) && !core.is_noted(id, number + 2));
         assert!(core.stays(id, false));

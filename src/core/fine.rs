@@ -1,8 +1,8 @@
-//! A timer beside tokio's, whose steps are a millisecond (feature `fine-timer`).
+//! A timer finer than tokio's, which has steps of a millisecond (feature `fine-timer`).
 //!
-//! All it does is to have the replenisher woken, which then looks at the limiter's clock as always: nothing but lateness
-//! depends on it. The coarse timer stays behind it, and takes over where this one is missing: on systems without it, when
-//! no file can be opened for it, and while time is paused.
+//! It only wakes the replenisher, which then reads the limiter's clock as always: nothing but lateness depends on it.
+//! The coarse timer stays armed behind it, and takes over where this one is missing: on systems without it, when no
+//! file can be opened for it, and while time is paused.
 
 #[cfg_attr(all(feature = "fine-timer", target_os = "linux"), path = "fine/file.rs")]
 #[cfg_attr(not(all(feature = "fine-timer", target_os = "linux")), path = "fine/none.rs")]
@@ -13,12 +13,13 @@ use std::time::Duration;
 use timer::Timer;
 use tokio::time::Instant;
 
-/// How far behind this timer the coarse one is set. It is moved on before it fires; but tokio wakes up to find that out,
-/// and does so once in this time: at a millisecond, every look would cost two wake-ups.
+/// How far behind this timer the coarse one is set. It is moved on before it fires; but tokio wakes up to find that
+/// out, and does so once in this time. At a millisecond, every turn would cost two wake-ups.
 pub(crate) const BEHIND: Duration = Duration::from_millis(20);
 
-/// From one look to the next where several wait, at least: what falls due in between is served together, half of this late
-/// on average. A look costs as much as some thirty grants, most of that for the operating system to wake a thread.
+/// The least time from one turn to the next while several claims wait. Claims that fall due in between are served
+/// together, late by half of this on average. A turn costs as much as many grants, mostly because the operating system
+/// must wake a thread; see docs/BENCHMARKS.md.
 pub(crate) const GAP: Duration = Duration::from_micros(400);
 
 /// A driver's timer.
@@ -27,12 +28,12 @@ pub(crate) enum Fine {
     /// Not needed yet.
     Unset,
     Open(Timer),
-    /// There is none to be had here.
+    /// This system or runtime has none.
     Missing,
 }
 
 impl Fine {
-    /// Has the task woken once time has come to `at`, but not before `gap` is over. False if the coarse timer must do it.
+    /// Wakes the task at `at`, but not before `gap` is over. Returns false if the coarse timer must do it.
     pub(crate) fn wake_at(&mut self, at: Instant, gap: Duration, cx: &mut Context<'_>) -> bool {
         if !is_time_moving() {
             return false;

@@ -1,26 +1,28 @@
-//! What ties one claim together that stands in several lines.
+//! One claim that waits in several queues: the state that its parts share.
 //!
-//! Each line marks its strand ready when it has come to the front and its tokens are there; the last one to do so
-//! commits, and from then on every line grants its strand at sight. Until then a line holds its strand at the front,
-//! as it would for the ceiling: nothing is granted in one line and awaited in another.
+//! Each queue marks its part ready when the part has come to the front and its tokens are available. The last queue to
+//! do so commits the claim, and from then on every queue grants its part as soon as it sees it. Until then a queue
+//! holds its part at the front, as it would for the ceiling: no part is granted while another one still waits.
 //!
-//! One word carries it, so that "all are ready" and "one of them is not any more" cannot both happen:
+//! One atomic word holds that state, so that "all are ready" and "one of them is not ready any more" cannot both
+//! happen:
 //!
 //! | word | means | leads to |
 //! |---|---|---|
 //! | some ready bits | waiting for the others | more or fewer bits, all bits, dead |
-//! | all ready bits | committed: granted in every line, at sight | nothing else |
-//! | dead | turned away in every line, at sight | nothing else |
+//! | all ready bits | committed: granted in every queue, at sight | nothing else |
+//! | dead | turned away in every queue, at sight | nothing else |
 //!
-//! Whoever commits or kills must have the other lines look: [`JointClaim::members`], after leaving its own lock.
+//! The caller that commits or kills a claim must have the other queues serve themselves: [`JointClaim::members`], after
+//! it has released its own lock.
 //!
-//! A claim can also wait in one line and, once it is at the front there and ready, send an *envoy* into another (see
-//! `core/parent_link.rs`): then the second line alone decides, and the first one can only call the envoy back.
+//! A claim can also wait in one queue and, once it is at the front there and ready, enter another queue with a *parent
+//! ticket* (see `core/parent.rs`): then the second queue alone decides, and the first one can only withdraw the ticket.
 //!
-//! The instant of the grant is the latest of the instants at which the lines became ready, counted from the moment the
-//! claim entered them all. Lines on different clocks have no instants in common: there the grant counts when each of them
-//! sees it. The instant of a death is not kept: who learns of it reads the time anew, so only a clock that steps
-//! back and forth between the two can let those behind pass as of an earlier time.
+//! The instant of the grant is the latest of the instants at which the queues became ready, counted from the moment the
+//! claim entered them all. Queues on different clocks have no instants in common: there each of them counts the grant
+//! from when it sees it. The instant of a death is not kept: a queue that learns of it reads the time again. So only a
+//! clock that steps back and forth between the two can let the claims behind pass as of an earlier time.
 
 use crate::core::Core;
 use crate::core::queue::Outcome;
@@ -28,66 +30,67 @@ use crate::core::sync::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 const DEAD: u64 = 1 << 63;
-/// Beside [`DEAD`]: it was turned away in a line that is shared and cannot be reached.
+/// Set together with [`DEAD`]: the claim was turned away by a distributed limiter that cannot reach its store.
 #[cfg(feature = "redis")]
 const CUT_OFF: u64 = 1 << 62;
 
-/// The bits of a claim that has an envoy.
+/// The bits of a claim with a parent ticket.
 #[cfg(feature = "keyed")]
 const CHILD: u64 = 1;
 #[cfg(feature = "keyed")]
 const PARENT: u64 = 2;
 
-/// How many lines one claim can stand in: one bit each, beside [`DEAD`].
+/// How many queues one claim can wait in: one bit each, beside [`DEAD`] and `CUT_OFF`.
 pub(crate) const MAX_QUEUES: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct JointClaim {
     word: AtomicU64,
-    /// The latest instant at which a line became ready, in nanoseconds since the claim entered.
+    /// The latest instant at which a queue became ready, in nanoseconds since the claim entered.
     ready_at: AtomicU64,
-    /// Whether all lines read the same clock.
+    /// Whether all queues read the same clock.
     one_clock: bool,
     all: u64,
-    /// Who must look when it is decided.
+    /// The limiters that must serve their queues when the claim is decided.
     members: Box<[Weak<Core>]>,
 }
 
-/// One line's part of a knot.
+/// The part of a joint claim that waits in one queue.
 #[derive(Debug)]
 pub(crate) struct JointPart {
     pub(crate) joint: Arc<JointClaim>,
     bit: u64,
-    /// When the claim entered, in this line's time; before its beginning, if the clock stepped back.
+    /// When the claim entered, in this queue's time. Negative if the clock stepped back to before its own beginning.
     entered: i128,
-    /// Stands here for a claim that is ready everywhere else: this line alone decides.
+    /// This part waits here for a claim that is ready everywhere else: this queue alone decides.
     parent_ticket: bool,
 }
 
-/// What one caller has heard last, before it read the time: of which claim it is decided, as one of its lines sees it.
+/// The last decision that one caller has learned of, before it last read the time: a claim, and the bit of the queue in
+/// which the caller saw that it is decided.
 #[derive(Debug, Default)]
 pub(crate) struct LastDecision(Option<(Arc<JointClaim>, u64)>);
 
-/// What a line does with a strand at its front.
+/// How a queue treats a part at its front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JointState {
-    /// All lines are ready: grant it.
+    /// All queues are ready: grant it.
     Committed,
-    /// Others are not ready: hold it at the front.
+    /// Other queues are not ready: hold it at the front.
     Held,
-    /// It was given up or turned away elsewhere: turn it away.
+    /// The claim was given up, or turned away in another queue: turn it away.
     Dead,
 }
 
 impl JointClaim {
-    /// A knot over the lines of `members`, of which those in `idle` have nothing to grant and are ready at once.
+    /// A claim over the queues of `members`. The queues in `idle` have nothing to grant to it and are ready at once.
     pub(crate) fn new(members: Box<[Weak<Core>]>, idle: impl Iterator<Item = usize>, one_clock: bool) -> Self {
         let all = (1 << members.len()) - 1;
         let word = idle.fold(0, |word, index| word | 1 << index);
         Self { word: AtomicU64::new(word), ready_at: AtomicU64::new(0), one_clock, all, members }
     }
 
-    /// The knot of a claim that waits in the line of `child`, where it is ready, and of the envoy it has in another line.
+    /// A claim that waits in the queue of `child`, where it is ready, and has a parent ticket in another queue.
     #[cfg(feature = "keyed")]
     pub(crate) fn of_parent_ticket(child: Weak<Core>, one_clock: bool) -> Self {
         let (all, word) = (CHILD | PARENT, AtomicU64::new(CHILD));
@@ -103,7 +106,7 @@ impl JointClaim {
         self.change(|_| DEAD)
     }
 
-    /// The same where one line has called the claim out as `outcome`.
+    /// Like [`kill`](Self::kill), after one queue has called the claim out with `outcome`.
     pub(crate) fn kill_as(&self, outcome: Outcome) -> JointState {
         #[cfg(feature = "redis")]
         if outcome == Outcome::Unreachable {
@@ -113,7 +116,7 @@ impl JointClaim {
         self.kill()
     }
 
-    /// As what a dead claim is called out that had an envoy: it was the envoy that was turned away.
+    /// The outcome of a dead claim that had a parent ticket: the parent has turned the ticket away.
     pub(crate) fn parent_outcome(&self) -> Outcome {
         #[cfg(feature = "redis")]
         if self.word.load(Ordering::Acquire) & CUT_OFF != 0 {
@@ -147,7 +150,7 @@ impl JointPart {
         Self { joint, bit: 1 << index, entered, parent_ticket: false }
     }
 
-    /// The two strands of a [knot of an envoy](Knot::of_envoy): that of the claim, and that of the envoy.
+    /// The two parts of a [claim with a parent ticket](JointClaim::of_parent_ticket): the child's part, and the ticket.
     #[cfg(feature = "keyed")]
     pub(crate) fn pair(joint: JointClaim, entered: i128, parent_entered: i128) -> (Self, Self) {
         let joint = Arc::new(joint);
@@ -159,30 +162,31 @@ impl JointPart {
         self.parent_ticket
     }
 
-    /// This line has been ready to grant its strand since `at`. What it says first counts: later it may only know that
-    /// it was ready before it last looked.
+    /// This queue has been ready to grant its part since `at`. The first call counts: a later one may only know that
+    /// the queue became ready before it was last served.
     pub(crate) fn ready(&self, at: u64) -> JointState {
-        // Only this line sets this bit, under its lock.
+        // Only this queue sets this bit, under its lock.
         if self.joint.word.load(Ordering::Acquire) & self.bit == 0 {
-            // Before the bit, so that whoever sees all bits sees the latest instant.
+            // Stored before the bit is set, so that a queue that sees all bits also sees the latest instant.
             self.joint.ready_at.fetch_max(clamp(at as i128 - self.entered), Ordering::AcqRel);
         }
         self.joint.change(|word| word | self.bit)
     }
 
-    /// This line is not, or not any more, ready.
+    /// This queue is not ready, or not ready any more.
     pub(crate) fn unready(&self) -> JointState {
         self.joint.change(|word| word & !self.bit)
     }
 
-    /// The instant at which all lines were ready, in this line's time.
+    /// The instant at which all queues were ready, in this queue's time.
     pub(crate) fn committed_at(&self, now: u64) -> u64 {
         let ready_at = self.joint.ready_at.load(Ordering::Acquire);
         if self.joint.one_clock { clamp(self.entered + ready_at as i128) } else { now }
     }
 
-    /// True if the caller who has `last_decision` so much sees only now what became of the claim in this line: it must read the
-    /// time again then, since the reading it has may be older than the decision. That others have done so is no help.
+    /// True if the caller that owns `last_decision` sees only now, in this queue, what became of the claim. It must
+    /// then read the time again, because the reading that it has may be older than the decision. That another caller
+    /// has read the time again does not help.
     pub(crate) fn is_new_decision(&self, last_decision: &mut LastDecision) -> bool {
         let is_known =
             last_decision.0.as_ref().is_some_and(|(joint, bit)| Arc::ptr_eq(joint, &self.joint) && *bit == self.bit);

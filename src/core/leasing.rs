@@ -1,4 +1,4 @@
-//! Between the keeper of a shared line and the state.
+//! The methods that the refill task of a distributed quota calls.
 
 use super::{Core, drop_quietly};
 use crate::core::wakes::wake_each;
@@ -8,10 +8,10 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 impl Core {
-    /// What the keeper does next; `waker` cuts its sleep short. `None` if no quota is shared.
+    /// Returns the next step of the refill task; `waker` cuts its sleep short. `None` if no quota is distributed.
     pub(crate) fn plan(&self, waker: &Waker) -> Option<Plan> {
         let waker = waker.clone();
-        // The keeper works for all waiters: a clock that panics once must not end it.
+        // The refill task works for all waiters: a clock that panics once must not end it.
         let (plan, old) = self.with_anyway(|state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
             let feed = state.supply.feed_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
@@ -21,7 +21,8 @@ impl Core {
         plan
     }
 
-    /// What is to be asked for in place of an ask that was never sent; nothing, if nothing is needed any more and `may_rest`.
+    /// Returns the request to make in place of one that was never sent. `Replan::Nothing` if nothing is needed any more
+    /// and `may_rest`.
     pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
         self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
             Some(Plan::Ask(ask)) => Replan::Ask(ask),
@@ -33,31 +34,32 @@ impl Core {
         })
     }
 
-    /// The line has answered `ask`, which went off at `sent`.
+    /// The store has answered `ask`, which was sent at `sent`.
     pub(crate) fn receive(&self, ask: &Ask, answer: &Answer, sent: Instant) {
         let elapsed = crate::clock::whole_nanos(sent.elapsed());
-        // What was answered counts, whatever the clock does.
+        // The answer counts even if the clock panics.
         self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
     }
 
-    /// Somebody wanted `cost` at once, and may come again.
+    /// A caller wanted `cost` tokens at once and was refused; it may try again.
     #[cfg(feature = "keyed")]
     pub(crate) fn miss(&self, cost: u64) {
         self.with(|state, rovers, _| state.misses(rovers, cost));
     }
 
-    /// Whether the limiter may be forgotten.
+    /// Whether the limiter may be dropped: no claim waits, no tokens are owed, and the store has promised none.
     #[cfg(feature = "keyed")]
     pub(crate) fn is_at_rest(&self) -> bool {
         self.look_at(|state, rovers, sample| state.is_at_rest(rovers, sample.now))
     }
 
-    /// The line cannot be reached.
+    /// The store cannot be reached.
     pub(crate) fn lose(&self) {
         self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now));
     }
 
-    /// The keeper goes with its runtime. Whoever waits looks again, so that another runtime has the next one.
+    /// The refill task ends with its runtime. All waiters are woken, so that one of them starts the next refill task on
+    /// another runtime.
     pub(crate) fn vacate(&self, post: Post) {
         let mut state = self.state.lock();
         let old = state.supply.feed_mut().and_then(|feed| {
@@ -70,7 +72,7 @@ impl Core {
         wake_each(waiting);
     }
 
-    /// Has `host` run the keeper, if there is none.
+    /// Makes `host` run the refill task, if none runs.
     pub(super) fn fill_post(&self, host: &Handle) {
         let post = self.state.lock().supply.feed_mut().and_then(|feed| feed.vacant.take());
         if let Some(post) = post {

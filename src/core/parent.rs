@@ -1,16 +1,18 @@
-//! A line under a roof: another limiter, which must grant whatever this one grants. Both or neither.
+//! A queue with a parent: another limiter that must grant whatever this one grants. Both grant, or neither does.
 //!
-//! Of those who wait in the line only the one at its front stands in the roof's line too, and only once its tokens are
-//! there: it sends an *envoy*. So a long line has one place there, a line that is not ready has none, and whoever stands in
-//! the roof's line waits for nothing else. The envoy is a strand of the [`JointClaim`] that the front holds the other strand of:
-//! the roof alone decides, and whoever takes the claim away first, a cancelled future or a smaller quota, kills the knot.
+//! Of the waiters in the child's queue only the front one also waits in the parent's queue, and only once the child has
+//! its tokens ready. It waits there through a *parent ticket*. So a long queue has one place in the parent's queue, a
+//! queue with a front that is not ready has none, and a claim in the parent's queue waits for nothing else. The parent
+//! ticket is one part of a [`JointClaim`], and the front waiter holds the other part: the parent alone decides.
+//! Whatever removes the claim first, a cancelled future or a quota that was lowered, kills the joint claim.
 //!
-//! Both locks are taken, the line's first, by whoever finds the line [knocking](State::is_knocking) when it leaves the
-//! line's lock; so an envoy is where its front is, as soon as the last one who changed that is done.
+//! Both locks are taken, the child's first, by every caller that finds, before it releases the child's lock, that the
+//! queue [wants its parent](State::wants_parent). So the parent ticket belongs to the current front as soon as the
+//! caller that changed the front last is done.
 //!
-//! What is granted without waiting in the roof's line counts there from now, and in the line from its own instant: a late
-//! timer is not charged to anybody. What had to wait in the roof's line counts in both from the instant it was granted
-//! there.
+//! A claim that the parent grants without waiting counts there from now, and in the child from the instant at which it
+//! became ready: no waiter pays for a late timer. A claim that had to wait in the parent's queue counts in both from
+//! the instant at which the parent granted it.
 
 use super::Core;
 use crate::clock::Time;
@@ -25,18 +27,19 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-/// A keyed limiter under this limiter.
+/// A keyed limiter with a parent, as the parent sees it.
 pub(crate) trait ChildLimiter: Send + Sync {
-    /// The roof was closed.
+    /// The parent was closed.
     fn close(&self);
 }
 
-/// The roof of one line.
+/// Links one queue to its parent.
 pub(super) struct ParentLink {
     pub(super) limiter: Arc<Core>,
-    /// Whether the two read the same clock.
+    /// Whether both limiters read the same clock.
     one_clock: bool,
-    /// Touched under both locks only, but for the end: this lock is for the compiler.
+    /// Accessed only while both limiters' locks are held, except in `drop`. The mutex is there because the compiler
+    /// cannot know that.
     parent_ticket: Mutex<Option<Pin<Box<Place>>>>,
 }
 
@@ -48,7 +51,8 @@ impl ParentLink {
 }
 
 impl Drop for ParentLink {
-    /// Nobody waits in the line, so the envoy was called out or has left: but its place may not have been emptied.
+    /// No claim waits in the child's queue, so the parent ticket was called out or has left. But its place may still
+    /// hold an outcome, which is taken here.
     fn drop(&mut self) {
         let mut parent_ticket = self.parent_ticket.lock();
         if let Some(place) = parent_ticket.as_mut().filter(|place| place.is_entered()) {
@@ -62,23 +66,25 @@ impl Core {
         if self.has_parent { self.rare.link.as_ref()?.parent_link.as_ref() } else { None }
     }
 
-    /// The limiter above this line.
+    /// The parent of this limiter.
     pub(crate) fn parent(&self) -> Option<&Arc<Core>> {
         self.parent_link().map(|parent_link| &parent_link.limiter)
     }
 
-    /// [`try_acquire_unobserved`](Self::try_acquire_untold) from both, if there is a roof.
+    /// Like [`try_acquire_unobserved`](Self::try_acquire_unobserved), but from both this limiter and its parent, if
+    /// there is one.
     pub(crate) fn try_acquire_with_parent(&self, cost: u64) -> Result<u64, TryAcquireError> {
         let Some(parent_link) = self.parent_link() else { return self.try_acquire_unobserved(cost) };
         let mut wakes = Wakes::default();
         let mut both = Both::enter(self, parent_link, &mut wakes);
         let answer = both.try_acquire(cost);
-        both.leave(&mut wakes);
+        both.unlock(&mut wakes);
         Self::leave(&mut wakes);
         answer
     }
 
-    /// Takes `cost` tokens from both if nobody waits, and says what remains here; `None` if the caller has to wait.
+    /// Takes `cost` tokens from both limiters if no claim waits, and returns how many remain in this one. Returns
+    /// `None` if the caller has to wait.
     pub(super) fn admit_with_parent(
         &self,
         parent_link: &ParentLink,
@@ -88,12 +94,12 @@ impl Core {
         let mut wakes = Wakes::default();
         let mut both = Both::enter(self, parent_link, &mut wakes);
         let answer = both.arrive(cost, allowed);
-        both.leave(&mut wakes);
+        both.unlock(&mut wakes);
         Self::leave(&mut wakes);
         answer
     }
 
-    /// Has `child` closed when this limiter is. False if it is closed already.
+    /// Closes `child` when this limiter is closed. Returns false if it is closed already.
     pub(crate) fn add_child(&self, child: Weak<dyn ChildLimiter>) -> bool {
         let mut state = self.state.lock();
         let children = &mut state.rare().children;
@@ -107,18 +113,19 @@ impl Core {
         children.iter().filter_map(Weak::upgrade).for_each(|child| child.close());
     }
 
-    /// How long a claim of `cost` that comes in `delay` will have waited by then; see [`State::estimate_later`].
+    /// How long a claim of `cost` tokens that arrives in `delay` will have waited, counted from now; see
+    /// [`State::estimate_later`].
     pub(crate) fn estimate_later(&self, cost: u64, delay: Duration) -> Option<Duration> {
         self.look_at(|state, rovers, sample| state.estimate_later(rovers, cost, sample.now, delay))
     }
 
-    /// What a line under this one says in the end that has denied `cost` tokens.
+    /// The final answer of a child that has denied `cost` tokens: it accounts for this limiter too.
     pub(crate) fn deny_too(&self, cost: u64, denied: Denied) -> TryAcquireError {
         self.look_at(|state, rovers, sample| state.deny_too(rovers, cost, sample.now, denied))
     }
 
-    /// Why this limiter does not grant now what a line under it could have granted, with `remaining` tokens; `None` if it
-    /// does.
+    /// Why this limiter does not grant now the `cost` tokens that a child with `remaining` tokens could grant. `None`
+    /// if it does.
     pub(crate) fn refusal(&self, cost: u64, remaining: u64) -> Option<TryAcquireError> {
         self.look_at(|state, rovers, sample| {
             if state.can_admit(rovers, cost) {
@@ -128,25 +135,25 @@ impl Core {
         })
     }
 
-    /// Takes `cost` tokens if they are there and nobody waits; for those who hold the lock of a room. As many as a try can take:
-    /// what one claim may ask for is checked by the key.
+    /// Takes `cost` tokens if they are available and no claim waits, for a caller that holds the lock of a shard. Any
+    /// cost that `try_acquire` can take is allowed: the limit on a single claim is checked by the key.
     pub(crate) fn admit_now(&self, cost: u64, sample: Sample) -> bool {
         self.rovers.try_claim(cost).is_some() || self.fast_admit(cost, sample).is_some()
     }
 
-    /// Does for the front of this line what is to be done in the roof's: takes its tokens, sends its envoy, or calls back
-    /// one that is nobody's.
+    /// Acts in the parent's queue for the front of this queue: takes its tokens, enters a parent ticket, or withdraws a
+    /// ticket that belongs to no waiter any more.
     pub(super) fn poll_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
         let mut both = Both::enter(self, parent_link, wakes);
         both.serve_front(wakes);
-        both.leave(wakes);
+        both.unlock(wakes);
     }
 }
 
-const FITS: &str = "it fits, and the fast path of a line under a roof is closed";
+const FITS: &str = "it fits, and the fast path of a limiter with a parent is closed";
 
-/// A line and its roof, locked and brought up to date.
+/// A child and its parent, both locked and brought up to date.
 struct Both<'a> {
     child: &'a Core,
     parent_link: &'a ParentLink,
@@ -159,15 +166,16 @@ struct Both<'a> {
 impl<'a> Both<'a> {
     fn enter(child: &'a Core, parent_link: &'a ParentLink, wakes: &mut Wakes) -> Self {
         loop {
-            // A clock that panics stands still: what is done here must be done.
+            // If a clock panics, use the last sample: callers rely on this being completed.
             let (now, parent_now) = (child.sample_or_last(), parent_link.limiter.sample_or_last());
             let state = child.state.lock();
             let parent = parent_link.limiter.state.lock();
             let now = now.unwrap_or_else(|| state.last_sample());
             let mut parent_now = parent_now.unwrap_or_else(|| parent.last_sample());
             if parent_link.one_clock {
-                // Somebody with a later reading may have brought the line to where its front is ready: what is asked for it
-                // above is asked as of then, not of a past in which the roof was fuller.
+                // Another caller, with a later reading of the time, may have served the child up to the instant at
+                // which its front became ready. The request to the parent then counts from that instant, not from an
+                // earlier one at which the parent had more tokens.
                 let seen = parent_link.limiter.time.translate(&child.time, state.supply.synced());
                 parent_now.now = parent_now.now.max(u64::try_from(seen).unwrap_or(0));
             }
@@ -180,7 +188,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// False if `wakes` was too small for that.
+    /// Returns false if `wakes` is full.
     fn settle(&mut self, wakes: &mut Wakes) -> bool {
         let parent = &self.parent_link.limiter.rovers;
         if self.parent.settle(parent, self.parent_now.now, Reach::Held, wakes) == ServeResult::Again
@@ -193,7 +201,7 @@ impl<'a> Both<'a> {
         true
     }
 
-    /// Takes `cost` tokens from both if nobody waits, and says what remains in the line.
+    /// Takes `cost` tokens from both limiters if no claim waits, and returns how many remain in the child.
     fn admit(&mut self, cost: u64) -> Option<u64> {
         if !self.state.can_admit(&self.child.rovers, cost) || !self.admit_in_parent(cost) {
             return None;
@@ -252,13 +260,15 @@ impl<'a> Both<'a> {
             } else if self.admit_in_parent(cost) {
                 self.state.grant_front(&self.child.rovers, self.now.now, wakes);
             } else if let Some(most) = self.parent.overruns(&self.parent_link.limiter.rovers, cost) {
-                // It had its place there when it came, which others have taken since: those of all keys enter at once.
+                // There was enough space in the parent's queue when the claim arrived, but other claims have taken it
+                // since: the claims of all keys enter the parent's queue concurrently.
                 self.state.turn_front_away(&self.child.rovers, Outcome::TooLarge { cost, most }, wakes);
             } else {
                 self.enter_parent_queue(cost);
             }
             if self.state.settle(&self.child.rovers, self.now.now, Reach::Held, wakes) == ServeResult::Again {
-                // Whatever was learned: the time is not read anew here.
+                // Forget the decision and the release mark: the time is not read again here, so later calls must read
+                // it.
                 (wakes.last_decision, wakes.release_mark) = Default::default();
                 return;
             }
@@ -283,14 +293,15 @@ impl<'a> Both<'a> {
         self.state.queue.join_front(Box::new(part));
     }
 
-    /// Empties the envoy's place: it is nobody's, or its tokens have been granted to whoever sent it.
+    /// Empties the place of the parent ticket. The ticket belongs to no waiter any more, or its tokens have been
+    /// granted to the front waiter.
     fn withdraw_parent_ticket(&mut self) {
         if let Some(place) = self.parent_link.parent_ticket.lock().as_mut() {
             drop(self.parent.depart(&self.parent_link.limiter.rovers, place.as_mut()));
         }
     }
 
-    fn leave(mut self, wakes: &mut Wakes) {
+    fn unlock(mut self, wakes: &mut Wakes) {
         let parent = self.parent.finish(&self.parent_link.limiter.rovers, self.parent_now.now, wakes);
         let own = self.state.finish(&self.child.rovers, self.now.now, wakes);
         let parent_polls = self.state.wants_parent();
@@ -329,12 +340,12 @@ mod tests {
     }
 
     #[test]
-    fn all_tenants_are_closed_and_those_that_are_gone_take_no_memory() {
+    fn all_children_are_closed_and_dropped_ones_take_no_memory() {
         let limiter = Limiter::new(Quota::per_second(1)).unwrap();
         let children = [(); 3].map(|()| Arc::new(Keys::default()));
         assert!(children.iter().all(|child| add_child(&limiter, child)));
         assert!((0..100).all(|_| add_child(&limiter, &Arc::default())));
-        // The last one is found to be gone when the next one comes.
+        // The last one was dropped, which is found when the next child is added.
         assert_eq!(limiter.core().state.lock().rare().children.len(), 4);
         limiter.close();
         assert!(children.iter().all(|child| child.0.load(Ordering::Relaxed)));

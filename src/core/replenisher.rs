@@ -1,8 +1,8 @@
-//! The background task: sleeps until the front of the line is due, serves the line, sleeps again.
+//! The background task: sleeps until the front waiter is due, serves the queue, sleeps again.
 //!
-//! Nobody has to start one: the first waiter of each runtime does. While nobody waits it is parked without a timer.
-//! It holds the limiter weakly and ends with it. When its runtime goes away it hands over: everybody who waits is woken
-//! to look again, and whoever still has a runtime starts the next one.
+//! No caller has to start one: the first waiter of each runtime does. While no claim waits it is parked without a
+//! timer. It holds the limiter weakly and ends with it. When its runtime shuts down it hands over: all waiters are
+//! woken and poll again, and the first of them that still has a runtime starts the next one.
 
 use crate::core::alarm::Alarm;
 use crate::core::drivers::Kind;
@@ -15,16 +15,16 @@ use std::sync::Weak;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// A future that serves a limiter's line whenever its time comes, for those who want to spawn it themselves; from
+/// A future that serves a limiter's queue whenever it is due, to be spawned by the user; from
 /// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
 ///
-/// Limiters spawn one on each runtime that has waiters by themselves; spawning another is harmless. It is needed where the
-/// waiters' own runtime is not driven, or where they wait outside of all runtimes: spawned on a runtime that is driven, it serves
-/// the whole queue, wherever the waiters are.
+/// Limiters spawn one on each runtime that has waiters by themselves; spawning another is harmless. It is needed where
+/// the waiters' own runtime is not driven, or where they wait outside of all runtimes: spawned on a runtime that is
+/// driven, it serves the whole queue, wherever the waiters are.
 ///
 /// # Cancel safety
 ///
-/// It can be dropped at any time: waiters are woken and look for another one where they are.
+/// It can be dropped at any time: waiters are woken, and find or start another one on their own runtimes.
 ///
 /// # Panics
 ///
@@ -41,12 +41,12 @@ pub struct Replenisher {
 }
 
 impl Replenisher {
-    /// One that registers when it is first polled.
+    /// Creates a replenisher that registers when it is first polled.
     pub(crate) fn new(core: Weak<Core>) -> Self {
         Self { core, registration: None, alarm: Alarm::unset(), fine: Fine::Unset }
     }
 
-    /// One that is registered already.
+    /// Creates a replenisher that is registered already.
     pub(crate) fn registered(registration: Registration) -> Self {
         let core = registration.core.clone();
         Self { core, registration: Some(registration), alarm: Alarm::unset(), fine: Fine::Unset }
@@ -65,7 +65,8 @@ impl Future for Replenisher {
                 Drive::Until { alarm: u64::MAX, .. } => return Poll::Pending,
                 Drive::Until { alarm, crowd } => {
                     let at = instant_or_retry(&core.time, alarm);
-                    // Another clock may stand still, with little left.
+                    // A clock other than tokio's may stand still with little time left: without a gap this would become
+                    // a busy loop.
                     let gap = if crowd || !core.time.is_tokios() { GAP } else { Duration::ZERO };
                     if core.fine && this.fine.wake_at(at, gap, cx) { at + BEHIND } else { at }
                 }
@@ -79,7 +80,7 @@ impl Future for Replenisher {
     }
 }
 
-/// A driver's entry in its limiter; dropping it hands over.
+/// A driver's entry in its limiter. Dropping it hands the queue over to other drivers.
 #[derive(Debug)]
 pub(crate) struct Registration {
     core: Weak<Core>,
@@ -91,7 +92,7 @@ impl Registration {
         Self::adopt(core.weak(), core.add_driver(kind))
     }
 
-    /// Takes charge of an entry that was added already.
+    /// Takes ownership of an entry that was added already.
     pub(crate) fn adopt(core: Weak<Core>, id: u64) -> Self {
         Self { core, id }
     }

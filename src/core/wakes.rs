@@ -1,4 +1,4 @@
-//! Wakers on their way out of the lock.
+//! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
 #[cfg(feature = "keyed")]
 use crate::core::Core;
@@ -12,29 +12,30 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::task::Waker;
 
-/// How many wakers leave the lock together: tokio's batch size, small enough for the stack and large enough that the
-/// lock is not the price. 2 under loom, so that models see full batches.
+/// How many wakers leave the lock together: tokio's batch size, small enough for the stack and large enough that taking
+/// the lock does not dominate the cost. 2 under loom, so that models see full batches.
 #[cfg(not(tollgate_loom))]
 const BATCH: usize = 32;
 #[cfg(tollgate_loom)]
 const BATCH: usize = 2;
 
-/// What is to be done when no lock is held: a bounded batch of wakers to wake, and other lines to serve.
+/// Work to do when no lock is held: a bounded batch of wakers to wake, and other queues to serve.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
-    /// Knots that were committed or killed here, so that their other lines must look. Empty without joint claims.
+    /// Joint claims that were committed or killed here, so that their other queues must be served. Empty without joint
+    /// claims.
     joints: VecDeque<Arc<JointClaim>>,
-    /// Of what was decided elsewhere the caller learned last, and has read the time since.
+    /// The last decision made elsewhere that the caller has learned of. It has read the time since.
     pub(crate) last_decision: LastDecision,
-    /// What had landed before the caller read the time.
+    /// The count of releases before the caller read the time.
     pub(crate) release_mark: ReleaseMark,
-    /// Lines whose front claim is to enter the line of their roof, or to leave it.
+    /// Queues with a front claim that must enter or leave their parent's queue.
     #[cfg(feature = "keyed")]
     parent_polls: VecDeque<Weak<Core>>,
 }
 
-/// How far the releases of one line, known by the address of its rovers, had come at some moment.
+/// How far the releases of one limiter, identified by the address of its rovers, had come at some moment.
 #[derive(Debug, Default)]
 pub(crate) struct ReleaseMark {
     core: usize,
@@ -48,8 +49,8 @@ impl ReleaseMark {
 
     /// How many of the last `unread` tokens that make up `count` had been released by then.
     ///
-    /// What was released since then is subtracted, rather than the two older counts compared: the noted one may be before or
-    /// behind what was read last, and counts of up to 2^63 tokens leave no bit to tell which.
+    /// The tokens released since then are subtracted, rather than the two older counts compared: the noted count may be
+    /// before or behind the one that was read last, and counts of up to 2^63 tokens leave no bit to tell which.
     pub(crate) fn of(&self, rovers: &Rovers, unread: u64, count: u64) -> u64 {
         if self.core == std::ptr::from_ref(rovers).addr() {
             unread.saturating_sub(Rovers::tokens_between(self.count, count))
@@ -88,18 +89,19 @@ impl Wakes {
         self.parent_polls.pop_front()
     }
 
-    /// Wakes all of them. A waker that panics breaks its own task only: the others are woken, and the caller, who may
-    /// be anybody that happened to serve the line, is left alone. (The panic hook has reported it.)
+    /// Wakes all of them. A waker that panics breaks its own task only: the others are woken, and the panic does not
+    /// reach the caller, which may be any task or thread that happened to serve the queue. (The panic hook has reported
+    /// it.)
     pub(crate) fn wake_all(&mut self) {
         wake_each(self.wakers.drain(..));
     }
 }
 
-/// Wakes each, whatever the others do; see [`Wakes::wake_all`].
+/// Wakes each, even if another one panics; see [`Wakes::wake_all`].
 pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            // Dropping it may panic in its turn.
+            // Dropping the payload may panic too.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
         }
     }
@@ -109,9 +111,9 @@ pub(crate) fn wake_each(wakers: impl IntoIterator<Item = Waker>) {
 mod tests {
     use super::*;
 
-    /// However many tokens landed together, and wherever their count wraps.
+    /// Covers large amounts that are released together, and every point at which the count wraps.
     #[test]
-    fn what_had_landed_is_told_from_what_landed_since_at_every_edge() {
+    fn releases_before_and_after_the_mark_are_told_apart_at_every_edge() {
         const EDGES: [u64; 9] =
             [1, (1 << 61) - 1, 1 << 61, (1 << 61) + 1, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, 3 << 61, (1 << 63) - 1];
         for start in [0, 1, 1 << 61, 1 << 62, (1 << 63) - 1, u64::MAX >> 2] {
@@ -132,9 +134,9 @@ mod tests {
         }
     }
 
-    /// Another caller may have read what this one noted, and more.
+    /// Another caller may have read the releases that this one noted, and later ones.
     #[test]
-    fn what_others_have_read_meanwhile_is_not_counted_again() {
+    fn releases_read_by_another_caller_are_not_counted_again() {
         for (noted, read, unread) in [(1, 2, 0), (1, 2, 5), (1 << 61, 3 << 61, 0), (5, 1 << 62, 1 << 61)] {
             let rovers = Rovers::new(0);
             rovers.release(noted);

@@ -1,5 +1,5 @@
-//! Linux's timer that is a file: the runtime's worker that waits for sockets waits for it too. So no other thread has to
-//! be woken for it, nor to wake a worker in its turn.
+//! Linux's timer file descriptor (timerfd). The runtime's worker that waits for sockets waits for it too. So no other
+//! thread has to be woken for it, nor has to wake a worker in its turn.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -16,20 +16,22 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// `None` where no more files can be opened, and on a runtime that waits for none (without `enable_io`): there tokio
-    /// panics, which the panic hook has reported.
+    /// Opens a timer. `None` if no more files can be opened, and on a runtime without an I/O driver (`enable_io`):
+    /// there tokio panics, which the panic hook has reported.
     pub(super) fn open() -> Option<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let file = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
-        // Deprecated because of types that are not sure to be files; ours is. What follows it came long after tokio 1.44.
+        // Deprecated because it accepts types that may not be files; this one is a file. Its successors came long after
+        // tokio 1.44.
         #[allow(deprecated)]
         let register = || AsyncFd::with_interest(file, Interest::READABLE);
         Some(Self { file: catch_unwind(register).ok()?.ok()? })
     }
 
-    /// Has the task woken when `wait` is over, or earlier. False if that cannot be.
+    /// Wakes the task when `wait` is over, or earlier. Returns false if that is not possible.
     pub(super) fn wake_after(&mut self, wait: Duration, cx: &mut Context<'_>) -> bool {
-        // First what is past, then the new alarm: in the other order its event could be taken for the last one's.
+        // Clears past events before the new alarm is set: in the other order its event could be taken for the previous
+        // one's.
         loop {
             match self.file.poll_read_ready(cx) {
                 Poll::Ready(Ok(mut event)) => event.clear_ready(),
@@ -38,7 +40,7 @@ impl Timer {
                 Poll::Pending => break,
             }
         }
-        // Zero would stop it.
+        // Zero would disarm it.
         let wait = wait.max(Duration::from_nanos(1));
         let Ok(tv_sec) = wait.as_secs().try_into() else { return false };
         let once = Itimerspec {

@@ -1,4 +1,4 @@
-//! No timer but tokio's: another system, or without the feature.
+//! Stands in where there is no fine timer: on another system, or without the feature. Tokio's timer does all the work.
 
 use std::task::Context;
 use std::time::Duration;
