@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_claims_write_and_what_they_read_is_on_different_cache_lines() {
+    fn fields_that_claims_write_and_read_are_on_different_cache_lines() {
         let written = size_of::<Claims>();
         let read = std::mem::offset_of!(Rovers, supply.published);
         assert!(read >= written + 64 && read.is_multiple_of(align_of::<Rovers>()));

@@ -257,7 +257,7 @@ impl State {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
             #[cfg(feature = "redis")]
-            if !self.feed_keeper(rovers, wakes) {
+            if !self.wake_keeper(rovers, wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.publish(rovers);
@@ -271,7 +271,7 @@ impl State {
             return ServeResult::Again;
         }
         #[cfg(feature = "redis")]
-        if !self.feed_keeper(rovers, wakes) {
+        if !self.wake_keeper(rovers, wakes) {
             return self.leave_unfinished(rovers);
         }
         self.publish(rovers);

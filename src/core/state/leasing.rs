@@ -55,7 +55,7 @@ impl State {
     }
 
     /// Wakes the keeper if it has to look. False if there is no room for its waker.
-    pub(super) fn feed_keeper(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+    pub(super) fn wake_keeper(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
         if !self.is_hungry(rovers) {
             return true;
         }
