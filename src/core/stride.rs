@@ -7,7 +7,7 @@ const FIXED: u64 = u64::MAX;
 
 /// How far beyond the tail claims may go without a reading of the time.
 ///
-/// The stride is 0, which makes every call exact, until calls consume a whole stride at over a token per microsecond.
+/// The stride is 0, which makes every call exact, unless calls consume a whole stride at over a token per microsecond.
 /// Then it doubles, up to a 64th of the smallest burst. A clock that stood still between two readings makes it 0 again:
 /// that is a test's clock, and tests must see exact numbers.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Stride {
             self.tokens = 0;
         } else if consumed >= self.tokens {
             self.tokens = (self.tokens * 2).max(1).min(most);
-        } // Else two callers came to the end of one stride, and this is the second: the pace is what it was.
+        } // Otherwise two callers reached the end of one stride and this is the second: the pace is unchanged.
         (self.tail, self.now) = (tail, now);
     }
 }
