@@ -231,7 +231,7 @@ impl Schedule {
         self.mint = mint;
     }
 
-    /// Creates a schedule whose head stands at `head`, plus `fraction` of a token, as of `now`. Steps are counted from
+    /// Creates a schedule with its head at `head`, plus `fraction` of a token, as of `now`. Steps are counted from
     /// the origin of time.
     #[cfg(feature = "keyed")]
     pub(crate) fn resume(quota: Quota, head: u64, fraction: u64, now: u64) -> Self {
@@ -276,7 +276,7 @@ impl Schedule {
         false
     }
 
-    /// True for a stepped quota whose steps are never cut by a limit behind the next ticket, as long as no claim costs
+    /// True for a stepped quota if a limit behind the next ticket never cuts one of its steps, as long as no claim costs
     /// more than `largest`.
     pub(crate) fn keeps_steps(&self, largest: u64) -> bool {
         matches!(self.mint, Mint::Stepped { amount, .. } if largest.saturating_add(amount - 1) <= self.burst)

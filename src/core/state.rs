@@ -50,6 +50,7 @@ pub(crate) struct Sample {
     pub(crate) now: u64,
 }
 
+/// How a call that serves the queue ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ServeResult {
     /// The queue is served up to now.
@@ -67,7 +68,7 @@ pub(crate) enum Reach {
     Now,
     /// Up to the instant at which the front claim became ready. The claim can then still be granted as of its own
     /// instant, and tokens minted after that instant are not cut at the burst. For callers that only look, or join the
-    /// end of the queue.
+    /// end of the queue; and for [`State::finish`], after any action.
     Held,
 }
 
@@ -81,14 +82,18 @@ pub(crate) enum CatchUp {
     Batch,
 }
 
+/// How far [`State::serve`] came.
 enum Served {
+    /// The queue is served up to the given instant.
     All,
     /// Another queue holds the front claim, and nothing was minted past the instant at which the claim became ready
     /// here.
     Held,
+    /// See [`ServeResult::Again`].
     Again,
 }
 
+/// The decision about the front waiter.
 enum Verdict {
     /// Grant it, as of this instant.
     Grant(u64),
@@ -250,7 +255,7 @@ impl State {
         }
     }
 
-    /// Ends every action: serves the queue again, publishes, and wakes the drivers whose alarms are too late.
+    /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
         if self.queue.is_empty() && !watching && self.next_deferred().is_none() {
@@ -392,7 +397,7 @@ impl State {
             return Verdict::Again;
         }
         match (state, due) {
-            // The instant of the commit has passed, even if this clock has since stepped back behind it.
+            // The instant of the commit has passed, even if this clock has since stepped back to before it.
             (JointState::Committed, _) => Verdict::Grant(part.committed_at(now).max(self.supply.synced())),
             (JointState::Dead, _) if self.has_parent() => Verdict::TurnAway(part.joint.parent_outcome()),
             (JointState::Dead, _) => Verdict::TurnAway(Outcome::JointEnded),
@@ -435,7 +440,8 @@ impl State {
         if let Some(part) = waiter.part {
             // If this queue turns the claim away, `kill_as` turns it away in every queue. If the claim was granted, or
             // another queue turned it away, it is decided already and `kill_as` changes nothing. In each case the other
-            // queues must look: they hold the other parts of the claim.
+            // queues must look: they hold the other parts of the claim. Under a parent, the only other part is the
+            // parent ticket, and only a refusal has to recall it.
             part.joint.kill_as(outcome);
             if !self.has_parent() {
                 wakes.push_joint(part.joint);
@@ -476,8 +482,9 @@ impl State {
     /// Reads how many tokens were released, raises the ceiling by that number, and returns it. While a waiter waits,
     /// also asks every later release to report, so that each takes effect at its own instant.
     ///
-    /// Returns `None` if a waiter waits and there are releases that the caller did not know of when it read the time.
-    /// They may have been made after that reading, so the caller must read the time anew.
+    /// While a waiter waits, this counts only releases that had been made before the caller read the time, by
+    /// `release_mark`. Returns `None` if there are others only: they may have been made after that reading, so the
+    /// caller must read the time anew.
     fn refresh_ceiling(&mut self, rovers: &Rovers, release_mark: &mut ReleaseMark) -> Option<u64> {
         let Some(cap) = &mut self.cap else { return Some(0) };
         let (watch, seen) = (!self.queue.is_empty(), cap.seen);

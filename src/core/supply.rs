@@ -5,8 +5,8 @@
 //!
 //! **For each quota and over any window, tokens granted minus tokens refunded <= burst + rate x window.** A bucket
 //! keeps this invariant under two conditions. Its level, which is the head minus the tokens granted, never exceeds the
-//! burst at any instant. And only time, refunds and [`Supply::replenish`] raise the level. Here every move of a head is
-//! limited by [`Supply::bound`]:
+//! burst at any instant. And only time, refunds and [`Supply::replenish`] raise the level. Here [`Supply::bound`] limits
+//! every move that raises a level. (A move of all positions past a gap changes no level.)
 //!
 //! ```text
 //! head <= max(claimed + burst, ticket of the front waiter)
@@ -425,7 +425,8 @@ impl Supply {
         self.cut(front);
     }
 
-    /// Records that the front claim, which ends at `ticket`, is held back although its tokens may be there.
+    /// Notes a change if the front claim, which ends at `ticket`, could pass by `now` by the quotas and the pause alone:
+    /// something else holds it back, which forecasts do not know.
     pub(crate) fn note_hold(&mut self, ticket: u64, now: u64) {
         if self.scheduled(ticket).is_some_and(|at| at <= now) {
             self.note_change();
@@ -439,8 +440,8 @@ impl Supply {
     ///
     /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. If
     /// this holds for all quotas, a claim is granted at the latest of these instants, whatever waits before it. A quota
-    /// that does stand at its limit loses time. The loss changes nothing in two cases. For each pair of quotas one of
-    /// these cases must hold whenever the queue waits for one of the two:
+    /// that does stand at its limit loses time. The loss changes nothing in two cases. For each pair of quotas, the
+    /// first case must hold while the queue waits for the slower quota, and the second while it waits for the faster:
     ///
     /// * The faster quota is full while the queue waits for the slower one. The faster quota still reaches every
     ///   position first if at least one token stays in it, because all instants are whole nanoseconds and no quota

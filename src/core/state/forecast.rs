@@ -4,7 +4,7 @@
 //! compute it, from the cheapest to the most expensive:
 //!
 //! 1. The queue is empty, or one continuous quota alone decides: the number of the ticket is the answer.
-//! 2. There are only continuous quotas whose bursts cannot interfere, or one stepped quota without remainders
+//! 2. There are only continuous quotas, with bursts that cannot interfere, or one stepped quota without remainders
 //!    ([`Supply::scheduled_behind`]): the latest of the instants that each quota gives for the number of the ticket.
 //! 3. Everything else: the queue is served ahead of time, on a copy of the supply. The [`Forecast`] keeps that copy,
 //!    and an arrival adds only the waiters that came since. A grant at the front does not change the forecast. A

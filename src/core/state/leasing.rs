@@ -219,8 +219,8 @@ impl State {
         want.max(lack.min(share.max(1)))
     }
 
-    /// How much of the allowance is needed for the claims whose tokens are all promised. If fewer tokens may be kept,
-    /// one of these claims is left with a piece that does not complete it.
+    /// How much of the allowance is needed for the claims that have all their tokens promised. If fewer tokens may be
+    /// kept, one of these claims is left with a piece that does not complete it.
     fn counted_on(&self, quota: usize) -> u64 {
         let mut cover = self.cover(quota);
         let mut gaps = 0_u64;
@@ -283,8 +283,8 @@ impl State {
             if is_sound { _ = leases.take_spares() } else { leases.forget() }
         }
         self.allow(rovers, &feed, false);
-        // The tokens available at once count from now, when the answer has come, and not earlier: the store's clock was
-        // at their instant before.
+        // The tokens available at once count from now, when the answer has come, and not earlier. By the store's clock
+        // their instant was earlier, so nothing is granted too early.
         let at = now.max(self.supply.synced());
         let terms = *feed.terms();
         let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
@@ -295,7 +295,7 @@ impl State {
         // between. If some tokens are available at once, no other node's tokens come before the rest.
         let goes_on = is_new && answer.behind <= leases.promised();
         let pace = Pace::of(&terms, answer.part);
-        // Tokens whose instant passed while the answer was on its way are stale, and waiters do not take them.
+        // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later);
         // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
         // since. The node takes no more of them than it may keep, and gives none of the others back.
