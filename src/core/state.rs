@@ -511,7 +511,7 @@ impl State {
     }
 
     /// Tells the fast path how far claims may go, and which answer to give beyond that. While a waiter waits, the
-    /// published position is behind the tail, so the fast path can claim nothing.
+    /// published position does not reach the tail, so the fast path can claim nothing.
     fn publish(&mut self, rovers: &Rovers) {
         if !std::mem::take(&mut self.denied) {
             self.forget_denial(rovers);

@@ -104,7 +104,7 @@ impl State {
         );
     }
 
-    /// The position at which the last claim ends, without the gaps in the queue.
+    /// The position at which the last claim ends, counted without the gaps in the queue.
     pub(super) fn claims(&self, rovers: &Rovers) -> u64 {
         rovers.tail().wrapping_sub(self.totals.holes)
     }
