@@ -62,8 +62,8 @@ struct Claims {
     /// needed.
     ///
     /// The count of tokens wraps at 2^63. So two readings are never compared for their order, only
-    /// [subtracted](Rovers::tokens_between). The number of tokens in flight, which bounds the number of unread releases,
-    /// is below 2^63: the largest cap is 2^61, and debts exceed it by at most 2^62.
+    /// [subtracted](Rovers::tokens_between). The number of tokens in flight, which bounds the number of unread
+    /// releases, is below 2^63: the largest cap is 2^61, and debts exceed it by at most 2^62.
     released: AtomicU64,
 }
 

@@ -276,8 +276,8 @@ impl Schedule {
         false
     }
 
-    /// True for a stepped quota if a limit behind the next ticket never cuts one of its steps, as long as no claim costs
-    /// more than `largest`.
+    /// True for a stepped quota if a limit behind the next ticket never cuts one of its steps, as long as no claim
+    /// costs more than `largest`.
     pub(crate) fn keeps_steps(&self, largest: u64) -> bool {
         matches!(self.mint, Mint::Stepped { amount, .. } if largest.saturating_add(amount - 1) <= self.burst)
     }

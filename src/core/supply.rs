@@ -5,8 +5,8 @@
 //!
 //! **For each quota and over any window, tokens granted minus tokens refunded <= burst + rate x window.** A bucket
 //! keeps this invariant under two conditions. Its level, which is the head minus the tokens granted, never exceeds the
-//! burst at any instant. And only time, refunds and [`Supply::replenish`] raise the level. Here [`Supply::bound`] limits
-//! every move that raises a level. (A move of all positions past a gap changes no level.)
+//! burst at any instant. And only time, refunds and [`Supply::replenish`] raise the level. Here [`Supply::bound`]
+//! limits every move that raises a level. (A move of all positions past a gap changes no level.)
 //!
 //! ```text
 //! head <= max(claimed + burst, ticket of the front waiter)
@@ -425,8 +425,8 @@ impl Supply {
         self.cut(front);
     }
 
-    /// Notes a change if the front claim, which ends at `ticket`, could pass by `now` by the quotas and the pause alone:
-    /// something else holds it back, which forecasts do not know.
+    /// Notes a change if the front claim, which ends at `ticket`, could pass by `now` by the quotas and the pause
+    /// alone: something else holds it back, which forecasts do not know.
     pub(crate) fn note_hold(&mut self, ticket: u64, now: u64) {
         if self.scheduled(ticket).is_some_and(|at| at <= now) {
             self.note_change();

@@ -20,8 +20,9 @@ pub(crate) struct Departed {
 }
 
 impl State {
-    /// Cancels a waiter behind the front, while nothing was known to be due by `now`. Only the waiter's own claim moves;
-    /// the work of `settle` and `finish` can wait. Returns `None`, and does nothing, if these conditions do not hold.
+    /// Cancels a waiter behind the front, while nothing was known to be due by `now`. Only the waiter's own claim
+    /// moves; the work of `settle` and `finish` can wait. Returns `None`, and does nothing, if these conditions do not
+    /// hold.
     ///
     /// The claim counts as gone since the queue was last served: tokens that have come due for it since go to the
     /// claims behind it, which could not have had them before now.
