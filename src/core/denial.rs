@@ -1,33 +1,35 @@
 //! The last denial, kept so that the same question gets the same answer without the lock.
 //!
-//! A denial depends on the state under the lock, on the tail, on what was released, and on the time. So it may be
-//! repeated, word for word, while none of the first three has changed and the time has not come at which the fourth
-//! matters: [`Denial::until`]. Whoever changes the state [forgets](LastDenial::forget) it, under the same lock.
+//! A denial depends on four things: the state under the lock, the tail, the count of releases, and the time. It may be
+//! repeated unchanged while the first three are unchanged and the time is before [`Denial::until`], the instant from
+//! which on time may change the answer. Every change of the state [forgets](LastDenial::forget) the denial, under the
+//! same lock.
 //!
-//! A sequence lock: written under the owner's lock only, and read by anybody, who believes what was read between two
-//! equal and even versions. (After Boehm, "Can seqlocks get along with programming language memory models?", 2012.)
+//! This is a sequence lock. It is written only under the owner's lock. Any thread may read it; the reader trusts the
+//! values only if it saw the same even version before and after it read them. (After Boehm, "Can seqlocks get along
+//! with programming language memory models?", 2012.)
 
 use crate::core::sync::{AtomicU64, Ordering, fence};
 use crate::error::{Bound, Denied};
 use std::time::Duration;
 
-/// What was answered, and for how long that is the answer.
+/// An answer, and the conditions under which it stays the answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Denial {
     pub(crate) cost: u64,
-    /// The tail and the count of releases that it is about.
+    /// The tail and the count of releases at which it applies.
     pub(crate) tail: u64,
     pub(crate) released: u64,
     /// The instant from which on time may have changed the answer.
     pub(crate) until: u64,
-    /// When to come back; 0 if that depends on others alone, not on time. `None` if no clock can tell.
+    /// When to retry; 0 if that depends only on other callers, not on time. `None` if no clock can tell.
     pub(crate) at: Option<u64>,
     pub(crate) remaining: u64,
     pub(crate) by: Bound,
 }
 
 impl Denial {
-    /// The answer to who asks at `now`, before [`until`](Self::until).
+    /// The answer to a caller that asks at `now`, before [`until`](Self::until).
     #[inline]
     pub(crate) fn as_of(&self, now: u64) -> Denied {
         let wait = |at: u64| Duration::from_nanos(at.saturating_sub(now));
@@ -37,7 +39,7 @@ impl Denial {
 
 #[derive(Debug)]
 pub(crate) struct LastDenial {
-    /// Odd while there is nothing to be read.
+    /// Odd while there is no denial to read.
     version: AtomicU64,
     cost: AtomicU64,
     tail: AtomicU64,
@@ -45,7 +47,7 @@ pub(crate) struct LastDenial {
     until: AtomicU64,
     at: AtomicU64,
     remaining: AtomicU64,
-    /// [`Bound`] as a number, and whether `at` says anything.
+    /// [`Bound`] as a number, and whether `at` is `Some`.
     by: AtomicU64,
 }
 
@@ -64,7 +66,7 @@ impl LastDenial {
         }
     }
 
-    /// The state changes: the answer may be another one. Under the owner's lock.
+    /// Drops the denial because the state changes and the answer may change with it. Call it under the owner's lock.
     pub(crate) fn forget(&self) {
         let version = self.version.load(Ordering::Relaxed);
         if version.is_multiple_of(2) {
@@ -72,10 +74,11 @@ impl LastDenial {
         }
     }
 
-    /// Keeps `denial` until it is forgotten. Under the owner's lock.
+    /// Keeps `denial` until it is forgotten. Call it under the owner's lock.
     pub(crate) fn keep(&self, denial: &Denial) {
         self.forget();
-        // Who reads one of the words below has the odd version before it; paired with the fence in `about`.
+        // A reader that sees one of the values stored below also sees the odd version. Paired with the fence in
+        // `about`.
         fence(Ordering::Release);
         self.cost.store(denial.cost, Ordering::Relaxed);
         self.tail.store(denial.tail, Ordering::Relaxed);
@@ -85,7 +88,7 @@ impl LastDenial {
         self.remaining.store(denial.remaining, Ordering::Relaxed);
         self.by.store(number(denial.by) << 1 | u64::from(denial.at.is_some()), Ordering::Relaxed);
         let version = self.version.load(Ordering::Relaxed);
-        // And who reads this version has all of them.
+        // A reader that sees this even version also sees all of these values.
         self.version.store(version.wrapping_add(1), Ordering::Release);
     }
 
@@ -145,20 +148,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_found_whole() {
+    fn a_kept_denial_is_read_back_complete() {
         let last = LastDenial::new();
         for by in BOUNDS {
             for at in [None, Some(0), Some(700)] {
                 let denial = denial(by, at);
                 last.keep(&denial);
-                let found = last.about(2, 10, 4).expect("it is about this");
+                let found = last.about(2, 10, 4).expect("same cost, tail and releases");
                 assert_eq!((found.until, found.as_of(50)), (100, denial.as_of(50)));
             }
         }
     }
 
     #[test]
-    fn it_is_about_its_own_cost_tail_and_releases() {
+    fn a_denial_answers_only_its_own_cost_tail_and_releases() {
         let last = LastDenial::new();
         assert!(last.about(0, 0, 0).is_none(), "nothing was denied yet");
         last.keep(&denial(Bound::Queue, None));
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_found_no_more_until_the_next() {
+    fn a_forgotten_denial_is_not_found_until_the_next_one_is_kept() {
         let last = LastDenial::new();
         for _ in 0..3 {
             last.keep(&denial(Bound::Pause, Some(700)));

@@ -1,19 +1,22 @@
-//! The line of waiters.
+//! The queue of waiters.
 //!
-//! A waiter may be dropped at any moment: before it is first polled, while it stands in the line, after it was granted
-//! but before it saw that. Its place in the line lives inside its future, so the line must never be left with a place
-//! that is gone. What keeps it safe, without any `unsafe` of ours, is `pin-list`: a place is pinned, is linked and
-//! looked at only under the lock that owns the [`Queue`], and aborts the process if it is dropped while it remembers a
-//! line. Hence the one rule: **whoever holds a [`Place`] calls [`Queue::leave`] before dropping it.**
+//! A waiter may be dropped at any moment: before it is first polled, while it waits in the queue, or after it was
+//! granted but before it saw the grant. Its node in the queue, the [`Place`], lives inside its future. So the queue
+//! must never keep a link to a place that no longer exists.
+//!
+//! `pin-list` ensures this without any `unsafe` code in this crate. A place is pinned. It is linked and read only under
+//! the lock that owns the [`Queue`]. And it aborts the process if it is dropped while it is still linked or still holds
+//! an outcome. This gives the one rule of this file: **the owner of a [`Place`] calls [`Queue::leave`] before it drops
+//! the place.**
 //!
 //! | place | linked? | may be dropped? |
 //! |---|---|---|
-//! | never entered, or left | no | yes |
-//! | waiting | yes | after `leave`: the claim becomes a hole |
-//! | called out (outcome stored) | no | after `leave` or `look`, which take the outcome |
+//! | never entered, or emptied | no | yes |
+//! | waiting | yes | after `leave`: the claim becomes a gap |
+//! | called out (outcome stored) | no | after `leave`, `look` or `take_outcome`, which take the outcome |
 //!
-//! This is the only file that names `pin-list`. Everything here happens under the limiter's lock, and no waker is
-//! woken, cloned or dropped here: wakers travel out to be handled after the lock.
+//! This is the only file that names `pin-list`. Everything here runs under the limiter's lock. No waker is woken,
+//! cloned or dropped here: wakers are returned to the caller, which handles them after it has released the lock.
 
 use crate::core::joint::JointPart;
 use crate::core::rovers::ahead;
@@ -24,26 +27,26 @@ use pin_project::pin_project;
 use std::pin::Pin;
 use std::task::Waker;
 
-/// A claim that waits.
+/// A claim that waits in the queue.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) waker: Waker,
-    /// Where the claim ends.
+    /// The position at which the claim ends.
     pub(crate) ticket: u64,
     pub(crate) cost: u64,
-    /// Cancelled claims just behind this one: jumped when this one is granted.
+    /// The gap after this claim: tokens of cancelled claims just behind it. Granting this claim moves past them.
     pub(crate) skip: u64,
-    /// Ties it to its other lines, if it stands in several.
+    /// Connects the claim to its parts in other queues, if it waits in several.
     pub(crate) part: Option<Box<JointPart>>,
 }
 
 impl Waiter {
-    /// Where the claim begins.
+    /// The position at which the claim begins.
     pub(crate) fn start(&self) -> u64 {
         self.ticket.wrapping_sub(self.cost)
     }
 
-    /// True if other lines have a say in when this claim is granted.
+    /// True if other queues take part in deciding when this claim is granted.
     fn is_joint(&self) -> bool {
         self.part.as_ref().is_some_and(|part| !part.is_parent_ticket())
     }
@@ -53,31 +56,31 @@ impl Waiter {
     }
 }
 
-/// Why a waiter was called out of the line.
+/// The reason for which a waiter was removed from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted {
-        /// What is left behind it.
+        /// Tokens left after the claim.
         remaining: u64,
     },
     Closed,
-    /// The line of the roof cannot hold so many tokens beside those that wait there.
+    /// The parent's queue cannot hold so many tokens in addition to the claims that wait there.
     #[cfg(feature = "keyed")]
     TooLarge {
         cost: u64,
         most: u64,
     },
-    /// The quota is shared through a line that cannot be reached, and who waits is to be told so.
+    /// The store of a distributed quota cannot be reached, and the limiter is set to fail its waiters then.
     #[cfg(feature = "redis")]
     Unreachable,
-    /// Another line that the claim stands in has closed, or its caller gave it up.
+    /// Another queue in which the claim waits has closed, or the caller gave the claim up.
     JointEnded,
 }
 
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;
 
 impl Outcome {
-    /// What is left behind the claim, or why there is none.
+    /// The tokens left after the claim, or the reason for which it was not granted.
     pub(crate) fn into_result(self) -> Result<u64, ConsumeError> {
         match self {
             Self::Granted { remaining } => Ok(remaining),
@@ -90,7 +93,7 @@ impl Outcome {
     }
 }
 
-/// A waiter's place, kept pinned inside its future.
+/// A waiter's node in the queue, kept pinned inside its future.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -103,22 +106,22 @@ impl Place {
         Self { node: Node::new() }
     }
 
-    /// True if there is something to leave: the place waits, or holds an outcome nobody took.
+    /// True if the place must be emptied before it is dropped: it waits, or holds an outcome that was not taken.
     pub(crate) fn is_entered(&self) -> bool {
         !self.node.is_initial()
     }
 }
 
-/// What [`Queue::leave`] found.
+/// The result of [`Queue::leave`].
 #[derive(Debug)]
 pub(crate) enum Left {
     /// The place was never entered.
     Nothing,
-    /// It had been called out, and nobody had looked.
+    /// It had been called out, and its outcome had not been taken.
     Called(Outcome),
-    /// It waited at the front: the caller owns the hole.
+    /// It waited at the front. The caller has to account for the gap that the claim leaves.
     Front(Waiter),
-    /// It waited further back: the hole was noted on the waiter before it, which begins at `before`. The waiter is
+    /// It waited further back. The gap was added to the waiter before it, which begins at `before`. The waiter is
     /// returned for its waker.
     Behind { waiter: Waiter, before: u64 },
 }
@@ -128,9 +131,9 @@ pub(crate) struct Queue {
     list: PinList<Types>,
     len: usize,
     tokens: u64,
-    /// How many of the waiters wait for other lines too.
+    /// How many of the waiters also wait for other queues.
     tied: usize,
-    /// No waiter claims more than this.
+    /// An upper bound for the cost of each waiter.
     largest: u64,
 }
 
@@ -147,17 +150,17 @@ impl Queue {
         self.len == 0
     }
 
-    /// The sum of what the waiters claim.
+    /// The sum of the waiters' costs.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// No waiter claims more than this: the largest claim since the line was empty last.
+    /// An upper bound for the cost of each waiter: the largest claim since the queue was last empty.
     pub(crate) fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// True if somebody here also waits for another line, so that this line alone cannot tell when it moves.
+    /// True if a waiter here also waits for another queue, so that this queue alone cannot tell when it moves.
     pub(crate) fn is_joint(&self) -> bool {
         self.tied > 0
     }
@@ -170,7 +173,7 @@ impl Queue {
         self.iter_from(None)
     }
 
-    /// The waiters that begin at `position` or behind it, or all of them. They are looked for from the end.
+    /// The waiters that begin at `position` or behind it, or all of them. The search for `position` starts at the end.
     pub(crate) fn iter_from(&self, position: Option<u64>) -> impl Iterator<Item = &Waiter> {
         let mut cursor = self.list.cursor_ghost();
         if let Some(position) = position {
@@ -193,7 +196,7 @@ impl Queue {
         self.list.push_back(place.project().node, waiter, ());
     }
 
-    /// The front waiter waits for another line from now on.
+    /// Records that the front waiter also waits for another queue from now on.
     #[cfg(feature = "keyed")]
     pub(crate) fn join_front(&mut self, part: Box<JointPart>) {
         if let Some(front) = self.list.cursor_front_mut().protected_mut() {
@@ -202,7 +205,7 @@ impl Queue {
         }
     }
 
-    /// The front waiter does not wait for another line any more.
+    /// Records that the front waiter does not wait for another queue any more.
     pub(crate) fn unjoin_front(&mut self) {
         if let Some(front) = self.list.cursor_front_mut().protected_mut()
             && front.part.take().is_some()
@@ -211,7 +214,8 @@ impl Queue {
         }
     }
 
-    /// Calls the front waiter out. Its future will find the outcome; its waker is the caller's to wake.
+    /// Removes the front waiter and stores `outcome` for its future to find. The caller wakes the returned waiter's
+    /// waker.
     pub(crate) fn call_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         let waiter = self.list.cursor_front_mut().remove_current(outcome).ok()?;
         self.forget(&waiter);
@@ -224,13 +228,13 @@ impl Queue {
         node.take_removed(&self.list).ok().map(|(outcome, ())| outcome)
     }
 
-    /// Takes the outcome, or leaves `waker` to be woken with it; the waker that need not be woken comes back.
+    /// Takes the outcome, or stores `waker` to be woken with it. Returns the waker that is not needed.
     pub(crate) fn look(&mut self, place: Pin<&mut Place>, waker: Waker) -> (Option<Outcome>, Waker) {
-        let node = place.project().node.initialized_mut().expect("a place is looked at while it is entered");
+        let node = place.project().node.initialized_mut().expect("only an entered place is looked at");
         match node.take_removed(&self.list) {
             Ok((outcome, ())) => (Some(outcome), waker),
             Err(node) => {
-                let waiter = node.protected_mut(&mut self.list).expect("a place is linked or called out");
+                let waiter = node.protected_mut(&mut self.list).expect("an entered place is linked or called out");
                 if waiter.waker.will_wake(&waker) {
                     return (None, waker);
                 }
@@ -254,8 +258,8 @@ impl Queue {
         }
     }
 
-    /// Empties the place if it waits, and not at the front; else leaves it as it is. Also says where the waiter before it
-    /// begins.
+    /// Empties the place if it waits behind the front; otherwise leaves it as it is. Also returns where the waiter
+    /// before it begins.
     pub(crate) fn leave_behind(&mut self, place: Pin<&mut Place>) -> Option<(Waiter, u64)> {
         let node = place.project().node.initialized_mut()?;
         let waiter = node.protected(&self.list)?;
@@ -265,12 +269,12 @@ impl Queue {
         let previous = cursor.protected_mut()?;
         previous.skip += hole;
         let before = previous.start();
-        let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("it was linked above") };
+        let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("the place was linked above") };
         self.forget(&waiter);
         Some((waiter, before))
     }
 
-    /// Takes everybody's waker; who is woken this way polls again and leaves a new one.
+    /// Takes the wakers of all waiters. A waiter woken with its waker polls again and stores a new one.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::with_capacity(self.len);
         let mut cursor = self.list.cursor_front_mut();

@@ -1,21 +1,21 @@
-//! The rovers: positions in one endless line of tokens, moved by atomics and never moved back.
+//! The rovers: positions in an endless sequence of tokens. Atomic operations move them, and no rover ever moves back.
 //!
 //! ```text
 //!  0 ------------ tail ............ published ------------> tokens (u64, wrapping)
-//!                   |<- to be had ->|
+//!                   |<- available ->|
 //!  0 ------------ published ........ tail ---------------->  more is claimed than there is: tail - published
 //! ```
 //!
 //! * `tail` moves when tokens are claimed. A claim's *ticket* is the tail just behind it.
-//! * `published` is how far claims may go without asking anybody. It is stored only under the lock of whoever owns
-//!   these rovers, and only forward.
-//! * `released` counts the tokens handed back; the owner turns it into the ceiling.
+//! * `published` is the position up to which claims may go without the lock. It is stored only under the lock of the
+//!   state that owns these rovers, and only moves forward.
+//! * `released` counts the tokens handed back. The owner turns this count into the ceiling.
 //!
 //! **What this file guarantees:** a claim made by [`Rovers::try_claim`] ends at or before `published`. A claim reads
-//! `published` and then swaps `tail`; since `published` never moves back, an old reading of it only refuses too much,
-//! and an old reading of `tail` makes the swap fail.
+//! `published` and then swaps `tail`. Since `published` never moves back, an old reading of `published` can only refuse
+//! too much, and an old reading of `tail` makes the swap fail.
 //!
-//! Positions are compared by wrapping difference ([`ahead`]); the owner keeps all of them within 2^62 of each other.
+//! Positions are compared by wrapping difference ([`ahead`]). The owner keeps all of them within 2^62 of each other.
 
 use crate::core::denial::{Denial, LastDenial};
 use crate::core::sync::{AtomicU64, Ordering};
@@ -38,17 +38,18 @@ pub(crate) fn earlier(a: u64, b: u64) -> u64 {
     if ahead(a, b) < 0 { a } else { b }
 }
 
-/// Set in `released` while somebody waits for releases.
+/// The bit of `released` that is set while a waiter waits for releases.
 const WATCHED: u64 = 1;
 
-/// Aligned as every allocation is, so that the two words of either end are on one line.
+/// Aligned to 16 bytes, as heap allocations usually are: so the two words at each end of the struct share one cache
+/// line.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Rovers {
     /// Written by every claim and every release: a grant and its release touch one cache line, not two.
     claims: Claims,
-    /// Read by every claim, written when time is read: not on the line of the claims, so that they do not invalidate it. What
-    /// is between the two is the denial, and no padding.
+    /// Read by every claim, and written after the time is read. It is not on the cache line of `claims`, so that claims
+    /// do not invalidate it. The denial fills the space between the two, so no padding is needed.
     supply: Supply,
 }
 
@@ -56,20 +57,24 @@ pub(crate) struct Rovers {
 #[repr(C)]
 struct Claims {
     tail: AtomicU64,
-    /// Tokens released, times two, plus [`WATCHED`]. One word, so that a release either sees the flag or is seen by
-    /// whoever sets it: read-modify-writes of one word have one order, and no fence is needed. The count of tokens wraps at
-    /// 2^63, so two readings are never compared for their order, only [subtracted](Self::tokens_between). Fewer tokens than
-    /// that can be in flight, and so unread: the largest cap is 2^61, and debts go 2^62 beyond it at most.
+    /// Tokens released, times two, plus [`WATCHED`]. Count and flag share one atomic, so a release either sees the flag
+    /// or is seen by the thread that sets it: read-modify-writes of one atomic have one total order, and no fence is
+    /// needed.
+    ///
+    /// The count of tokens wraps at 2^63. So two readings are never compared for their order, only
+    /// [subtracted](Rovers::tokens_between). The number of tokens in flight, which bounds the number of unread
+    /// releases, is below 2^63: the largest cap is 2^61, and debts exceed it by at most 2^62.
     released: AtomicU64,
 }
 
 #[derive(Debug)]
 #[repr(C)]
 struct Supply {
-    /// What else is published: the answer to who finds that there is nothing to claim.
+    /// Published too: the answer for a caller that finds nothing to claim.
     denial: LastDenial,
     published: AtomicU64,
-    /// The nearest of all heads and the ceiling, also where it is not published. What a grant reports as remaining.
+    /// The earliest of all heads and the ceiling, even while it is not published. Grants report their remaining tokens
+    /// from it.
     limit: AtomicU64,
 }
 
@@ -81,16 +86,17 @@ impl Rovers {
         }
     }
 
-    // Acquire, paired with the Release in `try_claim_below`: who reads the tail and then the clock must not read a time
-    // before the claims that the tail counts. (Else they count as made before they were, and the burst fills up again.
-    // The other writes of the tail, under the lock, continue the release sequence or begin one that follows it.)
+    // Acquire, paired with the Release in `try_claim_below`: a thread that reads the tail and then the clock must not
+    // read a time before the claims that the tail counts. (Otherwise these claims would count as made earlier than they
+    // were, and the burst would fill up again. The other writes of the tail, under the lock, continue the release
+    // sequence or begin one that follows it.)
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
         self.claims.tail.load(Ordering::Acquire)
     }
 
-    // Acquire, paired with the Release in `publish`: who is granted what a release made room for also sees what the
-    // releaser did before it.
+    // Acquire, paired with the Release in `publish`: a claim that is granted because of a release also sees everything
+    // that the releasing thread did before the release.
     #[inline]
     pub(crate) fn published(&self) -> u64 {
         self.supply.published.load(Ordering::Acquire)
@@ -100,32 +106,33 @@ impl Rovers {
         &self.supply.denial
     }
 
-    /// The denial that was published last, if it is about who claims `cost` tokens from `tail` on.
+    /// The last published denial, if it answers a claim of `cost` tokens from `tail` on.
     #[inline]
     pub(crate) fn denial_of(&self, cost: u64, tail: u64) -> Option<Denial> {
         self.supply.denial.about(cost, tail, self.claims.released.load(Ordering::Acquire))
     }
 
-    /// How many tokens a claim that ends at `ticket` leaves behind.
+    /// The number of tokens left after a claim that ends at `ticket`.
     #[inline]
     pub(crate) fn left_behind(&self, ticket: u64) -> u64 {
         ahead(self.supply.limit.load(Ordering::Relaxed), ticket).max(0) as u64
     }
 
-    /// Claims `n` tokens if they are published, and says where the claim ends. Never `Some` for `n == 0`.
+    /// Claims `n` tokens if they are published, and returns where the claim ends. Never `Some` for `n == 0`.
     #[inline]
     pub(crate) fn try_claim(&self, n: u64) -> Option<u64> {
         self.try_claim_below(n, self.published())
     }
 
-    /// The same under the owner's lock, as far as `limit`, published or not.
+    /// The same under the owner's lock, up to `limit`, whether published or not.
     pub(crate) fn try_claim_owned(&self, n: u64, limit: u64) -> Option<u64> {
         let tail = self.tail();
         if ahead(self.supply.published.load(Ordering::Relaxed), tail) > 0 {
             return self.try_claim_below(n, limit);
         }
-        // Nothing is published that is not claimed. So the tail is ours alone until we publish more: who read an older
-        // tail, below what was published then, swaps in vain. A store will do, which is cheaper than a swap.
+        // Everything published is claimed. So only the lock holder can move the tail until it publishes more: a claim
+        // that read an older tail, below the published position of that time, fails in its swap. A plain store is
+        // enough, and cheaper than a swap.
         let ticket = tail.wrapping_add(Self::fit(n, limit, tail)?);
         self.claims.tail.store(ticket, Ordering::Release);
         Some(ticket)
@@ -143,21 +150,22 @@ impl Rovers {
         }
     }
 
-    /// `n`, if there are so many between `tail` and `limit`, and it is not 0.
+    /// Returns `n` if that many tokens are free between `tail` and `limit`, and `n` is not 0.
     #[inline]
     fn fit(n: u64, limit: u64, tail: u64) -> Option<u64> {
         let free = ahead(limit, tail);
-        // `n - 1 < free` wraps for n == 0 and so refuses it, at no price.
+        // For `n == 0`, `n - 1` wraps, so this one comparison also refuses a claim of nothing.
         (free > 0 && n.wrapping_sub(1) < free as u64).then_some(n)
     }
 
-    /// Claims `n` tokens whether they are there or not, and says where the claim ends.
+    /// Claims `n` tokens whether they are available or not, and returns where the claim ends.
     pub(crate) fn claim(&self, n: u64) -> u64 {
-        // Release, as in `try_claim_below`: who finds the claim in the tail also finds what was noted of it before.
+        // Release, as in `try_claim_below`: a thread that reads a tail with this claim also sees what was recorded
+        // about the claim before.
         self.claims.tail.fetch_add(n, Ordering::Release).wrapping_add(n)
     }
 
-    /// Lets claims go as far as `to`, under the owner's lock. Never takes back what is published already.
+    /// Lets claims go up to `to`, under the owner's lock. Never takes back a position that is already published.
     pub(crate) fn publish(&self, to: u64, limit: u64) {
         self.supply.limit.store(limit, Ordering::Relaxed);
         if ahead(to, self.supply.published.load(Ordering::Relaxed)) > 0 {
@@ -165,8 +173,9 @@ impl Rovers {
         }
     }
 
-    /// Takes back what is published and not claimed, under the owner's lock: moves the tail up to `published` and says
-    /// by how much. The owner shifts every other position by the same amount, which makes it neutral for everybody.
+    /// Takes back the tokens that are published and not claimed, under the owner's lock: moves the tail up to
+    /// `published` and returns the distance. The owner moves every other position by the same distance, so the levels
+    /// of all quotas stay as they are.
     pub(crate) fn retract(&self) -> u64 {
         let published = self.published();
         let mut tail = self.tail();
@@ -179,23 +188,23 @@ impl Rovers {
         0
     }
 
-    /// Hands `n` tokens back. True if somebody waits for that and the owner should look.
+    /// Hands `n` tokens back. Returns true if a waiter waits for releases, so that the owner must look.
     #[inline]
     pub(crate) fn release(&self, n: u64) -> bool {
         self.claims.released.fetch_add(n << 1, Ordering::AcqRel) & WATCHED != 0
     }
 
-    /// The count of all that was released.
+    /// The count of all releases, without the flag.
     pub(crate) fn release_mark(&self) -> u64 {
         self.claims.released.load(Ordering::Acquire) & !WATCHED
     }
 
-    /// How much was released since `seen`, which is brought up to date.
+    /// Returns the number of tokens released since `seen`, and updates `seen`.
     pub(crate) fn released_since(&self, seen: &mut u64) -> u64 {
         Self::count_since(self.claims.released.load(Ordering::Acquire), seen)
     }
 
-    /// Asks every release from now on to report, and says how much was released before.
+    /// Makes every release from now on report, and returns the number of tokens released before.
     pub(crate) fn watch_releases(&self, seen: &mut u64) -> u64 {
         Self::count_since(self.claims.released.fetch_or(WATCHED, Ordering::AcqRel), seen)
     }
@@ -211,7 +220,8 @@ impl Rovers {
         new
     }
 
-    /// How many tokens were released between two readings of their count: less than 2^63, which is more than can be in flight.
+    /// The number of tokens released between two readings of their count. It is below 2^63, the limit for tokens in
+    /// flight.
     pub(crate) fn tokens_between(earlier: u64, later: u64) -> u64 {
         later.wrapping_sub(earlier) >> 1
     }
@@ -222,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_claims_write_and_what_they_read_is_on_different_cache_lines() {
+    fn fields_that_claims_write_and_read_are_on_different_cache_lines() {
         let written = size_of::<Claims>();
         let read = std::mem::offset_of!(Rovers, supply.published);
         assert!(read >= written + 64 && read.is_multiple_of(align_of::<Rovers>()));
@@ -236,7 +246,7 @@ mod tests {
             assert_eq!(rovers.try_claim(1), None);
             rovers.publish(start.wrapping_add(5), start.wrapping_add(5));
             assert_eq!(rovers.try_claim(6), None);
-            assert_eq!(rovers.try_claim(0), None, "nothing is claimed by nobody");
+            assert_eq!(rovers.try_claim(0), None, "a claim of zero tokens is refused");
             assert_eq!(rovers.try_claim(u64::MAX), None);
             assert_eq!(rovers.try_claim(3), Some(start.wrapping_add(3)));
             assert_eq!(rovers.try_claim(2), Some(start.wrapping_add(5)));

@@ -1,12 +1,13 @@
-//! Tokens <-> time: one quota's head rover and what it needs to move. Integers only, no clock, no locks, no waiters.
+//! Tokens <-> time: the head of one quota, and the rule by which it moves. Integers only; no clock, no locks, no
+//! waiters.
 //!
-//! **What this file guarantees:** after any sequence of `mint(now, limit)` the head has moved by no more than
-//! `amount x elapsed / period`, rounded down once over the whole sequence (the remainder of a token is carried), and
-//! never beyond a `limit`. `reached(ticket)` is the first nanosecond at which an unlimited `mint` gets there: minting
-//! rounds down, waiting rounds up, and the two agree.
+//! **What this file guarantees:** after any sequence of `mint(now, limit)`, the head has moved by no more than `amount
+//! x elapsed / period`, rounded down once over the whole sequence (the remainder of a token is carried over), and never
+//! beyond a `limit`. `reached(ticket)` is the first nanosecond at which an unlimited `mint` gets there: minting rounds
+//! down, waiting rounds up, and the two agree.
 //!
-//! While the head stands at its limit, time burns: no credit for idle time. The remainder survives only if the last
-//! token arrived in this very nanosecond.
+//! While the head stands at its limit, time burns: a full bucket earns no credit for idle time. The remainder survives
+//! only if the last token arrived in this very nanosecond.
 
 use crate::Quota;
 use crate::core::rovers::ahead;
@@ -15,7 +16,7 @@ use crate::distributed::{Feed, Leases};
 use crate::quota::Refill;
 use std::ops::Rem;
 
-/// The quota last: it is looked at when somebody asks for it.
+/// The quota is the last field: it is read only when a caller asks for it.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Schedule {
@@ -27,20 +28,20 @@ pub(crate) struct Schedule {
 
 #[derive(Clone, Debug)]
 enum Mint {
-    /// `amount` per `period`, in lowest terms; `rem < period` counts 1/period-ths of a token; minted up to `stamp`.
+    /// `amount` per `period`, in lowest terms. `rem < period` counts 1/period-ths of a token. Minted up to `stamp`.
     Continuous { amount: u64, period: u64, rem: u64, stamp: u64 },
-    /// `amount` at the end of each period; `next` is the end of the present one, `None` if that is beyond the end of time.
-    /// The ends of periods never drift.
+    /// `amount` at the end of each period. `next` is the end of the current period, `None` if it is beyond the end of
+    /// time. The ends of periods never drift.
     Stepped { amount: u64, period: u64, next: Option<u64> },
     /// Nothing by itself.
     Manual,
-    /// What a line that is shared with other machines has promised.
+    /// The tokens that the store of a distributed quota has promised.
     #[cfg(feature = "redis")]
     Leased(Box<Leases>),
 }
 
 impl Schedule {
-    /// A schedule for a *checked* quota, whose bucket is empty when the head stands at `start`.
+    /// Creates a schedule for a *checked* quota. Its bucket is empty when the head is at `start`.
     pub(crate) fn new(quota: Quota, start: u64, now: u64) -> Self {
         Self {
             quota,
@@ -50,24 +51,24 @@ impl Schedule {
         }
     }
 
-    /// Mints what came due by `now`, as far as `limit`.
+    /// Mints the tokens that came due by `now`, up to `limit`.
     pub(crate) fn mint(&mut self, now: u64, limit: u64) {
-        let room = ahead(limit, self.head).max(0) as u64;
+        let space = ahead(limit, self.head).max(0) as u64;
         let minted = match &mut self.mint {
             Mint::Continuous { amount, period, rem, stamp } => {
                 let elapsed = now.saturating_sub(*stamp);
                 if elapsed == 0 {
-                    // Filled by hand, by a refund, or by a limit that came down: what was on its way to the next token
-                    // burns here too.
-                    if room == 0 && *rem >= *amount {
+                    // The bucket is full because of a replenish, a refund, or a limit that came down, not because of
+                    // minting. The fraction of the next token burns in this case too.
+                    if space == 0 && *rem >= *amount {
                         *rem = 0;
                     }
                     return;
                 }
                 *stamp = now;
                 let (minted, left) = mul_div(elapsed, *amount, *rem, *period);
-                // Full before this nanosecond: `left >= amount` says that the last token came in an earlier one.
-                let burned = minted > room || (minted == room && left >= *amount);
+                // Full before this nanosecond: `left >= amount` means that the last token came in an earlier one.
+                let burned = minted > space || (minted == space && left >= *amount);
                 *rem = if burned { 0 } else { left };
                 minted
             }
@@ -75,38 +76,39 @@ impl Schedule {
                 Some(end) if end <= now => {
                     let more = (now - end) / *period;
                     *next = (end + more * *period).checked_add(*period);
-                    // `end` is at least 1, so `more` is less than the largest number.
+                    // `end` is at least 1, so `more` is below `u64::MAX` and `more + 1` cannot overflow.
                     (more + 1).saturating_mul(*amount)
                 }
                 _ => 0,
             },
             Mint::Manual => 0,
             #[cfg(feature = "redis")]
-            Mint::Leased(leases) => leases.mint(now, room, 0),
+            Mint::Leased(leases) => leases.mint(now, space, 0),
         };
-        self.head = self.head.wrapping_add(minted.min(room));
+        self.head = self.head.wrapping_add(minted.min(space));
     }
 
-    /// The same for a leased one, with all that the front claim needs, which ends at `front`, if it was promised in one piece.
+    /// Mints leased tokens up to `limit`, and beyond it all tokens that the front claim, which ends at `front`, needs
+    /// if they were promised in one piece.
     #[cfg(feature = "redis")]
     pub(crate) fn mint_leased(&mut self, now: u64, limit: u64, front: u64) {
-        let (room, lacks) = (ahead(limit, self.head).max(0) as u64, ahead(front, self.head).max(0) as u64);
+        let (space, lacks) = (ahead(limit, self.head).max(0) as u64, ahead(front, self.head).max(0) as u64);
         if let Mint::Leased(leases) = &mut self.mint {
-            self.head = self.head.wrapping_add(leases.mint(now, room, lacks));
+            self.head = self.head.wrapping_add(leases.mint(now, space, lacks));
         }
     }
 
-    /// Adds up to `n` tokens by hand, as far as `limit`.
+    /// Adds up to `n` tokens at once, up to `limit`.
     pub(crate) fn add(&mut self, n: u64, limit: u64) {
-        let room = ahead(limit, self.head).max(0) as u64;
-        self.head = self.head.wrapping_add(n.min(room));
+        let space = ahead(limit, self.head).max(0) as u64;
+        self.head = self.head.wrapping_add(n.min(space));
         #[cfg(feature = "redis")]
         if let Mint::Leased(leases) = &mut self.mint {
-            leases.spare(n - n.min(room));
+            leases.spare(n - n.min(space));
         }
     }
 
-    /// Burns what is beyond `limit`.
+    /// Burns the tokens beyond `limit`.
     pub(crate) fn cut(&mut self, limit: u64) {
         if ahead(self.head, limit) > 0 {
             #[cfg(feature = "redis")]
@@ -120,8 +122,8 @@ impl Schedule {
         }
     }
 
-    /// The instant at which the head reaches `ticket` if nothing limits it: 0 if it has, `None` if only hands move it,
-    /// or if the instant is beyond the end of time (584 years).
+    /// The instant at which the head reaches `ticket` if nothing limits it. 0 if it has reached it already. `None` if
+    /// time alone does not move the head that far, or if the instant is beyond the end of time (584 years).
     pub(crate) fn reached(&self, ticket: u64) -> Option<u64> {
         let need = ahead(ticket, self.head);
         if need <= 0 {
@@ -141,28 +143,29 @@ impl Schedule {
         }
     }
 
-    /// The instant at which a front claim passes that ends at `ticket`, if without it no more than up to `limit` can be
-    /// kept: later than `reached` if it was leased in several pieces.
+    /// The instant at which a front claim that ends at `ticket` passes, if tokens are otherwise kept only up to
+    /// `limit`. It is later than `reached` if the tokens were leased in several pieces.
     pub(crate) fn passes(&self, ticket: u64, limit: u64) -> Option<u64> {
         #[cfg(feature = "redis")]
         if let Mint::Leased(leases) = &self.mint {
             let need = ahead(ticket, self.head);
-            let room = ahead(limit, self.head).max(0) as u64;
-            return if need <= 0 { Some(0) } else { leases.passes(need as u64, room) };
+            let space = ahead(limit, self.head).max(0) as u64;
+            return if need <= 0 { Some(0) } else { leases.passes(need as u64, space) };
         }
         #[cfg(not(feature = "redis"))]
         let _ = limit;
         self.reached(ticket)
     }
 
-    /// From now on only what is leased arrives, and the bucket holds nothing until it is let.
+    /// Makes this a leased schedule: from now on only leased tokens arrive, and the bucket holds nothing until a lease
+    /// allows it.
     #[cfg(feature = "redis")]
     pub(crate) fn become_leased(&mut self, start: u64) {
         (self.head, self.burst) = (start, 0);
         self.mint = Mint::Leased(Box::default());
     }
 
-    /// What was leased is not kept for longer than that.
+    /// Lowers the burst once leased tokens may not be kept any longer.
     #[cfg(feature = "redis")]
     pub(crate) fn run_out(&mut self, now: u64) {
         if let Mint::Leased(leases) = &self.mint {
@@ -175,8 +178,8 @@ impl Schedule {
         if let Mint::Leased(leases) = &self.mint { leases.feed.as_deref() } else { None }
     }
 
-    /// Whether more may be kept for a claim in front that ends at `ticket`: of what is leased, if that completes it in one
-    /// piece.
+    /// Whether tokens beyond the limit may be kept for a front claim that ends at `ticket`. Leased tokens may only if
+    /// the next piece completes the claim.
     pub(crate) fn saves_up(&self, ticket: u64) -> bool {
         #[cfg(feature = "redis")]
         if let Mint::Leased(leases) = &self.mint {
@@ -186,7 +189,7 @@ impl Schedule {
         true
     }
 
-    /// What is promised, piece by piece.
+    /// The promised tokens, one count per piece.
     #[cfg(feature = "redis")]
     pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {
         let leases = if let Mint::Leased(leases) = &self.mint { Some(leases) } else { None };
@@ -198,12 +201,14 @@ impl Schedule {
         if let Mint::Leased(leases) = &mut self.mint { Some(leases) } else { None }
     }
 
-    /// Goes on as `quota` from `now`, up to which the old one was minted. The level stays. Where both are continuous, so does
-    /// the fraction of a token; where both are stepped, the share of the period that has passed, and with the same period
-    /// its end. Another way of refilling begins anew: the part of a step that is not complete cannot become tokens, or
-    /// more than the burst and one step would pass around the change.
+    /// Replaces the quota by `quota` at `now`; the old quota has been minted up to `now`.
     ///
-    /// Both shares are rounded down, so a change mints nothing early. It loses less than what the new quota brings in a
+    /// The level stays. If both quotas are continuous, the fraction of a token stays too. If both are stepped, the
+    /// share of the period that has passed stays, and with the same period its end. If the kind of refill changes,
+    /// refilling begins anew: the incomplete part of a step must not become tokens, or more than the burst and one step
+    /// would pass around the change.
+    ///
+    /// Both shares are rounded down, so a change mints nothing early. It loses less than the new quota mints in a
     /// nanosecond, and nothing if the period stays the same.
     pub(crate) fn become_quota(&mut self, quota: Quota, now: u64) {
         let mut mint = Mint::new(quota, now);
@@ -226,8 +231,8 @@ impl Schedule {
         self.mint = mint;
     }
 
-    /// A schedule whose head stands at `head`, with `fraction` of a token on top, as of `now`. Steps are counted from the
-    /// origin of time.
+    /// Creates a schedule with its head at `head`, plus `fraction` of a token, as of `now`. Steps are counted from
+    /// the origin of time.
     #[cfg(feature = "keyed")]
     pub(crate) fn resume(quota: Quota, head: u64, fraction: u64, now: u64) -> Self {
         let mut schedule = Self { head, ..Self::new(quota, head, now) };
@@ -238,7 +243,8 @@ impl Schedule {
         schedule
     }
 
-    /// Counts steps from the origin of time, not from when the quota was given; those up to `now` have been minted.
+    /// Counts steps from the origin of time, not from the instant at which the quota was set. The steps up to `now`
+    /// have been minted.
     #[cfg(feature = "keyed")]
     pub(crate) fn step_from_origin(&mut self, now: u64) {
         if let Mint::Stepped { period, next, .. } = &mut self.mint {
@@ -246,13 +252,14 @@ impl Schedule {
         }
     }
 
-    /// What there is of the next token: in parts of the period, in lowest terms.
+    /// The fraction of the next token: in parts of the period, in lowest terms.
     #[cfg(feature = "keyed")]
     pub(crate) fn fraction(&self) -> u64 {
         if let Mint::Continuous { rem, .. } = self.mint { rem } else { 0 }
     }
 
-    /// The most that can ever be there at once: of a shared quota what all nodes together may keep.
+    /// The largest number of tokens that can ever be available at once. For a distributed quota: what all nodes
+    /// together may keep.
     pub(crate) fn most(&self) -> u64 {
         if self.is_leased() { self.quota.capacity() / 2 } else { self.quota.capacity() }
     }
@@ -261,7 +268,7 @@ impl Schedule {
         matches!(self.mint, Mint::Manual)
     }
 
-    /// True if another line's promises are all that arrives.
+    /// True if tokens arrive only as promised by the store of a distributed quota.
     pub(crate) fn is_leased(&self) -> bool {
         #[cfg(feature = "redis")]
         return matches!(self.mint, Mint::Leased(_));
@@ -269,18 +276,18 @@ impl Schedule {
         false
     }
 
-    /// True if the head passes no token at a boundary that a limit behind the next ticket could cut: of a stepped quota, as
-    /// long as no claim costs more than `largest`.
+    /// True for a stepped quota if a limit behind the next ticket never cuts one of its steps, as long as no claim
+    /// costs more than `largest`.
     pub(crate) fn keeps_steps(&self, largest: u64) -> bool {
         matches!(self.mint, Mint::Stepped { amount, .. } if largest.saturating_add(amount - 1) <= self.burst)
     }
 
-    /// How many tokens a continuous quota mints in how many nanoseconds, in lowest terms.
+    /// For a continuous quota: how many tokens it mints in how many nanoseconds, in lowest terms.
     pub(crate) fn pace(&self) -> Option<(u64, u64)> {
         if let Mint::Continuous { amount, period, .. } = self.mint { Some((amount, period)) } else { None }
     }
 
-    /// True if the head passes every token on its way: a limit beyond the next ticket then never cuts anything.
+    /// True if the head stops at every position on its way: a limit beyond the next ticket then never cuts anything.
     pub(crate) fn is_gapless(&self) -> bool {
         matches!(self.mint, Mint::Continuous { amount, period, .. } if amount <= period)
     }
@@ -305,7 +312,7 @@ impl Mint {
 
 /// `(a * b + c) / d`, saturating, and the remainder.
 pub(crate) fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
-    // The common case fits a word, where a division costs a fraction of the 128-bit one.
+    // The common case fits in 64 bits, where a division is much cheaper than in 128 bits.
     if let Some(sum) = a.checked_mul(b).and_then(|product| product.checked_add(c)) {
         return (sum / d, sum % d);
     }
@@ -313,7 +320,7 @@ pub(crate) fn mul_div(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     (u64::try_from(sum / d).unwrap_or(u64::MAX), (sum % d) as u64)
 }
 
-/// The same share of `new` as `part` is of `old`, rounded down; `part < old`, so the result is below `new`.
+/// The same share of `new` as `part` is of `old`, rounded down. `part < old`, so the result is below `new`.
 fn share(part: u64, old: u64, new: u64) -> u64 {
     (part as u128 * new as u128 / old as u128) as u64
 }
@@ -336,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_back_and_finds_no_room_is_given_back() {
+    fn refunded_tokens_beyond_the_limit_become_spare() {
         let mut schedule = Schedule::new(Quota::per_second(10), 0, 0);
         schedule.become_leased(0);
         schedule.add(5, 3);

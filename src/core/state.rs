@@ -1,8 +1,13 @@
-//! Supply meets line, under the lock: serving. Claims that come are in `state/asking.rs`, what else changes the state in
-//! `state/changing.rs`, and what it looks like in `state/looking.rs`.
+//! The state under the limiter's lock: the queue of waiters, the supply of tokens, and the code that serves one from
+//! the other.
 //!
-//! The lock is `Core::state`; every method here runs with it held and touches no waker beyond moving it. Time comes
-//! in as a number that was read before the lock.
+//! This file holds serving. The other operations are in the files below `state/`: claims that arrive in `claims.rs`,
+//! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
+//! in `forecast.rs`, a distributed quota in `leasing.rs`, the link between a parent and its children in `parent.rs`,
+//! and read access in `view.rs`.
+//!
+//! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
+//! Time is passed in as a number that the caller read before it took the lock.
 
 mod changes;
 mod claims;
@@ -32,38 +37,42 @@ use tokio::runtime::Handle;
 #[cfg(feature = "keyed")]
 use {crate::core::ChildLimiter, std::sync::Weak};
 
-/// The largest claim. Sixteen thousand of them, waiting or cancelled, fit between the rovers.
+/// The largest claim. 2^14 claims of this size, waiting or cancelled, fit within [`MAX_SPAN`].
 pub(crate) const MAX_COST: u64 = 1 << 48;
-/// How far claims may overrun the tokens, so that wrapping differences stay far from overflowing.
+/// The largest distance by which claims may overrun the tokens. It keeps wrapping differences far from overflow.
 const MAX_SPAN: i64 = 1 << 62;
 
-/// The tail and the time, read in this order before the lock is taken: every claim up to `tail` was made by `now`.
+/// The tail and the time. The caller reads them in this order, before it takes the lock: so every claim up to `tail`
+/// was made by `now`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) tail: u64,
     pub(crate) now: u64,
 }
 
+/// How a call that serves the queue ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ServeResult {
-    /// The line is served up to now.
+    /// The queue is served up to now.
     Done,
-    /// Leave the lock, wake, read the time anew, and go on: there is no room for more wakers, or another line has decided
-    /// about the front, at an instant that the time read before may not have reached.
+    /// The caller must release the lock, wake the collected wakers, read the time anew, and go on. Either there is no
+    /// space for more wakers; or another queue has decided about the front claim, at an instant that the earlier
+    /// reading of the time may not have reached.
     Again,
 }
 
-/// How far a line is brought whose front is ready and held by another line.
+/// How far a queue is served if its front claim is ready here and another queue holds it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// To now, as every line: for whoever acts on the state.
+    /// Up to now, like every other queue. For callers that act on the state.
     Now,
-    /// To the instant at which it was ready, so that the grant can still have its own instant, and what is minted after
-    /// that is not cut at the burst: for whoever only looks, or joins the end.
+    /// Up to the instant at which the front claim became ready. The claim can then still be granted as of its own
+    /// instant, and tokens minted after that instant are not cut at the burst. For callers that only look, or join the
+    /// end of the queue; and for [`State::finish`], after any action.
     Held,
 }
 
-/// How far a caller serves a queue that is behind, where a driver could do it.
+/// How far a caller serves a queue that is behind, where a driver could do it instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CatchUp {
     /// Up to now: for changes that apply from now on.
@@ -73,47 +82,54 @@ pub(crate) enum CatchUp {
     Batch,
 }
 
+/// How far [`State::serve`] came.
 enum Served {
+    /// The queue is served up to the given instant.
     All,
-    /// The front is held by another line, and nothing was minted past the instant at which it was ready.
+    /// Another queue holds the front claim, and nothing was minted past the instant at which the claim became ready
+    /// here.
     Held,
+    /// See [`ServeResult::Again`].
     Again,
 }
 
+/// The decision about the front waiter.
 enum Verdict {
-    /// As of this instant.
+    /// Grant it, as of this instant.
     Grant(u64),
     TurnAway(Outcome),
-    /// Ready since this instant, but another line is not.
+    /// Ready here since this instant, but another queue is not ready.
     Held(u64),
-    /// Another line has just decided.
+    /// Another queue has just decided about the claim.
     Again,
     Wait,
-    /// Not ready any more: the envoy has been called back.
+    /// Not ready any more: the parent ticket has been recalled.
     TicketRecalled,
 }
 
-/// In this order what is asked for each time somebody waits or is served lies next to the lock, down to the supply and how its
-/// quota moves: of one line in a hundred thousand nothing is in any cache.
+/// The field order, fixed by `repr(C)`, puts the fields that every wait and every serving pass read next to the lock,
+/// down to the supply and the schedule of its quota. With one limiter per key, the state of a single limiter is usually
+/// in no cache, and each cache line that is not needed saves a miss.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct State {
     pub(crate) queue: Queue,
-    /// What [`due`](Self::due) said when the lock was left last; 0 if it was left in the middle.
+    /// The result of [`due`](Self::due) when the lock was last released; 0 if it was released in the middle of serving.
     last_due: u64,
-    /// The time that was read by whoever served the line last, and somebody waited.
+    /// The time read by the caller that last served the queue while a waiter waited.
     last_served: u64,
     pub(crate) max_waiting: usize,
     pub(crate) closed: bool,
-    /// Since the lock was taken nothing was done but to deny: what is kept of that holds beyond the next publishing.
+    /// True if the only thing done since the lock was taken was to deny a claim: that denial then stays valid beyond
+    /// the next publishing.
     denied: bool,
-    /// Nothing is granted here alone: a roof must grant it too.
+    /// This limiter grants nothing alone: its parent must grant it too.
     #[cfg(feature = "keyed")]
     pub(crate) has_parent: bool,
-    /// The envoy in the roof's line may be nobody's any more.
+    /// The parent ticket in the parent's queue may no longer belong to a claim here.
     #[cfg(feature = "keyed")]
     ticket_recalled: bool,
-    /// Which of a keyed map's changes of quotas this line has come to know.
+    /// The version of the keyed map's quotas that this limiter applies.
     #[cfg(feature = "keyed")]
     pub(crate) quota_version: u32,
     pub(crate) cap: Option<Cap>,
@@ -124,52 +140,52 @@ pub(crate) struct State {
     rare: Option<Box<Rare>>,
 }
 
-/// What most limiters never need.
+/// Data that most limiters never need.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
-    /// Of the quotas; none if none has one.
+    /// Names of the quotas; empty if no quota has one.
     pub(crate) names: Box<[Option<Arc<str>>]>,
-    /// A copy of the supply in which `foretell` tries something out; made when first needed, then reused.
+    /// A copy of the supply in which `foretell` tries out the future. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,
-    /// What callers did while the queue was behind; see `state/deferred.rs`.
+    /// Calls made while the queue was behind; see `state/deferred.rs`.
     deferred: VecDeque<Deferred>,
-    /// While a caller acts on a queue that is behind: what it has read from the clock.
+    /// While a caller acts on a queue that is behind: the time it read from the clock.
     acts_at: Option<u64>,
-    /// Who is to close when this limiter does: keyed limiters under it.
+    /// Keyed limiters under this limiter, which close when this limiter closes.
     #[cfg(feature = "keyed")]
     pub(crate) children: Vec<Weak<dyn ChildLimiter>>,
 }
 
-/// The in-flight cap; its position is `Supply::ceiling`.
+/// The in-flight cap. Its position is `Supply::ceiling`.
 #[derive(Debug)]
 pub(crate) struct Cap {
     pub(crate) tokens: u64,
-    /// What was read of `Rovers::released` last.
+    /// The last reading of `Rovers::released`.
     pub(crate) seen: u64,
-    /// True while releases report to us: whenever somebody waits.
+    /// True while releases report to this limiter: whenever a waiter waits.
     pub(crate) watching: bool,
 }
 
 impl Cap {
-    /// The word that counts releases, while there is nothing new in it.
+    /// The value of the atomic `Rovers::released` as long as it holds no release that this state has not read.
     fn word(&self) -> u64 {
         self.seen | u64::from(self.watching)
     }
 }
 
-/// What no rover tells.
+/// Counters that cannot be derived from the rovers.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    /// Where the rovers began.
+    /// The position at which the rovers began.
     pub(crate) origin: u64,
-    /// Positions the tail passed without anybody being granted them: cancelled and retracted.
+    /// Positions that the tail passed and that were granted to no claim: cancelled claims and retracted tokens.
     pub(crate) skipped: u64,
-    /// Of these, cancelled claims that still lie behind a waiter.
+    /// The part of `skipped` that still forms gaps in the queue: cancelled claims behind a waiter.
     pub(crate) holes: u64,
     pub(crate) refunded: u64,
     pub(crate) refused: u64,
-    /// The longest time, in nanoseconds, between an instant the schedule gave and its delivery.
+    /// The longest time, in nanoseconds, between the instant that the schedule gave a grant and its delivery.
     pub(crate) lateness: u64,
 }
 
@@ -197,12 +213,12 @@ impl State {
         }
     }
 
-    /// Whether those who wait on `host` can rely on others to serve them.
+    /// Whether waiters on the runtime `host` can rely on existing drivers to serve them.
     pub(crate) fn serves(&self, host: &Handle) -> bool {
         self.drivers.serve(host) && !self.is_unkept()
     }
 
-    /// Whether one of the quotas is shared, and nobody asks for it any more.
+    /// Whether one of the quotas is distributed and its keeper, the task that asks the store for tokens, is gone.
     pub(crate) fn is_unkept(&self) -> bool {
         #[cfg(feature = "redis")]
         return self.supply.feed().is_some_and(|feed| feed.vacant.is_some());
@@ -214,7 +230,7 @@ impl State {
         self.rare.get_or_insert_default()
     }
 
-    /// Brings everything up to `now`. To be called before acting on the state.
+    /// Brings everything up to `now`. Callers call this before they act on the state.
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> ServeResult {
         while let Some(deferred) = self.next_deferred() {
             if let Served::Again = self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
@@ -225,12 +241,12 @@ impl State {
         loop {
             match self.serve(rovers, now, reach, None, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
-                // Releases are for those who advance to now: they make it theirs.
+                // Only a caller that advances to now reads releases: they take effect at that instant.
                 Served::Held => return ServeResult::Done,
                 Served::All => {}
             }
-            // The releases we read count from now on, not from when they were made: what they let through would
-            // otherwise be granted in a past in which the ceiling was closed.
+            // The releases read here count from now on, not from the instants at which they were made. Otherwise the
+            // claims that they let through would be granted in a past in which the ceiling was still closed.
             match self.refresh_ceiling(rovers, &mut wakes.release_mark) {
                 Some(0) => return ServeResult::Done,
                 Some(_) => {}
@@ -239,14 +255,14 @@ impl State {
         }
     }
 
-    /// After acting: serves the line again, publishes, and rouses the drivers whose alarms are too late.
+    /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
         if self.queue.is_empty() && !watching && self.next_deferred().is_none() {
-            // The common case: nobody to serve, no alarm to set.
+            // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
             #[cfg(feature = "redis")]
-            if !self.feed_keeper(rovers, wakes) {
+            if !self.wake_keeper(rovers, wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.publish(rovers);
@@ -260,14 +276,14 @@ impl State {
             return ServeResult::Again;
         }
         #[cfg(feature = "redis")]
-        if !self.feed_keeper(rovers, wakes) {
+        if !self.wake_keeper(rovers, wakes) {
             return self.leave_unfinished(rovers);
         }
         self.publish(rovers);
         self.set_alarms(rovers, now, wakes)
     }
 
-    /// Instead of [`finish`](Self::finish), where a batch was served and more is due: has the drivers look at once.
+    /// Replaces [`finish`](Self::finish) if one batch was served and more is due: tells the drivers to look at once.
     pub(crate) fn hand_over(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         self.leave_unfinished(rovers);
         self.last_served = now;
@@ -280,21 +296,21 @@ impl State {
         if self.drivers.rouse(due, now, wakes) { ServeResult::Done } else { self.leave_unfinished(rovers) }
     }
 
-    /// The lock is about to be left in the middle: what was worked out before need not be so any more.
+    /// The lock is about to be released in the middle of serving: results computed before may not hold any more.
     fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
         self.last_due = 0;
         self.forget_denial(rovers);
         ServeResult::Again
     }
 
-    /// Whatever was denied last, the answer may be another one now.
+    /// Drops the last denial: the same question may get another answer now.
     fn forget_denial(&mut self, rovers: &Rovers) {
         self.denied = false;
         rovers.last_denial().forget();
     }
 
-    /// Serves the line in virtual time: each waiter at the very instant the schedule gives it. Waiters that begin at
-    /// `end` or behind it have not come yet.
+    /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it. Waiters
+    /// that begin at `end` or behind it have not arrived yet.
     fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, end: Option<u64>, wakes: &mut Wakes) -> Served {
         let mut now = now;
         while let Some(front) = self.queue.front() {
@@ -331,7 +347,7 @@ impl State {
                     self.supply.mint(at, Some(ticket));
                     self.supply.shed(ticket);
                 }
-                // Its lease ran out meanwhile, and with it what was kept.
+                // The lease has expired, and the tokens kept from it are gone: the next iteration decides anew.
                 #[cfg(feature = "redis")]
                 Verdict::Grant(at) if front.part.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
@@ -349,7 +365,7 @@ impl State {
         Served::All
     }
 
-    /// What becomes of the front waiter by `now`.
+    /// Decides about the front waiter as of `now`.
     fn verdict(&self, front: &Waiter, now: u64, last_decision: &mut LastDecision) -> Verdict {
         if self.closed && !self.is_granted_by_parent(front) {
             return Verdict::TurnAway(Outcome::Closed);
@@ -360,18 +376,18 @@ impl State {
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(part) = &front.part else {
-            // Under a roof the front has to be granted there, too.
+            // Under a parent, the parent has to grant the front claim too.
             let ready = if self.has_parent() { Verdict::Held } else { Verdict::Grant };
             return due.map_or(Verdict::Wait, ready);
         };
         let state = match due {
             Some(at) => part.ready(at),
-            // Who is not ready must not hold up the roof's line.
+            // A claim that is not ready must not hold up the parent's queue.
             None if self.has_parent() => part.joint.kill(),
             None => part.unready(),
         };
         if part.is_parent_ticket() && state == JointState::Committed {
-            // Decided here and now.
+            // This queue alone decides about a parent ticket, and has just done so.
             return Verdict::Grant(due.unwrap_or(now).max(self.supply.synced()));
         }
         if self.has_parent() && due.is_none() && state == JointState::Dead {
@@ -381,7 +397,7 @@ impl State {
             return Verdict::Again;
         }
         match (state, due) {
-            // That instant has come, also where this clock has stepped back behind it.
+            // The instant of the commit has passed, even if this clock has since stepped back to before it.
             (JointState::Committed, _) => Verdict::Grant(part.committed_at(now).max(self.supply.synced())),
             (JointState::Dead, _) if self.has_parent() => Verdict::TurnAway(part.joint.parent_outcome()),
             (JointState::Dead, _) => Verdict::TurnAway(Outcome::JointEnded),
@@ -404,15 +420,16 @@ impl State {
         }
     }
 
-    /// Whether the roof has granted the front claim, which stands: here it was not seen yet. If not, it will not be any more.
+    /// Whether the parent has granted the front claim and this queue has not noticed yet. Such a grant stands. If the
+    /// parent has not granted the claim, this call ends the joint claim, so that the parent never grants it.
     fn is_granted_by_parent(&self, front: &Waiter) -> bool {
         self.has_parent() && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
     }
 
-    /// Takes the front waiter out of the line, granted or turned away.
+    /// Removes the front waiter from the queue, granted or turned away.
     fn call_front(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
-        let waiter = self.queue.call_front(outcome).expect("called only while somebody waits");
+        let waiter = self.queue.call_front(outcome).expect("the queue has a front waiter");
         self.totals.holes -= waiter.skip;
         if !matches!(outcome, Outcome::Granted { .. }) {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
@@ -421,8 +438,10 @@ impl State {
             self.supply.pass(waiter.stretch(), self.next_start(rovers));
         }
         if let Some(part) = waiter.part {
-            // A line that closes turns the claim away everywhere. In all other cases this changes nothing, and the
-            // other lines must look: they hold the rest of it.
+            // If this queue turns the claim away, `kill_as` turns it away in every queue. If the claim was granted, or
+            // another queue turned it away, it is decided already and `kill_as` changes nothing. In each case the other
+            // queues must look: they hold the other parts of the claim. Under a parent, the only other part is the
+            // parent ticket, and only a refusal has to recall it.
             part.joint.kill_as(outcome);
             if !self.has_parent() {
                 wakes.push_joint(part.joint);
@@ -433,7 +452,7 @@ impl State {
         wakes.push(waiter.waker);
     }
 
-    /// Where the front claim begins, or the next one would.
+    /// The position at which the front claim begins, or the next claim would.
     fn next_start(&self, rovers: &Rovers) -> u64 {
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
     }
@@ -442,26 +461,30 @@ impl State {
         self.queue.front().map(|front| front.ticket)
     }
 
-    /// The instant at which the front waiter has to be looked at; `u64::MAX` if nobody waits or no clock can tell.
+    /// The instant at which the queue must be served for its front waiter. `u64::MAX` if the queue is empty or no clock
+    /// can tell.
     pub(crate) fn due(&self) -> u64 {
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
-        // Due and still here: another line holds it, and will have this one look.
+        // Due and still in the queue: another queue holds the claim, and will have this queue look.
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
     }
 
-    /// The same, as of when the line [was served](Self::finish) last.
+    /// The same, as of when the queue [was served](Self::finish) last.
     pub(crate) fn last_due(&self) -> u64 {
         self.last_due
     }
 
-    /// Whether the lock was left last while more was due.
+    /// Whether the lock was last released while more was due.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.last_due == 0
     }
 
-    /// Reads what was released, raises the ceiling by it, and says how much that was. Whoever waits is told of every
-    /// later release: it takes effect at its own instant then. `None` if somebody waits, and there are releases that the caller
-    /// knew nothing of when it read the time: they may have been made since, and it is to be read anew.
+    /// Reads how many tokens were released, raises the ceiling by that number, and returns it. While a waiter waits,
+    /// also asks every later release to report, so that each takes effect at its own instant.
+    ///
+    /// While a waiter waits, this counts only releases that had been made before the caller read the time, by
+    /// `release_mark`. Returns `None` if there are others only: they may have been made after that reading, so the
+    /// caller must read the time anew.
     fn refresh_ceiling(&mut self, rovers: &Rovers, release_mark: &mut ReleaseMark) -> Option<u64> {
         let Some(cap) = &mut self.cap else { return Some(0) };
         let (watch, seen) = (!self.queue.is_empty(), cap.seen);
@@ -487,7 +510,8 @@ impl State {
         Some(released)
     }
 
-    /// Tells the fast path how far it may go, and what to answer beyond. While anybody waits that is not even to the tail.
+    /// Tells the fast path how far claims may go, and which answer to give beyond that. While a waiter waits, the
+    /// published position does not reach the tail, so the fast path can claim nothing.
     fn publish(&mut self, rovers: &Rovers) {
         if !std::mem::take(&mut self.denied) {
             self.forget_denial(rovers);
@@ -501,19 +525,20 @@ impl State {
         rovers.publish(earlier(limit, until), limit);
     }
 
-    /// What a clock would say that has stood still since the last reading.
+    /// The sample that a clock would give if it had stood still since the last reading.
     pub(crate) fn last_sample(&self) -> Sample {
         Sample { tail: self.supply.claimed(), now: self.supply.synced() }
     }
 
-    /// Takes a reading of tail and time to heart, once the line is served up to it.
+    /// Records `sample` once the queue has been served up to `sample.now`.
     pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
         self.supply.know_claimed(earlier(sample.tail, self.next_start(rovers)));
         let most = self.supply.least_burst() / 64;
         self.stride.adapt(rovers.tail(), sample.now, most);
     }
 
-    /// Stops the fast path: what was published and not claimed is ours again.
+    /// Stops the fast path: takes back the tokens that were published and not claimed, by moving the tail past them and
+    /// shifting every other position by the same amount.
     pub(crate) fn retract(&mut self, rovers: &Rovers) {
         let shift = rovers.retract();
         self.supply.shift(shift);
@@ -521,12 +546,13 @@ impl State {
         self.stride.shift(shift);
     }
 
-    /// How many tokens a claim that ends at `ticket` leaves behind.
+    /// The number of tokens left after a claim that ends at `ticket`.
     fn left_behind(&self, ticket: u64) -> u64 {
         ahead(self.supply.limit(), ticket).max(0) as u64
     }
 
-    /// A claim left from the front: jump over it now, and burn what it had saved above the burst.
+    /// The front claim was cancelled or turned away: moves every position past the gap it leaves, and burns the tokens
+    /// it had saved above the burst.
     fn fill_front(&mut self, rovers: &Rovers, waiter: &Waiter) {
         self.supply.drop_front(waiter.stretch(), self.next_start(rovers));
     }

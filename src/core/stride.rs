@@ -2,18 +2,18 @@
 
 use crate::core::rovers::ahead;
 
-/// As a reading: one that no other is later than.
+/// In place of a reading: later than any other reading.
 const FIXED: u64 = u64::MAX;
 
-/// How far beyond the tail claims may go without reading the time.
+/// How far beyond the tail claims may go without a reading of the time.
 ///
-/// 0, which makes every call exact, unless calls come so fast that a whole stride is eaten at over a token per
-/// microsecond: then it doubles, up to a 64th of the smallest burst. A clock that stood still between two readings is a
-/// test's clock, and tests must see exact numbers.
+/// The stride is 0, which makes every call exact, unless calls consume a whole stride at over a token per microsecond.
+/// Then it doubles, up to a 64th of the smallest burst. A clock that stood still between two readings makes it 0 again:
+/// that is a test's clock, and tests must see exact numbers.
 #[derive(Debug)]
 pub(crate) struct Stride {
     pub(crate) tokens: u64,
-    /// How far claims had come when the time was last read, and that reading: `FIXED` if none shall count.
+    /// The end of all claims when the time was last read, and that reading: `FIXED` if the stride must not adapt.
     tail: u64,
     now: u64,
 }
@@ -23,41 +23,43 @@ impl Stride {
         Self { tokens: 0, tail, now: 0 }
     }
 
-    /// Stays at `tokens` from now on.
+    /// Sets the stride to `tokens` for good.
     pub(crate) fn fix(&mut self, tokens: u64) {
         (self.tokens, self.now) = (tokens, FIXED);
     }
 
-    /// Is no longer than `most` from now on.
+    /// Limits the current stride to `most`.
     pub(crate) fn shorten(&mut self, most: u64) {
         if self.now != FIXED {
             self.tokens = self.tokens.min(most);
         }
     }
 
-    /// All positions were moved by `n`.
+    /// Adjusts to a move of all positions by `n`.
     pub(crate) fn shift(&mut self, n: u64) {
         self.tail = self.tail.wrapping_add(n);
     }
 
-    /// The time was read to be `now`, and claims have come as far as `tail`, then or since; `most` is the longest stride.
+    /// Adapts the stride to a reading of the time, `now`, with claims up to `tail` then or since. `most` is the longest
+    /// stride.
     pub(crate) fn adapt(&mut self, tail: u64, now: u64, most: u64) {
-        // Somebody with a later reading was here first, or this is the same one again: nothing is to be learnt of the
-        // pace since.
+        // A caller with a later reading was here before, or this is the same reading again: neither tells anything
+        // about the pace since.
         if self.now == FIXED || now < self.now || (tail, now) == (self.tail, self.now) {
             return;
         }
-        let eaten = ahead(tail, self.tail).max(0) as u64;
+        let consumed = ahead(tail, self.tail).max(0) as u64;
         let elapsed = now - self.now;
-        // 1,000 ns per token: at a token per microsecond, reading the clock each time is about 2 % of the caller's
-        // time and exactness is free; above it the clock begins to be the price.
+        // 1,000 ns per token. Up to a token per microsecond, a clock reading per call is a small part of the caller's
+        // time, so exactness costs almost nothing. Above that pace, clock readings begin to dominate; see
+        // docs/BENCHMARKS.md.
         let stood_still = elapsed == 0;
-        let fast = eaten.saturating_mul(1_000) >= elapsed && !stood_still;
+        let fast = consumed.saturating_mul(1_000) >= elapsed && !stood_still;
         if !fast {
             self.tokens = 0;
-        } else if eaten >= self.tokens {
+        } else if consumed >= self.tokens {
             self.tokens = (self.tokens * 2).max(1).min(most);
-        } // Else two callers came to the end of one stride, and this is the second: the pace is what it was.
+        } // Otherwise two callers reached the end of one stride and this is the second: the pace is unchanged.
         (self.tail, self.now) = (tail, now);
     }
 }
@@ -68,24 +70,24 @@ mod tests {
 
     const MOST: u64 = 64;
 
-    /// A stride that was eaten whole, `times` times, a token per 100 ns.
+    /// A stride that was consumed whole, `times` times, at a token per 100 ns.
     fn grown(times: u32) -> Stride {
         let mut stride = Stride::new(0);
         for _ in 0..times {
-            let eaten = stride.tokens.max(1);
-            stride.adapt(stride.tail + eaten, stride.now + 100 * eaten, MOST);
+            let consumed = stride.tokens.max(1);
+            stride.adapt(stride.tail + consumed, stride.now + 100 * consumed, MOST);
         }
         stride
     }
 
     #[test]
-    fn it_doubles_while_whole_strides_are_eaten_fast_and_has_an_end() {
+    fn the_stride_doubles_while_whole_strides_are_consumed_fast_up_to_its_limit() {
         let tokens: Vec<u64> = (0..9).map(|times| grown(times).tokens).collect();
         assert_eq!(tokens, [0, 1, 2, 4, 8, 16, 32, 64, 64]);
     }
 
     #[test]
-    fn a_slow_caller_and_a_clock_that_stands_still_are_exact() {
+    fn slow_calls_and_a_clock_that_stands_still_reset_the_stride() {
         let mut slow = grown(5);
         slow.adapt(slow.tail + 16, slow.now + 16_001, MOST);
         assert_eq!(slow.tokens, 0, "less than a token per microsecond");
@@ -98,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn the_second_of_two_callers_at_the_end_of_a_stride_keeps_it() {
+    fn the_second_of_two_callers_at_the_end_of_a_stride_keeps_the_stride() {
         let mut stride = grown(5);
         stride.adapt(stride.tail + 1, stride.now + 50, MOST);
         assert_eq!(stride.tokens, 16, "not a whole stride, but at the same pace");
     }
 
     #[test]
-    fn an_older_reading_that_comes_late_says_nothing() {
+    fn an_older_reading_that_arrives_late_changes_nothing() {
         let mut stride = grown(5);
         let (tail, now) = (stride.tail, stride.now);
         stride.adapt(tail + 1, now - 1, MOST);
@@ -113,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_reading_twice_says_nothing() {
+    fn the_same_reading_twice_changes_nothing() {
         let mut stride = grown(5);
         stride.adapt(stride.tail, stride.now, MOST);
         assert_eq!(stride.tokens, 16);
     }
 
     #[test]
-    fn what_is_taken_back_was_not_eaten() {
+    fn retracted_tokens_do_not_count_as_consumed() {
         let mut slow = grown(5);
         slow.shift(1_000);
         slow.adapt(slow.tail + 16, slow.now + 16_001, MOST);
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_one_stays() {
+    fn a_fixed_stride_does_not_adapt() {
         let mut stride = Stride::new(0);
         stride.fix(7);
         stride.shorten(3);

@@ -1,26 +1,28 @@
-//! The supply side: every head, the ceiling and the gate, and the instant they stand at. Pure: no lock, no queue, no
-//! clock. The same code serves the line for real and, on a copy, foretells it.
+//! The supply of tokens: the head of every quota, the ceiling, the gate, and the instant at which all of them stand.
+//! Pure: no lock, no queue, no clock. The same code serves the queue for real and, on a copy, computes estimates.
 //!
-//! # The invariant, and the line that keeps it
+//! # The invariant, and how this file keeps it
 //!
-//! **Tokens granted less tokens refunded, over any window, <= burst + rate x window, for each quota.** A bucket keeps it if
-//! its level, the head minus what is granted, never exceeds the burst at any instant, and if only time, refunds and
-//! [hands](Supply::replenish) raise it. Here every move of a head passes
-//! [`Supply::bound`]:
+//! **For each quota and over any window, tokens granted minus tokens refunded <= burst + rate x window.** A bucket
+//! keeps this invariant under two conditions. Its level, which is the head minus the tokens granted, never exceeds the
+//! burst at any instant. And only time, refunds and [`Supply::replenish`] raise the level. Here [`Supply::bound`]
+//! limits every move that raises a level. (A move of all positions past a gap changes no level.)
 //!
 //! ```text
 //! head <= max(claimed + burst, ticket of the front waiter)
 //! ```
 //!
 //! * `claimed` is the position up to which claims are *known* to be granted by the instant `synced`. It is never ahead
-//!   of the truth at that instant, so a claim the last reading of time has not seen makes the bound too low, never too
-//!   high. (Clamping against the tail counts claims that still wait; when a gate opens, the whole line would pass.)
-//! * Only minting for the front waiter's own cost goes above the burst. If that waiter leaves, [`Supply::cut`] burns
-//!   what it had saved.
-//! * Gates (ceiling, pause) hold grants back and burn nothing below the bound.
+//!   of the true position at that instant. So a claim that the last reading of the time has not seen makes the bound
+//!   too low, never too high. (A bound that used the tail instead would count claims that still wait: while a gate is
+//!   closed, the heads would rise by the cost of the whole queue, and the whole queue would pass when the gate opens.)
+//! * Only minting for the front waiter's own cost goes above the burst. If that waiter leaves the queue without a
+//!   grant, [`Supply::cut`] burns the tokens that it had saved.
+//! * Gates (the ceiling and a pause) hold grants back and burn nothing below the bound.
 //!
-//! Time moves from grant to grant ([`Supply::due`], then [`Supply::mint`] to that very instant), not straight to now:
-//! minting to now first would clamp against a front that should have left long ago, or spend what had burned.
+//! Time moves from grant to grant ([`Supply::due`], then [`Supply::mint`] to that exact instant), not straight to now.
+//! Minting straight to now would be wrong in two ways: it would limit the heads by a front waiter that should have left
+//! long ago, or it would let later claims spend tokens that had burned by then.
 
 use crate::Quota;
 use crate::core::rovers::{ahead, earlier, later};
@@ -31,28 +33,28 @@ use crate::error::Bound;
 use std::ops::{Deref, DerefMut};
 use std::slice;
 
-/// In an order that [`State`](crate::core::state::State) tells of.
+/// [`State`](crate::core::state::State) explains the order of the fields.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Supply {
-    /// Where the in-flight cap ends; `None` without a cap.
+    /// The position at which the in-flight cap ends; `None` without a cap.
     ceiling: Option<u64>,
-    /// Debts that lie behind waiters: in flight already, though nobody has passed them.
+    /// Tokens of debts behind waiters. They are in flight already, although no grant has passed their positions.
     debts: u64,
-    /// Nobody passes before this instant.
+    /// No claim passes before this instant.
     gate: u64,
-    /// The instant all of this stands at. Never moves back, whatever the clock does.
+    /// The instant at which all of this stands. Never moves back, even if the clock does.
     synced: u64,
-    /// See the invariant above.
+    /// Claims up to this position are known to be granted by `synced`; see the invariant above.
     claimed: u64,
-    /// How many times something other than time and grants in the order of the queue has moved this: a forecast made
-    /// before no longer holds then.
+    /// Counts the changes made by anything other than time and grants in queue order. A forecast made before such a
+    /// change does not hold any more.
     changes: u64,
-    /// One head per quota, all minted up to `synced`.
+    /// One schedule with its head per quota, all minted up to `synced`.
     quotas: Quotas,
 }
 
-/// Nearly always one, which then is no wait for memory of its own.
+/// Nearly always one quota, which is stored inline: reading it does not wait for another memory access.
 #[derive(Clone, Debug)]
 enum Quotas {
     One(Schedule),
@@ -91,7 +93,7 @@ impl DerefMut for Quotas {
     }
 }
 
-/// A claim in the line, and the holes behind it.
+/// A claim in the queue, and the gap after it: `skip` tokens of cancelled claims.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
     pub(crate) start: u64,
@@ -100,7 +102,7 @@ pub(crate) struct Stretch {
 }
 
 impl Supply {
-    /// Checked quotas, whose empty buckets have their heads at `start`.
+    /// Creates a supply from checked quotas. Their buckets are empty when their heads are at `start`.
     pub(crate) fn new(quotas: &[Quota], cap: Option<u64>, start: u64) -> Self {
         Self {
             quotas: quotas.iter().map(|quota| Schedule::new(*quota, start, 0)).collect(),
@@ -113,14 +115,14 @@ impl Supply {
         }
     }
 
-    /// One quota, whose schedule has come to `at` while everything claimed so far ends at `claimed`.
+    /// Creates a supply with one quota, minted up to `at`, when everything claimed so far ends at `claimed`.
     #[cfg(feature = "keyed")]
     pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
         Self { quotas: Quotas::One(schedule), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
     }
 
-    /// Counts all steps from the origin of time.
+    /// Counts the periods of stepped quotas from the origin of time.
     #[cfg(feature = "keyed")]
     pub(crate) fn step_from_origin(&mut self) {
         let now = self.synced;
@@ -139,12 +141,12 @@ impl Supply {
         self.claimed
     }
 
-    /// See [`Supply::changes`].
+    /// The field `changes`.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// A forecast made before this does not hold any more.
+    /// Declares every forecast made before as void.
     pub(crate) fn note_change(&mut self) {
         self.changes = self.changes.wrapping_add(1);
     }
@@ -166,13 +168,14 @@ impl Supply {
         self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(0)
     }
 
-    /// The most that can ever be had at once.
+    /// The largest number of tokens that can ever be available at once.
     pub(crate) fn most_at_once(&self) -> u64 {
         self.quotas.iter().map(Schedule::most).min().unwrap_or(0)
     }
 
-    /// Whether a claim in front that passes at `at` would take leased tokens that were all there before, and are more than
-    /// may be kept unused: something else, such as a pause, has held it back.
+    /// Whether a front claim that ends at `ticket` and passes at `at` would take leased tokens that had all arrived
+    /// before `at` and are more than may be kept unused. This happens if something else, such as a pause, has held the
+    /// claim back.
     #[cfg(feature = "redis")]
     pub(crate) fn is_stale(&self, ticket: u64, at: u64) -> bool {
         self.quotas.iter().any(|quota| {
@@ -182,7 +185,8 @@ impl Supply {
         })
     }
 
-    /// Mints up to `at`, and says whether leased tokens are missing then for the front claim, which ends at `ticket`.
+    /// Mints up to `at`, and returns whether leased tokens are then missing for the front claim, which ends at
+    /// `ticket`.
     #[cfg(feature = "redis")]
     pub(crate) fn falls_short(&mut self, ticket: u64, at: u64) -> bool {
         if !self.quotas.iter().any(Schedule::is_leased) {
@@ -192,8 +196,9 @@ impl Supply {
         self.quotas.iter().any(|quota| quota.is_leased() && ahead(ticket, quota.head) > 0)
     }
 
-    /// The front waiter's ticket is reached by what was leased, and something else holds it back: what it has saved is kept
-    /// as far as a lease may be kept unused. Others count on the rest not to pass later than it was minted.
+    /// If the leased tokens reach the ticket of the front waiter and something else holds the waiter back: keeps of its
+    /// saved tokens only as many as a lease allows to keep unused. Other nodes rely on the rest not being granted later
+    /// than the instant at which it was minted.
     #[cfg(feature = "redis")]
     pub(crate) fn shed(&mut self, ticket: u64) {
         let claimed = self.claimed;
@@ -204,21 +209,21 @@ impl Supply {
         }
     }
 
-    /// The instant at which what was leased of this quota lets a front claim pass that ends at `ticket`.
+    /// The instant at which the leased tokens of this quota let a front claim pass that ends at `ticket`.
     #[cfg(feature = "redis")]
     pub(crate) fn passes_leased(&self, index: usize, ticket: u64) -> Option<u64> {
         let quota = &self.quotas[index];
         quota.passes(ticket, Self::bound(self.claimed, quota.burst, None))
     }
 
-    /// Whether all but the quota of this index let a claim that ends at `ticket` pass by `soon`.
+    /// Whether the ceiling and all quotas except number `but` let a claim that ends at `ticket` pass by `soon`.
     #[cfg(feature = "redis")]
     pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
         let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
         !self.is_capped_below(ticket) && others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
     }
 
-    /// What there is to know of the line that one of the quotas is shared through.
+    /// The node's knowledge of the store that holds a distributed quota, if one of the quotas is distributed.
     #[cfg(feature = "redis")]
     #[inline]
     pub(crate) fn feed(&self) -> Option<&Feed> {
@@ -230,7 +235,7 @@ impl Supply {
         self.quotas.iter_mut().find_map(Schedule::leases)?.feed.as_deref_mut()
     }
 
-    /// Takes it out, to be put back.
+    /// Takes the feed out; the caller puts it back with [`put_feed`](Self::put_feed).
     #[cfg(feature = "redis")]
     pub(crate) fn take_feed(&mut self) -> Option<Box<Feed>> {
         self.quotas.iter_mut().find_map(Schedule::leases)?.feed.take()
@@ -248,13 +253,13 @@ impl Supply {
         &mut self.quotas[index]
     }
 
-    /// How far claims may go: the nearest of all heads and the ceiling.
+    /// The position up to which claims may go: the earliest of all heads and the ceiling.
     pub(crate) fn limit(&self) -> u64 {
         let heads = self.quotas.iter().map(|quota| quota.head);
         heads.chain(self.ceiling).reduce(earlier).unwrap_or(self.claimed)
     }
 
-    /// Mints everything up to `now`. `front` is the ticket of the waiter in front, if anybody waits.
+    /// Mints everything up to `now`. `front` is the ticket of the front waiter, if a waiter waits.
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
@@ -276,12 +281,12 @@ impl Supply {
         front.map_or(full, |ticket| later(full, ticket))
     }
 
-    /// The instant, not before `synced`, at which a waiter in front passes; `None` if no clock can tell.
+    /// The instant, not before `synced`, at which a front waiter with this ticket passes; `None` if no clock can tell.
     pub(crate) fn due(&self, ticket: u64) -> Option<u64> {
         if self.is_capped_below(ticket) { None } else { self.scheduled(ticket) }
     }
 
-    /// The same by the schedule alone, as if there were no ceiling.
+    /// The same by the quotas and the pause alone, as if there were no ceiling.
     pub(crate) fn scheduled(&self, ticket: u64) -> Option<u64> {
         let start = self.synced.max(self.gate);
         self.quotas.iter().try_fold(start, |at, quota| {
@@ -293,13 +298,14 @@ impl Supply {
         self.ceiling.is_some_and(|ceiling| ahead(ticket.wrapping_add(self.debts), ceiling) > 0)
     }
 
-    /// The next instant at which a head moves while nobody waits; `u64::MAX` if no clock can tell.
+    /// The next instant at which a head moves while no waiter waits; `u64::MAX` if no clock can tell.
     pub(crate) fn next_mint(&self) -> u64 {
         let moving = self.quotas.iter().filter(|quota| ahead(self.claimed.wrapping_add(quota.burst), quota.head) > 0);
         moving.filter_map(|quota| quota.reached(quota.head.wrapping_add(1))).min().unwrap_or(u64::MAX)
     }
 
-    /// The bound that holds `ticket` back longest: what no clock can tell before what one can.
+    /// The bound that holds `ticket` back longest. A bound for which no clock can tell the end counts as longer than
+    /// any other.
     pub(crate) fn obstacle(&self, ticket: u64) -> Bound {
         if self.is_capped_below(ticket) {
             return Bound::InFlight;
@@ -315,14 +321,14 @@ impl Supply {
         if self.gate > longest.0 { Bound::Pause } else { longest.1 }
     }
 
-    /// The front claim was granted. The next one begins at `next`, behind the holes of cancelled ones and behind debts,
-    /// which are charged by this.
+    /// The front claim was granted. The next claim begins at `next`, after the gap that cancelled claims left, and
+    /// after debts; this call charges those debts.
     pub(crate) fn pass(&mut self, front: Stretch, next: u64) {
         self.move_on(front, next);
         self.jump(front.skip);
     }
 
-    /// The front claim left instead of passing: it is a hole too.
+    /// The front claim was cancelled or turned away: it becomes a part of the gap after it.
     pub(crate) fn drop_front(&mut self, front: Stretch, next: u64) {
         self.note_change();
         self.move_on(front, next);
@@ -331,17 +337,17 @@ impl Supply {
     }
 
     fn move_on(&mut self, front: Stretch, next: u64) {
-        let stretch = next.wrapping_sub(front.start);
-        self.claimed = self.claimed.wrapping_add(stretch);
-        self.debts -= stretch - front.cost - front.skip;
+        let distance = next.wrapping_sub(front.start);
+        self.claimed = self.claimed.wrapping_add(distance);
+        self.debts -= distance - front.cost - front.skip;
     }
 
-    /// A debt of `n` tokens was put behind those who wait.
+    /// Records a debt of `n` tokens behind the waiters in the queue.
     pub(crate) fn owe(&mut self, n: u64) {
         self.debts += n;
     }
 
-    /// `n` tokens of the line are nobody's: everything steps over them.
+    /// Moves every head and the ceiling by `n`, past a gap: `n` positions that belong to no claim.
     fn jump(&mut self, n: u64) {
         for quota in &mut *self.quotas {
             quota.head = quota.head.wrapping_add(n);
@@ -355,7 +361,7 @@ impl Supply {
         self.claimed = self.claimed.wrapping_add(n);
     }
 
-    /// Burns what stands above the bound.
+    /// Burns the tokens above the bound.
     pub(crate) fn cut(&mut self, front: Option<u64>) {
         let claimed = self.claimed;
         self.quotas.iter_mut().for_each(|quota| Self::trim(quota, claimed, front));
@@ -365,12 +371,12 @@ impl Supply {
         quota.cut(Self::bound(claimed, quota.burst, front.filter(|ticket| quota.saves_up(*ticket))));
     }
 
-    /// `n` tokens were granted, at `synced`, to somebody who did not stand in the line.
+    /// Records that `n` tokens were granted, at `synced`, to a claim that did not wait in the queue.
     pub(crate) fn claim(&mut self, n: u64) {
         self.claimed = self.claimed.wrapping_add(n);
     }
 
-    /// Claims up to `to` are known to be granted by `synced`.
+    /// Records that claims up to `to` are known to be granted by `synced`.
     pub(crate) fn know_claimed(&mut self, to: u64) {
         if ahead(to, self.claimed) > 0 {
             self.claimed = to;
@@ -378,7 +384,7 @@ impl Supply {
         }
     }
 
-    /// `n` granted tokens were not used: they go back, as far as the burst.
+    /// Returns `n` granted tokens that were not used, as far as the burst allows.
     pub(crate) fn refund(&mut self, n: u64) {
         self.note_change();
         for quota in &mut *self.quotas {
@@ -386,7 +392,7 @@ impl Supply {
         }
     }
 
-    /// `n` tokens by hand: to the manual quotas if there are any, else to all.
+    /// Adds `n` tokens by hand: to the manual quotas if there are any, else to all quotas that are not leased.
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         self.note_change();
         let any_manual = self.quotas.iter().any(Schedule::is_manual);
@@ -401,7 +407,7 @@ impl Supply {
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
     }
 
-    /// Moves the ceiling from `old` tokens in flight to `new` ones.
+    /// Moves the ceiling from `old` tokens in flight to `new` tokens in flight.
     pub(crate) fn change_cap(&mut self, old: u64, new: u64) {
         self.raise_ceiling(new.wrapping_sub(old));
     }
@@ -419,30 +425,33 @@ impl Supply {
         self.cut(front);
     }
 
-    /// The front claim, which ends at `ticket`, is held back though its tokens may be there.
+    /// Notes a change if the front claim, which ends at `ticket`, could pass by `now` by the quotas and the pause
+    /// alone: something else holds it back, which forecasts do not know.
     pub(crate) fn note_hold(&mut self, ticket: u64, now: u64) {
         if self.scheduled(ticket).is_some_and(|at| at <= now) {
             self.note_change();
         }
     }
 
-    /// The instant at which a claim that ends at `end` is granted behind a queue whose first claim ends at `front`, and
-    /// none of which costs more than `largest`. `None` if it cannot be told from the positions. `end` is counted without
-    /// the holes in the queue. Leaves `self` somewhere in between: to be called on a copy, and if it
-    /// [may do](Self::may_go_by_number).
+    /// The instant at which a claim that ends at `end` is granted behind a queue. The first claim of the queue ends at
+    /// `front`, and no claim in it costs more than `largest`. `end` is counted without the gaps in the queue. `None` if
+    /// the positions alone do not decide. This leaves `self` at some intermediate instant: call it on a copy, and only
+    /// if [`may_go_by_number`](Self::may_go_by_number).
     ///
-    /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. Then
-    /// a claim is granted at the latest of these instants, whatever is before it. A quota that does stand at its limit
-    /// loses time. That changes nothing in two cases, and one of them has to hold for each pair of quotas while one of
-    /// the two is what the queue waits for:
+    /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. If
+    /// this holds for all quotas, a claim is granted at the latest of these instants, whatever waits before it. A quota
+    /// that does stand at its limit loses time. The loss changes nothing in two cases. For each pair of quotas, the
+    /// first case must hold while the queue waits for the slower quota, and the second while it waits for the faster:
     ///
-    /// * The faster quota is full while the queue waits for the slower one. It remains the earlier one if one token is
-    ///   left in it, since all instants are whole nanoseconds and no quota mints more than a token in one; or if its
-    ///   tokens come a nanosecond faster.
-    /// * The slower quota is not full while the queue waits for the faster one: it is drained faster than it fills, so
-    ///   its lead over the other is greatest at the front. The two tokens more are for what has been rounded.
+    /// * The faster quota is full while the queue waits for the slower one. The faster quota still reaches every
+    ///   position first if at least one token stays in it, because all instants are whole nanoseconds and no quota
+    ///   mints more than one token per nanosecond; or if the time between its tokens is shorter by at least a
+    ///   nanosecond.
+    /// * The slower quota is not full while the queue waits for the faster one. The queue then drains the slower quota
+    ///   faster than it fills, so its lead over the faster one is greatest at the front of the queue. The two
+    ///   additional tokens in the comparison allow for rounding.
     ///
-    /// One quota alone is never full while a waiter waits for it; of a stepped one a step must not overrun the limit.
+    /// A single quota is never full while a waiter waits for it. If it is stepped, a step must not overrun the limit.
     pub(crate) fn scheduled_behind(&mut self, front: u64, largest: u64, end: u64) -> Option<u64> {
         self.mint(self.scheduled(front)?, Some(front));
         if self.quotas.len() == 1 {
@@ -465,7 +474,8 @@ impl Supply {
         self.scheduled(end)
     }
 
-    /// Whether [`scheduled_behind`](Self::scheduled_behind) may be able to tell, if no waiter costs more than `largest`.
+    /// Whether [`scheduled_behind`](Self::scheduled_behind) may be able to decide, if no waiter costs more than
+    /// `largest`.
     pub(crate) fn may_go_by_number(&self, largest: u64) -> bool {
         match &*self.quotas {
             [only] => only.is_gapless() || only.keeps_steps(largest),
@@ -473,12 +483,12 @@ impl Supply {
         }
     }
 
-    /// True if what comes of one of the quotas is promised by another line.
+    /// True if one of the quotas receives only tokens that a store has promised.
     pub(crate) fn has_leased(&self) -> bool {
         self.quotas.iter().any(Schedule::is_leased)
     }
 
-    /// True if the wait for a ticket is a matter of its number alone, whoever stands before it.
+    /// True if the wait for a ticket depends on its number alone, not on the claims before it.
     pub(crate) fn is_straight(&self) -> bool {
         !self.is_paused() && matches!(&*self.quotas, [only] if only.is_gapless())
     }

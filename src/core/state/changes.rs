@@ -1,4 +1,4 @@
-//! Going, paying afterwards, and changes of the limiter itself.
+//! Cancellation, settling after the grant, and changes of the limiter itself.
 
 use super::{MAX_COST, State};
 use crate::core::joint::JointState;
@@ -9,41 +9,41 @@ use crate::{Quota, Which};
 use std::pin::Pin;
 use std::task::Waker;
 
-/// What a claim leaves behind.
+/// What remains after a claim has given up its place.
 #[derive(Debug, Default)]
 pub(crate) struct Departed {
-    /// What it had been called out for and not seen.
+    /// The outcome with which it had been called out and that its future had not seen.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) waker: Option<Waker>,
-    /// What the roof had granted it, though this line had not: to be given back there.
+    /// Tokens that the parent had granted it although this queue had not. The caller gives them back to the parent.
     pub(crate) parent: u64,
 }
 
 impl State {
-    /// A future that waits behind the front is done with its place, while nothing was known to be due by `now`: nothing
-    /// moves but its own claim, and what `settle` and `finish` would do can wait. `None` if that is not so; then nothing
-    /// was done.
+    /// Cancels a waiter behind the front, while nothing was known to be due by `now`. Only the waiter's own claim
+    /// moves; the work of `settle` and `finish` can wait. Returns `None`, and does nothing, if these conditions do not
+    /// hold.
     ///
-    /// Between the last look at the line and this one it counts as gone: what may have come due for it meanwhile goes to
-    /// those behind it, who could not have had it earlier than now.
+    /// The claim counts as gone since the queue was last served: tokens that have come due for it since go to the
+    /// claims behind it, which could not have had them before now.
     pub(crate) fn remove_fast(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
         if self.closed || self.queue.is_joint() || self.last_due <= now.max(self.supply.synced()) {
             return None;
         }
         let (waiter, before) = self.queue.leave_behind(place)?;
-        self.note_hole(&waiter, before);
+        self.note_gap(&waiter, before);
         self.forget_denial(rovers);
         Some(waiter.waker)
     }
 
-    /// A claim left from behind: it is noted on the waiter before it, which begins at `before`.
-    fn note_hole(&mut self, waiter: &Waiter, before: u64) {
+    /// A claim behind the front was cancelled: adds its gap to the waiter before it, which begins at `before`.
+    fn note_gap(&mut self, waiter: &Waiter, before: u64) {
         self.totals.holes += waiter.cost;
         self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
-        self.hole_in_forecast(before, waiter.start(), waiter.cost + waiter.skip);
+        self.note_gap_in_forecast(before, waiter.start(), waiter.cost + waiter.skip);
     }
 
-    /// A future is done with its place, in whatever state.
+    /// Empties the place of a future that is done with it, in any state.
     pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> Departed {
         match self.queue.leave(place) {
             Left::Nothing => Departed::default(),
@@ -56,13 +56,14 @@ impl State {
                 Departed { outcome: None, waker: Some(waiter.waker), parent }
             }
             Left::Behind { waiter, before } => {
-                self.note_hole(&waiter, before);
+                self.note_gap(&waiter, before);
                 Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
             }
         }
     }
 
-    /// Calls back the envoy of a claim that leaves from the front, and says how many tokens the roof had granted it.
+    /// Recalls the parent ticket of a claim that leaves from the front. Returns how many tokens the parent had granted
+    /// it.
     fn recall_ticket(&mut self, waiter: &Waiter) -> u64 {
         match &waiter.part {
             Some(part) if self.has_parent() => {
@@ -73,22 +74,23 @@ impl State {
         }
     }
 
-    /// [`give_back`](Self::give_back) at the instant that the queue has been served up to.
+    /// Does [`give_back`](Self::give_back) at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, tokens: u64) {
         self.supply.refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         if let Some(cap) = &mut self.cap {
-            // Nobody need be told: we hold the lock, and this release is made at the instant we have come to.
+            // No report is needed: we hold the lock, and this release happens at the instant up to which the queue is
+            // served.
             rovers.release(tokens);
             cap.seen = cap.seen.wrapping_add(tokens << 1);
             self.supply.raise_ceiling(tokens);
         }
     }
 
-    /// Charges `tokens` on top of a grant, as a debt at the end of the line, and says how many of them it took: a
-    /// debt that no rover could span is cut.
+    /// Charges `tokens` on top of a grant, as a debt at the end of the queue. Returns how many of them were charged: a
+    /// debt is cut to what fits between the rovers.
     pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
-        let tokens = tokens.min(MAX_COST).min(self.room(rovers));
+        let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         rovers.claim(tokens);
         if self.queue.is_empty() {
             self.supply.claim(tokens);
@@ -98,8 +100,8 @@ impl State {
         tokens
     }
 
-    /// [`replenish`](Self::replenish) at the instant that the queue has been served up to. A front waiter that begins at
-    /// `end` or behind it has not come yet.
+    /// Does [`replenish`](Self::replenish) at the instant up to which the queue has been served. A front waiter that
+    /// begins at `end` or behind it has not arrived yet.
     pub(super) fn replenish_now(&mut self, tokens: u64, end: Option<u64>) {
         let front = self.queue.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
         let front = front.map(|front| front.ticket);

@@ -1,4 +1,4 @@
-//! Coming: claims that are granted, denied, or enter the line; and what is foretold to them.
+//! Arriving claims: granted, denied, or entered into the queue; and their estimated waits.
 
 use super::{Cap, MAX_COST, Sample, State};
 use crate::core::denial::Denial;
@@ -11,20 +11,20 @@ use std::pin::Pin;
 use std::task::Waker;
 use std::time::Duration;
 
-/// A caller who wants to enter the line.
+/// A caller that wants to enter the queue.
 pub(crate) struct Arrival<'a> {
     pub(crate) place: Pin<&'a mut Place>,
     pub(crate) cost: u64,
-    /// Taken if the caller has to wait; else left, to be dropped without the lock.
+    /// Taken if the caller has to wait. Otherwise it stays here, and the caller drops it without the lock.
     pub(crate) waker: &'a mut Option<Waker>,
-    /// The longest wait, in nanoseconds, that is worth beginning.
+    /// The longest wait that the caller accepts, in nanoseconds.
     pub(crate) allowed: Option<u64>,
-    /// True if somebody will wake the caller when its time has come.
+    /// True if a driver will serve the queue when the caller's claim is due.
     pub(crate) driven: bool,
 }
 
 impl State {
-    /// Grants `cost` tokens now if nobody waits and they are there, and says what remains.
+    /// Grants `cost` tokens now if no waiter waits and they are available. Returns how many tokens remain.
     pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
         if !self.queue.is_empty() || self.supply.is_paused() {
             return None;
@@ -35,7 +35,7 @@ impl State {
         Some(ahead(limit, ticket).max(0) as u64)
     }
 
-    /// The same from beginning to end, where there is nobody to serve: what `settle`, `admit` and `finish` come to then.
+    /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
         if self.closed || !self.queue.is_empty() || self.has_parent() {
             return None;
@@ -48,8 +48,8 @@ impl State {
         self.supply.mint(sample.now, None);
         self.refresh_ceiling(rovers, &mut ReleaseMark::default());
         self.observe(rovers, sample);
-        // `admit` and `publish` with one look at the limit and none at the line: of the exact path, where each call comes here,
-        // it is a part that can be measured.
+        // This combines `admit` and `publish`, reads the limit once, and does not look at the queue. The difference is
+        // measurable on the exact path, where every call comes here.
         if self.supply.is_paused() {
             return None;
         }
@@ -60,9 +60,11 @@ impl State {
         Some(ahead(limit, ticket).max(0) as u64)
     }
 
-    /// Joins the end of a line that its driver looks after, or says that this has to be done with all due form: nothing moves
-    /// but the tail, and what `settle` and `finish` would do is the driver's. That is not only cheaper: a long line that
-    /// is served by each who comes is served one by one.
+    /// Joins the end of a queue that its driver serves. Only the tail moves; the driver does the work of `settle` and
+    /// `finish`. Returns false if the caller has to take the full path instead.
+    ///
+    /// This is cheaper, and it keeps batches together: a long queue that every newcomer serves is served one waiter at
+    /// a time.
     pub(crate) fn enqueue_fast(
         &mut self,
         rovers: &Rovers,
@@ -70,7 +72,7 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The keeper of a shared line is told of each who waits.
+        // The keeper of a distributed quota must learn of each waiter.
         #[cfg(feature = "redis")]
         if self.supply.feed().is_some() {
             return false;
@@ -84,12 +86,12 @@ impl State {
         true
     }
 
-    /// Whether nobody has served the line for `patience` since something was due.
-    pub(crate) fn is_overdue(&self, now: u64, patience: u64) -> bool {
-        now >= self.last_due.max(self.last_served).saturating_add(patience)
+    /// Whether the queue has not been served for `delay` nanoseconds although something was due.
+    pub(crate) fn is_overdue(&self, now: u64, delay: u64) -> bool {
+        now >= self.last_due.max(self.last_served).saturating_add(delay)
     }
 
-    /// Whether `admit` would grant `cost` tokens, if the fast path is closed.
+    /// Whether `admit` would grant `cost` tokens, provided that the fast path is closed.
     pub(crate) fn can_admit(&self, rovers: &Rovers, cost: u64) -> bool {
         !self.closed && (cost == 0 || cost <= self.available(rovers))
     }
@@ -119,7 +121,7 @@ impl State {
     }
 
     fn deny(&mut self, rovers: &Rovers, cost: u64) -> Denial {
-        // The answer is about the claims we know of: not of those that were made without the lock since the sample.
+        // The denial is about the claims known here, not about claims made without the lock since the sample.
         let (tail, by, until) = if let Some(front) = self.queue.front() {
             let knows_all = self.supply.claimed() == front.start();
             (rovers.tail(), Bound::Queue, if knows_all { self.due() } else { 0 })
@@ -134,13 +136,14 @@ impl State {
         Denial { cost, tail, released, until, at, remaining: self.available(rovers), by }
     }
 
-    /// Whether the cap leaves room for `cost` tokens behind everybody who waits.
+    /// Whether the cap leaves space for `cost` tokens behind all waiters.
     pub(super) fn fits_in_flight(&self, rovers: &Rovers, cost: u64) -> bool {
         let in_flight = self.in_flight(rovers);
         in_flight.is_none_or(|(flying, cap)| flying.saturating_add(self.queue.tokens()).saturating_add(cost) <= cap)
     }
 
-    /// Grants at once, saying what remains, or enters the line: `Ok(None)` means that `arrival.place` now waits.
+    /// Grants at once and returns how many tokens remain, or enters the queue: `Ok(None)` means that `arrival.place`
+    /// now waits.
     pub(crate) fn arrive(
         &mut self,
         rovers: &Rovers,
@@ -176,7 +179,7 @@ impl State {
         if let Some(allowed) = arrival.allowed {
             self.check_in_time(rovers, cost, now, allowed)?;
         }
-        let waker = arrival.waker.take().expect("an arrival brings a waker");
+        let waker = arrival.waker.take().expect("an arrival has a waker");
         self.enter(rovers, arrival.place, cost, waker, None);
         Ok(None)
     }
@@ -190,7 +193,7 @@ impl State {
         if cost > most { Err(ConsumeError::TooLarge { cost, most }) } else { Ok(()) }
     }
 
-    /// Whether one more may wait; `driven` says whether somebody will serve the line for it.
+    /// Whether one more claim may wait. `driven` tells whether a driver will serve the queue for it.
     pub(crate) fn check_queue(&self, driven: bool) -> Result<(), ConsumeError> {
         let waiting = self.queue.len();
         if waiting >= self.max_waiting {
@@ -199,7 +202,7 @@ impl State {
         if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }
     }
 
-    /// Joins the end of the line.
+    /// Joins the end of the queue.
     pub(crate) fn enter(
         &mut self,
         rovers: &Rovers,
@@ -218,19 +221,19 @@ impl State {
         if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
     }
 
-    /// The most that the in-flight cap lets one claim have.
+    /// The largest claim that the in-flight cap allows.
     fn most_in_flight(&self) -> u64 {
         self.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens)
     }
 
-    /// The most that can be had without waiting.
+    /// The largest number of tokens that can be granted without a wait.
     pub(super) fn most_at_once(&self) -> u64 {
         self.supply.most_at_once().min(self.most_in_flight())
     }
 
-    /// The most that one claim can ask for.
+    /// The largest claim that can be made.
     pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
-        let most = MAX_COST.min(self.most_in_flight()).min(self.room(rovers));
+        let most = MAX_COST.min(self.most_in_flight()).min(self.space_left(rovers));
         #[cfg(feature = "redis")]
         let most = self.supply.feed().map_or(most, |feed| most.min(feed.terms().most_claimed()));
         most

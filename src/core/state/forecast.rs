@@ -1,14 +1,15 @@
-//! When a claim made now would be granted.
+//! Estimates: when a claim made now would be granted.
 //!
-//! The question is asked for each arrival with a deadline, so its price must not grow with the queue. From the cheapest
-//! to the dearest way:
+//! Every arrival with a deadline needs an estimate, so the cost of one must not grow with the queue. The ways to
+//! compute it, from the cheapest to the most expensive:
 //!
-//! 1. Nobody waits, or one continuous quota alone decides: the ticket's number is the answer.
-//! 2. Continuous quotas whose bursts cannot interfere, or one stepped quota without remainders
-//!    ([`Supply::scheduled_behind`]): the latest of what each quota says of the ticket's number.
-//! 3. Everything else: the queue is served ahead of time, on a copy of the supply. The [`Forecast`] keeps that copy, and
-//!    an arrival adds only the waiters that came since. A grant at the front does not change it. A cancellation in the
-//!    middle, a refund, or a change of the limiter does: then the next question serves the whole queue again.
+//! 1. The queue is empty, or one continuous quota alone decides: the number of the ticket is the answer.
+//! 2. There are only continuous quotas, with bursts that cannot interfere, or one stepped quota without remainders
+//!    ([`Supply::scheduled_behind`]): the latest of the instants that each quota gives for the number of the ticket.
+//! 3. Everything else: the queue is served ahead of time, on a copy of the supply. The [`Forecast`] keeps that copy,
+//!    and an arrival adds only the waiters that came since. A grant at the front does not change the forecast. A
+//!    cancellation in the middle, a refund, or a change of the limiter does: then the next estimate serves the whole
+//!    queue again.
 
 use super::State;
 use crate::core::queue::Waiter;
@@ -16,13 +17,14 @@ use crate::core::rovers::{Rovers, ahead};
 use crate::core::supply::Supply;
 use std::time::Duration;
 
-/// The supply as it will be once the last waiter that it covers has been granted.
+/// The supply as it will be once the last waiter that the forecast covers has been granted.
 #[derive(Debug)]
 pub(super) struct Forecast {
     supply: Supply,
     /// Waiters that begin before this position are covered.
     until: u64,
-    /// [`Supply::changes`] of the limiter's own supply when this was worked out: it holds while they are the same.
+    /// The value of [`Supply::changes`] in the limiter's own supply when this was computed. The forecast holds as long
+    /// as the two are equal.
     changes: u64,
 }
 
@@ -32,7 +34,7 @@ impl Forecast {
         for waiter in waiters {
             #[cfg(test)]
             steps::count();
-            // What lies between two waiters and is no hole is a debt.
+            // Positions between two waiters that are no gap are a debt.
             self.supply.claim(waiter.start().wrapping_sub(self.until));
             self.supply.mint(self.supply.scheduled(waiter.ticket)?, Some(waiter.ticket));
             self.until = waiter.ticket.wrapping_add(waiter.skip);
@@ -45,10 +47,10 @@ impl Forecast {
 }
 
 impl State {
-    /// The instant at which a claim of `cost` made now would be granted. `None` if no clock can tell, or not this queue
-    /// alone.
+    /// The instant at which a claim of `cost` made now would be granted. `None` if no clock can tell, or if this queue
+    /// alone does not decide.
     ///
-    /// Costs a few steps per quota, and one step per waiter in the cases that the head of this file names.
+    /// Takes a few steps per quota, and also one step per waiter in the cases that the head of this file names.
     pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
         if self.queue.is_joint() || self.has_parent() && !self.queue.is_empty() {
             return None;
@@ -64,11 +66,11 @@ impl State {
         }
     }
 
-    /// The same where the number of the ticket decides; `end` is counted without the holes in the queue. `None` if it
-    /// does not decide.
+    /// The same for the cases in which the number of the ticket decides; `end` is counted without the gaps in the
+    /// queue. `None` if it does not decide.
     fn foretell_by_number(&mut self, end: u64) -> Option<u64> {
         let front = self.queue.front()?;
-        // Claims that the last reading of time has not seen are not in the bounds yet.
+        // Claims that the last reading of the time has not seen are not in the bounds yet.
         if !self.supply.may_go_by_number(self.queue.largest()) || self.supply.claimed() != front.start() {
             return None;
         }
@@ -82,11 +84,11 @@ impl State {
 
     /// The supply as it will be once the last waiter has been granted. `None` if no clock can tell.
     ///
-    /// Must not be called while a waiter waits for another line too.
+    /// Must not be called while a waiter also waits for another queue.
     pub(super) fn foresee(&mut self, rovers: &Rovers) -> Option<&Supply> {
         let Some(front) = self.queue.front().map(Waiter::start) else { return Some(&self.supply) };
         let changes = self.supply.changes();
-        // What is leased changes without being noted.
+        // Leased tokens change without a call of `note_change`.
         let holds =
             |known: &Forecast| known.changes == changes && ahead(known.until, front) > 0 && !self.supply.has_leased();
         let known = self.rare.as_mut().and_then(|rare| rare.forecast.take());
@@ -103,21 +105,22 @@ impl State {
         Some(&self.rare().forecast.insert(forecast).supply)
     }
 
-    /// A waiter left from behind the one that begins at `before`: `tokens` from `start` on are a hole.
-    pub(super) fn hole_in_forecast(&mut self, before: u64, start: u64, tokens: u64) {
+    /// A waiter behind the one that begins at `before` was cancelled: `tokens` from `start` on are a gap now.
+    pub(super) fn note_gap_in_forecast(&mut self, before: u64, start: u64, tokens: u64) {
         let Some(rare) = &mut self.rare else { return };
         let Some(forecast) = &mut rare.forecast else { return };
         if ahead(start, forecast.until) < 0 {
-            // A covered one. The copy is kept for its memory.
+            // The forecast covers the cancelled waiter, so it is void. Its copy of the supply is kept to be reused.
             forecast.changes = self.supply.changes().wrapping_sub(1);
         } else if ahead(before, forecast.until) < 0 {
-            // Right behind the covered ones. Further back the hole is found beside the waiter before it.
+            // The gap is right behind the covered waiters. A gap further back is found later, as the `skip` of the
+            // waiter before it.
             forecast.supply.shift(tokens);
             forecast.until = forecast.until.wrapping_add(tokens);
         }
     }
 
-    /// How long a claim of `cost` made now would wait.
+    /// The time that a claim of `cost` made now would wait.
     pub(crate) fn estimate(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Option<Duration> {
         if self.closed || cost > self.most_claimable(rovers) {
             return None;
@@ -128,13 +131,13 @@ impl State {
         self.foretell(rovers, cost).map(|at| self.wait(at, now))
     }
 
-    /// How long it is until `at`. What could pass by now need not wait until a clock that stepped back has caught up.
+    /// The time until `at`. A claim that can pass by now does not wait for a clock that stepped back.
     pub(super) fn wait(&self, at: u64, now: u64) -> Duration {
         Duration::from_nanos(if at <= self.supply.synced() { 0 } else { at.saturating_sub(now) })
     }
 }
 
-/// How many waiters were served ahead of time by this thread.
+/// Counts the waiters that this thread served ahead of time.
 #[cfg(test)]
 mod steps {
     use std::cell::Cell;
@@ -166,7 +169,7 @@ mod tests {
     const NANO: Duration = Duration::from_nanos(1);
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// What the whole queue comes to, waiter by waiter.
+    /// The same estimate, computed by serving the whole queue, waiter by waiter.
     fn by_hand(state: &State, rovers: &Rovers, cost: u64) -> Option<u64> {
         let mut ahead = state.supply.clone();
         let mut queue = state.queue.iter().peekable();
@@ -183,7 +186,7 @@ mod tests {
         let quota = match random.u8(0..8) {
             0 => Quota::new(random.u64(1..=burst), random.u32(2..60) * NANO).stepped(),
             1 => Quota::new(random.u64(20..90), random.u32(1..20) * NANO),
-            // Less than a nanosecond apart.
+            // Less than a nanosecond between tokens.
             2..4 => Quota::new(2, random.u32(7..9) * NANO),
             _ => Quota::new(random.u64(1..9), random.u32(9..60) * NANO),
         };
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forecast_is_what_serving_the_whole_queue_comes_to() {
+    fn a_forecast_equals_serving_the_whole_queue() {
         let (mut by_number, mut by_forecast) = (0, 0);
         for seed in 0..1_000 {
             let mut random = Rng::with_seed(seed);
@@ -257,8 +260,8 @@ mod tests {
                 let cost = world.random.u64(1..9);
                 limiter.core().with(|state, rovers, _| {
                     steps::take();
-                    let foretold = state.foretell(rovers, cost);
-                    assert_eq!(foretold, by_hand(state, rovers, cost), "seed {seed}, step {step}: {state:?}");
+                    let estimated = state.foretell(rovers, cost);
+                    assert_eq!(estimated, by_hand(state, rovers, cost), "seed {seed}, step {step}: {state:?}");
                     if state.queue.len() > 1 && !state.supply.is_straight() {
                         let counter = if steps::take() == 0 { &mut by_number } else { &mut by_forecast };
                         *counter += 1;
@@ -269,10 +272,10 @@ mod tests {
         assert!(by_number > 1_000 && by_forecast > 500, "{by_number} {by_forecast}");
     }
 
-    /// Two equal quotas that hold no more than one claim: each in turn is full while the queue waits for the other, and loses
-    /// the half of a nanosecond that it was ahead.
+    /// Two equal quotas, each with space for only one claim: each in turn is full while the queue waits for the other,
+    /// and loses the half nanosecond by which it was ahead.
     #[test]
-    fn quotas_of_one_pace_that_fill_up_in_turn_are_not_told_by_number() {
+    fn quotas_of_one_pace_that_fill_up_in_turn_are_not_decided_by_number() {
         let quota = Quota::new(2, 7 * NANO).burst(1);
         let limiter = limiter(&[quota.initial(1), quota.initial(0)]);
         let mut queue = [1, 1].map(|cost| spawn(limiter.consume(cost)));
@@ -280,7 +283,7 @@ mod tests {
         assert_eq!(limiter.estimate(1), Some(12 * NANO));
     }
 
-    /// How many waiters are served ahead of time for so many arrivals with a deadline behind a queue.
+    /// The number of waiters served ahead of time for arrivals with a deadline behind a long queue.
     fn steps_of_arrivals(limiter: &Limiter, cancel: bool) -> u64 {
         while limiter.try_acquire(1).is_ok() {}
         let mut queue: Vec<_> = (0..1_000).map(|_| spawn(limiter.consume(1))).collect();
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrival_with_a_deadline_costs_the_same_behind_any_queue() {
+    fn an_arrival_with_a_deadline_takes_the_same_steps_behind_any_queue() {
         let (fast, slow) = (Quota::per_second(100).burst(20), Quota::per_minute(1_000));
         let stepped = Quota::per_second(9).stepped();
         let uneven = Quota::new(3_000_000_000, Duration::from_secs(1)).burst(4).initial(0);
@@ -319,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn cancellations_do_not_make_arrivals_dearer_where_the_number_decides() {
+    fn cancellations_do_not_add_steps_to_arrivals_where_the_number_decides() {
         let limiters = [
             limiter(&[Quota::per_second(100).burst(20), Quota::per_minute(1_000)]),
             limiter(&[Quota::per_second(9).stepped()]),

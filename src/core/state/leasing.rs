@@ -1,4 +1,8 @@
-//! One of the quotas is shared: what its line is asked for, and what comes of the answers.
+//! A distributed quota: what the keeper asks its store for, and what the answers bring.
+//!
+//! The *keeper* is the task that talks to the store. The [`Feed`] is what the node knows of the store, and the rule by
+//! which the keeper asks. The *allowance* (the field `hold`) is how many tokens the node may keep unused. A *piece* is
+//! a number of tokens that the store promised without tokens of other nodes between them.
 
 use super::State;
 use crate::core::rovers::{Rovers, ahead};
@@ -6,21 +10,21 @@ use crate::core::wakes::Wakes;
 use crate::distributed::{Answer, Ask, Feed, Lease, Leases, Outage, Pace, Plan, View};
 use std::sync::{Arc, Mutex};
 
-/// What is promised, piece by piece, as far as the claims before need it.
+/// The promised tokens, piece by piece, distributed over the claims in queue order.
 struct Cover<I> {
-    /// Up to where claims have what they need,
+    /// The position up to which claims have the tokens that they need.
     at: u64,
-    /// how much of what comes in other pieces may be kept for the next one,
+    /// How many tokens of earlier pieces may be kept until the next piece comes.
     keeps: u64,
-    /// how much is left of the piece that comes then,
+    /// How many tokens are left of the current piece.
     left: u64,
-    /// and how many tokens of other pieces the claims count on being kept, each the most.
+    /// How many tokens of earlier pieces have to be kept for the claims so far: the maximum over these claims.
     counts_on: u64,
     pieces: I,
 }
 
 impl<I: Iterator<Item = u64>> Cover<I> {
-    /// How many tokens the next claim lacks, which begins and ends there.
+    /// The number of tokens that the next claim lacks. The claim begins at `start` and ends at `ticket`.
     fn lacks(&mut self, start: u64, ticket: u64) -> u64 {
         let mut kept = 0;
         loop {
@@ -31,8 +35,8 @@ impl<I: Iterator<Item = u64>> Cover<I> {
                 self.counts_on = self.counts_on.max(kept);
                 return 0;
             }
-            let room = ahead(start.wrapping_add(self.keeps), self.at).max(0) as u64;
-            self.at = self.at.wrapping_add(self.left.min(room));
+            let space = ahead(start.wrapping_add(self.keeps), self.at).max(0) as u64;
+            self.at = self.at.wrapping_add(self.left.min(space));
             kept = ahead(self.at, start).max(0) as u64;
             match self.pieces.next() {
                 Some(left) => self.left = left,
@@ -46,7 +50,8 @@ impl<I: Iterator<Item = u64>> Cover<I> {
 }
 
 impl State {
-    /// From now on one of the quotas is shared, and empty. What its keeper finds in the end is returned.
+    /// Makes one of the quotas distributed, and empties it. Returns the place where the keeper finds its final ask once
+    /// the limiter is gone.
     pub(crate) fn lease(&mut self, feed: Feed, start: u64) -> Arc<Mutex<Option<Ask>>> {
         let remains = Arc::clone(&feed.remains);
         self.supply.quota_mut(feed.quota).become_leased(start);
@@ -54,8 +59,8 @@ impl State {
         remains
     }
 
-    /// Wakes the keeper if it has to look. False if there is no room for its waker.
-    pub(super) fn feed_keeper(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+    /// Wakes the keeper if it has to look. Returns false if there is no space for its waker.
+    pub(super) fn wake_keeper(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
         if !self.is_hungry(rovers) {
             return true;
         }
@@ -68,24 +73,25 @@ impl State {
         true
     }
 
-    /// Whether the keeper is to be woken.
+    /// Whether the keeper has to be woken.
     #[inline]
     pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
         self.supply.feed().is_some_and(|feed| feed.is_low(self.claims(rovers)) || self.is_front_unplanned(feed))
     }
 
-    /// Whether the front waiter has no instant to pass at, and the keeper made its plan for another one.
+    /// Whether the promised tokens give the front waiter no instant at which it passes, and the keeper's plan was made
+    /// for another waiter.
     fn is_front_unplanned(&self, feed: &Feed) -> bool {
         self.stuck_front(feed.quota).is_some_and(|ticket| !feed.has_planned_for(ticket))
     }
 
-    /// The ticket of the front waiter, if what is promised gives it no instant to pass at.
+    /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
     fn stuck_front(&self, quota: usize) -> Option<u64> {
         self.front_ticket().filter(|ticket| self.supply.passes_leased(quota, *ticket).is_none())
     }
 
-    /// The keeper's invariant, see `lease/feed.rs`. It holds whenever the lock is free, unless a thread has left the lock in
-    /// the middle of serving the queue and is about to come back.
+    /// Checks the keeper's invariant, see `distributed/feed.rs`. The invariant holds whenever the lock is free, unless
+    /// a thread has released the lock in the middle of serving the queue and is about to take it again.
     pub(crate) fn assert_kept(&self) {
         debug_assert!(
             self.last_due == 0
@@ -93,25 +99,26 @@ impl State {
                     .supply
                     .feed()
                     .is_none_or(|feed| self.stuck_front(feed.quota).is_none_or(|ticket| !feed.neglects(ticket))),
-            "the keeper sleeps, and the front waiter has no instant: {:?}",
+            "the keeper sleeps although the front waiter has no instant at which it passes: {:?}",
             self.supply.feed()
         );
     }
 
-    /// Where the last claim ends, holes left out.
+    /// The position at which the last claim ends, counted without the gaps in the queue.
     pub(super) fn claims(&self, rovers: &Rovers) -> u64 {
         rovers.tail().wrapping_sub(self.totals.holes)
     }
 
-    /// Whether a claim that ends at `ticket` can have no tokens, and is to be told so.
+    /// Whether a claim that ends at `ticket` gets no tokens because the store is out of reach, and has to fail for that
+    /// reason.
     pub(super) fn is_cut_off(&self, ticket: u64) -> bool {
         self.supply.feed().is_some_and(|feed| {
             feed.is_out && feed.outage == Outage::Fail && self.supply.quotas()[feed.quota].reached(ticket).is_none()
         })
     }
 
-    /// `try_acquire` is about to be denied `cost`: if nothing that was promised would help, the keeper asks for it. True if
-    /// that is in vain, and is to be said.
+    /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the keeper will ask for them.
+    /// Returns true if the store is out of reach and the caller has to get that as its error.
     pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
         let end = self.claims(rovers).wrapping_add(cost);
         let is_missed = |feed: &Feed| self.supply.quotas()[feed.quota].reached(end).is_none();
@@ -123,7 +130,7 @@ impl State {
         self.is_cut_off(end)
     }
 
-    /// What the keeper does next, as of `now`, up to which the line was served.
+    /// The next step of the keeper, as of `now`, up to which the queue was served.
     pub(crate) fn plan(&mut self, rovers: &Rovers, now: u64) -> Option<Plan> {
         let mut feed = self.supply.take_feed()?;
         if feed.until <= now {
@@ -137,8 +144,8 @@ impl State {
         let mut plan =
             feed.next(&view, |share| self.whole_claims(quota, view.lack, share, soon), || self.counted_on(quota));
         if let Plan::Ask(ask) = &mut plan {
-            // What came and found no room is gone: the line would take it for a part of the hold, which may be spent by now. Only
-            // what is given up here and now goes back.
+            // Tokens that came and found no space are discarded: the store would count them as part of the allowance,
+            // which may be spent by now. Only the tokens that are given up right here go back.
             self.leases(quota).take_spares();
             self.allow(rovers, &feed, ask.leave);
             let leases = self.leases(quota);
@@ -147,7 +154,8 @@ impl State {
             }
             ask.back = leases.take_spares();
             if ask.want > 0 && feed.hold < hold {
-                // The claims that are new in this ask were counted with the hold that it lowers.
+                // The ask lowers the allowance, and its number of wanted tokens was computed with the old one: compute
+                // it anew.
                 let view = self.view(rovers, quota, now);
                 ask.want = self.whole_claims(quota, view.lack, feed.share(), soon);
                 ask.bank = view.bank;
@@ -157,18 +165,19 @@ impl State {
         Some(plan)
     }
 
-    /// What the limiter looks like to the feed, which is taken out.
+    /// The limiter as the feed has to see it. The feed itself is taken out meanwhile.
     fn view(&mut self, rovers: &Rovers, quota: usize, now: u64) -> View {
         let claims = self.claims(rovers);
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
         let schedule = self.supply.quota_mut(quota);
         let head = schedule.head;
-        let leases = schedule.leases().expect("the shared quota is leased");
+        let leases = schedule.leases().expect("the distributed quota is leased");
         let covered = head.wrapping_add(leases.promised());
         let mut ends = leases.ends();
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some(front) = self.queue.front() {
-            // What comes for it in several pieces is not kept: it is asked for anew.
+            // Tokens for the front claim that come in several pieces may not be kept until they complete it. The keeper
+            // then asks for them anew.
             let missing = self.cover(quota).lacks(front.start(), front.ticket);
             if missing > 0 {
                 (ends, lack) = (None, lack.max(missing));
@@ -188,13 +197,13 @@ impl State {
         }
     }
 
-    /// How many tokens the next claims lack of which nothing is promised yet: whole ones, about a `share`, and none that
-    /// will be held up by something else.
+    /// The number of tokens that the next claims lack and that are not promised yet. Counts whole claims only, up to
+    /// about `share` tokens, and stops before a claim that something else will still hold back at `soon`.
     fn whole_claims(&self, quota: usize, lack: u64, share: u64, soon: u64) -> u64 {
-        let (mut jumped, mut want) = (0_u64, 0_u64);
+        let (mut gaps, mut want) = (0_u64, 0_u64);
         let mut cover = self.cover(quota);
         for waiter in self.queue.iter() {
-            let ticket = waiter.ticket.wrapping_sub(jumped);
+            let ticket = waiter.ticket.wrapping_sub(gaps);
             let need = cover.lacks(ticket.wrapping_sub(waiter.cost), ticket);
             if need > 0 {
                 let is_enough = want > 0 && want.saturating_add(need) > share;
@@ -204,38 +213,38 @@ impl State {
                 want += need;
                 cover.at = ticket;
             }
-            jumped = jumped.wrapping_add(waiter.skip);
+            gaps = gaps.wrapping_add(waiter.skip);
         }
-        // What is left are debts.
+        // The rest of the lack is debts.
         want.max(lack.min(share.max(1)))
     }
 
-    /// How much of the hold the claims count on for which all was promised: if less is kept, one of them is left with a piece
-    /// that does not complete it.
+    /// How much of the allowance is needed for the claims that have all their tokens promised. If fewer tokens may be
+    /// kept, one of these claims is left with a piece that does not complete it.
     fn counted_on(&self, quota: usize) -> u64 {
         let mut cover = self.cover(quota);
-        let mut jumped = 0_u64;
+        let mut gaps = 0_u64;
         for waiter in self.queue.iter() {
-            let ticket = waiter.ticket.wrapping_sub(jumped);
+            let ticket = waiter.ticket.wrapping_sub(gaps);
             if cover.lacks(ticket.wrapping_sub(waiter.cost), ticket) > 0 {
                 break;
             }
-            jumped = jumped.wrapping_add(waiter.skip);
+            gaps = gaps.wrapping_add(waiter.skip);
         }
         cover.counts_on
     }
 
-    /// What is promised, to be laid over the claims in line.
+    /// The promised tokens, to be distributed over the claims in the queue.
     fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64>> {
         let schedule = &self.supply.quotas()[quota];
         Cover { at: schedule.head, keeps: schedule.burst, left: 0, counts_on: 0, pieces: schedule.pieces() }
     }
 
     fn leases(&mut self, quota: usize) -> &mut Leases {
-        self.supply.quota_mut(quota).leases().expect("the shared quota is leased")
+        self.supply.quota_mut(quota).leases().expect("the distributed quota is leased")
     }
 
-    /// Lets as many tokens be kept unused as `feed` says, and none if it is to be emptied; what is there beyond is spare.
+    /// Allows as many tokens to be kept unused as `feed` says, or none if `empty`. Tokens beyond that become spare.
     fn allow(&mut self, rovers: &Rovers, feed: &Feed, empty: bool) {
         let (hold, own) = if empty { (0, 0) } else { (feed.hold, feed.own()) };
         let burst = hold.max(own);
@@ -248,7 +257,8 @@ impl State {
         self.stride.shorten(self.supply.least_burst() / 64);
     }
 
-    /// Whether nobody waits or owes, and the line has nothing out to this node: so that it may be forgotten.
+    /// Whether the limiter may be forgotten: no waiter, no debt, and no token promised to this node that has not come
+    /// yet.
     #[cfg(feature = "keyed")]
     pub(crate) fn is_at_rest(&mut self, rovers: &Rovers, now: u64) -> bool {
         if !self.queue.is_empty() || self.deficiency(rovers) > 0 {
@@ -259,47 +269,48 @@ impl State {
         self.leases(quota).promised() == 0
     }
 
-    /// The line has answered `ask`, which was sent `elapsed` before `now`.
+    /// Takes the store's answer to `ask`, which was sent `elapsed` nanoseconds before `now`.
     pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, ask: &Ask, answer: &Answer, elapsed: u64) {
         let Some(mut feed) = self.supply.take_feed() else { return };
         let quota = feed.quota;
         let was_own = std::mem::take(&mut feed.is_out) && matches!(feed.outage, Outage::Share(_));
         let is_sound = feed.hear(ask, answer, now, elapsed);
         if was_own || !is_sound {
-            // Nothing of it was granted by the line, or the line does not know of it any more.
+            // The store granted none of the tokens that are here, or does not know of them any more.
             self.allow(rovers, &feed, true);
             let leases = self.leases(quota);
             leases.end_own();
             if is_sound { _ = leases.take_spares() } else { leases.forget() }
         }
         self.allow(rovers, &feed, false);
-        // Not before now, which is when the answer has come: the line's clock was there before.
+        // The tokens available at once count from now, when the answer has come, and not earlier. By the store's clock
+        // their instant was earlier, so nothing is granted too early.
         let at = now.max(self.supply.synced());
         let terms = *feed.terms();
         let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
-        let room = feed.hold.saturating_sub(ask.bank.max(kept));
+        let space = feed.hold.saturating_sub(ask.bank.max(kept));
         let leases = self.leases(quota);
         let is_new = answer.before != ask.number;
-        // In one piece with what was promised before, if nobody else was promised anything since. Where something is there, nobody
-        // comes before the rest.
+        // The new tokens form one piece with the tokens promised before, if no other node was promised tokens in
+        // between. If some tokens are available at once, no other node's tokens come before the rest.
         let goes_on = is_new && answer.behind <= leases.promised();
         let pace = Pace::of(&terms, answer.part);
-        // What had its instant while the answer was on its way is stale, and is not taken by who waits.
+        // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
         let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later);
-        // Of an answer that got lost and is said again, all that was there meanwhile would come on top of what has been minted
-        // since: of that no more is taken than may be held, and nothing goes back.
+        // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
+        // since. The node takes no more of them than it may keep, and gives none of the others back.
         let (once, later) = if is_new {
             (answer.once, later)
         } else {
-            let once = answer.once.min(room);
-            (once, later.without_stale(now, room - once))
+            let once = answer.once.min(space);
+            (once, later.without_stale(now, space - once))
         };
         leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
         leases.push(later.going_on(goes_on));
         self.supply.put_feed(feed);
     }
 
-    /// The line cannot be reached.
+    /// Records that the store cannot be reached.
     pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64) {
         let Some(mut feed) = self.supply.take_feed() else { return };
         if !std::mem::replace(&mut feed.is_out, true)
@@ -312,12 +323,12 @@ impl State {
         self.supply.put_feed(feed);
     }
 
-    /// The limiter is gone: what is left goes back to the line.
+    /// The limiter is gone: prepares the final ask, which gives the rest back to the store. Returns the keeper's waker.
     pub(crate) fn bequeath(&mut self, rovers: &Rovers) -> Option<std::task::Waker> {
         let mut feed = self.supply.take_feed()?;
         if feed.is_known() {
             self.supply.know_claimed(rovers.tail());
-            // As before every ask: what found no room is gone.
+            // As before every ask: tokens that found no space are discarded.
             self.leases(feed.quota).take_spares();
             self.supply.quota_mut(feed.quota).burst = 0;
             self.supply.cut(None);
@@ -341,10 +352,10 @@ mod tests {
     use std::pin::Pin;
     use std::task::Waker;
 
-    const SHARED: Quota = Quota::per_second(1_000).burst(512);
+    const DISTRIBUTED: Quota = Quota::per_second(1_000).burst(512);
     const SHARE: Outage = Outage::Share(Quota::per_second(10).burst(3));
 
-    /// A node of a line, without a keeper. All positions are counted from 0, all instants in nanoseconds.
+    /// One node of a distributed limiter, without a keeper. Positions are counted from 0, instants in nanoseconds.
     struct Node {
         state: State,
         rovers: Rovers,
@@ -353,19 +364,20 @@ mod tests {
 
     impl Node {
         fn new(outage: Outage) -> Self {
-            let mut state = State::new(Supply::new(&[SHARED], None, 0), None, 0);
-            state.lease(Feed::new(0, Terms::of(&SHARED, 0).unwrap(), outage), 0);
+            let mut state = State::new(Supply::new(&[DISTRIBUTED], None, 0), None, 0);
+            state.lease(Feed::new(0, Terms::of(&DISTRIBUTED, 0).unwrap(), outage), 0);
             Self { state, rovers: Rovers::new(0), places: Vec::new() }
         }
 
-        /// Has `bank` tokens, and may keep `hold` before the instant `until`.
+        /// Has `bank` tokens, and may keep `hold` tokens before the instant `until`.
         fn keeping(mut self, bank: u64, hold: u64, until: u64) -> Self {
             self.hold(hold, until);
             self.state.supply.quota_mut(0).head = bank;
             self
         }
 
-        /// Was promised so many tokens at these instants, in pieces of their own or not.
+        /// Was promised these numbers of tokens at these instants, each as a piece of its own or as part of the one
+        /// before.
         fn promised(mut self, leases: &[(u64, u64, bool)]) -> Self {
             for &(at, tokens, goes_on) in leases {
                 self.state.leases(0).push(Lease::new(at, Pace::AtOnce, 0, tokens).going_on(goes_on));
@@ -390,11 +402,11 @@ mod tests {
         }
 
         fn receive(&mut self, now: u64, number: u64, bank: u64, answer: &Answer) {
-            let ask = Ask { bank, ..Ask::new(1, number, Terms::of(&SHARED, 0).unwrap()) };
+            let ask = Ask { bank, ..Ask::new(1, number, Terms::of(&DISTRIBUTED, 0).unwrap()) };
             self.state.receive(&self.rovers, now, &ask, answer, 0);
         }
 
-        /// What its keeper asks for, if anything.
+        /// The number of tokens that its keeper asks for, if it asks.
         fn wants(&mut self, now: u64) -> Option<u64> {
             match self.state.plan(&self.rovers, now).unwrap() {
                 Plan::Ask(ask) => Some(ask.want),
@@ -402,7 +414,7 @@ mod tests {
             }
         }
 
-        /// Serves its line up to `now`, and says how many still wait and how many tokens were burned.
+        /// Serves its queue up to `now`. Returns how many claims still wait and how many tokens were burned.
         fn serve(&mut self, now: u64) -> (usize, u64) {
             _ = self.state.settle(&self.rovers, now, Reach::Now, &mut Wakes::default());
             (self.state.queue.len(), self.state.leases(0).take_spares())
@@ -426,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_used_up_and_what_is_left_of_it_is_kept_as_far_as_may_be() {
+    fn the_rest_of_a_piece_is_kept_as_far_as_the_allowance_goes() {
         let lacks = |keeps: u64| {
             let mut cover = Cover { at: 0, keeps, left: 0, counts_on: 0, pieces: [10].into_iter() };
             [(0, 6), (6, 9), (9, 14)].map(|(start, ticket)| cover.lacks(start, ticket))
@@ -435,31 +447,32 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_for_the_front_in_several_pieces_is_asked_for_anew() {
+    fn tokens_that_reach_the_front_in_several_pieces_are_asked_for_anew() {
         let wants = |goes_on| {
             let node = Node::new(Outage::Wait).promised(&[(1_000, 5, false), (2_000, 5, goes_on)]);
             node.waiting(&[10]).wants(0)
         };
-        // Otherwise for callers to come alone.
+        // The first ask is for callers yet to come, not for the waiter.
         assert_eq!([true, false].map(wants), [Some(0), Some(10)]);
-        // Who is behind a front that has all it needs is asked for when that is about to come.
+        // The keeper asks for a claim behind a front that has all it needs only when the front's tokens are about to
+        // come.
         let node = Node::new(Outage::Wait).promised(&[(10_000_000_000, 10, false)]);
         assert_eq!(node.waiting(&[10, 5]).wants(0), None);
     }
 
     #[test]
-    fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
+    fn whole_claims_are_asked_for_up_to_a_share() {
         let whole = |bank, costs: &[u64], share| {
             let node = Node::new(Outage::Wait).keeping(bank, bank, u64::MAX).waiting(costs);
             node.state.whole_claims(0, 0, share, 0)
         };
         assert_eq!([4, 5, 6].map(|share| whole(0, &[3, 2, 9], share)), [3, 5, 5]);
-        assert_eq!(whole(0, &[3, 2], 1), 3, "one in any case");
-        assert_eq!(whole(10, &[4, 4, 3], 5), 1, "what is there serves all of them");
+        assert_eq!(whole(0, &[3, 2], 1), 3, "at least one claim");
+        assert_eq!(whole(10, &[4, 4, 3], 5), 1, "the bank covers all claims except for one token");
     }
 
     #[test]
-    fn the_hold_ends_when_the_line_may_have_given_it_to_others() {
+    fn the_allowance_ends_when_the_store_may_have_given_it_to_other_nodes() {
         let mut node = Node::new(Outage::Wait).keeping(5, 5, 100);
         let mut after = |now| {
             _ = node.state.plan(&node.rovers, now);
@@ -469,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_beyond_its_time_is_burned_by_the_next_mint() {
+    fn tokens_kept_beyond_the_allowance_are_burned_by_the_next_mint() {
         let mut node = Node::new(Outage::Wait).keeping(5, 5, 100);
         let mut after = |now| {
             node.state.supply.mint(now, None);
@@ -479,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_keep_less_takes_back_what_is_published_and_shortens_the_stride() {
+    fn a_lower_allowance_retracts_published_tokens_and_shortens_the_stride() {
         let mut node = Node::new(Outage::Wait).keeping(10, 128, u64::MAX);
         node.rovers.publish(8, 10);
         node.state.stride.tokens = 100;
@@ -492,7 +505,7 @@ mod tests {
 
     #[cfg(feature = "keyed")]
     #[test]
-    fn who_waits_owes_or_was_promised_something_is_not_at_rest() {
+    fn a_waiter_a_debt_or_a_promise_keeps_a_limiter_from_being_at_rest() {
         let is_at_rest = |mut node: Node| node.state.is_at_rest(&node.rovers, 0);
         assert!(is_at_rest(Node::new(Outage::Wait)));
         let held_back = Node::new(Outage::Wait).keeping(3, 0, 0).waiting(&[3]);
@@ -505,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_what_the_node_allowed_itself_and_nothing_else() {
+    fn an_answer_ends_the_share_of_an_outage_and_nothing_else() {
         let heads = [(Outage::Wait, true), (SHARE, false), (SHARE, true)].map(|(outage, is_out)| {
             let mut node = Node::new(outage).keeping(5, 8, u64::MAX);
             if is_out {
@@ -518,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_on_with_the_one_before_unless_others_were_between_or_it_is_said_again() {
+    fn an_answer_continues_the_piece_before_unless_other_nodes_came_between_or_it_is_a_repeat() {
         let pieces = |before, behind, once, later| {
             let mut node = Node::new(Outage::Wait);
             node.receive(0, 1, 0, &Answer { later: 5, hold: 20, ..Answer::default() });
@@ -535,10 +548,10 @@ mod tests {
     }
 
     #[test]
-    fn of_an_answer_that_is_said_again_no_more_is_taken_than_may_be_held() {
+    fn a_repeated_answer_adds_no_more_tokens_than_the_allowance() {
         let taken = [0, 1, 4, 9].map(|bank| {
             let mut node = Node::new(Outage::Wait);
-            // A second ago, in which all of it was minted.
+            // Answered a second ago: all of its tokens were minted since.
             let answer = Answer { before: 1, age: 1_000_000, once: 3, later: 10, hold: 5, ..Answer::default() };
             node.receive(1_000_000_000, 1, bank, &answer);
             node.state.leases(0).promised()
@@ -547,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_the_line_allows_itself_its_share_once() {
+    fn a_node_that_loses_the_store_starts_its_share_once() {
         let mut node = Node::new(SHARE);
         for now in [5, 6, 7] {
             node.state.lose(&node.rovers, now);
@@ -559,7 +572,7 @@ mod tests {
         assert!(node.state.supply.feed().unwrap().is_out);
     }
 
-    /// 4 are here and 1 comes at 50; these can be kept until 100, or longer. Then 2 come at 150.
+    /// 4 tokens are here and 1 comes at 50. All 5 can be kept until `until`. Then 2 come at 150.
     #[test]
     fn a_claim_whose_tokens_could_not_be_kept_until_the_last_came_is_not_granted() {
         let served = |until| {
@@ -570,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pause_held_back_is_granted_at_the_instant_at_which_it_came_or_never() {
+    fn tokens_held_back_by_a_pause_are_granted_as_of_their_arrival_or_never() {
         let served = |gate| {
             let mut node = Node::new(Outage::Wait).promised(&[(10, 5, false)]).waiting(&[5]);
             node.state.pause_until(&node.rovers, gate);

@@ -1,4 +1,4 @@
-//! Under a roof, and as a roof; see `core/parent_link.rs`.
+//! The state's part of the link between a parent and its children; see `core/parent.rs`.
 
 use super::State;
 use crate::core::queue::Outcome;
@@ -8,25 +8,26 @@ use crate::error::{Bound, Denied, TryAcquireError};
 use std::time::Duration;
 
 impl State {
-    /// What the front claims, if it is ready and has no envoy yet.
+    /// The cost of the front claim, if it is ready and has no parent ticket yet.
     pub(crate) fn ready_front(&self) -> Option<u64> {
         let front = self.queue.front().filter(|front| self.has_parent && front.part.is_none())?;
         let due = self.supply.due(front.ticket)?;
         (due <= self.supply.synced()).then_some(front.cost)
     }
 
-    /// Whether something is to be done in the roof's line for the front here, or for one that is gone.
+    /// Whether the parent's queue has to be changed, for the front claim here or for a claim that is gone.
     pub(crate) fn wants_parent(&self) -> bool {
         self.has_parent && (self.ticket_recalled || self.ready_front().is_some())
     }
 
-    /// Whether the envoy in the roof's line is to leave it. To be asked by who then sees to it.
+    /// Whether the parent ticket must be removed from the parent's queue. Resets the request: the caller must carry it
+    /// out.
     pub(crate) fn take_ticket_recall(&mut self) -> bool {
         std::mem::take(&mut self.ticket_recalled) && self.queue.front().is_none_or(|front| front.part.is_none())
     }
 
-    /// Grants the claim of the [ready front](Self::ready_front), which the roof has granted, at its own instant: that its
-    /// timer was late is not the key's loss.
+    /// Grants the claim of the [ready front](Self::ready_front), which the parent has granted. The grant counts as of
+    /// the instant at which the claim was ready here: a late timer costs the key nothing.
     pub(crate) fn grant_front(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) {
         let Some(ticket) = self.front_ticket() else { return };
         let at = self.supply.synced();
@@ -36,20 +37,20 @@ impl State {
         self.call_front(rovers, Outcome::Granted { remaining }, wakes);
     }
 
-    /// How many tokens this line can hold at most, if those are fewer than `cost`.
+    /// The largest number of tokens that this queue can still take, if it is less than `cost`.
     pub(crate) fn overruns(&self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        Some(self.room(rovers)).filter(|room| *room < cost)
+        Some(self.space_left(rovers)).filter(|space| *space < cost)
     }
 
-    /// Turns the [ready front](Self::ready_front) away, which has no envoy.
+    /// Turns the [ready front](Self::ready_front) away, which has no parent ticket.
     pub(crate) fn turn_front_away(&mut self, rovers: &Rovers, outcome: Outcome, wakes: &mut Wakes) {
         if self.ready_front().is_some() {
             self.call_front(rovers, outcome, wakes);
         }
     }
 
-    /// How long a claim of `cost` that comes in `delay`, if nobody else comes meanwhile, will have waited by then, counted
-    /// from now. `None` as in [`estimate`](Self::estimate).
+    /// How long a claim of `cost` will have waited, counted from now, if it arrives after `delay` and no other claim
+    /// arrives before it. `None` as in [`estimate`](Self::estimate).
     pub(crate) fn estimate_later(&mut self, rovers: &Rovers, cost: u64, now: u64, delay: Duration) -> Option<Duration> {
         if cost == 0 || delay.is_zero() || self.queue.is_joint() {
             return self.estimate(rovers, cost, now).map(|wait| wait.max(delay));
@@ -62,7 +63,8 @@ impl State {
         Some(Duration::from_nanos(at.saturating_sub(now)).max(delay))
     }
 
-    /// What a line under this one says in the end that has denied `cost` tokens: both have to grant them.
+    /// The final answer to a `try_acquire` for `cost` tokens that a child has denied: parent and child both have to
+    /// grant them.
     pub(crate) fn deny_too(&mut self, rovers: &Rovers, cost: u64, now: u64, denied: Denied) -> TryAcquireError {
         if self.closed {
             return TryAcquireError::Closed;
@@ -78,7 +80,7 @@ impl State {
         Denied { retry_after, remaining: denied.remaining.min(self.available(rovers)), by }.into()
     }
 
-    /// What this limiter refuses, as a line says it under it that has `remaining` tokens.
+    /// Translates a refusal of this limiter into the refusal that its child, which has `remaining` tokens, returns.
     pub(crate) fn as_parent(error: TryAcquireError, remaining: u64) -> TryAcquireError {
         match error {
             TryAcquireError::Denied(denied) => {
@@ -94,12 +96,12 @@ mod tests {
     use crate::{Limiter, Quota};
 
     #[test]
-    fn what_just_fits_overruns_nothing() {
+    fn a_claim_that_just_fits_does_not_overrun() {
         let limiter = Limiter::new(Quota::per_second(1)).unwrap();
         limiter.core().with(|state, rovers, _| {
-            let room = state.room(rovers);
-            assert_eq!(state.overruns(rovers, room), None);
-            assert_eq!(state.overruns(rovers, room + 1), Some(room));
+            let space = state.space_left(rovers);
+            assert_eq!(state.overruns(rovers, space), None);
+            assert_eq!(state.overruns(rovers, space + 1), Some(space));
         });
     }
 }

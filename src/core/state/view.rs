@@ -1,4 +1,4 @@
-//! What the state looks like from outside.
+//! Read access to the state, for callers that report it.
 
 use super::{MAX_SPAN, State, Totals};
 use crate::core::rovers::{Rovers, ahead};
@@ -6,12 +6,12 @@ use crate::observe::{QueueInfo, WaitRecord};
 use std::sync::Arc;
 
 impl State {
-    /// Of the quota of this index, if it has one.
+    /// The name of the quota with this index, if it has one.
     pub(crate) fn name(&self, index: usize) -> Option<&Arc<str>> {
         self.rare.as_ref()?.names.get(index)?.as_ref()
     }
 
-    /// What `try_acquire` could have now.
+    /// The number of tokens that `try_acquire` could get now.
     pub(crate) fn available(&self, rovers: &Rovers) -> u64 {
         if self.closed || self.supply.is_paused() || !self.queue.is_empty() {
             return 0;
@@ -19,7 +19,7 @@ impl State {
         ahead(self.supply.limit(), rovers.tail()).max(0) as u64
     }
 
-    /// By how much claims overrun the tokens.
+    /// The number of tokens by which claims exceed the tokens available.
     pub(crate) fn deficiency(&self, rovers: &Rovers) -> u64 {
         let claims = rovers.tail().wrapping_sub(self.totals.holes);
         ahead(claims, self.supply.limit()).max(0) as u64
@@ -29,19 +29,19 @@ impl State {
     pub(crate) fn in_flight(&self, rovers: &Rovers) -> Option<(u64, u64)> {
         let (cap, ceiling) = (self.cap.as_ref()?.tokens, self.supply.ceiling()?);
         let claims = rovers.tail().wrapping_sub(self.totals.holes).wrapping_sub(self.queue.tokens());
-        // A line that is held reads its releases late; they have landed all the same.
+        // If another queue holds the front claim, this queue reads its releases late. They count here all the same.
         let unread = self.cap.as_ref().map_or(0, |cap| rovers.released_since(&mut cap.seen.clone()));
         let flying = ahead(claims, ceiling.wrapping_sub(cap).wrapping_add(unread));
         Some((flying.max(0) as u64, cap))
     }
 
-    /// Tokens granted since the beginning, those charged afterwards included, those refunded too.
+    /// Tokens granted since the limiter was made. Tokens charged afterwards are included, and so are refunded tokens.
     pub(crate) fn granted(&self, rovers: &Rovers) -> u64 {
         let Totals { origin, skipped, .. } = self.totals;
         rovers.tail().wrapping_sub(origin).wrapping_sub(skipped).wrapping_sub(self.queue.tokens())
     }
 
-    /// What lies before a claim of `cost` made now.
+    /// The state of the queue as a new claim of `cost` finds it.
     pub(crate) fn queue_info(&mut self, rovers: &Rovers, cost: u64, now: u64) -> QueueInfo {
         let is_near = self.queue.is_empty() || self.supply.is_straight();
         let estimate = if is_near && WaitRecord::is_curious() { self.estimate(rovers, cost, now) } else { None };
@@ -49,7 +49,7 @@ impl State {
     }
 
     /// How many more tokens may be claimed before the rovers are too far apart to be compared.
-    pub(super) fn room(&self, rovers: &Rovers) -> u64 {
+    pub(super) fn space_left(&self, rovers: &Rovers) -> u64 {
         (MAX_SPAN - ahead(rovers.tail(), self.supply.limit())).max(0) as u64
     }
 }
