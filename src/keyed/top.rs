@@ -1,10 +1,14 @@
-//! Who is refused most: a few counters, whatever the number of keys.
+//! The keys with the most refusals: a fixed number of counters, for any number of keys.
+//!
+//! These are the counters of Misra and Gries. If a key has no counter while all are in use, all counters are lowered by
+//! one, and the key takes the first counter that is at zero. Of `n` refusals, every key with more than `n / (COUNTERS +
+//! 1)` has a counter. Lowering all counters is implemented by raising the value that counts as zero.
 //!
 //! Misra and Gries' counters: a key that has none while all are in use lowers all of them by one, and takes the first that
 //! is at zero. Of `n` refusals every key with more than `n / (COUNTERS + 1)` is among them. Lowering is done by raising what
 //! counts as zero.
 
-/// Enough to see who abuses a service, few enough to be looked through at each refusal.
+/// Enough to find the clients that abuse a service, and few enough to search at each refusal.
 pub(super) const COUNTERS: usize = 16;
 
 #[derive(Debug)]
@@ -17,7 +21,7 @@ pub(super) struct Top<K> {
 struct Counter<K> {
     key: K,
     hash: u64,
-    /// Refusals counted, plus what was zero when counting began.
+    /// Refusals counted, plus the value of `zero` when counting began.
     count: u64,
 }
 
@@ -52,7 +56,7 @@ impl<K: Clone + Eq> Top<K> {
         }
     }
 
-    /// The keys and how often each was refused, at least, most first.
+    /// The keys, and a lower bound of their refusals, most first.
     pub(super) fn list(&self) -> Vec<(K, u64)> {
         let mut list: Vec<_> = self
             .counters
@@ -70,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_refused_most_is_seen_among_a_million_others() {
+    fn the_most_refused_keys_are_found_among_a_million_others() {
         let mut top = Top::default();
         for other in 0..1_000_000_u64 {
             top.count(&(other + 10), other + 10);

@@ -1,4 +1,4 @@
-//! Acting on the level of a key.
+//! Reading and changing the level of a key.
 
 use super::{
     CustomEntry, Deferred, EntryRequest, EntryState, Level, Quick, RareFields, Rate, Shard, ShardContext, Stop,
@@ -9,8 +9,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
-    /// Takes `cost` tokens from a word, also of a quota of its own, and says what remains, if all is as it mostly is; or finds
-    /// the key's seat. `also` takes what has to be taken elsewhere too. `None` leaves it to [`at_level`](Self::at_level).
+    /// The fast path: takes `cost` tokens from a packed level, under the common quota or the key's own, and returns
+    /// what remains; or returns the key's live entry. `also` takes what has to be taken elsewhere too, and can refuse.
+    /// Returns `None`, with nothing changed, if anything is unusual: then [`at_level`](Self::at_level) decides.
     #[inline]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
@@ -50,7 +51,8 @@ impl<K: Clone + Eq> Shard<K> {
         Some(Quick::Taken(left))
     }
 
-    /// Shows `act` the level of a key that has no seat, and keeps what it makes of it. Whoever is full is not kept.
+    /// Calls `act` on the level of a key that has no live entry, and stores the level that `act` leaves. A full level
+    /// is not stored.
     pub(in crate::keyed) fn at_level<R>(
         &mut self,
         ask: &EntryRequest<'_, K>,
@@ -61,7 +63,8 @@ impl<K: Clone + Eq> Shard<K> {
         self.at_level_if(ask, context, deferred, act, Ok)
     }
 
-    /// The same, if `confirm` agrees at last, when nothing is left that could fail: an `Err` leaves all as it was.
+    /// Like [`at_level`](Self::at_level), but stores the level only if `confirm` agrees. `confirm` is called last, when
+    /// nothing is left that could fail; its `Err` leaves everything as it was.
     pub(in crate::keyed) fn at_level_if<R>(
         &mut self,
         ask: &EntryRequest<'_, K>,
@@ -116,7 +119,7 @@ impl<K: Clone + Eq> Shard<K> {
         }
     }
 
-    /// Everybody who is here.
+    /// All keys of the shard, with their states.
     pub(in crate::keyed) fn list(
         &mut self,
         now: u64,
@@ -137,7 +140,7 @@ impl<K: Clone + Eq> Shard<K> {
         packed_levels.chain(live_entries).chain(custom_entries).collect()
     }
 
-    /// The key's seat, if it has one.
+    /// The live entry of the key, if it has one.
     pub(in crate::keyed) fn find_live(&self, ask: &EntryRequest<'_, K>) -> Option<Arc<Core>> {
         let own = |rare_fields: &RareFields<K>| {
             rare_fields.custom_entries.find(ask.hash, |custom| custom.key == *ask.key)?.entry_state.live().cloned()
@@ -145,7 +148,7 @@ impl<K: Clone + Eq> Shard<K> {
         self.live_entries.find(ask.hash, ask.key).cloned().or_else(|| self.rare_fields.as_deref().and_then(own))
     }
 
-    /// Where a key is kept that is not among the seats, and its quota.
+    /// Where the level of a key without an entry in the live table is stored, and its quota.
     fn find_level(&mut self, ask: &EntryRequest<'_, K>) -> Option<(&Rate, Kept<'_>)> {
         let custom_entries = self.rare_fields.as_mut().map(|rare_fields| &mut rare_fields.custom_entries);
         match custom_entries
@@ -157,7 +160,7 @@ impl<K: Clone + Eq> Shard<K> {
     }
 }
 
-/// Where a level is kept.
+/// Where a level is stored.
 enum Kept<'a> {
     PackedLevel(&'a mut NonZeroU64),
     CustomEntry(&'a mut EntryState),
