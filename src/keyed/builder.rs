@@ -131,7 +131,7 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Refuses callers once this many are waiting for the same key.
+    /// Refuses callers with `QueueFull` once this many are waiting for the same key.
     pub fn max_waiting(mut self, callers: usize) -> Self {
         self.max_waiting = Some(callers);
         self
@@ -141,8 +141,8 @@ impl<K, S> KeyedBuilder<K, S> {
     /// neither. The parent can also be used directly, and by other keyed limiters.
     ///
     /// * Only the caller at the front of a key's queue enters the parent's queue, and only once the key's own tokens
-    ///   are available. So keys take turns there, however many callers wait for one of them, and a key with a slow
-    ///   quota delays no other key. The parent's `max_waiting` refuses none of them.
+    ///   are available. So keys take turns there, however many callers wait for one of them, and a key that still waits
+    ///   for its own tokens delays no other key. The parent's `max_waiting` refuses none of them.
     /// * [Settling](super::KeyedGrant::settle) counts in both. So do tokens in flight, if the parent has a cap.
     /// * Closing the parent closes the keyed limiter.
     /// * While a key has waiters, its estimates are `None`: how long the parent will delay them cannot be predicted.
@@ -155,7 +155,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// use tollgate::{KeyedLimiter, Limiter, Quota};
     /// let upstream = Limiter::new(Quota::per_minute(6_000).burst(5))?;
     /// let builder = KeyedLimiter::builder().quota(Quota::per_minute(600).burst(3)); // each
-    /// let users = builder.parent(&upstream).build()?;                      // all of them together
+    /// let users = builder.parent(&upstream).build()?;                               // all of them together
     /// let _grants = [users.try_acquire(&"ann", 3)?, users.try_acquire(&"bob", 2)?];
     /// assert!(users.try_acquire(&"bob", 1).is_err());
     /// assert_eq!(upstream.available(), 0);
@@ -218,8 +218,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Hashes keys with `hasher` instead of the standard library's hasher, which has a random seed. With a hasher whose
-    /// collisions can be predicted, an attacker can make every call slow, but not wrong.
+    /// Hashes keys with `hasher` instead of the standard library's hasher, which has a secret random seed. If the
+    /// collisions of `hasher` can be predicted, an attacker can make every call slow, but not wrong.
     pub fn hasher<H: BuildHasher>(self, hasher: H) -> KeyedBuilder<K, H> {
         let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards, hasher: _ } =
             self;

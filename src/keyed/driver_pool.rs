@@ -187,7 +187,7 @@ impl DriverPool {
         !ended
     }
 
-    /// Adds every new live entry to the manual drivers: waiters outside of all runtimes rely on them.
+    /// Adds a live entry to the manual drivers: waiters outside of all runtimes rely on them.
     pub(super) fn notify_live(&self, live: &Core) {
         if self.by_hand.load(Ordering::Relaxed) == 0 {
             return;

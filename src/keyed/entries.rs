@@ -32,7 +32,7 @@ pub(super) enum Listed {
     Live(Arc<Core>),
 }
 
-/// An iterator over the keys in memory; from [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
+/// An iterator over the keys in memory, returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
 pub struct KeyedEntries<'a, K, S> {
     map: &'a Map<K, S>,
     /// The index of the next shard to list.

@@ -136,7 +136,7 @@ macro_rules! grant_methods {
             self.0.settle(actual);
         }
 
-        /// Drops the grant without releasing it: the caller then owes a [`release`](super::KeyedLimiter::release) of
+        /// Consumes the grant without releasing it: the caller then owes a [`release`](super::KeyedLimiter::release) of
         /// its cost. Without an in-flight cap, the same as dropping it.
         pub fn forget(self) {
             self.0.forget();

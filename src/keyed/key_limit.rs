@@ -4,10 +4,6 @@
 //! that may let a key be full earlier lowers it. So if no shard's instant has come, every key owes tokens, and a new
 //! key is refused at the cost of reading these instants. A shard that was swept in vain is not swept again before its
 //! instant has come.
-//!
-//! Of each room it is known when a key in it can be full at the earliest. That instant is never too late: whatever may
-//! bring it forward says so. So when nobody can be full yet, everybody owes, and a newcomer is turned away at the price of
-//! a look at these instants; and a room that is swept in vain is not swept again before its instant has come.
 
 use crate::core::sync::{AtomicU64, Ordering};
 
@@ -16,7 +12,7 @@ pub(super) struct KeyLimit {
     most: Option<u64>,
     /// The number of keys. Not counted without a bound.
     keys: AtomicU64,
-    /// For each room, the instant before which no key in it is full. Empty without a bound.
+    /// For each shard, the instant before which no key in it is full. Empty without a bound.
     idle: Box<[AtomicU64]>,
 }
 

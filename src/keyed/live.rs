@@ -8,7 +8,8 @@
 //!
 //! A live entry may be retired when the map holds the only `Arc` of it. Every waiter, every grant with tokens in flight
 //! and every call that is about to act holds an `Arc` too, and can obtain one only under the shard's lock. Under that
-//! lock, "the map holds the only `Arc`" therefore stays true once it has been observed.
+//! lock, "none of them holds an `Arc`" therefore stays true once it has been observed. Drivers hold a `Weak` and may
+//! upgrade it without the lock: they only serve waiters, and a retired entry has none.
 
 use super::rate::{Level, Rate};
 use crate::clock::Time;

@@ -210,7 +210,7 @@ where
     /// Asks `quota_by` for the quota of a key.
     ///
     /// # Panics
-    /// Panics if the quota is invalid for a keyed limiter.
+    ///   Panics if the quota is invalid for a keyed limiter.
     fn ask_quota(&self, key: &K) -> Arc<Rate> {
         let quota_by = self.quota_by.as_ref().expect("a shard asks for a quota only if `quota_by` is set");
         let quota = quota_by(key);

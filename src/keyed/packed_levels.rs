@@ -6,7 +6,7 @@
 //! table does not store the quota: all packed levels of a shard have the shard's quota.
 //!
 //! The table is made of [groups](super::groups) of seven entries. With 8-byte keys a group is two neighbouring cache
-//! lines, which processors fetch together: so finding a key that is in no cache costs one memory access.
+//! lines, which processors fetch together: so finding a key that is in no cache waits for memory once.
 
 use super::groups::Groups;
 use std::num::NonZeroU64;
@@ -47,7 +47,7 @@ impl<K> PackedLevels<K> {
         self.0.iter_mut()
     }
 
-    /// Removes all entries for whose packed level `is_it` returns true, and passes them to `to`.
+    /// Removes all entries with a packed level for which `is_it` returns true, and passes them to `to`.
     pub(super) fn extract(&mut self, mut is_it: impl FnMut(NonZeroU64) -> bool, mut to: impl FnMut(K, NonZeroU64)) {
         self.0.extract(|(_, packed)| is_it(*packed), |(key, packed)| to(key, packed));
     }

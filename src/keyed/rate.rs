@@ -24,8 +24,8 @@ use crate::Quota;
 use crate::core::schedule::gcd;
 use std::num::NonZeroU64;
 
-/// The bound on the units of a packed level, and on the units minted inside its window: both together stay below the
-/// 2^63 at which distances wrap.
+/// The bound on the units of a packed level, positive or negative, and on the units minted inside its window: both
+/// together stay below the 2^63 at which distances wrap.
 const MAX_PACKED: i128 = 1 << 61;
 /// In nanoseconds. A shorter window would cause the tables to be swept all the time.
 const LEAST_WINDOW: u64 = 1_000_000_000;

@@ -3,10 +3,6 @@
 //! These are the counters of Misra and Gries. If a key has no counter while all are in use, all counters are lowered by
 //! one, and the key takes the first counter that is at zero. Of `n` refusals, every key with more than `n / (COUNTERS +
 //! 1)` has a counter. Lowering all counters is implemented by raising the value that counts as zero.
-//!
-//! Misra and Gries' counters: a key that has none while all are in use lowers all of them by one, and takes the first that
-//! is at zero. Of `n` refusals every key with more than `n / (COUNTERS + 1)` is among them. Lowering is done by raising what
-//! counts as zero.
 
 /// Enough to find the clients that abuse a service, and few enough to search at each refusal.
 pub(super) const COUNTERS: usize = 16;

@@ -30,8 +30,8 @@ enum Job {
     Serve(Arc<QueueWaker>),
     /// The instant that the queue noted under this number has come.
     Due(Weak<Core>, u64),
-    /// The queue was empty when this job was added: retire the entry if it is not needed. The number counts how often
-    /// it was found in use since.
+    /// No waiter was due when this job was added: retire the entry if it is not needed. The number counts how often it
+    /// was found in use since.
     GiveUp(Weak<Core>, u32),
 }
 
@@ -184,8 +184,8 @@ fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usiz
 /// Retires a live entry if it is not needed any more.
 fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, now: u64) -> Next {
     let Some(held) = live.upgrade() else { return Next::Nothing };
-    // If this driver will look at the queue again, it will also decide again whether to retire it. Waiters that only
-    // wait for other quotas may be served by another driver.
+    // If this driver will look at the queue again, that look will add a new job of this kind. Waiters that wait for the
+    // parent only may be served by the parent's drivers, which do not tell this one: so it has to try again.
     if held.stays(number, times == MAX_DOUBLINGS) {
         return Next::Nothing;
     }
@@ -217,8 +217,8 @@ fn let_go(live: Arc<Core>, owner: &dyn EntryOwner) {
 
 #[pinned_drop]
 impl PinnedDrop for KeyedDriver {
-    /// The runtime shuts down, or the user dropped a manual driver: removes this driver's entries from all queues,
-    /// whose waiters then look for another driver.
+    /// The runtime shuts down, or the user dropped a manual driver: removes this driver's entries from all queues, and
+    /// their waiters look for another driver.
     fn drop(self: Pin<&mut Self>) {
         let this = self.project();
         let mut inbox = this.mailbox.inbox.lock();

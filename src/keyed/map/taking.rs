@@ -23,8 +23,8 @@ enum Tried {
 struct InParent<'a>(Option<(&'a Core, Sample)>);
 
 impl InParent<'_> {
-    /// Takes `cost` tokens from the parent. Never blocks on a queue and wakes no task: the caller may hold the lock of
-    /// a shard.
+    /// Takes `cost` tokens from the parent. Never waits in the parent's queue and wakes no task, because the caller may
+    /// hold the lock of a shard.
     #[inline]
     fn admits(&self, cost: u64) -> bool {
         self.0.as_ref().is_none_or(|(parent, sample)| cost == 0 || parent.admit_now(cost, *sample))
@@ -125,7 +125,7 @@ where
         }
     }
 
-    /// Grants at once, refuses at once, or returns the live entry to wait in.
+    /// Grants at once, refuses at once, or tells the caller to wait in the queue of a live entry.
     pub(in crate::keyed) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
         // A larger claim is refused whatever the level is, and however the key is stored, as in a queue.
         let fast = if cost > MAX_COST { None } else { self.take_quickly(key, hash, cost) };

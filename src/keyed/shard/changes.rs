@@ -26,7 +26,7 @@ impl<K: Clone + Eq> Shard<K> {
         self.narrow_window(&rate, context, deferred);
         // Read after the sweep that `narrow_window` may have made: a live entry may have reached a later time.
         let now = self.synced;
-        // Also after that sweep, which does not know of the change.
+        // Called after that sweep too, because the sweep does not know of the change.
         context.key_limit.idle_now(context.number);
         if let Some((key, live)) = self.live_entries.remove(ask.hash, ask.key) {
             let entry_state = EntryState::Live(Arc::clone(&live));
@@ -189,7 +189,7 @@ impl<K> Shard<K> {
     }
 }
 
-/// The fate of a packed level when its shard catches up.
+/// The state of a packed level after its shard has caught up.
 enum Outcome {
     PackedLevel(NonZeroU64),
     /// It does not fit a packed level any more.

@@ -2,9 +2,6 @@
 //!
 //! A packed level must not be read later than `window` after the last sweep (see [`Rate::window`]). Everything in this
 //! file therefore leaves `swept` and `window` such that every packed level can be read from now on.
-//!
-//! A word must not be read outside of the [window](super::Room) after the last sweep: so everything here leaves `swept` and
-//! `window` such that whoever is kept as a word can be read from now on.
 
 use super::{CustomEntry, Deferred, EntryState, Level, Rate, SMALL, Shard, ShardContext, live, span};
 use crate::core::Core;
