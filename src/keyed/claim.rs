@@ -1,6 +1,6 @@
 //! The futures that wait for tokens of a key.
 //!
-//! A claim that finds its tokens never waits. Otherwise it becomes a [`Claim`](crate::consume::Claim) in the queue of
+//! A claim that finds its tokens never waits. Otherwise it becomes a [`Claim`] in the queue of
 //! the key's live entry, with all the guarantees of that type. While it waits there, it holds the live entry.
 
 use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};

@@ -156,7 +156,8 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         self.groups[group].entries[slot].as_mut()
     }
 
-    /// Uncounts an entry in `group` from the `away` groups that it passed. Saturated counts stay.
+    /// Removes an entry in `group` from the counts of the `away` groups that it passed. Saturated counts stay as they
+    /// are.
     fn forget_passing(&mut self, mut group: usize, away: u8) {
         if away == MANY {
             return;

@@ -86,7 +86,7 @@ where
     ///
     /// # Errors
     ///
-    /// The errors of [`Limiter::consume`](crate::Limiter::consume), and [`TooManyKeys`](ConsumeError::TooManyKeys) for
+    /// Returns the errors of [`Limiter::consume`](crate::Limiter::consume), and [`TooManyKeys`](ConsumeError::TooManyKeys) for
     /// a new key while as many keys owe tokens as [`max_keys`](KeyedBuilder::max_keys) allows.
     ///
     /// # Cancel safety
@@ -116,11 +116,11 @@ where
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Returns the errors of [`consume`](Self::consume).
     ///
     /// # Cancel safety
     ///
-    /// As [`consume`](Self::consume).
+    /// Same as [`consume`](Self::consume).
     ///
     /// # Panics
     ///
@@ -143,7 +143,7 @@ where
     ///
     /// # Errors
     ///
-    /// The errors of [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime).
+    /// Returns the errors of [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime).
     ///
     /// # Panics
     ///
@@ -183,7 +183,7 @@ where
     ///
     /// # Errors
     ///
-    /// The errors of [`Limiter::try_acquire`](crate::Limiter::try_acquire), and
+    /// Returns the errors of [`Limiter::try_acquire`](crate::Limiter::try_acquire), and
     /// [`TooManyKeys`](TryAcquireError::TooManyKeys) for a new key while as many keys owe tokens as
     /// [`max_keys`](KeyedBuilder::max_keys) allows.
     ///

@@ -190,27 +190,28 @@ where
         act: impl Fn(&mut Shard<K>, &EntryRequest<'_, K>, &ShardContext<'_, K>, &mut Deferred<K>) -> Result<R, Stop>,
     ) -> Entered<R> {
         let number = self.shard_of(hash);
-        let mut ask = EntryRequest { key, hash, now: self.now(), offered: None, forced };
+        let mut request = EntryRequest { key, hash, now: self.now(), offered: None, forced };
         loop {
-            let (result, synced) =
-                self.in_shard(number, |shard, context, deferred| (act(shard, &ask, context, deferred), shard.synced()));
+            let (result, synced) = self
+                .in_shard(number, |shard, context, deferred| (act(shard, &request, context, deferred), shard.synced()));
             match result {
                 Ok(result) => return Entered::Done(result),
                 Err(Stop::Live(live)) => return Entered::Live(live),
-                Err(Stop::AskQuota) => ask.offered = Some(self.ask_quota(key)),
+                Err(Stop::AskQuota) => request.offered = Some(self.ask_quota(key)),
                 // By the shard's time: after a clock stepped back, `now` would be an instant at which keys still owed
                 // tokens.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
                 Err(Stop::NoSpace) => return self.overflow.clone().map_or(Entered::Full, Entered::Live),
             }
-            ask.now = self.now();
+            request.now = self.now();
         }
     }
 
     /// Asks `quota_by` for the quota of a key.
     ///
     /// # Panics
-    ///   Panics if the quota is invalid for a keyed limiter.
+    ///
+    /// Panics if the quota is invalid for a keyed limiter.
     fn ask_quota(&self, key: &K) -> Arc<Rate> {
         let quota_by = self.quota_by.as_ref().expect("a shard asks for a quota only if `quota_by` is set");
         let quota = quota_by(key);

@@ -252,7 +252,7 @@ mod tests {
 
     /// Random takes and waits: level and schedule agree, to the token and to the nanosecond.
     #[test]
-    fn levels_agree_with_the_schedule_to_the_unit() {
+    fn a_level_is_a_schedules_to_the_unit() {
         for (index, quota) in quotas().into_iter().enumerate() {
             let rate = Rate::new(quota);
             for seed in 0..200 {

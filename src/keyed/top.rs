@@ -1,8 +1,8 @@
 //! The keys with the most refusals: a fixed number of counters, for any number of keys.
 //!
 //! These are the counters of Misra and Gries. If a key has no counter while all are in use, all counters are lowered by
-//! one, and the key takes the first counter that is at zero. Of `n` refusals, every key with more than `n / (COUNTERS +
-//! 1)` has a counter. Lowering all counters is implemented by raising the value that counts as zero.
+//! one, and the key takes the first counter that is at zero. Of `n` refusals, every key with more than a share of one
+//! in `n/(COUNTERS+1)` has a counter. Lowering all counters is implemented by raising the value that counts as zero.
 
 /// Enough to find the clients that abuse a service, and few enough to search at each refusal.
 pub(super) const COUNTERS: usize = 16;
@@ -28,7 +28,8 @@ impl<K> Default for Top<K> {
 }
 
 impl<K: Clone + Eq> Top<K> {
-    /// Counts a refusal of `key`. A key that lost its counter is returned, to be dropped without the lock.
+    /// Counts a refusal of `key`. Returns the key that lost its counter, if any: the caller drops it after releasing
+    /// the lock.
     pub(super) fn count(&mut self, key: &K, hash: u64) -> Option<K> {
         if let Some(own) = self.counters.iter_mut().find(|counter| counter.hash == hash && counter.key == *key) {
             own.count += 1;

@@ -44,8 +44,8 @@ where
     pub(in crate::keyed) fn set_quota_for(&self, key: &K, quota: Option<Quota>) -> bool {
         let own = quota.map(|quota| self.rate(quota));
         let hash = self.hash(key);
-        let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
-            let told = shard.set_quota_for(ask, own.clone(), context, deferred)?;
+        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
+            let told = shard.set_quota_for(request, own.clone(), context, deferred)?;
             Ok(told.map(|(live, rate)| (live, rate, shard.quota_version())))
         });
         match entered {

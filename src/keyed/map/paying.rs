@@ -14,8 +14,8 @@ where
 {
     /// Changes the cost of a grant of `key`, and returns its new cost.
     pub(in crate::keyed) fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64 {
-        let entered = self.enter(key, hash, true, |shard, ask, context, deferred| {
-            let settled = shard.at_level(ask, context, deferred, |rate, level| {
+        let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
+            let settled = shard.at_level(request, context, deferred, |rate, level| {
                 if actual < cost {
                     refund(rate, level, cost - actual);
                     return actual;
@@ -64,8 +64,8 @@ where
             return Err(ReleaseError::NotCapped);
         }
         let hash = self.hash(key);
-        let ask = EntryRequest { key, hash, now: 0, offered: None, forced: false };
-        let result = match self.in_shard(self.shard_of(hash), |shard, _, _| shard.find_live(&ask)) {
+        let request = EntryRequest { key, hash, now: 0, offered: None, forced: false };
+        let result = match self.in_shard(self.shard_of(hash), |shard, _, _| shard.find_live(&request)) {
             Some(live) => {
                 let result = live.release_owed(tokens);
                 self.let_go(hash, live);

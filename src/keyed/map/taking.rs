@@ -73,16 +73,16 @@ where
     fn try_acquire_slowly(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         loop {
             let parent = self.parent();
-            let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
+            let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
                 if shard.closed {
                     return Ok(Tried::Refused(TryAcquireError::Closed));
                 }
                 if self.template.cap.is_some() {
                     // Only a live entry counts tokens in flight.
-                    return shard.live(ask, context, deferred).and_then(|live| Err(Stop::Live(live)));
+                    return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
                 }
-                let take = |rate: &Rate, level: &mut Level| try_take(rate, level, cost, ask.now);
-                let tried = shard.at_level_if(ask, context, deferred, take, |tried| match tried {
+                let take = |rate: &Rate, level: &mut Level| try_take(rate, level, cost, request.now);
+                let tried = shard.at_level_if(request, context, deferred, take, |tried| match tried {
                     Tried::Taken(remaining) if !parent.admits(cost) => Err(Tried::NotInParent(remaining + cost)),
                     tried => Ok(tried),
                 })?;
@@ -138,13 +138,13 @@ where
             None => {}
         }
         let parent = self.parent();
-        let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
+        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
             if shard.closed {
                 return Ok(Verdict::Refused(ConsumeError::Closed));
             }
             if self.template.cap.is_none() {
-                let begin = |rate: &Rate, level: &mut Level| self.begin(rate, level, cost, allowed, ask.now);
-                let verdict = shard.at_level_if(ask, context, deferred, begin, |verdict| match verdict {
+                let begin = |rate: &Rate, level: &mut Level| self.begin(rate, level, cost, allowed, request.now);
+                let verdict = shard.at_level_if(request, context, deferred, begin, |verdict| match verdict {
                     // The live entry decides this claim: it sees both the key and the parent.
                     Verdict::Taken(_) if !parent.admits(cost) => Err(Verdict::Wait),
                     verdict => Ok(verdict),
@@ -158,7 +158,7 @@ where
                     }
                 }
             }
-            shard.live(ask, context, deferred).and_then(|live| Err(Stop::Live(live)))
+            shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)))
         });
         match entered {
             Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::whole(remaining)),

@@ -23,8 +23,9 @@ where
         closed: Option<R>,
     ) -> R {
         let hash = self.hash(key);
-        let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
-            let level = shard.at_level(ask, context, deferred, |rate, level| at_level(rate, *level, ask.now))?;
+        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
+            let level =
+                shard.at_level(request, context, deferred, |rate, level| at_level(rate, *level, request.now))?;
             Ok((level, shard.closed))
         });
         match entered {

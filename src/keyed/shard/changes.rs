@@ -14,32 +14,34 @@ impl<K: Clone + Eq> Shard<K> {
     /// live entry, returns it with its new quota, for the caller to apply after unlocking.
     pub(in crate::keyed) fn set_quota_for(
         &mut self,
-        ask: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, K>,
         own: Option<Arc<Rate>>,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
     ) -> Result<Option<StaleQuota>, Stop> {
-        self.come_to(ask.now, context, deferred);
+        self.come_to(request.now, context, deferred);
         let pinned = own.is_some();
-        let rate = own.map_or_else(|| self.rate_for(ask), Ok)?;
+        let rate = own.map_or_else(|| self.rate_for(request), Ok)?;
         self.rare_fields().quota_version += 1;
         self.narrow_window(&rate, context, deferred);
         // Read after the sweep that `narrow_window` may have made: a live entry may have reached a later time.
         let now = self.synced;
         // Called after that sweep too, because the sweep does not know of the change.
         context.key_limit.idle_now(context.number);
-        if let Some((key, live)) = self.live_entries.remove(ask.hash, ask.key) {
+        if let Some((key, live)) = self.live_entries.remove(request.hash, request.key) {
             let entry_state = EntryState::Live(Arc::clone(&live));
-            self.push_live(CustomEntry { key, hash: ask.hash, rate: Arc::clone(&rate), entry_state, pinned });
+            self.push_live(CustomEntry { key, hash: request.hash, rate: Arc::clone(&rate), entry_state, pinned });
             return Ok(Some((live, rate)));
         }
-        if let Some(custom) = self.rare_fields().custom_entries.find_mut(ask.hash, |custom| custom.key == *ask.key) {
+        if let Some(custom) =
+            self.rare_fields().custom_entries.find_mut(request.hash, |custom| custom.key == *request.key)
+        {
             custom.pinned = pinned;
             return Ok(custom.go_on_as(Arc::clone(&rate), now).map(|live| (live, rate)));
         }
-        if let Some((key, packed)) = self.packed_levels.remove(ask.hash, ask.key) {
+        if let Some((key, packed)) = self.packed_levels.remove(request.hash, request.key) {
             let (old, entry_state) = (Arc::clone(&self.rate), EntryState::PackedLevel(packed));
-            let mut custom = CustomEntry { key, hash: ask.hash, rate: old, entry_state, pinned };
+            let mut custom = CustomEntry { key, hash: request.hash, rate: old, entry_state, pinned };
             custom.go_on_as(rate, now);
             self.push_custom(custom);
             return Ok(None);
@@ -47,10 +49,10 @@ impl<K: Clone + Eq> Shard<K> {
         if !pinned {
             return Ok(None);
         }
-        let old = self.rate_for(ask)?;
-        let key = ask.take_place(context.key_limit, deferred)?;
+        let old = self.rate_for(request)?;
+        let key = request.take_place(context.key_limit, deferred)?;
         let entry_state = EntryState::of(&old, Level { units: old.full(), at: now });
-        let mut custom = CustomEntry { key, hash: ask.hash, rate: old, entry_state, pinned };
+        let mut custom = CustomEntry { key, hash: request.hash, rate: old, entry_state, pinned };
         custom.go_on_as(rate, now);
         self.push_custom(custom);
         Ok(None)

@@ -19,52 +19,52 @@ impl<K: Clone + Eq> Shard<K> {
     /// Returns the live entry of the key, and creates it if there is none.
     pub(in crate::keyed) fn live(
         &mut self,
-        ask: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, K>,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
     ) -> Result<Arc<Core>, Stop> {
-        let now = self.come_to(ask.now, context, deferred);
+        let now = self.come_to(request.now, context, deferred);
         let quota_version = self.quota_version();
-        if let Some(live) = self.find_live(ask) {
+        if let Some(live) = self.find_live(request) {
             return Ok(live);
         }
-        let new = |rate: &Rate, level| context.template.live(rate, level, quota_version, ask.hash);
-        if let Some(CustomEntry { key, hash, rate, entry_state, pinned }) = self.take_custom(ask) {
+        let new = |rate: &Rate, level| context.template.live(rate, level, quota_version, request.hash);
+        if let Some(CustomEntry { key, hash, rate, entry_state, pinned }) = self.take_custom(request) {
             let live = entry_state.level(&rate, now).map_or_else(Arc::clone, |level| new(&rate, level));
             self.push_live(CustomEntry { key, hash, rate, entry_state: EntryState::Live(Arc::clone(&live)), pinned });
             return Ok(live);
         }
-        if let Some((key, packed)) = self.packed_levels.remove(ask.hash, ask.key) {
+        if let Some((key, packed)) = self.packed_levels.remove(request.hash, request.key) {
             let rate = Arc::clone(&self.rate);
             let live = new(&rate, Self::read(&rate, packed, now));
             let entry_state = EntryState::Live(Arc::clone(&live));
-            self.push_live(CustomEntry { key, hash: ask.hash, rate, entry_state, pinned: false });
+            self.push_live(CustomEntry { key, hash: request.hash, rate, entry_state, pinned: false });
             return Ok(live);
         }
-        let rate = self.rate_for(ask)?;
+        let rate = self.rate_for(request)?;
         self.narrow_window(&rate, context, deferred);
-        let key = ask.take_place(context.key_limit, deferred)?;
+        let key = request.take_place(context.key_limit, deferred)?;
         let live = new(&rate, Level { units: rate.full(), at: now });
         let entry_state = EntryState::Live(Arc::clone(&live));
-        self.push_live(CustomEntry { key, hash: ask.hash, rate, entry_state, pinned: false });
+        self.push_live(CustomEntry { key, hash: request.hash, rate, entry_state, pinned: false });
         Ok(live)
     }
 
-    fn take_custom(&mut self, ask: &EntryRequest<'_, K>) -> Option<CustomEntry<K>> {
+    fn take_custom(&mut self, request: &EntryRequest<'_, K>) -> Option<CustomEntry<K>> {
         let rare_fields = self.rare_fields.as_mut()?;
-        let place = rare_fields.custom_entries.place(ask.hash, |custom| custom.key == *ask.key)?;
+        let place = rare_fields.custom_entries.place(request.hash, |custom| custom.key == *request.key)?;
         rare_fields.take(place)
     }
 
     /// The quota of a new key.
-    pub(super) fn rate_for(&self, ask: &EntryRequest<'_, K>) -> Result<Arc<Rate>, Stop> {
-        if self.by_key { ask.offered.clone().ok_or(Stop::AskQuota) } else { Ok(Arc::clone(&self.rate)) }
+    pub(super) fn rate_for(&self, request: &EntryRequest<'_, K>) -> Result<Arc<Rate>, Stop> {
+        if self.by_key { request.offered.clone().ok_or(Stop::AskQuota) } else { Ok(Arc::clone(&self.rate)) }
     }
 
     /// Does everything that may fail before a new key is stored, user code first, and counts the key.
     pub(super) fn prepare(
         &mut self,
-        ask: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, K>,
         rate: Arc<Rate>,
         level: Level,
         context: &ShardContext<'_, K>,
@@ -83,11 +83,11 @@ impl<K: Clone + Eq> Shard<K> {
         // After the sweeps: a sweep computes the window from the keys that are stored, and the new key is not one of
         // them yet.
         self.narrow_window(&rate, context, deferred);
-        let key = ask.take_place(context.key_limit, deferred)?;
+        let key = request.take_place(context.key_limit, deferred)?;
         // A sweep may have advanced the shard to a later time, and packed levels can be read from then on only.
         let level = Level { units: rate.advance(level, self.synced), at: self.synced };
         let packed = packed.and_then(|_| rate.packed(level));
-        Ok(Newcomer { key, hash: ask.hash, rate, level, packed })
+        Ok(Newcomer { key, hash: request.hash, rate, level, packed })
     }
 
     pub(super) fn keep(&mut self, newcomer: Newcomer<K>, context: &ShardContext<'_, K>) {
@@ -102,11 +102,11 @@ impl<K: Clone + Eq> Shard<K> {
     }
 
     /// Turns a packed level that does not fit any more into a custom entry with `level`.
-    pub(super) fn make_custom(&mut self, ask: &EntryRequest<'_, K>, level: Level) {
-        if let Some((key, _)) = self.packed_levels.remove(ask.hash, ask.key) {
+    pub(super) fn make_custom(&mut self, request: &EntryRequest<'_, K>, level: Level) {
+        if let Some((key, _)) = self.packed_levels.remove(request.hash, request.key) {
             let rate = Arc::clone(&self.rate);
             let entry_state = EntryState::of(&rate, level);
-            self.push_custom(CustomEntry { key, hash: ask.hash, rate, entry_state, pinned: false });
+            self.push_custom(CustomEntry { key, hash: request.hash, rate, entry_state, pinned: false });
         }
     }
 }
