@@ -7,8 +7,10 @@
 
 use crate::core::sync::{AtomicU64, Ordering};
 
+/// The bound on the number of keys. Shared by all shards, and changed under the lock of any of them.
 #[derive(Debug)]
 pub(super) struct KeyLimit {
+    /// The bound; `None` if there is none.
     most: Option<u64>,
     /// The number of keys. Not counted without a bound.
     keys: AtomicU64,

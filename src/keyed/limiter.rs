@@ -86,8 +86,9 @@ where
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Limiter::consume`](crate::Limiter::consume), and [`TooManyKeys`](ConsumeError::TooManyKeys) for
-    /// a new key while as many keys owe tokens as [`max_keys`](KeyedBuilder::max_keys) allows.
+    /// Returns the errors of [`Limiter::consume`](crate::Limiter::consume), and
+    /// [`TooManyKeys`](ConsumeError::TooManyKeys) for a new key while as many keys owe tokens as
+    /// [`max_keys`](KeyedBuilder::max_keys) allows.
     ///
     /// # Cancel safety
     ///

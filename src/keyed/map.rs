@@ -44,6 +44,7 @@ const LEAST_SLOTS: usize = 64;
 
 pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
 
+/// The state that all clones of a keyed limiter share.
 pub(super) struct Map<K, S> {
     hasher: S,
     pub(super) shards: Box<[Locked<K>]>,

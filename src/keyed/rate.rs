@@ -17,8 +17,8 @@
 //! packed level, which is correct as long as it is less than 2^63 away from zero. A full bucket does not get fuller
 //! with time, but that distance does grow. Hence the [window](Rate::window): a packed level that was not full at some
 //! instant can be read for this long after it. The table of packed levels must therefore be swept at least that often,
-//! or be read at the end of the window and advanced from there. A rate whose bucket does not fit has no window and no
-//! packed levels.
+//! or be read at the end of the window and advanced from there. A rate with a bucket that does not fit has no window
+//! and no packed levels.
 
 use crate::Quota;
 use crate::core::schedule::gcd;
@@ -30,6 +30,7 @@ const MAX_PACKED: i128 = 1 << 61;
 /// In nanoseconds. A shorter window would cause the tables to be swept all the time.
 const LEAST_WINDOW: u64 = 1_000_000_000;
 
+/// A quota, and the arithmetic of its levels.
 #[derive(Debug)]
 pub(super) struct Rate {
     pub(super) quota: Quota,

@@ -71,14 +71,17 @@ pub(super) struct Shard<K> {
     synced: u64,
     /// The time of the last sweep. No packed level was full then, so all of them can be read until `swept + window`.
     swept: u64,
+    /// For how many nanoseconds after `swept` every packed level of this shard can be read.
     window: u64,
     /// The number of calls until the next sweep. 0 while a quota change is pending.
     calls_left: u32,
+    /// The limiter is closed: calls are refused.
     pub(super) closed: bool,
     /// The quota of a new key comes from `quota_by`.
     by_key: bool,
     /// The common quota: that of all packed levels, and of new keys unless `by_key` is set.
     rate: Arc<Rate>,
+    /// The number of refused calls.
     pub(super) refused: u64,
     /// Tokens granted, including those charged by `settle`, from packed levels and from live entries that were retired.
     /// Counted here because the call writes this cache line anyway.
@@ -113,6 +116,7 @@ struct Change {
     at: u64,
 }
 
+/// A key that the other two tables cannot hold: see the table in the module documentation.
 #[derive(Debug)]
 struct CustomEntry<K> {
     key: K,
@@ -123,11 +127,14 @@ struct CustomEntry<K> {
     pinned: bool,
 }
 
+/// The state of a custom entry.
 #[derive(Debug)]
 enum EntryState {
+    /// A level under the entry's own quota, packed.
     PackedLevel(NonZeroU64),
     /// A level that does not fit a packed level.
     Wide(Box<Level>),
+    /// A limiter core; the key has waiters or tokens in flight.
     Live(Arc<Core>),
 }
 
@@ -293,7 +300,7 @@ impl<K> Shard<K> {
 
     /// Advances the shard to `now`, sweeps it if that is due, and returns the time of the shard.
     #[inline]
-    fn come_to(&mut self, now: u64, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) -> u64 {
+    fn advance_to(&mut self, now: u64, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) -> u64 {
         self.calls_left = self.calls_left.saturating_sub(1);
         if self.calls_left == 0 {
             self.catch_up(context, deferred);
@@ -306,7 +313,7 @@ impl<K> Shard<K> {
         self.synced
     }
 
-    /// Reads a packed level at `now`, to which the shard [has advanced](Self::come_to).
+    /// Reads a packed level at `now`, to which the shard [has advanced](Self::advance_to).
     #[inline]
     fn read(rate: &Rate, packed: NonZeroU64, now: u64) -> Level {
         Level { units: rate.clip(rate.of_packed(packed, now) as i128), at: now }
@@ -337,7 +344,7 @@ impl EntryState {
         rate.packed(level).map_or_else(|| Self::Wide(Box::new(level)), Self::PackedLevel)
     }
 
-    /// The level at `now`, to which the shard [has advanced](Shard::come_to); or the live core, which knows its own
+    /// The level at `now`, to which the shard [has advanced](Shard::advance_to); or the live core, which knows its own
     /// level.
     fn level(&self, rate: &Rate, now: u64) -> Result<Level, &Arc<Core>> {
         let units = match self {

@@ -1,8 +1,8 @@
 //! The keys with the most refusals: a fixed number of counters, for any number of keys.
 //!
 //! These are the counters of Misra and Gries. If a key has no counter while all are in use, all counters are lowered by
-//! one, and the key takes the first counter that is at zero. Of `n` refusals, every key with more than a share of one
-//! in `n/(COUNTERS+1)` has a counter. Lowering all counters is implemented by raising the value that counts as zero.
+//! one, and the key takes the first counter that is at zero. Every key with more than `n/(COUNTERS+1)` of `n` refusals
+//! has a counter. Lowering all counters is implemented by raising the value that counts as zero.
 
 /// Enough to find the clients that abuse a service, and few enough to search at each refusal.
 pub(super) const COUNTERS: usize = 16;
@@ -10,6 +10,7 @@ pub(super) const COUNTERS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Top<K> {
     counters: Vec<Counter<K>>,
+    /// The count that stands for zero.
     zero: u64,
 }
 

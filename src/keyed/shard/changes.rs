@@ -19,7 +19,7 @@ impl<K: Clone + Eq> Shard<K> {
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
     ) -> Result<Option<StaleQuota>, Stop> {
-        self.come_to(request.now, context, deferred);
+        self.advance_to(request.now, context, deferred);
         let pinned = own.is_some();
         let rate = own.map_or_else(|| self.rate_for(request), Ok)?;
         self.rare_fields().quota_version += 1;
@@ -37,12 +37,12 @@ impl<K: Clone + Eq> Shard<K> {
             self.rare_fields().custom_entries.find_mut(request.hash, |custom| custom.key == *request.key)
         {
             custom.pinned = pinned;
-            return Ok(custom.go_on_as(Arc::clone(&rate), now).map(|live| (live, rate)));
+            return Ok(custom.switch_to(Arc::clone(&rate), now).map(|live| (live, rate)));
         }
         if let Some((key, packed)) = self.packed_levels.remove(request.hash, request.key) {
             let (old, entry_state) = (Arc::clone(&self.rate), EntryState::PackedLevel(packed));
             let mut custom = CustomEntry { key, hash: request.hash, rate: old, entry_state, pinned };
-            custom.go_on_as(rate, now);
+            custom.switch_to(rate, now);
             self.push_custom(custom);
             return Ok(None);
         }
@@ -53,7 +53,7 @@ impl<K: Clone + Eq> Shard<K> {
         let key = request.take_place(context.key_limit, deferred)?;
         let entry_state = EntryState::of(&old, Level { units: old.full(), at: now });
         let mut custom = CustomEntry { key, hash: request.hash, rate: old, entry_state, pinned };
-        custom.go_on_as(rate, now);
+        custom.switch_to(rate, now);
         self.push_custom(custom);
         Ok(None)
     }
@@ -78,7 +78,7 @@ impl<K> Shard<K> {
         self.synced = self.synced.max(now);
         self.forget_full_live_entries(context, deferred);
         let change = Change { rate, at: self.synced };
-        // The fast path sees this, and leaves the rest to `come_to`.
+        // The fast path sees this, and leaves the rest to `advance_to`.
         self.calls_left = 0;
         let rare_fields = self.rare_fields();
         rare_fields.pending.push(change);
@@ -88,8 +88,8 @@ impl<K> Shard<K> {
         self.live_entries.iter().map(|(_, live)| live).chain(own).cloned().collect()
     }
 
-    /// Forgets keys whose live entry is full and not needed any more. Such a key is full under the next quota too, like
-    /// a full key without a live entry.
+    /// Forgets keys with a live entry that is full and not needed any more. Such a key is full under the next quota
+    /// too, like a full key without a live entry.
     fn forget_full_live_entries(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
         let had = self.len();
         let Some(rare_fields) = &mut self.rare_fields else { return };
@@ -148,7 +148,7 @@ impl<K> Shard<K> {
         let (had, old, rate) = (self.len(), Arc::clone(&self.rate), &last.rate);
         // Packed levels cannot be read after the window, but a level that was read at its end can be advanced.
         let readable = first.at.min(self.swept.saturating_add(self.window));
-        // User code first: hash the keys whose level does not fit a packed level any more.
+        // User code first: hash the keys with a level that does not fit a packed level any more.
         let mut unfit = Vec::new();
         let outcome_of = |(key, packed): &(K, NonZeroU64)| {
             let level = Level { units: old.clip(old.of_packed(*packed, readable) as i128), at: readable };
@@ -242,7 +242,7 @@ impl<K> CustomEntry<K> {
 
     /// Switches to another quota, from the level at `now`. Returns the live core, if there is one, which has to be
     /// given the quota.
-    fn go_on_as(&mut self, rate: Arc<Rate>, now: u64) -> Option<Arc<Core>> {
+    fn switch_to(&mut self, rate: Arc<Rate>, now: u64) -> Option<Arc<Core>> {
         let old = std::mem::replace(&mut self.rate, rate);
         let units = match &self.entry_state {
             EntryState::Live(live) => return Some(Arc::clone(live)),

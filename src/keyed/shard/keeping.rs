@@ -23,7 +23,7 @@ impl<K: Clone + Eq> Shard<K> {
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
     ) -> Result<Arc<Core>, Stop> {
-        let now = self.come_to(request.now, context, deferred);
+        let now = self.advance_to(request.now, context, deferred);
         let quota_version = self.quota_version();
         if let Some(live) = self.find_live(request) {
             return Ok(live);

@@ -73,7 +73,7 @@ impl<K: Clone + Eq> Shard<K> {
         act: impl FnOnce(&Rate, &mut Level) -> R,
         confirm: impl FnOnce(R) -> Result<R, R>,
     ) -> Result<R, Stop> {
-        let now = self.come_to(request.now, context, deferred);
+        let now = self.advance_to(request.now, context, deferred);
         if let Some(live) = self.live_entries.find(request.hash, request.key) {
             return Err(Stop::Live(Arc::clone(live)));
         }
@@ -126,7 +126,7 @@ impl<K: Clone + Eq> Shard<K> {
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
     ) -> Vec<(K, Listed)> {
-        let now = self.come_to(now, context, deferred);
+        let now = self.advance_to(now, context, deferred);
         let packed_levels = self.packed_levels.iter().map(|(key, packed)| {
             (key.clone(), Listed::Level(Arc::clone(&self.rate), Self::read(&self.rate, *packed, now)))
         });
