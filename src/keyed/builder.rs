@@ -1,4 +1,4 @@
-//! Building a keyed limiter: every configuration check.
+//! Building a keyed limiter: all configuration checks.
 
 use super::KeyedLimiter;
 #[cfg(feature = "redis")]
@@ -19,15 +19,15 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
-/// How many rooms there are without a bound on keys: so many that a table of a million keys is rebuilt in small pieces, a tenth
-/// of a millisecond each, and so few that the tables of a crowd lie on few more pages than they fill. Not a power of two, so
-/// that these tables and those of maps with shards by powers of two do not fill up at the same counts.
+/// The number of shards without a bound on keys. Large enough that a table of a million keys is rebuilt in small
+/// pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of two, so that these
+/// tables and those of other maps, with powers of two, do not fill up at the same counts.
 const SHARDS: usize = 270;
-/// How many keys a room is for, if their number is bounded: a table of 512 slots holds 448.
+/// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
 const KEYS_PER_SHARD: u64 = 384;
 const MAX_SHARDS: u64 = 8_192;
 
-/// What a [`KeyedLimiter`] will be; from [`KeyedLimiter::builder`].
+/// A builder for a [`KeyedLimiter`], returned by [`KeyedLimiter::builder`].
 ///
 /// ```
 /// use tollgate::{KeyedLimiter, Quota};
@@ -35,7 +35,7 @@ const MAX_SHARDS: u64 = 8_192;
 /// let users: KeyedLimiter<u64> = KeyedLimiter::builder()
 ///     .quota(Quota::per_second(10).burst(20)) // each
 ///     .max_keys(100_000)
-///     .max_waiting(50)                        // in each user's store
+///     .max_waiting(50)                        // in each user's queue
 ///     .build()?;
 /// # let _ = users; Ok(()) }
 /// ```
@@ -71,18 +71,19 @@ impl<K> KeyedBuilder<K> {
 }
 
 impl<K, S> KeyedBuilder<K, S> {
-    /// The quota of each key.
+    /// Sets the quota of each key.
     pub fn quota(mut self, quota: Quota) -> Self {
         self.quota = Some(quota);
         self
     }
 
-    /// Asks for the quota of each key instead, whenever a key comes that is not in memory. Called outside of all locks. A key
-    /// that owes nothing is forgotten, and asked for again when it comes back; one that does keeps its quota.
+    /// Asks `quota_by` for the quota of each key, whenever a key comes that is not in memory. It is called outside of
+    /// all locks. A key that owes nothing is forgotten, and `quota_by` is asked again when the key comes back; a key
+    /// that owes tokens keeps its quota.
     ///
     /// # Panics
     ///
-    /// Calls on the limiter do, if `quota_by` returns a quota that no keyed limiter could be built from.
+    /// Calls on the limiter panic if `quota_by` returns a quota that is invalid or not supported for keys.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -98,61 +99,63 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Keeps at most so many keys in memory. A key is kept while it owes tokens, somebody waits on it, holds its tokens in
-    /// flight, or it has a quota of its own. When so many are, newcomers are refused with `TooManyKeys`, or share a
-    /// bucket if there is an [`overflow`](Self::overflow). Without this, memory grows with the keys that owe at the same time.
+    /// Keeps at most this many keys in memory. A key is kept while it owes tokens, has waiters, has tokens in flight,
+    /// or has a quota of its own. When the map is full, new keys are refused with `TooManyKeys`, or share a bucket if
+    /// there is an [`overflow`](Self::overflow). Without this bound, memory grows with the number of keys that owe
+    /// tokens at the same time.
     ///
-    /// A newcomer to a full map looks for a key that owes nothing any more where there may be one. After a change of the common
-    /// quota, or after many waits that were given up, that can be the whole map: one call goes through some thousand keys of
-    /// it at most, and is refused if it finds none; the next one goes on with the rest.
+    /// A new key that finds the map full looks for a key to forget, in the shards that may contain one that owes
+    /// nothing any more. After a change of the common quota, or after many cancelled waits, these may be all shards:
+    /// one call visits some thousand keys at most, and is refused if it finds none; the next call continues with the
+    /// rest.
     ///
-    /// What a grant is [settled](super::KeyedGrant::settle) for above its cost is written down beyond this bound if need be:
-    /// that adds no more keys than there are such grants alive.
+    /// Debts from [`KeyedGrant::settle`](super::KeyedGrant::settle) are always recorded, even if this exceeds
+    /// `max_keys`: at most one extra key per outstanding grant.
     pub fn max_keys(mut self, keys: u64) -> Self {
         self.max_keys = Some(keys);
         self
     }
 
-    /// Lets newcomers share one bucket of this quota while the map is full, instead of refusing them. Who shares it gets a
-    /// bucket of its own when there is room again: so one key can have both, and all newcomers together never more than this
-    /// quota on top.
+    /// Lets new keys share one bucket of this quota while the map is full, instead of refusing them. Such a key gets a
+    /// bucket of its own once there is space again. One key can therefore use both, and all new keys together never get
+    /// more than this quota on top.
     pub fn overflow(mut self, quota: Quota) -> Self {
         self.overflow = Some(quota);
         self
     }
 
-    /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). A key with
-    /// tokens in flight takes some 750 bytes instead of 16.
+    /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). A
+    /// key with tokens in flight takes some 750 bytes instead of 16.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
         self.max_in_flight = Some(tokens);
         self
     }
 
-    /// Turns callers away once this many are waiting for the same key.
+    /// Refuses callers with `QueueFull` once this many are waiting for the same key.
     pub fn max_waiting(mut self, callers: usize) -> Self {
         self.max_waiting = Some(callers);
         self
     }
 
-    /// Puts a limiter above all keys: a grant takes its cost from the key's bucket and from this limiter, both or neither.
-    /// The limiter can be used by others too, and by other keyed limiters.
+    /// Sets a parent limiter for all keys: a grant takes its cost from the key's bucket and from the parent, or from
+    /// neither. The parent can also be used directly, and by other keyed limiters.
     ///
-    /// * Of each key only the caller at the front of its line stands in the limiter's line, and only once the key's own
-    ///   tokens are there. So keys take turns there, however many wait for one of them, and who is slow is in nobody's way.
-    ///   The limiter's `max_waiting` turns none of them away.
-    /// * [Settling](super::KeyedGrant::settle) counts in both, and so does what is in flight, where the limiter has a cap.
-    /// * Closing the limiter closes the keyed limiter.
-    /// * While somebody waits for a key, its estimates are `None`: how long the limiter will hold up those before a newcomer
-    ///   cannot be said.
+    /// * Only the caller at the front of a key's queue enters the parent's queue, and only once the key's own tokens
+    ///   are available. So keys take turns there, however many callers wait for one of them, and a key that still waits
+    ///   for its own tokens delays no other key. The parent's `max_waiting` refuses none of them.
+    /// * [Settling](super::KeyedGrant::settle) counts in both. So do tokens in flight, if the parent has a cap.
+    /// * Closing the parent closes the keyed limiter.
+    /// * While a key has waiters, its estimates are `None`: how long the parent will delay them cannot be predicted.
     ///
-    /// Both should read the same clock: else it is the moment at which each line learns of a grant that counts there.
+    /// Both should use the same clock. With different clocks, a grant counts in each limiter at the moment at which
+    /// that limiter learns of it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::{KeyedLimiter, Limiter, Quota};
     /// let upstream = Limiter::new(Quota::per_minute(6_000).burst(5))?;
     /// let builder = KeyedLimiter::builder().quota(Quota::per_minute(600).burst(3)); // each
-    /// let users = builder.parent(&upstream).build()?;                      // and all of them together
+    /// let users = builder.parent(&upstream).build()?;                               // all of them together
     /// let _grants = [users.try_acquire(&"ann", 3)?, users.try_acquire(&"bob", 2)?];
     /// assert!(users.try_acquire(&"bob", 1).is_err());
     /// assert_eq!(upstream.available(), 0);
@@ -164,12 +167,13 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Shares the quota of each key with all keyed limiters, on whatever machines, that have the same quota on the same lines: a
-    /// line for each key, named by the key's text. What is built then is a [`DistributedKeyedLimiter`](super::SharedKeyedLimiter),
-    /// which can have `quota` or `quota_by`, `max_keys`, `max_waiting` and a `hasher`.
+    /// Shares the quota of each key with all keyed limiters, on any machine, that use the same quota and the same
+    /// stores: each key has a store, named by the key's text. The result is a
+    /// [`DistributedKeyedLimiter`](super::DistributedKeyedLimiter), which supports `quota` or `quota_by`, `max_keys`,
+    /// `max_waiting` and a `hasher`.
     ///
-    /// The text is part of a key in Redis, so keys whose text is long, or a secret, are better named by
-    /// [`distributed_by`](Self::shared_by).
+    /// The text is part of a key in Redis. If a key's text is long, or a secret, use
+    /// [`distributed_by`](Self::distributed_by) to choose another name.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -187,8 +191,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self.distributed_by(stores, |key| key.to_string())
     }
 
-    /// [`core`](Self::shared), with lines that are named by `name`. Two keys of one name share one quota. Called outside of all
-    /// locks, whenever a key is asked for that has no limiter here.
+    /// Like [`distributed`](Self::distributed), with stores that are named by `name`. Two keys with the same name share
+    /// one quota. `name` is called outside of all locks, whenever a key comes that has no limiter in this process.
     #[cfg(feature = "redis")]
     pub fn distributed_by(
         self,
@@ -200,7 +204,7 @@ impl<K, S> KeyedBuilder<K, S> {
         let cannot = [
             ("overflow", overflow.is_some()),
             ("max_in_flight", max_in_flight.is_some()),
-            ("within_limiter", parent.is_some()),
+            ("parent", parent.is_some()),
             ("clock", clock.is_some()),
         ];
         let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
@@ -208,21 +212,21 @@ impl<K, S> KeyedBuilder<K, S> {
         DistributedKeyedBuilder::new(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
     }
 
-    /// Takes time from `clock` instead of tokio's clock.
+    /// Uses `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Chosen::new(clock));
         self
     }
 
-    /// Hashes keys by this instead of the standard library's hasher, whose seed nobody can know. A hasher whose collisions can be
-    /// foreseen lets an attacker make every call slow, not wrong.
+    /// Hashes keys with `hasher` instead of the standard library's hasher, which has a secret random seed. If the
+    /// collisions of `hasher` can be predicted, an attacker can make every call slow, but not wrong.
     pub fn hasher<H: BuildHasher>(self, hasher: H) -> KeyedBuilder<K, H> {
         let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards, hasher: _ } =
             self;
         KeyedBuilder { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards, hasher }
     }
 
-    /// Fixes the number of rooms, for tests.
+    /// Fixes the number of shards, for tests.
     #[doc(hidden)]
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards.max(1));
@@ -235,15 +239,16 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Checks everything and builds the limiter. Its time begins now, and stepped quotas count their periods from here.
+    /// Checks the configuration and builds the limiter. Its time begins now: stepped quotas count their periods from
+    /// this instant.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the field and says what to write instead.
+    /// Returns a [`ConfigError`] that names the field and says what to write instead.
     pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
         let quota = match (self.quota, &self.quota_by) {
             (Some(quota), _) => quota,
-            // Never used: whoever comes brings a quota.
+            // Never used: the quota of each key comes from `quota_by`.
             (None, Some(_)) => Quota::per_second(1),
             (None, None) => return Err(ConfigError::NoQuota),
         };
@@ -282,7 +287,7 @@ where
     }
 }
 
-/// What a quota of a keyed limiter must be, beside what every quota must be.
+/// Checks a quota for a keyed limiter: the general checks, and those that keys add.
 pub(super) fn check(quota: &Quota) -> Result<(), ConfigError> {
     quota.check(0)?;
     if quota.is_manual() {
@@ -301,7 +306,7 @@ impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
             .field("overflow", &self.overflow)
             .field("max_in_flight", &self.max_in_flight)
             .field("max_waiting", &self.max_waiting)
-            .field("within_limiter", &self.parent.is_some())
+            .field("parent", &self.parent.is_some())
             .finish_non_exhaustive()
     }
 }

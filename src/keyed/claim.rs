@@ -1,7 +1,7 @@
 //! The futures that wait for tokens of a key.
 //!
-//! A claim that finds its tokens never waits; one that does not becomes a [`Claim`](crate::consume::Claim) in the line of
-//! the key's seat, with all that this promises. While it stands there it holds the seat.
+//! A claim that finds its tokens never waits. Otherwise it becomes a [`Claim`] in the queue of
+//! the key's live entry, with all the guarantees of that type. While it waits there, it holds the live entry.
 
 use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
 use super::key_ref::{Borrowed, KeyRef, Owned};
@@ -21,27 +21,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// What stands in a seat's line.
-pub(super) trait Waiting: Future<Output = Result<Permit<Arc<Core>>, ConsumeError>> {
-    /// `allowed` is how long it may wait.
+/// A claim in the queue of a live entry.
+pub(super) trait QueuedClaim: Future<Output = Result<Permit<Arc<Core>>, ConsumeError>> {
+    /// Creates the claim. `allowed` is the longest wait.
     fn begin(live: Arc<Core>, cost: u64, allowed: Option<Duration>) -> Self;
 }
 
-/// Without a deadline.
+/// A queued claim without a deadline.
 #[pin_project]
-pub(super) struct Patient {
+pub(super) struct WithoutDeadline {
     #[pin]
     claim: Claim<Arc<Core>>,
 }
 
-/// With one.
+/// A queued claim with a deadline.
 #[pin_project]
-pub(super) struct Hurried {
+pub(super) struct WithDeadline {
     #[pin]
-    patience: Patience<Arc<Core>>,
+    claim: Patience<Arc<Core>>,
 }
 
-impl Future for Patient {
+impl Future for WithoutDeadline {
     type Output = Result<Permit<Arc<Core>>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -49,41 +49,41 @@ impl Future for Patient {
     }
 }
 
-impl Future for Hurried {
+impl Future for WithDeadline {
     type Output = Result<Permit<Arc<Core>>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().patience.poll(cx)
+        self.project().claim.poll(cx)
     }
 }
 
-impl Waiting for Patient {
+impl QueuedClaim for WithoutDeadline {
     fn begin(live: Arc<Core>, cost: u64, _: Option<Duration>) -> Self {
         Self { claim: Claim::new(live, cost) }
     }
 }
 
-impl Waiting for Hurried {
+impl QueuedClaim for WithDeadline {
     fn begin(live: Arc<Core>, cost: u64, allowed: Option<Duration>) -> Self {
-        Self { patience: Patience::new(Claim::new(live, cost), allowed.unwrap_or(Duration::MAX)) }
+        Self { claim: Patience::new(Claim::new(live, cost), allowed.unwrap_or(Duration::MAX)) }
     }
 }
 
 /// A claim on `cost` tokens of a key.
 #[pin_project(PinnedDrop)]
 pub(super) struct KeyedClaim<H: KeyRef, W> {
-    /// `None` once it has answered.
+    /// `None` once the future has completed.
     key_ref: Option<H>,
     hash: u64,
     cost: u64,
     allowed: Option<Duration>,
     #[pin]
     waiting: Option<W>,
-    /// Whether what it waits for has been polled: from then on it is not refused any more, only disappointed.
+    /// Whether the queued claim has been polled. From then on an error is not counted as a refusal.
     has_entered: bool,
 }
 
-impl<H: KeyRef, W: Waiting> KeyedClaim<H, W> {
+impl<H: KeyRef, W: QueuedClaim> KeyedClaim<H, W> {
     fn new(key_ref: H, cost: u64, allowed: Option<Duration>) -> Self {
         Self { key_ref: Some(key_ref), hash: 0, cost, allowed, waiting: None, has_entered: false }
     }
@@ -94,7 +94,7 @@ impl<H: KeyRef, W: Waiting> KeyedClaim<H, W> {
 
     fn poll_unpaid(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
         let mut this = self.project();
-        let key_ref = this.key_ref.as_ref().expect("polled after it was ready");
+        let key_ref = this.key_ref.as_ref().expect("a keyed claim was polled after it had completed");
         let (map, key, cost) = (key_ref.map(), key_ref.key(), *this.cost);
         if this.waiting.is_none() {
             *this.hash = map.hash(key);
@@ -111,14 +111,14 @@ impl<H: KeyRef, W: Waiting> KeyedClaim<H, W> {
                 }
             };
             if let Some(answer) = answer {
-                let key_ref = this.key_ref.take().expect("present: it was just used");
+                let key_ref = this.key_ref.take().expect("the key is present: it was just used");
                 return Poll::Ready(answer.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)));
             }
         }
         let first = !std::mem::replace(this.has_entered, true);
-        let waiting = this.waiting.as_mut().as_pin_mut().expect("set above");
+        let waiting = this.waiting.as_mut().as_pin_mut().expect("the queued claim was set above");
         let answer = ready!(waiting.poll(cx));
-        // Who was let into the line and had to leave it was not refused.
+        // A claim that had entered the queue and was removed from it was not refused.
         if first && matches!(answer, Err(error) if !matches!(error, ConsumeError::TimedOut { .. })) {
             map.count_refusal(key, *this.hash);
         }
@@ -127,14 +127,14 @@ impl<H: KeyRef, W: Waiting> KeyedClaim<H, W> {
         if taken.is_err() {
             map.may_be_idle(*this.hash);
         }
-        let key_ref = this.key_ref.take().expect("present: it was just used");
+        let key_ref = this.key_ref.take().expect("the key is present: it was just used");
         Poll::Ready(taken.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)))
     }
 }
 
 #[pinned_drop]
 impl<H: KeyRef, W> PinnedDrop for KeyedClaim<H, W> {
-    /// What it waits for leaves the line by itself; then the seat may not be needed any more.
+    /// The queued claim leaves the queue when it is dropped; the live entry may then not be needed any more.
     fn drop(self: Pin<&mut Self>) {
         let mut this = self.project();
         if this.waiting.is_some() {
@@ -153,23 +153,24 @@ impl<H: KeyRef, W> fmt::Debug for KeyedClaim<H, W> {
     }
 }
 
-/// The future of [`KeyedLimiter::consume`](super::KeyedLimiter::consume).
+/// The future returned by [`KeyedLimiter::consume`](super::KeyedLimiter::consume).
 ///
 /// # Cancel safety
 ///
-/// As [`Consume`](crate::Consume): it can be dropped at any time, those behind it move up at once, and no token is lost. A
-/// grant that was not seen yet is refunded, and can be granted again at once.
+/// The future can be dropped at any time, like [`Consume`](crate::Consume). The waiters behind it move up at once, and
+/// no token is lost. If the grant was made but not yet returned by `poll`, it is refunded, and the tokens can be
+/// granted again at once.
 ///
 /// # Panics
 ///
-/// As [`Consume`](crate::Consume). And where `Hash`, `Eq` or `Clone` of the key do, or `quota_by`: the limiter is then as it
-/// was before.
+/// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, or `quota_by`. The
+/// limiter is then as it was before.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
 pub struct KeyedConsume<'a, K: Hash + Eq + Clone, S: BuildHasher> {
     #[pin]
-    claim: KeyedClaim<Borrowed<'a, K, S>, Patient>,
+    claim: KeyedClaim<Borrowed<'a, K, S>, WithoutDeadline>,
 }
 
 impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
@@ -177,11 +178,11 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
         Self { claim: KeyedClaim::new(key_ref, cost, None) }
     }
 
-    /// Waits for `allowed` at most; see [`Consume::within`](crate::Consume::within).
+    /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
     ///
     /// # Panics
     ///
-    /// If it was polled already.
+    /// Panics if the future was polled already.
     pub fn within(mut self, allowed: Duration) -> KeyedWithin<'a, K, S> {
         let key_ref = self.claim.take_key_ref();
         KeyedWithin { claim: KeyedClaim::new(key_ref, self.claim.cost, Some(allowed)) }
@@ -189,9 +190,9 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
 }
 
 impl<H: KeyRef, W> KeyedClaim<H, W> {
-    /// Of a claim that was never polled, and so holds nothing else.
+    /// Takes the key reference out of a claim that was never polled, and so holds nothing else.
     fn take_key_ref(&mut self) -> H {
-        self.key_ref.take().expect("`within` is called before the first poll")
+        self.key_ref.take().expect("`within` was called on a future that was already polled")
     }
 }
 
@@ -204,21 +205,21 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsume<'a, K, S>
     }
 }
 
-/// The future of [`KeyedConsume::within`]. It carries a timer.
+/// The future returned by [`KeyedConsume::within`]. It contains a timer.
 ///
 /// # Cancel safety
 ///
-/// As [`KeyedConsume`].
+/// Same as [`KeyedConsume`].
 ///
 /// # Panics
 ///
-/// As [`KeyedConsume`].
+/// Same as [`KeyedConsume`].
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
 pub struct KeyedWithin<'a, K: Hash + Eq + Clone, S: BuildHasher> {
     #[pin]
-    claim: KeyedClaim<Borrowed<'a, K, S>, Hurried>,
+    claim: KeyedClaim<Borrowed<'a, K, S>, WithDeadline>,
 }
 
 impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedWithin<'a, K, S> {
@@ -229,21 +230,21 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedWithin<'a, K, S> 
     }
 }
 
-/// The future of [`KeyedLimiter::consume_owned`](super::KeyedLimiter::consume_owned), for spawned tasks.
+/// The future returned by [`KeyedLimiter::consume_owned`](super::KeyedLimiter::consume_owned), for spawned tasks.
 ///
 /// # Cancel safety
 ///
-/// As [`KeyedConsume`].
+/// Same as [`KeyedConsume`].
 ///
 /// # Panics
 ///
-/// As [`KeyedConsume`].
+/// Same as [`KeyedConsume`].
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
 pub struct KeyedConsumeOwned<K: Hash + Eq + Clone, S: BuildHasher> {
     #[pin]
-    claim: KeyedClaim<Owned<K, S>, Patient>,
+    claim: KeyedClaim<Owned<K, S>, WithoutDeadline>,
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
@@ -251,11 +252,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
         Self { claim: KeyedClaim::new(key_ref, cost, None) }
     }
 
-    /// Waits for `allowed` at most; see [`Consume::within`](crate::Consume::within).
+    /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
     ///
     /// # Panics
     ///
-    /// If it was polled already.
+    /// Panics if the future was polled already.
     pub fn within(mut self, allowed: Duration) -> KeyedWithinOwned<K, S> {
         let key_ref = self.claim.take_key_ref();
         KeyedWithinOwned { claim: KeyedClaim::new(key_ref, self.claim.cost, Some(allowed)) }
@@ -270,21 +271,21 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsumeOwned<K, S> {
     }
 }
 
-/// The future of [`KeyedConsumeOwned::within`]. It carries a timer.
+/// The future returned by [`KeyedConsumeOwned::within`]. It contains a timer.
 ///
 /// # Cancel safety
 ///
-/// As [`KeyedConsume`].
+/// Same as [`KeyedConsume`].
 ///
 /// # Panics
 ///
-/// As [`KeyedConsume`].
+/// Same as [`KeyedConsume`].
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
 pub struct KeyedWithinOwned<K: Hash + Eq + Clone, S: BuildHasher> {
     #[pin]
-    claim: KeyedClaim<Owned<K, S>, Hurried>,
+    claim: KeyedClaim<Owned<K, S>, WithDeadline>,
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedWithinOwned<K, S> {

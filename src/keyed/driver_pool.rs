@@ -1,9 +1,23 @@
-//! Who sleeps for all keys of a map: one task per runtime that has waiters, over one queue of due instants.
+//! The background tasks of a map: one driver task per runtime that has waiters, for all keys.
 //!
-//! A seat's line has a driver entry for each such runtime, as every line has; its waker does not wake a task of its own
-//! but puts the seat onto the runtime's [`Mailbox`]. The [`KeyedDriver`] of the desk serves what is on it and what is due,
-//! sleeps until the next instant in its queue, and gives up seats on which nobody waited for a while. A key on which
-//! nobody waits has no seat, and so no entry anywhere here.
+//! Every queue keeps a list of driver entries, one for each runtime with waiters in that queue. In a plain limiter, the
+//! waker of such an entry wakes a task that serves this queue alone. In a live entry the waker is a [`QueueWaker`]: it
+//! puts the live entry into the [`Mailbox`] of the runtime and wakes the [`KeyedDriver`] of that mailbox.
+//!
+//! The driver serves the live entries in its mailbox and those that are due according to its timer wheel, and sleeps
+//! until the next instant in the wheel. It also retires live entries that have had no waiters for a while. A key
+//! without waiters needs no live entry, and then has no entry in this module either.
+//!
+//! Users can run a driver themselves with [`KeyedReplenisher`](super::KeyedReplenisher). Such a *manual* driver has a
+//! mailbox without a runtime, and serves the live entries of all keys.
+//!
+//! # Locks
+//!
+//! * The waker of a queue puts entries into the mailbox, and the driver takes all of them out at once. No task's waker
+//!   is cloned, woken or dropped under the mailbox's lock.
+//! * A driver closes its mailbox by setting `ended`, and then removes its entries from all queues. A thread that adds
+//!   an entry checks `ended` afterwards and removes its own entry if it is set. Whichever runs last sees the other, so
+//!   no queue is left with an entry of a closed mailbox.
 
 mod driver;
 
@@ -20,44 +34,46 @@ use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use tokio::runtime::Handle;
 
-/// So few useless entries are not worth going through them for.
+/// Fewer useless entries than this are not worth a pass over all entries.
 const SMALL: usize = 64;
-/// The numbers of all desks there are.
+/// The next mailbox number, across all maps.
 static NUMBERS: AtomicU64 = AtomicU64::new(OF_MANY);
 
-/// The map, as seen from here.
+/// The map, as the drivers see it.
 pub(super) trait EntryOwner: Send + Sync {
-    /// Gives up the seat at this address if nobody needs it; true if it is gone.
+    /// Retires the live entry at this address if it is not needed any more. Returns true if it is not in the map any
+    /// more.
     fn retire(&self, live: *const Core, hash: u64, now: u64) -> bool;
-    /// All seats.
+    /// All live entries.
     fn live_entries(&self) -> Vec<Arc<Core>>;
-    /// A seat of this hash was held for a moment.
+    /// Tells the map that an `Arc` of a live entry with this hash was held for a moment: a sweep meanwhile may have
+    /// found the entry in use.
     fn let_go(&self, hash: u64);
 }
 
-/// All desks of a map.
+/// All drivers of a map, and their mailboxes.
 pub(super) struct DriverPool {
     owner: Weak<dyn EntryOwner>,
     time: Time,
-    /// A limiter above all keys.
+    /// The parent limiter of all keys.
     parent: Option<Arc<Core>>,
     mailboxes: Mutex<Vec<Arc<Mailbox>>>,
-    /// How many of them are in the user's hands.
+    /// The number of mailboxes that belong to manual drivers.
     by_hand: AtomicUsize,
 }
 
 impl fmt::Debug for DriverPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("time", &self.time).finish_non_exhaustive()
+        f.debug_struct("DriverPool").field("time", &self.time).finish_non_exhaustive()
     }
 }
 
-/// Where seats wait to be looked at by the attendant of one runtime.
+/// The queue of live entries that the driver of one runtime has to look at.
 #[derive(Debug)]
 struct Mailbox {
-    /// Its driver number in all lines. Beyond those that lines give to drivers of their own.
+    /// The number of its driver in all queues. Distinct from the numbers that queues give to drivers of their own.
     number: u64,
-    /// `None` for an attendant in the user's own hands.
+    /// The runtime of its driver; `None` for a manual driver.
     host: Option<Handle>,
     inbox: Mutex<Inbox>,
 }
@@ -65,16 +81,16 @@ struct Mailbox {
 #[derive(Debug, Default)]
 struct Inbox {
     live_entries: Vec<Arc<QueueWaker>>,
-    /// How many of them were still there when it was gone through last.
+    /// How many entries were left after the last removal of dead ones.
     kept: usize,
-    /// The attendant's, while it sleeps.
+    /// The waker of the driver, while it sleeps.
     waker: Option<Waker>,
-    /// The attendant is gone.
+    /// The driver is gone.
     ended: bool,
 }
 
-/// What a seat's line rings when it has to be served earlier than was said before. It hangs in the line, and whoever serves
-/// what is due does not touch it.
+/// The waker of a live entry's queue: used when the queue has to be served earlier than the driver expects. The queue
+/// stores it; a driver that serves a due entry does not touch it.
 #[derive(Debug)]
 struct QueueWaker {
     mailbox: Arc<Mailbox>,
@@ -82,9 +98,9 @@ struct QueueWaker {
 }
 
 impl Inbox {
-    /// Whoever does not come for what is here, as a replenisher by hand that is kept and not polled, must not have seats that
-    /// are gone kept in memory: they are struck out each time the tray has grown to twice of what was left. Costs each bell
-    /// two steps.
+    /// Adds an entry. A driver that does not empty its mailbox (a manual one that is kept and not polled) must not keep
+    /// the memory of live entries that are gone: each time the inbox has grown to twice the size that the last removal
+    /// left, dead entries are removed. Amortized, this costs each wake-up two steps.
     fn put(&mut self, queue_waker: Arc<QueueWaker>) {
         if self.live_entries.len() >= 2 * self.kept.max(SMALL) {
             self.live_entries.retain(|queue_waker| queue_waker.live.strong_count() > 0);
@@ -93,7 +109,7 @@ impl Inbox {
         self.live_entries.push(queue_waker);
     }
 
-    /// A crowd that is gone is not to be remembered by its size.
+    /// Frees the memory of a past burst of entries.
     fn shrink(&mut self) {
         if self.live_entries.is_empty() {
             self.live_entries = Vec::new();
@@ -121,7 +137,7 @@ impl DriverPool {
         Self { owner, time, parent, mailboxes: Mutex::new(Vec::new()), by_hand: AtomicUsize::new(0) }
     }
 
-    /// An attendant for the user to spawn. It registers when it is first polled.
+    /// Creates a driver for the user to spawn. It registers when it is first polled.
     pub(super) fn by_hand(self: &Arc<Self>) -> KeyedDriver {
         let mailbox = Self::open_mailbox(None);
         KeyedDriver::new(Arc::clone(self), mailbox)
@@ -132,7 +148,7 @@ impl DriverPool {
         Arc::new(Mailbox { number, host, inbox: Mutex::new(Inbox::default()) })
     }
 
-    /// The desk of `host`, opened if there is none. `None` if the runtime is shutting down.
+    /// The mailbox of `host`. If there is none, opens it and spawns its driver. `None` if the runtime is shutting down.
     fn mailbox(self: &Arc<Self>, host: &Handle) -> Option<Arc<Mailbox>> {
         let mut mailboxes = self.mailboxes.lock();
         let own = mailboxes.iter().find(|mailbox| mailbox.host.as_ref().is_some_and(|it| it.id() == host.id()));
@@ -147,7 +163,7 @@ impl DriverPool {
         if ended { None } else { Some(mailbox) }
     }
 
-    /// Has `mailbox` serve `live` from now on. False if the desk is closed.
+    /// Makes the driver of `mailbox` serve `live` from now on. Returns false if the mailbox is closed.
     fn add_waker(&self, mailbox: &Arc<Mailbox>, live: &Core) -> bool {
         let kind = || mailbox.host.as_ref().map_or(Kind::ByHand, |host| Kind::Hired(host.clone()));
         let mut state = live.state.lock();
@@ -157,10 +173,13 @@ impl DriverPool {
         }
         drop(state);
         if is_new {
-            // It has not looked yet: whoever enters the line meanwhile does not ring. And it may be the user's, and panic.
+            // The driver has not looked at this queue yet, and a waiter that enters meanwhile does not wake it: so put
+            // the entry into the mailbox now. The waker of a manual driver is user code and may panic, so `wake_each`
+            // calls it.
             wake_each([Waker::from(Arc::new(QueueWaker { mailbox: Arc::clone(mailbox), live: live.weak() }))]);
         }
-        // Who closes a desk says so first, and then looks for its entries everywhere.
+        // A closing driver sets `ended` first and then removes its entries from all queues: so checking after the entry
+        // was added cannot miss it.
         let ended = mailbox.inbox.lock().ended;
         if ended {
             live.remove_driver(mailbox.number);
@@ -168,7 +187,7 @@ impl DriverPool {
         !ended
     }
 
-    /// Desks in the user's hands serve every new seat: whoever waits outside of all runtimes relies on them.
+    /// Adds a live entry to the manual drivers: waiters outside of all runtimes rely on them.
     pub(super) fn notify_live(&self, live: &Core) {
         if self.by_hand.load(Ordering::Relaxed) == 0 {
             return;
@@ -179,7 +198,7 @@ impl DriverPool {
         }
     }
 
-    /// The map is gone: the attendants find that out and end.
+    /// Wakes all drivers after the map is gone: they find that out and end.
     pub(super) fn close(&self) {
         let mailboxes = std::mem::take(&mut *self.mailboxes.lock());
         wake_each(mailboxes.iter().filter_map(|mailbox| mailbox.inbox.lock().waker.take()));

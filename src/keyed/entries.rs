@@ -1,4 +1,4 @@
-//! Every key in memory, one room after the other.
+//! The iterator over all keys in memory, one shard after the other.
 
 use super::map::Map;
 use super::rate::{Level, Rate};
@@ -8,35 +8,36 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::vec;
 
-/// What one key holds; from [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
+/// The state of one key, as returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyedEntry<K> {
-    /// Whose it is.
+    /// The key.
     pub key: K,
-    /// How many tokens its own bucket could grant now: 0 while anybody waits. Nothing is said of a limiter above.
+    /// Tokens that the key's own bucket could grant now: 0 while the key has waiters. Does not take a parent limiter
+    /// into account.
     pub available: u64,
-    /// By how many tokens claims on the key overrun what there is.
+    /// The number of tokens by which the claims on the key exceed the tokens in its bucket.
     pub deficiency: u64,
-    /// How many callers wait.
+    /// The number of callers that wait for the key.
     pub waiting_tasks: usize,
     /// Tokens granted and not yet released; `None` without a cap.
     pub in_flight: Option<u64>,
 }
 
-/// What a room says of a key.
+/// The state of a key as listed by its shard.
 pub(super) enum Listed {
     Level(Arc<Rate>, Level),
     Live(Arc<Core>),
 }
 
-/// An iterator over the keys in memory; from [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
+/// An iterator over the keys in memory, returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
 pub struct KeyedEntries<'a, K, S> {
     map: &'a Map<K, S>,
-    /// The next room to be looked into.
+    /// The index of the next shard to list.
     next: usize,
-    /// Of the last one.
+    /// The remaining entries of the last shard that was listed.
     shard: vec::IntoIter<KeyedEntry<K>>,
 }
 
@@ -58,22 +59,22 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Iterator for KeyedEntries<'_, K, S> {
                 return None;
             }
             self.next += 1;
-            self.shard = look_into(self.map, self.next - 1).into_iter();
+            self.shard = list_shard(self.map, self.next - 1).into_iter();
         }
     }
 }
 
 impl<K, S> fmt::Debug for KeyedEntries<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedEntries").field("next_room", &self.next).finish_non_exhaustive()
+        f.debug_struct("KeyedEntries").field("next_shard", &self.next).finish_non_exhaustive()
     }
 }
 
-fn look_into<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
+fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
     let now = map.now();
     let cap = map.template.cap;
     let listed = map.in_shard(number, |shard, context, deferred| shard.list(now, context, deferred));
-    let mut held = false;
+    let mut has_live = false;
     let entry = |(key, listed): (K, Listed)| match listed {
         Listed::Level(rate, level) => {
             let tokens = rate.tokens(level.units);
@@ -82,7 +83,7 @@ fn look_into<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usiz
             KeyedEntry { key, available, deficiency, waiting_tasks: 0, in_flight: cap.map(|_| 0) }
         }
         Listed::Live(live) => {
-            held = true;
+            has_live = true;
             live.look_at(|state, rovers, _| KeyedEntry {
                 key,
                 available: state.available(rovers),
@@ -93,8 +94,8 @@ fn look_into<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usiz
         }
     };
     let entries = listed.into_iter().map(entry).collect();
-    if held {
-        // Whoever swept meanwhile found seats held.
+    if has_live {
+        // This function held live entries, so a sweep meanwhile may have found them in use.
         map.key_limit.idle_now(number);
     }
     entries

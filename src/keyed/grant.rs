@@ -1,4 +1,4 @@
-//! Proofs of admission for a key.
+//! Grants for a key.
 
 use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::map::Taken;
@@ -9,15 +9,16 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// What was granted, however the map is held.
+/// A grant, whether it borrows or owns the map.
 pub(super) struct Pass<H: KeyRef> {
     key_ref: H,
     hash: u64,
     cost: u64,
     left: Left,
-    /// With an in-flight cap, or from the overflow: settled and released there, not by the key's level.
+    /// Set with an in-flight cap, or for a grant of the overflow bucket: then the live entry settles and releases it,
+    /// not the key's level.
     permit: Option<Permit<Arc<Core>>>,
-    /// What it cost in the limiter above all keys.
+    /// The cost in the parent limiter.
     parent: u64,
 }
 
@@ -43,7 +44,7 @@ impl<H: KeyRef> Pass<H> {
             None => self.key_ref.map().resettle(self.key_ref.key(), self.hash, self.cost, actual),
         };
         if let Some(parent) = &self.key_ref.map().parent {
-            // The key is settled already: this must not be left out.
+            // The key is settled already, so the parent must be settled even if its clock panics.
             self.parent = parent.resettle_anyway(self.parent, actual);
         }
     }
@@ -55,7 +56,8 @@ impl<H: KeyRef> Pass<H> {
         if let Some(permit) = self.permit.take() {
             let live = Arc::clone(permit.core());
             permit.forget();
-            // Nothing may be owed: of a grant that was settled to nothing, say.
+            // The live entry may not be needed any more: for example, a grant that was settled to nothing leaves
+            // nothing in flight.
             self.key_ref.map().let_go(self.hash, live);
         }
     }
@@ -83,40 +85,40 @@ impl<H: KeyRef> fmt::Debug for Pass<H> {
     }
 }
 
-/// Proof that tokens of a key were granted; what a [`Grant`](crate::Grant) is to a limiter.
+/// Proof that tokens of a key were granted: the keyed counterpart of [`Grant`](crate::Grant).
 ///
-/// With [`max_in_flight`](super::KeyedBuilder::max_in_flight), the tokens are in flight until the grant is dropped: keep it for
-/// as long as the work lasts. Without, dropping it does nothing.
+/// With [`max_in_flight`](super::KeyedBuilder::max_in_flight), the tokens are in flight until the grant is dropped:
+/// keep it for as long as the work lasts. Without a cap, dropping it does nothing.
 #[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
 #[derive(Debug)]
 pub struct KeyedGrant<'a, K: Hash + Eq + Clone, S: BuildHasher>(pub(super) Pass<Borrowed<'a, K, S>>);
 
-/// A [`KeyedGrant`] that holds limiter and key itself, for spawned tasks.
+/// A [`KeyedGrant`] that owns the limiter and the key, for spawned tasks.
 #[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
 #[derive(Debug)]
 pub struct OwnedKeyedGrant<K: Hash + Eq + Clone, S: BuildHasher>(pub(super) Pass<Owned<K, S>>);
 
 macro_rules! grant_methods {
     () => {
-        /// What it cost: the latest figure, if it was [settled](Self::settle).
+        /// Returns the cost in tokens: the latest figure, if the grant was [settled](Self::settle).
         pub fn cost(&self) -> u64 {
             self.0.cost
         }
 
-        /// How many tokens this grant left behind for its key: what a response header would report.
+        /// Returns how many tokens this grant left for its key: the number that a response header would report.
         pub fn remaining(&self) -> u64 {
             self.0.left.tokens()
         }
 
-        /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, as
-        /// [`Grant::settle`](crate::Grant::settle) does. The latest figure counts.
+        /// Sets the real cost, known afterwards, and refunds or charges the key with the difference at once, like
+        /// [`Grant::settle`](crate::Grant::settle). The latest figure counts.
         ///
-        /// In the limiter [above all keys](super::KeyedBuilder::within_limiter) it counts too.
+        /// The difference is also settled in the [parent limiter](super::KeyedBuilder::parent), if there is one.
         ///
-        /// As there, tokens that come back can be granted again at once, and the server may see both: see
-        /// [what a server may see](crate::Grant::settle).
+        /// Tokens that come back can be granted again at once, and a server may see the requests of both grants: see
+        /// [`Grant::settle`](crate::Grant::settle).
         ///
-        /// What is charged is always written down, also on a key that was forgotten meanwhile and while the map is full.
+        /// A charge is always recorded, even if the key was forgotten meanwhile or the map is full.
         ///
         /// ```
         /// use tollgate::{KeyedLimiter, ManualClock, Quota};
@@ -134,8 +136,8 @@ macro_rules! grant_methods {
             self.0.settle(actual);
         }
 
-        /// Lets go of the grant without releasing it: the caller then owes a
-        /// [`release`](super::KeyedLimiter::release) of its cost. Without an in-flight cap, the same as dropping it.
+        /// Consumes the grant without releasing it: the caller then owes a [`release`](super::KeyedLimiter::release) of
+        /// its cost. Without an in-flight cap, the same as dropping it.
         pub fn forget(self) {
             self.0.forget();
         }

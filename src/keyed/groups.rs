@@ -1,24 +1,26 @@
-//! Tables in which an entry is one place in memory, and one wait for it.
+//! Hash tables in which a lookup waits for memory once.
 //!
-//! Entries lie in *groups*, each with the tags of its own on its first bytes: the lines of a group are neighbours, and are all
-//! asked for at once. (Tables that keep all tags in one array and all entries in another wait twice for a key that is in no
-//! cache: the place of the entry is known when the tags have come.)
+//! Entries are stored in *groups*. The first bytes of a group hold the tags of its entries. The cache lines of a group
+//! are neighbours, and a lookup requests all of them at once. (Tables with all tags in one array and all entries in
+//! another wait twice for a key that is in no cache, because the place of the entry is known only after its tag has
+//! arrived.)
 //!
-//! An entry is in the group its hash says, its *home*, or if that was full in one of the next; each group counts how many went
-//! on from it, so that a search ends where nobody went on. No marks are left behind by those who go.
+//! An entry is in the group that its hash selects, its *home*, or in one of the next groups if its home was full. Each
+//! group counts the entries that passed it for lack of space, so a search ends at the first group that no entry passed.
+//! Removed entries leave no tombstones.
 //!
-//! A hasher that panics must not lose entries, for a forgotten key is a reset limit: so a table that is rebuilt computes all
-//! hashes before the first entry is moved.
+//! A hasher that panics must not lose entries, because a forgotten key is a reset limit. A rebuild therefore computes
+//! all hashes before it moves the first entry.
 
 use std::fmt;
 use std::hint::black_box;
 
-/// A count or a distance that stands for any larger one.
+/// A count or a distance of this value means "this or more".
 const MANY: u8 = u8::MAX;
-/// Of a cache line.
+/// Bytes in a cache line.
 const LINE: usize = 64;
 
-/// Groups of `SLOTS` entries, seven at most.
+/// A table of groups of `SLOTS` entries, at most seven.
 pub(super) struct Groups<E, const SLOTS: usize> {
     groups: Box<[Group<E, SLOTS>]>,
     len: usize,
@@ -26,8 +28,8 @@ pub(super) struct Groups<E, const SLOTS: usize> {
 
 #[repr(C, align(128))]
 struct Group<E, const SLOTS: usize> {
-    /// A part of the hash of each entry, never 0; 0 where there is none. Then, at [`PASSED`], how many entries went on from here,
-    /// for want of room: in one word, since every search reads both.
+    /// For each slot, a part of the hash of its entry, never 0; or 0 if the slot is empty. Then, at [`PASSED`], how
+    /// many entries passed this group for lack of space. Both are in one 8-byte word, since every search reads both.
     tags: [u8; 8],
     /// How many groups each entry is away from its home.
     away: [u8; SLOTS],
@@ -36,7 +38,7 @@ struct Group<E, const SLOTS: usize> {
 
 const PASSED: usize = 7;
 
-/// Where an entry is.
+/// The place of an entry.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     group: usize,
@@ -54,17 +56,17 @@ impl<E, const SLOTS: usize> Group<E, SLOTS> {
         Self { tags: [0; 8], away: [0; SLOTS], entries: [const { None }; SLOTS] }
     }
 
-    /// A bit for each slot that may have this tag: the lowest of every eight.
+    /// Returns a bit for each slot that may have this tag: the lowest bit of its byte.
     #[inline]
     fn candidates(&self, tag: u8) -> u64 {
         let differing = u64::from_le_bytes(self.tags) ^ (Self::ONES * u64::from(tag));
-        // A byte that is 0 turns its top bit on; so may the one above it, which costs a comparison.
+        // A zero byte sets its top bit. The byte above it may be set too, which only costs a comparison.
         (differing.wrapping_sub(Self::ONES) & !differing & (Self::ONES << 7)) >> 7
     }
 
-    /// Has the other lines come while the tags do, and not after them.
+    /// Reads the other cache lines of the group, so that they are fetched together with the tags and not after them.
     #[inline]
-    fn call_up(&self) {
+    fn prefetch(&self) {
         let mut slot = SLOTS - 1;
         while slot >= Self::PER_LINE {
             black_box(self.entries[slot].is_some());
@@ -78,7 +80,7 @@ impl<E, const SLOTS: usize> Group<E, SLOTS> {
 }
 
 impl<E, const SLOTS: usize> Groups<E, SLOTS> {
-    /// Of the slots of a group, so many are taken on average when the table grows.
+    /// How many slots of a group are used on average when the table grows.
     const FILLED: usize = SLOTS * 6 / 7;
 
     pub(super) fn new() -> Self {
@@ -89,7 +91,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         self.len
     }
 
-    /// How many entries there can be before the table has to be rebuilt.
+    /// The number of entries that fit before the table has to be rebuilt.
     pub(super) fn capacity(&self) -> usize {
         self.groups.len() * Self::FILLED
     }
@@ -98,7 +100,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         self.groups.len() * SLOTS
     }
 
-    /// Home and tag. Rooms go by the upper bits of the same product.
+    /// The home and the tag of a hash. Shards are selected by the upper bits of the same product.
     #[inline]
     fn home(&self, hash: u64) -> (usize, u8) {
         let mixed = super::mix(hash);
@@ -106,7 +108,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         (group, ((mixed >> 16) as u8).max(1))
     }
 
-    /// The next group, around the end.
+    /// The next group, cyclically.
     #[inline]
     fn after(&self, group: usize) -> usize {
         if group + 1 == self.groups.len() { 0 } else { group + 1 }
@@ -120,7 +122,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         let (mut group, tag) = self.home(hash);
         for _ in 0..self.groups.len() {
             let own = &self.groups[group];
-            own.call_up();
+            own.prefetch();
             let mut candidates = own.candidates(tag);
             while candidates != 0 {
                 let slot = (candidates.trailing_zeros() / 8) as usize;
@@ -154,7 +156,8 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         self.groups[group].entries[slot].as_mut()
     }
 
-    /// Lets those who went past `away` groups from their home to `group` be forgotten. What is not known exactly stays.
+    /// Removes an entry in `group` from the counts of the `away` groups that it passed. Saturated counts stay as they
+    /// are.
     fn forget_passing(&mut self, mut group: usize, away: u8) {
         if away == MANY {
             return;
@@ -166,7 +169,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         }
     }
 
-    /// Takes out what is there.
+    /// Removes and returns the entry at a place.
     pub(super) fn take(&mut self, Place { group, slot }: Place) -> Option<E> {
         let own = &mut self.groups[group];
         let (entry, away) = (own.entries[slot].take()?, own.away[slot]);
@@ -176,7 +179,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         Some(entry)
     }
 
-    /// Keeps an entry for which there is room, and which is not there.
+    /// Inserts an entry. The caller guarantees that there is space and that the entry is not in the table.
     pub(super) fn insert(&mut self, hash: u64, entry: E) {
         let (mut group, tag) = self.home(hash);
         let mut away = 0_usize;
@@ -204,7 +207,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         self.groups.iter_mut().flat_map(|group| group.entries.iter_mut().flatten())
     }
 
-    /// Takes out all entries that say so.
+    /// Removes all entries for which `is_it` returns true, and passes them to `to`.
     pub(super) fn extract(&mut self, mut is_it: impl FnMut(&mut E) -> bool, mut to: impl FnMut(E)) {
         for group in 0..self.groups.len() {
             for slot in 0..SLOTS {
@@ -218,15 +221,15 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
         }
     }
 
-    /// Sees to it that one entry can be inserted, and some more before this is asked again.
+    /// Makes space for one entry, and for some more so that the next insertions need no rebuild.
     pub(super) fn make_space(&mut self, hash_of: impl Fn(&E) -> u64) {
         if self.len + self.capacity() / 8 >= self.capacity() {
-            // By a third: the table is between two thirds and all of its size full.
+            // Grow by a third: the table stays between two thirds full and full.
             self.rebuild(self.len + self.len / 3 + 1, hash_of);
         }
     }
 
-    /// Shrinks a table of which more than three quarters are empty, down to `least` entries.
+    /// Shrinks the table if more than three quarters of it are empty, down to `least` entries.
     pub(super) fn shrink(&mut self, least: usize, hash_of: impl Fn(&E) -> u64) {
         if self.capacity() > least && self.len < self.capacity() / 4 {
             self.rebuild((self.len * 2).max(least / 2), hash_of);
@@ -245,7 +248,7 @@ impl<E, const SLOTS: usize> Groups<E, SLOTS> {
 }
 
 impl<E, const SLOTS: usize> fmt::Debug for Groups<E, SLOTS> {
-    /// Without the entries: they are the users' users.
+    /// Prints no entries: keys may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Groups").field("len", &self.len).finish_non_exhaustive()
     }
@@ -258,8 +261,8 @@ mod tests {
 
     type Entry = (u64, u64);
 
-    /// Comes and goes at random, against a map, with hashes that are good, few, or all the same.
-    fn agrees_with_a_map<const SLOTS: usize>() {
+    /// Inserts and removes at random and compares with a `HashMap`, with hashes that are good, few, or all equal.
+    fn check_against_hash_map<const SLOTS: usize>() {
         for hashes in [u64::MAX, 0xff, 3, 0] {
             let hash_of = |entry: &Entry| entry.0.wrapping_mul(0x2545_f491_4f6c_dd1d) & hashes;
             let (mut table, mut map) = (Groups::<Entry, SLOTS>::new(), HashMap::new());
@@ -268,7 +271,7 @@ mod tests {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                // Waves: the table fills, and empties again.
+                // In waves: the table fills and empties again.
                 let (key, comes) = (random % 500, (random >> 32) % 100 < if step / 3_000 % 2 == 0 { 70 } else { 20 });
                 let (entry, hash) = ((key, step), hash_of(&(key, 0)));
                 let place = table.place(hash, |own| own.0 == key);
@@ -301,16 +304,19 @@ mod tests {
             assert_eq!(listed, map);
             let passed = |group: &Group<_, SLOTS>| usize::from(group.tags[PASSED]);
             let kept = table.groups.iter().filter(|group| passed(group) == usize::from(MANY)).count();
-            assert!(hashes < 4 || kept == 0, "counts of those who went on are exact");
+            assert!(hashes < 4 || kept == 0, "a count of passing entries is not exact");
             table.extract(|_| true, |_| {});
-            assert!(hashes < 4 || table.groups.iter().map(passed).sum::<usize>() == 0, "and nobody is left who did");
+            assert!(
+                hashes < 4 || table.groups.iter().map(passed).sum::<usize>() == 0,
+                "an empty table counts passing entries"
+            );
         }
     }
 
     #[test]
     fn the_table_agrees_with_a_map() {
-        agrees_with_a_map::<7>();
-        agrees_with_a_map::<5>();
-        agrees_with_a_map::<2>();
+        check_against_hash_map::<7>();
+        check_against_hash_map::<5>();
+        check_against_hash_map::<2>();
     }
 }

@@ -1,17 +1,20 @@
-//! The bound on how many keys may be in memory, and where to look when it is reached.
+//! The bound on the number of keys in memory, and where to look for a key to forget when it is reached.
 //!
-//! Of each room it is known when a key in it can be full at the earliest. That instant is never too late: whatever may
-//! bring it forward says so. So when nobody can be full yet, everybody owes, and a newcomer is turned away at the price of
-//! a look at these instants; and a room that is swept in vain is not swept again before its instant has come.
+//! For each shard, `idle` is an instant before which no key of the shard can be full. It is never too late: everything
+//! that may let a key be full earlier lowers it. So if no shard's instant has come, every key owes tokens, and a new
+//! key is refused at the cost of reading these instants. A shard that was swept in vain is not swept again before its
+//! instant has come.
 
 use crate::core::sync::{AtomicU64, Ordering};
 
+/// The bound on the number of keys. Shared by all shards, and changed under the lock of any of them.
 #[derive(Debug)]
 pub(super) struct KeyLimit {
+    /// The bound; `None` if there is none.
     most: Option<u64>,
-    /// How many keys there are. Not kept without a bound.
+    /// The number of keys. Not counted without a bound.
     keys: AtomicU64,
-    /// For each room, the instant before which no key in it is full. Empty without a bound.
+    /// For each shard, the instant before which no key in it is full. Empty without a bound.
     idle: Box<[AtomicU64]>,
 }
 
@@ -25,7 +28,7 @@ impl KeyLimit {
         self.most
     }
 
-    /// Counts one more key, if there may be one. Under the room's lock.
+    /// Counts one more key, if the bound allows it. Called under the shard's lock.
     pub(super) fn take_place(&self) -> bool {
         let Some(most) = self.most else { return true };
         let mut keys = self.keys.load(Ordering::Relaxed);
@@ -42,7 +45,7 @@ impl KeyLimit {
         self.most.is_none_or(|most| self.keys.load(Ordering::Relaxed) < most)
     }
 
-    /// Counts one more key, whether there may be one or not.
+    /// Counts one more key, even beyond the bound.
     pub(super) fn force_place(&self) {
         if self.most.is_some() {
             self.keys.fetch_add(1, Ordering::Relaxed);
@@ -55,22 +58,24 @@ impl KeyLimit {
         }
     }
 
-    /// A key of this room may be full at the instant that is calculated, if there is one.
+    /// Records that a key of this shard may be full at the instant that `at` computes, if there is one.
     pub(super) fn idle_no_later_than(&self, shard: usize, at: impl FnOnce() -> Option<u64>) {
         if let Some(idle) = self.idle.get(shard) {
             idle.fetch_min(at().unwrap_or(u64::MAX), Ordering::AcqRel);
         }
     }
 
-    /// A key of this room may be full already.
+    /// Records that a key of this shard may be full already.
     pub(super) fn idle_now(&self, shard: usize) {
         self.idle_no_later_than(shard, || Some(0));
     }
 
-    /// What is said of this room from now on counts beside what its sweep will find.
+    /// Resets the shard's instant before its sweep. What other threads record from now on is combined with what the
+    /// sweep finds.
     pub(super) fn begin_sweep(&self, shard: usize) {
         if let Some(idle) = self.idle.get(shard) {
-            // With the Release of whoever let go of a seat and said so: the sweep sees that it did.
+            // Pairs with the Release of a thread that dropped a live entry and then called `idle_now`: the sweep sees
+            // the drop.
             idle.swap(u64::MAX, Ordering::AcqRel);
         }
     }
@@ -80,7 +85,7 @@ impl KeyLimit {
         self.idle_no_later_than(shard, || Some(next));
     }
 
-    /// A room in which somebody may be full by `now`, looked for from room `from` on.
+    /// Finds a shard in which a key may be full by `now`, starting at shard `from`.
     pub(super) fn find_idle(&self, from: usize, now: u64) -> Option<usize> {
         let is_idle = |shard: &usize| self.idle[*shard].load(Ordering::Acquire) <= now;
         let shards = self.idle.len();

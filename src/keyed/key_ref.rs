@@ -1,11 +1,11 @@
-//! How futures and grants hold the map and their key: borrowed, or for spawned tasks owned.
+//! How futures and grants refer to the map and their key: borrowed, or owned for spawned tasks.
 
 use super::map::Map;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// Something that knows a map and a key.
+/// A map and a key.
 pub(super) trait KeyRef {
     type Key: Hash + Eq + Clone;
     type Hasher: BuildHasher;
@@ -50,7 +50,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> KeyRef for Owned<K, S> {
     }
 }
 
-/// Keys are the users' users: nothing of theirs is printed.
+/// Prints no key: keys may be personal data.
 impl<K, S> fmt::Debug for Borrowed<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Borrowed").finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! The public verbs. They document and delegate; what happens is in `map`.
+//! The public methods. They document and delegate; the implementation is in `map`.
 
 mod changes;
 mod view;
@@ -15,17 +15,18 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
-/// A waiting rate limiter with a bucket and a line for each key: user, address, API key.
+/// A waiting rate limiter with a bucket and a queue for each key: user, address, API key.
 ///
-/// The verbs are those of [`Limiter`](crate::Limiter), with the key first, and so are their promises, for each key by
-/// itself. Cheap to clone; clones share everything.
+/// The methods are those of [`Limiter`](crate::Limiter), with the key as the first argument, and give the same
+/// guarantees for each key separately. Cloning is cheap; clones share all state.
 ///
-/// A key is kept in memory while it owes tokens, which takes itself and 8 bytes, or is waited on. A key that owes nothing is
-/// forgotten sooner or later; it cannot be told from one that was never there. With [`max_keys`](KeyedBuilder::max_keys)
-/// the number of keys is bounded, and churning through random keys resets nobody's limit.
+/// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes, or while callers wait for
+/// it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key. With
+/// [`max_keys`](KeyedBuilder::max_keys) the number of keys is bounded, and a client that cycles through random keys
+/// resets no limit.
 ///
-/// `Eq`, `Hash` and `Clone` of the keys, and the hasher, must not call this limiter: they run under its locks. They may
-/// panic.
+/// `Eq`, `Hash` and `Clone` of the keys, and the hasher, must not call this limiter, because they run under its locks.
+/// They may panic.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,12 +49,12 @@ impl<K> KeyedLimiter<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
-    /// A limiter of one quota for each key, with the defaults of [`builder`](Self::builder). Its memory grows with the keys
-    /// that owe tokens at the same time.
+    /// Creates a limiter with the same quota for each key and the defaults of [`builder`](Self::builder). Its memory
+    /// grows with the number of keys that owe tokens at the same time.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] if the quota makes no sense for keys.
+    /// Returns a [`ConfigError`] if the quota is invalid or not supported for keys.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -68,7 +69,8 @@ where
 }
 
 impl<K> KeyedLimiter<K> {
-    /// A limiter with a bound on its keys, a quota for each key, or another hasher or clock.
+    /// Returns a builder, for a bound on the number of keys, different quotas for different keys, or another hasher or
+    /// clock.
     pub fn builder() -> KeyedBuilder<K> {
         KeyedBuilder::new()
     }
@@ -79,13 +81,14 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// Waits in the key's line until `cost` tokens are there. See [`Limiter::consume`](crate::Limiter::consume) for how the
-    /// line works; that of each key is its own.
+    /// Waits in the key's queue until `cost` tokens are available. Each key has its own queue; see
+    /// [`Limiter::consume`](crate::Limiter::consume) for how it works.
     ///
     /// # Errors
     ///
-    /// As [`Limiter::consume`](crate::Limiter::consume), and [`TooManyKeys`](ConsumeError::TooManyKeys) for a key that is
-    /// new while as many as [`max_keys`](KeyedBuilder::max_keys) allows owe tokens.
+    /// Returns the errors of [`Limiter::consume`](crate::Limiter::consume), and
+    /// [`TooManyKeys`](ConsumeError::TooManyKeys) for a new key while as many keys owe tokens as
+    /// [`max_keys`](KeyedBuilder::max_keys) allows.
     ///
     /// # Cancel safety
     ///
@@ -110,15 +113,15 @@ where
         KeyedConsume::new(Borrowed { map: &self.map, key }, cost)
     }
 
-    /// [`consume`](Self::consume) that holds limiter and key itself, for spawned tasks.
+    /// Like [`consume`](Self::consume), with a future that owns the limiter and the key, for spawned tasks.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Returns the errors of [`consume`](Self::consume).
     ///
     /// # Cancel safety
     ///
-    /// As [`consume`](Self::consume).
+    /// Same as [`consume`](Self::consume).
     ///
     /// # Panics
     ///
@@ -136,11 +139,12 @@ where
         KeyedConsumeOwned::new(Owned { map: self.map, key }, cost)
     }
 
-    /// [`consume`](Self::consume) for a thread without a runtime: blocks it until the tokens are there.
+    /// Like [`consume`](Self::consume), for a thread without a runtime: blocks the thread until the tokens are
+    /// available.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume), but never [`NoRuntime`](ConsumeError::NoRuntime).
+    /// Returns the errors of [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime).
     ///
     /// # Panics
     ///
@@ -175,17 +179,18 @@ where
         result.map(|taken| KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
     }
 
-    /// Takes `cost` tokens of the key if they are there and nobody waits for it; never waits, never overtakes.
+    /// Takes `cost` tokens of the key if they are available and no caller waits for the key. Never waits, and never
+    /// overtakes a waiter.
     ///
     /// # Errors
     ///
-    /// As [`Limiter::try_acquire`](crate::Limiter::try_acquire), and
-    /// [`TooManyKeys`](TryAcquireError::TooManyKeys) for a key that is new while as many as
-    /// [`max_keys`](KeyedBuilder::max_keys) allows owe tokens.
+    /// Returns the errors of [`Limiter::try_acquire`](crate::Limiter::try_acquire), and
+    /// [`TooManyKeys`](TryAcquireError::TooManyKeys) for a new key while as many keys owe tokens as
+    /// [`max_keys`](KeyedBuilder::max_keys) allows.
     ///
     /// # Panics
     ///
-    /// Where `Hash`, `Eq` or `Clone` of the key do, or `quota_by`: the limiter is then as it was before.
+    /// Panics if `Hash`, `Eq` or `Clone` of the key panics, or `quota_by`. The limiter is then as it was before.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, ManualClock, Quota, TryAcquireError};
@@ -205,7 +210,7 @@ where
         Ok(KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
     }
 
-    /// [`try_acquire`](Self::try_acquire) whose grant holds limiter and key itself.
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key.
     #[cfg(feature = "tower")]
     pub(crate) fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
         let hash = self.map.hash(&key);
@@ -213,13 +218,16 @@ where
         Ok(OwnedKeyedGrant(Pass::new(Owned { map: self.map, key }, hash, cost, taken)))
     }
 
-    /// Releases `tokens` of the key's grants that were [forgotten](KeyedGrant::forget), and serves its line; in the limiter
-    /// [above all keys](KeyedBuilder::within_limiter) too, if that has a cap. If that is more than the key owes: of those that
-    /// the [overflow](KeyedBuilder::overflow) granted, to whomever.
+    /// Releases `tokens` of grants that were [forgotten](KeyedGrant::forget), and serves the key's queue.
+    ///
+    /// The tokens are also released in the [parent limiter](KeyedBuilder::parent), if it has a cap. If `tokens` is more
+    /// than the key owes, they are released from the [overflow](KeyedBuilder::overflow) bucket instead, which does not
+    /// distinguish its keys.
     ///
     /// # Errors
     ///
-    /// A [`ReleaseError`] for more than is owed, or without an in-flight cap; nothing moves then.
+    /// Returns a [`ReleaseError`] if `tokens` is more than is owed, or if there is no in-flight cap. Nothing is
+    /// released then.
     pub fn release(&self, key: &K, tokens: u64) -> Result<(), ReleaseError> {
         self.map.release(key, tokens)
     }
@@ -229,8 +237,8 @@ where
         &self.map.template.observers
     }
 
-    /// The background task, for those who want to spawn it themselves, on a runtime of their choice. Nobody has to: the
-    /// first waiter of each runtime spawns one, for all keys.
+    /// Returns the background task, for users that spawn it themselves, on a runtime of their choice. This is optional:
+    /// the first waiter of each runtime spawns one, for all keys.
     pub fn replenisher(&self) -> KeyedReplenisher {
         KeyedReplenisher::new(self.map.pool.by_hand())
     }
@@ -243,7 +251,7 @@ impl<K, S> Clone for KeyedLimiter<K, S> {
 }
 
 impl<K, S> fmt::Debug for KeyedLimiter<K, S> {
-    /// Without the keys: they are the users' users.
+    /// Prints no keys: they may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("KeyedLimiter").field(&self.map).finish()
     }

@@ -1,5 +1,7 @@
-//! The table of keys that have a seat and the quota that all have in common: as that of [words](super::words), two cache lines
-//! for each group of seven with keys of 8 bytes. Whoever waits has to be found again and again.
+//! The table of live entries: keys with waiters or tokens in flight, under the common quota.
+//!
+//! Like the table of [packed levels](super::packed_levels), it is made of groups of seven entries, each of them two
+//! cache lines with 8-byte keys: a key with waiters is looked up again and again.
 
 use super::groups::{Groups, Place};
 use crate::core::Core;
@@ -13,9 +15,9 @@ type LiveEntry<K> = (K, Arc<Core>);
 #[derive(Debug)]
 pub(super) struct LiveEntries<K>(Groups<LiveEntry<K>, SLOTS>);
 
-/// Of the key of this seat.
+/// The hash of the key of this live entry.
 pub(super) fn hash_of(live: &Core) -> u64 {
-    live.key_hash().expect("every seat has the mark of its key")
+    live.key_hash().expect("every live entry stores the hash of its key")
 }
 
 impl<K> LiveEntries<K> {
@@ -35,13 +37,13 @@ impl<K> LiveEntries<K> {
         self.0.iter()
     }
 
-    /// Keeps the seat of a key that is not there. No user code runs.
+    /// Inserts the live entry of a key that is not in the table. Runs no user code.
     pub(super) fn insert(&mut self, key: K, live: Arc<Core>) {
         self.0.make_space(|(_, live)| hash_of(live));
         self.0.insert(hash_of(&live), (key, live));
     }
 
-    /// Takes out all entries of whose seat something is `found`.
+    /// Removes all entries for which `found` returns `Some`, and returns them with that value.
     pub(super) fn extract<T>(&mut self, mut found: impl FnMut(&Arc<Core>) -> Option<T>) -> Vec<(LiveEntry<K>, T)> {
         let (mut gone, last) = (Vec::new(), Cell::new(None));
         let is_it = |(_, live): &mut LiveEntry<K>| {
@@ -55,7 +57,7 @@ impl<K> LiveEntries<K> {
         gone
     }
 
-    /// Where this very seat is.
+    /// The place of exactly this live entry, compared by address.
     pub(super) fn place(&self, hash: u64, live: *const Core) -> Option<Place> {
         self.0.place(hash, |(_, own)| Arc::as_ptr(own) == live)
     }
@@ -64,7 +66,7 @@ impl<K> LiveEntries<K> {
         self.0.take(place)
     }
 
-    /// Shrinks a table of which more than three quarters are empty, down to `least` entries.
+    /// Shrinks the table if more than three quarters of it are empty, down to `least` entries.
     pub(super) fn shrink(&mut self, least: usize) {
         self.0.shrink(least, |(_, live)| hash_of(live));
     }

@@ -1,8 +1,15 @@
-//! The map: which room a key is in, and what happens when a room says that it cannot go on by itself.
+//! The map: selects the shard of a key, and handles what a shard cannot handle alone.
 //!
-//! The shape of every verb: hash the key and read the time, lock the key's room, act on its level; or, if it has a
-//! [seat](super::seat), leave the room and act on that. At most one room is locked at a time, and nothing but `Eq`,
-//! `Hash` and `Clone` of keys runs under its lock (see [`shard`](super::shard)). The verbs are in `map/`.
+//! Every call takes the same steps:
+//!
+//! 1. Hash the key and read the time.
+//! 2. Lock the key's shard and act on the key's level.
+//! 3. If the key has a [live entry](super::live), release the shard's lock and act on the live entry.
+//! 4. If the shard needs the quota of a new key, or space for it, release the lock, get that, and start again at step
+//!    2.
+//!
+//! At most one shard is locked at a time, and no user code but `Eq`, `Hash` and `Clone` of keys runs under its lock
+//! (see [`shard`](super::shard)). The calls themselves are in `map/`.
 
 mod changes;
 mod paying;
@@ -26,42 +33,43 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How far debts may go, as in a line.
+/// The limit of a debt in tokens, the same as in a queue.
 const MAX_SPAN: i64 = 1 << 62;
 
-/// How many slots of tables a newcomer goes through at most before it is turned away, beside those of the last room: no more
-/// than one room has in a map without a bound on its keys, of which there are a million.
+/// The number of slots after which a new key stops looking for a full one, beside the slots of the last shard it
+/// visits: about as many as one shard has in a map of a million keys without a bound.
 const MAX_SLOTS: usize = 4_096;
-/// A room costs its lock, however few slots it has.
+/// The cost of visiting a shard counts as at least this many slots, because of its lock.
 const LEAST_SLOTS: usize = 64;
 
 pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
 
+/// The state that all clones of a keyed limiter share.
 pub(super) struct Map<K, S> {
     hasher: S,
     pub(super) shards: Box<[Locked<K>]>,
     pub(super) key_limit: KeyLimit,
     pub(super) template: LiveTemplate,
     quota_by: Option<QuotaBy<K>>,
-    /// What quotas were asked for lately, so that keys of one quota share it.
+    /// The rates of the quotas that were used last, so that keys with equal quotas share one rate.
     known: Mutex<Vec<Arc<Rate>>>,
-    /// Where newcomers go when the map is full, if not away.
+    /// The bucket that new keys share while the map is full; `None` if they are refused.
     pub(super) overflow: Option<Arc<Core>>,
     pub(super) pool: Arc<DriverPool>,
-    /// A limiter above all keys, which has to grant too.
+    /// The parent limiter of all keys, which has to grant each call too.
     pub(super) parent: Option<Arc<Core>>,
-    /// Counts the quotas for all.
+    /// The number of common quotas that were set.
     versions: AtomicU64,
     pub(super) top: ShardMutex<Top<K>>,
 }
 
 impl<K, S> fmt::Debug for Map<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Map").field("rooms", &self.shards.len()).finish_non_exhaustive()
+        f.debug_struct("Map").field("shards", &self.shards.len()).finish_non_exhaustive()
     }
 }
 
-/// What the builder has checked.
+/// The parts of a map, checked by the builder.
 pub(super) struct Parts<K, S> {
     pub(super) hasher: S,
     pub(super) rate: Arc<Rate>,
@@ -73,19 +81,19 @@ pub(super) struct Parts<K, S> {
     pub(super) pool: Arc<DriverPool>,
 }
 
-/// What a room did.
+/// The result of a call in a shard.
 enum Entered<R> {
     Done(R),
-    /// The key has a seat, or a newcomer gets that of the overflow.
+    /// The key has this live entry, or it is new and uses the overflow bucket.
     Live(Arc<Core>),
     Full,
 }
 
-/// Tokens that were taken, and what is left behind them.
+/// Tokens that were taken, and the tokens that remain.
 pub(super) enum Taken {
     /// From the key's level.
     Level { left: Left },
-    /// From a seat.
+    /// From a live entry.
     Live(Permit<Arc<Core>>),
 }
 
@@ -95,10 +103,10 @@ impl Taken {
     }
 }
 
-/// How a claim begins.
+/// The answer to a new claim.
 pub(super) enum Arrival {
     Taken(Taken),
-    /// Stand in this line.
+    /// The caller enters the queue of this live entry.
     Wait(Arc<Core>),
     Refused(ConsumeError),
 }
@@ -129,7 +137,8 @@ impl<K, S> Map<K, S> {
         }
     }
 
-    /// The room of a hash. By its upper bits mixed: tables use the others, and hashes of a fast hasher may have few.
+    /// The shard of a hash, by the upper bits of the mixed hash. The tables use other bits; the hashes of a fast hasher
+    /// may vary in few bits.
     #[inline]
     fn shard_of(&self, hash: u64) -> usize {
         ((super::mix(hash) as u128 * self.shards.len() as u128) >> 64) as usize
@@ -139,12 +148,12 @@ impl<K, S> Map<K, S> {
         self.template.time.now()
     }
 
-    /// A seat of this key may not be needed any more.
+    /// Records that the live entry of this key may not be needed any more.
     pub(super) fn may_be_idle(&self, hash: u64) {
         self.key_limit.idle_now(self.shard_of(hash));
     }
 
-    /// A seat of this key was let go of, or its tokens have landed.
+    /// Drops an `Arc` of this key's live entry, and records that the entry may not be needed any more.
     pub(super) fn let_go(&self, hash: u64, live: Arc<Core>) {
         drop(live);
         self.key_limit.idle_now(self.shard_of(hash));
@@ -160,7 +169,7 @@ where
         self.hasher.hash_one(key)
     }
 
-    /// Acts in the room of `number`, whose trash is dropped after its lock.
+    /// Calls `act` under the lock of shard `number`, and drops what left the shard after unlocking.
     pub(super) fn in_shard<R>(
         &self,
         number: usize,
@@ -173,45 +182,47 @@ where
         act(&mut shard, &context, &mut deferred)
     }
 
-    /// Acts on `key` in its room, again if something had to be asked or made room for first.
+    /// Calls `act` in the shard of `key`, and again after asking for a quota or making space.
     fn enter<R>(
         &self,
         key: &K,
         hash: u64,
-        must: bool,
+        forced: bool,
         act: impl Fn(&mut Shard<K>, &EntryRequest<'_, K>, &ShardContext<'_, K>, &mut Deferred<K>) -> Result<R, Stop>,
     ) -> Entered<R> {
         let number = self.shard_of(hash);
-        let mut ask = EntryRequest { key, hash, now: self.now(), offered: None, must };
+        let mut request = EntryRequest { key, hash, now: self.now(), offered: None, forced };
         loop {
-            let (result, synced) =
-                self.in_shard(number, |shard, context, deferred| (act(shard, &ask, context, deferred), shard.synced()));
+            let (result, synced) = self
+                .in_shard(number, |shard, context, deferred| (act(shard, &request, context, deferred), shard.synced()));
             match result {
                 Ok(result) => return Entered::Done(result),
                 Err(Stop::Live(live)) => return Entered::Live(live),
-                Err(Stop::AskQuota) => ask.offered = Some(self.ask_quota(key)),
-                // By the room's time: a clock that stepped back has nobody owe again.
+                Err(Stop::AskQuota) => request.offered = Some(self.ask_quota(key)),
+                // By the shard's time: after a clock stepped back, `now` would be an instant at which keys still owed
+                // tokens.
                 Err(Stop::NoSpace) if self.make_space(number, synced) => {}
                 Err(Stop::NoSpace) => return self.overflow.clone().map_or(Entered::Full, Entered::Live),
             }
-            ask.now = self.now();
+            request.now = self.now();
         }
     }
 
-    /// What `quota_by` says of a key.
+    /// Asks `quota_by` for the quota of a key.
     ///
     /// # Panics
-    /// If no limiter could be built from it.
+    ///
+    /// Panics if the quota is invalid for a keyed limiter.
     fn ask_quota(&self, key: &K) -> Arc<Rate> {
-        let quota_by = self.quota_by.as_ref().expect("only asked for if there is one");
+        let quota_by = self.quota_by.as_ref().expect("a shard asks for a quota only if `quota_by` is set");
         let quota = quota_by(key);
         if let Err(error) = super::builder::check(&quota) {
-            panic!("quota_by gave a key a quota that makes no sense: {error}");
+            panic!("quota_by returned an invalid quota for a key: {error}");
         }
         self.rate(quota)
     }
 
-    /// The rate of a checked quota; the same one for those who ask for the same.
+    /// Returns the rate of a checked quota: the same `Arc` for equal quotas, as far as they are remembered.
     fn rate(&self, quota: Quota) -> Arc<Rate> {
         const REMEMBERED: usize = 16;
         let mut known = self.known.lock();
@@ -226,8 +237,8 @@ where
         rate
     }
 
-    /// Forgets somebody who is full, in whatever room. False if everybody owes, or if nobody who does not was found in the
-    /// [`MAX_SLOTS`] that one call goes through: the next call goes on where this one ended.
+    /// Forgets full keys in some shard. Returns false if all keys owe tokens, or if no full key was found in the
+    /// [`MAX_SLOTS`] slots that one call visits: the next call continues where this one ended.
     fn make_space(&self, from: usize, now: u64) -> bool {
         let mut slots = 0;
         while slots < MAX_SLOTS
@@ -256,14 +267,14 @@ where
                 shard.retire(hash, live, now, context, deferred)
             })
         };
-        // A key's `Hash` that panics where the room catches up must not end the attendant: it comes again later.
+        // `Hash` of a key may panic when the shard catches up. That must not end the driver: it tries again later.
         catch_unwind(AssertUnwindSafe(retire)).unwrap_or(false)
     }
 
     fn live_entries(&self) -> Vec<Arc<Core>> {
-        let shards = (0..self.shards.len())
+        let of_shards = (0..self.shards.len())
             .flat_map(|number| self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect::<Vec<_>>()));
-        shards.chain(self.overflow.clone()).collect()
+        of_shards.chain(self.overflow.clone()).collect()
     }
 
     fn let_go(&self, hash: u64) {
@@ -287,7 +298,7 @@ impl<K, S> Drop for Map<K, S> {
     }
 }
 
-/// How long it is until `at`. What could pass by now need not wait until a clock that stepped back has caught up.
+/// The time until `at`. If the tokens are there already, the wait is zero, even if the clock has stepped back.
 fn wait(at: u64, level: Level, now: u64) -> Duration {
     Duration::from_nanos(if at <= level.at { 0 } else { at.saturating_sub(now) })
 }
@@ -299,7 +310,7 @@ mod tests {
     use tokio_test::task::spawn;
 
     #[test]
-    fn a_seat_knows_the_limiter_above() {
+    fn a_live_entry_knows_the_parent_limiter() {
         let clock = ManualClock::new();
         let parent = Limiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).build().unwrap();
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock);

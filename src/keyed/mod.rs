@@ -1,17 +1,40 @@
 //! Keyed limiters: one quota per user, address or API key, in bounded memory.
 //!
-//! | file | its noun |
+//! # Design
+//!
+//! A key that owes no tokens needs no memory: its bucket is full, so forgetting it changes nothing. A key that owes
+//! tokens is stored as a *packed level*: the key itself and 8 bytes, which need no update while time passes. A key with
+//! a quota of its own, or with a debt that does not fit into 8 bytes, is a *custom entry*. Only a key with waiters or
+//! with tokens in flight has a *live entry*: a complete limiter [`Core`](crate::core::Core), the same type that a plain
+//! [`Limiter`](crate::Limiter) uses. Queueing, deadlines, cancellation and settling are therefore not written a second
+//! time here. Some time after the last waiter and the last grant of a key are gone, its live entry is converted back to
+//! a level, exactly to the unit.
+//!
+//! The map consists of shards. Each shard has its own lock and its own tables, and a key belongs to one shard for good.
+//! No call holds the locks of two shards at the same time. A call locks the shard of its key and acts on the packed
+//! level; if the key has a live entry, the call clones the `Arc`, releases the shard's lock, and acts on the core.
+//!
+//! One task per runtime, the *keyed driver*, serves the queues of all keys and retires their live entries. No task
+//! sweeps the packed levels: the calls that come to a shard forget its full keys, at a bounded cost for each call.
+//!
+//! # Reading order
+//!
+//! `rate.rs` (the arithmetic), `shard.rs` (the states of a key), `live.rs` (the conversion), `map.rs` (the life of a
+//! call), `driver_pool.rs` (the background tasks).
+//!
+//! | file | contents |
 //! |---|---|
-//! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | the face: documents and delegates, checks configurations; verbs that take nothing are in `limiter/` |
-//! | `claim.rs`, `grant.rs`, `key_ref.rs` | what callers hold |
-//! | `map.rs` | which room a key is in, and what happens when a room cannot go on by itself; the verbs are in `map/` |
-//! | `shard.rs`, `packed_levels.rs`, `live_entries.rs`, `groups.rs` | a shard: keys, words, seats, and the tables they are in; acting on them, keeping, forgetting and changing them are in `shard/` |
-//! | `key_limit.rs` | how many keys there may be |
-//! | `rate.rs` | levels and words; pure |
-//! | `live.rs` | a level becomes a limiter's core, and a core a level |
-//! | `pool.rs`, `wheel.rs`, `replenisher.rs` | who sleeps for all keys, and until when |
-//! | `top.rs` | who is refused most |
-//! | `core/` | keyed limiters over lines; they have a list of files of their own |
+//! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | public types: documentation and checks |
+//! | `claim.rs`, `grant.rs`, `key_ref.rs` | the futures and the grants that callers hold |
+//! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
+//! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
+//! | `packed_levels.rs`, `live_entries.rs`, `groups.rs` | the tables of a shard |
+//! | `key_limit.rs` | the bound on the number of keys |
+//! | `rate.rs` | levels and packed levels: pure arithmetic |
+//! | `live.rs` | converts a level to a limiter core and back |
+//! | `driver_pool.rs`, `driver_pool/`, `timer_wheel.rs`, `replenisher.rs` | the tasks that serve waiters |
+//! | `top.rs` | the keys with the most refusals |
+//! | `distributed/` | keyed limiters over a store; its `mod.rs` lists its own files |
 
 mod builder;
 mod claim;
@@ -48,7 +71,8 @@ pub use limiter::KeyedLimiter;
 pub use replenisher::KeyedReplenisher;
 pub use snapshot::KeyedSnapshot;
 
-/// Spreads what a fast hasher may have put into few bits.
+/// Multiplies by an odd constant, so that the upper bits depend on all bits of `hash`: a fast hasher may vary only a
+/// few of them.
 #[inline]
 fn mix(hash: u64) -> u64 {
     hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -1,5 +1,12 @@
-//! The table of keys that are words: groups of seven, each two neighbouring cache lines with keys of 8 bytes, which
-//! processors fetch together.
+//! The table of packed levels: keys that owe tokens under the common quota, have no waiters and have no tokens in
+//! flight.
+//!
+//! A packed level is one `NonZeroU64`, from which the level of the bucket at any instant of a window follows; see
+//! [`rate`](super::rate) for the encoding and the window. The entry of a key does not change while time passes, and the
+//! table does not store the quota: all packed levels of a shard have the shard's quota.
+//!
+//! The table is made of [groups](super::groups) of seven entries. With 8-byte keys a group is two neighbouring cache
+//! lines, which processors fetch together: so finding a key that is in no cache waits for memory once.
 
 use super::groups::Groups;
 use std::num::NonZeroU64;
@@ -18,7 +25,7 @@ impl<K> PackedLevels<K> {
         self.0.len()
     }
 
-    /// How many entries there can be before the table has to be rebuilt.
+    /// The number of entries that fit before the table has to be rebuilt.
     pub(super) fn capacity(&self) -> usize {
         self.0.capacity()
     }
@@ -27,7 +34,7 @@ impl<K> PackedLevels<K> {
         self.0.slots()
     }
 
-    /// Keeps a word for which there is room, and of a key that is not there.
+    /// Inserts a packed level. The caller guarantees that there is space and that the key is not in the table.
     pub(super) fn insert(&mut self, hash: u64, key: K, packed: NonZeroU64) {
         self.0.insert(hash, (key, packed));
     }
@@ -40,17 +47,17 @@ impl<K> PackedLevels<K> {
         self.0.iter_mut()
     }
 
-    /// Takes out all entries whose word says so.
+    /// Removes all entries with a packed level for which `is_it` returns true, and passes them to `to`.
     pub(super) fn extract(&mut self, mut is_it: impl FnMut(NonZeroU64) -> bool, mut to: impl FnMut(K, NonZeroU64)) {
         self.0.extract(|(_, packed)| is_it(*packed), |(key, packed)| to(key, packed));
     }
 
-    /// Sees to it that one entry can be inserted, and some more before this is asked again.
+    /// Makes space for one entry, and for some more so that the next insertions need no rebuild.
     pub(super) fn make_space(&mut self, hash_of: impl Fn(&K) -> u64) {
         self.0.make_space(|(key, _)| hash_of(key));
     }
 
-    /// Shrinks a table of which more than three quarters are empty, down to `least` entries.
+    /// Shrinks the table if more than three quarters of it are empty, down to `least` entries.
     pub(super) fn shrink(&mut self, least: usize, hash_of: impl Fn(&K) -> u64) {
         self.0.shrink(least, |(key, _)| hash_of(key));
     }

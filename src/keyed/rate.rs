@@ -1,37 +1,40 @@
-//! One quota as arithmetic on levels: what a key's bucket holds, when nobody waits on it. Integers only; no keys, no
-//! locks, no clock.
+//! One quota as arithmetic on levels: the contents of a bucket without waiters. Integers only; no keys, no locks, no
+//! clock.
 //!
-//! A bucket's *level* is a number of *units*: `unit` of them are a token, and `amount` arrive with each *tick*. For a
-//! continuous quota of `a` tokens per `p` nanoseconds, in lowest terms, a tick is a nanosecond, a unit a `p`-th of a
-//! token, and `a` of them arrive in each: so fractions are exact and nothing is ever divided. For a stepped quota a
-//! tick is a period, counted from the map's origin, and a unit is a token.
+//! A bucket's *level* is a number of *units*: a token is `unit` units, and `amount` units arrive with each *tick*. For
+//! a continuous quota of `a` tokens per `p` nanoseconds, in lowest terms, a tick is a nanosecond, a unit is a `p`-th of
+//! a token, and `a` units arrive with each tick. Fractions are therefore exact, and minting divides nothing. For a
+//! stepped quota, a tick is a period, counted from the map's origin, and a unit is a token.
 //!
-//! **What this file guarantees:** the levels are those of [`Schedule`](crate::core::schedule::Schedule), to the unit: full is
-//! full, and the fraction above it survives only if the last token arrived in this very nanosecond.
+//! **What this file guarantees:** its levels equal those of [`Schedule`](crate::core::schedule::Schedule), to the unit.
+//! A full bucket stays at its burst, and the fraction above that survives only if the last token arrived in this very
+//! nanosecond.
 //!
-//! # Words
+//! # Packed levels
 //!
-//! The *word* of a key is `units minted since the origin - level + 2^63`, modulo 2^64, and never 0: 8 bytes that need not be touched while
-//! time goes by. The level comes back as the distance between the two, which is right as long as it is less than 2^63
-//! away from zero. A full bucket gets no fuller by waiting, but its distance does grow. Hence the [window](Rate::window):
-//! a word that was not full at some instant can be read for this long after it. Whoever keeps words sweeps them at
-//! least that often, or reads them at the end of the window and goes on from there. A rate whose bucket does not fit has no
-//! window, and no words.
+//! The *packed level* of a key is `units minted since the origin - level + 2^63`, modulo 2^64, and never 0. It takes 8
+//! bytes and does not change while time passes. The level is the distance between the units minted by now and the
+//! packed level, which is correct as long as it is less than 2^63 away from zero. A full bucket does not get fuller
+//! with time, but that distance does grow. Hence the [window](Rate::window): a packed level that was not full at some
+//! instant can be read for this long after it. The table of packed levels must therefore be swept at least that often,
+//! or be read at the end of the window and advanced from there. A rate with a bucket that does not fit has no window
+//! and no packed levels.
 
 use crate::Quota;
 use crate::core::schedule::gcd;
 use std::num::NonZeroU64;
 
-/// Levels of words stay this far below the 2^63 at which distances turn around, twice: once for the level, once for what
-/// is minted inside the window.
+/// The bound on the units of a packed level, positive or negative, and on the units minted inside its window: both
+/// together stay below the 2^63 at which distances wrap.
 const MAX_PACKED: i128 = 1 << 61;
-/// A window shorter than this would have the tables swept all the time.
+/// In nanoseconds. A shorter window would cause the tables to be swept all the time.
 const LEAST_WINDOW: u64 = 1_000_000_000;
 
+/// A quota, and the arithmetic of its levels.
 #[derive(Debug)]
 pub(super) struct Rate {
     pub(super) quota: Quota,
-    /// Units that arrive with each tick.
+    /// Units minted with each tick.
     amount: u64,
     /// Units in a token.
     unit: u64,
@@ -42,14 +45,15 @@ pub(super) struct Rate {
     window: Option<u64>,
 }
 
-/// A bucket at an instant.
+/// The level of a bucket at an instant, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     pub(super) units: i128,
     pub(super) at: u64,
 }
 
-/// What a grant left behind. Whole tokens are divided out when somebody asks, outside of all locks: few do.
+/// The level that a grant left. The division into whole tokens is made only when a caller asks for it, outside of all
+/// locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
     units: u64,
@@ -67,7 +71,7 @@ impl Left {
 }
 
 impl Rate {
-    /// The arithmetic of a *checked* quota that mints by itself.
+    /// Creates the arithmetic of a *checked* quota that mints by itself.
     pub(super) fn new(quota: Quota) -> Self {
         let (amount, unit, tick) = if quota.is_stepped() {
             (quota.amount(), 1, quota.period_nanos())
@@ -85,8 +89,8 @@ impl Rate {
         self.quota.capacity()
     }
 
-    /// For how many nanoseconds a word can be read after an instant at which it was not full; `None` if this rate's
-    /// levels do not fit into words.
+    /// For how many nanoseconds a packed level can be read after an instant at which it was not full; `None` if levels
+    /// of this rate cannot be packed.
     pub(super) fn window(&self) -> Option<u64> {
         self.window
     }
@@ -95,7 +99,7 @@ impl Rate {
         self.full
     }
 
-    /// True for a level that cannot be told from a newcomer's. One with a fraction on top can, until the next tick.
+    /// True for a level that equals that of a new key. A level with a fraction on top does not, until the next tick.
     pub(super) fn is_full(&self, units: i128) -> bool {
         units == self.full
     }
@@ -118,14 +122,14 @@ impl Rate {
         units.rem_euclid(self.unit as i128) as u64
     }
 
-    /// Burns what is above a full bucket, except for the fraction on its way since the last token arrived in this very
-    /// tick.
+    /// Removes what is above a full bucket, except for the fraction of the next token if the last token arrived in this
+    /// very tick.
     pub(super) fn clip(&self, units: i128) -> i128 {
         let spare = self.amount.min(self.unit) as i128;
         if units >= self.full + spare { self.full } else { units }
     }
 
-    /// What `level` has become by `now`; time does not go back.
+    /// The units of `level` at `now`. An earlier `now` changes nothing.
     pub(super) fn advance(&self, level: Level, now: u64) -> i128 {
         let ticks = if self.tick == 1 {
             now.saturating_sub(level.at)
@@ -133,12 +137,12 @@ impl Rate {
             (now / self.tick).saturating_sub(level.at / self.tick)
         };
         let minted = ticks as u128 * self.amount as u128;
-        // Debts are bounded by 2^62 tokens of 2^64 units, so the room is positive and fits.
-        let shard = (self.full + self.unit as i128 - level.units) as u128;
-        if minted >= shard { self.full } else { self.clip(level.units + minted as i128) }
+        // Debts are bounded by 2^62 tokens of 2^64 units, so the space is positive and fits.
+        let space = (self.full + self.unit as i128 - level.units) as u128;
+        if minted >= space { self.full } else { self.clip(level.units + minted as i128) }
     }
 
-    /// The instant at which `level` holds `tokens`, were it not for the burst; `None` if that is after the end of time.
+    /// The instant at which `level` reaches `tokens`, if the burst is ignored; `None` if that is after the end of time.
     pub(super) fn reached(&self, level: Level, tokens: u64) -> Option<u64> {
         let need = self.units(tokens) - level.units;
         if need <= 0 {
@@ -152,11 +156,11 @@ impl Rate {
         }
     }
 
-    /// The level goes on as `self` from what it was as `old`: whole tokens stay, as far as the burst, and so does the
-    /// fraction.
+    /// Converts a level of `old` to a level of `self`: whole tokens stay, up to the burst, and so does the fraction.
     pub(super) fn adopt(&self, old: &Self, units: i128) -> i128 {
         if old.unit == self.unit {
-            // What comes below is the same then, for two divisions: all keys of a map are led through here.
+            // A shortcut that saves two divisions with the same result: a change of the common quota converts every key
+            // here.
             return self.clip(units);
         }
         let tokens = old.tokens(units);
@@ -174,9 +178,9 @@ impl Rate {
         self.clip(tokens as i128 * self.unit as i128 + fraction as i128)
     }
 
-    // ---- words ----------------------------------------------------------------------------------------------------
+    // ---- packed levels --------------------------------------------------------------------------------------------
 
-    /// The word of a level, if it can be kept as one: 0 is none, and hardly any level's.
+    /// Packs a level, if it fits. A result of 0 counts as not fitting, and is very rare.
     pub(super) fn packed(&self, level: Level) -> Option<NonZeroU64> {
         if self.window.is_none() || level.units <= -MAX_PACKED {
             return None;
@@ -184,20 +188,22 @@ impl Rate {
         NonZeroU64::new(self.minted(level.at).wrapping_sub(level.units as u64))
     }
 
-    /// The level of `packed` at `at`, an instant inside the window, with what may have burned still in it.
+    /// Reads `packed` at `at`, an instant inside the window. The result still contains what is above a full bucket; see
+    /// [`clip`](Self::clip).
     #[inline]
     pub(super) fn of_packed(&self, packed: NonZeroU64, at: u64) -> i64 {
         self.minted(at).wrapping_sub(packed.get()) as i64
     }
 
-    /// Takes `cost` tokens from `packed` at `now`, an instant inside the window; says what the word is then, and what remains.
-    /// `None` if they are not there. The same as by levels, in 64 bits: what nearly every call does.
+    /// Takes `cost` tokens from `packed` at `now`, an instant inside the window. Returns the new packed level and what
+    /// remains, or `None` if the tokens are not there. Same results as with levels, in 64 bits: nearly every call takes
+    /// this path.
     #[inline]
     pub(super) fn take_from_packed(&self, packed: NonZeroU64, cost: u64, now: u64) -> Option<(NonZeroU64, Left)> {
         if cost > self.burst() {
             return None;
         }
-        // A rate with words has bursts of less than 2^61 units.
+        // A rate with packed levels has bursts of less than 2^61 units.
         let (full, spare) = (self.full as i64, self.amount.min(self.unit) as i64);
         let units = self.of_packed(packed, now);
         let units = if units >= full + spare { full } else { units };
@@ -209,7 +215,8 @@ impl Rate {
         Some((packed, Left { units: left as u64, unit: self.unit }))
     }
 
-    /// Units minted since the origin, and half of 2^64, modulo 2^64: with it no word is 0 in the beginning.
+    /// Units minted since the origin, plus half of 2^64, modulo 2^64: the offset keeps packed levels from being 0 in
+    /// the beginning.
     #[inline]
     fn minted(&self, at: u64) -> u64 {
         let ticks = if self.tick == 1 { at } else { at / self.tick };
@@ -223,7 +230,7 @@ mod tests {
     use crate::core::schedule::Schedule;
     use std::time::Duration;
 
-    /// Numbers from a seed, for histories.
+    /// A pseudorandom number below `sides`.
     fn dice(seed: &mut u64, sides: u64) -> u64 {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*seed >> 33) % sides
@@ -244,7 +251,7 @@ mod tests {
         ]
     }
 
-    /// Takes, refunds and waits: level and schedule say the same, to the token and to the nanosecond.
+    /// Random takes and waits: level and schedule agree, to the token and to the nanosecond.
     #[test]
     fn a_level_is_a_schedules_to_the_unit() {
         for (index, quota) in quotas().into_iter().enumerate() {
@@ -279,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_to_the_end_of_their_window_and_no_word_is_kept_without_one() {
+    fn packed_levels_are_readable_to_the_end_of_their_window() {
         for quota in quotas() {
             let rate = Rate::new(quota);
             let Some(window) = rate.window() else { continue };

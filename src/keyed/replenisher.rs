@@ -1,4 +1,4 @@
-//! The background task, in the user's own hands.
+//! A background task that the user spawns.
 
 use super::driver_pool::KeyedDriver;
 use pin_project::pin_project;
@@ -6,17 +6,17 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A future that serves the lines of all keys; from
-/// [`KeyedLimiter::replenisher`](super::KeyedLimiter::replenisher). It ends when the last clone of the
-/// limiter is dropped.
+/// A future that serves the queues of all keys, returned by
+/// [`KeyedLimiter::replenisher`](super::KeyedLimiter::replenisher). It completes when the last clone of the limiter is
+/// dropped.
 ///
 /// # Cancel safety
 ///
-/// It can be dropped at any time: waiters are woken and look for another one where they are.
+/// The future can be dropped at any time: waiters are woken and look for another driver on their own runtimes.
 ///
 /// # Panics
 ///
-/// When polled outside of a tokio runtime, or on one without timers, as `tokio::time::sleep` does.
+/// Panics when polled outside of a tokio runtime, or on a runtime without timers, as `tokio::time::sleep` does.
 #[must_use = "a replenisher does nothing unless it is spawned or polled"]
 #[pin_project]
 #[derive(Debug)]

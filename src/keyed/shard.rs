@@ -1,32 +1,42 @@
-//! One shard of the map: its keys, what each of them holds, and when who may be forgotten. Everything here happens under
+//! One shard of the map: its keys, the state of each key, and the rules for forgetting keys. All code here runs under
 //! the shard's lock.
 //!
-//! | a key is | kept as | while |
+//! | a key is | stored as | while |
 //! |---|---|---|
-//! | absent | nothing | its bucket is full and nobody waits: as if it were new |
-//! | a word | itself and 8 bytes | it owes, by the quota that all have in common |
-//! | seated | itself and its [seat](super::seat) | somebody waits or holds tokens in flight; of that quota too |
-//! | special | a [`CustomEntry`] | its quota is its own, whether it has a seat or not, or its debt fits no word |
+//! | absent | nothing | its bucket is full and it has no waiter: the same state as a new key |
+//! | a packed level | the key and 8 bytes | it owes tokens, under the common quota |
+//! | a live entry | the key and its [core](super::live) | it has waiters or tokens in flight, under the common quota |
+//! | a custom entry | a [`CustomEntry`] | it has a quota of its own (with or without a core), or a large debt |
+//!
+//! The *common quota* is the one that all keys without a quota of their own have.
 //!
 //! # User code under the lock
 //!
-//! `Eq` has to run here, `Hash` when a table is rebuilt, `Clone` when a key is kept; each may panic. So each runs before
-//! the first change of what it is for: a panic leaves everything as it was. `Drop` never runs here: keys on their way
-//! out are put into the [`Deferred`], which is dropped after the lock.
+//! `Eq` has to run under the lock, `Hash` runs when a table is rebuilt, and `Clone` runs when a key is stored. Each of
+//! them may panic. Each therefore runs before the first change that depends on it: a panic leaves the shard as it was.
+//! `Drop` of a key never runs under the lock: keys that leave are moved to [`Deferred`], which the caller drops after
+//! the lock is released.
 //!
-//! # A quota that is set for all
+//! # Changing the common quota
 //!
-//! [`set_quota`](Room::set_quota) only notes the change and its instant: one call must not go through the keys of all shards.
-//! Seats are told at once, since their waiters have to be timed anew. The first call that comes to the room afterwards
-//! [catches up](Room::catch_up), before it acts on any level: each key is led to the instant of the change by its old quota, and
-//! from there by the new one. A pending change keeps `calls_left` at 0, so that no quick call overlooks it.
+//! [`set_quota`](Shard::set_quota) only records the change and its instant, because one call must not visit the keys of
+//! all shards. Live entries get the new quota at once, since their waiters have to be timed anew. The first call that
+//! comes to the shard afterwards [catches up](Shard::catch_up) before it acts on any level: it advances each key by the
+//! old quota to the instant of the change, and by the new quota from there. A pending change keeps `calls_left` at 0,
+//! so that the fast path cannot miss it.
 //!
 //! # Forgetting
 //!
-//! A [sweep](Room::sweep) of the room forgets who is full and gives up seats that nobody needs. One is made before a table
-//! grows, once in four times as many calls as the room has slots, when the window in which words can be read ends, and when a
-//! newcomer finds the map full. So it costs each call less than a slot's worth, and no call more than one room's; a newcomer
-//! goes through several small rooms, but no more slots than one large room has.
+//! A [sweep](Shard::sweep) forgets the keys that are full and retires the live entries that are no longer needed. A
+//! shard is swept:
+//!
+//! * before a table grows;
+//! * once in four times as many calls as the shard has slots;
+//! * when the window in which packed levels can be read ends;
+//! * when a new key finds the map full.
+//!
+//! Amortized, a sweep costs each call less than one slot, and no call visits more than one shard. A new key that finds
+//! the map full is the exception: it may visit several small shards, but no more slots than one large shard has.
 
 mod changes;
 mod keeping;
@@ -46,100 +56,109 @@ use crate::core::{Core, drop_quietly};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// A room smaller than this is not worth sweeping or shrinking.
+/// A shard with fewer slots than this is not worth sweeping or shrinking.
 const SMALL: usize = 64;
-/// In a group: with keys of 8 bytes on four neighbouring cache lines.
+/// Slots per group: with 8-byte keys a group is four neighbouring cache lines.
 const CUSTOM_PER_GROUP: usize = 5;
 
-/// In this order, with the lock's byte in front, what a call writes is on one cache line, and what it only reads of the room
-/// on the next: where threads meet on one key, each line that is written travels.
+/// The fields a call writes come first: with the lock's byte in front they share one cache line, and the fields that a
+/// call only reads are on the next line. Where threads contend for one key, each line that is written moves between
+/// cores.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Shard<K> {
-    /// The latest time any call brought. Never moves back, whatever the clock does.
+    /// The latest time that any call has passed in, in nanoseconds. Never decreases, even if the clock steps back.
     synced: u64,
-    /// When it was swept last: no word was full then. All words can be read until `window` after that.
+    /// The time of the last sweep. No packed level was full then, so all of them can be read until `swept + window`.
     swept: u64,
+    /// For how many nanoseconds after `swept` every packed level of this shard can be read.
     window: u64,
-    /// How many calls remain until the next sweep.
+    /// The number of calls until the next sweep. 0 while a quota change is pending.
     calls_left: u32,
+    /// The limiter is closed: calls are refused.
     pub(super) closed: bool,
-    /// Newcomers bring a quota of their own.
+    /// The quota of a new key comes from `quota_by`.
     by_key: bool,
-    /// The quota of all words, and of whoever comes if `by_key` is not set.
+    /// The common quota: that of all packed levels, and of new keys unless `by_key` is set.
     rate: Arc<Rate>,
+    /// The number of refused calls.
     pub(super) refused: u64,
-    /// Tokens granted, those charged by `settle` included: to words, and to seats that were given up. One addition to a line
-    /// that the call writes anyway.
+    /// Tokens granted, including those charged by `settle`, from packed levels and from live entries that were retired.
+    /// Counted here because the call writes this cache line anyway.
     granted: u64,
-    /// How many of those granted came back unused.
+    /// The number of granted tokens that came back unused.
     refunded: u64,
     packed_levels: PackedLevels<K>,
     live_entries: LiveEntries<K>,
-    /// Made when it is first needed.
+    /// Allocated on first use.
     rare_fields: Option<Box<RareFields<K>>>,
 }
 
-/// What few rooms have.
+/// The fields that few shards need.
 #[derive(Debug)]
 struct RareFields<K> {
     custom_entries: Groups<CustomEntry<K>, CUSTOM_PER_GROUP>,
-    /// How many changes of quotas were made here: seats are told in this order, whoever tells them.
+    /// The number of quota changes made in this shard. Live entries apply changes in this order, whichever thread
+    /// delivers them.
     quota_version: u32,
-    /// The last quota for all that was set here, in the order in which they were set in the map.
+    /// The map-wide version of the last common quota that was set here.
     version: u32,
-    /// Quotas for all to which the keys have not been brought yet, the oldest first.
+    /// Common quotas that the keys have not caught up with yet, oldest first.
     pending: Vec<Change>,
-    /// How many of the specials have a seat.
-    live_entry: usize,
+    /// The number of custom entries that have a live core.
+    custom_live: usize,
 }
 
-/// A quota that was set for all.
+/// A change of the common quota, at instant `at`.
 #[derive(Clone, Debug)]
 struct Change {
     rate: Arc<Rate>,
     at: u64,
 }
 
+/// A key that the other two tables cannot hold: see the table in the module documentation.
 #[derive(Debug)]
 struct CustomEntry<K> {
     key: K,
     hash: u64,
     rate: Arc<Rate>,
     entry_state: EntryState,
-    /// Its quota was given to it alone, and must not be forgotten.
+    /// The user gave this key its quota: the entry must not be forgotten.
     pinned: bool,
 }
 
+/// The state of a custom entry.
 #[derive(Debug)]
 enum EntryState {
+    /// A level under the entry's own quota, packed.
     PackedLevel(NonZeroU64),
-    /// A level that does not fit into a word.
+    /// A level that does not fit a packed level.
     Wide(Box<Level>),
+    /// A limiter core; the key has waiters or tokens in flight.
     Live(Arc<Core>),
 }
 
-/// A call that is about `key`.
+/// A call on `key`, as a shard sees it.
 pub(super) struct EntryRequest<'a, K> {
     pub(super) key: &'a K,
     pub(super) hash: u64,
     pub(super) now: u64,
-    /// What `quota_by` says of the key, once it was asked.
+    /// The answer of `quota_by` for the key, once the map has asked.
     pub(super) offered: Option<Arc<Rate>>,
-    /// It has to be written down, whether the map is full or not.
-    pub(super) must: bool,
+    /// The key has to be stored even if the map is full.
+    pub(super) forced: bool,
 }
 
 impl<K: Clone> EntryRequest<'_, K> {
-    /// Counts one more key, if there may be one, and clones it.
+    /// Counts one more key, if the limit allows it, and clones the key.
     fn take_place(&self, key_limit: &KeyLimit, deferred: &mut Deferred<K>) -> Result<K, Stop> {
-        // Whoever churns through keys while the map is full is not to have them cloned.
-        if !self.must && !key_limit.has_place() {
+        // Check first without cloning: a caller that cycles through keys while the map is full must not cause clones.
+        if !self.forced && !key_limit.has_place() {
             return Err(Stop::NoSpace);
         }
-        // It may panic: so it comes before the count.
+        // `Clone` may panic, so it runs before the key is counted.
         let key = self.key.clone();
-        if self.must {
+        if self.forced {
             key_limit.force_place();
         } else if !key_limit.take_place() {
             deferred.keys.push(key);
@@ -149,16 +168,16 @@ impl<K: Clone> EntryRequest<'_, K> {
     }
 }
 
-/// What all rooms have in common.
+/// The parts of the map that a shard needs.
 pub(super) struct ShardContext<'a, K> {
     pub(super) key_limit: &'a KeyLimit,
-    /// Which of the bound's rooms this is.
+    /// The index of this shard.
     pub(super) number: usize,
     pub(super) template: &'a LiveTemplate,
     pub(super) hash_of: &'a dyn Fn(&K) -> u64,
 }
 
-/// What leaves a room, to be dropped after its lock.
+/// Keys and live entries that left a shard. The caller drops them after releasing the lock.
 #[derive(Debug)]
 pub(super) struct Deferred<K> {
     pub(super) keys: Vec<K>,
@@ -166,8 +185,9 @@ pub(super) struct Deferred<K> {
 }
 
 impl<K> Drop for Deferred<K> {
-    /// Keys are the user's: what was done is not undone by a drop that panics. Each by itself, since two that panic on their
-    /// way out of one vector would abort the process; and so would one, on the way to the panic of another key.
+    /// A panic in the `Drop` of a user's key must not undo what the call did. Each key is dropped separately: two
+    /// panics while one vector is dropped would abort the process, and so would a panic here while another panic
+    /// unwinds.
     fn drop(&mut self) {
         self.keys.drain(..).for_each(drop_quietly);
     }
@@ -179,22 +199,22 @@ impl<K> Default for Deferred<K> {
     }
 }
 
-/// What [`Shard::take_quickly`] did.
+/// The result of [`Shard::take_quickly`].
 pub(super) enum Quick {
-    /// Took the tokens.
+    /// The tokens were taken.
     Taken(Left),
-    /// Found somebody's seat.
+    /// The key has this live entry; no tokens were taken.
     Live(Arc<Core>),
 }
 
-/// Why a level cannot be acted on here and now.
+/// Why a shard cannot act on the level of a key.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The key has a seat: act on that, without the room's lock.
+    /// The key has a live entry: the caller acts on that, without the shard's lock.
     Live(Arc<Core>),
-    /// The key is new, and its quota has to be asked for.
+    /// The key is new, and `quota_by` has to be asked for its quota.
     AskQuota,
-    /// The key is new, and as many as may be are here.
+    /// The key is new, and the map is full.
     NoSpace,
 }
 
@@ -218,7 +238,7 @@ impl<K> Shard<K> {
         }
     }
 
-    /// How many slots a sweep goes through.
+    /// The number of slots that a sweep visits.
     pub(super) fn slots(&self) -> usize {
         let custom_entries = self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.custom_entries.slots());
         self.packed_levels.slots() + self.live_entries.slots() + custom_entries
@@ -233,7 +253,7 @@ impl<K> Shard<K> {
     fn rare_fields(&mut self) -> &mut RareFields<K> {
         self.rare_fields.get_or_insert_with(|| {
             let custom_entries = Groups::new();
-            Box::new(RareFields { custom_entries, quota_version: 0, version: 0, pending: Vec::new(), live_entry: 0 })
+            Box::new(RareFields { custom_entries, quota_version: 0, version: 0, pending: Vec::new(), custom_live: 0 })
         })
     }
 
@@ -249,38 +269,38 @@ impl<K> Shard<K> {
         self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.quota_version)
     }
 
-    /// Tokens granted, and how many of them came back unused: without those of its [seats](Self::seats).
+    /// Tokens granted, and how many of them came back unused, without those of the [live entries](Self::live_entries).
     pub(super) fn totals(&self) -> (u64, u64) {
         (self.granted, self.refunded)
     }
 
-    /// A level was charged with `tokens`.
+    /// Records that a level was charged with `tokens`.
     #[inline]
     pub(super) fn count_granted(&mut self, tokens: u64) {
         self.granted = self.granted.wrapping_add(tokens);
     }
 
-    /// `tokens` that were granted came back.
+    /// Records that `tokens` that were granted came back.
     pub(super) fn count_refunded(&mut self, tokens: u64) {
         self.refunded = self.refunded.wrapping_add(tokens);
     }
 
     pub(super) fn live_entries(&self) -> impl Iterator<Item = &Arc<Core>> {
-        let own = self.live_entry().filter_map(|custom| custom.entry_state.live());
+        let own = self.custom_live_entries().filter_map(|custom| custom.entry_state.live());
         self.live_entries.iter().map(|(_, live)| live).chain(own)
     }
 
-    /// The specials that have a seat. Nothing is gone through if there are none.
-    fn live_entry(&self) -> impl Iterator<Item = &CustomEntry<K>> {
-        let rare_fields = self.rare_fields.iter().filter(|rare_fields| rare_fields.live_entry > 0);
+    /// The custom entries that have a live core. Visits nothing if there are none.
+    fn custom_live_entries(&self) -> impl Iterator<Item = &CustomEntry<K>> {
+        let rare_fields = self.rare_fields.iter().filter(|rare_fields| rare_fields.custom_live > 0);
         rare_fields
             .flat_map(|rare_fields| rare_fields.custom_entries.iter())
             .filter(|custom| custom.entry_state.live().is_some())
     }
 
-    /// Brings the room to `now`, and sweeps it if that is due.
+    /// Advances the shard to `now`, sweeps it if that is due, and returns the time of the shard.
     #[inline]
-    fn come_to(&mut self, now: u64, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) -> u64 {
+    fn advance_to(&mut self, now: u64, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) -> u64 {
         self.calls_left = self.calls_left.saturating_sub(1);
         if self.calls_left == 0 {
             self.catch_up(context, deferred);
@@ -293,28 +313,28 @@ impl<K> Shard<K> {
         self.synced
     }
 
-    /// What the level of a word is now, if the room [has come to](Self::come_to) now.
+    /// Reads a packed level at `now`, to which the shard [has advanced](Self::advance_to).
     #[inline]
     fn read(rate: &Rate, packed: NonZeroU64, now: u64) -> Level {
         Level { units: rate.clip(rate.of_packed(packed, now) as i128), at: now }
     }
 }
 
-/// For how long the words of `rate` can be read.
+/// For how many nanoseconds after a sweep the packed levels of `rate` can be read.
 fn span(rate: &Rate) -> u64 {
     rate.window().unwrap_or(u64::MAX)
 }
 
 impl<K> RareFields<K> {
     fn insert(&mut self, custom: CustomEntry<K>) {
-        self.live_entry += usize::from(custom.entry_state.live().is_some());
+        self.custom_live += usize::from(custom.entry_state.live().is_some());
         self.custom_entries.make_space(|custom| custom.hash);
         self.custom_entries.insert(custom.hash, custom);
     }
 
     fn take(&mut self, place: Place) -> Option<CustomEntry<K>> {
         let custom = self.custom_entries.take(place)?;
-        self.live_entry -= usize::from(custom.entry_state.live().is_some());
+        self.custom_live -= usize::from(custom.entry_state.live().is_some());
         Some(custom)
     }
 }
@@ -324,7 +344,8 @@ impl EntryState {
         rate.packed(level).map_or_else(|| Self::Wide(Box::new(level)), Self::PackedLevel)
     }
 
-    /// What it holds at `now`, to which the room [has come](Room::come_to); or the seat, which knows.
+    /// The level at `now`, to which the shard [has advanced](Shard::advance_to); or the live core, which knows its own
+    /// level.
     fn level(&self, rate: &Rate, now: u64) -> Result<Level, &Arc<Core>> {
         let units = match self {
             Self::Live(live) => return Err(live),
@@ -334,7 +355,8 @@ impl EntryState {
         Ok(Level { units, at: now })
     }
 
-    /// What it held last, as of `readable` or of an earlier instant; `None` for a seat. Words can be read until `readable`.
+    /// The last known level, as of `readable` or of an earlier instant; `None` for a live core. `readable` is the last
+    /// instant at which packed levels can be read.
     fn level_by(&self, rate: &Rate, readable: u64) -> Option<Level> {
         match self {
             Self::Live(_) => None,

@@ -1,4 +1,4 @@
-//! What a keyed limiter looks like from outside.
+//! A snapshot of a keyed limiter, for metrics.
 
 use super::map::Map;
 use crate::core::Core;
@@ -6,33 +6,34 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A picture of a keyed limiter; from [`KeyedLimiter::snapshot`](super::KeyedLimiter::snapshot). Of each key it is
-/// consistent; the keys are looked at one after the other.
+/// A snapshot of a keyed limiter, returned by [`KeyedLimiter::snapshot`](super::KeyedLimiter::snapshot). The data of
+/// each key is consistent; keys are read one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyedSnapshot<K> {
-    /// Keys in memory: those that owe tokens, and those that do not and have not been forgotten yet.
+    /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet.
     pub keys: usize,
-    /// Keys that somebody waits on.
+    /// Keys that have waiters.
     pub keys_waiting: usize,
-    /// How many callers wait, on all keys.
+    /// The number of callers that wait, for all keys.
     pub waiting_tasks: usize,
-    /// How many tokens they wait for.
+    /// The number of tokens that they wait for.
     pub waiting_tokens: u64,
-    /// Tokens granted and not yet released, of all keys; `None` without a cap.
+    /// Tokens granted and not yet released, for all keys; `None` without a cap.
     pub in_flight: Option<u64>,
-    /// Tokens granted since the limiter was built, of all keys, those charged by `settle` included.
+    /// Tokens granted since the limiter was built, for all keys, including those charged by `settle`.
     pub granted: u64,
-    /// Tokens that came back unused: settled below the grant, or granted to somebody who had left.
+    /// Tokens that came back unused: settled below the grant, or granted to a waiter that had been cancelled.
     pub refunded: u64,
-    /// Calls that were refused, denials of `try_acquire` among them.
+    /// Calls that were refused, including denied calls of `try_acquire`.
     pub refused: u64,
-    /// The keys refused most, and how often at least. Up to 16, whatever the number of keys: each that had more than a 17th of
-    /// all refusals is among them.
+    /// The keys with the most refusals, and a lower bound of their number, most first. At most 16 keys: every key with
+    /// more than a 17th of all refusals is among them.
     pub most_refused: Vec<(K, u64)>,
-    /// The longest time between the instant at which the schedule granted somebody in line and the moment the timer let
-    /// it be delivered, among keys that are waited on.
+    /// The longest time between the instant at which the schedule granted tokens to a waiter and the moment at which
+    /// the timer let them be delivered, among the keys that have waiters or tokens in flight, or had them shortly
+    /// before.
     pub lateness: Duration,
     /// True once the limiter was closed.
     pub closed: bool,
@@ -65,7 +66,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
                 continue;
             }
             live_entries.iter().for_each(|live| snapshot.add(live));
-            // Whoever swept meanwhile found them held.
+            // This function held the live entries, so a sweep meanwhile may have found them in use.
             drop(live_entries);
             map.key_limit.idle_now(number);
         }
@@ -89,8 +90,8 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
         self.lateness = self.lateness.max(Duration::from_nanos(lateness));
     }
 
-    /// The tokens granted and refunded of a room, which a seat takes along when it is given up. Those of a seat that is held
-    /// here are not among its room's.
+    /// Adds tokens granted and refunded. A shard's totals include those of its retired live entries; those of the
+    /// entries that are held here are not among them.
     fn count(&mut self, (granted, refunded): (u64, u64)) {
         self.granted = self.granted.wrapping_add(granted);
         self.refunded = self.refunded.wrapping_add(refunded);

@@ -1,21 +1,22 @@
-//! What is to be done when, by the millisecond.
+//! A timer wheel: jobs by due instant, in slots of about a millisecond.
 //!
-//! A heap of a hundred thousand instants costs two dozen cache misses for each that is taken out and put back. Timers are a
-//! millisecond late anyway, so what falls due within the same one is kept on one page, in no order: each entry tells its
-//! own instant.
+//! A heap costs many cache misses for each entry that is removed and added again. Timers are up to a millisecond late
+//! anyway, so all entries due within the same slot are stored together, in no order. Each entry carries its own exact
+//! instant.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// A page is 2^20 ns, about a step of tokio's timers.
+/// A slot is 2^20 ns, about one step of tokio's timers.
 const SLOT_NANOS: u32 = 20;
 
-/// A larger page is not kept for the next one: it may be a crowd's.
+/// The capacity up to which an emptied slot's memory is reused; a larger one may be that of a past burst.
 const MAX_SPARE: usize = 1_024;
 
 #[derive(Debug)]
 pub(super) struct TimerWheel<T> {
+    /// The slots by number, the instant divided by the length of a slot. None of them is empty.
     slots: BTreeMap<u64, Vec<(u64, T)>>,
-    /// An empty one, so that pages that come and go with each millisecond are not grown each time.
+    /// The memory of an emptied slot, so that a new slot each millisecond does not have to grow each time.
     spare: Vec<(u64, T)>,
     len: usize,
 }
@@ -34,7 +35,7 @@ impl<T> TimerWheel<T> {
         self.len
     }
 
-    /// Strikes out what is not to be kept. Takes a step for each entry.
+    /// Removes the jobs for which `is_kept` returns false. Visits each entry.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
         self.slots.retain(|_, slot| {
             slot.retain(|(_, job)| is_kept(job));
@@ -44,13 +45,13 @@ impl<T> TimerWheel<T> {
         self.len = self.slots.values().map(Vec::len).sum();
     }
 
-    /// The earliest instant that is noted. Takes a step for each on its page.
+    /// The earliest due instant. Visits each entry of the first slot.
     pub(super) fn next(&self) -> Option<u64> {
         let (_, slot) = self.slots.first_key_value()?;
         slot.iter().map(|(at, _)| *at).min()
     }
 
-    /// Moves all that is due by `now` into `due`.
+    /// Moves all jobs that are due by `now` into `due`.
     pub(super) fn take_due(&mut self, now: u64, due: &mut VecDeque<T>) {
         let before = due.len();
         self.take_slots(now, due);
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_taken_at_its_instant_and_not_before() {
+    fn entries_are_taken_at_their_instant_and_not_before() {
         let mut wheel = TimerWheel::new();
         let instants =
             [5, 0, 1 << SLOT_NANOS, (1 << SLOT_NANOS) + 7, (1 << SLOT_NANOS) - 1, 90 << SLOT_NANOS, u64::MAX, 5];
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_struck_out_is_not_taken() {
+    fn removed_entries_are_not_taken() {
         let mut wheel = TimerWheel::new();
         (0..1_000_u64).for_each(|n| wheel.add(n << (SLOT_NANOS - 3), n));
         wheel.retain(|n| n % 3 == 0);

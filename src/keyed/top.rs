@@ -1,15 +1,16 @@
-//! Who is refused most: a few counters, whatever the number of keys.
+//! The keys with the most refusals: a fixed number of counters, for any number of keys.
 //!
-//! Misra and Gries' counters: a key that has none while all are in use lowers all of them by one, and takes the first that
-//! is at zero. Of `n` refusals every key with more than `n / (COUNTERS + 1)` is among them. Lowering is done by raising what
-//! counts as zero.
+//! These are the counters of Misra and Gries. If a key has no counter while all are in use, all counters are lowered by
+//! one, and the key takes the first counter that is at zero. Every key with more than `n/(COUNTERS+1)` of `n` refusals
+//! has a counter. Lowering all counters is implemented by raising the value that counts as zero.
 
-/// Enough to see who abuses a service, few enough to be looked through at each refusal.
+/// Enough to find the clients that abuse a service, and few enough to search at each refusal.
 pub(super) const COUNTERS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Top<K> {
     counters: Vec<Counter<K>>,
+    /// The count that stands for zero.
     zero: u64,
 }
 
@@ -17,7 +18,7 @@ pub(super) struct Top<K> {
 struct Counter<K> {
     key: K,
     hash: u64,
-    /// Refusals counted, plus what was zero when counting began.
+    /// Refusals counted, plus the value of `zero` when counting began.
     count: u64,
 }
 
@@ -28,7 +29,8 @@ impl<K> Default for Top<K> {
 }
 
 impl<K: Clone + Eq> Top<K> {
-    /// Counts a refusal of `key`. A key that lost its counter is returned, to be dropped without the lock.
+    /// Counts a refusal of `key`. Returns the key that lost its counter, if any: the caller drops it after releasing
+    /// the lock.
     pub(super) fn count(&mut self, key: &K, hash: u64) -> Option<K> {
         if let Some(own) = self.counters.iter_mut().find(|counter| counter.hash == hash && counter.key == *key) {
             own.count += 1;
@@ -52,7 +54,7 @@ impl<K: Clone + Eq> Top<K> {
         }
     }
 
-    /// The keys and how often each was refused, at least, most first.
+    /// The keys, and a lower bound of their refusals, most first.
     pub(super) fn list(&self) -> Vec<(K, u64)> {
         let mut list: Vec<_> = self
             .counters
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_refused_most_is_seen_among_a_million_others() {
+    fn the_most_refused_keys_are_found_among_a_million_others() {
         let mut top = Top::default();
         for other in 0..1_000_000_u64 {
             top.count(&(other + 10), other + 10);

@@ -1,4 +1,4 @@
-//! Who serves the seats of one desk.
+//! The driver task of one mailbox.
 
 use super::{DriverPool, EntryOwner, Mailbox, QueueWaker, SMALL};
 use crate::core::alarm::Alarm;
@@ -15,42 +15,43 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
-/// How many seats an attendant looks at before it yields. What is woken goes through tokio's queue of 256 tasks, half of which
-/// a limiter's own driver fills in a turn; here most looks wake one task, and many wake none.
+/// How many live entries a driver looks at before it yields. Tokio's local queue holds 256 tasks, and a plain limiter's
+/// driver wakes up to half as many in a turn; here most looks wake one task, and many wake none.
 const ENTRIES_PER_TURN: usize = 256;
-/// How long a seat is kept after its last waiter, in nanoseconds, so that a task that asks again and again does not have it
-/// made anew each time. It doubles each time the seat is found in use without anybody waiting.
+/// How long a live entry is kept after its last waiter, in nanoseconds, so that a task which calls again and again does
+/// not cause a new one each time. The time doubles each time the entry is found in use without waiters.
 const LINGER: u64 = 100_000_000;
 const MAX_DOUBLINGS: u32 = 12;
 
-/// What is to be done for a seat.
+/// A job for one live entry.
 #[derive(Debug)]
 enum Job {
-    /// It has rung: serve it, and hang the bell up again.
+    /// Its queue used the waker: serve the queue, and give it the waker again.
     Serve(Arc<QueueWaker>),
-    /// The instant has come that was noted by this number.
+    /// The instant that the queue noted under this number has come.
     Due(Weak<Core>, u64),
-    /// Nobody waited when this was written down. How often it was found in use since.
+    /// No waiter was due when this job was added: retire the entry if it is not needed. The number counts how often it
+    /// was found in use since.
     GiveUp(Weak<Core>, u32),
 }
 
-/// Serves the seats of one desk.
+/// Serves the live entries of one mailbox.
 #[pin_project(PinnedDrop)]
 pub(in crate::keyed) struct KeyedDriver {
     pool: Arc<DriverPool>,
     mailbox: Arc<Mailbox>,
-    /// What was on the tray.
+    /// The entries that were taken from the mailbox.
     woken: Vec<Arc<QueueWaker>>,
     wheel: TimerWheel<Job>,
-    /// How many entries of the agenda are of no use any more.
+    /// How many jobs in the wheel are obsolete.
     stale: usize,
-    /// What has come due and has not been done yet.
+    /// Jobs that are due and have not been run yet.
     due: VecDeque<Job>,
-    known: bool,
+    is_registered: bool,
     #[pin]
     alarm: Alarm,
-    /// Serves a limiter above all keys, by that limiter's own time, for an attendant in the user's hands. Runtimes with waiters
-    /// have it served by drivers of its own.
+    /// For a manual driver: serves the parent limiter, by the parent's own clock. Runtimes with waiters have drivers of
+    /// the parent for that.
     #[pin]
     parent: Option<Replenisher>,
 }
@@ -58,16 +59,16 @@ pub(in crate::keyed) struct KeyedDriver {
 impl fmt::Debug for KeyedDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let woken = self.mailbox.inbox.lock().live_entries.len();
-        f.debug_struct("Attendant").field("rung", &woken).field("due", &self.due.len()).finish_non_exhaustive()
+        f.debug_struct("KeyedDriver").field("woken", &woken).field("due", &self.due.len()).finish_non_exhaustive()
     }
 }
 
 impl KeyedDriver {
     pub(super) fn new(pool: Arc<DriverPool>, mailbox: Arc<Mailbox>) -> Self {
-        let known = mailbox.host.is_some();
-        let parent = pool.parent.as_ref().filter(|_| !known).map(|parent| Replenisher::new(parent.weak()));
+        let is_registered = mailbox.host.is_some();
+        let parent = pool.parent.as_ref().filter(|_| !is_registered).map(|parent| Replenisher::new(parent.weak()));
         let (wheel, due) = (TimerWheel::new(), VecDeque::new());
-        Self { pool, mailbox, woken: Vec::new(), wheel, stale: 0, due, known, alarm: Alarm::unset(), parent }
+        Self { pool, mailbox, woken: Vec::new(), wheel, stale: 0, due, is_registered, alarm: Alarm::unset(), parent }
     }
 }
 
@@ -77,9 +78,9 @@ impl Future for KeyedDriver {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         let Some(owner) = this.pool.owner.upgrade() else { return Poll::Ready(()) };
-        if !*this.known {
-            // In the user's hands: from the first poll on it serves everybody.
-            *this.known = true;
+        if !*this.is_registered {
+            // A manual driver: it serves all keys from its first poll on.
+            *this.is_registered = true;
             this.pool.by_hand.fetch_add(1, Ordering::Relaxed);
             this.pool.mailboxes.lock().push(Arc::clone(this.mailbox));
             for live in owner.live_entries() {
@@ -93,14 +94,14 @@ impl Future for KeyedDriver {
         loop {
             collect(this.mailbox, this.woken, cx.waker());
             this.due.extend(this.woken.drain(..).map(Job::Serve));
-            // A clock that panics says that nothing is due yet.
+            // If reading the clock panics, nothing is due yet.
             let now = catch_unwind(AssertUnwindSafe(|| this.pool.time.now())).unwrap_or(0);
             this.wheel.take_due(now, this.due);
             while let Some(job) = this.due.pop_front() {
                 match run(job, this.mailbox.number, &*owner, now, this.stale) {
                     Next::Nothing => {}
                     Next::Again(job) => {
-                        // As many were served as one limiter's own driver does in a turn.
+                        // This queue alone woke as many tasks as a plain limiter's driver wakes in a turn.
                         this.due.push_back(job);
                         looks = ENTRIES_PER_TURN - 1;
                     }
@@ -112,9 +113,9 @@ impl Future for KeyedDriver {
                     return Poll::Pending;
                 }
             }
-            // Half of it at most, so that this costs each entry two steps.
+            // Only when more than half are obsolete: so a pass costs each job two steps, amortized.
             if *this.stale > this.wheel.len() / 2 + SMALL {
-                this.wheel.retain(|job| is_good(job, this.mailbox.number, &*owner));
+                this.wheel.retain(|job| is_useful(job, this.mailbox.number, &*owner));
                 *this.stale = 0;
             }
             let Some(next) = this.wheel.next() else {
@@ -129,7 +130,7 @@ impl Future for KeyedDriver {
     }
 }
 
-/// Takes what is on the tray; whoever puts something there from now on wakes `waker`.
+/// Takes all entries from the mailbox, and registers `waker` for the next one.
 fn collect(mailbox: &Mailbox, woken: &mut Vec<Arc<QueueWaker>>, waker: &Waker) {
     let waker = waker.clone();
     let mut inbox = mailbox.inbox.lock();
@@ -139,7 +140,7 @@ fn collect(mailbox: &Mailbox, woken: &mut Vec<Arc<QueueWaker>>, waker: &Waker) {
     drop(old);
 }
 
-/// What is to be done next for a seat.
+/// The next job for a live entry.
 enum Next {
     Nothing,
     /// More is due at once.
@@ -147,7 +148,7 @@ enum Next {
     At(u64, Job),
 }
 
-/// Does an errand of the desk with this number, by a reading of the time.
+/// Runs a job of the mailbox with this number. `now` is a reading of the time.
 fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usize) -> Next {
     let (live, noted, queue_waker) = match job {
         Job::Serve(queue_waker) => (queue_waker.live.clone(), 0, Some(queue_waker)),
@@ -155,7 +156,8 @@ fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usiz
         Job::GiveUp(live, times) => return give_up(live, times, number, owner, now),
     };
     let Some(held) = live.upgrade() else {
-        // What was noted of it is known to nobody now. If nothing was, then one too many, which costs less than one too few.
+        // The live entry is gone, and with it the knowledge of whether a job of it is left in the wheel. Count one as
+        // obsolete: if there was none, `stale` is one too high, which costs less than one too low.
         *stale += usize::from(queue_waker.is_some());
         return Next::Nothing;
     };
@@ -179,33 +181,34 @@ fn run(job: Job, number: u64, owner: &dyn EntryOwner, now: u64, stale: &mut usiz
     }
 }
 
-/// Gives up a seat if nobody needs it.
+/// Retires a live entry if it is not needed any more.
 fn give_up(live: Weak<Core>, times: u32, number: u64, owner: &dyn EntryOwner, now: u64) -> Next {
     let Some(held) = live.upgrade() else { return Next::Nothing };
-    // Whoever is due will be served here, and so end up here again. Who waits for others may be served by them.
+    // If this driver will look at the queue again, that look will add a new job of this kind. Waiters that wait for the
+    // parent only may be served by the parent's drivers, which do not tell this one: so it has to try again.
     if held.stays(number, times == MAX_DOUBLINGS) {
         return Next::Nothing;
     }
     let hash = held.key_hash();
     drop(held);
     if hash.is_none_or(|hash| owner.retire(live.as_ptr(), hash, now)) {
-        // It is gone; or is that of the overflow, and stays.
+        // It is gone; or it is the overflow bucket, which stays.
         live.upgrade().inspect(|live| _ = live.stays(number, true));
         return Next::Nothing;
     }
     Next::At(now.saturating_add(LINGER << times), Job::GiveUp(live, (times + 1) % (MAX_DOUBLINGS + 1)))
 }
 
-/// Whether an errand is still of use.
-fn is_good(job: &Job, number: u64, owner: &dyn EntryOwner) -> bool {
+/// Whether a job is still useful.
+fn is_useful(job: &Job, number: u64, owner: &dyn EntryOwner) -> bool {
     let Job::Due(live, noted) = job else { return true };
     let Some(held) = live.upgrade() else { return false };
-    let is_good = held.is_noted(number, *noted);
+    let is_useful = held.is_noted(number, *noted);
     let_go(held, owner);
-    is_good
+    is_useful
 }
 
-/// Whoever swept meanwhile found it held.
+/// Drops the `Arc` and tells the map: a sweep meanwhile may have found the entry in use.
 fn let_go(live: Arc<Core>, owner: &dyn EntryOwner) {
     let hash = live.key_hash();
     drop(live);
@@ -214,7 +217,8 @@ fn let_go(live: Arc<Core>, owner: &dyn EntryOwner) {
 
 #[pinned_drop]
 impl PinnedDrop for KeyedDriver {
-    /// The runtime goes away, or the user let go of it: its entries in all lines go too, and whoever waits looks again.
+    /// The runtime shuts down, or the user dropped a manual driver: removes this driver's entries from all queues, and
+    /// their waiters look for another driver.
     fn drop(self: Pin<&mut Self>) {
         let this = self.project();
         let mut inbox = this.mailbox.inbox.lock();

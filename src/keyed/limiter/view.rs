@@ -1,4 +1,4 @@
-//! The verbs of those who only look.
+//! Methods that only read.
 
 use super::KeyedLimiter;
 use crate::Quota;
@@ -11,8 +11,8 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// How many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while anybody waits for it. No more
-    /// than the limiter [above all keys](crate::KeyedBuilder::within_limiter) has.
+    /// Returns how many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while the key has
+    /// waiters, and at most what the [parent limiter](crate::KeyedBuilder::parent) has.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -25,7 +25,7 @@ where
         self.map.available(key)
     }
 
-    /// The quota of the key.
+    /// Returns the quota of the key.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -39,20 +39,21 @@ where
         self.map.quota(key)
     }
 
-    /// By how many tokens claims on the key overrun what there is; see [`Limiter::deficiency`](crate::Limiter::deficiency).
+    /// Returns by how many tokens the claims on the key exceed its tokens; see
+    /// [`Limiter::deficiency`](crate::Limiter::deficiency).
     pub fn deficiency(&self, key: &K) -> u64 {
         self.map.deficiency(key)
     }
 
-    /// How long a [`consume`](Self::consume) of `cost` on the key made now would wait; see
-    /// [`Limiter::estimate`](crate::Limiter::estimate). Under a [limiter](crate::KeyedBuilder::within_limiter) `None` while anybody
-    /// waits for the key.
+    /// Returns how long a [`consume`](Self::consume) of `cost` on the key would wait if it were called now; see
+    /// [`Limiter::estimate`](crate::Limiter::estimate). With a [parent limiter](crate::KeyedBuilder::parent), `None`
+    /// while the key has waiters.
     pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
         self.map.estimate(key, cost)
     }
 
-    /// A picture for metrics. Takes one small lock at a time, and does not go through the keys; but those that are waited on or
-    /// have tokens in flight are looked at one by one.
+    /// Returns a snapshot for metrics. Takes one shard's lock at a time, and does not visit the keys, except those with
+    /// waiters or tokens in flight, one by one.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -68,15 +69,16 @@ where
         KeyedSnapshot::of(&self.map)
     }
 
-    /// Every key in memory, with what it holds: those that owe tokens, are waited on or have quotas of their own, and those
-    /// that owe nothing and have not been forgotten yet.
+    /// Returns an iterator over all keys in memory, with their states: keys that owe tokens, have waiters or have a
+    /// quota of their own, and keys that owe nothing and have not been forgotten yet.
     ///
-    /// Goes from room to room, some hundred keys under each small lock, as far as the iterator is driven. So it is no picture
-    /// of one instant: a key that comes or goes meanwhile may be in it or not, every other one is in it once.
+    /// The iterator visits the shards one after the other, some hundred keys under each lock, as far as it is driven.
+    /// The result is therefore not a view of one instant: a key that comes or goes meanwhile may be included or not.
+    /// Every other key is included exactly once.
     ///
     /// # Panics
     ///
-    /// Where `Clone` of a key does.
+    /// Panics if `Clone` of a key panics.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};

@@ -1,4 +1,4 @@
-//! Changes of the map itself, room by room.
+//! Changes of the whole map, shard by shard.
 
 use super::{Entered, Map};
 use crate::Quota;
@@ -8,8 +8,8 @@ use crate::keyed::live;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// How many quotas that were set for all a room may have to make up for, beside the last one. At each change one room in so
-/// many catches up.
+/// The number of common quotas that may be pending in a shard, beside the last one. Each change makes one shard in this
+/// many catch up.
 const MAX_PENDING: usize = 16;
 
 impl<K, S> Map<K, S>
@@ -17,8 +17,8 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// Sets a checked quota for all keys from now on. Each room notes it, and brings its keys to it when a call comes there: so
-    /// this costs a short lock for each room, and a look at each seat.
+    /// Sets a checked quota as the common quota from now on. Each shard only records it; the next call there applies it
+    /// to the keys. So this costs a short lock for each shard, and a look at each live entry.
     pub(in crate::keyed) fn set_quota(&self, quota: Quota) {
         let rate = self.rate(quota);
         let version = self.versions.fetch_add(1, Ordering::AcqRel) as u32 + 1;
@@ -31,21 +31,21 @@ where
             for live in live_entries {
                 live::set_quota(&live, &rate, quota_version);
             }
-            // By the new quota a key may be full earlier.
+            // Under the new quota a key may be full earlier.
             self.key_limit.idle_now(number);
         }
-        // Rooms to which no call comes must not be left with ever more changes to make up for.
+        // A shard without calls must not collect ever more pending changes.
         for number in (version as usize % MAX_PENDING..self.shards.len()).step_by(MAX_PENDING) {
             self.in_shard(number, |shard, context, deferred| shard.catch_up_if_behind(context, deferred));
         }
     }
 
-    /// Gives `key` a quota of its own; or the common one, with `None`. False if the map is full.
+    /// Gives `key` a quota of its own, or with `None` the common one again. Returns false if the map is full.
     pub(in crate::keyed) fn set_quota_for(&self, key: &K, quota: Option<Quota>) -> bool {
         let own = quota.map(|quota| self.rate(quota));
         let hash = self.hash(key);
-        let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
-            let told = shard.set_quota_for(ask, own.clone(), context, deferred)?;
+        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
+            let told = shard.set_quota_for(request, own.clone(), context, deferred)?;
             Ok(told.map(|(live, rate)| (live, rate, shard.quota_version())))
         });
         match entered {
@@ -65,7 +65,7 @@ where
                 shard.closed = true;
                 shard.live_entries().cloned().collect()
             });
-            // Some keys are closed already: a clock that panics is no reason to leave the waiters of the others.
+            // Some keys are closed already: a panic of the clock must not leave the waiters of the other keys.
             live_entries.iter().for_each(|live| live.close_anyway());
             drop(live_entries);
             self.key_limit.idle_now(number);
@@ -75,7 +75,8 @@ where
         }
     }
 
-    /// Serves all lines and forgets who may be forgotten: what the attendants and the calls do, for the user's own hands.
+    /// Serves all queues and forgets the keys that may be forgotten: the work of the drivers and of the calls, on the
+    /// user's request.
     pub(in crate::keyed) fn tick(&self) {
         if let Some(parent) = &self.parent {
             parent.tick();

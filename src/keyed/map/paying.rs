@@ -1,4 +1,4 @@
-//! What comes after a grant: its real cost, and its release.
+//! After a grant: settling its real cost, and releasing it.
 
 use super::{Entered, MAX_SPAN, Map};
 use crate::core::state::MAX_COST;
@@ -12,16 +12,16 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// Changes what a grant of `key` cost, and says what it costs now.
+    /// Changes the cost of a grant of `key`, and returns its new cost.
     pub(in crate::keyed) fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64 {
-        let entered = self.enter(key, hash, true, |shard, ask, context, deferred| {
-            let settled = shard.at_level(ask, context, deferred, |rate, level| {
+        let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
+            let settled = shard.at_level(request, context, deferred, |rate, level| {
                 if actual < cost {
                     refund(rate, level, cost - actual);
                     return actual;
                 }
-                let shard = (MAX_SPAN + rate.tokens(level.units)).max(0) as u64;
-                let more = (actual - cost).min(MAX_COST).min(shard);
+                let space = (MAX_SPAN + rate.tokens(level.units)).max(0) as u64;
+                let more = (actual - cost).min(MAX_COST).min(space);
                 level.units -= rate.units(more);
                 cost + more
             })?;
@@ -43,7 +43,7 @@ where
         }
     }
 
-    /// Releases from the key, if it has a cap, and from the limiter above, if that has one: from both or neither.
+    /// Releases tokens of the key, if keys have a cap, and of the parent, if it has one: of both or of neither.
     pub(in crate::keyed) fn release(&self, key: &K, tokens: u64) -> Result<(), ReleaseError> {
         let Some(parent) = self.parent.as_ref().filter(|parent| parent.capped) else {
             return self.release_own(key, tokens);
@@ -64,8 +64,8 @@ where
             return Err(ReleaseError::NotCapped);
         }
         let hash = self.hash(key);
-        let ask = EntryRequest { key, hash, now: 0, offered: None, must: false };
-        let result = match self.in_shard(self.shard_of(hash), |shard, _, _| shard.find_live(&ask)) {
+        let request = EntryRequest { key, hash, now: 0, offered: None, forced: false };
+        let result = match self.in_shard(self.shard_of(hash), |shard, _, _| shard.find_live(&request)) {
             Some(live) => {
                 let result = live.release_owed(tokens);
                 self.let_go(hash, live);
@@ -75,15 +75,15 @@ where
             None => Err(ReleaseError::TooMuch { asked: tokens, owed: 0 }),
         };
         match &self.overflow {
-            // It may have been granted while the map was full.
+            // The tokens may have been granted by the overflow bucket, while the map was full.
             Some(overflow) if result.is_err() && overflow.release_owed(tokens).is_ok() => Ok(()),
             _ => result,
         }
     }
 }
 
-/// `tokens` go back, as far as the burst.
+/// Returns `tokens` to the level, up to the burst.
 fn refund(rate: &Rate, level: &mut Level, tokens: u64) {
-    let shard = (rate.burst() as i64).wrapping_sub(rate.tokens(level.units)).max(0) as u64;
-    level.units = rate.clip(level.units + rate.units(tokens.min(shard)));
+    let space = (rate.burst() as i64).wrapping_sub(rate.tokens(level.units)).max(0) as u64;
+    level.units = rate.clip(level.units + rate.units(tokens.min(space)));
 }

@@ -1,4 +1,4 @@
-//! Taking: at once, or a place in the key's line.
+//! Taking tokens: at once, or by entering the key's queue.
 
 use super::{Arrival, Entered, MAX_SPAN, Map, Taken, Verdict, wait};
 use crate::core::Core;
@@ -11,19 +11,20 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What became of a try on a level.
+/// The result of a try on a level.
 enum Tried {
     Taken(u64),
     Refused(TryAcquireError),
-    /// The key has so many tokens and could grant, but the limiter above all keys does not.
+    /// The key has this many tokens and could grant, but the parent limiter does not.
     NotInParent(u64),
 }
 
-/// The limiter above all keys, if there is one, and a reading of its time.
+/// The parent limiter, if there is one, and a reading of its time.
 struct InParent<'a>(Option<(&'a Core, Sample)>);
 
 impl InParent<'_> {
-    /// Takes `cost` tokens there. Waits for nobody and wakes nobody: a room may be locked.
+    /// Takes `cost` tokens from the parent. Never waits in the parent's queue and wakes no task, because the caller may
+    /// hold the lock of a shard.
     #[inline]
     fn admits(&self, cost: u64) -> bool {
         self.0.as_ref().is_none_or(|(parent, sample)| cost == 0 || parent.admit_now(cost, *sample))
@@ -44,17 +45,17 @@ where
         result
     }
 
-    /// What nearly every call does: a key is there, and so are its tokens.
+    /// The fast path: the key is in memory, and so are its tokens.
     #[inline]
     fn take_quickly(&self, key: &K, hash: u64, cost: u64) -> Option<Quick> {
         let parent = self.parent();
         let now = self.now();
-        // With a cap nothing is taken from words: what is in flight is told by a seat only.
+        // With a cap, tokens are taken from live entries only, because only a live entry counts tokens in flight.
         let also = || self.template.cap.is_none() && parent.admits(cost);
         self.shards[self.shard_of(hash)].lock().take_quickly(key, hash, cost, now, also)
     }
 
-    /// What is above all keys, with a reading of its time: to be asked for before a room is locked.
+    /// Reads the parent's time: called before a shard is locked.
     #[inline]
     fn parent(&self) -> InParent<'_> {
         InParent(self.parent.as_deref().map(|parent| (parent, parent.sample())))
@@ -72,16 +73,16 @@ where
     fn try_acquire_slowly(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
         loop {
             let parent = self.parent();
-            let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
+            let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
                 if shard.closed {
                     return Ok(Tried::Refused(TryAcquireError::Closed));
                 }
                 if self.template.cap.is_some() {
-                    // What is in flight is told by a seat only.
-                    return shard.live(ask, context, deferred).and_then(|live| Err(Stop::Live(live)));
+                    // Only a live entry counts tokens in flight.
+                    return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
                 }
-                let take = |rate: &Rate, level: &mut Level| try_take(rate, level, cost, ask.now);
-                let tried = shard.at_level_if(ask, context, deferred, take, |tried| match tried {
+                let take = |rate: &Rate, level: &mut Level| try_take(rate, level, cost, request.now);
+                let tried = shard.at_level_if(request, context, deferred, take, |tried| match tried {
                     Tried::Taken(remaining) if !parent.admits(cost) => Err(Tried::NotInParent(remaining + cost)),
                     tried => Ok(tried),
                 })?;
@@ -99,14 +100,14 @@ where
                     return Err(TryAcquireError::TooManyKeys { most: self.key_limit.most().unwrap_or(0) });
                 }
             };
-            // If it grants by now after all, then once more.
+            // If the parent can grant by now, try once more.
             if let Some(error) = self.parent.as_ref().and_then(|parent| parent.refusal(cost, remaining)) {
                 return Err(error);
             }
         }
     }
 
-    /// What a key has refused, in view of the limiter above it.
+    /// Adds the parent's view to a denial by the key.
     fn refused_too(&self, cost: u64, error: TryAcquireError) -> TryAcquireError {
         match (&self.parent, error) {
             (Some(parent), TryAcquireError::Denied(denied)) => parent.deny_too(cost, denied),
@@ -124,11 +125,11 @@ where
         }
     }
 
-    /// Grants at once, refuses at once, or says in which line to stand.
+    /// Grants at once, refuses at once, or tells the caller to wait in the queue of a live entry.
     pub(in crate::keyed) fn arrive(&self, key: &K, hash: u64, cost: u64, allowed: Option<u64>) -> Arrival {
-        // A larger claim is refused, whatever there is, and wherever the key is kept: as in a line.
-        let quick = if cost > MAX_COST { None } else { self.take_quickly(key, hash, cost) };
-        match quick {
+        // A larger claim is refused whatever the level is, and however the key is stored, as in a queue.
+        let fast = if cost > MAX_COST { None } else { self.take_quickly(key, hash, cost) };
+        match fast {
             Some(Quick::Taken(left)) => return Arrival::Taken(Taken::Level { left }),
             Some(Quick::Live(live)) => {
                 self.pool.notify_live(&live);
@@ -137,14 +138,14 @@ where
             None => {}
         }
         let parent = self.parent();
-        let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
+        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
             if shard.closed {
                 return Ok(Verdict::Refused(ConsumeError::Closed));
             }
             if self.template.cap.is_none() {
-                let begin = |rate: &Rate, level: &mut Level| self.begin(rate, level, cost, allowed, ask.now);
-                let verdict = shard.at_level_if(ask, context, deferred, begin, |verdict| match verdict {
-                    // Refused or not, that is said where both are looked at.
+                let begin = |rate: &Rate, level: &mut Level| self.begin(rate, level, cost, allowed, request.now);
+                let verdict = shard.at_level_if(request, context, deferred, begin, |verdict| match verdict {
+                    // The live entry decides this claim: it sees both the key and the parent.
                     Verdict::Taken(_) if !parent.admits(cost) => Err(Verdict::Wait),
                     verdict => Ok(verdict),
                 })?;
@@ -157,12 +158,12 @@ where
                     }
                 }
             }
-            shard.live(ask, context, deferred).and_then(|live| Err(Stop::Live(live)))
+            shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)))
         });
         match entered {
             Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::whole(remaining)),
             Entered::Done(Verdict::Refused(error)) => Arrival::Refused(error),
-            Entered::Done(Verdict::Wait) => unreachable!("who has to wait gets a seat"),
+            Entered::Done(Verdict::Wait) => unreachable!("a caller that has to wait gets a live entry"),
             Entered::Live(live) => {
                 self.pool.notify_live(&live);
                 Arrival::Wait(live)
@@ -171,7 +172,7 @@ where
         }
     }
 
-    /// What becomes of a claim on a key on which nobody waits, in the order in which a line decides.
+    /// Decides a claim on a key without waiters, with the checks in the order in which a queue makes them.
     fn begin(&self, rate: &Rate, level: &mut Level, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
         let most = most_claimable(rate, *level);
         if cost > most {
@@ -193,7 +194,8 @@ where
         Verdict::Wait
     }
 
-    /// A permit holds its seat only where tokens are in flight, or where there is no level to settle it with.
+    /// Converts a permit of a live entry. The grant holds the live entry only where tokens are in flight, or where
+    /// there is no level to settle with (the overflow bucket).
     pub(in crate::keyed) fn taken(&self, hash: u64, permit: Permit<Arc<Core>>) -> Taken {
         let is_overflow = self.overflow.as_ref().is_some_and(|overflow| Arc::ptr_eq(overflow, permit.core()));
         if self.template.cap.is_some() || is_overflow {
@@ -207,18 +209,19 @@ where
 
     pub(in crate::keyed) fn count_refusal(&self, key: &K, hash: u64) {
         self.shards[self.shard_of(hash)].lock().refused += 1;
-        // Under a storm of refusals by many threads a few go uncounted, rather than have the threads wait for this.
+        // If many threads are refused at once, some refusals stay uncounted here, so that the threads do not wait for
+        // this lock.
         let lost = self.top.try_lock().and_then(|mut top| top.count(key, hash));
         drop(lost);
     }
 }
 
-/// The most that one claim on a level can ask for.
+/// The largest cost that one claim on a level can have.
 pub(super) fn most_claimable(rate: &Rate, level: Level) -> u64 {
     MAX_COST.min((MAX_SPAN + rate.tokens(level.units)).max(0) as u64)
 }
 
-/// Takes `cost` tokens if they are there, and says what remains.
+/// Takes `cost` tokens if they are there, and returns how many remain.
 #[inline]
 fn take(rate: &Rate, level: &mut Level, cost: u64) -> Option<u64> {
     let left = level.units - rate.units(cost);

@@ -1,4 +1,4 @@
-//! What a key looks like from outside.
+//! Reading the state of a key.
 
 use super::taking::most_claimable;
 use super::{Entered, Map, wait};
@@ -13,8 +13,8 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// Looks at a level or at a seat; `closed` is what a closed limiter shows instead. A newcomer's level is a full one, and
-    /// is not kept.
+    /// Reads a level or a live entry. A closed limiter returns `closed` instead, if that is set. The level of a new key
+    /// is full, and is not stored.
     fn look<R>(
         &self,
         key: &K,
@@ -23,8 +23,9 @@ where
         closed: Option<R>,
     ) -> R {
         let hash = self.hash(key);
-        let entered = self.enter(key, hash, false, |shard, ask, context, deferred| {
-            let level = shard.at_level(ask, context, deferred, |rate, level| at_level(rate, *level, ask.now))?;
+        let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
+            let level =
+                shard.at_level(request, context, deferred, |rate, level| at_level(rate, *level, request.now))?;
             Ok((level, shard.closed))
         });
         match entered {
@@ -34,7 +35,7 @@ where
                 self.let_go(hash, live);
                 result
             }
-            Entered::Full => unreachable!("who looks is not kept"),
+            Entered::Full => unreachable!("a read stores no key"),
         }
     }
 

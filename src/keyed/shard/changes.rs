@@ -1,4 +1,4 @@
-//! Changing quotas: of all keys, and of one.
+//! Changing quotas: the common quota, and that of one key.
 
 use super::{Change, CustomEntry, Deferred, EntryRequest, EntryState, Level, Rate, Shard, ShardContext, Stop, span};
 use crate::core::Core;
@@ -6,60 +6,62 @@ use crate::keyed::live::{self, Idle};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// A seat that has to be told of its new quota.
-type Untold = (Arc<Core>, Arc<Rate>);
+/// A live entry that has to be given its new quota.
+type StaleQuota = (Arc<Core>, Arc<Rate>);
 
 impl<K: Clone + Eq> Shard<K> {
-    /// Gives `key` the quota `own`, or with `None` the common one again. What it holds stays. A seat that has to be told is
-    /// returned, with its quota.
+    /// Gives `key` the quota `own`, or with `None` the common one again. The tokens of the key stay. If the key has a
+    /// live entry, returns it with its new quota, for the caller to apply after unlocking.
     pub(in crate::keyed) fn set_quota_for(
         &mut self,
-        ask: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, K>,
         own: Option<Arc<Rate>>,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
-    ) -> Result<Option<Untold>, Stop> {
-        self.come_to(ask.now, context, deferred);
+    ) -> Result<Option<StaleQuota>, Stop> {
+        self.advance_to(request.now, context, deferred);
         let pinned = own.is_some();
-        let rate = own.map_or_else(|| self.rate_for(ask), Ok)?;
+        let rate = own.map_or_else(|| self.rate_for(request), Ok)?;
         self.rare_fields().quota_version += 1;
-        self.expect(&rate, context, deferred);
-        // What the sweep has come to that this may have made: a seat may have seen a later time.
+        self.narrow_window(&rate, context, deferred);
+        // Read after the sweep that `narrow_window` may have made: a live entry may have reached a later time.
         let now = self.synced;
-        // After the sweep that this may have made, which does not know of the change.
+        // Called after that sweep too, because the sweep does not know of the change.
         context.key_limit.idle_now(context.number);
-        if let Some((key, live)) = self.live_entries.remove(ask.hash, ask.key) {
+        if let Some((key, live)) = self.live_entries.remove(request.hash, request.key) {
             let entry_state = EntryState::Live(Arc::clone(&live));
-            self.push_live(CustomEntry { key, hash: ask.hash, rate: Arc::clone(&rate), entry_state, pinned });
+            self.push_live(CustomEntry { key, hash: request.hash, rate: Arc::clone(&rate), entry_state, pinned });
             return Ok(Some((live, rate)));
         }
-        if let Some(custom) = self.rare_fields().custom_entries.find_mut(ask.hash, |custom| custom.key == *ask.key) {
+        if let Some(custom) =
+            self.rare_fields().custom_entries.find_mut(request.hash, |custom| custom.key == *request.key)
+        {
             custom.pinned = pinned;
-            return Ok(custom.go_on_as(Arc::clone(&rate), now).map(|live| (live, rate)));
+            return Ok(custom.switch_to(Arc::clone(&rate), now).map(|live| (live, rate)));
         }
-        if let Some((key, packed)) = self.packed_levels.remove(ask.hash, ask.key) {
+        if let Some((key, packed)) = self.packed_levels.remove(request.hash, request.key) {
             let (old, entry_state) = (Arc::clone(&self.rate), EntryState::PackedLevel(packed));
-            let mut custom = CustomEntry { key, hash: ask.hash, rate: old, entry_state, pinned };
-            custom.go_on_as(rate, now);
+            let mut custom = CustomEntry { key, hash: request.hash, rate: old, entry_state, pinned };
+            custom.switch_to(rate, now);
             self.push_custom(custom);
             return Ok(None);
         }
         if !pinned {
             return Ok(None);
         }
-        let old = self.rate_for(ask)?;
-        let key = ask.take_place(context.key_limit, deferred)?;
+        let old = self.rate_for(request)?;
+        let key = request.take_place(context.key_limit, deferred)?;
         let entry_state = EntryState::of(&old, Level { units: old.full(), at: now });
-        let mut custom = CustomEntry { key, hash: ask.hash, rate: old, entry_state, pinned };
-        custom.go_on_as(rate, now);
+        let mut custom = CustomEntry { key, hash: request.hash, rate: old, entry_state, pinned };
+        custom.switch_to(rate, now);
         self.push_custom(custom);
         Ok(None)
     }
 }
 
 impl<K> Shard<K> {
-    /// Notes that everybody without a quota of their own has this one from `now` on. The seats that have to be told are
-    /// returned; all other keys are left as they are, to [catch up](Self::catch_up) later.
+    /// Records that the common quota is `rate` from `now` on. Returns the live entries that have to be given it; all
+    /// other keys stay as they are, to [catch up](Self::catch_up) later.
     pub(in crate::keyed) fn set_quota(
         &mut self,
         rate: Arc<Rate>,
@@ -71,22 +73,24 @@ impl<K> Shard<K> {
         if version <= self.rare_fields().version {
             return Vec::new();
         }
-        // Calls that read the time later than the change, and came to the lock before it, have moved the room on.
+        // Calls that read a later time than the change, and locked the shard before it, have already advanced the
+        // shard.
         self.synced = self.synced.max(now);
-        self.forget_full_seats(context, deferred);
+        self.forget_full_live_entries(context, deferred);
         let change = Change { rate, at: self.synced };
-        // The quick calls see this, and leave the rest to `come_to`.
+        // The fast path sees this, and leaves the rest to `advance_to`.
         self.calls_left = 0;
         let rare_fields = self.rare_fields();
         rare_fields.pending.push(change);
         (rare_fields.version, rare_fields.quota_version) = (version, rare_fields.quota_version + 1);
-        let own = self.live_entry().filter(|custom| !custom.pinned).filter_map(|custom| custom.entry_state.live());
+        let own =
+            self.custom_live_entries().filter(|custom| !custom.pinned).filter_map(|custom| custom.entry_state.live());
         self.live_entries.iter().map(|(_, live)| live).chain(own).cloned().collect()
     }
 
-    /// Forgets keys that owe nothing and have a seat that nobody needs: by the next quota they are full too, as those without a
-    /// seat are.
-    fn forget_full_seats(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+    /// Forgets keys with a live entry that is full and not needed any more. Such a key is full under the next quota
+    /// too, like a full key without a live entry.
+    fn forget_full_live_entries(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
         let had = self.len();
         let Some(rare_fields) = &mut self.rare_fields else { return };
         let last = rare_fields.pending.last().map(|change| &*change.rate);
@@ -103,25 +107,26 @@ impl<K> Shard<K> {
             deferred.keys.push(key);
             deferred.live_entries.push(live);
         }
-        if rare_fields.live_entry > 0 {
+        if rare_fields.custom_live > 0 {
             let mut gone = 0;
-            let leaves = |custom: &mut CustomEntry<K>| {
+            let is_removed = |custom: &mut CustomEntry<K>| {
                 let own = if custom.pinned { None } else { custom.entry_state.live() };
                 own.is_some_and(|live| is_full(live, last.unwrap_or(&custom.rate)).is_some())
             };
-            rare_fields.custom_entries.extract(leaves, |custom| {
+            rare_fields.custom_entries.extract(is_removed, |custom| {
                 gone += 1;
                 deferred.keys.push(custom.key);
                 deferred.live_entries.extend(custom.entry_state.into_live());
             });
-            rare_fields.live_entry -= gone;
+            rare_fields.custom_live -= gone;
         }
         (self.synced, (self.granted, self.refunded)) = (synced, totals);
         context.key_limit.give_back(had - self.len());
     }
 
-    /// Brings all keys to the quotas that were set for all, each from the instant at which it was set: to be called before the
-    /// room comes to a later time. Seats have been told already. If the `Hash` of a key panics, nothing has changed.
+    /// Applies all pending common quotas to all keys, each from the instant at which it was set. Must be called before
+    /// the shard advances to a later time. Live entries have been given the quotas already. If the `Hash` of a key
+    /// panics, nothing has changed.
     #[inline]
     pub(in crate::keyed) fn catch_up(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
         if self.rare_fields.as_ref().is_some_and(|rare_fields| !rare_fields.pending.is_empty()) {
@@ -129,7 +134,7 @@ impl<K> Shard<K> {
         }
     }
 
-    /// The same if more than one quota is waiting for it.
+    /// [Catches up](Self::catch_up) if more than one quota is pending.
     pub(in crate::keyed) fn catch_up_if_behind(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
         if self.rare_fields.as_ref().is_some_and(|rare_fields| rare_fields.pending.len() > 1) {
             self.adopt_pending(context, deferred);
@@ -141,37 +146,37 @@ impl<K> Shard<K> {
         let Some(changes) = self.rare_fields.as_ref().map(|rare_fields| rare_fields.pending.clone()) else { return };
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return };
         let (had, old, rate) = (self.len(), Arc::clone(&self.rate), &last.rate);
-        // Beyond the window words cannot be read, but the levels at its end can be led on.
+        // Packed levels cannot be read after the window, but a level that was read at its end can be advanced.
         let readable = first.at.min(self.swept.saturating_add(self.window));
-        // User code first: the hashes of those whose level does not fit into a word any more.
+        // User code first: hash the keys with a level that does not fit a packed level any more.
         let mut unfit = Vec::new();
-        let become_of = |(key, packed): &(K, NonZeroU64)| {
+        let outcome_of = |(key, packed): &(K, NonZeroU64)| {
             let level = Level { units: old.clip(old.of_packed(*packed, readable) as i128), at: readable };
-            let Some(level) = lead(&old, level, &changes) else { return Became::Full };
+            let Some(level) = advance_through(&old, level, &changes) else { return Outcome::Full };
             rate.packed(level).map_or_else(
                 || {
                     unfit.push(((context.hash_of)(key), level));
-                    Became::Unfit
+                    Outcome::Unfit
                 },
-                Became::PackedLevel,
+                Outcome::PackedLevel,
             )
         };
-        let became: Vec<Became> = self.packed_levels.iter().map(become_of).collect();
-        for ((_, packed), became) in self.packed_levels.iter_mut().zip(&became) {
-            *packed = if let Became::PackedLevel(next) = became { *next } else { *packed };
+        let outcomes: Vec<Outcome> = self.packed_levels.iter().map(outcome_of).collect();
+        for ((_, packed), outcome) in self.packed_levels.iter_mut().zip(&outcomes) {
+            *packed = if let Outcome::PackedLevel(next) = outcome { *next } else { *packed };
         }
-        let (mut of_packed, mut leaving) = (became.iter(), Vec::new());
-        let leaves = |_| matches!(of_packed.next(), Some(Became::Full | Became::Unfit));
-        self.packed_levels.extract(leaves, |key, _| leaving.push(key));
+        let (mut remaining, mut leaving) = (outcomes.iter(), Vec::new());
+        let is_removed = |_| matches!(remaining.next(), Some(Outcome::Full | Outcome::Unfit));
+        self.packed_levels.extract(is_removed, |key, _| leaving.push(key));
         if let Some(rare_fields) = &mut self.rare_fields {
             let is_full = |custom: &mut CustomEntry<K>| custom.catch_up(readable, &changes);
             rare_fields.custom_entries.extract(is_full, |custom| deferred.keys.push(custom.key));
             rare_fields.pending = Vec::new();
         }
         let mut unfit = unfit.into_iter();
-        let is_leaving = |became: &&Became| !matches!(became, Became::PackedLevel(_));
-        for (key, became) in leaving.into_iter().zip(became.iter().filter(is_leaving)) {
-            match if matches!(became, Became::Unfit) { unfit.next() } else { None } {
+        let is_leaving = |outcome: &&Outcome| !matches!(outcome, Outcome::PackedLevel(_));
+        for (key, outcome) in leaving.into_iter().zip(outcomes.iter().filter(is_leaving)) {
+            match if matches!(outcome, Outcome::Unfit) { unfit.next() } else { None } {
                 Some((hash, level)) => {
                     let entry_state = EntryState::of(rate, level);
                     self.push_custom(CustomEntry { key, hash, rate: Arc::clone(rate), entry_state, pinned: false });
@@ -186,18 +191,18 @@ impl<K> Shard<K> {
     }
 }
 
-/// What becomes of a word when its room catches up.
-enum Became {
+/// The state of a packed level after its shard has caught up.
+enum Outcome {
     PackedLevel(NonZeroU64),
-    /// It does not fit into a word any more.
+    /// It does not fit a packed level any more.
     Unfit,
     /// It is forgotten.
     Full,
 }
 
-/// What a `level` of `rate` has become at the last of `changes`. `None` if it was full at one of them: then it is as good as
-/// a newcomer's, and full by the new quota too.
-fn lead(rate: &Rate, mut level: Level, changes: &[Change]) -> Option<Level> {
+/// Advances a `level` of `rate` through all `changes`, to the instant of the last one. Returns `None` if it was full at
+/// one of them: then it is equivalent to the level of a new key, and full under the new quota too.
+fn advance_through(rate: &Rate, mut level: Level, changes: &[Change]) -> Option<Level> {
     let mut rate = rate;
     for change in changes {
         let units = rate.advance(level, change.at);
@@ -211,14 +216,15 @@ fn lead(rate: &Rate, mut level: Level, changes: &[Change]) -> Option<Level> {
 }
 
 impl<K> CustomEntry<K> {
-    /// Brings it to the last of `changes`; true if it can be forgotten. Its word can be read until `readable`.
+    /// Advances the entry to the last of `changes`; returns true if it can be forgotten. `readable` is the last instant
+    /// at which its packed level can be read.
     fn catch_up(&mut self, readable: u64, changes: &[Change]) -> bool {
         let Some(last) = changes.last() else { return false };
         let level = self.entry_state.level_by(&self.rate, readable);
         let level = match level {
-            // Of another quota, and so not changed; but its word may have to be written anew to be read from now on.
+            // The entry keeps its own quota. Its packed level may have to be written anew to stay readable.
             Some(level) if self.pinned => Level { units: self.rate.advance(level, last.at), at: last.at },
-            Some(level) => match lead(&self.rate, level, changes) {
+            Some(level) => match advance_through(&self.rate, level, changes) {
                 Some(level) => level,
                 None => return true,
             },
@@ -234,8 +240,9 @@ impl<K> CustomEntry<K> {
         false
     }
 
-    /// Goes on by another quota, from what it holds at `now`. A seat that has to be told is returned.
-    fn go_on_as(&mut self, rate: Arc<Rate>, now: u64) -> Option<Arc<Core>> {
+    /// Switches to another quota, from the level at `now`. Returns the live core, if there is one, which has to be
+    /// given the quota.
+    fn switch_to(&mut self, rate: Arc<Rate>, now: u64) -> Option<Arc<Core>> {
         let old = std::mem::replace(&mut self.rate, rate);
         let units = match &self.entry_state {
             EntryState::Live(live) => return Some(Arc::clone(live)),

@@ -1,4 +1,4 @@
-//! A room's lock.
+//! The lock of a shard.
 
 use super::Shard;
 use crate::core::sync::{ShardMutex, lock_patiently};
@@ -6,7 +6,7 @@ use crate::keyed::rate::Rate;
 use std::ops::DerefMut;
 use std::sync::Arc;
 
-/// A room and its lock, on cache lines of their own.
+/// A shard and its lock, aligned to cache lines of their own.
 #[repr(align(128))]
 pub(in crate::keyed) struct Locked<K>(ShardMutex<Shard<K>>);
 
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_room_is_two_cache_lines_and_what_a_call_writes_is_on_the_first() {
+    fn a_shard_is_two_cache_lines_and_the_written_fields_are_on_the_first() {
         assert_eq!(size_of::<Locked<String>>(), 128);
         let lock = size_of::<ShardMutex<u64>>() - size_of::<u64>();
         assert!(lock + std::mem::offset_of!(Shard<String>, granted) + size_of::<u64>() <= 64);

@@ -1,7 +1,7 @@
-//! Forgetting: who is full, and seats that nobody needs.
+//! Sweeping: forgetting full keys, and retiring live entries that are not needed any more.
 //!
-//! A word must not be read outside of the [window](super::Room) after the last sweep: so everything here leaves `swept` and
-//! `window` such that whoever is kept as a word can be read from now on.
+//! A packed level must not be read later than `window` after the last sweep (see [`Rate::window`]). Everything in this
+//! file therefore leaves `swept` and `window` such that every packed level can be read from now on.
 
 use super::{CustomEntry, Deferred, EntryState, Level, Rate, SMALL, Shard, ShardContext, live, span};
 use crate::core::Core;
@@ -18,13 +18,13 @@ impl<K> Shard<K> {
         self.sweep(context, deferred);
     }
 
-    /// Forgets whoever is full and gives up the seats that nobody needs.
+    /// Forgets the keys that are full and retires the live entries that are not needed any more.
     pub(in crate::keyed) fn sweep(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
         let had = self.len();
         context.key_limit.begin_sweep(context.number);
-        // Beyond the window words cannot be read, but the levels at its end can be led on.
+        // Packed levels cannot be read after the window, but a level that was read at its end can be advanced.
         let readable = self.synced.min(self.swept.saturating_add(self.window));
-        let freed = self.retire_idle_entries(deferred);
+        let retired = self.retire_idle_entries(deferred);
         let (synced, rate) = (self.synced, &self.rate);
         let read = |rate: &Rate, packed: NonZeroU64| {
             let level = Level { units: rate.clip(rate.of_packed(packed, readable) as i128), at: readable };
@@ -38,12 +38,13 @@ impl<K> Shard<K> {
             is_full
         };
         self.packed_levels.extract(is_full, |key, _| deferred.keys.push(key));
-        // At the next instant for those who are full but for a fraction of a token on top.
-        let first = |rate: &Rate, units| {
+        // The instant at which the level is full. For a level that is full but for a fraction of a token on top: the
+        // next instant.
+        let full_at = |rate: &Rate, units| {
             let at = rate.reached(Level { units, at: synced }, rate.burst()).unwrap_or(u64::MAX);
             at.max(synced.saturating_add(1))
         };
-        let mut next = fullest.map_or(u64::MAX, |units| first(rate, units));
+        let mut next = fullest.map_or(u64::MAX, |units| full_at(rate, units));
         let mut window = span(rate);
         let is_full = |custom: &mut CustomEntry<K>| {
             let rate = &custom.rate;
@@ -56,7 +57,7 @@ impl<K> Shard<K> {
                 if rate.is_full(units) && !custom.pinned {
                     return true;
                 }
-                next = if custom.pinned { next } else { next.min(first(rate, units)) };
+                next = if custom.pinned { next } else { next.min(full_at(rate, units)) };
                 custom.entry_state = EntryState::of(rate, Level { units, at: synced });
             }
             window = window.min(span(rate));
@@ -66,13 +67,13 @@ impl<K> Shard<K> {
             rare_fields.custom_entries.extract(is_full, |custom| deferred.keys.push(custom.key));
         }
         (self.swept, self.window) = (synced, window);
-        for (key, hash, level) in freed {
+        for (key, hash, level) in retired {
             let level = Level { units: self.rate.advance(level, synced), at: synced };
             if self.rate.is_full(level.units) {
                 deferred.keys.push(key);
             } else {
-                next = next.min(first(&self.rate, level.units));
-                self.push_level(key, hash, level);
+                next = next.min(full_at(&self.rate, level.units));
+                self.insert_level(key, hash, level);
             }
         }
         let calls = 4 * self.slots().max(SMALL);
@@ -80,20 +81,21 @@ impl<K> Shard<K> {
         context.key_limit.end_sweep(context.number, had - self.len(), next);
     }
 
-    /// Turns seats that nobody needs into levels. Those of the quota that all have in common come back, with the hashes of
-    /// their keys, and are to be kept as soon as words can be read again: the window may have gone by.
+    /// Turns the live entries that are not needed any more into levels. Those under the common quota are returned, with
+    /// the hashes of their keys: the window may be over, so the caller stores them once packed levels can be read
+    /// again.
     fn retire_idle_entries(&mut self, deferred: &mut Deferred<K>) -> Vec<(K, u64, Level)> {
         let (mut synced, mut totals) = (self.synced, (self.granted, self.refunded));
-        // A seat may have seen a later time.
+        // A live entry may have reached a later time.
         let mut look = |live: &Arc<Core>, rate: &Rate| {
             let Idle { level, granted, refunded } = live::look_at_idle(live, rate, synced)?;
             totals = (totals.0.wrapping_add(granted), totals.1.wrapping_add(refunded));
             synced = synced.max(level.at);
             Some(level)
         };
-        let freed = self.live_entries.extract(|live| look(live, &self.rate));
+        let retired = self.live_entries.extract(|live| look(live, &self.rate));
         let mut given_up = 0;
-        let rare_fields = self.rare_fields.iter_mut().filter(|rare_fields| rare_fields.live_entry > 0);
+        let rare_fields = self.rare_fields.iter_mut().filter(|rare_fields| rare_fields.custom_live > 0);
         for custom in rare_fields.flat_map(|rare_fields| rare_fields.custom_entries.iter_mut()) {
             let Some(level) = custom.entry_state.live().and_then(|live| look(live, &custom.rate)) else { continue };
             let live = std::mem::replace(&mut custom.entry_state, EntryState::Wide(Box::new(level)));
@@ -101,7 +103,7 @@ impl<K> Shard<K> {
             given_up += 1;
         }
         if let Some(rare_fields) = &mut self.rare_fields {
-            rare_fields.live_entry -= given_up;
+            rare_fields.custom_live -= given_up;
         }
         (self.synced, (self.granted, self.refunded)) = (synced, totals);
         let keep = |((key, live), level): ((K, Arc<Core>), Level)| {
@@ -109,12 +111,12 @@ impl<K> Shard<K> {
             deferred.live_entries.push(live);
             (key, hash, level)
         };
-        freed.into_iter().map(keep).collect()
+        retired.into_iter().map(keep).collect()
     }
 
-    /// Keeps a level of the quota that all have in common, and that is not full: as a word, if there is room. No user code
-    /// runs.
-    fn push_level(&mut self, key: K, hash: u64, level: Level) {
+    /// Stores a level of the common quota that is not full: as a packed level if there is space, else as a custom
+    /// entry. Runs no user code.
+    fn insert_level(&mut self, key: K, hash: u64, level: Level) {
         match self.rate.packed(level) {
             Some(packed) if self.packed_levels.len() < self.packed_levels.capacity() => {
                 self.packed_levels.insert(hash, key, packed)
@@ -126,7 +128,7 @@ impl<K> Shard<K> {
         }
     }
 
-    /// Lets go of the memory that a crowd has left behind.
+    /// Frees the memory of a past burst of keys.
     pub(super) fn shrink(&mut self, context: &ShardContext<'_, K>) {
         self.packed_levels.shrink(SMALL, context.hash_of);
         self.live_entries.shrink(SMALL);
@@ -135,8 +137,8 @@ impl<K> Shard<K> {
         }
     }
 
-    /// Gives up `live`, the one at this address, if nobody needs it; true if it is not there any more. No user code runs but that
-    /// of [`catch_up`](Self::catch_up).
+    /// Retires the live entry at this address if it is not needed any more. Returns true if it is not in the shard any
+    /// more. Runs no user code except that of [`catch_up`](Self::catch_up).
     pub(in crate::keyed) fn retire(
         &mut self,
         hash: u64,
@@ -155,7 +157,8 @@ impl<K> Shard<K> {
         };
         self.synced = self.synced.max(level.at);
         if self.synced - self.swept > self.window {
-            // Nobody called for so long that no word can be read: the sweep gives up this seat with all others.
+            // There was no call for so long that no packed level can be read: the sweep retires this live entry with
+            // all others.
             self.push_live(custom);
             self.sweep(context, deferred);
             return true;
@@ -171,7 +174,7 @@ impl<K> Shard<K> {
         }
         context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
         if !pinned && self.is_common(&rate) {
-            self.push_level(key, hash, level);
+            self.insert_level(key, hash, level);
         } else {
             let entry_state = EntryState::of(&rate, level);
             self.push_custom(CustomEntry { key, hash, rate, entry_state, pinned });
@@ -179,7 +182,7 @@ impl<K> Shard<K> {
         true
     }
 
-    /// Takes out whoever has this very seat.
+    /// Removes the entry of exactly this live core, compared by address.
     fn take_live(&mut self, hash: u64, live: *const Core) -> Option<CustomEntry<K>> {
         if let Some(place) = self.live_entries.place(hash, live) {
             let (key, live) = self.live_entries.take(place)?;

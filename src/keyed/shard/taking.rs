@@ -1,4 +1,4 @@
-//! Acting on the level of a key.
+//! Reading and changing the level of a key.
 
 use super::{
     CustomEntry, Deferred, EntryRequest, EntryState, Level, Quick, RareFields, Rate, Shard, ShardContext, Stop,
@@ -9,8 +9,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
-    /// Takes `cost` tokens from a word, also of a quota of its own, and says what remains, if all is as it mostly is; or finds
-    /// the key's seat. `also` takes what has to be taken elsewhere too. `None` leaves it to [`at_level`](Self::at_level).
+    /// The fast path: takes `cost` tokens from a packed level, under the common quota or the key's own, and returns
+    /// what remains; or returns the key's live entry. `also` takes what has to be taken elsewhere too, and can refuse.
+    /// Returns `None`, with nothing changed, if anything is unusual: then [`at_level`](Self::at_level) decides.
     #[inline]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
@@ -50,31 +51,33 @@ impl<K: Clone + Eq> Shard<K> {
         Some(Quick::Taken(left))
     }
 
-    /// Shows `act` the level of a key that has no seat, and keeps what it makes of it. Whoever is full is not kept.
+    /// Calls `act` on the level of a key that has no live entry, and stores the level that `act` leaves. A full level
+    /// is not stored.
     pub(in crate::keyed) fn at_level<R>(
         &mut self,
-        ask: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, K>,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
         act: impl FnOnce(&Rate, &mut Level) -> R,
     ) -> Result<R, Stop> {
-        self.at_level_if(ask, context, deferred, act, Ok)
+        self.at_level_if(request, context, deferred, act, Ok)
     }
 
-    /// The same, if `confirm` agrees at last, when nothing is left that could fail: an `Err` leaves all as it was.
+    /// Like [`at_level`](Self::at_level), but stores the level only if `confirm` agrees. `confirm` is called last, when
+    /// nothing is left that could fail; its `Err` leaves everything as it was.
     pub(in crate::keyed) fn at_level_if<R>(
         &mut self,
-        ask: &EntryRequest<'_, K>,
+        request: &EntryRequest<'_, K>,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
         act: impl FnOnce(&Rate, &mut Level) -> R,
         confirm: impl FnOnce(R) -> Result<R, R>,
     ) -> Result<R, Stop> {
-        let now = self.come_to(ask.now, context, deferred);
-        if let Some(live) = self.live_entries.find(ask.hash, ask.key) {
+        let now = self.advance_to(request.now, context, deferred);
+        if let Some(live) = self.live_entries.find(request.hash, request.key) {
             return Err(Stop::Live(Arc::clone(live)));
         }
-        if let Some((rate, kept)) = self.find_level(ask) {
+        if let Some((rate, kept)) = self.find_level(request) {
             let before = match &kept {
                 Kept::PackedLevel(packed) => Self::read(rate, **packed, now),
                 Kept::CustomEntry(entry_state) => {
@@ -92,17 +95,17 @@ impl<K: Clone + Eq> Shard<K> {
             match (kept, rate.packed(level)) {
                 (Kept::CustomEntry(entry_state), _) => *entry_state = EntryState::of(rate, level),
                 (Kept::PackedLevel(packed), Some(next)) => *packed = next,
-                (Kept::PackedLevel(_), None) => self.make_custom(ask, level),
+                (Kept::PackedLevel(_), None) => self.make_custom(request, level),
             }
             return Ok(result);
         }
-        let rate = self.rate_for(ask)?;
+        let rate = self.rate_for(request)?;
         let mut level = Level { units: rate.full(), at: now };
         let result = act(&rate, &mut level);
         if rate.is_full(level.units) {
             return Ok(result);
         }
-        let newcomer = self.prepare(ask, rate, level, context, deferred)?;
+        let newcomer = self.prepare(request, rate, level, context, deferred)?;
         match confirm(result) {
             Ok(result) => {
                 self.keep(newcomer, context);
@@ -116,14 +119,14 @@ impl<K: Clone + Eq> Shard<K> {
         }
     }
 
-    /// Everybody who is here.
+    /// All keys of the shard, with their states.
     pub(in crate::keyed) fn list(
         &mut self,
         now: u64,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
     ) -> Vec<(K, Listed)> {
-        let now = self.come_to(now, context, deferred);
+        let now = self.advance_to(now, context, deferred);
         let packed_levels = self.packed_levels.iter().map(|(key, packed)| {
             (key.clone(), Listed::Level(Arc::clone(&self.rate), Self::read(&self.rate, *packed, now)))
         });
@@ -137,27 +140,32 @@ impl<K: Clone + Eq> Shard<K> {
         packed_levels.chain(live_entries).chain(custom_entries).collect()
     }
 
-    /// The key's seat, if it has one.
-    pub(in crate::keyed) fn find_live(&self, ask: &EntryRequest<'_, K>) -> Option<Arc<Core>> {
+    /// The live entry of the key, if it has one.
+    pub(in crate::keyed) fn find_live(&self, request: &EntryRequest<'_, K>) -> Option<Arc<Core>> {
         let own = |rare_fields: &RareFields<K>| {
-            rare_fields.custom_entries.find(ask.hash, |custom| custom.key == *ask.key)?.entry_state.live().cloned()
+            rare_fields
+                .custom_entries
+                .find(request.hash, |custom| custom.key == *request.key)?
+                .entry_state
+                .live()
+                .cloned()
         };
-        self.live_entries.find(ask.hash, ask.key).cloned().or_else(|| self.rare_fields.as_deref().and_then(own))
+        self.live_entries.find(request.hash, request.key).cloned().or_else(|| self.rare_fields.as_deref().and_then(own))
     }
 
-    /// Where a key is kept that is not among the seats, and its quota.
-    fn find_level(&mut self, ask: &EntryRequest<'_, K>) -> Option<(&Rate, Kept<'_>)> {
+    /// Where the level of a key without an entry in the live table is stored, and its quota.
+    fn find_level(&mut self, request: &EntryRequest<'_, K>) -> Option<(&Rate, Kept<'_>)> {
         let custom_entries = self.rare_fields.as_mut().map(|rare_fields| &mut rare_fields.custom_entries);
         match custom_entries
-            .and_then(|custom_entries| custom_entries.find_mut(ask.hash, |custom| custom.key == *ask.key))
+            .and_then(|custom_entries| custom_entries.find_mut(request.hash, |custom| custom.key == *request.key))
         {
             Some(CustomEntry { rate, entry_state, .. }) => Some((rate, Kept::CustomEntry(entry_state))),
-            None => Some((&self.rate, Kept::PackedLevel(self.packed_levels.find_mut(ask.hash, ask.key)?))),
+            None => Some((&self.rate, Kept::PackedLevel(self.packed_levels.find_mut(request.hash, request.key)?))),
         }
     }
 }
 
-/// Where a level is kept.
+/// Where a level is stored.
 enum Kept<'a> {
     PackedLevel(&'a mut NonZeroU64),
     CustomEntry(&'a mut EntryState),

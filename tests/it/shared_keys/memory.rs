@@ -249,7 +249,7 @@ async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
     for (builder, setting) in [
         (builder().overflow(quota), "overflow"),
         (builder().max_in_flight(5), "max_in_flight"),
-        (builder().parent(&above), "within_limiter"),
+        (builder().parent(&above), "parent"),
         (builder().clock(ManualClock::new()), "clock"),
     ] {
         assert_eq!(said(build(builder)), ConfigError::DistributedKeyed { setting });
