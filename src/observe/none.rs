@@ -1,4 +1,4 @@
-//! Nobody is told: neither feature is on, and all of this is nothing.
+//! No observers: with neither feature enabled, all of this compiles to nothing.
 
 use super::QueueInfo;
 use crate::core::Core;

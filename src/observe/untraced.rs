@@ -1,4 +1,4 @@
-//! No subscriber is told: without the feature `tracing`.
+//! No subscriber is called: without the feature `tracing`.
 
 use super::super::QueueInfo;
 use super::{Ending, Refusal};
