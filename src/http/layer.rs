@@ -1,4 +1,4 @@
-//! The layer: refusals become responses, and responses tell of the limits.
+//! The layer: turns refusals into responses, and writes the limits into responses.
 
 use super::body::LimitBody;
 use super::format::{Format, Unit};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// How limits are told of.
+/// How limits are written into responses.
 #[derive(Clone, Debug)]
 struct Manner {
     terms: Terms,
@@ -26,8 +26,9 @@ struct Manner {
     otherwise: Option<Duration>,
 }
 
-/// A [`LimitLayer`](crate::tower::LimitLayer) whose refusals are HTTP responses; from
-/// [`LimitLayer::respond`](crate::tower::LimitLayer::respond). See the [module](super) for the choices and their defaults.
+/// A [`LimitLayer`](crate::tower::LimitLayer) whose refusals are HTTP responses; created by
+/// [`LimitLayer::respond`](crate::tower::LimitLayer::respond). See the [module](super) for the settings and their
+/// defaults.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct HttpLimitLayer<G = Limiter, H = ToBody> {
@@ -49,48 +50,51 @@ impl<G, H> HttpLimitLayer<G, H> {
         self
     }
 
-    /// Tells of the limits in this format, instead of [`Format::Draft11`].
+    /// Writes the limits in this format, instead of [`Format::Draft11`].
     pub fn format(self, format: Format) -> Self {
         self.formats([format])
     }
 
-    /// Tells of the limits in all of these formats, or in none: then refusals have their `Retry-After` and nothing else.
+    /// Writes the limits in all of these formats. With no format, refusals have only their `Retry-After`.
     pub fn formats(self, formats: impl IntoIterator<Item = Format>) -> Self {
         self.manner(|manner| manner.formats = formats.into_iter().collect())
     }
 
-    /// Tells of the limits in every response, not only in refusals. A look at the limiter each, under its lock.
+    /// Writes the limits into every response, not only into refusals. This looks at the limiter, under its lock, each
+    /// time.
     pub fn on_every_response(self) -> Self {
         self.manner(|manner| manner.always = true)
     }
 
-    /// Refusals have a body of RFC 9457, `application/problem+json`, instead of a line of text.
+    /// Gives refusals a body of RFC 9457, `application/problem+json`, instead of a line of text.
     pub fn problem_json(self) -> Self {
         self.manner(|manner| manner.problem = true)
     }
 
-    /// What a quota is called that has no name of its own; `default` without this.
+    /// Sets the name of quotas that have no name of their own. The default is `default`.
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         self.manner(|manner| manner.terms.name = name.into())
     }
 
-    /// What a token stands for; requests without this.
+    /// Sets the unit that a token stands for. The default is requests.
     pub fn unit(self, unit: Unit) -> Self {
         self.manner(|manner| manner.terms.unit = unit)
     }
 
-    /// Tells of the in-flight cap too; see [`Terms::in_flight`].
+    /// Also writes the in-flight cap; see [`Terms::in_flight`].
     pub fn tell_in_flight(self) -> Self {
         self.manner(|manner| manner.terms.in_flight = true)
     }
 
-    /// The `Retry-After` of refusals for which no clock can tell: by the in-flight cap, say. They have none without this.
+    /// Sets the `Retry-After` of refusals for which no clock can tell, such as by the in-flight cap. By default they
+    /// have none.
     pub fn or_retry_after(self, wait: Duration) -> Self {
         self.manner(|manner| manner.otherwise = Some(wait))
     }
 
-    /// Tells the clients whose quota it is: `pk`. Everybody on the way reads it: a name nobody may know does not belong
-    /// here, nor does its plain hash.
+    /// Writes the partition key (`pk`), which identifies the owner of the quota to the client.
+    ///
+    /// Every intermediary can read it, so it must not contain a secret name or the plain hash of one.
     pub fn partition_key<Request, F>(self, key: F) -> HttpLimitLayer<Partitioned<G, F>, H>
     where
         F: Fn(&Request) -> Vec<u8>,
@@ -109,10 +113,10 @@ impl<S, G: Clone, H: Clone> Layer<S> for HttpLimitLayer<G, H> {
     }
 }
 
-/// A service behind a limiter whose refusals are responses; from [`HttpLimitLayer`]. Clones share the limiter. Errors are
-/// the inner service's.
+/// A service behind a limiter whose refusals are responses; created by [`HttpLimitLayer`]. Clones share the limiter.
+/// Errors are those of the inner service.
 ///
-/// What [`Limit`](crate::tower::Limit) promises holds here.
+/// It has the same guarantees as [`Limit`](crate::tower::Limit).
 #[derive(Clone, Debug)]
 pub struct HttpLimit<S, G = Limiter, H = ToBody> {
     inner: S,
@@ -162,7 +166,7 @@ where
     }
 }
 
-/// A request's refusal is a response, and its response tells of the limits; see [`HttpLimit`].
+/// Turns the refusal of a request into a response, and writes the limits into responses; see [`HttpLimit`].
 #[derive(Clone, Debug)]
 pub struct AsHttp<V> {
     view: V,

@@ -1,4 +1,4 @@
-//! Gates that can tell where a request stands.
+//! Gates that can report the limits of a request.
 
 use super::limits::{RateLimits, Terms};
 use crate::limiter::Limiter;
@@ -6,9 +6,9 @@ use crate::tower::{Admission, Chosen, Gate, Patience, Priced};
 use std::fmt;
 use std::sync::Arc;
 
-/// Looks at the limits of one request.
+/// Reads the limits of one request.
 pub trait View {
-    /// What they are now.
+    /// Returns the current limits.
     fn look(&self, terms: &Terms) -> RateLimits;
 }
 
@@ -18,13 +18,13 @@ impl View for Limiter {
     }
 }
 
-/// A [`Gate`] that knows by which limits it admits, so that responses can tell. Implement it for a gate of your own,
-/// often with a [`Limiter`] as the view.
+/// A [`Gate`] that knows its limits, so that responses can report them. Implement it for a gate of your own, often
+/// with a [`Limiter`] as the view.
 pub trait Advertise<Request>: Gate<Request> {
-    /// Looks at them.
+    /// Reads the limits.
     type View: View;
 
-    /// [`Gate::admit`], and who can tell of the limits while the request is under way.
+    /// Calls [`Gate::admit`], and returns a view that can read the limits while the request is under way.
     fn admit_in_view(&self, request: &Request, patience: Patience) -> (Self::Admission, Self::View);
 }
 
@@ -53,7 +53,7 @@ impl<Request, F: Fn(&Request) -> (Limiter, u64)> Advertise<Request> for Chosen<F
     }
 }
 
-/// A gate whose limits are told with a partition key; from
+/// A gate whose limits are written with a partition key; created by
 /// [`HttpLimitLayer::partition_key`](super::HttpLimitLayer::partition_key).
 pub struct Partitioned<G, F> {
     gate: G,
@@ -119,7 +119,7 @@ mod keyed {
     use crate::tower::{Keyed, KeyedAdmission};
     use std::hash::{BuildHasher, Hash};
 
-    /// Looks at one key of a keyed limiter.
+    /// Reads the limits of one key of a keyed limiter.
     pub struct KeyView<K, S> {
         users: KeyedLimiter<K, S>,
         key: K,
@@ -132,7 +132,7 @@ mod keyed {
     }
 
     impl<K, S> fmt::Debug for KeyView<K, S> {
-        /// Without the key, which is a user's.
+        /// Omits the key, which identifies a user.
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.debug_struct("KeyView").field("users", &self.users).finish_non_exhaustive()
         }

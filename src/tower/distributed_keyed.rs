@@ -12,17 +12,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A [`Gate`] that is a [`DistributedKeyedLimiter`], and whose key and cost are functions of the request; from
-/// [`LimitLayer::distributed_keyed`](super::LimitLayer::shared_keyed).
+/// A [`Gate`] over a [`DistributedKeyedLimiter`] that computes key and cost from the request; created by
+/// [`LimitLayer::distributed_keyed`](super::LimitLayer::distributed_keyed).
 ///
-/// Who does not wait at all waits for the line's answer all the same, where the key has no limiter here.
+/// If the key has no limiter on this machine, even a request that may not wait for tokens waits for the store's
+/// answer.
 pub struct DistributedKeyed<K, S, F> {
     users: DistributedKeyedLimiter<K, S>,
     key: Arc<F>,
 }
 
 impl<K, S, F> DistributedKeyed<K, S, F> {
-    /// Requests take tokens of the key that `key` says, as many as it says.
+    /// Creates a gate. `key` returns the key of a request, and how many of its tokens the request takes.
     pub fn new(users: &DistributedKeyedLimiter<K, S>, key: F) -> Self {
         Self { users: users.clone(), key: Arc::new(key) }
     }
@@ -65,7 +66,7 @@ impl<K, S, F> fmt::Debug for DistributedKeyed<K, S, F> {
 ///
 /// # Cancel safety
 ///
-/// As [`DistributedKeyedConsume`].
+/// The same as [`DistributedKeyedConsume`].
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]

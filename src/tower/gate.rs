@@ -1,4 +1,4 @@
-//! What a request asks of whom.
+//! Gates: which limiter a request asks, for how many tokens, and how long it may wait.
 
 use super::answer::Refused;
 use crate::consume::{ConsumeOwned, WithinOwned};
@@ -13,31 +13,31 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// How long a request may wait in line.
+/// How long a request may wait in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Patience {
     /// As long as it takes.
     #[default]
     Endless,
-    /// So long; see [`Consume::within`](crate::Consume::within).
+    /// At most this long; see [`Consume::within`](crate::Consume::within).
     AtMost(Duration),
     /// Not at all; see [`Limiter::try_acquire`].
     None,
 }
 
-/// Admits requests: knows which limiter a request stands before and what it costs there.
+/// Admits requests: decides which limiter a request asks and how many tokens it costs.
 ///
-/// A [`Limiter`] is one, at a token per request; [`Priced`] asks a closure for the cost, [`Chosen`] for the limiter too.
-/// Implement it for anything else that grants, with a future that takes nothing before it is polled and gives back, when
-/// dropped, what it was granted. What it refuses for now is a [`Denied::new`](crate::Denied::new), which feature `http`
-/// answers with 429.
+/// A [`Limiter`] is a gate that takes a token per request. [`Priced`] computes the cost with a closure, [`Chosen`]
+/// also the limiter. Implement this trait for any other limiter. The future must take nothing before it is polled, and
+/// must refund, when dropped, what it was granted. A refusal for now is a [`Denied::new`](crate::Denied::new), which
+/// the feature `http` answers with status 429.
 pub trait Gate<Request> {
-    /// Proof of admission, held while the request is in flight.
+    /// The grant, held while the request is in flight.
     type Pass;
-    /// Becomes the proof.
+    /// The future that resolves to the grant.
     type Admission: Future<Output = Result<Self::Pass, Refused>>;
 
-    /// Begins to admit `request`.
+    /// Starts to admit `request`, which may wait for `patience`.
     fn admit(&self, request: &Request, patience: Patience) -> Self::Admission;
 }
 
@@ -50,7 +50,7 @@ impl<Request> Gate<Request> for Limiter {
     }
 }
 
-/// A [`Gate`] whose limiter is one for all, and whose cost is a function of the request; from
+/// A [`Gate`] with one limiter for all requests and a cost computed from the request; created by
 /// [`LimitLayer::cost`](super::LimitLayer::cost).
 pub struct Priced<C> {
     limiter: Limiter,
@@ -58,7 +58,7 @@ pub struct Priced<C> {
 }
 
 impl<C> Priced<C> {
-    /// Requests cost what `cost` says of them.
+    /// Creates a gate. `cost` returns the cost of a request in tokens.
     pub fn new(limiter: &Limiter, cost: C) -> Self {
         Self { limiter: limiter.clone(), cost: Arc::new(cost) }
     }
@@ -90,13 +90,13 @@ impl<C> fmt::Debug for Priced<C> {
     }
 }
 
-/// A [`Gate`] whose limiter and cost are functions of the request; from [`LimitLayer::by`](super::LimitLayer::by).
+/// A [`Gate`] that computes limiter and cost from the request; created by [`LimitLayer::by`](super::LimitLayer::by).
 pub struct Chosen<F> {
     choose: Arc<F>,
 }
 
 impl<F> Chosen<F> {
-    /// Requests stand before the limiter that `choose` names, and cost there what it says.
+    /// Creates a gate. `choose` returns the limiter of a request, and its cost in tokens.
     pub fn new(choose: F) -> Self {
         Self { choose: Arc::new(choose) }
     }
@@ -131,11 +131,11 @@ impl<F> fmt::Debug for Chosen<F> {
     }
 }
 
-/// A claim on a [`Limiter`], with more or less patience.
+/// A claim on a [`Limiter`], with or without a limit on the wait.
 ///
 /// # Cancel safety
 ///
-/// As [`Consume`](crate::Consume).
+/// The same as [`Consume`](crate::Consume).
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
@@ -153,7 +153,7 @@ enum Way {
 }
 
 impl Admission {
-    /// Will claim `cost` tokens of `limiter`.
+    /// Creates a claim of `cost` tokens of `limiter`.
     pub fn new(limiter: Limiter, cost: u64, patience: Patience) -> Self {
         let way = match patience {
             Patience::Endless => Way::Endless(limiter.consume_owned(cost)),

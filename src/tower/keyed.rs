@@ -1,4 +1,4 @@
-//! A gate with a bucket and a line per user, address or API key.
+//! A gate with a bucket and a queue per user, address or API key.
 
 use super::answer::Refused;
 use super::gate::{Gate, Patience};
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A [`Gate`] that is a [`KeyedLimiter`], and whose key and cost are functions of the request; from
+/// A [`Gate`] over a [`KeyedLimiter`] that computes key and cost from the request; created by
 /// [`LimitLayer::keyed`](super::LimitLayer::keyed).
 pub struct Keyed<K, S, F> {
     users: KeyedLimiter<K, S>,
@@ -20,7 +20,7 @@ pub struct Keyed<K, S, F> {
 }
 
 impl<K, S, F> Keyed<K, S, F> {
-    /// Requests stand in the line of the key that `key` says, and cost there what it says.
+    /// Creates a gate. `key` returns the key of a request, and the cost of the request in tokens.
     pub fn new(users: &KeyedLimiter<K, S>, key: F) -> Self {
         Self { users: users.clone(), key: Arc::new(key) }
     }
@@ -77,11 +77,11 @@ impl<K, S, F> fmt::Debug for Keyed<K, S, F> {
     }
 }
 
-/// A claim on a key of a [`KeyedLimiter`], with more or less patience.
+/// A claim on a key of a [`KeyedLimiter`], with or without a limit on the wait.
 ///
 /// # Cancel safety
 ///
-/// As [`KeyedConsume`](crate::KeyedConsume).
+/// The same as [`KeyedConsume`](crate::KeyedConsume).
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 pub struct KeyedAdmission<K: Hash + Eq + Clone, S: BuildHasher> {
@@ -93,7 +93,7 @@ pub struct KeyedAdmission<K: Hash + Eq + Clone, S: BuildHasher> {
 enum Way<K: Hash + Eq + Clone, S: BuildHasher> {
     Endless(#[pin] KeyedConsumeOwned<K, S>),
     Within(#[pin] KeyedWithinOwned<K, S>),
-    /// `None` once it has answered.
+    /// `None` once the future has returned its result.
     None(Option<(KeyedLimiter<K, S>, K, u64)>),
 }
 
