@@ -32,7 +32,7 @@ const MAX_CAP: u64 = MAX_BURST;
 #[must_use = "a ticket tells when the grabbed tokens are there: ask `deficiency(ticket)`"]
 pub struct Ticket(u64);
 
-/// Marks a [`Bucket`] whose tokens are limited by time alone.
+/// Marks a [`Bucket`] that is limited by time alone.
 #[derive(Debug)]
 pub enum Uncapped {}
 

@@ -87,7 +87,7 @@ impl Builder {
         self
     }
 
-    /// Caps the tokens in flight, which are the tokens granted whose grants are not dropped yet.
+    /// Caps the tokens in flight: the tokens of all grants that are not dropped yet.
     ///
     /// The cap delays the queue and discards nothing: tokens minted meanwhile are kept up to the burst.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {

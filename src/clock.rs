@@ -55,7 +55,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Creates a clock whose time is one year past its origin, so that it can step back.
+    /// Creates a clock at one year past its origin, so that it can step back.
     pub fn new() -> Self {
         Self { nanos: Arc::new(AtomicU64::new(365 * 86_400 * 1_000_000_000)) }
     }

@@ -114,13 +114,13 @@ impl<S: Deref<Target = Core>> Claim<S> {
     /// Leaves the queue: the claim is dropped before it returned a result. Not inlined, so that dropping a granted
     /// claim is.
     #[inline(never)]
-    fn leave(self: Pin<&mut Self>) {
+    fn cancel(self: Pin<&mut Self>) {
         let this = self.project();
         let Some(core) = this.core else { return };
         if this.place.is_entered() {
             core.cancel(this.place, *this.cost);
         }
-        this.wait_record.leave(core);
+        this.wait_record.cancel(core);
     }
 }
 
@@ -129,7 +129,7 @@ impl<S: Deref<Target = Core>> PinnedDrop for Claim<S> {
     fn drop(self: Pin<&mut Self>) {
         // Nearly all claims have returned their result.
         if self.core.is_some() {
-            self.leave();
+            self.cancel();
         }
     }
 }
@@ -240,7 +240,7 @@ impl<'a> Consume<'a> {
     /// # Ok(()) }
     /// ```
     pub fn within(self, allowed: Duration) -> Within<'a> {
-        Within { patience: Patience::new(self.claim, allowed) }
+        Within { timed: Patience::new(self.claim, allowed) }
     }
 }
 
@@ -278,7 +278,7 @@ impl ConsumeOwned {
 
     /// Limits the wait to `allowed`; see [`Consume::within`].
     pub fn within(self, allowed: Duration) -> WithinOwned {
-        WithinOwned { patience: Patience::new(self.claim, allowed) }
+        WithinOwned { timed: Patience::new(self.claim, allowed) }
     }
 }
 
@@ -304,15 +304,15 @@ impl Future for ConsumeOwned {
 #[derive(Debug)]
 pub struct Within<'a> {
     #[pin]
-    patience: Patience<&'a Core>,
+    timed: Patience<&'a Core>,
 }
 
 impl<'a> Future for Within<'a> {
     type Output = Result<Grant<'a>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let patience = self.project().patience;
-        poll_paid(cx, |cx| patience.poll(cx)).map_ok(Grant::new)
+        let timed = self.project().timed;
+        poll_paid(cx, |cx| timed.poll(cx)).map_ok(Grant::new)
     }
 }
 
@@ -330,14 +330,14 @@ impl<'a> Future for Within<'a> {
 #[derive(Debug)]
 pub struct WithinOwned {
     #[pin]
-    patience: Patience<Arc<Core>>,
+    timed: Patience<Arc<Core>>,
 }
 
 impl Future for WithinOwned {
     type Output = Result<OwnedGrant, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let patience = self.project().patience;
-        poll_paid(cx, |cx| patience.poll(cx)).map_ok(OwnedGrant::new)
+        let timed = self.project().timed;
+        poll_paid(cx, |cx| timed.poll(cx)).map_ok(OwnedGrant::new)
     }
 }

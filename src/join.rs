@@ -94,7 +94,7 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     let mut locked = LockedQueues::enter(&members);
     let granted = locked.grant_all(&mut members);
     let refusal = if granted { None } else { locked.worst_refusal(&members) };
-    locked.leave();
+    locked.release();
     match refusal {
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
@@ -251,20 +251,20 @@ impl<'a, const N: usize> Join<'a, N> {
         // Clone the wakers and create the places before taking the locks: `Waker::clone` is user code and may panic.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
         // Drop each waker separately: two panics while one vector is dropped would abort the process.
-        let let_go = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
+        let drop_each = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
         let hosts = members.each_ref().map(|member| member.core.host());
         let mut locked = LockedQueues::enter(members);
         let checked = locked.check(members, &hosts);
         if checked != Ok(true) {
-            locked.leave();
-            let_go(wakers);
+            locked.release();
+            drop_each(wakers);
             let refused = |(limiter, error)| JoinError::Refused { limiter, error };
             return Poll::Ready(checked.map(drop).map_err(refused));
         }
         let joint = state(members);
         locked.wait(members, &joint, &mut wakers);
-        locked.leave();
-        let_go(wakers);
+        locked.release();
+        drop_each(wakers);
         self.joint = Some(joint);
         let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));
         match served.unwrap_or_else(|panic| self.cancel_and(panic)) {
@@ -295,14 +295,14 @@ impl<'a, const N: usize> Join<'a, N> {
 
     /// Ends the wait records, after the claim has left all queues. The limiter that refused reports the refusal; the
     /// other limiters report that the claim left.
-    fn tell(&mut self, answer: Result<(), JoinError>) {
+    fn end_wait_records(&mut self, answer: Result<(), JoinError>) {
         let Some(members) = &mut self.members else { return };
         if let Err(JoinError::Refused { limiter, error }) = answer {
             let Member { core, cost, wait_record, .. } = &mut members[limiter];
             wait_record.end(core, *cost, Err(error));
         }
         for Member { core, cost, wait_record, .. } in members {
-            if answer.is_ok() { wait_record.end(core, *cost, Ok(())) } else { wait_record.leave(core) }
+            if answer.is_ok() { wait_record.end(core, *cost, Ok(())) } else { wait_record.cancel(core) }
         }
     }
 }
@@ -343,7 +343,7 @@ impl<'a, const N: usize> Future for Join<'a, N> {
         if answer.is_err() {
             self.cancel();
         }
-        self.tell(answer);
+        self.end_wait_records(answer);
         let members = self.members.take().expect("polled after it was ready");
         Poll::Ready(answer.map(|()| members.map(Member::into_grant)))
     }
@@ -353,7 +353,7 @@ impl<const N: usize> Drop for Join<'_, N> {
     fn drop(&mut self) {
         self.cancel();
         if let Some(members) = &mut self.members {
-            members.iter_mut().for_each(|member| member.wait_record.leave(member.core));
+            members.iter_mut().for_each(|member| member.wait_record.cancel(member.core));
         }
     }
 }

@@ -313,7 +313,7 @@ impl Limiter {
     /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait according to the schedule.
     ///
     /// The result is exact if no waiter leaves the queue and no setting changes. It ignores the in-flight cap, because
-    /// the time of a release is unknown. It is `None` if no clock can tell: only [`replenish`](Self::replenish) can
+    /// the time of a release is unknown. It is `None` if the time is unknown: only [`replenish`](Self::replenish) can
     /// help, a [joint claim](crate::join) waits in the queue, the cost can never be granted, or the instant is more
     /// than 584 years away.
     ///

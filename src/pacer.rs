@@ -49,7 +49,7 @@ impl Pacer {
 
     /// Leaves the queue, if it waits there.
     #[cfg(feature = "io")]
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn cancel(&mut self) {
         if let Some(claim) = &mut self.claim {
             claim.set(None);
         }

@@ -65,8 +65,8 @@ pub struct QuotaSnapshot {
     /// How many tokens of this quota a new caller could take, behind everything that is claimed. Other quotas are
     /// ignored.
     pub available: u64,
-    /// After how long a new caller could take one more token than that, if no caller arrives or leaves; `None` if no
-    /// clock can tell. For a full quota, how long the next token takes after one was taken.
+    /// After how long a new caller could take one more token than that, if no caller arrives or leaves; `None` if
+    /// the time is unknown. For a full quota, how long the next token takes after one was taken.
     pub more_in: Option<Duration>,
 }
 

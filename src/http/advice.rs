@@ -45,29 +45,29 @@ impl Advice {
         let is_refusal = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let is_failure = status.is_client_error() || status.is_server_error();
         let retry_after = retry_after(headers).filter(|_| is_failure);
-        let told = if is_cached(headers) { None } else { said(headers, formats, unit) }.unwrap_or_default();
-        let used_up = told.limits.iter().filter(|limit| limit.available == 0);
+        let limits = if is_cached(headers) { None } else { limits_on(headers, formats, unit) }.unwrap_or_default();
+        let used_up = limits.limits.iter().filter(|limit| limit.available == 0);
         let window = used_up.filter_map(|limit| limit.window).max().map(Duration::from_secs);
-        let available = told.limits.iter().map(|limit| limit.available).min();
+        let available = limits.limits.iter().map(|limit| limit.available).min();
         Self {
             wait: retry_after.or(window),
             available: available.or(is_refusal.then_some(0)),
-            policy: told.policies.into_iter().filter(|policy| policy.window.is_some()).reduce(slower),
+            policy: limits.policies.into_iter().filter(|policy| policy.window.is_some()).reduce(slower),
         }
     }
 }
 
 /// Returns the limits on quotas that count `unit`, in the first format that has any.
-fn said(headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Option<RateLimits> {
+fn limits_on(headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Option<RateLimits> {
     let read = |format: &Format| {
-        let mut told = RateLimits::read(*format, headers);
+        let mut limits = RateLimits::read(*format, headers);
         // A limit without a policy is assumed to count `unit`.
-        let policies = &told.policies;
-        told.limits.retain(|limit| policies.iter().all(|policy| policy.name != limit.name || policy.unit == *unit));
-        told.policies.retain(|policy| policy.unit == *unit);
-        told
+        let policies = &limits.policies;
+        limits.limits.retain(|limit| policies.iter().all(|policy| policy.name != limit.name || policy.unit == *unit));
+        limits.policies.retain(|policy| policy.unit == *unit);
+        limits
     };
-    formats.iter().map(read).find(|told| !told.limits.is_empty() || !told.policies.is_empty())
+    formats.iter().map(read).find(|limits| !limits.limits.is_empty() || !limits.policies.is_empty())
 }
 
 fn slower(one: QuotaPolicy, other: QuotaPolicy) -> QuotaPolicy {

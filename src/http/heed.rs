@@ -135,9 +135,10 @@ impl Heed {
             burst => fastest.capacity().min(burst - 1),
         };
         let slowest = Quota::new(1, self.at_most.max(fastest.period()));
-        let told = if is_slower(policy.quota, window, slowest) { slowest } else { Quota::new(policy.quota, window) };
-        if is_slower(told.amount(), told.period(), fastest) {
-            told.burst(burst)
+        let from_server =
+            if is_slower(policy.quota, window, slowest) { slowest } else { Quota::new(policy.quota, window) };
+        if is_slower(from_server.amount(), from_server.period(), fastest) {
+            from_server.burst(burst)
         } else if burst < fastest.capacity() {
             Quota::new(fastest.amount(), fastest.period()).burst(burst)
         } else {

@@ -83,14 +83,14 @@ impl<F> fmt::Debug for By<F> {
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct HeedLayer<L = Limiter> {
-    whose: L,
+    limiters: L,
     heed: Heed,
 }
 
 impl HeedLayer {
     /// Creates a layer in which `limiter` follows all responses.
     pub fn new(limiter: &Limiter) -> Self {
-        Self { whose: limiter.clone(), heed: Heed::default() }
+        Self { limiters: limiter.clone(), heed: Heed::default() }
     }
 
     /// Makes a quota follow the server, with its present value as the fastest; see [`Heed::follow`].
@@ -114,7 +114,7 @@ impl HeedLayer {
     /// ```
     pub fn follow<'q>(self, which: impl Into<Which<'q>>) -> Result<Self, ConfigError> {
         let which = which.into();
-        let quotas = self.whose.snapshot().quotas;
+        let quotas = self.limiters.snapshot().quotas;
         let found = match which {
             Which::Index(index) => quotas.get(index),
             Which::Name(name) => quotas.iter().find(|quota| quota.name.as_deref() == Some(name)),
@@ -132,7 +132,7 @@ impl<F> HeedLayer<By<F>> {
     where
         F: Fn(&Request) -> Limiter,
     {
-        Self { whose: By { choose: Arc::new(choose) }, heed: Heed::default() }
+        Self { limiters: By { choose: Arc::new(choose) }, heed: Heed::default() }
     }
 }
 
@@ -147,15 +147,15 @@ impl<S, L: Clone> Layer<S> for HeedLayer<L> {
     type Service = Heeded<S, L>;
 
     fn layer(&self, inner: S) -> Heeded<S, L> {
-        Heeded { inner, whose: self.whose.clone(), heed: Arc::new(self.heed.clone()) }
+        Heeded { inner, limiters: self.limiters.clone(), heed: Arc::new(self.heed.clone()) }
     }
 }
 
-/// A client whose responses are followed; created by [`HeedLayer`].
+/// A client with a limiter that follows its responses; created by [`HeedLayer`].
 #[derive(Clone, Debug)]
 pub struct Heeded<S, L = Limiter> {
     inner: S,
-    whose: L,
+    limiters: L,
     heed: Arc<Heed>,
 }
 
@@ -190,7 +190,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let limiter = self.whose.limiter(&request);
+        let limiter = self.limiters.limiter(&request);
         HeedFuture { response: self.inner.call(request), limiter, heed: Arc::clone(&self.heed) }
     }
 }

@@ -83,7 +83,7 @@ pub struct ServiceLimit {
     /// `r`: whole units that are available.
     pub available: u64,
     /// `t`: the seconds, rounded up, until one more unit is available; no more than `available` can be used before.
-    /// `None` if no clock can tell.
+    /// `None` if the time is unknown.
     pub window: Option<u64>,
     /// `pk`: the partition key, which identifies the owner of the quota.
     pub partition_key: Option<Arc<[u8]>>,

@@ -36,8 +36,8 @@ impl Terms {
         Self { unit, ..self }
     }
 
-    /// Also writes the in-flight cap, as a quota of concurrent requests with the name `in-flight`: for limiters whose
-    /// requests cost one token each.
+    /// Also writes the in-flight cap, as a quota of concurrent requests with the name `in-flight`: for limiters with
+    /// requests of one token each.
     #[must_use = "this returns the changed terms"]
     pub fn in_flight(self) -> Self {
         Self { in_flight: true, ..self }
@@ -74,7 +74,7 @@ pub struct RateLimits {
 impl RateLimits {
     /// Creates the limits of a limiter from its snapshot.
     pub fn of(snapshot: &Snapshot, terms: &Terms) -> Self {
-        let mut told = Self::default();
+        let mut limits = Self::default();
         let unnamed = snapshot.quotas.iter().filter(|quota| quota.name.is_none()).count();
         for (index, quota) in snapshot.quotas.iter().enumerate() {
             let name = match &quota.name {
@@ -82,20 +82,21 @@ impl RateLimits {
                 None if unnamed == 1 => Arc::clone(&terms.name),
                 None => format!("{}-{index}", terms.name).into(),
             };
-            told.policies
+            limits
+                .policies
                 .push(QuotaPolicy { unit: terms.unit.clone(), ..QuotaPolicy::of(Arc::clone(&name), &quota.quota) });
-            told.limits.push(ServiceLimit::of(name, quota.available, quota.more_in));
+            limits.limits.push(ServiceLimit::of(name, quota.available, quota.more_in));
         }
         if let Some((in_flight, cap)) = snapshot.in_flight.zip(snapshot.max_in_flight).filter(|_| terms.in_flight) {
             let name: Arc<str> = Arc::from("in-flight");
             let policy = QuotaPolicy::of(Arc::clone(&name), &crate::Quota::manual(cap));
-            told.policies.push(QuotaPolicy { unit: Unit::ConcurrentRequests, ..policy });
-            told.limits.push(ServiceLimit::of(name, cap.saturating_sub(in_flight), None));
+            limits.policies.push(QuotaPolicy { unit: Unit::ConcurrentRequests, ..policy });
+            limits.limits.push(ServiceLimit::of(name, cap.saturating_sub(in_flight), None));
         }
         if snapshot.closed || snapshot.paused_for.is_some() {
-            told.shut(snapshot.paused_for);
+            limits.exhaust(snapshot.paused_for);
         }
-        told
+        limits
     }
 
     /// Creates the limits of one key of a keyed limiter. A key that is not in memory is written as a new one, even
@@ -147,13 +148,13 @@ impl RateLimits {
         self.policies.iter().find(|policy| *policy.name == *name)
     }
 
-    /// Returns for how many seconds at least one quota is used up; 0 if none is, or if no clock can tell.
+    /// Returns for how many seconds at least one quota is used up; 0 if none is, or if the time is unknown.
     pub(super) fn exhausted_for(&self) -> u64 {
         self.limits.iter().filter(|limit| limit.available == 0).filter_map(|limit| limit.window).max().unwrap_or(0)
     }
 
     /// Marks all limits as used up: no request passes during the pause, or ever again if the limiter is closed.
-    fn shut(&mut self, paused_for: Option<Duration>) {
+    fn exhaust(&mut self, paused_for: Option<Duration>) {
         for limit in &mut self.limits {
             let pause = ServiceLimit::of(Arc::clone(&limit.name), 0, paused_for).window;
             limit.available = 0;

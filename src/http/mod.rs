@@ -32,7 +32,7 @@
 //! | fields | those of [`Format::Draft11`] | [`format`](HttpLimitLayer::format), [`formats`](HttpLimitLayer::formats) |
 //! | written | in refusals | [`on_every_response`](HttpLimitLayer::on_every_response) |
 //! | the body of a refusal | a line of text | [`problem_json`](HttpLimitLayer::problem_json) |
-//! | `Retry-After` when no clock can tell | none | [`or_retry_after`](HttpLimitLayer::or_retry_after) |
+//! | `Retry-After` when the time is unknown | none | [`or_retry_after`](HttpLimitLayer::or_retry_after) |
 //! | the name of a quota that has none | `default` | [`name`](HttpLimitLayer::name) |
 //! | the unit of a token | a request | [`unit`](HttpLimitLayer::unit) |
 //! | the in-flight cap | not written | [`tell_in_flight`](HttpLimitLayer::tell_in_flight) |

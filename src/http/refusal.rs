@@ -86,7 +86,7 @@ impl ProblemType {
 pub struct Refusal {
     /// The status of the response.
     pub status: StatusCode,
-    /// `Retry-After` in seconds; `None` if no clock can tell, or no wait would help.
+    /// `Retry-After` in seconds; `None` if the time is unknown, or no wait would help.
     pub retry_after: Option<u64>,
     /// The problem type; `None` if the draft has none for this refusal.
     pub problem: Option<ProblemType>,
@@ -109,7 +109,7 @@ impl Refusal {
         Self { status, retry_after: known.then_some(seconds.max(1)), problem, violated: violated.collect() }
     }
 
-    /// Sets `Retry-After` to `wait` if no clock can tell, provided that a wait can help at all.
+    /// Sets `Retry-After` to `wait` if the time is unknown, provided that a wait can help at all.
     #[must_use = "this returns the changed refusal"]
     pub fn or_retry_after(mut self, wait: Duration) -> Self {
         if self.retry_after.is_none() && self.problem.is_some() {

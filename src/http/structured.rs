@@ -12,9 +12,9 @@ pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Appends one list to each of the two fields.
-pub(super) fn write(told: &RateLimits, headers: &mut HeaderMap) {
+pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
     let mut policies = ListSerializer::new();
-    for policy in &told.policies {
+    for policy in &rate_limits.policies {
         let mut item = policies.bare_item(string(&plain(&policy.name)));
         item = item.parameter(key_ref("q"), number(policy.quota));
         if policy.unit != Unit::Requests {
@@ -33,7 +33,7 @@ pub(super) fn write(told: &RateLimits, headers: &mut HeaderMap) {
     append(headers, POLICY, policies.finish());
 
     let mut limits = ListSerializer::new();
-    for limit in &told.limits {
+    for limit in &rate_limits.limits {
         let mut item = limits.bare_item(string(&plain(&limit.name)));
         item = item.parameter(key_ref("r"), number(limit.available));
         if let Some(window) = limit.window {

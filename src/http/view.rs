@@ -25,35 +25,35 @@ pub trait Advertise<Request>: Gate<Request> {
     type View: View;
 
     /// Calls [`Gate::admit`], and returns a view that can read the limits while the request is under way.
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Self::Admission, Self::View);
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Self::Admission, Self::View);
 }
 
 impl<Request> Advertise<Request> for Limiter {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Admission, Limiter) {
-        (self.admit(request, patience), self.clone())
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Admission, Limiter) {
+        (self.admit(request, max_wait), self.clone())
     }
 }
 
 impl<Request, C: Fn(&Request) -> u64> Advertise<Request> for Priced<C> {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Admission, Limiter) {
-        (self.admit(request, patience), self.limiter().clone())
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Admission, Limiter) {
+        (self.admit(request, max_wait), self.limiter().clone())
     }
 }
 
 impl<Request, F: Fn(&Request) -> (Limiter, u64)> Advertise<Request> for Chosen<F> {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Admission, Limiter) {
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Admission, Limiter) {
         let (limiter, cost) = self.choose(request);
-        (Admission::new(limiter.clone(), cost, patience), limiter)
+        (Admission::new(limiter.clone(), cost, max_wait), limiter)
     }
 }
 
-/// A gate whose limits are written with a partition key; created by
+/// A gate that adds a partition key to its limits; created by
 /// [`HttpLimitLayer::partition_key`](super::HttpLimitLayer::partition_key).
 pub struct Partitioned<G, F> {
     gate: G,
@@ -70,17 +70,17 @@ impl<Request, G: Gate<Request>, F> Gate<Request> for Partitioned<G, F> {
     type Pass = G::Pass;
     type Admission = G::Admission;
 
-    fn admit(&self, request: &Request, patience: Patience) -> G::Admission {
-        self.gate.admit(request, patience)
+    fn admit(&self, request: &Request, max_wait: Patience) -> G::Admission {
+        self.gate.admit(request, max_wait)
     }
 }
 
 impl<Request, G: Advertise<Request>, F: Fn(&Request) -> Vec<u8>> Advertise<Request> for Partitioned<G, F> {
     type View = PartitionView<G::View>;
 
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (G::Admission, Self::View) {
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (G::Admission, Self::View) {
         let key = Arc::from((self.key)(request));
-        let (admission, view) = self.gate.admit_in_view(request, patience);
+        let (admission, view) = self.gate.admit_in_view(request, max_wait);
         (admission, PartitionView { view, key })
     }
 }
@@ -146,10 +146,10 @@ mod keyed {
     {
         type View = KeyView<K, S>;
 
-        fn admit_in_view(&self, request: &Request, patience: Patience) -> (KeyedAdmission<K, S>, KeyView<K, S>) {
+        fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (KeyedAdmission<K, S>, KeyView<K, S>) {
             let (key, cost) = self.key(request);
             let view = KeyView { users: self.users().clone(), key: key.clone() };
-            (self.admit_key(key, cost, patience), view)
+            (self.admit_key(key, cost, max_wait), view)
         }
     }
 }

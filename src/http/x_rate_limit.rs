@@ -15,15 +15,15 @@ const UNIX: u64 = 1_000_000_000;
 /// A number from here on is a Unix time in milliseconds: as seconds it would be the year 33,658.
 const UNIX_MILLIS: u64 = 1_000_000_000_000;
 
-pub(super) fn write(told: &RateLimits, headers: &mut HeaderMap) {
-    let Some(tightest) = told.tightest() else { return };
+pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
+    let Some(tightest) = rate_limits.tightest() else { return };
     if number(headers, &REMAINING).is_some_and(|other| other <= tightest.available) {
         return;
     }
     headers.remove(LIMIT);
     headers.remove(RESET);
     headers.insert(REMAINING, tightest.available.into());
-    if let Some(policy) = told.policy(&tightest.name) {
+    if let Some(policy) = rate_limits.policy(&tightest.name) {
         headers.insert(LIMIT, policy.quota.into());
     }
     if let Some(window) = tightest.window {

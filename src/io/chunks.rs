@@ -56,8 +56,8 @@ impl Chunks {
     }
 
     /// Leaves the queue, if it waits there.
-    pub(super) fn leave(&mut self) {
-        self.pacer.leave();
+    pub(super) fn cancel(&mut self) {
+        self.pacer.cancel();
     }
 }
 

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A reader, a writer or both, whose bytes are paid for; created by [`PaceIoExt`](super::PaceIoExt). See the
+/// A reader, a writer or both that takes a token per byte; created by [`PaceIoExt`](super::PaceIoExt). See the
 /// [module](super) for its guarantees.
 ///
 /// # Examples
@@ -149,7 +149,7 @@ impl<T: AsyncWrite> AsyncWrite for PacedIo<T> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         if let Some(writing) = this.writing {
-            writing.chunks.leave();
+            writing.chunks.cancel();
         }
         this.inner.poll_shutdown(cx)
     }

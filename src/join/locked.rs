@@ -34,13 +34,13 @@ impl<'a> LockedQueues<'a> {
         let mut samples: Vec<Sample> = order.iter().map(|(_, core)| core.sample()).collect();
         loop {
             let locked = order.iter().zip(samples.iter().copied());
-            let hold = |(&(index, core), sample): (&(usize, &'a Core), Sample)| LockedQueue {
+            let lock = |(&(index, core), sample): (&(usize, &'a Core), Sample)| LockedQueue {
                 index,
                 core,
                 sample,
                 state: core.state.lock(),
             };
-            let mut held: Vec<LockedQueue<'a>> = locked.map(hold).collect();
+            let mut held: Vec<LockedQueue<'a>> = locked.map(lock).collect();
             if held.iter_mut().all(|locked| locked.settle(&mut wakes)) {
                 return Self { held, wakes };
             }
@@ -142,7 +142,7 @@ impl<'a> LockedQueues<'a> {
         worst.map(|(_, index, error)| (index, error))
     }
 
-    pub(super) fn leave(self) {
+    pub(super) fn release(self) {
         let Self { mut held, mut wakes } = self;
         held.retain_mut(|locked| {
             locked.state.finish(&locked.core.rovers, locked.sample.now, &mut wakes) == ServeResult::Again

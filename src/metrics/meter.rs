@@ -96,8 +96,8 @@ fn publish(series: &Series<'_>, tally: &Tally, seen: &Snapshot) {
     }
     series.gauge(names::WAITING, seen.waiting_tasks as f64);
     series.gauge(names::WAITING_TOKENS, seen.waiting_tokens as f64);
-    if let Some(flying) = seen.in_flight {
-        series.gauge(names::IN_FLIGHT, flying as f64);
+    if let Some(in_flight) = seen.in_flight {
+        series.gauge(names::IN_FLIGHT, in_flight as f64);
     }
     series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
     series.seconds(names::LATENESS, seen.lateness);

@@ -23,5 +23,5 @@ impl WaitRecord {
 
     pub(crate) fn end(&mut self, _core: &Core, _cost: u64, _answer: Result<(), ConsumeError>) {}
 
-    pub(crate) fn leave(&mut self, _core: &Core) {}
+    pub(crate) fn cancel(&mut self, _core: &Core) {}
 }

@@ -9,12 +9,12 @@ use tracing::{Level, Span};
 const TARGET: &str = "tollgate";
 
 /// True if any subscriber may record spans of waits. Calls no subscriber.
-pub(super) fn hears_waits() -> bool {
+pub(super) fn records_waits() -> bool {
     LevelFilter::current() >= Level::INFO
 }
 
 /// True if any subscriber may record events of refusals. Calls no subscriber.
-pub(super) fn hears_refusals() -> bool {
+pub(super) fn records_refusals() -> bool {
     LevelFilter::current() >= Level::DEBUG
 }
 

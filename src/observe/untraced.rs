@@ -3,11 +3,11 @@
 use super::super::QueueInfo;
 use super::{Ending, Refusal};
 
-pub(super) fn hears_waits() -> bool {
+pub(super) fn records_waits() -> bool {
     false
 }
 
-pub(super) fn hears_refusals() -> bool {
+pub(super) fn records_refusals() -> bool {
     false
 }
 

@@ -23,15 +23,15 @@ impl Observers {
     /// Reports that a call for `cost` tokens was refused.
     #[inline]
     pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refusal>) {
-        if self.counts() || trace::hears_refusals() {
-            self.tell(cost, refusal.into());
+        if self.counts() || trace::records_refusals() {
+            self.report(cost, refusal.into());
         }
     }
 
     #[inline(never)]
-    fn tell(&self, cost: u64, refusal: Refusal) {
+    fn report(&self, cost: u64, refusal: Refusal) {
         self.count(cost, refusal);
-        if trace::hears_refusals() {
+        if trace::records_refusals() {
             quietly(|| trace::refused(cost, refusal));
         }
     }
@@ -68,7 +68,7 @@ impl WaitRecord {
     /// True if an observer may want to know how long a claim will wait. Calls no subscriber, so it is safe under a
     /// lock.
     pub(crate) fn is_curious() -> bool {
-        trace::hears_waits()
+        trace::records_waits()
     }
 
     /// Records that a claim of `cost` waits in the queue of `core`.
@@ -84,21 +84,21 @@ impl WaitRecord {
     #[inline]
     pub(crate) fn end(&mut self, core: &Core, cost: u64, answer: Result<(), ConsumeError>) {
         match answer {
-            Ok(()) => self.tell(core, Ending::Granted),
+            Ok(()) => self.report(core, Ending::Granted),
             Err(error) if self.0.is_none() => core.observers().refused(cost, error),
             Err(error) => {
                 core.observers().count(cost, error.into());
-                self.tell(core, Ending::Refused { cost, refusal: error.into() });
+                self.report(core, Ending::Refused { cost, refusal: error.into() });
             }
         }
     }
 
     /// Records that the claim was dropped, after it has left the queue.
-    pub(crate) fn leave(&mut self, core: &Core) {
-        self.tell(core, Ending::Left);
+    pub(crate) fn cancel(&mut self, core: &Core) {
+        self.report(core, Ending::Left);
     }
 
-    fn tell(&mut self, core: &Core, ending: Ending) {
+    fn report(&mut self, core: &Core, ending: Ending) {
         if let Some(Wait { count, trace }) = self.0.take().and_then(Arc::into_inner) {
             // Two separate calls: a panic in one observer must not affect the other.
             quietly(|| count.map(|count| count.end(core, ending)));

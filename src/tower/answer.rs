@@ -27,8 +27,8 @@ impl From<Denied> for Refused {
 }
 
 impl Refused {
-    /// Returns after how long the same request can be admitted, if no other caller arrives meanwhile; `None` if no
-    /// clock can tell, or if it can never be admitted.
+    /// Returns after how long the same request can be admitted, if no other caller arrives meanwhile; `None` if
+    /// the time is unknown, or if it can never be admitted.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),

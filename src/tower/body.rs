@@ -6,7 +6,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A response body whose request is in flight until the body has ended, has failed, or is dropped.
+/// A response body that keeps its request in flight until the body has ended, has failed, or is dropped.
 #[pin_project]
 pub struct HeldBody<B, Pass> {
     #[pin]

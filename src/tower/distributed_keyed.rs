@@ -38,10 +38,10 @@ where
     type Pass = DistributedKeyedGrant<K, S>;
     type Admission = DistributedKeyedAdmission<K, S>;
 
-    fn admit(&self, request: &Request, patience: Patience) -> DistributedKeyedAdmission<K, S> {
+    fn admit(&self, request: &Request, max_wait: Patience) -> DistributedKeyedAdmission<K, S> {
         let (key, cost) = (self.key)(request);
         let claim = self.users.clone().consume_owned(key, cost);
-        let claim = match patience {
+        let claim = match max_wait {
             Patience::Endless => claim,
             Patience::AtMost(allowed) => claim.within(allowed),
             Patience::None => claim.within(Duration::ZERO),

@@ -37,16 +37,16 @@ pub trait Gate<Request> {
     /// The future that resolves to the grant.
     type Admission: Future<Output = Result<Self::Pass, Refused>>;
 
-    /// Starts to admit `request`, which may wait for `patience`.
-    fn admit(&self, request: &Request, patience: Patience) -> Self::Admission;
+    /// Starts to admit `request`, which may wait for `max_wait`.
+    fn admit(&self, request: &Request, max_wait: Patience) -> Self::Admission;
 }
 
 impl<Request> Gate<Request> for Limiter {
     type Pass = OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, _: &Request, patience: Patience) -> Admission {
-        Admission::new(self.clone(), 1, patience)
+    fn admit(&self, _: &Request, max_wait: Patience) -> Admission {
+        Admission::new(self.clone(), 1, max_wait)
     }
 }
 
@@ -73,8 +73,8 @@ impl<Request, C: Fn(&Request) -> u64> Gate<Request> for Priced<C> {
     type Pass = OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, request: &Request, patience: Patience) -> Admission {
-        Admission::new(self.limiter.clone(), (self.cost)(request), patience)
+    fn admit(&self, request: &Request, max_wait: Patience) -> Admission {
+        Admission::new(self.limiter.clone(), (self.cost)(request), max_wait)
     }
 }
 
@@ -113,9 +113,9 @@ impl<Request, F: Fn(&Request) -> (Limiter, u64)> Gate<Request> for Chosen<F> {
     type Pass = OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, request: &Request, patience: Patience) -> Admission {
+    fn admit(&self, request: &Request, max_wait: Patience) -> Admission {
         let (limiter, cost) = self.choose(request);
-        Admission::new(limiter, cost, patience)
+        Admission::new(limiter, cost, max_wait)
     }
 }
 
@@ -141,12 +141,12 @@ impl<F> fmt::Debug for Chosen<F> {
 #[derive(Debug)]
 pub struct Admission {
     #[pin]
-    way: Way,
+    mode: Mode,
 }
 
-#[pin_project(project = OnTheWay)]
+#[pin_project(project = ModeProjection)]
 #[derive(Debug)]
-enum Way {
+enum Mode {
     Endless(#[pin] ConsumeOwned),
     Within(#[pin] WithinOwned),
     None(Limiter, u64),
@@ -154,13 +154,13 @@ enum Way {
 
 impl Admission {
     /// Creates a claim of `cost` tokens of `limiter`.
-    pub fn new(limiter: Limiter, cost: u64, patience: Patience) -> Self {
-        let way = match patience {
-            Patience::Endless => Way::Endless(limiter.consume_owned(cost)),
-            Patience::AtMost(allowed) => Way::Within(limiter.consume_owned(cost).within(allowed)),
-            Patience::None => Way::None(limiter, cost),
+    pub fn new(limiter: Limiter, cost: u64, max_wait: Patience) -> Self {
+        let mode = match max_wait {
+            Patience::Endless => Mode::Endless(limiter.consume_owned(cost)),
+            Patience::AtMost(allowed) => Mode::Within(limiter.consume_owned(cost).within(allowed)),
+            Patience::None => Mode::None(limiter, cost),
         };
-        Self { way }
+        Self { mode }
     }
 }
 
@@ -168,10 +168,10 @@ impl Future for Admission {
     type Output = Result<OwnedGrant, Refused>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().way.project() {
-            OnTheWay::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
-            OnTheWay::Within(within) => within.poll(cx).map_err(Refused::InLine),
-            OnTheWay::None(limiter, cost) => {
+        match self.project().mode.project() {
+            ModeProjection::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
+            ModeProjection::Within(within) => within.poll(cx).map_err(Refused::InLine),
+            ModeProjection::None(limiter, cost) => {
                 let ask = || limiter.clone().try_acquire_owned(*cost).map_err(Refused::AtOnce);
                 poll_paid(cx, |_| Poll::Ready(ask()))
             }

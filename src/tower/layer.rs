@@ -17,7 +17,7 @@ use {super::keyed::Keyed, crate::KeyedLimiter};
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct LimitLayer<G = Limiter, H = ToBody, A = AsError> {
     gate: G,
-    patience: Patience,
+    max_wait: Patience,
     hold: H,
     answer: A,
 }
@@ -32,7 +32,7 @@ impl LimitLayer {
 impl<G> LimitLayer<G> {
     /// Creates a layer with a [`Gate`](super::Gate) of your own.
     pub fn through(gate: G) -> Self {
-        Self { gate, patience: Patience::Endless, hold: ToBody, answer: AsError }
+        Self { gate, max_wait: Patience::Endless, hold: ToBody, answer: AsError }
     }
 }
 
@@ -117,20 +117,20 @@ impl<K, S, F> LimitLayer<DistributedKeyed<K, S, F>> {
 impl<H, A> LimitLayer<Limiter, H, A> {
     /// Computes the cost of each request with `cost`; a request of cost 0 passes at once.
     pub fn cost<Request, C: Fn(&Request) -> u64>(self, cost: C) -> LimitLayer<Priced<C>, H, A> {
-        let Self { gate, patience, hold, answer } = self;
-        LimitLayer { gate: Priced::new(&gate, cost), patience, hold, answer }
+        let Self { gate, max_wait, hold, answer } = self;
+        LimitLayer { gate: Priced::new(&gate, cost), max_wait, hold, answer }
     }
 }
 
 impl<G, H, A> LimitLayer<G, H, A> {
     /// Refuses requests that would wait longer than `allowed`; see [`Consume::within`](crate::Consume::within).
     pub fn within(self, allowed: Duration) -> Self {
-        Self { patience: Patience::AtMost(allowed), ..self }
+        Self { max_wait: Patience::AtMost(allowed), ..self }
     }
 
-    /// Refuses requests whose tokens are not available at once; see [`Limiter::try_acquire`].
+    /// Refuses requests that cannot get their tokens at once; see [`Limiter::try_acquire`].
     pub fn refuse(self) -> Self {
-        Self { patience: Patience::None, ..self }
+        Self { max_wait: Patience::None, ..self }
     }
 
     /// Keeps requests in flight until the service has responded, and not until the body has ended. Responses can then
@@ -141,28 +141,28 @@ impl<G, H, A> LimitLayer<G, H, A> {
 
     /// Keeps requests in flight until a [`Hold`](super::Hold) of your own drops the grant.
     pub fn hold<Other>(self, hold: Other) -> LimitLayer<G, Other, A> {
-        let Self { gate, patience, answer, .. } = self;
-        LimitLayer { gate, patience, hold, answer }
+        let Self { gate, max_wait, answer, .. } = self;
+        LimitLayer { gate, max_wait, hold, answer }
     }
 
     /// Turns refusals into HTTP responses with `Retry-After` and `RateLimit` fields; see [`http`](crate::http). The
     /// error type stays that of the inner service.
     #[cfg(feature = "http")]
     pub fn respond(self) -> crate::http::HttpLimitLayer<G, H> {
-        crate::http::HttpLimitLayer::new(self.gate, self.patience, self.hold)
+        crate::http::HttpLimitLayer::new(self.gate, self.max_wait, self.hold)
     }
 
     /// Turns refusals into responses, so that the error type stays that of the inner service.
     pub fn on_refusal<Response, F: Fn(Refused) -> Response>(self, respond: F) -> LimitLayer<G, H, AsResponse<F>> {
-        let Self { gate, patience, hold, .. } = self;
-        LimitLayer { gate, patience, hold, answer: AsResponse::new(respond) }
+        let Self { gate, max_wait, hold, .. } = self;
+        LimitLayer { gate, max_wait, hold, answer: AsResponse::new(respond) }
     }
 
     /// Boxes errors, as tower's own layers do: a refusal is a [`Refused`] in the box, an inner error is boxed
-    /// unchanged. For inner services whose error is boxed already.
+    /// unchanged. For inner services with a boxed error.
     pub fn box_errors(self) -> LimitLayer<G, H, AsBoxError> {
-        let Self { gate, patience, hold, .. } = self;
-        LimitLayer { gate, patience, hold, answer: AsBoxError }
+        let Self { gate, max_wait, hold, .. } = self;
+        LimitLayer { gate, max_wait, hold, answer: AsBoxError }
     }
 }
 
@@ -170,6 +170,6 @@ impl<S, G: Clone, H: Clone, A: Clone> Layer<S> for LimitLayer<G, H, A> {
     type Service = Limit<S, G, H, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Limit::new(inner, self.gate.clone(), self.patience, self.hold.clone(), self.answer.clone())
+        Limit::new(inner, self.gate.clone(), self.max_wait, self.hold.clone(), self.answer.clone())
     }
 }

@@ -22,13 +22,13 @@
 //!
 //! | setting | default | or |
 //! |---|---|---|
-//! | a request whose tokens are not available | waits in the queue | [`within`](LimitLayer::within) a time, [`refuse`](LimitLayer::refuse) |
+//! | a request without available tokens | waits in the queue | [`within`](LimitLayer::within) a time, [`refuse`](LimitLayer::refuse) |
 //! | its cost | 1 | [`cost`](LimitLayer::cost) of the request |
 //! | its limiter | one for all | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, `distributed_keyed` with `redis` too, or any [`Gate`] |
 //! | its tokens are in flight, with [`max_in_flight`](crate::Builder::max_in_flight) | to the end of the response's body | [`release_at_head`](LimitLayer::release_at_head), any [`Hold`] |
 //! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, `respond` an HTTP response (feature `http`), [`box_errors`](LimitLayer::box_errors) |
 //!
-//! An axum router, whose services do not fail, turns refusals into responses:
+//! An axum router, which requires services that do not fail, turns refusals into responses:
 //!
 //! ```
 //! # fn main() -> Result<(), tollgate::ConfigError> {

@@ -18,14 +18,14 @@ use tower_service::Service;
 pub struct Limit<S, G = Limiter, H = ToBody, A = AsError> {
     inner: S,
     gate: G,
-    patience: Patience,
+    max_wait: Patience,
     hold: H,
     answer: A,
 }
 
 impl<S, G, H, A> Limit<S, G, H, A> {
-    pub(super) fn new(inner: S, gate: G, patience: Patience, hold: H, answer: A) -> Self {
-        Self { inner, gate, patience, hold, answer }
+    pub(super) fn new(inner: S, gate: G, max_wait: Patience, hold: H, answer: A) -> Self {
+        Self { inner, gate, max_wait, hold, answer }
     }
 
     /// Returns the inner service.
@@ -60,7 +60,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let admission = self.gate.admit(&request, self.patience);
+        let admission = self.gate.admit(&request, self.max_wait);
         LimitFuture::new(admission, take_ready(&mut self.inner), request, self.hold.clone(), self.answer.clone())
     }
 }
