@@ -94,7 +94,7 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     let mut locked = LockedQueues::enter(&members);
     let granted = locked.grant_all(&mut members);
     let refusal = if granted { None } else { locked.worst_refusal(&members) };
-    locked.release();
+    locked.leave();
     match refusal {
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
@@ -256,14 +256,14 @@ impl<'a, const N: usize> Join<'a, N> {
         let mut locked = LockedQueues::enter(members);
         let checked = locked.check(members, &hosts);
         if checked != Ok(true) {
-            locked.release();
+            locked.leave();
             drop_each(wakers);
             let refused = |(limiter, error)| JoinError::Refused { limiter, error };
             return Poll::Ready(checked.map(drop).map_err(refused));
         }
         let joint = state(members);
         locked.wait(members, &joint, &mut wakers);
-        locked.release();
+        locked.leave();
         drop_each(wakers);
         self.joint = Some(joint);
         let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));

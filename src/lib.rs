@@ -85,9 +85,9 @@
 //! * **No quota is exceeded.** For every quota and over every window, tokens granted less tokens refunded are at most
 //!   `burst + rate x window`, counted at the instants at which the schedule grants. These clarifications are part of
 //!   the guarantee:
-//!   * A refund is the amount that [`settle`](Grant::settle) gives back, or the cost of a grant whose future is
-//!     dropped before the caller receives it. Requests that are sent and then refunded therefore come on top of what
-//!     the server is promised.
+//!   * A refund is the amount that [`settle`](Grant::settle) gives back, or the cost of a grant that is dropped with its
+//!     future before the caller receives it. Requests that are sent and then refunded therefore come on top of the
+//!     limit that the server is promised.
 //!   * Tokens that are [added by hand](Limiter::replenish) come on top too.
 //!   * Tokens charged by `settle` are not grants: later claims wait for them.
 //!   * A timer that is late by `d` delivers everything that fell due meanwhile together, so an observer sees at most

@@ -72,7 +72,7 @@ impl Limiter {
     ///
     /// # Runtimes
     ///
-    /// A claim that has to wait relies on the tokio runtime in whose context it is polled. The limiter spawns a
+    /// A claim that has to wait relies on the tokio runtime of the context in which it is polled. The limiter spawns a
     /// background task (a driver) there, and that runtime must be driven. A runtime is driven in every one of its
     /// tasks and inside `Runtime::block_on`. It may not be driven where
     /// [`Handle::enter`](tokio::runtime::Handle::enter) is combined with an executor other than tokio's, such as

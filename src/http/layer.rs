@@ -26,7 +26,7 @@ struct Settings {
     otherwise: Option<Duration>,
 }
 
-/// A [`LimitLayer`](crate::tower::LimitLayer) whose refusals are HTTP responses; created by
+/// A [`LimitLayer`](crate::tower::LimitLayer) that refuses with HTTP responses; created by
 /// [`LimitLayer::respond`](crate::tower::LimitLayer::respond). See the [module](super) for the settings and their
 /// defaults.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl<S, G: Clone, H: Clone> Layer<S> for HttpLimitLayer<G, H> {
     }
 }
 
-/// A service behind a limiter whose refusals are responses; created by [`HttpLimitLayer`]. Clones share the limiter.
+/// A service behind a limiter that refuses with responses; created by [`HttpLimitLayer`]. Clones share the limiter.
 /// Errors are those of the inner service.
 ///
 /// It has the same guarantees as [`Limit`](crate::tower::Limit).

@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// [module](super) for its guarantees.
 ///
 /// # Examples
+///
+/// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use tollgate::io::PacedIo;
 /// use tollgate::{Limiter, Quota};

@@ -142,7 +142,7 @@ impl<'a> LockedQueues<'a> {
         worst.map(|(_, index, error)| (index, error))
     }
 
-    pub(super) fn release(self) {
+    pub(super) fn leave(self) {
         let Self { mut held, mut wakes } = self;
         held.retain_mut(|locked| {
             locked.state.finish(&locked.core.rovers, locked.sample.now, &mut wakes) == ServeResult::Again
