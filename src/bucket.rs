@@ -29,7 +29,7 @@ const MAX_CAP: u64 = MAX_BURST;
 
 /// A position in the sequence of tokens, returned by [`Bucket::grab`] and passed to [`Bucket::deficiency`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "a ticket tells when the grabbed tokens are there: ask `deficiency(ticket)`"]
+#[must_use = "the ticket is needed to ask `deficiency(ticket)` whether the grabbed tokens are available"]
 pub struct Ticket(u64);
 
 /// Marks a [`Bucket`] that is limited by time alone.

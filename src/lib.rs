@@ -16,7 +16,7 @@
 //! ```
 //!
 //! * **First come, first served, by weight.** A large request never starves behind small ones.
-//! * **Cancel-safe.** Cancelled requests leave the queue immediately and never consume or strand tokens.
+//! * **Cancel-safe.** Cancelled requests leave the queue immediately and never consume or leak tokens.
 //! * **Several quotas and an in-flight cap at once.** A grant takes its cost from all quotas, or from none.
 //! * **Exact under paused time.** Time is tokio's, so tests under `#[tokio::test(start_paused = true)]` see exact
 //!   instants.
@@ -85,8 +85,8 @@
 //! * **No quota is exceeded.** For every quota and over every window, tokens granted less tokens refunded are at most
 //!   `burst + rate x window`, counted at the instants at which the schedule grants. These clarifications are part of
 //!   the guarantee:
-//!   * A refund is the amount that [`settle`](Grant::settle) gives back, or the cost of a grant that is dropped with its
-//!     future before the caller receives it. Requests that are sent and then refunded therefore come on top of the
+//!   * A refund is the amount that [`settle`](Grant::settle) gives back, or the cost of a grant that is dropped with
+//!     its future before the caller receives it. Requests that are sent and then refunded therefore come on top of the
 //!     limit that the server is promised.
 //!   * Tokens that are [added by hand](Limiter::replenish) come on top too.
 //!   * Tokens charged by `settle` are not grants: later claims wait for them.

@@ -423,8 +423,7 @@ impl Limiter {
 
     /// Returns a consistent picture of the limiter's state.
     ///
-    /// It takes the lock, and needs no counters besides the positions that the limiter keeps anyway, so it adds no
-    /// cost to other calls.
+    /// It takes the lock. It adds no cost to other calls, because it reads the positions that the limiter keeps anyway.
     ///
     /// The call wakes at most one batch of waiters. If more are due because the background task is late, the snapshot
     /// shows the instant up to which the queue has been served, and the task continues at once.

@@ -30,7 +30,7 @@ pub fn describe() {
     describe_counter!(REFUNDED, Unit::Count, "Tokens granted that came back unused.");
     describe_histogram!(DURATION, Unit::Seconds, "Time in the queue, of calls that had to wait, by how it ended.");
     describe_gauge!(TOKENS, Unit::Count, "Tokens in the bucket; of several quotas, in the emptiest.");
-    describe_gauge!(QUOTA_TOKENS, Unit::Count, "Tokens in the bucket of each quota, where there are several.");
+    describe_gauge!(QUOTA_TOKENS, Unit::Count, "Tokens in the bucket of each quota, for limiters with several quotas.");
     describe_gauge!(DEBT, Unit::Count, "Tokens owed by grants that were settled above what they had.");
     describe_gauge!(WAITING, Unit::Count, "Callers in the queue.");
     describe_gauge!(WAITING_TOKENS, Unit::Count, "Tokens the callers in the queue wait for.");

@@ -58,7 +58,7 @@ impl<K, S, F> Clone for DistributedKeyed<K, S, F> {
 
 impl<K, S, F> fmt::Debug for DistributedKeyed<K, S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedKeyed").field("users", &self.users).finish_non_exhaustive()
+        f.debug_struct("DistributedKeyed").field("users", &self.users).finish_non_exhaustive()
     }
 }
 
