@@ -42,7 +42,8 @@
 //! The queue is strict, so a small write waits for the chunks that entered before it, one per connection. The chunk
 //! size decides how long that is. By default it is a 16th of the smallest burst, but at most 64 KiB and at most the
 //! in-flight cap; [`chunk`](PacedIo::chunk) sets another size. The default follows changes of the quotas. However, a
-//! chunk that waits while the cap is lowered below it blocks the queue until the cap is raised or the wrapper is dropped.
+//! chunk that waits while the cap is lowered below it blocks the queue until the cap is raised or the wrapper is
+//! dropped.
 
 mod chunks;
 mod paced;
