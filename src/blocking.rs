@@ -1,4 +1,4 @@
-//! Waiting on a thread without a runtime: the thread drives the line itself while it waits.
+//! Waiting on a thread without a runtime: the thread drives the queue itself while it waits.
 
 use crate::consume::Claim;
 use crate::core::drivers::Kind;
@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// How often a thread that blocks behind a joint claim looks at the claim's other lines: ten times the lateness of a tokio
-/// timer. Nothing hangs by it where the other lines are driven.
+/// How often a thread that waits behind a joint claim looks at the other queues of that claim: ten times the lateness
+/// of a tokio timer. Where drivers serve the other queues, nothing depends on this interval.
 const LOOK_AROUND: Duration = Duration::from_millis(10);
 
 struct Unpark(Thread);
@@ -25,7 +25,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The limiter above this line, which this thread drives too.
+/// This thread's registration as a driver of the parent limiter, if the queue has a parent.
 struct ParentDriver(#[cfg(feature = "keyed")] Option<(Arc<Core>, Registration)>);
 
 impl ParentDriver {
@@ -43,7 +43,8 @@ impl ParentDriver {
         )
     }
 
-    /// Drives it, and then `core`; says when the first of them is to be driven again, by the time of `core`.
+    /// Drives the parent first, then `core`. Returns when the earlier of the two must be driven again, in the time of
+    /// `core`.
     fn drive_first(&self, core: &Core, id: u64, waker: &Waker) -> Drive {
         #[cfg(feature = "keyed")]
         if let Some((parent, driver)) = &self.0 {
@@ -76,10 +77,10 @@ where
         if let Poll::Ready(answer) = claim.as_mut().poll_within(&mut Context::from_waker(&waker), None) {
             return answer;
         }
-        // An unpark between here and parking is not lost: it makes the next park return at once.
+        // An unpark between this line and the park is not lost: it makes the next park return at once.
         match parent.drive_first(&core, driver.id, &waker) {
             Drive::Yield => thread::yield_now(),
-            // The runtimes of those lines may stand still, and this thread is a driver of its own line only.
+            // The runtimes of the other queues may not be driven, and this thread drives only its own queue.
             _ if core.tick_tied() && !core.time.is_manual() => thread::park_timeout(LOOK_AROUND),
             Drive::Until { alarm: u64::MAX, .. } => thread::park(),
             Drive::Until { .. } if core.time.is_manual() => thread::park(),

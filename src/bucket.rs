@@ -1,14 +1,16 @@
-//! The seastar primitive: a token bucket of rovers, without a line, a clock or a runtime.
+//! The lock-free primitive after seastar: a token bucket of rovers (positions), without a queue, a clock or a runtime.
 //!
-//! After seastar's shared token bucket (`shared_token_bucket.hh` and its notes): consumers advance the tail, time
-//! advances the head, completions advance the ceiling; a ticket lock in tokens. Two things differ. Seastar's ceiling
-//! burns what is minted while it holds the head back, and so settles below the configured rate; ours gates, and what is
-//! minted meanwhile is kept up to the burst. And seastar's concurrent `replenish` calls can overshoot, since stamp and
-//! head move in two steps; here whoever replenishes holds a lock that others do not wait for.
+//! The design is that of seastar's shared token bucket (`shared_token_bucket.hh` and its notes): consumers advance the
+//! tail, time advances the head, completions advance the ceiling. It is a ticket lock that counts in tokens. Two
+//! things differ. First, seastar's ceiling discards the tokens that are minted while it holds the head back, so it
+//! settles below the configured rate; this bucket's ceiling delays, and the tokens minted meanwhile are kept up to the
+//! burst. Second, seastar's concurrent `replenish` calls can overshoot, because they advance the time stamp and the
+//! head in two steps; here the replenishing thread holds a lock that no other thread waits for.
 //!
-//! **The invariant** is the one of `supply.rs`, with the tail of the last `replenish` as what is known to be claimed.
-//! Where claims have run beyond the ceiling, those behind it are not granted yet, nor is one that lies astride it; where
-//! that one begins is not known here, but no further back than the largest claim is long.
+//! **The invariant** is the one of `supply.rs`, with the tail of the last `replenish` as the position up to which
+//! tokens are known to be claimed. Where claims extend past the ceiling, the claims behind the ceiling are not granted
+//! yet, and neither is a claim that straddles it. The bucket does not know where that claim begins, but it begins no
+//! further before the ceiling than the size of the largest claim.
 
 use crate::Quota;
 use crate::clock::whole_nanos;
@@ -22,33 +24,35 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// The largest cap. No more tokens than that are ever granted and not yet released.
+/// The largest cap: no more tokens than this can be granted and not yet released.
 const MAX_CAP: u64 = MAX_BURST;
 
-/// A position in the line of tokens: what [`Bucket::grab`] returns and [`Bucket::deficiency`] asks for.
+/// A position in the sequence of tokens, returned by [`Bucket::grab`] and passed to [`Bucket::deficiency`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "a ticket tells when the grabbed tokens are there: ask `deficiency(ticket)`"]
+#[must_use = "the ticket is needed to ask `deficiency(ticket)` whether the grabbed tokens are available"]
 pub struct Ticket(u64);
 
-/// Marks a [`Bucket`] whose tokens come from time alone.
+/// Marks a [`Bucket`] that is limited by time alone.
 #[derive(Debug)]
 pub enum Uncapped {}
 
-/// Marks a [`Bucket`] that is also capped by the tokens in flight.
+/// Marks a [`Bucket`] that is also limited by the tokens in flight.
 #[derive(Debug)]
 pub enum Capped {}
 
 /// A shared token bucket for dispatch loops of your own: no waiting, no runtime, usable from many threads.
 ///
-/// Whoever wants tokens [grabs](Self::grab) them, whether they are there or not, and then asks for the
-/// [deficiency](Self::deficiency) until it is 0: the order of grabs is the order of grants. Somebody calls
-/// [`replenish`](Self::replenish) with the time. No call ever blocks.
+/// A caller [grabs](Self::grab) tokens, whether they are available or not, and then polls the
+/// [deficiency](Self::deficiency) until it is 0. Grants follow the order of the grabs. Some thread must call
+/// [`replenish`](Self::replenish) with the current time. No call blocks.
 ///
-/// A grab brings no time with it, so between two calls of `replenish` all grabs count as made at the later one: a
-/// bucket that was full at the earlier stays full until then, and what would have been minted burns. So replenish
-/// often: each call loses no more than what is minted in between, and the bucket never grants too much.
+/// A grab does not carry a time, so all grabs between two calls of `replenish` count as made at the later call. A
+/// bucket that was full at the earlier call therefore stays full until the later one, and the tokens that would have
+/// been minted meanwhile are discarded. So call `replenish` often: each call loses no more than the tokens minted
+/// since the previous one. The bucket never grants too much.
 ///
-/// A [`CappedBucket`], made by [`Bucket::capped`], also has [`release`](Bucket::release); here that does not compile:
+/// A [`CappedBucket`], created by [`Bucket::capped`], also has [`release`](Bucket::release). On a bucket without a cap
+/// the call does not compile:
 ///
 /// ```compile_fail,E0599
 /// use std::time::Duration;
@@ -59,7 +63,10 @@ pub enum Capped {}
 ///
 /// # Memory ordering
 ///
-/// What was done before a [`release`](Bucket::release) is visible to whoever finds a deficiency of 0 because of it.
+/// A [`release`](Bucket::release) happens before a deficiency of 0 that it makes possible: the caller that reads that
+/// 0 sees all writes made before the release.
+///
+/// # Examples
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,52 +83,56 @@ pub enum Capped {}
 /// # Ok(()) }
 /// ```
 pub struct Bucket<C = Uncapped> {
-    /// Away from what others write: a bucket may lie anywhere.
+    /// On a cache line of its own, because the bucket may lie next to data that other threads write.
     rovers: CachePadded<Rovers>,
     mint: Mutex<Minting>,
-    /// The largest grab so far: as much of a claim can lie below the ceiling without being granted.
+    /// The largest grab so far. Up to this much of a claim can lie below the ceiling although the claim is not
+    /// granted.
     largest: AtomicU64,
     kind: PhantomData<fn() -> C>,
 }
 
-/// A [`Bucket`] of which at most so many tokens may be granted and not yet [released](Bucket::release).
+/// A [`Bucket`] with a cap on the tokens granted and not yet [released](Bucket::release).
 pub type CappedBucket = Bucket<Capped>;
 
-/// What only the one who replenishes moves.
+/// The state that only the replenishing thread changes.
 #[derive(Debug)]
 struct Minting {
     schedule: Schedule,
     /// The tail at the last replenish.
     claimed: u64,
-    /// The end of the cap, and what was read of the releases last.
+    /// The position of the ceiling, and the released total that was read last.
     ceiling: Option<(u64, u64)>,
 }
 
 impl Bucket<Uncapped> {
-    /// A bucket for `quota`, whose time begins at `now`, counted from any origin.
+    /// Creates a bucket for `quota`. Its time begins at `now`, counted from any origin.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] if the quota makes no sense.
+    /// Returns a [`ConfigError`] if the quota is invalid.
     pub fn new(quota: Quota, now: Duration) -> Result<Self, ConfigError> {
         Self::build(quota, None, now)
     }
 }
 
 impl Bucket<Capped> {
-    /// A bucket for `quota` with at most `max_in_flight` tokens granted and not yet released, whose time begins at
-    /// `now`, counted from any origin.
+    /// Creates a bucket for `quota` with at most `max_in_flight` tokens granted and not yet released. Its time begins
+    /// at `now`, counted from any origin.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] if the quota or the cap makes no sense.
+    /// Returns a [`ConfigError`] if the quota or the cap is invalid.
     pub fn capped(quota: Quota, max_in_flight: u64, now: Duration) -> Result<Self, ConfigError> {
         crate::builder::check_cap(max_in_flight)?;
         Self::build(quota, Some(max_in_flight), now)
     }
 
-    /// Hands `n` granted tokens back, for a later [`replenish`](Self::replenish) to let others have them. Releasing
-    /// more than was granted raises the cap, to 2<sup>62</sup> at most: the caller keeps count.
+    /// Returns `n` granted tokens, which a later [`replenish`](Self::replenish) makes available to other callers.
+    ///
+    /// The caller keeps count: releasing more than was granted raises the cap, to at most 2<sup>62</sup>.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
@@ -136,7 +147,7 @@ impl Bucket<Capped> {
     /// # Ok(()) }
     /// ```
     pub fn release(&self, n: u64) {
-        // More than the largest cap cannot have been granted.
+        // No more than the largest cap can have been granted.
         self.rovers.release(n.min(MAX_CAP));
     }
 }
@@ -159,27 +170,31 @@ impl<C> Bucket<C> {
         Ok(bucket)
     }
 
-    /// Claims `n` tokens, there or not, and returns the ticket that tells when they are. A load and an
-    /// atomic addition; one operation more for the largest claim so far.
+    /// Claims `n` tokens, available or not, and returns the ticket that tells when they are available.
     ///
-    /// A claim cannot be undone. All claims that are not granted yet may add up to 2<sup>62</sup> tokens.
+    /// This is a load and an atomic addition, and one more operation if it is the largest claim so far. A claim cannot
+    /// be undone. The claims that are not granted yet may add up to 2<sup>62</sup> tokens.
     pub fn grab(&self, n: u64) -> Ticket {
-        // Before the claim, which releases it: whoever finds the claim in the tail must know how large it can be.
+        // Store this before the claim, which releases it: a thread that sees the claim in the tail must also see how
+        // large the claim can be.
         if self.largest.load(Ordering::Relaxed) < n {
             self.largest.fetch_max(n, Ordering::Relaxed);
         }
         Ticket(self.rovers.claim(n))
     }
 
-    /// How many of the tokens up to `ticket` are not there yet; 0 means that the claim is granted. One load.
+    /// Returns how many of the tokens up to `ticket` are not available yet; 0 means that the claim is granted. One
+    /// load.
     pub fn deficiency(&self, ticket: Ticket) -> u64 {
         ahead(ticket.0, self.rovers.published()).max(0) as u64
     }
 
-    /// Mints what came due by `now`, which is counted from the same origin as in `new`; a `now` before the latest one
-    /// counts as that. Read the clock right before the call: grabs that other threads make between the two count as made
-    /// by `now`, and so may be refilled that much too early. If another thread is replenishing at this moment, leaves it
-    /// to that one.
+    /// Mints the tokens that are due by `now`, which is counted from the same origin as in `new`. A `now` before the
+    /// latest one counts as the latest one.
+    ///
+    /// Read the clock right before this call: grabs that other threads make between the reading and the call count as
+    /// made by `now`, so they may be refilled too early by that interval. If another thread is replenishing at the
+    /// moment, this call does nothing and leaves the work to that thread.
     pub fn replenish(&self, now: Duration) {
         let tail = self.rovers.tail();
         let Some(mut minting) = self.mint.try_lock() else { return };
@@ -190,22 +205,24 @@ impl<C> Bucket<C> {
 }
 
 impl Minting {
-    /// Mints by the ceiling as it was, then raises it: what the ceiling held back is kept, up to the burst.
+    /// Mints under the previous ceiling, then raises the ceiling: tokens that the ceiling delayed are kept, up to the
+    /// burst.
     fn step(&mut self, rovers: &Rovers, tail: u64, largest: u64, now: u64) -> u64 {
         let granted = match self.ceiling {
-            // One claim may lie astride the ceiling: the part of it below is not granted either.
+            // One claim may straddle the ceiling: its part below the ceiling is not granted either.
             Some((ceiling, _)) if ahead(self.claimed, ceiling) > 0 => ceiling.wrapping_sub(largest - 1),
             _ => self.claimed,
         };
-        // What is claimed below the ceiling waits for tokens only, however large a claim of it is.
+        // Claims below the ceiling wait for tokens only, even a claim larger than the burst.
         let wanted = self.ceiling.map_or(self.claimed, |(ceiling, _)| earlier(self.claimed, ceiling));
         self.schedule.mint(now, later(granted.wrapping_add(self.schedule.burst), wanted));
         self.claimed = later(self.claimed, tail);
         match &mut self.ceiling {
             None => self.schedule.head,
             Some((ceiling, seen)) => {
-                // A caller that releases what was not granted moves the ceiling away from the tail: not so far that the two
-                // cannot be compared any more. (Twice the largest cap: some claims may have come since the tail was read.)
+                // A caller that releases tokens that were not granted moves the ceiling away from the tail. Limit the
+                // distance so that the two positions stay comparable. (Twice the largest cap: claims may have been
+                // added since the tail was read.)
                 let released = rovers.released_since(seen).min(MAX_CAP);
                 *ceiling = earlier(ceiling.wrapping_add(released), self.claimed.wrapping_add(2 * MAX_CAP));
                 earlier(*ceiling, self.schedule.head)

@@ -1,4 +1,4 @@
-//! Building a limiter: every configuration check is made here or in `Quota::check`.
+//! The limiter's builder. Every check of a configuration is here or in `Quota::check`.
 
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::Core;
@@ -12,7 +12,9 @@ use crate::quota::MAX_BURST;
 use crate::{Limiter, Quota};
 use std::sync::Arc;
 
-/// What a [`Limiter`] will be; from [`Limiter::builder`].
+/// Configures a [`Limiter`]; created by [`Limiter::builder`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), tollgate::ConfigError> {
@@ -36,31 +38,35 @@ pub struct Builder {
     rovers_at: u64,
     stride: Option<u64>,
     fine: bool,
-    /// Which quota is shared, and through what.
+    /// The stores passed to `distributed`, each with the index of the quota given before it.
     #[cfg(feature = "redis")]
     core: Vec<(Option<usize>, Arc<dyn Store>)>,
 }
 
 impl Builder {
-    /// Adds a quota. Each grant fits all quotas, or takes from none.
+    /// Adds a quota. Each grant takes its cost from all quotas, or from none.
     pub fn quota(mut self, quota: Quota) -> Self {
         self.quotas.push(quota);
         self.names.push(None);
         self
     }
 
-    /// Adds a quota that [`set_quota`](Limiter::set_quota) can be told by name.
+    /// Adds a quota with a name that [`set_quota`](Limiter::set_quota) accepts.
     pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
         self.quotas.push(quota);
         self.names.push(Some(name.into()));
         self
     }
 
-    /// Shares the quota given last with all limiters, on whatever machines, that have the same quota on the same line; see
-    /// [`lease`](crate::distributed). Everything else stays the limiter's own.
+    /// Makes the last quota distributed: all limiters with the same quota on the same store share it, on any machine.
     ///
-    /// The limiter must be built on a tokio runtime: it spawns a task there that asks the line for tokens. If that runtime
-    /// is shut down, the next one on which somebody waits takes its place; while it stands still, nobody asks.
+    /// See [`distributed`](crate::distributed). All other settings belong to this limiter alone.
+    ///
+    /// The limiter must be built on a tokio runtime, because it spawns a task there that asks the store for tokens. If
+    /// that runtime is shut down, the next runtime on which a caller waits takes over. If that runtime is alive but
+    /// not driven, no task asks the store.
+    ///
+    /// # Examples
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -81,42 +87,49 @@ impl Builder {
         self
     }
 
-    /// Caps the tokens in flight: granted, and their grants not dropped yet. The cap holds the line back and burns
-    /// nothing: what is minted meanwhile is kept up to the burst.
+    /// Caps the tokens in flight: the tokens of all grants that are not dropped yet.
+    ///
+    /// The cap delays the queue and discards nothing: tokens minted meanwhile are kept up to the burst.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
         self.max_in_flight = Some(tokens);
         self
     }
 
-    /// Turns callers away once this many are waiting; 0 lets nobody wait.
+    /// Refuses further waiters once this many callers are waiting; 0 refuses every caller that would have to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
         self.max_waiting = Some(callers);
         self
     }
 
-    /// Takes time from `clock` instead of tokio's clock.
+    /// Reads the time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Chosen::new(clock));
         self
     }
 
-    /// Serves waiters 0.05 to 0.25 ms after the instants of the schedule, at the median, instead of 0.5 to 1 ms. Feature
-    /// `fine-timer`; on Linux: elsewhere it changes nothing.
+    /// Serves waiters closer to the instants of the schedule, with the operating system's timer. Linux only.
     ///
-    /// tokio's timers go by steps of a millisecond. This one is the operating system's, an open file per limiter and
-    /// runtime on which callers have waited. Nothing else changes: not the rate, not the order, not paused time, in which it
-    /// rests. It is for callers on runtimes: [`blocking_consume`](Limiter::blocking_consume) is as fine without it, and
+    /// tokio's timers work in steps of a millisecond; with this timer waiters are served a fraction of a millisecond
+    /// late (see docs/BENCHMARKS.md). On other systems this setting changes nothing. Needs the feature `fine-timer`.
+    ///
+    /// The timer is one open file per limiter and per runtime on which callers have waited. Nothing else changes:
+    /// neither the rate, nor the order, nor paused time, during which this timer is not used. The setting affects
+    /// callers on runtimes only: [`blocking_consume`](Limiter::blocking_consume) is as precise without it, and
     /// [`within`](crate::Consume::within) gives up by tokio's timer.
     ///
-    /// The price is CPU for more looks at the line, each some 30 us, most of that the operating system's. Where several wait,
-    /// what falls due within 0.4 ms is served together, so a limiter looks 2,500 times in a second at most, where tokio's
-    /// timer has it look up to 1,000 times: some 1.5 x the CPU per grant at 1,000/s and at 100,000/s, more in between.
+    /// The price is CPU time, because the driver looks at the queue more often, and most of each look is spent in the
+    /// operating system. When several callers wait, everything that falls due within 0.4 ms is served together, so a
+    /// limiter looks at most 2,500 times per second; with tokio's timer it looks up to 1,000 times per second. The
+    /// measured CPU time per grant is in docs/BENCHMARKS.md.
     ///
-    /// The runtime needs `enable_io`, which `enable_all` and `#[tokio::main]` include. Without it tokio panics, which is
-    /// caught, but printed, and tokio's timer serves, as it does when no more files can be opened. A program built with
-    /// `panic = "abort"` ends there instead.
+    /// The runtime needs `enable_io`, which `enable_all` and `#[tokio::main]` include. Without it tokio panics; the
+    /// limiter catches that panic, which is still printed, and uses tokio's timer. It also uses tokio's timer when no
+    /// more files can be opened. In a program built with `panic = "abort"` the panic ends the process.
     ///
-    /// A test that pauses time while callers wait can see the first of them served 20 ms later than the schedule says.
+    /// In a test that pauses time while callers wait, the first of them can be served 20 ms later than the schedule
+    /// says.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -133,25 +146,25 @@ impl Builder {
         self
     }
 
-    /// Lets the rovers begin somewhere else than at 0, to test that they wrap.
+    /// Starts the positions of the limiter at `position` instead of 0, to test that they wrap.
     #[doc(hidden)]
     pub fn rovers_at(mut self, position: u64) -> Self {
         self.rovers_at = position;
         self
     }
 
-    /// Fixes the stride of the fast path, which else adapts; 0 makes every call exact.
+    /// Fixes the stride of the fast path, which otherwise adapts. 0 makes every call exact.
     #[doc(hidden)]
     pub fn stride(mut self, tokens: u64) -> Self {
         self.stride = Some(tokens);
         self
     }
 
-    /// Checks everything and builds the limiter. Its time begins now.
+    /// Checks the configuration and builds the limiter. Its time begins now.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the field and says what to write instead.
+    /// Returns a [`ConfigError`] that names the wrong field and says how to correct it.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         if self.quotas.is_empty() {
             return Err(ConfigError::NoQuota);
@@ -189,7 +202,7 @@ impl Builder {
         Ok(Limiter::from_core(core))
     }
 
-    /// What is to be known of the line of the shared quota, if one is.
+    /// Checks the distributed quota, if there is one, and prepares its refill plan.
     #[cfg(feature = "redis")]
     fn feed(&self) -> Result<Option<Fed>, ConfigError> {
         let (index, store) = match &self.core[..] {
@@ -218,7 +231,7 @@ impl Builder {
     }
 }
 
-/// What a shared quota is fed by.
+/// The refill plan of a distributed quota, and its store.
 #[cfg(feature = "redis")]
 type Fed = (Feed, Arc<dyn Store>);
 

@@ -1,4 +1,4 @@
-//! Where time comes from. Below `Limiter` and `Replenisher`, `now` is a number of nanoseconds.
+//! Sources of time. Below `Limiter` and `Replenisher`, `now` is a number of nanoseconds.
 
 use crate::core::sync::{AtomicU64, Ordering};
 use std::any::Any;
@@ -9,24 +9,25 @@ use tokio::time::Instant;
 
 /// A source of time.
 ///
-/// The default needs none of this: limiters read tokio's clock, so that tests under `tokio::time::pause` just work.
-/// Give another one to [`Builder::clock`](crate::Builder::clock).
+/// By default limiters read tokio's clock, so that tests under `tokio::time::pause` work. Pass another clock to
+/// [`Builder::clock`](crate::Builder::clock).
 ///
 /// A reading below an earlier one counts as "no time has passed".
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// The time since an origin of the clock's own choosing. Called outside of all locks.
+    /// Returns the time since an origin that the clock chooses. It is called outside of all locks.
     fn now(&self) -> Duration;
 
-    /// True if time moves by hand only. Nothing then sleeps for the limiter, no background task is spawned, and
-    /// [`Limiter::tick`](crate::Limiter::tick) serves the line.
+    /// Returns true if the time advances only by hand. Then the limiter sets no timers and spawns no background task,
+    /// and [`Limiter::tick`](crate::Limiter::tick) serves the queue.
     fn is_manual(&self) -> bool {
         false
     }
 
-    /// The nanoseconds since `base`, an earlier reading of [`now`](Self::now); 0 if the clock has stepped back behind it.
+    /// Returns the nanoseconds since `base`, an earlier reading of [`now`](Self::now); 0 if the clock has stepped back
+    /// before `base`.
     ///
-    /// What the limiter calls. To be overridden only by clocks that count nanoseconds anyway, and can save themselves
-    /// the way through a [`Duration`].
+    /// The limiter calls this method. Override it only for a clock that counts nanoseconds anyway and can avoid the
+    /// conversion to a [`Duration`].
     #[inline]
     fn nanos_since(&self, base: Duration) -> u64 {
         whole_nanos(self.now().saturating_sub(base))
@@ -34,6 +35,8 @@ pub trait Clock: Debug + Send + Sync + 'static {
 }
 
 /// A clock that is moved by hand, for tests without a runtime. Clones share their time.
+///
+/// # Examples
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,17 +55,17 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at a year past its origin, so that there is room to step back.
+    /// Creates a clock at one year past its origin, so that it can step back.
     pub fn new() -> Self {
         Self { nanos: Arc::new(AtomicU64::new(365 * 86_400 * 1_000_000_000)) }
     }
 
-    /// Moves time on by `duration`; at the end of time (584 years) it stands still.
+    /// Advances the time by `duration`. At its maximum (584 years) the time stays where it is.
     pub fn advance(&self, duration: Duration) {
         self.change(|nanos| nanos.saturating_add(whole_nanos(duration)));
     }
 
-    /// Moves time back by `duration`, at most to the origin.
+    /// Moves the time back by `duration`, at most to the origin.
     pub fn step_back(&self, duration: Duration) {
         self.change(|nanos| nanos.saturating_sub(whole_nanos(duration)));
     }
@@ -91,10 +94,12 @@ impl Clock for ManualClock {
     }
 }
 
-/// The processor's time stamp counter, by the `quanta` crate: about half the price of the default clock where every
-/// call reads the time. Feature `quanta`.
+/// The processor's time stamp counter, through the `quanta` crate. Feature `quanta`.
 ///
-/// It knows nothing of tokio's paused time.
+/// It is cheaper than the default clock for calls that read the time each time (see docs/BENCHMARKS.md). It does not
+/// follow tokio's paused time.
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::{Limiter, QuantaClock, Quota};
@@ -112,7 +117,7 @@ pub struct QuantaClock {
 
 #[cfg(feature = "quanta")]
 impl QuantaClock {
-    /// The process-wide quanta clock; the first one calibrates it, which takes some milliseconds.
+    /// Creates a clock on the process-wide quanta clock. The first one calibrates it, which takes some milliseconds.
     pub fn new() -> Self {
         let clock = quanta::Clock::new();
         Self { base: clock.raw(), clock }
@@ -146,7 +151,7 @@ impl Clock for QuantaClock {
 /// A limiter's own time: nanoseconds since it was built.
 #[derive(Clone, Debug)]
 pub(crate) enum Time {
-    /// Read by `tokio::time::Instant::now`, which knows of paused time, and kept as the standard library's instant.
+    /// Read by `tokio::time::Instant::now`, which respects paused time, and kept as the standard library's instant.
     Tokio {
         base: std::time::Instant,
     },
@@ -156,12 +161,12 @@ pub(crate) enum Time {
     },
 }
 
-/// A clock that was given to the builder, and what was asked of it once: it is the user's code.
+/// A clock that was passed to the builder, and the answers that it gave once: its methods are user code.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
     clock: Arc<dyn Clock>,
     is_manual: bool,
-    /// Equal if it is the same clock: for clones of a manual one, and for clones of a builder.
+    /// Equal for the same clock: for clones of a manual clock, and for clones of a builder.
     identity: usize,
 }
 
@@ -185,7 +190,7 @@ impl Time {
         Self::Other { base: chosen.clock.now(), chosen }
     }
 
-    /// True if the two read one clock, so that their differences can be compared.
+    /// True if both read the same clock, so that their differences can be compared.
     pub(crate) fn is_one_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tokio { .. }, Self::Tokio { .. }) => true,
@@ -194,8 +199,8 @@ impl Time {
         }
     }
 
-    /// The instant that is `at` in the time of `other`, which reads the same clock. Negative, if that is before the
-    /// limiter was built: the clock has stepped back.
+    /// Translates `at` from the time of `other`, which reads the same clock. The result is negative if that is before
+    /// this limiter was built, because the clock has stepped back.
     pub(crate) fn translate(&self, other: &Self, at: u64) -> i128 {
         let (later, earlier) = match (self, other) {
             (Self::Tokio { base }, Self::Tokio { base: other }) => {
@@ -225,21 +230,21 @@ impl Time {
         matches!(self, Self::Other { chosen: Chosen { is_manual: true, .. }, .. })
     }
 
-    /// When `at` will be, on tokio's clock. Far instants come nearer: whoever wakes early looks at the clock and sleeps
-    /// again.
+    /// Returns the instant of `at` on tokio's clock. An instant far away is moved closer: the caller wakes early,
+    /// reads the clock and sleeps again.
     pub(crate) fn instant(&self, at: u64) -> Instant {
         const FAR: Duration = Duration::from_secs(86_400);
         let now = Instant::now();
         let wait = |from: u64| Duration::from_nanos(at.saturating_sub(from)).min(FAR);
         match self {
-            // From the absolute schedule, not from the last wake-up: a chain of short sleeps would drift.
+            // Computed from the absolute schedule, not from the last wake-up: a chain of short sleeps would drift.
             Self::Tokio { base } => now + wait(nanos_between(*base, now)),
             Self::Other { .. } => now + wait(self.now()),
         }
     }
 }
 
-/// Nanoseconds in 64 bits, which last for 584 years.
+/// Converts to nanoseconds in 64 bits, which last for 584 years.
 #[inline]
 pub(crate) fn whole_nanos(duration: Duration) -> u64 {
     let (secs, nanos) = (duration.as_secs(), u64::from(duration.subsec_nanos()));

@@ -1,9 +1,10 @@
 //! The futures that wait for tokens.
 //!
-//! One mechanism, [`Claim`], generic over how it holds the limiter; thin public wrappers for borrowed and owned.
+//! One mechanism, [`Claim`], is generic over how it holds the limiter. The public futures are thin wrappers around it,
+//! for borrowed and owned limiters.
 //!
-//! A claim trusts its [`Place`], never a state of its own: whether it waits, was called out, or never entered is asked
-//! of the place, under the lock. Dropping it asks again.
+//! A claim keeps no waiting state of its own: its [`Place`] is authoritative. Whether the claim waits, was granted, or
+//! never entered the queue is read from the place, under the lock. Dropping the claim reads it again.
 
 use crate::clock::whole_nanos;
 use crate::core::Core;
@@ -26,7 +27,7 @@ use tokio::task::coop::{RestoreOnPending, poll_proceed};
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
 pub(crate) struct Claim<S: Deref<Target = Core>> {
-    /// `None` once it has answered.
+    /// `None` once the claim has returned its result.
     core: Option<S>,
     cost: u64,
     #[pin]
@@ -39,8 +40,8 @@ impl<S: Deref<Target = Core>> Claim<S> {
         Self { core: Some(core), cost, place: Place::new(), wait_record: WaitRecord::default() }
     }
 
-    /// [`poll_within`](Self::poll_within) without a bound, paid from the task's budget.
-    // Written out, not by `coop::poll_paid`: with that, the grant goes through memory.
+    /// [`poll_within`](Self::poll_within) without a limit on the wait. It takes one unit of the task's budget. It does
+    /// not call `coop::poll_paid`: through that function, the compiler passes the grant through memory.
     #[inline]
     fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         let budget = ready!(poll_proceed(cx));
@@ -75,7 +76,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
         Some(Permit::new(this.core.take()?, *this.cost, remaining))
     }
 
-    /// Enters the line on the first poll, refused if the wait is foreseen to be longer than `allowed` nanoseconds.
+    /// Enters the queue on the first poll. Refuses if the expected wait is longer than `allowed` nanoseconds.
     #[inline]
     pub(crate) fn poll_within(
         mut self: Pin<&mut Self>,
@@ -88,7 +89,8 @@ impl<S: Deref<Target = Core>> Claim<S> {
         }
     }
 
-    // Not inlined, so that the above is, wherever somebody awaits: it is all that a grant without waiting needs.
+    // Not inlined, so that the caller of this function is inlined at every `.await`: a grant without waiting needs
+    // nothing else.
     #[inline(never)]
     fn poll_slowly(
         self: Pin<&mut Self>,
@@ -104,41 +106,42 @@ impl<S: Deref<Target = Core>> Claim<S> {
         };
         let answer = ready!(answer);
         this.wait_record.end(core, *this.cost, answer.map(drop));
-        // Present: it was just used.
+        // Present: `arrive` or `look` just used it.
         let core = this.core.take().expect("polled after it was ready");
         Poll::Ready(answer.map(|remaining| Permit::new(core, *this.cost, remaining)))
     }
 
-    /// It is dropped without an answer. Not inlined, so that the drop of those that were granted is.
+    /// Leaves the queue: the claim is dropped before it returned a result. Not inlined, so that dropping a granted
+    /// claim is.
     #[inline(never)]
-    fn leave(self: Pin<&mut Self>) {
+    fn cancel(self: Pin<&mut Self>) {
         let this = self.project();
         let Some(core) = this.core else { return };
         if this.place.is_entered() {
             core.cancel(this.place, *this.cost);
         }
-        this.wait_record.leave(core);
+        this.wait_record.cancel(core);
     }
 }
 
 #[pinned_drop]
 impl<S: Deref<Target = Core>> PinnedDrop for Claim<S> {
     fn drop(self: Pin<&mut Self>) {
-        // Nearly all have answered.
+        // Nearly all claims have returned their result.
         if self.core.is_some() {
-            self.leave();
+            self.cancel();
         }
     }
 }
 
-/// A claim that gives up after a while.
+/// A claim that gives up after an allowed wait.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Patience<S: Deref<Target = Core>> {
     #[pin]
     claim: Claim<S>,
     allowed: Duration,
-    /// When it entered the line and when it gives up, in the limiter's nanoseconds.
+    /// When the claim entered the queue and when it gives up, in the limiter's nanoseconds.
     since: Option<(u64, u64)>,
     #[pin]
     alarm: Alarm,
@@ -159,19 +162,19 @@ impl<S: Deref<Target = Core>> Patience<S> {
         let Some(core) = claim.core.as_ref() else { return Poll::Pending };
         let waited = loop {
             let now = core.time.now();
-            // Only who waits needs to know the time: who is granted at once has returned above.
+            // Only a claim that waits reads the clock: a claim that is granted at once has returned above.
             let (start, end) = *this.since.get_or_insert_with(|| (now, now.saturating_add(allowed)));
             if now >= end {
                 break Duration::from_nanos(now.saturating_sub(start));
             }
             if core.time.is_manual() {
-                // Nothing sleeps by a clock that is moved by hand; whoever moves it polls.
+                // No timer runs on a manual clock: the code that moves the clock polls this future.
                 return Poll::Pending;
             }
-            // Ready early if the end is far: then it looks at the clock and sleeps again.
+            // The alarm can be ready early if the end is far away: the loop then reads the clock and sleeps again.
             ready!(this.alarm.as_mut().poll_until(core.time.instant(end), cx));
         };
-        // It may have been called out in this very moment; then that counts.
+        // The claim may have been granted or refused at this very moment; then that result counts.
         let answer = match core.give_up(claim.place) {
             Some(outcome) => outcome.into_result(),
             None => Err(ConsumeError::TimedOut { waited }),
@@ -182,28 +185,29 @@ impl<S: Deref<Target = Core>> Patience<S> {
     }
 }
 
-/// The future of [`Limiter::consume`](crate::Limiter::consume).
+/// The future returned by [`Limiter::consume`](crate::Limiter::consume).
 ///
 /// # Cancel safety
 ///
-/// It can be dropped at any time: before it is polled, while it waits, or after it was granted without having been
-/// polled again. Its claim leaves the line, those behind it move up at once, and no token is lost.
+/// It can be dropped at any time: before the first poll, while it waits, or after the grant but before the next poll.
+/// Its claim leaves the queue, the claims behind it move up at once, and no token is lost.
 ///
-/// A grant that was not seen yet is refunded, as far as the burst, and can be granted again at once. No request was sent
-/// for it, so the server sees no more than it is promised. A grant that was seen is not refunded when it is dropped, only by
-/// [`settle`](crate::Grant::settle), whose documentation says what a server may see then.
+/// A grant that the caller has not received yet is refunded, up to the burst, and can be granted again at once. No
+/// request was sent for it, so the server sees no more than it is promised. Dropping a [`Grant`] that the caller has
+/// received refunds nothing; only [`settle`](crate::Grant::settle) refunds then, and its documentation says what a
+/// server may see.
 ///
 /// # Cooperative scheduling
 ///
-/// Each answer costs one unit of the tokio task's budget ([`tokio::task::coop`]). A poll without budget returns `Pending`,
-/// claims nothing and enters no queue, and the task is woken at once: a claim's place counts from the first poll that has
-/// budget. A claim that waits already keeps its place, and the tokens that it is granted meanwhile. Outside of tokio the
-/// budget is unlimited.
+/// Each result costs one unit of the tokio task's budget ([`tokio::task::coop`]). A poll without budget returns
+/// `Pending`, claims nothing, enters no queue, and wakes the task at once. A claim's place therefore counts from the
+/// first poll that has budget. A claim that waits already keeps its place, and keeps the tokens that it is granted
+/// meanwhile. Outside of tokio the budget is unlimited.
 ///
 /// # Panics
 ///
-/// When polled again after it was ready. When it has to start the limiter's background task on a tokio runtime that
-/// was built without timers (`enable_time`).
+/// Panics if polled again after it was ready, or if it has to start the limiter's background task on a tokio runtime
+/// that was built without timers (`enable_time`).
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
@@ -217,11 +221,13 @@ impl<'a> Consume<'a> {
         Self { claim: Claim::new(core, cost) }
     }
 
-    /// Waits for `allowed` at most.
+    /// Limits the wait to `allowed`.
     ///
-    /// Refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule already says that the wait would be
-    /// longer. Ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes longer for a reason that the schedule
-    /// does not know: the in-flight cap, a pause, a smaller quota.
+    /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule already says that the wait
+    /// would be longer. It ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes longer for a reason that
+    /// the schedule cannot foresee: the in-flight cap, a pause, a smaller quota.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -234,7 +240,7 @@ impl<'a> Consume<'a> {
     /// # Ok(()) }
     /// ```
     pub fn within(self, allowed: Duration) -> Within<'a> {
-        Within { patience: Patience::new(self.claim, allowed) }
+        Within { timed: Patience::new(self.claim, allowed) }
     }
 }
 
@@ -247,16 +253,16 @@ impl<'a> Future for Consume<'a> {
     }
 }
 
-/// The future of [`Limiter::consume_owned`](crate::Limiter::consume_owned): a [`Consume`] that holds the limiter
-/// itself, for spawned tasks.
+/// The future returned by [`Limiter::consume_owned`](crate::Limiter::consume_owned): a [`Consume`] that owns the
+/// limiter, for spawned tasks.
 ///
 /// # Cancel safety
 ///
-/// As [`Consume`].
+/// The same as [`Consume`].
 ///
 /// # Panics
 ///
-/// As [`Consume`].
+/// The same as [`Consume`].
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
@@ -270,9 +276,9 @@ impl ConsumeOwned {
         Self { claim: Claim::new(core, cost) }
     }
 
-    /// Waits for `allowed` at most; see [`Consume::within`].
+    /// Limits the wait to `allowed`; see [`Consume::within`].
     pub fn within(self, allowed: Duration) -> WithinOwned {
-        WithinOwned { patience: Patience::new(self.claim, allowed) }
+        WithinOwned { timed: Patience::new(self.claim, allowed) }
     }
 }
 
@@ -284,54 +290,54 @@ impl Future for ConsumeOwned {
     }
 }
 
-/// The future of [`Consume::within`]. It carries a timer, and so is larger than a [`Consume`].
+/// The future returned by [`Consume::within`]. It contains a timer, and is therefore larger than a [`Consume`].
 ///
 /// # Cancel safety
 ///
-/// As [`Consume`].
+/// The same as [`Consume`].
 ///
 /// # Panics
 ///
-/// As [`Consume`].
+/// The same as [`Consume`].
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
 pub struct Within<'a> {
     #[pin]
-    patience: Patience<&'a Core>,
+    timed: Patience<&'a Core>,
 }
 
 impl<'a> Future for Within<'a> {
     type Output = Result<Grant<'a>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let patience = self.project().patience;
-        poll_paid(cx, |cx| patience.poll(cx)).map_ok(Grant::new)
+        let timed = self.project().timed;
+        poll_paid(cx, |cx| timed.poll(cx)).map_ok(Grant::new)
     }
 }
 
-/// The future of [`ConsumeOwned::within`].
+/// The future returned by [`ConsumeOwned::within`].
 ///
 /// # Cancel safety
 ///
-/// As [`Consume`].
+/// The same as [`Consume`].
 ///
 /// # Panics
 ///
-/// As [`Consume`].
+/// The same as [`Consume`].
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
 pub struct WithinOwned {
     #[pin]
-    patience: Patience<Arc<Core>>,
+    timed: Patience<Arc<Core>>,
 }
 
 impl Future for WithinOwned {
     type Output = Result<OwnedGrant, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let patience = self.project().patience;
-        poll_paid(cx, |cx| patience.poll(cx)).map_ok(OwnedGrant::new)
+        let timed = self.project().timed;
+        poll_paid(cx, |cx| timed.poll(cx)).map_ok(OwnedGrant::new)
     }
 }

@@ -1,11 +1,11 @@
-//! Proofs of admission.
+//! Grants: the values that prove that tokens were taken.
 
 use crate::core::Core;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What was granted, however the limiter is held. With an in-flight cap, dropping it is the release.
+/// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.
 pub(crate) struct Permit<S: Deref<Target = Core>> {
     core: S,
     pub(crate) cost: u64,
@@ -27,7 +27,8 @@ impl<S: Deref<Target = Core>> Permit<S> {
         self.cost = self.core.resettle(self.cost, actual);
     }
 
-    /// The same after something that cannot be undone: a clock that panics stands still.
+    /// [`settle`](Self::settle) for costs that cannot be undone: if the clock panics, the last sample of the time is
+    /// used.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
         self.cost = self.core.resettle_anyway(self.cost, actual);
@@ -58,52 +59,59 @@ impl<S: Deref<Target = Core>> fmt::Debug for Permit<S> {
 
 /// Proof that tokens were granted.
 ///
-/// With [`max_in_flight`](crate::Builder::max_in_flight), the tokens are in flight until the grant is dropped: keep it
-/// for as long as the work lasts, also through a panic. Without, dropping it does nothing.
+/// With [`max_in_flight`](crate::Builder::max_in_flight), the tokens are in flight until the grant is dropped, also by
+/// a panic: keep the grant for as long as the work lasts. Without a cap, dropping the grant does nothing.
 ///
-/// What was done before a grant was dropped is visible to whoever is granted because of that drop.
+/// Dropping a grant happens before every grant that it makes possible: a caller that is granted because of the drop
+/// sees all writes made before it.
 #[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
 #[derive(Debug)]
 pub struct Grant<'a>(Permit<&'a Core>);
 
-/// A [`Grant`] that holds the limiter itself, for spawned tasks.
+/// A [`Grant`] that owns the limiter, for spawned tasks.
 #[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
 #[derive(Debug)]
 pub struct OwnedGrant(Permit<Arc<Core>>);
 
 macro_rules! grant_methods {
     () => {
-        /// What it cost: the latest figure, if it was [settled](Self::settle).
+        /// Returns the cost of this grant in tokens: the latest value passed to [`settle`](Self::settle), if any.
         pub fn cost(&self) -> u64 {
             self.0.cost
         }
 
-        /// How many tokens this grant left behind, as of the limiter's last look at the time: what a response header
-        /// would report. Of a grant that waited, what was left at the instant it was granted.
+        /// Returns how many tokens remained after this grant, as of the limiter's last reading of the clock.
+        ///
+        /// This is the value for a response header. For a grant that waited, it is the number at the instant of the
+        /// grant.
         pub fn remaining(&self) -> u64 {
             self.0.remaining
         }
 
-        /// Sets the real cost, known afterwards, and refunds or charges the difference at once. The latest figure
+        /// Sets the real cost, known afterwards, and refunds or charges the difference at once. The latest value
         /// counts.
         ///
-        /// * Less than before: the difference goes back, as far as the burst, and waiters may pass at once.
-        /// * More than before: the difference is charged as a debt. Those already in line are not delayed by it,
-        ///   newcomers are. A debt is cut at 2<sup>48</sup> tokens; [`cost`](Self::cost) tells.
+        /// * Less than before: the difference is refunded, up to the burst, and waiters may be granted at once.
+        /// * More than before: the difference is charged as a debt. It delays later callers, but not those already
+        ///   waiting. A debt is limited to 2<sup>48</sup> tokens; [`cost`](Self::cost) returns the cost that was
+        ///   recorded.
         ///
-        /// With an in-flight cap, what is charged is in flight too until the grant is dropped.
+        /// With an in-flight cap, the additional tokens are also in flight until the grant is dropped.
         ///
         /// # What a server may see
         ///
-        /// The limiter counts tokens granted less tokens refunded. What is refunded can be granted again at once, so each
-        /// single refund can bring back as much as the burst, and several at one instant as much as all of them together:
-        /// with a burst of 1, five grants that are settled for 0 at one instant let five others pass at that instant. If
-        /// the requests of the five were sent all the same, the server has seen them, and sees the others on top. So settle for
-        /// less only what the server does not count either: a request that was never sent, tokens that it did not bill.
+        /// The limiter counts tokens granted less tokens refunded. Refunded tokens can be granted again at once. A
+        /// single refund can therefore bring back as much as the burst, and several refunds at one instant as much as
+        /// all of them together: with a burst of 1, five grants that are settled for 0 at one instant let five others
+        /// pass at that instant. If the requests of the first five were sent all the same, the server sees ten
+        /// requests. So settle for less only if the server does not count the difference either: a request that was
+        /// never sent, tokens that the server did not bill.
         ///
         /// # Panics
         ///
-        /// If the limiter's [clock](crate::Clock) does; then nothing has changed.
+        /// Panics if the limiter's [clock](crate::Clock) panics. Nothing has changed then.
+        ///
+        /// # Examples
         ///
         /// ```
         /// use tollgate::{Limiter, Quota};
@@ -120,9 +128,10 @@ macro_rules! grant_methods {
             self.0.settle(actual);
         }
 
-        /// Lets go of the grant without releasing it: the caller then owes a
-        /// [`Limiter::release`](crate::Limiter::release) of its cost. Without an in-flight cap, the same as dropping
-        /// it.
+        /// Consumes the grant without releasing its tokens.
+        ///
+        /// The caller then owes a [`Limiter::release`](crate::Limiter::release) of its cost. Without an in-flight cap
+        /// this is the same as dropping the grant.
         pub fn forget(self) {
             self.0.forget();
         }
@@ -143,7 +152,7 @@ impl OwnedGrant {
         Self(permit)
     }
 
-    /// [`settle`](Self::settle) after something that cannot be undone.
+    /// [`settle`](Self::settle) for costs that cannot be undone.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
         self.0.settle_anyway(actual);

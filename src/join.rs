@@ -1,8 +1,8 @@
 //! One claim in several limiters at once: all or nothing.
 //!
-//! A joint claim enters all its lines under all their locks, taken in the order of their addresses: so two joint claims
-//! stand in the same order in every line they share, and no circle of lines can wait for each other. From there on
-//! each line serves itself; the claim's [`JointClaim`] makes them grant together.
+//! A joint claim enters all its queues while it holds all their locks, which it takes in the order of their addresses.
+//! So two joint claims have the same order in every queue they share, and queues cannot wait for each other in a
+//! circle. From then on each queue serves itself; the claim's [`JointClaim`] makes the queues grant together.
 
 mod locked;
 
@@ -23,28 +23,31 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
-/// Waits until every limiter grants its cost, and takes them all at that moment.
+/// Waits until every limiter can grant its cost, and takes all costs at that moment.
 ///
-/// For quotas of different units: requests per minute and tokens per minute. The claim stands in all lines at once, in
-/// strict order in each. Where it comes to the front before the others are ready, that line waits, and what it mints
-/// meanwhile is kept up to its burst: nothing is granted early and held, so each limiter's law holds at the moment the
-/// work starts. Each [`Grant`] is [settled](Grant::settle) on its own.
+/// Use it for quotas of different units, such as requests per minute and tokens per minute. The claim waits in all
+/// queues at once, in strict order in each. If it reaches the front of one queue before the others are ready, that
+/// queue waits, and its limiter keeps the tokens minted meanwhile up to its burst. Nothing is granted early and held,
+/// so each limiter's guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle)
+/// separately.
 ///
-/// While joint claims wait in a line, [`estimate`](Limiter::estimate) and `retry_after` are `None` there: the line alone
-/// cannot tell.
+/// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
+/// because they also depend on the other queues.
 ///
 /// # Errors
 ///
-/// A [`JoinError`] that names the limiter; nothing was consumed then.
+/// Returns a [`JoinError`] that names the limiter that refused. Nothing is consumed then.
 ///
 /// # Cancel safety
 ///
-/// The future can be dropped at any time: the claim leaves all lines, and no token is lost. A grant that was not seen yet is
-/// refunded in each, as a [`Consume`](crate::Consume)'s is.
+/// The future can be dropped at any time: the claim leaves all queues, and no token is lost. Grants that the caller
+/// has not received yet are refunded in each limiter, as for a [`Consume`](crate::Consume).
 ///
 /// # Panics
 ///
-/// As [`Consume`](crate::Consume).
+/// The same as [`Consume`](crate::Consume).
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,15 +61,19 @@ use tokio::runtime::Handle;
 /// # Ok(()) }
 /// ```
 pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
-    const { assert!(N <= MAX_QUEUES, "a joint claim stands in at most 32 lines") };
+    const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
     Join { members: Some(claims.map(Member::new)), joint: None }
 }
 
-/// Takes every cost if all limiters can grant theirs now, or else nothing; never waits, never overtakes.
+/// Takes every cost if all limiters can grant theirs now, or nothing.
+///
+/// It never waits and never overtakes a waiting caller.
 ///
 /// # Errors
 ///
-/// A [`TryJoinError`] that names the limiter whose wait is longest; nothing was consumed then.
+/// Returns a [`TryJoinError`] that names the limiter with the longest wait. Nothing is consumed then.
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::{Limiter, Quota, try_join};
@@ -97,55 +104,55 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     }
 }
 
-/// Why [`join`] did not grant. Nothing was consumed.
+/// The error of [`join`]. Nothing was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// One of the limiters refused.
     #[error("limiter {limiter} of the joint claim: {error}")]
     Refused {
-        /// Its place in the array.
+        /// The index of the limiter in the array.
         limiter: usize,
-        /// Why it refused.
+        /// Why the limiter refused.
         #[source]
         error: ConsumeError,
     },
     /// A limiter is in the array twice, and would wait for itself.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
-        /// The second of its places in the array.
+        /// The second index of the limiter in the array.
         limiter: usize,
     },
 }
 
-/// Why [`try_join`] did not grant. Nothing was consumed.
+/// The error of [`try_join`]. Nothing was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryJoinError {
-    /// One of the limiters refused; of several, the one whose wait is longest.
+    /// One of the limiters refused; of several, the one with the longest wait.
     #[error("limiter {limiter} of the joint claim: {error}")]
     Refused {
-        /// Its place in the array.
+        /// The index of the limiter in the array.
         limiter: usize,
-        /// Why it refused.
+        /// Why the limiter refused.
         #[source]
         error: TryAcquireError,
     },
     /// A limiter is in the array twice.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
-        /// The second of its places in the array.
+        /// The second index of the limiter in the array.
         limiter: usize,
     },
 }
 
-/// The future of [`join`].
+/// The future returned by [`join`].
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[derive(Debug)]
 pub struct Join<'a, const N: usize> {
-    /// `None` once it has answered.
+    /// `None` once the future has returned its result.
     members: Option<[Member<'a>; N]>,
-    /// Present once it stands in line.
+    /// Present once the claim waits in the queues.
     joint: Option<Arc<JointClaim>>,
 }
 
@@ -154,9 +161,9 @@ pub struct Join<'a, const N: usize> {
 struct Member<'a> {
     core: &'a Core,
     cost: u64,
-    /// What its grant left behind, once it has been granted.
+    /// How many tokens remained after the grant, once it has been granted.
     granted: Option<u64>,
-    /// Made when it has to wait. A box, so that an array of them can be pinned without `unsafe`.
+    /// Created when the claim has to wait. Boxed, so that an array of members can be pinned without `unsafe`.
     place: Option<Pin<Box<Place>>>,
     queue_info: QueueInfo,
     wait_record: WaitRecord,
@@ -179,7 +186,7 @@ impl<'a> Member<'a> {
         Grant::new(Permit::new(self.core, self.cost, remaining))
     }
 
-    /// Looks whether this line has called it out.
+    /// Checks whether this queue has granted or refused its part.
     fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
         let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
         match self.core.check(place.as_mut(), waker) {
@@ -187,7 +194,7 @@ impl<'a> Member<'a> {
                 self.granted = Some(remaining);
                 Poll::Ready(Ok(()))
             }
-            // Who closed has called its own part out first: that one tells.
+            // The queue that closed has ended its own part first, and that part reports the error.
             (Poll::Ready(Outcome::JointEnded), _, _) => Poll::Ready(Ok(())),
             (Poll::Ready(outcome), _, _) => Poll::Ready(outcome.into_result().map(drop)),
             (Poll::Pending, true, host) if !host.as_ref().is_some_and(|host| self.core.serve_here(host)) => {
@@ -197,7 +204,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// It stands in its line.
+    /// Starts the wait record: the member waits in its queue.
     fn begin_wait(&mut self) {
         self.wait_record.begin(self.core, self.cost, self.queue_info);
     }
@@ -235,29 +242,29 @@ impl<'a, const N: usize> Join<'a, N> {
         if waiting { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
-    /// The first poll: takes all, or enters all lines.
+    /// The first poll: takes all costs, or enters all queues.
     fn arrive(&mut self, waker: &Waker) -> Poll<Result<(), JoinError>> {
         let members = self.members.as_mut().expect("polled after it was ready");
         if let Some(limiter) = repeated(members) {
             return Poll::Ready(Err(JoinError::Repeated { limiter }));
         }
-        // Wakers are cloned and places made before the locks are taken.
+        // Clone the wakers and create the places before taking the locks: `Waker::clone` is user code and may panic.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
-        // Each by itself: two that panic on their way out of one vector would abort the process.
-        let let_go = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
+        // Drop each waker separately: two panics while one vector is dropped would abort the process.
+        let drop_each = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
         let hosts = members.each_ref().map(|member| member.core.host());
         let mut locked = LockedQueues::enter(members);
         let checked = locked.check(members, &hosts);
         if checked != Ok(true) {
             locked.leave();
-            let_go(wakers);
+            drop_each(wakers);
             let refused = |(limiter, error)| JoinError::Refused { limiter, error };
             return Poll::Ready(checked.map(drop).map_err(refused));
         }
         let joint = state(members);
         locked.wait(members, &joint, &mut wakers);
         locked.leave();
-        let_go(wakers);
+        drop_each(wakers);
         self.joint = Some(joint);
         let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));
         match served.unwrap_or_else(|panic| self.cancel_and(panic)) {
@@ -269,14 +276,15 @@ impl<'a, const N: usize> Join<'a, N> {
         }
     }
 
-    /// For want of timers: whoever catches this holds a future that stands nowhere.
+    /// Starting a driver can panic if the runtime has no timers. Cancel first: a caller that catches the panic then
+    /// holds a future that waits in no queue.
     fn cancel_and(&mut self, panic: Box<dyn Any + Send>) -> ! {
         self.cancel();
         resume_unwind(panic)
     }
 
     fn cancel(&mut self) {
-        // First of all, so that no line grants its part while the others are being left.
+        // End the joint claim first, so that no queue grants its part while the claim leaves the others.
         if let Some(joint) = self.joint.take() {
             joint.kill();
         }
@@ -285,15 +293,16 @@ impl<'a, const N: usize> Join<'a, N> {
         }
     }
 
-    /// It stands nowhere any more: who is told of it hears how it ended, by the limiter that refused, or left by the others.
-    fn tell(&mut self, answer: Result<(), JoinError>) {
+    /// Ends the wait records, after the claim has left all queues. The limiter that refused reports the refusal; the
+    /// other limiters report that the claim left.
+    fn end_wait_records(&mut self, answer: Result<(), JoinError>) {
         let Some(members) = &mut self.members else { return };
         if let Err(JoinError::Refused { limiter, error }) = answer {
             let Member { core, cost, wait_record, .. } = &mut members[limiter];
             wait_record.end(core, *cost, Err(error));
         }
         for Member { core, cost, wait_record, .. } in members {
-            if answer.is_ok() { wait_record.end(core, *cost, Ok(())) } else { wait_record.leave(core) }
+            if answer.is_ok() { wait_record.end(core, *cost, Ok(())) } else { wait_record.cancel(core) }
         }
     }
 }
@@ -307,9 +316,9 @@ fn state(members: &mut [Member<'_>]) -> Arc<JointClaim> {
     Arc::new(JointClaim::new(members.iter().map(|member| member.core.weak()).collect(), idle, one_clock))
 }
 
-/// Has each runtime that serves one of the lines serve all of them, ours first: whoever waits behind this claim, on
-/// whatever runtime, then has a driver of its own for all it waits for. Names the line that our own runtime, shutting
-/// down, cannot serve.
+/// Makes each runtime that serves one of the queues serve all of them, beginning with the current runtime. A waiter
+/// behind this claim, on any of these runtimes, then has a driver for every queue that it depends on. Returns the
+/// index of the queue that the current runtime cannot serve because it is shutting down.
 fn serve_everywhere(members: &[Member<'_>], hosts: &[Option<Handle>]) -> Option<usize> {
     let waiting = || members.iter().enumerate().filter(|(_, member)| member.cost > 0);
     for (index, member) in waiting() {
@@ -334,7 +343,7 @@ impl<'a, const N: usize> Future for Join<'a, N> {
         if answer.is_err() {
             self.cancel();
         }
-        self.tell(answer);
+        self.end_wait_records(answer);
         let members = self.members.take().expect("polled after it was ready");
         Poll::Ready(answer.map(|()| members.map(Member::into_grant)))
     }
@@ -344,7 +353,7 @@ impl<const N: usize> Drop for Join<'_, N> {
     fn drop(&mut self) {
         self.cancel();
         if let Some(members) = &mut self.members {
-            members.iter_mut().for_each(|member| member.wait_record.leave(member.core));
+            members.iter_mut().for_each(|member| member.wait_record.cancel(member.core));
         }
     }
 }

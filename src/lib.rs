@@ -1,33 +1,48 @@
-//! An async **waiting** rate limiter for tokio: one fair line in front of a shared token bucket.
+//! Fair, async token-bucket rate limiting for tokio: callers wait in FIFO order and no quota is ever exceeded.
 //!
-//! A request names a cost in tokens; [`Limiter::consume`] stands in line until they are there. The line is strictly
-//! first come, first served, a request that gives up costs nobody anything, and the tokens granted in any window, less those
-//! refunded in it, are at most `burst + rate x window`, whatever happens.
+//! A request names a cost in tokens. [`Limiter::consume`] waits in a queue until the tokens are available. In any
+//! window, the tokens granted less the tokens refunded are at most `burst + rate x window`.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use tollgate::{Limiter, Quota};
 //!
-//! let limiter = Limiter::new(Quota::per_second(100).burst(20))?; // 100 tokens each second, 20 at once
+//! let limiter = Limiter::new(Quota::per_second(100).burst(20))?; // 100 tokens per second, up to 20 at once
 //! for _ in 0..30 {
-//!     let _grant = limiter.consume(1).await?; // the first 20 at once, then one each 10 ms
+//!     let _grant = limiter.consume(1).await?; // the first 20 at once, then one every 10 ms
 //!     // ... the work ...
 //! }
 //! # Ok(()) }
 //! ```
 //!
-//! Nothing has to be started: the first caller that must wait spawns the one background task, which sleeps while nobody
-//! waits and ends with the limiter. A grant without waiting is one atomic operation in a hot loop.
+//! * **First come, first served, by weight.** A large request never starves behind small ones.
+//! * **Cancel-safe.** Cancelled requests leave the queue immediately and never consume or leak tokens.
+//! * **Several quotas and an in-flight cap at once.** A grant takes its cost from all quotas, or from none.
+//! * **Exact under paused time.** Time is tokio's, so tests under `#[tokio::test(start_paused = true)]` see exact
+//!   instants.
 //!
-//! # Five minutes
+//! You do not have to start anything: the first caller that must wait spawns one background task. The task sleeps
+//! while no caller waits, and ends with the limiter. A grant without waiting is one atomic operation in a hot loop.
 //!
-//! **Waiting or not.** [`consume`](Limiter::consume) waits; add [`.within(duration)`](Consume::within) to refuse at once
-//! when the line is longer than that. [`try_acquire`](Limiter::try_acquire) never waits and never overtakes; its refusal
-//! says when to [come back](Denied::retry_after), what [remains](Denied::remaining), and [who](Denied::by) refused.
-//! [`consume_owned`](Limiter::consume_owned) is for spawned tasks, [`blocking_consume`](Limiter::blocking_consume) for
-//! threads.
+//! # Which limiter do I need?
 //!
-//! **Several limits at once.** A grant fits all quotas, or takes from none:
+//! | you want to | use |
+//! |---|---|
+//! | wait for tokens | [`Limiter::consume`]; [`Consume::within`] limits the wait |
+//! | refuse instead of waiting | [`Limiter::try_acquire`] |
+//! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
+//! | share one quota between many machines | `Builder::distributed` with a `RedisStore` (feature `redis`) |
+//! | put a limit in front of a service | `tower::LimitLayer` (feature `tower`) |
+//!
+//! # Overview
+//!
+//! **Waiting or not.** [`consume`](Limiter::consume) waits. With [`.within(duration)`](Consume::within) it refuses at
+//! once if the wait would be longer than that. [`try_acquire`](Limiter::try_acquire) never waits and never overtakes a
+//! waiter. Its refusal says when to [retry](Denied::retry_after), how many tokens [remain](Denied::remaining), and
+//! [which bound](Denied::by) refused. [`consume_owned`](Limiter::consume_owned) is for spawned tasks,
+//! [`blocking_consume`](Limiter::blocking_consume) for threads.
+//!
+//! **Several limits at once.** A grant takes its cost from all quotas, or from none:
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,82 +53,92 @@
 //!     .quota(Quota::per_second(10).burst(20))
 //!     .quota_named("minute", Quota::new(200, Duration::from_secs(60)).stepped()) // all 200 at each full minute
 //!     .max_in_flight(50)   // at most 50 tokens granted and not yet released
-//!     .max_waiting(10_000) // longest line before callers are turned away
+//!     .max_waiting(10_000) // refuse callers while 10,000 others wait
 //!     .build()?;
 //! # let _ = limiter; Ok(()) }
 //! ```
 //!
-//! **In flight.** With [`max_in_flight`](Builder::max_in_flight), a [`Grant`] holds its tokens until it is dropped: keep
-//! it for as long as the work lasts. A slow server then gets no more than it can hold, and the rate is still kept:
-//! what is minted while the cap holds the line back is saved up to the burst.
+//! **In flight.** With [`max_in_flight`](Builder::max_in_flight), a [`Grant`] holds its tokens until it is dropped:
+//! keep it for as long as the work lasts. A slow server then never gets more requests at once than the cap. The rate
+//! is still kept: tokens minted while the cap delays the queue are saved up to the burst.
 //!
 //! **The real cost, known afterwards.** [`grant.settle(actual)`](Grant::settle) refunds or charges the difference.
 //!
-//! **Units that differ.** [`join`] holds one place in several limiters at once: requests per minute and tokens per
-//! minute, all or nothing.
+//! **Different units.** [`join`] waits in several limiters at once, for example requests per minute and tokens per
+//! minute, and takes all costs or none.
 //!
-//! **At run time.** [`set_quota`](Limiter::set_quota), [`set_max_in_flight`](Limiter::set_max_in_flight),
-//! [`pause_for`](Limiter::pause_for) and [`close`](Limiter::close) take effect at once, also for those in line.
-//! [`snapshot`](Limiter::snapshot) shows everything there is to see.
+//! **Changes at run time.** [`set_quota`](Limiter::set_quota), [`set_max_in_flight`](Limiter::set_max_in_flight),
+//! [`pause_for`](Limiter::pause_for) and [`close`](Limiter::close) take effect at once, also for callers that wait
+//! already. [`snapshot`](Limiter::snapshot) returns the complete state.
 //!
-//! **Where the traffic flows.** Features `stream`, `io` and `tower` put a limiter before the items of a stream or sink, the
-//! bytes of a connection, the requests of a service: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`,
-//! `LimitLayer::new(&limiter)`. Feature `http` makes responses of what the last one refuses, and a client heed them.
-//! Features `metrics` and `tracing` tell of what it does, and never of a grant without waiting.
+//! **Adapters.** The features `stream`, `io` and `tower` put a limiter in front of the items of a stream or sink, the
+//! bytes of a connection, or the requests of a service: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`,
+//! `LimitLayer::new(&limiter)`. The feature `http` turns the refusals of a `LimitLayer` into responses, and makes a
+//! client follow such responses. The features `metrics` and `tracing` report waits and refusals.
 //!
-//! **Tests.** Time is tokio's, so tests under `#[tokio::test(start_paused = true)]` just work, with exact instants.
-//! Without a runtime, give the builder a [`ManualClock`].
+//! **Tests without a runtime.** Give the builder a [`ManualClock`].
 //!
-//! **Without waiting, tasks or tokio.** [`Bucket`] is the primitive underneath, for dispatch loops of your own.
+//! **Without waiting, tasks or tokio.** [`Bucket`] is the lock-free primitive, for dispatch loops of your own.
 //!
-//! # What is promised
+//! # What is guaranteed
 //!
-//! * **Never too much.** Over every window, for every quota, tokens granted less tokens refunded <= burst + rate x window,
-//!   counted at the instants the schedule grants. A refund is what [`settle`](Grant::settle) gives back, or the cost of a
-//!   grant whose future is dropped before it sees it. So requests that are sent and then refunded come on top of what the
-//!   server is promised. Tokens that are [added by hand](Limiter::replenish) come on top too, and those charged by `settle`
-//!   are not grants: later ones wait for them. A timer that is late by `d` delivers what fell due meanwhile together, so an observer
-//!   sees at most burst + rate x (window + d); [`Snapshot::lateness`] tells `d`. tokio's timers are about 1 ms late.
-//!   A claim that costs more than the burst passes whole, once minting has caught up with it.
-//! * **Nothing is lost.** Whoever waits is served in the order of arrival, at the instant the schedule says, whatever the
-//!   others do: give up at any moment, hang, panic, or take their runtime with them.
-//! * **Exact.** Whole tokens and nanoseconds in integers; the fraction of a token is carried, for years.
+//! * **No quota is exceeded.** For every quota and over every window, tokens granted less tokens refunded are at most
+//!   `burst + rate x window`, counted at the instants at which the schedule grants. These clarifications are part of
+//!   the guarantee:
+//!   * A refund is the amount that [`settle`](Grant::settle) gives back, or the cost of a grant that is dropped with
+//!     its future before the caller receives it. Requests that are sent and then refunded therefore come on top of the
+//!     limit that the server is promised.
+//!   * Tokens that are [added by hand](Limiter::replenish) come on top too.
+//!   * Tokens charged by `settle` are not grants: later claims wait for them.
+//!   * A timer that is late by `d` delivers everything that fell due meanwhile together, so an observer sees at most
+//!     `burst + rate x (window + d)`. [`Snapshot::lateness`] reports `d`. tokio's timers are about 1 ms late.
+//!   * A claim that costs more than the burst is granted as a whole, once enough tokens are minted for it.
+//! * **No waiter is lost.** Waiters are served in the order of arrival, at the instants of the schedule, whatever
+//!   other callers do: they may give up at any moment, hang, panic, or shut their runtime down.
+//! * **Exact arithmetic.** Tokens and nanoseconds are integers. The fraction of a token is carried exactly, for years.
 //!
-//! The design and its proofs are in `DESIGN.md`.
-//!
-//! # When to use something else
-//!
-//! * To cap concurrency alone: `tokio::sync::Semaphore`.
-//! * For one limit that holds though nobody can be trusted with a lease: ask Redis on each call (`throttled` Lua scripts,
-//!   redis-cell).
+//! `DESIGN.md` explains the design and why these guarantees hold.
 //!
 //! # Features
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `keyed` | `KeyedLimiter`: a quota and a line per user, address or API key, in bounded memory |
-//! | `fine-timer` | [`Builder::fine_timer`], waiters served 0.05 to 0.25 ms late instead of 1 ms, on Linux |
-//! | `redis` | `Builder::distributed`, `RedisStore`: one quota for many machines, kept in Redis or Valkey; with `keyed`, one per key |
+//! | `keyed` | `KeyedLimiter`: a quota and a queue per user, address or API key, in bounded memory |
+//! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late, on Linux |
+//! | `redis` | `Builder::distributed`, `RedisStore`: a quota (or one per key) for many machines, in Redis or Valkey |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
-//! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, a cost per item |
-//! | `io` | `io`: paced bytes, tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
-//! | `http` | `http`: refusals as responses with `Retry-After` and `RateLimit` fields, and a client that heeds them |
+//! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, with a cost per item |
+//! | `io` | `io`: paced bytes for tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
+//! | `http` | `http`: refusals as responses with `Retry-After` and `RateLimit` fields, and a client that follows them |
 //! | `tower` | `tower`: `LimitLayer`, for axum, tonic, hyper and reqwest, in flight to the end of the body |
-//! | `metrics` | `metrics`: what a limiter does, for Prometheus and whatever else the metrics facade has recorders for |
-//! | `tracing` | a span for each wait, an event for each refusal; see below |
+//! | `metrics` | `metrics`: counters and gauges for Prometheus and every other recorder of the `metrics` facade |
+//! | `tracing` | a span for each wait, an event for each refusal; see [below](#tracing) |
 //!
-//! # In traces
+//! # When not to use it
 //!
-//! With the feature `tracing`, each wait is a span named `wait` (target `tollgate`, level `INFO`), a child of the span that
-//! is entered when the claim is first polled, from the line to the grant, the refusal or the drop. Its fields: `cost`;
-//! `ahead`, how many callers stood in front; `estimate`, how long the schedule said it would take, where that can be told
-//! without a step per waiter; and at the end `outcome`: `granted`, `left`, or why it was refused. A refusal, also of
-//! [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `cost`, `by` and `retry_after`.
+//! * To refuse as cheaply as possible and never wait: `governor`.
+//! * To cap concurrency only: `tokio::sync::Semaphore`.
+//! * To share one limit between machines of which none may hold unused tokens: ask Redis on each call (`throttled` Lua
+//!   scripts, redis-cell).
 //!
-//! A grant without waiting tells nobody, and costs nothing. Subscribers run outside of all locks; they may call the limiter,
-//! and where one panics the panic hook reports it and everybody keeps their place. A wait that is told of allocates once;
-//! with this feature or `metrics`, the waiting future has 96 bytes instead of 88.
+//! # Tracing
+//!
+//! With the feature `tracing`, each wait is a span named `wait` (target `tollgate`, level `INFO`). Its parent is the
+//! span that is entered when the claim is first polled. The span lasts from entering the queue to the grant, the
+//! refusal or the drop. Its fields are:
+//!
+//! * `cost`: the cost in tokens;
+//! * `ahead`: how many callers wait in front;
+//! * `estimate`: how long the wait takes according to the schedule, where this is known without a step per waiter;
+//! * `outcome`, set at the end: `granted`, `left` (the future was dropped), or the reason of the refusal.
+//!
+//! A refusal, also by [`try_acquire`](Limiter::try_acquire), is an event (level `DEBUG`) with `cost`, `by` and
+//! `retry_after`.
+//!
+//! A grant without waiting is not reported and costs nothing extra. Subscribers run outside of all locks and may call
+//! the limiter. If a subscriber panics, the panic hook reports the panic and all waiters keep their places. A wait
+//! that is reported allocates once. With this feature or `metrics`, the waiting future has 96 bytes instead of 88.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]

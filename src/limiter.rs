@@ -1,4 +1,4 @@
-//! The public verbs. They document and delegate; the algorithm lives in `core`, `state` and `supply`.
+//! The public methods of a limiter. They document and delegate; the algorithm lives in `core`.
 
 use crate::builder::{Builder, check_cap};
 use crate::clock::whole_nanos;
@@ -16,20 +16,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A waiting rate limiter: one fair line in front of a shared token bucket.
+/// A waiting rate limiter: one first-come-first-served queue in front of one token bucket.
 ///
-/// Cheap to clone; clones share everything. See the [crate's front page](crate) for a tour.
+/// Cloning is cheap: all clones share one queue and one bucket. See the [crate documentation](crate) for an overview.
 #[derive(Clone)]
 pub struct Limiter {
     core: Arc<Core>,
 }
 
 impl Limiter {
-    /// A limiter of one quota, with the defaults of [`builder`](Self::builder).
+    /// Creates a limiter with one quota and the defaults of [`builder`](Self::builder).
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] if the quota makes no sense.
+    /// Returns a [`ConfigError`] if the quota is invalid.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};
@@ -42,7 +44,7 @@ impl Limiter {
         Self::builder().quota(quota).build()
     }
 
-    /// A limiter of several quotas, an in-flight cap, a bounded line, or another clock.
+    /// Returns a builder, to set several quotas, an in-flight cap, a bound on the queue, or another clock.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -60,46 +62,50 @@ impl Limiter {
         &self.core
     }
 
-    /// Waits in line until `cost` tokens are there.
+    /// Waits in the queue until `cost` tokens are available, and takes them.
     ///
-    /// The line is strictly first come, first served, counted from the first poll: small claims behind a large one
-    /// wait, and a large one is never starved. A cost above the burst waits for as long as minting takes. A cost of 0
-    /// is granted at once.
+    /// The queue is strictly first come, first served. A caller's place counts from the first poll of the future.
+    /// Small claims wait behind a large one, so a large claim never starves. A cost above the burst waits until enough
+    /// tokens are minted. A cost of 0 is granted at once.
     ///
     /// [`within`](Consume::within) bounds the wait.
     ///
     /// # Runtimes
     ///
-    /// A claim that has to wait relies on the tokio runtime in whose context it is polled: the limiter spawns a background task
-    /// there, and that runtime must be driven. It is in every task, and inside `Runtime::block_on`. It may not be where
-    /// [`Handle::enter`](tokio::runtime::Handle::enter) is combined with an executor that is not tokio's, such as
-    /// `futures::executor::block_on`: a current_thread runtime that no thread drives runs no task, and the claim waits until
-    /// another driver serves the queue. The limiter cannot detect this, since tokio does not tell whether another thread
-    /// drives the runtime. Use [`blocking_consume`](Self::blocking_consume) there, or spawn a
+    /// A claim that has to wait relies on the tokio runtime of the context in which it is polled. The limiter spawns a
+    /// background task (a driver) there, and that runtime must be driven. A runtime is driven in every one of its
+    /// tasks and inside `Runtime::block_on`. It may not be driven where
+    /// [`Handle::enter`](tokio::runtime::Handle::enter) is combined with an executor other than tokio's, such as
+    /// `futures::executor::block_on`: a current_thread runtime that no thread drives runs no task, and the claim waits
+    /// until another driver serves the queue. The limiter cannot detect this, because tokio does not report whether
+    /// another thread drives the runtime. Use [`blocking_consume`](Self::blocking_consume) there, or spawn a
     /// [`replenisher`](Self::replenisher) on a runtime that is driven: each driver serves the whole queue.
     ///
-    /// Callers on several runtimes may wait for one limiter. One of its drivers, called the lead, wakes at the very instant of
-    /// each grant, and the others wake later. If the runtime of the lead is alive but is not driven any more, the next driver
-    /// takes its place some 10 ms after the instant that was missed, and 10 ms more for each further driver that should have
-    /// woken before it and is not driven either. This delay is paid once, and delays no tokens: what fell due meanwhile is
-    /// granted together. (A driver set its alarm by the number of drivers that there were then, up to twice this late.)
+    /// Callers on several runtimes may wait for one limiter. One of its drivers, the lead, wakes at the exact instant
+    /// of each grant; the other drivers wake later. If the runtime of the lead is alive but no longer driven, the next
+    /// driver takes the lead's place about 10 ms after the instant that the lead missed. Each further driver that
+    /// should have woken earlier and is not driven either adds 10 ms. (A driver computes its alarm from the number of
+    /// drivers at that time, so it can be up to twice as late.) The queue pays this delay once. The delay loses no
+    /// tokens: everything that fell due meanwhile is granted together.
     ///
     /// # Errors
     ///
-    /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap or 2<sup>48</sup>; of a quota that is
-    ///   [shared](crate::Builder::distributed), also 16 bursts and what is minted in a minute, whichever is more.
-    /// * [`Closed`](ConsumeError::Closed): the limiter is, or becomes, closed.
-    /// * [`QueueFull`](ConsumeError::LineFull): `max_waiting` callers wait already.
-    /// * [`NoRuntime`](ConsumeError::NoRuntime): it would have to wait outside of a tokio runtime.
+    /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap or 2<sup>48</sup>. With a
+    ///   [distributed](crate::Builder::distributed) quota, the cost may also not exceed 16 bursts or the tokens minted
+    ///   in one minute, whichever is more.
+    /// * [`Closed`](ConsumeError::Closed): the limiter is closed, or is closed during the wait.
+    /// * [`QueueFull`](ConsumeError::QueueFull): `max_waiting` callers are already waiting.
+    /// * [`NoRuntime`](ConsumeError::NoRuntime): the call would have to wait outside of a tokio runtime.
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time; see [`Consume`]. Dropped and called again, it stands at the end of the
-    /// line.
+    /// The future can be dropped at any time; see [`Consume`]. A new call starts at the end of the queue.
     ///
     /// # Panics
     ///
     /// See [`Consume`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -115,15 +121,17 @@ impl Limiter {
         Consume::new(&self.core, cost)
     }
 
-    /// [`consume`](Self::consume) that holds the limiter itself, for spawned tasks.
+    /// Waits like [`consume`](Self::consume), with a future and a grant that own the limiter, for spawned tasks.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// The same as [`consume`](Self::consume).
     ///
     /// # Cancel safety
     ///
-    /// As [`consume`](Self::consume).
+    /// The same as [`consume`](Self::consume).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -142,15 +150,18 @@ impl Limiter {
         ConsumeOwned::new(self.core, cost)
     }
 
-    /// [`consume`](Self::consume) for a thread without a runtime: blocks it until the tokens are there. It stands in
-    /// the same line as everybody else, and drives the line while it waits.
+    /// Blocks the current thread until `cost` tokens are available, and takes them.
     ///
-    /// Do not call it from a task: it would hold up the runtime's thread. It needs no runtime, and does not rely on the one
-    /// that was entered with [`Handle::enter`](tokio::runtime::Handle::enter), if there is one.
+    /// The thread waits in the same queue as all other callers, and drives the queue itself while it waits. It needs
+    /// no runtime, and does not rely on one that was entered with [`Handle::enter`](tokio::runtime::Handle::enter).
+    ///
+    /// Do not call this from an async task: it would block the runtime's thread.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume), but never [`NoRuntime`](ConsumeError::NoRuntime).
+    /// The same as [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime), which it never returns.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};
@@ -165,22 +176,25 @@ impl Limiter {
         blocking::consume(&*self.core, cost).map(Grant::new)
     }
 
-    /// Takes `cost` tokens if they are there and nobody waits; never waits, never overtakes.
+    /// Takes `cost` tokens if they are available and no caller is waiting.
+    ///
+    /// It never waits and never overtakes a waiting caller. A refusal consumes nothing and allocates nothing.
     ///
     /// # Errors
     ///
-    /// * [`Denied`](TryAcquireError::Denied): not now; it says when, what is left, and which bound refused.
-    /// * [`TooLarge`](TryAcquireError::TooLarge): the cost exceeds a burst or the in-flight cap, so that no wait would
+    /// * [`Denied`](TryAcquireError::Denied): not now. The error says when to retry, how many tokens remain, and which
+    ///   bound refused.
+    /// * [`TooLarge`](TryAcquireError::TooLarge): the cost exceeds a burst or the in-flight cap, so waiting would not
     ///   help.
-    /// * [`Closed`](TryAcquireError::Closed): the limiter was closed.
-    ///
-    /// A refusal consumes nothing and allocates nothing.
+    /// * [`Closed`](TryAcquireError::Closed): the limiter is closed.
     ///
     /// # Exactness and speed
     ///
-    /// Called faster than about once a microsecond, on a burst of 64 or more, it does not read the clock each time:
-    /// up to a 64th of the burst is then handed out by one atomic operation each. Never is a token granted early; up to
-    /// that 64th can be granted one call late. Bursts below 64 never leave the exact path.
+    /// On a burst of 64 or more, calls more frequent than about one per microsecond do not read the clock each time.
+    /// Up to a 64th of the burst is then granted by one atomic operation per call. No token is ever granted early. Up
+    /// to that 64th of the burst can be granted one call late. Bursts below 64 always use the exact path.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tollgate::{Bound, Limiter, Quota, TryAcquireError};
@@ -203,21 +217,25 @@ impl Limiter {
         Ok(Grant::new(Permit::new(&self.core, cost, remaining)))
     }
 
-    /// [`try_acquire`](Self::try_acquire) whose grant holds the limiter itself.
+    /// [`try_acquire`](Self::try_acquire) with a grant that owns the limiter.
     #[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
     pub(crate) fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
         let remaining = self.core.try_acquire(cost)?;
         Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
     }
 
-    /// Whether nobody holds this limiter but who asks, and nothing would be lost with it.
+    /// True if the caller holds the only reference to this limiter and dropping the limiter would lose no state.
     #[cfg(all(feature = "keyed", feature = "redis"))]
     pub(crate) fn is_spare(&self) -> bool {
         Arc::strong_count(&self.core) == 1 && self.core.is_at_rest()
     }
 
-    /// Adds `tokens` by hand, as far as the bursts, and serves the line: to the manual quotas if there are any, else to
-    /// all. A front waiter that costs more than the burst may save up to its cost.
+    /// Adds `tokens` by hand, up to the bursts, and serves the queue.
+    ///
+    /// The tokens go to the manual quotas if there are any, otherwise to all quotas. If the first waiter costs more
+    /// than the burst, tokens accumulate up to its cost.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};
@@ -231,11 +249,14 @@ impl Limiter {
         self.core.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
     }
 
-    /// Releases `tokens` of grants that were [forgotten](Grant::forget), and serves the line.
+    /// Releases `tokens` of grants that were [forgotten](Grant::forget), and serves the queue.
     ///
     /// # Errors
     ///
-    /// A [`ReleaseError`] for more than is owed, or without an in-flight cap; nothing moves then.
+    /// Returns a [`ReleaseError`] if `tokens` is more than the forgotten grants hold, or if the limiter has no
+    /// in-flight cap. Nothing changes then.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};
@@ -252,9 +273,13 @@ impl Limiter {
         self.core.release_owed(tokens)
     }
 
-    /// Mints what is due by now and serves the line: the replenisher's step, for your own hands. Only a limiter on a
-    /// [manual clock](crate::ManualClock) needs it, and there it serves every waiter that is due. Where a background task
-    /// serves the line, this wakes a batch of waiters at most and has the task go on at once.
+    /// Mints the tokens that are due now and serves the queue.
+    ///
+    /// This is one step of the background task. Only a limiter on a [manual clock](crate::ManualClock) needs it, and
+    /// there it serves every waiter that is due. Where a background task serves the queue, this call wakes at most one
+    /// batch of waiters and makes the task continue at once.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
@@ -274,25 +299,29 @@ impl Limiter {
         self.core.tick();
     }
 
-    /// How many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while anybody waits.
+    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: 0 while any caller waits.
     pub fn available(&self) -> u64 {
         self.core.look_at(|state, rovers, _| state.available(rovers))
     }
 
-    /// By how many tokens claims overrun what there is: what those in line still lack, and the debts left by
-    /// [`settle`](Grant::settle).
+    /// Returns by how many tokens the claims exceed the supply: the tokens that waiters still lack, plus the debts
+    /// left by [`settle`](Grant::settle).
     pub fn deficiency(&self) -> u64 {
         self.core.look_at(|state, rovers, _| state.deficiency(rovers))
     }
 
-    /// How long a [`consume`](Self::consume) of `cost` made now would wait, by the schedule: exact if nobody leaves the
-    /// line and nothing is changed. The in-flight cap is left out, since no clock can tell when others release. `None`
-    /// if no clock can tell: only [`replenish`](Self::replenish) can help, a [joint claim](crate::join) waits in the line, the
-    /// cost can never be granted, or the instant is beyond 584 years.
+    /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait according to the schedule.
     ///
-    /// The cost does not grow with the queue, with one exception: behind a stepped quota next to other quotas, quotas whose
-    /// burst is below the cost of a waiter, and the like, the first call after a cancellation in the middle of the queue,
-    /// a refund, or a change of the limiter takes a step per waiter.
+    /// The result is exact if no waiter leaves the queue and no setting changes. It ignores the in-flight cap, because
+    /// the time of a release is unknown. It is `None` if the time is unknown: only [`replenish`](Self::replenish) can
+    /// help, a [joint claim](crate::join) waits in the queue, the cost can never be granted, or the instant is more
+    /// than 584 years away.
+    ///
+    /// The running time does not grow with the queue, with one exception: behind a stepped quota next to other quotas,
+    /// quotas with a burst below the cost of a waiter, and similar cases, the first call after a cancellation in the
+    /// middle of the queue, a refund, or a change of the limiter takes one step per waiter.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
@@ -307,28 +336,32 @@ impl Limiter {
         self.core.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now))
     }
 
-    /// Changes a quota, by index or by name. Tokens that have accrued count at the old rate up to now and stay, as far as
-    /// the new burst; tokens above it are discarded. Waiters are timed anew at once. The new quota's `initial` is ignored.
+    /// Changes a quota, selected by index or by name.
+    ///
+    /// Tokens that have accrued count at the old rate up to now and stay, up to the new burst; tokens above the new
+    /// burst are discarded. All waiters are rescheduled at once. The `initial` value of the new quota is ignored.
     ///
     /// # What carries over
     ///
-    /// Beside the whole tokens in the bucket there may be a part of the next one, or of the next step:
-    ///
+    /// Besides the whole tokens in the bucket there may be a part of the next token, or of the next step:
     /// | from | to | carries over |
     /// |---|---|---|
     /// | continuous | continuous | the fraction of a token that has accrued |
     /// | stepped | stepped, same period | the period boundaries stay where they were; a new amount arrives from the next one on |
-    /// | stepped | stepped, another period | the share of the period that has passed: after a third of an hour's period, a day's has 16 hours left |
-    /// | manual | manual | nothing is on its way |
-    /// | any | another way of refilling | nothing: the first token, or the first period, is counted from this instant |
+    /// | stepped | stepped, another period | the elapsed share of the period: a third of the way through an hour, a new period of a day has 16 hours left |
+    /// | manual | manual | nothing accrues |
+    /// | any | another kind of refill | nothing: the first token, or the first period, counts from this instant |
     ///
-    /// So setting the same quota again, however often, changes nothing. Each change to another period can lose as much as
-    /// the new quota brings in a nanosecond, and never gains anything. A limiter that is switched between
-    /// continuous, stepped and manual more often than tokens arrive receives none.
+    /// Setting the same quota again, however often, therefore changes nothing. Each change to another period can lose
+    /// as much as the new quota mints in a nanosecond, and never gains anything. A limiter that is switched between
+    /// continuous, stepped and manual more often than tokens arrive receives no tokens.
     ///
     /// # Errors
     ///
-    /// [`UnknownQuota`](ConfigError::UnknownQuota), or what is wrong with the new one; nothing changes then.
+    /// Returns [`UnknownQuota`](ConfigError::UnknownQuota), or the error that says why the new quota is invalid.
+    /// Nothing changes then.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tollgate::{Limiter, Quota};
@@ -344,55 +377,65 @@ impl Limiter {
         self.core.with(|state, rovers, _| state.set_quota(rovers, which, quota))
     }
 
-    /// Changes the in-flight cap. Below what is in flight, nobody passes until enough was released; a waiter that costs
-    /// more than the cap holds the line up until the cap is raised or the waiter leaves.
+    /// Changes the in-flight cap.
+    ///
+    /// If the new cap is below the number of tokens in flight, no claim passes until enough tokens are released. A
+    /// waiter that costs more than the cap blocks the queue until the cap is raised or the waiter is dropped.
     ///
     /// # Errors
     ///
-    /// [`NotCapped`](ConfigError::NotCapped) if the limiter was built without a cap, and
-    /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight).
+    /// Returns [`NotCapped`](ConfigError::NotCapped) if the limiter was built without a cap, and
+    /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight) if the new cap is invalid.
     pub fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
         check_cap(tokens)?;
         self.core.with(|state, rovers, _| state.set_max_in_flight(rovers, tokens))
     }
 
-    /// Lets nobody pass for `duration` from now: after an upstream said "429, retry after". Buckets go on filling up to
-    /// their bursts. A shorter pause never shortens a longer one.
+    /// Pauses the limiter for `duration` from now, for example after an upstream returned "429, retry after".
+    ///
+    /// No claim passes during the pause. Buckets continue to fill up to their bursts. A shorter pause never shortens a
+    /// longer one.
     pub fn pause_for(&self, duration: Duration) {
         self.core.with(|state, rovers, sample| {
             state.pause_until(rovers, sample.now.saturating_add(whole_nanos(duration)));
         });
     }
 
-    /// [`pause_for`](Self::pause_for) until an instant of tokio's clock. An instant that has passed does nothing.
+    /// Pauses the limiter until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the
+    /// past does nothing.
     pub fn pause_until(&self, instant: Instant) {
         self.pause_for(instant.saturating_duration_since(Instant::now()));
     }
 
-    /// Ends it: every waiter and every later caller gets `Closed`. Grants already out stay valid.
+    /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid.
     ///
-    /// Where many wait, the background task turns most of them away, right after this has returned.
+    /// If many callers wait, the background task refuses most of them right after this call has returned.
     pub fn close(&self) {
         self.core.close();
         #[cfg(feature = "keyed")]
         self.core.close_children();
     }
 
-    /// True once [`close`](Self::close) was called.
+    /// Returns true once [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
         self.core.look_at(|state, _, _| state.closed)
     }
 
-    /// A consistent picture of everything. Takes the lock; costs the others nothing: the rovers are the counters.
+    /// Returns a consistent picture of the limiter's state.
     ///
-    /// Wakes a batch of waiters at most. If more are due, because the background task is late, the picture is that of the
-    /// instant up to which the line has been served; the task goes on at once.
+    /// It takes the lock. It adds no cost to other calls, because it reads the positions that the limiter keeps anyway.
+    ///
+    /// The call wakes at most one batch of waiters. If more are due because the background task is late, the snapshot
+    /// shows the instant up to which the queue has been served, and the task continues at once.
     pub fn snapshot(&self) -> Snapshot {
         self.core.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now))
     }
 
-    /// The background task, for those who want to spawn it themselves, on a runtime of their choice. Nobody has to: the
-    /// first waiter of each runtime spawns one.
+    /// Returns the background task (a driver), for callers that want to spawn it on a runtime of their choice.
+    ///
+    /// This is optional: the first waiter on each runtime spawns one.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,8 +1,9 @@
-//! An owned claim that is polled: what paces streams, sinks and bytes.
+//! A claim that owns its limiter and is polled: the base of paced streams, sinks and bytes.
 //!
-//! An adaptor is polled by whoever holds it, dropped between any two polls of the futures that use it, and must be
-//! movable. So its claim lives in a box of its own and outlasts those futures: it keeps its place in the line until it
-//! is granted, left, or dropped with the adaptor, and then gives back what it was granted and nobody saw.
+//! The code that holds an adaptor polls it, may drop the polling future between any two polls, and may move the
+//! adaptor. So the claim lives in a box of its own and outlives those futures: it keeps its place in the queue until
+//! it is granted, cancelled, or dropped with the adaptor. When it is dropped it refunds what was granted but not
+//! received.
 
 use crate::consume::ConsumeOwned;
 use crate::error::ConsumeError;
@@ -15,7 +16,7 @@ use std::task::{Context, Poll, ready};
 #[derive(Debug)]
 pub(crate) struct Pacer {
     limiter: Limiter,
-    /// Made by the first claim and then used again, so that waiting allocates nothing.
+    /// Allocated by the first claim and then reused, so that waiting allocates nothing.
     claim: Option<Pin<Box<Option<ConsumeOwned>>>>,
 }
 
@@ -29,7 +30,7 @@ impl Pacer {
         &self.limiter
     }
 
-    /// Goes on with the claim that is out, or makes one of what `cost` says. The grant tells which it was.
+    /// Continues the current claim, or makes one of the cost that `cost` returns. The grant tells its cost.
     pub(crate) fn poll_claim(
         &mut self,
         cx: &mut Context<'_>,
@@ -46,9 +47,9 @@ impl Pacer {
         Poll::Ready(answer)
     }
 
-    /// Leaves the line, if it stands there.
+    /// Leaves the queue, if it waits there.
     #[cfg(feature = "io")]
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn cancel(&mut self) {
         if let Some(claim) = &mut self.claim {
             claim.set(None);
         }

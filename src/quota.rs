@@ -1,20 +1,20 @@
-//! What may pass: a value, checked when a limiter is built from it.
+//! A quota: how many tokens may pass in which time. A plain value, checked when a limiter is built from it.
 
 use crate::ConfigError;
 use std::fmt;
 use std::time::Duration;
 
-/// No burst may be larger than this, so that all positions of a limiter stay comparable.
+/// The largest burst. With it, all positions of a limiter stay comparable.
 pub(crate) const MAX_BURST: u64 = 1 << 61;
 
 /// How many tokens may pass in which time, and how many of them at once.
 ///
-/// `Quota::per_second(100).burst(20)` lets 100 tokens through **each second** on average, and at most 20 at once.
-/// Without [`burst`](Quota::burst) the burst is one period's tokens. Buckets start full unless
+/// `Quota::per_second(100).burst(20)` lets 100 tokens pass **per second** on average, and at most 20 at once. Without
+/// [`burst`](Quota::burst), the burst is the amount of one period. Buckets start full unless
 /// [`initial`](Quota::initial) says otherwise.
 ///
-/// A quota is a plain value: nothing is checked before a limiter or bucket is built from it, which returns a
-/// [`ConfigError`] that names what to change.
+/// A quota is a plain value. It is checked when a limiter or bucket is built from it, which returns a [`ConfigError`]
+/// that names what to change.
 ///
 /// | refill | made by | tokens arrive |
 /// |---|---|---|
@@ -24,7 +24,9 @@ pub(crate) const MAX_BURST: u64 = 1 << 61;
 ///
 /// Fractions of a token are carried exactly, at any rate from one token in a century to many in each nanosecond.
 ///
-/// Quotas are read from text and print back as it:
+/// A quota can be parsed from text and prints as the same text.
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::Quota;
@@ -51,7 +53,9 @@ pub(crate) enum Refill {
 }
 
 impl Quota {
-    /// `amount` tokens in each `period`, arriving evenly.
+    /// Creates a quota of `amount` tokens in each `period`, arriving evenly.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
@@ -62,48 +66,52 @@ impl Quota {
         Self { amount, period, burst: None, initial: None, refill: Refill::Continuous }
     }
 
-    /// `amount` tokens in each second. (Not one token per `amount` seconds, as some limiters have it.)
+    /// Creates a quota of `amount` tokens in each second. (Not one token per `amount` seconds, as in some other
+    /// limiters.)
     pub const fn per_second(amount: u64) -> Self {
         Self::new(amount, Duration::from_secs(1))
     }
 
-    /// `amount` tokens in each minute.
+    /// Creates a quota of `amount` tokens in each minute.
     pub const fn per_minute(amount: u64) -> Self {
         Self::new(amount, Duration::from_secs(60))
     }
 
-    /// `amount` tokens in each hour.
+    /// Creates a quota of `amount` tokens in each hour.
     pub const fn per_hour(amount: u64) -> Self {
         Self::new(amount, Duration::from_secs(3_600))
     }
 
-    /// `amount` tokens in each day of 24 hours.
+    /// Creates a quota of `amount` tokens in each day of 24 hours.
     pub const fn per_day(amount: u64) -> Self {
         Self::new(amount, Duration::from_secs(86_400))
     }
 
-    /// A bucket of `capacity` tokens that fills only by [`Limiter::replenish`](crate::Limiter::replenish).
+    /// Creates a quota of `capacity` tokens that is refilled only by
+    /// [`Limiter::replenish`](crate::Limiter::replenish).
     pub const fn manual(capacity: u64) -> Self {
         Self { amount: 0, period: Duration::ZERO, burst: Some(capacity), initial: None, refill: Refill::Manual }
     }
 
-    /// At most `tokens` at once: what an idle bucket saves up.
+    /// Sets the burst: the most tokens that may pass at once, and that an idle bucket saves up.
     #[must_use = "this returns the changed quota"]
     pub const fn burst(mut self, tokens: u64) -> Self {
         self.burst = Some(tokens);
         self
     }
 
-    /// Starts with `tokens` in the bucket instead of a full one; 0 starts empty.
+    /// Starts with `tokens` tokens in the bucket instead of a full bucket; 0 starts empty.
     #[must_use = "this returns the changed quota"]
     pub const fn initial(mut self, tokens: u64) -> Self {
         self.initial = Some(tokens);
         self
     }
 
-    /// Lets the tokens of a period arrive all at once at its end, and none before. Periods are counted from the
-    /// instant the limiter is built, and never drift. [`Limiter::set_quota`](crate::Limiter::set_quota) leaves them where
-    /// they are if the period stays the same; its documentation says what happens otherwise.
+    /// Makes the tokens of a period arrive all at once at the end of the period.
+    ///
+    /// Periods count from the instant at which the limiter is built, and never drift.
+    /// [`Limiter::set_quota`](crate::Limiter::set_quota) leaves them where they are if the period stays the same; its
+    /// documentation says what happens otherwise.
     ///
     /// In any window, at most `burst + amount x (period ends inside the window)` tokens pass.
     #[must_use = "this returns the changed quota"]
@@ -114,17 +122,17 @@ impl Quota {
         self
     }
 
-    /// Tokens per period; 0 for a manual quota.
+    /// Returns the tokens per period; 0 for a manual quota.
     pub const fn amount(&self) -> u64 {
         self.amount
     }
 
-    /// The period; zero for a manual quota.
+    /// Returns the period; zero for a manual quota.
     pub const fn period(&self) -> Duration {
         self.period
     }
 
-    /// The most tokens the bucket holds: the burst.
+    /// Returns the most tokens that the bucket holds: the burst.
     pub const fn capacity(&self) -> u64 {
         match self.burst {
             Some(burst) => burst,
@@ -132,7 +140,7 @@ impl Quota {
         }
     }
 
-    /// The tokens the bucket starts with.
+    /// Returns the number of tokens in the bucket at the start.
     pub const fn filled_at_start(&self) -> u64 {
         match self.initial {
             Some(initial) => initial,
@@ -140,12 +148,12 @@ impl Quota {
         }
     }
 
-    /// True if tokens arrive only at the ends of periods.
+    /// Returns true if tokens arrive only at the ends of periods.
     pub const fn is_stepped(&self) -> bool {
         matches!(self.refill, Refill::Stepped)
     }
 
-    /// True if tokens arrive only by hand.
+    /// Returns true if tokens arrive only by hand.
     pub const fn is_manual(&self) -> bool {
         matches!(self.refill, Refill::Manual)
     }
@@ -154,12 +162,12 @@ impl Quota {
         self.refill
     }
 
-    /// The period of a checked quota.
+    /// The period in nanoseconds, for a quota that was checked.
     pub(crate) const fn period_nanos(&self) -> u64 {
         self.period.as_nanos() as u64
     }
 
-    /// Every rule a quota must keep, for the `index`-th of a limiter.
+    /// Checks every rule for the quota with the index `index` of a limiter.
     pub(crate) fn check(&self, index: usize) -> Result<(), ConfigError> {
         let burst = self.capacity();
         if !self.is_manual() {
@@ -206,8 +214,8 @@ impl fmt::Display for Quota {
 impl std::str::FromStr for Quota {
     type Err = ParseQuotaError;
 
-    /// `AMOUNT/PERIOD` or `manual CAPACITY`, then any of `, burst N`, `, initial N`, `, stepped`. A period is a unit
-    /// (`s`, `min`, `h`, `d`, `ms`, `us`, `ns`) or a number and a unit (`10s`).
+    /// Parses `AMOUNT/PERIOD` or `manual CAPACITY`, then any of `, burst N`, `, initial N`, `, stepped`. A period is a
+    /// unit (`s`, `min`, `h`, `d`, `ms`, `us`, `ns`) or a number and a unit (`10s`).
     fn from_str(text: &str) -> Result<Self, ParseQuotaError> {
         text::parse(text)
     }
@@ -221,7 +229,7 @@ mod text {
     use super::{Quota, fmt};
     use std::time::Duration;
 
-    /// Text that is no quota: which part of it, and what would be one.
+    /// The error for text that is not a quota: names the wrong part and what it should be.
     #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
     #[error("`{part}` is no {expected}; a quota is written like `100/s, burst 20`, `5/10s, stepped` or `manual 50`")]
     pub struct ParseQuotaError {
@@ -239,7 +247,7 @@ mod text {
         ("ns", 1),
     ];
 
-    /// A period in the largest unit that divides it.
+    /// A period, printed in the largest unit that divides it.
     pub(super) struct Period(pub(super) Duration);
 
     impl fmt::Display for Period {
@@ -295,7 +303,7 @@ mod text {
 
 #[cfg(feature = "serde")]
 mod as_serde {
-    //! A quota is its text in every format.
+    //! In every format, a quota is serialized as its text.
 
     use super::Quota;
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

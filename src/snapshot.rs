@@ -1,4 +1,4 @@
-//! What a limiter looks like from outside, at one instant.
+//! The state of a limiter at one instant.
 
 use crate::Quota;
 use crate::core::rovers::{Rovers, ahead};
@@ -6,42 +6,44 @@ use crate::core::state::State;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A consistent picture of a limiter; from [`Limiter::snapshot`](crate::Limiter::snapshot).
+/// A consistent picture of a limiter, returned by [`Limiter::snapshot`](crate::Limiter::snapshot).
 ///
-/// Positions are in tokens since the limiter was built, in the one line that all rovers move along.
+/// Positions count tokens since the limiter was built. All positions share one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// How far tokens are claimed.
+    /// The position up to which tokens are claimed.
     pub tail: u64,
-    /// How far claims may go without looking at the time.
+    /// The position up to which claims may go without reading the clock.
     pub published: u64,
-    /// How far the in-flight cap lets claims go; `None` without a cap.
+    /// The position up to which the in-flight cap lets claims go; `None` without a cap.
     pub ceiling: Option<u64>,
-    /// Each quota, in the order the builder was given them.
+    /// Each quota, in the order in which the quotas were added to the builder.
     pub quotas: Vec<QuotaSnapshot>,
     /// How many callers wait.
     pub waiting_tasks: usize,
-    /// How many tokens they wait for.
+    /// How many tokens the waiting callers ask for.
     pub waiting_tokens: u64,
     /// Tokens granted and not yet released; `None` without a cap.
     pub in_flight: Option<u64>,
-    /// The cap on those; `None` without one.
+    /// The in-flight cap in tokens; `None` without one.
     pub max_in_flight: Option<u64>,
-    /// Tokens granted since the limiter was built, those charged by `settle` included.
+    /// Tokens granted since the limiter was built, including those charged by `settle`.
     pub granted: u64,
-    /// Tokens that came back unused: settled below the grant, or granted to somebody who had left.
+    /// Tokens that came back unused: settled for less than the grant, or granted to a caller that had already left.
     pub refunded: u64,
-    /// Callers who wanted to wait and were turned away. Denials of `try_acquire` are told to who asks and not counted:
-    /// they write nothing that others read. (A meter of the feature `metrics` does count them.)
+    /// Callers that wanted to wait and were refused. Denials of `try_acquire` are returned to the caller and are not
+    /// counted, so that they write nothing that other threads read. (A meter of the feature `metrics` does count
+    /// them.)
     pub refused: u64,
-    /// How long the pause still lasts; `None` without one.
+    /// How long the pause still lasts; `None` without a pause.
     pub paused_for: Option<Duration>,
     /// True once the limiter was closed.
     pub closed: bool,
-    /// The longest time between the instant at which the schedule granted somebody in line and the moment the timer let
-    /// it be delivered. An observer sees at most `burst + rate x (window + lateness)` tokens in any window.
+    /// The longest delay between the instant at which the schedule granted a waiter and the moment at which the timer
+    /// let the limiter deliver that grant. An observer sees at most `burst + rate x (window + lateness)` tokens in any
+    /// window.
     pub lateness: Duration,
 }
 
@@ -50,19 +52,21 @@ pub struct Snapshot {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct QuotaSnapshot {
-    /// Its name, if it was given one.
+    /// The name of the quota, if it has one.
     pub name: Option<Arc<str>>,
-    /// What it is now.
+    /// The quota as it is now.
     pub quota: Quota,
-    /// How far tokens are minted.
+    /// The position up to which tokens are minted.
     pub head: u64,
-    /// Tokens in the bucket: the head minus all that was granted. Negative while `settle` left a debt. Of a line whose
-    /// front is ready and held by another line of a joint claim, as of the instant it became ready.
+    /// Tokens in the bucket: the head minus all tokens granted. Negative while a debt of `settle` is outstanding. If
+    /// the first waiter of the queue is ready but delayed by another queue of its joint claim, this is the level at
+    /// the instant at which that waiter became ready.
     pub level: i64,
-    /// How many tokens a newcomer could have of this quota, behind all that was claimed; whatever the others say.
+    /// How many tokens of this quota a new caller could take, behind everything that is claimed. Other quotas are
+    /// ignored.
     pub available: u64,
-    /// After how long it could have one more than that, if nobody else comes or leaves; `None` if no clock can tell. Of
-    /// a full quota, how long the next token takes once one was taken.
+    /// After how long a new caller could take one more token than that, if no caller arrives or leaves; `None` if
+    /// the time is unknown. For a full quota, how long the next token takes after one was taken.
     pub more_in: Option<Duration>,
 }
 

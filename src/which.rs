@@ -1,11 +1,11 @@
-//! Which quota of a limiter: by index or by name.
+//! Selects a quota of a limiter: by index or by name.
 
 use std::fmt;
 
-/// Names one quota of a limiter, for [`set_quota`](crate::Limiter::set_quota). Made from an index or a name.
+/// Selects one quota of a limiter, for [`set_quota`](crate::Limiter::set_quota). Converts from an index or a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which<'a> {
-    /// Its place in the order the builder was given them, from 0.
+    /// The index in the order in which the quotas were added to the builder, from 0.
     Index(usize),
     /// The name given with [`quota_named`](crate::Builder::quota_named).
     Name(&'a str),

@@ -1,5 +1,5 @@
-//! What a response asks of its client. Pure, but for the time of day, where a response has dates and says not when it was
-//! made.
+//! What a response asks of its client. Pure, except for the time of day, which is needed if a response contains dates
+//! but not its own date.
 
 use super::dates;
 use super::format::{Format, Unit};
@@ -10,6 +10,8 @@ use http::{HeaderMap, StatusCode};
 use std::time::{Duration, SystemTime};
 
 /// What a response asks of its client.
+///
+/// # Examples
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,47 +26,48 @@ use std::time::{Duration, SystemTime};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Advice {
-    /// To ask nothing for so long.
+    /// Send no request for this long.
     pub wait: Option<Duration>,
-    /// To ask for no more than so many units before more is said.
+    /// Use no more than this many units before the next response.
     pub available: Option<u64>,
-    /// The slowest policy that was told with a window.
+    /// The slowest policy that was sent with a window.
     pub policy: Option<QuotaPolicy>,
 }
 
 impl Advice {
-    /// Reads what a response says of quotas that count `unit`, in the first of `formats` in which it says anything.
+    /// Reads what a response says about quotas that count `unit`, in the first of `formats` that it contains.
     ///
-    /// `Retry-After` counts on refusals and failures (status 400 and above) and goes before the windows of all formats. A
-    /// quota that is used up asks to wait until its window has ended. What is malformed is as if it were not there. What
-    /// comes out of a cache (its `Age` is not 0) says nothing of now.
+    /// `Retry-After` counts on refusals and failures (status 400 and above), and takes precedence over the windows of
+    /// all formats. A quota that is used up asks to wait until its window has ended. Malformed fields are ignored.
+    /// Quota fields of a response from a cache (its `Age` is above 0) are ignored, because they do not describe the
+    /// present.
     pub fn read(status: StatusCode, headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Self {
         let is_refusal = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let is_failure = status.is_client_error() || status.is_server_error();
         let retry_after = retry_after(headers).filter(|_| is_failure);
-        let told = if is_cached(headers) { None } else { said(headers, formats, unit) }.unwrap_or_default();
-        let used_up = told.limits.iter().filter(|limit| limit.available == 0);
+        let limits = if is_cached(headers) { None } else { limits_on(headers, formats, unit) }.unwrap_or_default();
+        let used_up = limits.limits.iter().filter(|limit| limit.available == 0);
         let window = used_up.filter_map(|limit| limit.window).max().map(Duration::from_secs);
-        let available = told.limits.iter().map(|limit| limit.available).min();
+        let available = limits.limits.iter().map(|limit| limit.available).min();
         Self {
             wait: retry_after.or(window),
             available: available.or(is_refusal.then_some(0)),
-            policy: told.policies.into_iter().filter(|policy| policy.window.is_some()).reduce(slower),
+            policy: limits.policies.into_iter().filter(|policy| policy.window.is_some()).reduce(slower),
         }
     }
 }
 
-/// What the first format has to say of quotas that count `unit`.
-fn said(headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Option<RateLimits> {
+/// Returns the limits on quotas that count `unit`, in the first format that has any.
+fn limits_on(headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Option<RateLimits> {
     let read = |format: &Format| {
-        let mut told = RateLimits::read(*format, headers);
-        // Whose policy is not told is taken for one of ours.
-        let policies = &told.policies;
-        told.limits.retain(|limit| policies.iter().all(|policy| policy.name != limit.name || policy.unit == *unit));
-        told.policies.retain(|policy| policy.unit == *unit);
-        told
+        let mut limits = RateLimits::read(*format, headers);
+        // A limit without a policy is assumed to count `unit`.
+        let policies = &limits.policies;
+        limits.limits.retain(|limit| policies.iter().all(|policy| policy.name != limit.name || policy.unit == *unit));
+        limits.policies.retain(|policy| policy.unit == *unit);
+        limits
     };
-    formats.iter().map(read).find(|told| !told.limits.is_empty() || !told.policies.is_empty())
+    formats.iter().map(read).find(|limits| !limits.limits.is_empty() || !limits.policies.is_empty())
 }
 
 fn slower(one: QuotaPolicy, other: QuotaPolicy) -> QuotaPolicy {
@@ -79,11 +82,11 @@ fn is_cached(headers: &HeaderMap) -> bool {
     age.is_some_and(|age| age > 0)
 }
 
-/// In seconds, or as a date.
+/// Reads `Retry-After`, in seconds or as a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a number can have: longer than anybody waits.
+        // More digits than a `u64` can have: longer than any client waits.
         return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
     }
     let until: SystemTime = dates::parse(value)?;

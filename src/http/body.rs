@@ -1,4 +1,4 @@
-//! The body of a limited service: the inner service's, or a refusal's.
+//! The body of a limited service: the inner service's body, or that of a refusal.
 
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;

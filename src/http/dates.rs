@@ -4,7 +4,8 @@ use http::HeaderMap;
 use http::header::DATE;
 use std::time::SystemTime;
 
-/// When the response was made, by the clock of who made it: dates in it are to be read by that one. Ours, if it does not say.
+/// Returns the time of the response by the server's clock, because dates in it refer to that clock. If the response
+/// has no `Date`, returns the local time.
 pub(super) fn now(headers: &HeaderMap) -> SystemTime {
     headers.get(DATE).and_then(|date| parse(date.to_str().ok()?)).unwrap_or_else(SystemTime::now)
 }

@@ -1,21 +1,24 @@
-//! In which fields limits are told and read.
+//! The header fields in which limits are written and read.
 
 use std::sync::Arc;
 
-/// A set of response header fields, of one version. More will come: the draft still moves.
+/// A set of response header fields, in one version. More variants will be added, because the draft still changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11: all quotas, structured.
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11: all quotas, as structured
+    /// fields.
     Draft11,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: the one quota that is closest to its end.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: only the quota that is closest to its
+    /// end.
     ///
-    /// Nobody ever specified them. Written, `Reset` is in seconds from now; read, it may also be a Unix time in seconds or
-    /// milliseconds, as others have it: a number of ten digits or more cannot be meant as seconds from now.
+    /// These fields have no specification. tollgate writes `Reset` in seconds from now. It reads `Reset` also as a
+    /// Unix time in seconds or milliseconds, as other servers send it: a number of ten digits or more cannot mean
+    /// seconds from now.
     XRateLimit,
 }
 
-/// What a quota counts.
+/// The unit that a quota counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unit {
@@ -26,12 +29,12 @@ pub enum Unit {
     ContentBytes,
     /// Requests at the same time.
     ConcurrentRequests,
-    /// Something else, which the draft's registry may or may not know.
+    /// Another unit, which may or may not be in the draft's registry.
     Other(Arc<str>),
 }
 
 impl Unit {
-    /// As the draft writes it.
+    /// Returns the unit as the draft writes it.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Requests => "requests",

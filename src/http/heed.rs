@@ -1,4 +1,4 @@
-//! A client's limiter that does as the server says, within bounds.
+//! Makes a client's limiter follow what the server says, within bounds.
 
 use super::advice::Advice;
 use super::format::{Format, Unit};
@@ -10,18 +10,20 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The draft's own example of a window that is too long to be believed.
+/// The draft's own example of a window that is too long to be plausible.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// How a client's limiter heeds what responses say: of the two, the stricter.
+/// How a client's limiter follows responses: the stricter of the limiter and the server decides.
 ///
-/// * Whoever is told to wait waits: [`Limiter::pause_for`], for [at most](Self::at_most) ten minutes.
-/// * A limiter that has more tokens than the server says are left gives up the difference. (It counts as granted.)
-/// * A limiter whose quota [follows](Self::follow) runs at the server's rate, if that is slower.
+/// * If the server says to wait, the limiter pauses with [`Limiter::pause_for`], for [at most](Self::at_most) ten
+///   minutes.
+/// * If the limiter has more tokens than the server says are left, it gives up the difference. (These tokens count as
+///   granted.)
+/// * If a quota of the limiter [follows](Self::follow), it runs at the server's rate, if that is slower.
 ///
-/// Nothing of this lets a limiter run faster than it was built to. Nothing lasts: a response that says less strict things
-/// is believed too, and a pause ends by itself. A server that answers can slow a client down to one request in ten minutes,
-/// and no further.
+/// No response makes a limiter run faster than it was built to. No effect is permanent: a less strict response is
+/// followed too, and a pause ends by itself. A server that answers can slow a client down to one request in ten
+/// minutes, and no further.
 #[derive(Clone, Debug)]
 pub struct Heed {
     formats: Vec<Format>,
@@ -31,7 +33,7 @@ pub struct Heed {
     follows: Option<(Follower, Quota)>,
 }
 
-/// A [`Which`] of its own.
+/// A [`Which`] that owns its name.
 #[derive(Clone, Debug)]
 enum Follower {
     Index(usize),
@@ -46,38 +48,40 @@ impl Default for Heed {
 }
 
 impl Heed {
-    /// Heeds `Retry-After` and the first of these formats that a response is in; of all there are, without this.
+    /// Follows `Retry-After` and the first of these formats that a response contains. The default is all formats.
     #[must_use = "this returns the changed settings"]
     pub fn formats(self, formats: impl IntoIterator<Item = Format>) -> Self {
         Self { formats: formats.into_iter().collect(), ..self }
     }
 
-    /// Heeds quotas that count this; requests, without this.
+    /// Follows quotas that count this unit. The default is requests.
     #[must_use = "this returns the changed settings"]
     pub fn unit(self, unit: Unit) -> Self {
         Self { unit, ..self }
     }
 
-    /// Pauses for no longer than this at a time, whatever the server says; ten minutes, without this.
+    /// Pauses for no longer than this at a time, whatever the server says. The default is ten minutes.
     #[must_use = "this returns the changed settings"]
     pub fn at_most(self, pause: Duration) -> Self {
         Self { at_most: pause, ..self }
     }
 
-    /// Pauses for up to this much longer, by chance: so that the clients that were sent away together do not come back
+    /// Lengthens each pause by a random time of up to `most`, so that clients refused together do not come back
     /// together.
     #[must_use = "this returns the changed settings"]
     pub fn jitter(self, most: Duration) -> Self {
         Self { jitter: most, ..self }
     }
 
-    /// Lets one quota of the limiter, by index or by name, take on the rate and the burst of the slowest policy that the
-    /// server tells, but never more than those of `fastest`. A limiter that has no such quota is left as it is, and so is one
-    /// whose `fastest` is [manual](Quota::manual). No slower than a token per pause [at most](Self::at_most).
+    /// Makes one quota of the limiter, by index or by name, follow the server.
     ///
-    /// One token of the burst is left out: requests take more or less time on their way, so that some arrive a little
-    /// earlier after the one before them than they were sent. Where only one can pass at once, the rate is a tenth less
-    /// instead.
+    /// The quota takes the rate and the burst of the slowest policy that the server sends, but never more than those
+    /// of `fastest`, and never less than a token per pause [at most](Self::at_most). A limiter that has no such quota
+    /// stays unchanged, and so does one for which `fastest` is [manual](Quota::manual).
+    ///
+    /// One token of the burst is left out: requests take varying times on their way, so that some arrive with a
+    /// shorter distance to the previous one than they were sent with. If the burst is one token, the rate is reduced
+    /// by a tenth instead.
     #[must_use = "this returns the changed settings"]
     pub fn follow<'q>(self, which: impl Into<Which<'q>>, fastest: Quota) -> Self {
         let follower = match which.into() {
@@ -87,7 +91,9 @@ impl Heed {
         Self { follows: Some((follower, fastest)), ..self }
     }
 
-    /// Does as a response says: for clients without tower. Says what it read.
+    /// Follows one response, and returns what it read: for clients without tower.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tollgate::http::Heed;
@@ -108,14 +114,14 @@ impl Heed {
         if let Some(available) = advice.available {
             give_up(limiter, available);
         }
-        // After the rest: a limiter that is paused gives nothing up.
+        // Pause last: a limiter that is paused gives nothing up.
         if let Some(wait) = advice.wait.filter(|wait| !wait.is_zero()) {
             limiter.pause_for(wait.min(self.at_most).saturating_add(up_to(self.jitter)));
         }
         advice
     }
 
-    /// The slower and the smaller of the two.
+    /// Returns the slower rate and the smaller burst of the two.
     fn pace(&self, policy: &QuotaPolicy, fastest: Quota) -> Quota {
         if fastest.is_manual() {
             return fastest;
@@ -129,9 +135,10 @@ impl Heed {
             burst => fastest.capacity().min(burst - 1),
         };
         let slowest = Quota::new(1, self.at_most.max(fastest.period()));
-        let told = if is_slower(policy.quota, window, slowest) { slowest } else { Quota::new(policy.quota, window) };
-        if is_slower(told.amount(), told.period(), fastest) {
-            told.burst(burst)
+        let from_server =
+            if is_slower(policy.quota, window, slowest) { slowest } else { Quota::new(policy.quota, window) };
+        if is_slower(from_server.amount(), from_server.period(), fastest) {
+            from_server.burst(burst)
         } else if burst < fastest.capacity() {
             Quota::new(fastest.amount(), fastest.period()).burst(burst)
         } else {
@@ -140,9 +147,9 @@ impl Heed {
     }
 }
 
-/// Whether `amount` each `period` is less than the rate of `quota`.
+/// True if `amount` per `period` is less than the rate of `quota`.
 fn is_slower(amount: u64, period: Duration, quota: Quota) -> bool {
-    // Together below 2^128: an amount of a field has 50 bits, a period at most 94.
+    // The products stay below 2^128: an amount from a field has 50 bits, a period at most 94.
     let product = |amount: u64, period: Duration| u128::from(amount).saturating_mul(period.as_nanos());
     product(amount, quota.period()) < product(quota.amount(), period)
 }
@@ -153,7 +160,7 @@ fn follow(limiter: &Limiter, follower: &Follower, pace: Quota) {
         Follower::Index(index) => quotas.get(*index),
         Follower::Name(name) => quotas.iter().find(|quota| quota.name.as_deref() == Some(name)),
     };
-    // Waiters are not timed anew for nothing.
+    // Do not reschedule waiters if nothing changes.
     if found.is_none_or(|found| found.quota == pace) {
         return;
     }
@@ -161,21 +168,21 @@ fn follow(limiter: &Limiter, follower: &Follower, pace: Quota) {
         Follower::Index(index) => Which::Index(*index),
         Follower::Name(name) => Which::Name(name),
     };
-    // What a server says may make no sense here; then all stays as it is.
+    // The server's policy may be invalid as a quota; then the limiter stays unchanged.
     let _ = limiter.set_quota(which, pace);
 }
 
-/// Leaves no more than `available`.
+/// Gives up tokens so that no more than `available` are left.
 fn give_up(limiter: &Limiter, available: u64) {
     let surplus = limiter.available().saturating_sub(available);
     if surplus > 0 {
-        // If somebody else took them meanwhile, there is less to give up.
+        // If other callers took tokens meanwhile, there is less to give up.
         drop(limiter.try_acquire(surplus));
     }
 }
 
 fn up_to(most: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
-    // The longest durations round up to more than there is.
+    // For the longest durations the float rounds up beyond `Duration::MAX`.
     Duration::try_from_secs_f64(most.as_secs_f64() * random).map_or(most, |wait| wait.min(most))
 }

@@ -1,4 +1,4 @@
-//! The client's layer: every response is heeded.
+//! The client's layer: its limiter follows every response.
 
 use super::heed::Heed;
 use crate::limiter::Limiter;
@@ -13,9 +13,9 @@ use std::task::{Context, Poll, ready};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Knows whose limiter heeds the response to a request: a [`Limiter`] its own, [`By`] that of the request.
+/// Selects the limiter that follows the response to a request: a [`Limiter`] selects itself, [`By`] computes one.
 pub trait Heeding<Request> {
-    /// The limiter.
+    /// Returns the limiter for `request`.
     fn limiter(&self, request: &Request) -> Limiter;
 }
 
@@ -25,7 +25,7 @@ impl<Request> Heeding<Request> for Limiter {
     }
 }
 
-/// The limiter is a function of the request; from [`HeedLayer::by`].
+/// Computes the limiter from the request; created by [`HeedLayer::by`].
 pub struct By<F> {
     choose: Arc<F>,
 }
@@ -48,9 +48,9 @@ impl<F> fmt::Debug for By<F> {
     }
 }
 
-/// Puts HTTP clients under the eyes of a limiter, which heeds what responses say of the server's limits: see [`Heed`].
+/// Makes a limiter follow what the responses to an HTTP client say about the server's limits; see [`Heed`].
 ///
-/// It limits nothing by itself; a [`LimitLayer`](crate::tower::LimitLayer) with the same limiter goes around it:
+/// The layer itself limits nothing. Put a [`LimitLayer`](crate::tower::LimitLayer) with the same limiter around it:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -78,27 +78,30 @@ impl<F> fmt::Debug for By<F> {
 /// # Ok(()) }
 /// ```
 ///
-/// Responses are those of the `http` crate. A client whose responses are its own, such as reqwest, is mapped
-/// (`client.map_response(http::Response::<reqwest::Body>::from)`), or calls [`Heed::heed`] itself.
+/// Responses must be those of the `http` crate. A client with responses of its own, such as reqwest, can be mapped
+/// (`client.map_response(http::Response::<reqwest::Body>::from)`), or can call [`Heed::heed`] itself.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct HeedLayer<L = Limiter> {
-    whose: L,
+    limiters: L,
     heed: Heed,
 }
 
 impl HeedLayer {
-    /// `limiter` heeds all responses.
+    /// Creates a layer in which `limiter` follows all responses.
     pub fn new(limiter: &Limiter) -> Self {
-        Self { whose: limiter.clone(), heed: Heed::default() }
+        Self { limiters: limiter.clone(), heed: Heed::default() }
     }
 
-    /// [`Heed::follow`] with what the quota is now as the fastest: the server's policies slow it down, and let it run as it
-    /// was built to.
+    /// Makes a quota follow the server, with its present value as the fastest; see [`Heed::follow`].
+    ///
+    /// The server's policies then slow the quota down, or let it run as it was built.
     ///
     /// # Errors
     ///
-    /// [`UnknownQuota`](ConfigError::UnknownQuota).
+    /// Returns [`UnknownQuota`](ConfigError::UnknownQuota) if the limiter has no such quota.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), tollgate::ConfigError> {
@@ -111,7 +114,7 @@ impl HeedLayer {
     /// ```
     pub fn follow<'q>(self, which: impl Into<Which<'q>>) -> Result<Self, ConfigError> {
         let which = which.into();
-        let quotas = self.whose.snapshot().quotas;
+        let quotas = self.limiters.snapshot().quotas;
         let found = match which {
             Which::Index(index) => quotas.get(index),
             Which::Name(name) => quotas.iter().find(|quota| quota.name.as_deref() == Some(name)),
@@ -123,17 +126,18 @@ impl HeedLayer {
 }
 
 impl<F> HeedLayer<By<F>> {
-    /// The limiter that `choose` names heeds the response to a request: one per host, say.
+    /// Creates a layer that asks `choose` for the limiter that follows the response to a request, for example one per
+    /// host.
     pub fn by<Request>(choose: F) -> Self
     where
         F: Fn(&Request) -> Limiter,
     {
-        Self { whose: By { choose: Arc::new(choose) }, heed: Heed::default() }
+        Self { limiters: By { choose: Arc::new(choose) }, heed: Heed::default() }
     }
 }
 
 impl<L> HeedLayer<L> {
-    /// Heeds in this way.
+    /// Follows responses according to `heed`.
     pub fn with(self, heed: Heed) -> Self {
         Self { heed, ..self }
     }
@@ -143,30 +147,30 @@ impl<S, L: Clone> Layer<S> for HeedLayer<L> {
     type Service = Heeded<S, L>;
 
     fn layer(&self, inner: S) -> Heeded<S, L> {
-        Heeded { inner, whose: self.whose.clone(), heed: Arc::new(self.heed.clone()) }
+        Heeded { inner, limiters: self.limiters.clone(), heed: Arc::new(self.heed.clone()) }
     }
 }
 
-/// A client whose responses are heeded; from [`HeedLayer`].
+/// A client with a limiter that follows its responses; created by [`HeedLayer`].
 #[derive(Clone, Debug)]
 pub struct Heeded<S, L = Limiter> {
     inner: S,
-    whose: L,
+    limiters: L,
     heed: Arc<Heed>,
 }
 
 impl<S, L> Heeded<S, L> {
-    /// The inner service.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. What it responds here is not heeded.
+    /// Returns the inner service. Responses to calls made on it directly are not followed.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -186,16 +190,16 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let limiter = self.whose.limiter(&request);
+        let limiter = self.limiters.limiter(&request);
         HeedFuture { response: self.inner.call(request), limiter, heed: Arc::clone(&self.heed) }
     }
 }
 
-/// The future of [`Heeded`].
+/// The future returned by [`Heeded`].
 ///
 /// # Cancel safety
 ///
-/// That of the inner service's future. Dropped before the response is there, nothing is heeded.
+/// The same as the inner service's future. If it is dropped before the response, nothing is followed.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]

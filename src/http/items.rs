@@ -1,4 +1,4 @@
-//! What the fields tell of one quota: its policy, and what is left of it.
+//! What the fields say about one quota: its policy, and what is left of it.
 
 use super::format::Unit;
 use crate::Quota;
@@ -12,29 +12,33 @@ pub(super) const MOST: u64 = 999_999_999_999_999;
 const SECOND: u128 = 1_000_000_000;
 const HOUR: u128 = 3_600 * SECOND;
 
-/// One quota as an item of `RateLimit-Policy` tells it: so many units in so many seconds.
+/// One quota as an item of `RateLimit-Policy`: a number of units in a number of seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuotaPolicy {
-    /// What the quota is called.
+    /// The name of the quota.
     pub name: Arc<str>,
     /// `q`: units in each window.
     pub quota: u64,
-    /// `qu`: what is counted.
+    /// `qu`: the unit that is counted.
     pub unit: Unit,
-    /// `w`: the window, in seconds. `None` if no clock fills it.
+    /// `w`: the window in seconds. `None` if the quota is not refilled by time.
     pub window: Option<u64>,
-    /// `pk`: whose quota it is.
+    /// `pk`: the partition key, which identifies the owner of the quota.
     pub partition_key: Option<Arc<[u8]>>,
-    /// `tollgate-burst`, where the burst is not `q`: units at once. A comment to those who do not know it.
+    /// `tollgate-burst`: the burst in units, if it differs from `q`. Clients that do not know this parameter ignore
+    /// it.
     pub burst: Option<u64>,
 }
 
 impl QuotaPolicy {
-    /// A quota of this name.
+    /// Creates the policy of `quota` under this name.
     ///
-    /// The window is the period, the quota the amount: what the operator wrote, and their ratio is the rate. A period
-    /// that is no whole number of seconds is told as several, or rounded up with the amount that belongs to it.
+    /// The window is the period and the quota is the amount, as the operator configured them; their ratio is the rate.
+    /// A period that is not a whole number of seconds is written as several periods, or is rounded up together with
+    /// its amount.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
@@ -48,14 +52,14 @@ impl QuotaPolicy {
             Some((amount, window)) => (amount, Some(window)),
             None => (quota.capacity(), None),
         };
-        // Compared with what is told: of 1 per 700 ms, told as 10 in 7 s, only 1 can be had at once.
+        // Compare with the amount that is written: of 1 per 700 ms, written as 10 in 7 s, only 1 can be taken at once.
         let burst = Some(quota.capacity()).filter(|burst| *burst != amount);
         let unit = Unit::Requests;
         Self { name: name.into(), quota: amount.min(MOST), unit, window, partition_key: None, burst }
     }
 }
 
-/// The amount and the window in whole seconds; `None` for a manual quota.
+/// Returns the amount and the window in whole seconds; `None` for a manual quota.
 fn whole_window(quota: &Quota) -> Option<(u64, u64)> {
     let nanos = u64::try_from(quota.period().as_nanos()).unwrap_or(u64::MAX);
     if quota.is_manual() || nanos == 0 {
@@ -63,38 +67,38 @@ fn whole_window(quota: &Quota) -> Option<(u64, u64)> {
     }
     let times = SECOND / u128::from(gcd(nanos, SECOND as u64));
     let exact = u128::from(nanos) * times;
-    // Nobody wants to read of 1,000,003 tokens in a year of milliseconds.
+    // Round long windows up: an amount of 1,000,003 tokens in a year of milliseconds would be unreadable.
     let span = if exact <= HOUR { exact } else { u128::from(nanos) };
     let window = span.div_ceil(SECOND);
     let amount = u128::from(quota.amount()).checked_mul(window * SECOND).map(|product| product / u128::from(nanos));
     Some((amount.map_or(MOST, |amount| amount.min(MOST.into()) as u64), window as u64))
 }
 
-/// What is left of one quota, as an item of `RateLimit` tells it.
+/// What is left of one quota, as an item of `RateLimit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServiceLimit {
-    /// What the quota is called.
+    /// The name of the quota.
     pub name: Arc<str>,
-    /// `r`: whole units that are there.
+    /// `r`: whole units that are available.
     pub available: u64,
-    /// `t`: the seconds in which no more than these can be used: until one more is there, rounded up. `None` if no clock
-    /// can tell.
+    /// `t`: the seconds, rounded up, until one more unit is available; no more than `available` can be used before.
+    /// `None` if the time is unknown.
     pub window: Option<u64>,
-    /// `pk`: whose quota it is.
+    /// `pk`: the partition key, which identifies the owner of the quota.
     pub partition_key: Option<Arc<[u8]>>,
 }
 
 impl ServiceLimit {
-    /// `available` units of the quota of this name, and one more after `more_in`.
+    /// Creates the limit of the quota of this name: `available` units now, and one more after `more_in`.
     pub fn of(name: impl Into<Arc<str>>, available: u64, more_in: Option<Duration>) -> Self {
-        // None at all: something else than the schedule stands in the way.
+        // A wait of zero means that something other than the schedule delays the next unit.
         let window = more_in.filter(|wait| !wait.is_zero()).map(|wait| whole_seconds(wait).min(MOST));
         Self { name: name.into(), available: available.min(MOST), window, partition_key: None }
     }
 }
 
-/// Seconds, rounded up.
+/// Converts to seconds, rounded up.
 pub(super) fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }

@@ -1,4 +1,4 @@
-//! The layer: refusals become responses, and responses tell of the limits.
+//! The layer: turns refusals into responses, and writes the limits into responses.
 
 use super::body::LimitBody;
 use super::format::{Format, Unit};
@@ -16,9 +16,9 @@ use std::time::Duration;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// How limits are told of.
+/// How limits are written into responses.
 #[derive(Clone, Debug)]
-struct Manner {
+struct Settings {
     terms: Terms,
     formats: Vec<Format>,
     always: bool,
@@ -26,77 +26,81 @@ struct Manner {
     otherwise: Option<Duration>,
 }
 
-/// A [`LimitLayer`](crate::tower::LimitLayer) whose refusals are HTTP responses; from
-/// [`LimitLayer::respond`](crate::tower::LimitLayer::respond). See the [module](super) for the choices and their defaults.
+/// A [`LimitLayer`](crate::tower::LimitLayer) that refuses with HTTP responses; created by
+/// [`LimitLayer::respond`](crate::tower::LimitLayer::respond). See the [module](super) for the settings and their
+/// defaults.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct HttpLimitLayer<G = Limiter, H = ToBody> {
     gate: G,
-    patience: Patience,
+    max_wait: Patience,
     hold: H,
-    manner: Manner,
+    settings: Settings,
 }
 
 impl<G, H> HttpLimitLayer<G, H> {
-    pub(crate) fn new(gate: G, patience: Patience, hold: H) -> Self {
+    pub(crate) fn new(gate: G, max_wait: Patience, hold: H) -> Self {
         let formats = vec![Format::Draft11];
-        let manner = Manner { terms: Terms::default(), formats, always: false, problem: false, otherwise: None };
-        Self { gate, patience, hold, manner }
+        let settings = Settings { terms: Terms::default(), formats, always: false, problem: false, otherwise: None };
+        Self { gate, max_wait, hold, settings }
     }
 
-    fn manner(mut self, change: impl FnOnce(&mut Manner)) -> Self {
-        change(&mut self.manner);
+    fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
         self
     }
 
-    /// Tells of the limits in this format, instead of [`Format::Draft11`].
+    /// Writes the limits in this format, instead of [`Format::Draft11`].
     pub fn format(self, format: Format) -> Self {
         self.formats([format])
     }
 
-    /// Tells of the limits in all of these formats, or in none: then refusals have their `Retry-After` and nothing else.
+    /// Writes the limits in all of these formats. With no format, refusals have only their `Retry-After`.
     pub fn formats(self, formats: impl IntoIterator<Item = Format>) -> Self {
-        self.manner(|manner| manner.formats = formats.into_iter().collect())
+        self.settings(|settings| settings.formats = formats.into_iter().collect())
     }
 
-    /// Tells of the limits in every response, not only in refusals. A look at the limiter each, under its lock.
+    /// Writes the limits into every response, not only into refusals. This looks at the limiter, under its lock, each
+    /// time.
     pub fn on_every_response(self) -> Self {
-        self.manner(|manner| manner.always = true)
+        self.settings(|settings| settings.always = true)
     }
 
-    /// Refusals have a body of RFC 9457, `application/problem+json`, instead of a line of text.
+    /// Gives refusals a body of RFC 9457, `application/problem+json`, instead of a line of text.
     pub fn problem_json(self) -> Self {
-        self.manner(|manner| manner.problem = true)
+        self.settings(|settings| settings.problem = true)
     }
 
-    /// What a quota is called that has no name of its own; `default` without this.
+    /// Sets the name of quotas that have no name of their own. The default is `default`.
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
-        self.manner(|manner| manner.terms.name = name.into())
+        self.settings(|settings| settings.terms.name = name.into())
     }
 
-    /// What a token stands for; requests without this.
+    /// Sets the unit that a token stands for. The default is requests.
     pub fn unit(self, unit: Unit) -> Self {
-        self.manner(|manner| manner.terms.unit = unit)
+        self.settings(|settings| settings.terms.unit = unit)
     }
 
-    /// Tells of the in-flight cap too; see [`Terms::in_flight`].
+    /// Also writes the in-flight cap; see [`Terms::in_flight`].
     pub fn tell_in_flight(self) -> Self {
-        self.manner(|manner| manner.terms.in_flight = true)
+        self.settings(|settings| settings.terms.in_flight = true)
     }
 
-    /// The `Retry-After` of refusals for which no clock can tell: by the in-flight cap, say. They have none without this.
+    /// Sets the `Retry-After` of refusals with an unknown wait, such as by the in-flight cap. By default they
+    /// have none.
     pub fn or_retry_after(self, wait: Duration) -> Self {
-        self.manner(|manner| manner.otherwise = Some(wait))
+        self.settings(|settings| settings.otherwise = Some(wait))
     }
 
-    /// Tells the clients whose quota it is: `pk`. Everybody on the way reads it: a name nobody may know does not belong
-    /// here, nor does its plain hash.
+    /// Writes the partition key (`pk`), which identifies the owner of the quota to the client.
+    ///
+    /// Every intermediary can read it, so it must not contain a secret name or the plain hash of one.
     pub fn partition_key<Request, F>(self, key: F) -> HttpLimitLayer<Partitioned<G, F>, H>
     where
         F: Fn(&Request) -> Vec<u8>,
     {
-        let Self { gate, patience, hold, manner } = self;
-        HttpLimitLayer { gate: Partitioned::new(gate, key), patience, hold, manner }
+        let Self { gate, max_wait, hold, settings } = self;
+        HttpLimitLayer { gate: Partitioned::new(gate, key), max_wait, hold, settings }
     }
 }
 
@@ -104,36 +108,36 @@ impl<S, G: Clone, H: Clone> Layer<S> for HttpLimitLayer<G, H> {
     type Service = HttpLimit<S, G, H>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let Self { gate, patience, hold, manner } = self.clone();
-        HttpLimit { inner, gate, patience, hold, manner: Arc::new(manner) }
+        let Self { gate, max_wait, hold, settings } = self.clone();
+        HttpLimit { inner, gate, max_wait, hold, settings: Arc::new(settings) }
     }
 }
 
-/// A service behind a limiter whose refusals are responses; from [`HttpLimitLayer`]. Clones share the limiter. Errors are
-/// the inner service's.
+/// A service behind a limiter that refuses with responses; created by [`HttpLimitLayer`]. Clones share the limiter.
+/// Errors are those of the inner service.
 ///
-/// What [`Limit`](crate::tower::Limit) promises holds here.
+/// It has the same guarantees as [`Limit`](crate::tower::Limit).
 #[derive(Clone, Debug)]
 pub struct HttpLimit<S, G = Limiter, H = ToBody> {
     inner: S,
     gate: G,
-    patience: Patience,
+    max_wait: Patience,
     hold: H,
-    manner: Arc<Manner>,
+    settings: Arc<Settings>,
 }
 
 impl<S, G, H> HttpLimit<S, G, H> {
-    /// The inner service.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. What is called here is not limited.
+    /// Returns the inner service. Calls made on it directly are not limited.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -156,17 +160,17 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let (admission, view) = self.gate.admit_in_view(&request, self.patience);
-        let answer = AsHttp { view, manner: Arc::clone(&self.manner) };
+        let (admission, view) = self.gate.admit_in_view(&request, self.max_wait);
+        let answer = AsHttp { view, settings: Arc::clone(&self.settings) };
         LimitFuture::new(admission, take_ready(&mut self.inner), request, self.hold.clone(), answer)
     }
 }
 
-/// A request's refusal is a response, and its response tells of the limits; see [`HttpLimit`].
+/// Turns the refusal of a request into a response, and writes the limits into responses; see [`HttpLimit`].
 #[derive(Clone, Debug)]
 pub struct AsHttp<V> {
     view: V,
-    manner: Arc<Manner>,
+    settings: Arc<Settings>,
 }
 
 impl<V> Sealed for AsHttp<V> {}
@@ -182,21 +186,21 @@ where
 
     fn granted(&self, response: Response<B>) -> Self::Response {
         let mut response = response.map(LimitBody::inner);
-        if self.manner.always {
-            let limits = self.view.look(&self.manner.terms);
-            self.manner.formats.iter().for_each(|format| limits.write(*format, response.headers_mut()));
+        if self.settings.always {
+            let limits = self.view.look(&self.settings.terms);
+            self.settings.formats.iter().for_each(|format| limits.write(*format, response.headers_mut()));
         }
         response
     }
 
     fn refused(&self, refused: Refused) -> Result<Self::Response, E> {
-        let limits = self.view.look(&self.manner.terms);
+        let limits = self.view.look(&self.settings.terms);
         let mut refusal = Refusal::new(refused, &limits);
-        if let Some(wait) = self.manner.otherwise {
+        if let Some(wait) = self.settings.otherwise {
             refusal = refusal.or_retry_after(wait);
         }
-        let mut response = refusal.response(self.manner.problem);
-        self.manner.formats.iter().for_each(|format| limits.write(*format, response.headers_mut()));
+        let mut response = refusal.response(self.settings.problem);
+        self.settings.formats.iter().for_each(|format| limits.write(*format, response.headers_mut()));
         Ok(response.map(LimitBody::refusal))
     }
 

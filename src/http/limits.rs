@@ -1,4 +1,4 @@
-//! What a response tells of the limits it was made under.
+//! The limits that a response reports.
 
 use super::format::{Format, Unit};
 use super::items::{MOST, QuotaPolicy, ServiceLimit};
@@ -8,7 +8,7 @@ use http::HeaderMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The words in which a limiter is told of.
+/// The names and the unit under which a limiter's limits are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     pub(super) name: Arc<str>,
@@ -23,27 +23,30 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// What a quota is called that the builder gave no name; `default` without this. Several of them are numbered.
+    /// Sets the name of quotas that the builder gave no name. The default is `default`. Several such quotas are
+    /// numbered.
     #[must_use = "this returns the changed terms"]
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// What a token stands for; requests without this.
+    /// Sets the unit that a token stands for. The default is requests.
     #[must_use = "this returns the changed terms"]
     pub fn unit(self, unit: Unit) -> Self {
         Self { unit, ..self }
     }
 
-    /// Tells the in-flight cap too, as a quota of concurrent requests that is called `in-flight`: for limiters whose
-    /// requests cost a token each.
+    /// Also writes the in-flight cap, as a quota of concurrent requests with the name `in-flight`: for limiters with
+    /// requests of one token each.
     #[must_use = "this returns the changed terms"]
     pub fn in_flight(self) -> Self {
         Self { in_flight: true, ..self }
     }
 }
 
-/// All quotas that a request is counted by, as of one instant: what header fields tell, written and read.
+/// All quotas that count a request, at one instant: the content of the header fields, for writing and reading.
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), tollgate::ConfigError> {
@@ -62,16 +65,16 @@ impl Terms {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RateLimits {
-    /// What was agreed on.
+    /// The policies of the quotas.
     pub policies: Vec<QuotaPolicy>,
-    /// What is left of it.
+    /// What is left of each quota.
     pub limits: Vec<ServiceLimit>,
 }
 
 impl RateLimits {
-    /// Of a limiter.
+    /// Creates the limits of a limiter from its snapshot.
     pub fn of(snapshot: &Snapshot, terms: &Terms) -> Self {
-        let mut told = Self::default();
+        let mut limits = Self::default();
         let unnamed = snapshot.quotas.iter().filter(|quota| quota.name.is_none()).count();
         for (index, quota) in snapshot.quotas.iter().enumerate() {
             let name = match &quota.name {
@@ -79,24 +82,25 @@ impl RateLimits {
                 None if unnamed == 1 => Arc::clone(&terms.name),
                 None => format!("{}-{index}", terms.name).into(),
             };
-            told.policies
+            limits
+                .policies
                 .push(QuotaPolicy { unit: terms.unit.clone(), ..QuotaPolicy::of(Arc::clone(&name), &quota.quota) });
-            told.limits.push(ServiceLimit::of(name, quota.available, quota.more_in));
+            limits.limits.push(ServiceLimit::of(name, quota.available, quota.more_in));
         }
         if let Some((in_flight, cap)) = snapshot.in_flight.zip(snapshot.max_in_flight).filter(|_| terms.in_flight) {
             let name: Arc<str> = Arc::from("in-flight");
             let policy = QuotaPolicy::of(Arc::clone(&name), &crate::Quota::manual(cap));
-            told.policies.push(QuotaPolicy { unit: Unit::ConcurrentRequests, ..policy });
-            told.limits.push(ServiceLimit::of(name, cap.saturating_sub(in_flight), None));
+            limits.policies.push(QuotaPolicy { unit: Unit::ConcurrentRequests, ..policy });
+            limits.limits.push(ServiceLimit::of(name, cap.saturating_sub(in_flight), None));
         }
         if snapshot.closed || snapshot.paused_for.is_some() {
-            told.shut(snapshot.paused_for);
+            limits.exhaust(snapshot.paused_for);
         }
-        told
+        limits
     }
 
-    /// Of one key of a keyed limiter. One that is not in memory is told as a new one, also while it shares the
-    /// [overflow](crate::KeyedBuilder::overflow)'s bucket.
+    /// Creates the limits of one key of a keyed limiter. A key that is not in memory is written as a new one, even
+    /// while it shares the bucket of the [overflow](crate::KeyedBuilder::overflow).
     #[cfg(feature = "keyed")]
     pub fn of_key<K, S>(users: &crate::KeyedLimiter<K, S>, key: &K, terms: &Terms) -> Self
     where
@@ -110,15 +114,15 @@ impl RateLimits {
         Self { policies: vec![policy], limits: vec![ServiceLimit::of(Arc::clone(name), available, more_in)] }
     }
 
-    /// Says of everything whose quota it is.
+    /// Sets the partition key of all policies and limits.
     pub fn set_partition_key(&mut self, key: impl Into<Arc<[u8]>>) {
         let key = key.into();
         self.policies.iter_mut().for_each(|policy| policy.partition_key = Some(Arc::clone(&key)));
         self.limits.iter_mut().for_each(|limit| limit.partition_key = Some(Arc::clone(&key)));
     }
 
-    /// Writes the fields of `format` beside those that are there already, which other limits have written: lists grow. Of
-    /// `X-RateLimit` fields, which cannot, the tighter ones stay.
+    /// Writes the fields of `format` in addition to the fields that other limits have written: lists are extended.
+    /// `X-RateLimit` fields cannot be extended, so the tighter ones stay.
     pub fn write(&self, format: Format, headers: &mut HeaderMap) {
         match format {
             Format::Draft11 => structured::write(self, headers),
@@ -126,7 +130,7 @@ impl RateLimits {
         }
     }
 
-    /// Reads the fields of `format`. A field that is malformed is as if it were not there.
+    /// Reads the fields of `format`. Malformed fields are ignored.
     pub fn read(format: Format, headers: &HeaderMap) -> Self {
         match format {
             Format::Draft11 => structured::read(headers),
@@ -134,23 +138,23 @@ impl RateLimits {
         }
     }
 
-    /// What is closest to its end: of those of which least is left, the one for which that holds the longest.
+    /// Returns the limit that is closest to its end: the one with the least left, and among those the longest window.
     pub fn tightest(&self) -> Option<&ServiceLimit> {
         self.limits.iter().min_by_key(|limit| (limit.available, std::cmp::Reverse(limit.window)))
     }
 
-    /// The policy of this name.
+    /// Returns the policy of this name.
     pub fn policy(&self, name: &str) -> Option<&QuotaPolicy> {
         self.policies.iter().find(|policy| *policy.name == *name)
     }
 
-    /// Until when everything is used up, in seconds; 0 if nothing is, or if no clock can tell.
+    /// Returns for how many seconds at least one quota is used up; 0 if none is, or if the time is unknown.
     pub(super) fn exhausted_for(&self) -> u64 {
         self.limits.iter().filter(|limit| limit.available == 0).filter_map(|limit| limit.window).max().unwrap_or(0)
     }
 
-    /// Nobody passes, for so long at least.
-    fn shut(&mut self, paused_for: Option<Duration>) {
+    /// Marks all limits as used up: no request passes during the pause, or ever again if the limiter is closed.
+    fn exhaust(&mut self, paused_for: Option<Duration>) {
         for limit in &mut self.limits {
             let pause = ServiceLimit::of(Arc::clone(&limit.name), 0, paused_for).window;
             limit.available = 0;
@@ -159,7 +163,7 @@ impl RateLimits {
     }
 }
 
-/// As large as a field can carry.
+/// Converts, limited to the largest number that a field can carry.
 pub(super) fn integer(number: u64) -> i64 {
     number.min(MOST) as i64
 }

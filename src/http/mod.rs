@@ -1,6 +1,6 @@
-//! HTTP: refusals as responses that say when to come back, and a client that does as it is told. Feature `http`.
+//! HTTP: refusals as responses that say when to retry, and a client that follows them. Feature `http`.
 //!
-//! # The server's half
+//! # The server side
 //!
 //! ```
 //! # fn main() -> Result<(), tollgate::ConfigError> {
@@ -15,7 +15,7 @@
 //! # let _ = app; Ok(()) }
 //! ```
 //!
-//! A request too many is answered
+//! A request above the limit is answered with
 //!
 //! ```http
 //! HTTP/1.1 429 Too Many Requests
@@ -27,22 +27,22 @@
 //! Quota Exceeded: retry after 1 s
 //! ```
 //!
-//! | what | default | or |
+//! | setting | default | or |
 //! |---|---|---|
-//! | fields | of [`Format::Draft11`] | [`format`](HttpLimitLayer::format), [`formats`](HttpLimitLayer::formats) |
-//! | told | in refusals | [`on_every_response`](HttpLimitLayer::on_every_response) |
+//! | fields | those of [`Format::Draft11`] | [`format`](HttpLimitLayer::format), [`formats`](HttpLimitLayer::formats) |
+//! | written | in refusals | [`on_every_response`](HttpLimitLayer::on_every_response) |
 //! | the body of a refusal | a line of text | [`problem_json`](HttpLimitLayer::problem_json) |
-//! | `Retry-After` when no clock can tell | none | [`or_retry_after`](HttpLimitLayer::or_retry_after) |
+//! | `Retry-After` when the time is unknown | none | [`or_retry_after`](HttpLimitLayer::or_retry_after) |
 //! | the name of a quota that has none | `default` | [`name`](HttpLimitLayer::name) |
-//! | what a token is | a request | [`unit`](HttpLimitLayer::unit) |
-//! | the in-flight cap | not told | [`tell_in_flight`](HttpLimitLayer::tell_in_flight) |
-//! | whose quota it is | not told | [`partition_key`](HttpLimitLayer::partition_key) |
+//! | the unit of a token | a request | [`unit`](HttpLimitLayer::unit) |
+//! | the in-flight cap | not written | [`tell_in_flight`](HttpLimitLayer::tell_in_flight) |
+//! | the owner of the quota | not written | [`partition_key`](HttpLimitLayer::partition_key) |
 //!
-//! All that a [`LimitLayer`](crate::tower::LimitLayer) can do goes before `respond`: [waiting
-//! `within`](crate::tower::LimitLayer::within) a time, costs, a limiter [per request](crate::tower::LimitLayer::by) or [per
-//! key](crate::tower::LimitLayer::keyed), the hold. [`Refusal`] says which refusal has which status.
+//! Set everything that a [`LimitLayer`](crate::tower::LimitLayer) offers before `respond`: [waiting
+//! `within`](crate::tower::LimitLayer::within) a time, costs, a limiter [per request](crate::tower::LimitLayer::by) or
+//! [per key](crate::tower::LimitLayer::keyed), the hold. [`Refusal`] documents which refusal has which status.
 //!
-//! Without tower, the same is [`RateLimits`] of a snapshot or a key, and [`Refusal`] of an error:
+//! Without tower, use [`RateLimits`] of a snapshot or a key, and [`Refusal`] of an error:
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,18 +61,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # The client's half
+//! # The client side
 //!
-//! [`HeedLayer`] reads `Retry-After` and the same fields from responses, and pauses and corrects the client's own limiter;
-//! [`Heed`] says how, and does it for clients without tower.
+//! [`HeedLayer`] reads `Retry-After` and the same fields from responses, and pauses and corrects the client's own
+//! limiter. [`Heed`] has the settings, and does the same for clients without tower.
 //!
 //! # What the numbers mean
 //!
-//! * `q` and `w` are a quota's amount and period: what was configured, and their ratio is the rate. Where the burst is
-//!   another number than `q` it is told beside, as `tollgate-burst`.
-//! * `r` is what a newcomer could have of that quota now: whole tokens, behind all that is claimed.
-//! * `t` is after how many seconds, rounded up, there is one token more: until then nobody can use more than `r`. It is
-//!   not when the bucket is full, which for a bucket says little and would tell clients to wait for far too long.
+//! * `q` and `w` are a quota's amount and period as configured; their ratio is the rate. If the burst differs from
+//!   `q`, it is written beside them as `tollgate-burst`.
+//! * `r` is the number of whole tokens that a new caller could take from that quota now, behind everything that is
+//!   claimed.
+//! * `t` is the number of seconds, rounded up, until one more token is available: until then no client can use more
+//!   than `r`. It is not the time until the bucket is full, which for a bucket says little and would make clients wait
+//!   far too long.
 
 mod advice;
 mod body;

@@ -16,14 +16,14 @@ use std::time::Duration;
 pub enum ProblemType {
     /// The client's requests exceed a quota.
     QuotaExceeded,
-    /// The server can do less than usual.
+    /// The server has less capacity than usual.
     TemporaryReducedCapacity,
-    /// The client's requests look like a mistake or an attack. No limiter says this by itself.
+    /// The client's requests look like a mistake or an attack. No limiter reports this by itself.
     AbnormalUsageDetected,
 }
 
 impl ProblemType {
-    /// The URI under which the draft wants it registered.
+    /// Returns the URI under which the draft registers it.
     pub const fn uri(self) -> &'static str {
         match self {
             Self::QuotaExceeded => "https://iana.org/assignments/http-problem-types#quota-exceeded",
@@ -34,7 +34,7 @@ impl ProblemType {
         }
     }
 
-    /// The title under which the draft wants it registered.
+    /// Returns the title under which the draft registers it.
     pub const fn title(self) -> &'static str {
         match self {
             Self::QuotaExceeded => "Quota Exceeded",
@@ -43,7 +43,7 @@ impl ProblemType {
         }
     }
 
-    /// The status that the draft recommends.
+    /// Returns the status that the draft recommends.
     pub const fn status(self) -> StatusCode {
         match self {
             Self::QuotaExceeded | Self::AbnormalUsageDetected => StatusCode::TOO_MANY_REQUESTS,
@@ -52,21 +52,23 @@ impl ProblemType {
     }
 }
 
-/// What a refused request is answered.
+/// The response to a refused request.
 ///
 /// | refused because | status | `Retry-After` |
 /// |---|---|---|
-/// | denied: a quota, the in-flight cap, the line | 429 | when the tokens are there; none for the cap |
-/// | too late: the line is longer than the patience | 429 | when it is shorter |
-/// | paused; the line is full; it was held up; too many keys | 503 | when the quotas that are used up have more, if any are |
+/// | denied: a quota, the in-flight cap, waiting callers | 429 | when the tokens are available; none for the cap |
+/// | too late: the wait is longer than allowed | 429 | when the wait is short enough |
+/// | paused, queue full, wait timed out, too many keys | 503 | when used-up quotas have more, if there are any |
 /// | closed, or no runtime | 503 | none |
 /// | too large for any wait to help | 413 | none |
 ///
-/// `Retry-After` is in whole seconds, rounded up and never 0, and not before the end of a window that `RateLimit` tells
-/// of a quota that is used up, as the draft wants it.
+/// `Retry-After` is in whole seconds, rounded up, and never 0. It is not before the end of a window that `RateLimit`
+/// writes for a quota that is used up, as the draft requires.
 ///
-/// Its fields may be changed before it is rendered: whoever detects abuse sets the problem type to
-/// [`AbnormalUsageDetected`](ProblemType::AbnormalUsageDetected).
+/// The fields may be changed before the response is made. For example, code that detects abuse sets the problem type
+/// to [`AbnormalUsageDetected`](ProblemType::AbnormalUsageDetected).
+///
+/// # Examples
 ///
 /// ```
 /// use tollgate::http::{RateLimits, Refusal, Terms};
@@ -84,16 +86,16 @@ impl ProblemType {
 pub struct Refusal {
     /// The status of the response.
     pub status: StatusCode,
-    /// `Retry-After`, in seconds; `None` if no clock can tell, or no wait would help.
+    /// `Retry-After` in seconds; `None` if the time is unknown, or no wait would help.
     pub retry_after: Option<u64>,
-    /// Its problem type; `None` for one that the draft does not name.
+    /// The problem type; `None` if the draft has none for this refusal.
     pub problem: Option<ProblemType>,
-    /// The quotas that refused, as far as it is known.
+    /// The names of the quotas that refused, as far as known.
     pub violated: Vec<Arc<str>>,
 }
 
 impl Refusal {
-    /// A refusal under these limits, which may be [none](RateLimits::default).
+    /// Creates the response to a refusal under these limits, which may be [empty](RateLimits::default).
     pub fn new(refused: impl Into<Refused>, limits: &RateLimits) -> Self {
         let refused = refused.into();
         let (status, problem) = kind(refused);
@@ -107,7 +109,7 @@ impl Refusal {
         Self { status, retry_after: known.then_some(seconds.max(1)), problem, violated: violated.collect() }
     }
 
-    /// Sends this where no clock can tell, as long as a wait can help at all.
+    /// Sets `Retry-After` to `wait` if the time is unknown, provided that a wait can help at all.
     #[must_use = "this returns the changed refusal"]
     pub fn or_retry_after(mut self, wait: Duration) -> Self {
         if self.retry_after.is_none() && self.problem.is_some() {
@@ -116,7 +118,7 @@ impl Refusal {
         self
     }
 
-    /// The body of RFC 9457, without a line break.
+    /// Returns the body of RFC 9457, without a line break.
     pub fn problem_json(&self) -> String {
         let mut body = json!({ "status": self.status.as_u16(), "title": self.title() });
         if let Some(problem) = self.problem {
@@ -129,7 +131,7 @@ impl Refusal {
         body.to_string()
     }
 
-    /// The same in a line of text.
+    /// Returns the same content as a line of text.
     pub fn text(&self) -> String {
         match self.retry_after {
             Some(seconds) => format!("{}: retry after {seconds} s\n", self.title()),
@@ -141,7 +143,7 @@ impl Refusal {
         self.problem.map_or(self.status.canonical_reason().unwrap_or("Refused"), ProblemType::title)
     }
 
-    /// A response with `Retry-After` and a body: a problem of RFC 9457, or text.
+    /// Returns a response with `Retry-After` and a body: a problem of RFC 9457, or text.
     pub fn response(&self, as_problem: bool) -> Response<String> {
         let (kind, body) = if as_problem {
             ("application/problem+json", self.problem_json())
@@ -155,7 +157,7 @@ impl Refusal {
         response
     }
 
-    /// Writes `Retry-After`.
+    /// Writes `Retry-After` into `headers`.
     pub fn write(&self, headers: &mut HeaderMap) {
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
@@ -167,7 +169,7 @@ fn kind(refused: Refused) -> (StatusCode, Option<ProblemType>) {
     use {ConsumeError as InLine, TryAcquireError as AtOnce};
     let problem = match refused {
         Refused::InLine(InLine::TooLarge { .. }) | Refused::AtOnce(AtOnce::TooLarge { .. }) => {
-            // 429 and 503 say "later", and no later would help.
+            // 429 and 503 say "later", but no later time would help.
             return (StatusCode::PAYLOAD_TOO_LARGE, None);
         }
         Refused::AtOnce(AtOnce::Denied(Denied { by: Bound::Pause, .. })) => ProblemType::TemporaryReducedCapacity,
@@ -188,7 +190,7 @@ fn kind(refused: Refused) -> (StatusCode, Option<ProblemType>) {
     (problem.status(), Some(problem))
 }
 
-/// No time that the limiter knows of would help.
+/// True if no time that the limiter knows of would help.
 fn is_final(refused: Refused) -> bool {
     use {ConsumeError as InLine, TryAcquireError as AtOnce};
     matches!(

@@ -11,10 +11,10 @@ use std::sync::Arc;
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// Appends a list each.
-pub(super) fn write(told: &RateLimits, headers: &mut HeaderMap) {
+/// Appends one list to each of the two fields.
+pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
     let mut policies = ListSerializer::new();
-    for policy in &told.policies {
+    for policy in &rate_limits.policies {
         let mut item = policies.bare_item(string(&plain(&policy.name)));
         item = item.parameter(key_ref("q"), number(policy.quota));
         if policy.unit != Unit::Requests {
@@ -33,7 +33,7 @@ pub(super) fn write(told: &RateLimits, headers: &mut HeaderMap) {
     append(headers, POLICY, policies.finish());
 
     let mut limits = ListSerializer::new();
-    for limit in &told.limits {
+    for limit in &rate_limits.limits {
         let mut item = limits.bare_item(string(&plain(&limit.name)));
         item = item.parameter(key_ref("r"), number(limit.available));
         if let Some(window) = limit.window {
@@ -46,7 +46,7 @@ pub(super) fn write(told: &RateLimits, headers: &mut HeaderMap) {
     append(headers, LIMIT, limits.finish());
 }
 
-/// A list without members is not written.
+/// Appends `list` as a field. A list without members is not written.
 fn append(headers: &mut HeaderMap, name: HeaderName, list: Option<String>) {
     if let Some(list) = list {
         let value = HeaderValue::try_from(list).expect("structured fields are printable ASCII");
@@ -58,7 +58,7 @@ fn number(number: u64) -> Integer {
     Integer::try_from(integer(number)).expect("no more than 15 digits")
 }
 
-/// A string of RFC 9651 holds printable ASCII; a name may be anything.
+/// Escapes a name: a string of RFC 9651 holds printable ASCII only, and a name may contain anything.
 fn plain(name: &str) -> Cow<'_, str> {
     let is_plain = name.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
     if is_plain { Cow::Borrowed(name) } else { Cow::Owned(name.escape_default().to_string()) }
@@ -74,7 +74,7 @@ pub(super) fn read(headers: &HeaderMap) -> RateLimits {
     RateLimits { policies, limits }
 }
 
-/// All fields of the name are one list; none, if they are malformed.
+/// Joins all fields of this name to one list. The list is empty if they are malformed.
 fn list(headers: &HeaderMap, name: &HeaderName) -> List {
     let mut joined = Vec::new();
     for value in headers.get_all(name) {
@@ -86,7 +86,7 @@ fn list(headers: &HeaderMap, name: &HeaderName) -> List {
     Parser::new(&joined).parse().unwrap_or_default()
 }
 
-/// An item that is no policy is passed over.
+/// Reads a policy; an item that is not a policy is skipped.
 fn policy(entry: &ListEntry) -> Option<QuotaPolicy> {
     let (name, item) = named(entry)?;
     let unit = match item.params.get("qu") {
@@ -100,7 +100,7 @@ fn policy(entry: &ListEntry) -> Option<QuotaPolicy> {
         unit,
         window: if window == Some(0) { return None } else { window },
         partition_key: partition_key(item)?,
-        // A comment of ours: whatever others make of it, the policy stands.
+        // tollgate's own parameter: if it is malformed, the policy is still valid.
         burst: optional(item, "tollgate-burst").flatten(),
     })
 }
@@ -111,7 +111,7 @@ fn limit(entry: &ListEntry) -> Option<ServiceLimit> {
     Some(ServiceLimit { name, available, window, partition_key: partition_key(item)? })
 }
 
-/// The draft wants a string; its versions 08 and 09 had a token.
+/// Reads the name of an item. The draft requires a string; its versions 08 and 09 had a token.
 fn named(entry: &ListEntry) -> Option<(Arc<str>, &Item)> {
     let ListEntry::Item(item) = entry else { return None };
     let name = match &item.bare_item {
@@ -122,7 +122,7 @@ fn named(entry: &ListEntry) -> Option<(Arc<str>, &Item)> {
     Some((name.into(), item))
 }
 
-/// A number that may be missing: `None` if there is something else in its place.
+/// Reads a number that may be missing. Returns `None` if there is a value of another type.
 fn optional(item: &Item, key: &str) -> Option<Option<u64>> {
     match item.params.get(key) {
         Some(value) => u64::try_from(i64::from(value.as_integer()?)).ok().map(Some),

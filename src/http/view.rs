@@ -1,4 +1,4 @@
-//! Gates that can tell where a request stands.
+//! Gates that can report the limits of a request.
 
 use super::limits::{RateLimits, Terms};
 use crate::limiter::Limiter;
@@ -6,9 +6,9 @@ use crate::tower::{Admission, Chosen, Gate, Patience, Priced};
 use std::fmt;
 use std::sync::Arc;
 
-/// Looks at the limits of one request.
+/// Reads the limits of one request.
 pub trait View {
-    /// What they are now.
+    /// Returns the current limits.
     fn look(&self, terms: &Terms) -> RateLimits;
 }
 
@@ -18,42 +18,42 @@ impl View for Limiter {
     }
 }
 
-/// A [`Gate`] that knows by which limits it admits, so that responses can tell. Implement it for a gate of your own,
-/// often with a [`Limiter`] as the view.
+/// A [`Gate`] that knows its limits, so that responses can report them. Implement it for a gate of your own, often
+/// with a [`Limiter`] as the view.
 pub trait Advertise<Request>: Gate<Request> {
-    /// Looks at them.
+    /// Reads the limits.
     type View: View;
 
-    /// [`Gate::admit`], and who can tell of the limits while the request is under way.
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Self::Admission, Self::View);
+    /// Calls [`Gate::admit`], and returns a view that can read the limits while the request is under way.
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Self::Admission, Self::View);
 }
 
 impl<Request> Advertise<Request> for Limiter {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Admission, Limiter) {
-        (self.admit(request, patience), self.clone())
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Admission, Limiter) {
+        (self.admit(request, max_wait), self.clone())
     }
 }
 
 impl<Request, C: Fn(&Request) -> u64> Advertise<Request> for Priced<C> {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Admission, Limiter) {
-        (self.admit(request, patience), self.limiter().clone())
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Admission, Limiter) {
+        (self.admit(request, max_wait), self.limiter().clone())
     }
 }
 
 impl<Request, F: Fn(&Request) -> (Limiter, u64)> Advertise<Request> for Chosen<F> {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (Admission, Limiter) {
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Admission, Limiter) {
         let (limiter, cost) = self.choose(request);
-        (Admission::new(limiter.clone(), cost, patience), limiter)
+        (Admission::new(limiter.clone(), cost, max_wait), limiter)
     }
 }
 
-/// A gate whose limits are told with a partition key; from
+/// A gate that adds a partition key to its limits; created by
 /// [`HttpLimitLayer::partition_key`](super::HttpLimitLayer::partition_key).
 pub struct Partitioned<G, F> {
     gate: G,
@@ -70,17 +70,17 @@ impl<Request, G: Gate<Request>, F> Gate<Request> for Partitioned<G, F> {
     type Pass = G::Pass;
     type Admission = G::Admission;
 
-    fn admit(&self, request: &Request, patience: Patience) -> G::Admission {
-        self.gate.admit(request, patience)
+    fn admit(&self, request: &Request, max_wait: Patience) -> G::Admission {
+        self.gate.admit(request, max_wait)
     }
 }
 
 impl<Request, G: Advertise<Request>, F: Fn(&Request) -> Vec<u8>> Advertise<Request> for Partitioned<G, F> {
     type View = PartitionView<G::View>;
 
-    fn admit_in_view(&self, request: &Request, patience: Patience) -> (G::Admission, Self::View) {
+    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (G::Admission, Self::View) {
         let key = Arc::from((self.key)(request));
-        let (admission, view) = self.gate.admit_in_view(request, patience);
+        let (admission, view) = self.gate.admit_in_view(request, max_wait);
         (admission, PartitionView { view, key })
     }
 }
@@ -119,7 +119,7 @@ mod keyed {
     use crate::tower::{Keyed, KeyedAdmission};
     use std::hash::{BuildHasher, Hash};
 
-    /// Looks at one key of a keyed limiter.
+    /// Reads the limits of one key of a keyed limiter.
     pub struct KeyView<K, S> {
         users: KeyedLimiter<K, S>,
         key: K,
@@ -132,7 +132,7 @@ mod keyed {
     }
 
     impl<K, S> fmt::Debug for KeyView<K, S> {
-        /// Without the key, which is a user's.
+        /// Omits the key, which identifies a user.
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.debug_struct("KeyView").field("users", &self.users).finish_non_exhaustive()
         }
@@ -146,10 +146,10 @@ mod keyed {
     {
         type View = KeyView<K, S>;
 
-        fn admit_in_view(&self, request: &Request, patience: Patience) -> (KeyedAdmission<K, S>, KeyView<K, S>) {
+        fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (KeyedAdmission<K, S>, KeyView<K, S>) {
             let (key, cost) = self.key(request);
             let view = KeyView { users: self.users().clone(), key: key.clone() };
-            (self.admit_key(key, cost, patience), view)
+            (self.admit_key(key, cost, max_wait), view)
         }
     }
 }

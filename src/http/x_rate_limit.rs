@@ -1,4 +1,4 @@
-//! `X-RateLimit-Limit`, `-Remaining`, `-Reset`: what was there before anything was specified.
+//! `X-RateLimit-Limit`, `-Remaining`, `-Reset`: the fields in use before anything was specified.
 
 use super::items::{QuotaPolicy, ServiceLimit};
 use super::limits::RateLimits;
@@ -10,20 +10,20 @@ const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// From here on a number is a Unix time in seconds: as seconds from now it would be 31 years.
+/// A number from here on is a Unix time in seconds: as seconds from now it would be 31 years.
 const UNIX: u64 = 1_000_000_000;
-/// From here on it is one in milliseconds: as seconds it would be the year 33,658.
+/// A number from here on is a Unix time in milliseconds: as seconds it would be the year 33,658.
 const UNIX_MILLIS: u64 = 1_000_000_000_000;
 
-pub(super) fn write(told: &RateLimits, headers: &mut HeaderMap) {
-    let Some(tightest) = told.tightest() else { return };
+pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
+    let Some(tightest) = rate_limits.tightest() else { return };
     if number(headers, &REMAINING).is_some_and(|other| other <= tightest.available) {
         return;
     }
     headers.remove(LIMIT);
     headers.remove(RESET);
     headers.insert(REMAINING, tightest.available.into());
-    if let Some(policy) = told.policy(&tightest.name) {
+    if let Some(policy) = rate_limits.policy(&tightest.name) {
         headers.insert(LIMIT, policy.quota.into());
     }
     if let Some(window) = tightest.window {
@@ -31,7 +31,7 @@ pub(super) fn write(told: &RateLimits, headers: &mut HeaderMap) {
     }
 }
 
-/// Both without a name that anybody gave.
+/// Reads the fields. They carry no quota name, so policy and limit get the name `x-ratelimit`.
 pub(super) fn read(headers: &HeaderMap) -> RateLimits {
     let name: Arc<str> = Arc::from("x-ratelimit");
     let limit = number(headers, &REMAINING).map(|available| ServiceLimit {

@@ -1,4 +1,4 @@
-//! Claims of one direction: bytes are paid for in chunks.
+//! The claims of one direction: bytes are paid for in chunks.
 
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
@@ -6,19 +6,19 @@ use crate::limiter::Limiter;
 use crate::pacer::Pacer;
 use std::task::{Context, Poll, ready};
 
-/// A chunk's part of the burst: as many connections can begin at the same instant.
+/// The default chunk is the burst divided by this: this many connections can start at the same instant.
 const PER_BURST: u64 = 16;
-/// The largest chunk unless one is given: about what a socket takes in one call.
+/// The largest default chunk: about the amount that a socket takes in one call.
 const MOST: u64 = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Chunks {
     pacer: Pacer,
-    /// As the user wants it.
+    /// The chunk size set by the user.
     fixed: Option<u64>,
-    /// As it is now, at least 1.
+    /// The current chunk size, at least 1.
     size: u64,
-    /// True once a claim had to wait: before that, the size of a chunk delays nobody.
+    /// True once a claim had to wait. Before that, the chunk size delays no caller.
     waited: bool,
 }
 
@@ -33,7 +33,7 @@ impl Chunks {
         self.size = size;
     }
 
-    /// How much of `wanted` the next claim is for.
+    /// Returns how many of the `wanted` bytes the next claim is for.
     pub(super) fn of(&mut self, wanted: usize) -> usize {
         if std::mem::take(&mut self.waited) {
             self.size = self.fixed.unwrap_or_else(|| derived(self.pacer.limiter()));
@@ -41,27 +41,27 @@ impl Chunks {
         usize::try_from(self.size).map_or(wanted, |size| size.min(wanted))
     }
 
-    /// Goes on with the claim that is out, or claims a chunk of `wanted`. The grant tells for how many bytes.
+    /// Continues the current claim, or claims a chunk of `wanted`. The grant's cost is the number of bytes.
     pub(super) fn poll_claim(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<Result<OwnedGrant, ConsumeError>> {
         loop {
             let chunk = self.of(wanted) as u64;
             let answer = self.pacer.poll_claim(cx, || chunk);
             self.waited |= answer.is_pending();
             match ready!(answer) {
-                // The in-flight cap was lowered, or is below the chunk that the user wants.
+                // The in-flight cap was lowered, or is below the chunk size that the user set.
                 Err(ConsumeError::TooLarge { most, .. }) if 0 < most && most < self.size => self.size = most,
                 answer => return Poll::Ready(answer),
             }
         }
     }
 
-    /// Leaves the line, if it stands there.
-    pub(super) fn leave(&mut self) {
-        self.pacer.leave();
+    /// Leaves the queue, if it waits there.
+    pub(super) fn cancel(&mut self) {
+        self.pacer.cancel();
     }
 }
 
-/// The chunk that suits `limiter` as it is now.
+/// The default chunk size for `limiter` in its current state.
 fn derived(limiter: &Limiter) -> u64 {
     let (burst, cap) = limiter.core().look_at(|state, _, _| {
         let cap = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens);

@@ -1,7 +1,8 @@
 //! Paced bytes: tokio's `AsyncRead` and `AsyncWrite` at a token per byte. Feature `io`.
 //!
-//! [`PaceIoExt::pace_bytes`] wraps a connection, a file, one half of either, so that its bytes pass at the rate of a limiter, in
-//! both directions or in one. Wrappers that share a limiter share its one line: they take turns, each for a chunk.
+//! [`PaceIoExt::pace_bytes`] wraps a connection, a file, or one half of either, so that its bytes pass at the rate of
+//! a limiter, in both directions or in one. Wrappers that share a limiter share its one queue: they take turns, each
+//! for a chunk.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,28 +21,29 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! * **A read pays for what it got**, never for what it asked. Bytes are read first, at most a chunk of them, straight
-//!   into the caller's buffer; if their tokens are not there at once, they move aside until they are. A silent peer holds no
-//!   tokens and no place in the line.
-//! * **A write is paid for before it happens**, a chunk at a time. What the inner writer does not take goes back at once,
-//!   all of it if it takes nothing: a peer that does not read holds no tokens either. So the bytes that pass, and not only
-//!   the grants, keep the limiter's law.
-//! * `flush` waits for no tokens, `shutdown` neither: everything that was reported as written has been paid for.
-//! * Futures that read or write can be dropped at any time: the wrapper keeps what was read and its place in the line. A
-//!   write whose place was kept leaves it at `shutdown`, or when the wrapper is dropped; until then up to a chunk may be
-//!   granted to it and unused.
-//! * A limiter that refuses (it is closed, its line is full) makes an [`io::Error`] of which
-//!   [`get_ref`](std::io::Error::get_ref) is a [`ConsumeError`]. No byte is lost by it: what was read and not handed out
-//!   is in [`into_parts`](PacedIo::into_parts).
+//! * **A read pays for the bytes it got**, never for the bytes it asked for. Bytes are read first, at most a chunk,
+//!   straight into the caller's buffer. If their tokens are not available at once, the bytes move to an internal
+//!   buffer until they are. A silent peer holds no tokens and no place in the queue.
+//! * **A write is paid for before it happens**, a chunk at a time. Tokens for bytes that the inner writer does not
+//!   take are refunded at once, all of them if it takes nothing, so a peer that does not read holds no tokens either.
+//!   The limiter's guarantee therefore holds for the bytes that pass, and not only for the grants.
+//! * Neither `flush` nor `shutdown` waits for tokens: everything that was reported as written has been paid for.
+//! * Futures that read or write can be dropped at any time: the wrapper keeps the bytes that were read, and its place
+//!   in the queue. A write that kept its place leaves the queue at `shutdown`, or when the wrapper is dropped; until
+//!   then up to a chunk may be granted to it and unused.
+//! * If the limiter refuses (it is closed, or its queue is full), the call returns an [`io::Error`]. Its
+//!   [`get_ref`](std::io::Error::get_ref) is a [`ConsumeError`]. No byte is lost: bytes that were read and not
+//!   returned are in [`into_parts`](PacedIo::into_parts).
 //!
 //! # Chunks
 //!
-//! The line is strict, so a small write waits for the chunks that entered before it, one per connection, and
-//! the chunk decides how long that is: a 16th of the smallest burst unless [`chunk`](PacedIo::chunk) says otherwise, at
-//! most 64 KiB and the in-flight cap. It follows changes of the quotas; but a chunk that waits while the cap is lowered below
-//! it holds up the line until the cap is raised, or the wrapper is dropped.
+//! The queue is strict, so a small write waits for the chunks that entered before it, one per connection. The chunk
+//! size decides how long that is. By default it is a 16th of the smallest burst, but at most 64 KiB and at most the
+//! in-flight cap; [`chunk`](PacedIo::chunk) sets another size. The default follows changes of the quotas. However, a
+//! chunk that waits while the cap is lowered below it blocks the queue until the cap is raised or the wrapper is
+//! dropped.
 
 mod chunks;
 mod paced;
@@ -54,14 +56,17 @@ use crate::Limiter;
 use crate::error::ConsumeError;
 use std::io;
 
-/// Paces the bytes of any `AsyncRead` or `AsyncWrite`. Another chunk than the default: [`PacedIo::chunk`].
+/// Paces the bytes of any `AsyncRead` or `AsyncWrite`. [`PacedIo::chunk`] changes the chunk size.
 pub trait PaceIoExt: Sized {
-    /// Paces reads and writes, which share the limiter. For two limiters, `pace_reads` and `pace_writes`.
+    /// Paces reads and writes, which share the limiter. For two limiters, see [`PacedIo::reads`] and
+    /// [`PacedIo::writes`].
     fn pace_bytes(self, limiter: &Limiter) -> PacedIo<Self> {
         PacedIo::new(self).reads(limiter).writes(limiter)
     }
 
-    /// Paces reads; writes go through.
+    /// Paces reads; writes pass unpaced.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -79,7 +84,7 @@ pub trait PaceIoExt: Sized {
         PacedIo::new(self).reads(limiter)
     }
 
-    /// Paces writes; reads go through.
+    /// Paces writes; reads pass unpaced.
     fn pace_writes(self, limiter: &Limiter) -> PacedIo<Self> {
         PacedIo::new(self).writes(limiter)
     }
@@ -88,7 +93,7 @@ pub trait PaceIoExt: Sized {
 impl<T> PaceIoExt for T {}
 
 impl From<ConsumeError> for io::Error {
-    /// An error of kind `Other` that [`downcast`](io::Error::downcast)s to the `ConsumeError`.
+    /// Makes an error of kind `Other` that [`downcast`](io::Error::downcast)s to the `ConsumeError`.
     fn from(error: ConsumeError) -> Self {
         Self::other(error)
     }

@@ -1,4 +1,4 @@
-//! The wrapper: what is paced in which direction.
+//! The wrapper that paces a reader, a writer or both.
 
 use super::reading::Reading;
 use super::writing::Writing;
@@ -9,8 +9,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A reader, a writer or both, whose bytes are paid for; from [`PaceIoExt`](super::PaceIoExt). See the
-/// [module](super) for what holds.
+/// A reader, a writer or both that takes a token per byte; created by [`PaceIoExt`](super::PaceIoExt). See the
+/// [module](super) for its guarantees.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,12 +30,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 ///
 /// # Cancel safety
 ///
-/// Futures that poll it can be dropped at any time: what was read stays here, and so does the place in the line. Dropped
-/// itself, it leaves the line, and no token is lost.
+/// Futures that poll it can be dropped at any time: it keeps the bytes that were read, and its place in the queue.
+/// Dropping it leaves the queue, and no token is lost.
 ///
 /// # Panics
 ///
-/// As [`Consume`](crate::Consume), on a runtime without timers.
+/// Panics like [`Consume`](crate::Consume) on a runtime without timers.
 #[pin_project]
 #[derive(Debug)]
 pub struct PacedIo<T> {
@@ -41,18 +43,18 @@ pub struct PacedIo<T> {
     inner: T,
     reading: Option<Reading>,
     writing: Option<Writing>,
-    /// The chunk the user wants.
+    /// The chunk size set by the user.
     chunk: Option<u64>,
 }
 
 impl<T> PacedIo<T> {
-    /// Paces nothing yet.
+    /// Wraps `inner` and paces nothing yet.
     pub fn new(inner: T) -> Self {
         Self { inner, reading: None, writing: None, chunk: None }
     }
 
-    /// Paces reads. What was read already and waits for another limiter is paid for here.
-    #[must_use = "it was moved here"]
+    /// Paces reads by `limiter`, which also charges bytes that were read already and wait for another limiter.
+    #[must_use = "this returns the changed wrapper"]
     pub fn reads(mut self, limiter: &Limiter) -> Self {
         let reading = Reading::new(limiter, self.chunk);
         self.reading = Some(match self.reading {
@@ -62,17 +64,18 @@ impl<T> PacedIo<T> {
         self
     }
 
-    /// Paces writes.
-    #[must_use = "it was moved here"]
+    /// Paces writes by `limiter`.
+    #[must_use = "this returns the changed wrapper"]
     pub fn writes(mut self, limiter: &Limiter) -> Self {
         self.writing = Some(Writing::new(limiter, self.chunk));
         self
     }
 
-    /// The most bytes that are claimed at once, in each direction; 0 counts as 1. Smaller chunks let others pass sooner,
-    /// larger ones cost less: each is a call of the inner reader or writer. Above the burst, a chunk passes whole once
-    /// minting has caught up with it.
-    #[must_use = "it was moved here"]
+    /// Sets the most bytes that are claimed at once, in each direction; 0 counts as 1.
+    ///
+    /// Smaller chunks let other callers pass sooner. Larger chunks cost less, because each chunk is a call of the
+    /// inner reader or writer. A chunk above the burst is granted as a whole, once enough tokens are minted for it.
+    #[must_use = "this returns the changed wrapper"]
     pub fn chunk(mut self, bytes: usize) -> Self {
         let bytes = bytes.max(1) as u64;
         self.chunk = Some(bytes);
@@ -85,18 +88,19 @@ impl<T> PacedIo<T> {
         self
     }
 
-    /// The inner reader or writer.
+    /// Returns the inner reader or writer.
     pub fn get_ref(&self) -> &T {
         &self.inner
     }
 
-    /// The inner reader or writer. What passes here is unpaced, and does not see what was read ahead.
+    /// Returns the inner reader or writer. Bytes that pass through it directly are unpaced, and miss the bytes read
+    /// ahead.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
 
-    /// The inner reader or writer, and what was read from it and not handed out: at most a chunk, and nothing unless a
-    /// read was dropped or refused. Leaves the line.
+    /// Returns the inner reader or writer, and the bytes that were read from it and not returned. These are at most a
+    /// chunk, and none unless a read was dropped or refused. Leaves the queue.
     pub fn into_parts(self) -> (T, Vec<u8>) {
         let aside = self.reading.map_or_else(Vec::new, |reading| reading.aside().to_vec());
         (self.inner, aside)
@@ -142,11 +146,12 @@ impl<T: AsyncWrite> AsyncWrite for PacedIo<T> {
         self.project().inner.poll_flush(cx)
     }
 
-    /// Nothing will be written any more: a write that was dropped while it waited leaves the line.
+    /// Shuts the inner writer down. Nothing will be written any more, so a write that was dropped while it waited
+    /// leaves the queue.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         if let Some(writing) = this.writing {
-            writing.chunks.leave();
+            writing.chunks.cancel();
         }
         this.inner.poll_shutdown(cx)
     }

@@ -1,8 +1,8 @@
-//! The reading direction: read, pay, hand over.
+//! The reading direction: read, pay, return.
 //!
-//! Bytes go straight into the caller's buffer, and stay there if their tokens are there at once. Else the read must be
-//! reported as pending, and the caller may come back with another buffer or not at all: so they move aside first. Nothing
-//! more is read before they are handed out, so never more than a chunk is here.
+//! Bytes go straight into the caller's buffer, and stay there if their tokens are available at once. Otherwise the
+//! read must return pending, and the caller may come back with another buffer or not at all, so the bytes move aside
+//! first. Nothing more is read before they are returned, so this struct never holds more than a chunk.
 
 use super::chunks::Chunks;
 use crate::limiter::Limiter;
@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) chunks: Chunks,
-    /// What was read and not handed out begins at `start`.
+    /// The bytes that were read and not returned, beginning at `start`.
     aside: Vec<u8>,
     start: usize,
-    /// How much of it is paid for.
+    /// How many of these bytes are paid for.
     paid: usize,
 }
 
@@ -26,13 +26,13 @@ impl Reading {
         Self { chunks: Chunks::new(limiter, chunk), aside: Vec::new(), start: 0, paid: 0 }
     }
 
-    /// Goes on with what was read by `before`, and is paid for or not.
+    /// Takes over the bytes that `before` read, and how many of them are paid for.
     pub(super) fn go_on_from(self, before: Self) -> Self {
         let Self { aside, start, paid, .. } = before;
         Self { aside, start, paid, ..self }
     }
 
-    /// What was read and not handed out.
+    /// The bytes that were read and not returned.
     pub(super) fn aside(&self) -> &[u8] {
         &self.aside[self.start..]
     }
@@ -73,7 +73,7 @@ impl Reading {
         }
     }
 
-    /// Pays for what lies aside, and hands out what is paid for.
+    /// Pays for the bytes that lie aside, and returns those that are paid for.
     fn poll_hand_out(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));

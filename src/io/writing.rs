@@ -1,7 +1,7 @@
-//! The writing direction: pay, write, give back what was not taken.
+//! The writing direction: pay, write, refund the bytes that were not taken.
 //!
-//! Writing first and paying later is not possible: bytes that are gone must be reported, and a caller who is told "not
-//! yet" may come back with others or not at all.
+//! Writing first and paying later is not possible: bytes that were written must be reported as written, and a caller
+//! that gets `Pending` may come back with other bytes or not at all.
 
 use super::chunks::Chunks;
 use crate::grant::OwnedGrant;
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
-/// How many buffers of a vectored write are passed on at once; Linux takes 1024, few callers have more than this.
+/// How many buffers of a vectored write are passed on at once. Linux takes 1024; few callers have more than this.
 const MAX_SLICES: usize = 64;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Writing {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if !inner.is_write_vectored() {
-            // It would take the first buffer only: then only that is claimed.
+            // The inner writer would take the first buffer only, so only that one is claimed.
             let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| buf);
             return self.poll_write(cx, inner, first);
         }
@@ -60,12 +60,12 @@ impl Writing {
     }
 }
 
-/// How many of `len` bytes may go: the claim may have been made for another buffer.
+/// Returns how many of `len` bytes may be written: the claim may have been made for another buffer.
 fn paid_of(grant: &OwnedGrant, len: usize) -> usize {
     usize::try_from(grant.cost()).map_or(len, |paid| paid.min(len))
 }
 
-/// The first `most` bytes of `bufs`, or less if these are very many.
+/// Returns the first `most` bytes of `bufs`, or less if there are more than `MAX_SLICES` buffers.
 fn cut<'b>(bufs: &'b [IoSlice<'_>], most: usize) -> ArrayVec<IoSlice<'b>, MAX_SLICES> {
     let mut left = most;
     let parts = bufs.iter().filter(|buf| !buf.is_empty()).map_while(|buf| {
@@ -76,11 +76,11 @@ fn cut<'b>(bufs: &'b [IoSlice<'_>], most: usize) -> ArrayVec<IoSlice<'b>, MAX_SL
     parts.take(MAX_SLICES).collect()
 }
 
-/// Gives back what was paid for and not taken. To keep it until the peer reads again would let many such peers pass
-/// more than the limiter's burst when they wake together.
+/// Refunds the tokens of bytes that were not taken. If the wrapper kept them until the peer reads again, many such
+/// peers could together pass more than the limiter's burst when they wake.
 fn settled(mut grant: OwnedGrant, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
     let taken = if let Poll::Ready(Ok(taken)) = &written { *taken } else { 0 };
-    // The bytes are written: a panic here would not take them back.
+    // The bytes are written: a panic here could not undo that.
     grant.settle_anyway(taken as u64);
     written
 }

@@ -1,4 +1,4 @@
-//! The lines of a joint claim, while all of them are locked.
+//! The queues of a joint claim while all of them are locked.
 
 use super::Member;
 use crate::core::Core;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use tokio::runtime::Handle;
 
-/// All lines of a joint claim, locked and brought up to date; nobody can take anything from any of them meanwhile.
+/// All queues of a joint claim, locked and brought up to date. No other caller can take tokens from any of them
+/// meanwhile.
 pub(super) struct LockedQueues<'a> {
     held: Vec<LockedQueue<'a>>,
     wakes: Wakes,
@@ -33,26 +34,26 @@ impl<'a> LockedQueues<'a> {
         let mut samples: Vec<Sample> = order.iter().map(|(_, core)| core.sample()).collect();
         loop {
             let locked = order.iter().zip(samples.iter().copied());
-            let hold = |(&(index, core), sample): (&(usize, &'a Core), Sample)| LockedQueue {
+            let lock = |(&(index, core), sample): (&(usize, &'a Core), Sample)| LockedQueue {
                 index,
                 core,
                 sample,
                 state: core.state.lock(),
             };
-            let mut held: Vec<LockedQueue<'a>> = locked.map(hold).collect();
+            let mut held: Vec<LockedQueue<'a>> = locked.map(lock).collect();
             if held.iter_mut().all(|locked| locked.settle(&mut wakes)) {
                 return Self { held, wakes };
             }
             drop(held);
             wakes.wake_all();
-            // In the middle of something: a clock that panics stands still.
+            // The locks were taken and the queues partly served: if the clock panics now, keep the last sample.
             for ((_, core), sample) in order.iter().zip(&mut samples) {
                 *sample = core.sample_or_last().unwrap_or(*sample);
             }
         }
     }
 
-    /// `Ok(true)` if it has to wait and may, `Ok(false)` if it was granted.
+    /// Returns `Ok(true)` if the claim has to wait and may wait, `Ok(false)` if it was granted.
     pub(super) fn check(
         &mut self,
         members: &mut [Member<'a>],
@@ -71,7 +72,7 @@ impl<'a> LockedQueues<'a> {
         Ok(true)
     }
 
-    /// Of those who refuse, the first in the caller's order.
+    /// Returns the refusal that is first in the caller's order.
     fn first_refusal(
         &mut self,
         check: impl Fn(&LockedQueue<'a>) -> Result<(), ConsumeError>,
@@ -82,7 +83,7 @@ impl<'a> LockedQueues<'a> {
         Err((locked.index, error))
     }
 
-    /// Takes every cost, if all are there.
+    /// Takes every cost if all are available.
     pub(super) fn grant_all(&mut self, members: &mut [Member<'a>]) -> bool {
         let fits = |locked: &LockedQueue<'_>| locked.state.can_admit(&locked.core.rovers, members[locked.index].cost);
         if !self.held.iter().all(fits) {
@@ -97,15 +98,16 @@ impl<'a> LockedQueues<'a> {
         true
     }
 
-    /// Enters every line that has something to grant.
+    /// Enters every queue in which the cost is above 0.
     pub(super) fn wait(&mut self, members: &mut [Member<'a>], joint: &Arc<JointClaim>, wakers: &mut Vec<Waker>) {
-        // One reading of the clock for all of them: a thread that is held up between two would put them out of step. That
-        // of the oldest limiter, which is before its beginning last if the clock steps back.
+        // Use one reading of the clock for all queues: a thread that is delayed between two readings would make the
+        // queues disagree. Use the reading of the oldest limiter, because that one becomes negative last if the clock
+        // steps back.
         let oldest = self.held.iter().max_by_key(|locked| locked.sample.now);
         let Some((reference, entered)) = oldest.map(|locked| (locked.core, locked.sample.now)) else { return };
         for LockedQueue { index, core, state, sample } in &mut self.held {
             let member = &mut members[*index];
-            // How long it will take, one line alone cannot tell.
+            // One queue alone cannot tell how long the wait takes.
             member.queue_info = QueueInfo { since: sample.now, ahead: state.queue.len(), estimate: None };
             if member.cost == 0 {
                 member.granted = Some(state.available(&core.rovers));
@@ -117,7 +119,8 @@ impl<'a> LockedQueues<'a> {
         }
     }
 
-    /// Of those that refuse, the one whose wait is longest: for ever, unknown, then by time; then the first.
+    /// Of the limiters that refuse, returns the one with the longest wait: first those that never grant, then those
+    /// with an unknown wait, then by time, then by index.
     pub(super) fn worst_refusal(&mut self, members: &[Member<'a>]) -> Option<(usize, TryAcquireError)> {
         let mut worst = None;
         for LockedQueue { index, core, state, sample } in &mut self.held {
@@ -144,7 +147,7 @@ impl<'a> LockedQueues<'a> {
         held.retain_mut(|locked| {
             locked.state.finish(&locked.core.rovers, locked.sample.now, &mut wakes) == ServeResult::Again
         });
-        // Where the batch was too small, the line is served on once no lock is held.
+        // If the batch was full before the queue was served, serve the rest once no lock is held.
         let unfinished: Vec<&Core> = held.into_iter().map(|locked| locked.core).collect();
         wakes.wake_all();
         for core in unfinished {
@@ -155,7 +158,7 @@ impl<'a> LockedQueues<'a> {
 }
 
 impl LockedQueue<'_> {
-    /// Brings the line up to date and closes its fast path. False if `wakes` was too small for that.
+    /// Brings the queue up to date and closes its fast path. Returns false if `wakes` is full before that.
     fn settle(&mut self, wakes: &mut Wakes) -> bool {
         let rovers = &self.core.rovers;
         if self.state.settle(rovers, self.sample.now, Reach::Held, wakes) == ServeResult::Again {

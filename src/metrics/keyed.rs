@@ -1,4 +1,4 @@
-//! A keyed limiter's meter.
+//! The meter of a keyed limiter.
 
 use super::meter::{AlreadyMetered, attach, publish_grants, publish_refusals};
 use super::names;
@@ -11,24 +11,25 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the keys share whose names came too late.
+/// The name shared by all keys that are not named, because the limit on names was reached.
 const OTHERS: &str = "(others)";
 
-/// Counts what a [`KeyedLimiter`] does, of all its keys together, and hands it to the recorder when asked. See the
+/// Counts what a [`KeyedLimiter`] does, summed over all its keys, and publishes it on request. See the
 /// [module](super).
 ///
-/// No key is named, unless you say how ([`naming`](Self::naming)): they are your users, and there may be millions of them.
+/// No key is published by name unless [`naming`](Self::naming) says how: keys are your users, and there may be
+/// millions.
 pub struct KeyedMeter<K, S = RandomState> {
     limiter: KeyedLimiter<K, S>,
     tally: Arc<Tally>,
     named: Option<Arc<Named<K>>>,
 }
 
-/// How keys are named, and which were.
+/// How keys are named, and the names given so far.
 struct Named<K> {
     name: Box<dyn Fn(&K) -> String + Send + Sync>,
     most: usize,
-    /// All names that were ever handed to a recorder, which may keep each of them for ever.
+    /// All names that were ever passed to a recorder, which may keep each of them for ever.
     given: Mutex<HashSet<String>>,
 }
 
@@ -37,11 +38,14 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// A meter of `limiter`, whose series have `key` as the label of this name. Each meter needs a key of its own.
+    /// Creates a meter of `limiter`. `key` is the value of the label `key` of all its series. Each meter needs its own
+    /// key.
     ///
     /// # Errors
     ///
-    /// [`AlreadyMetered`] if the limiter has a meter: use a clone of that.
+    /// Returns [`AlreadyMetered`] if the limiter has a meter: use a clone of that meter.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota, metrics::KeyedMeter};
@@ -57,23 +61,24 @@ where
         Ok(Self { limiter: limiter.clone(), tally, named: None })
     }
 
-    /// Also publishes the keys [refused most](crate::KeyedSnapshot::most_refused), up to 16 at a time, under what `name` calls
-    /// them.
+    /// Also publishes the [most refused](crate::KeyedSnapshot::most_refused) keys, up to 16 at a time, under the names
+    /// that `name` returns.
     ///
-    /// A recorder keeps a series for each name it ever saw, and whoever churns through keys makes new ones. So at most `most`
-    /// names are given out in the life of the meter, to those who come first; who comes later is in the sum of `(others)`. A
-    /// key that is not among the 16 any more is shown as 0 refusals.
+    /// A recorder keeps a series for each name it ever saw, and a client that uses random keys makes new names. So the
+    /// meter gives out at most `most` names in its lifetime, to the keys that are published first; later keys are
+    /// added to the sum `(others)`. A key that is no longer among the 16 is published with 0 refusals.
     pub fn naming(self, most: usize, name: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
         let named = Named { name: Box::new(name), most, given: Mutex::new(HashSet::new()) };
         Self { named: Some(Arc::new(named)), ..self }
     }
 
-    /// Sets all series to what they are now. To be called before each scrape: it takes a
-    /// [snapshot](KeyedLimiter::snapshot), and holds no lock of the limiter while the recorder is at work.
+    /// Sets all series to their current values. Call it before each scrape.
+    ///
+    /// It takes a [snapshot](KeyedLimiter::snapshot), and holds no lock of the limiter while it calls the recorder.
     ///
     /// # Panics
     ///
-    /// Where the recorder or the function given to [`naming`](Self::naming) does.
+    /// Panics if the recorder or the function given to [`naming`](Self::naming) panics.
     pub fn publish(&self) {
         let seen = self.limiter.snapshot();
         let series = Series::of(&self.tally);
@@ -83,8 +88,8 @@ where
         series.gauge(names::KEYS_WAITING, seen.keys_waiting as f64);
         series.gauge(names::WAITING, seen.waiting_tasks as f64);
         series.gauge(names::WAITING_TOKENS, seen.waiting_tokens as f64);
-        if let Some(flying) = seen.in_flight {
-            series.gauge(names::IN_FLIGHT, flying as f64);
+        if let Some(in_flight) = seen.in_flight {
+            series.gauge(names::IN_FLIGHT, in_flight as f64);
         }
         series.seconds(names::LATENESS, seen.lateness);
         if let Some(named) = &self.named {
@@ -112,12 +117,12 @@ where
         absent.into_iter().for_each(|name| refused(name.into(), 0));
     }
 
-    /// The limiter.
+    /// Returns the limiter.
     pub fn limiter(&self) -> &KeyedLimiter<K, S> {
         &self.limiter
     }
 
-    /// The label of all its series.
+    /// Returns the value of the label `key` of all its series.
     pub fn key(&self) -> &str {
         &self.tally.name
     }
@@ -128,9 +133,9 @@ impl<K> Named<K> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// `None` if there are as many as may be.
+    /// Returns `None` if the limit on names is reached.
     fn name_of(&self, key: &K) -> Option<String> {
-        // The user's code, before the lock.
+        // User code: call it before taking the lock.
         let name = (self.name)(key);
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         if !given.contains(&name) {
@@ -150,7 +155,7 @@ impl<K, S> Clone for KeyedMeter<K, S> {
 }
 
 impl<K, S> fmt::Debug for KeyedMeter<K, S> {
-    /// Without the keys.
+    /// Omits the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedMeter").field("key", &self.tally.name).finish_non_exhaustive()
     }

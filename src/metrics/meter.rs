@@ -1,4 +1,4 @@
-//! A limiter's meter.
+//! The meter of a limiter.
 
 use super::names;
 use super::series::Series;
@@ -9,10 +9,10 @@ use crate::snapshot::Snapshot;
 use metrics::SharedString;
 use std::sync::Arc;
 
-/// Counts what a [`Limiter`] does, and hands it to the recorder when asked. See the [module](super).
+/// Counts what a [`Limiter`] does, and publishes it on request. See the [module](super).
 ///
-/// From the moment it is made, the limiter itself counts its refusals and records its waits, whatever clone, layer, stream or
-/// joint claim they come through; that stays so when the meter is dropped. Clones are the same meter.
+/// From the moment the meter is made, the limiter itself counts its refusals and records its waits, through any clone,
+/// layer, stream or joint claim. It continues to do so when the meter is dropped. Clones are the same meter.
 #[derive(Clone, Debug)]
 pub struct Meter {
     limiter: Limiter,
@@ -20,11 +20,14 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter of `limiter`, whose series have `key` as the label of this name. Each meter needs a key of its own.
+    /// Creates a meter of `limiter`. `key` is the value of the label `key` of all its series. Each meter needs its own
+    /// key.
     ///
     /// # Errors
     ///
-    /// [`AlreadyMetered`] if the limiter has a meter: use a clone of that.
+    /// Returns [`AlreadyMetered`] if the limiter has a meter: use a clone of that meter.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use tollgate::{Limiter, Quota, metrics::Meter};
@@ -40,37 +43,39 @@ impl Meter {
         Ok(Self { limiter: limiter.clone(), tally })
     }
 
-    /// Sets all series to what they are now. To be called before each scrape: it takes the limiter's lock once, for a
-    /// [snapshot](Limiter::snapshot), and no lock while the recorder is at work.
+    /// Sets all series to their current values. Call it before each scrape.
+    ///
+    /// It takes the limiter's lock once, for a [snapshot](Limiter::snapshot), and holds no lock while it calls the
+    /// recorder.
     ///
     /// # Panics
     ///
-    /// Where the recorder does.
+    /// Panics if the recorder panics.
     pub fn publish(&self) {
         publish(&Series::of(&self.tally), &self.tally, &self.limiter.snapshot());
     }
 
-    /// The limiter.
+    /// Returns the limiter.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
     }
 
-    /// The label of all its series.
+    /// Returns the value of the label `key` of all its series.
     pub fn key(&self) -> &str {
         &self.tally.name
     }
 }
 
-/// The limiter has a meter already, and is counted by that.
+/// The error of a second meter for one limiter: the existing meter already counts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this limiter is metered as `{key}` already: use a clone of that meter")]
 #[non_exhaustive]
 pub struct AlreadyMetered {
-    /// The key of the meter it has.
+    /// The key of the existing meter.
     pub key: String,
 }
 
-/// Has a limiter count under `key` from now on.
+/// Makes a limiter count under `key` from now on.
 pub(super) fn attach(key: SharedString, observers: &Observers) -> Result<Arc<Tally>, AlreadyMetered> {
     let tally = Arc::new(Tally::new(key));
     observers.admit(Arc::clone(&tally)).map_err(|tally| AlreadyMetered { key: tally.name.to_string() })?;
@@ -91,20 +96,20 @@ fn publish(series: &Series<'_>, tally: &Tally, seen: &Snapshot) {
     }
     series.gauge(names::WAITING, seen.waiting_tasks as f64);
     series.gauge(names::WAITING_TOKENS, seen.waiting_tokens as f64);
-    if let Some(flying) = seen.in_flight {
-        series.gauge(names::IN_FLIGHT, flying as f64);
+    if let Some(in_flight) = seen.in_flight {
+        series.gauge(names::IN_FLIGHT, in_flight as f64);
     }
     series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
     series.seconds(names::LATENESS, seen.lateness);
 }
 
-/// In tokens.
+/// Publishes grants and refunds, in tokens.
 pub(super) fn publish_grants(series: &Series<'_>, granted: u64, refunded: u64) {
     series.counter(names::ACQUIRE, Some(("result", "allow")), granted);
     series.counter(names::REFUNDED, None, refunded);
 }
 
-/// All reasons, also those that there was no refusal for yet: a rate can then be told from the first one on.
+/// Publishes all reasons, also those without a refusal so far: a rate is then visible from the first refusal on.
 pub(super) fn publish_refusals(series: &Series<'_>, tally: &Tally) {
     for (reason, calls) in tally.refused() {
         series.counter(names::REFUSALS, Some(("reason", reason.name())), calls);

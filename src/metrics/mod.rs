@@ -1,8 +1,8 @@
-//! What a limiter does, for the recorders of the [`metrics`](https://docs.rs/metrics) facade: Prometheus, StatsD and others.
-//! Feature `metrics`.
+//! Metrics of limiters for the recorders of the [`metrics`](https://docs.rs/metrics) facade: Prometheus, StatsD and
+//! others. Feature `metrics`.
 //!
-//! A [`Meter`] makes its limiter count what no rover tells. [`Meter::publish`] sets all series to what they are at that
-//! moment: call it where the metrics are scraped.
+//! A [`Meter`] makes its limiter count what its positions do not show. [`Meter::publish`] sets all series to their
+//! values at that moment: call it where the metrics are scraped.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,44 +31,45 @@
 //!
 //! # Series
 //!
-//! All have a label `key`, the name of the meter. What is said of calls and tokens is of all that came since the meter was
-//! made; tokens granted and refunded since the limiter was built.
+//! All series have a label `key`, the name of the meter. Series of calls, and of the tokens that were denied, count
+//! from the moment the meter was made. Tokens granted and refunded count from the moment the limiter was built.
 //!
 //! | name | more labels | kind | |
 //! |---|---|---|---|
-//! | `rate_limit_acquire_total` | `result`: `allow`, `deny` | counter | tokens granted; tokens asked for by calls that were refused for now |
+//! | `rate_limit_acquire_total` | `result`: `allow`, `deny` | counter | tokens granted; tokens of calls that were refused for now |
 //! | `rate_limit_refusals_total` | `reason` | counter | calls refused |
 //! | `rate_limit_refunded_total` | | counter | tokens granted that came back unused |
-//! | `rate_limit_acquire_duration_seconds` | `result`: `allow`, `deny`, `left` | histogram | time in line, of those who stood there |
-//! | `rate_limit_tokens` | | gauge | tokens in the bucket; of several quotas, in the emptiest |
-//! | `rate_limit_quota_tokens` | `quota`: name or index | gauge | the same of each quota, below 0 in debt; if there are several |
+//! | `rate_limit_acquire_duration_seconds` | `result`: `allow`, `deny`, `left` | histogram | time in the queue, of calls that waited |
+//! | `rate_limit_tokens` | | gauge | tokens in the bucket; with several quotas, in the emptiest |
+//! | `rate_limit_quota_tokens` | `quota`: name or index | gauge | the same for each quota, below 0 in debt; only with several quotas |
 //! | `rate_limit_debt_tokens` | | gauge | tokens owed after `settle` |
-//! | `rate_limit_waiting`, `rate_limit_waiting_tokens` | | gauge | callers in line, and what they wait for |
-//! | `rate_limit_in_flight_tokens` | | gauge | tokens granted and not yet released; with a cap |
+//! | `rate_limit_waiting`, `rate_limit_waiting_tokens` | | gauge | callers in the queue, and the tokens they wait for |
+//! | `rate_limit_in_flight_tokens` | | gauge | tokens granted and not yet released; only with a cap |
 //! | `rate_limit_paused_seconds` | | gauge | how long the pause still lasts |
 //! | `rate_limit_lateness_seconds` | | gauge | [`Snapshot::lateness`](crate::Snapshot::lateness) |
-//! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | keys in memory, and those that somebody waits on; of a `KeyedMeter` |
-//! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the keys refused most, if they may be [named](KeyedMeter::naming) |
+//! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | of a `KeyedMeter`: keys in memory, and keys with waiters |
+//! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are [named](KeyedMeter::naming) |
 //!
-//! The reasons are `quota`, `in_flight`, `pause` and `line` (the [`Bound`](crate::Bound) of a denial), `queue_full`,
-//! `global`, `too_late`, `timed_out`, `too_many_keys`; and, not for now but for ever, and so not among the tokens denied:
-//! `too_large`, `closed`, `no_runtime`.
+//! The reasons are `quota`, `in_flight`, `pause`, `line` (others are waiting) and `global` (the parent), which are the
+//! [`Bound`](crate::Bound) of a denial; `line_full`, `too_late`, `timed_out`, `too_many_keys` and, with the feature
+//! `redis`, `unreachable`; and `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore
+//! not counted as tokens denied.
 //!
 //! # What it costs
 //!
-//! A grant without waiting pays nothing: it is read off the rovers, which count tokens. So tokens is what
-//! `rate_limit_acquire_total` counts (calls, where each costs 1), and grants without waiting are not in the histogram: its
-//! count is how many had to wait, its quantiles are theirs. Who gave up is `left`; without those the longest waits would
-//! look shorter than they were.
+//! A grant without waiting pays nothing: it is computed from the limiter's positions, which count tokens. So
+//! `rate_limit_acquire_total` counts tokens (or calls, if each costs 1), and grants without waiting are not in the
+//! histogram: its count is the number of calls that had to wait, and its quantiles describe those calls. Calls that
+//! gave up have the result `left`; without them the longest waits would look shorter than they were.
 //!
-//! Keys have no rovers. What they were granted, all together, is one addition under a lock that the call holds anyway, to a
-//! cache line that it writes anyway.
+//! Keys have no such positions. The tokens granted to all keys together are counted by one addition, under a lock that
+//! the call holds anyway, on a cache line that it writes anyway.
 //!
-//! A refusal adds to two words that the thread shares with few others. A wait that ends calls the recorder, outside of all
-//! locks; if that panics, the panic hook reports it and the grant is delivered all the same. A wait allocates once while
-//! there is a meter.
+//! A refusal adds to two words that the thread shares with few other threads. The end of a wait calls the recorder,
+//! outside of all locks; if the recorder panics, the panic hook reports it and the grant is delivered all the same. A
+//! wait allocates once while there is a meter.
 //!
-//! The recorder is asked for anew each time: it does not matter which is made first, it or the meter.
+//! The recorder is looked up on each use: the meter may be made before the recorder is installed.
 
 #[cfg(feature = "keyed")]
 mod keyed;

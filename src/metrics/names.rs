@@ -1,4 +1,4 @@
-//! What the series are called, and what they mean.
+//! The names and descriptions of the series.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
@@ -23,17 +23,17 @@ pub(super) const KEY_REFUSALS: &str = "rate_limit_key_refusals";
 #[cfg(feature = "keyed")]
 pub(super) const KEY_TOKENS: &str = "rate_limit_key_tokens";
 
-/// Tells the recorder what each series means. To be called once, after the recorder was installed.
+/// Passes the description of each series to the recorder. Call it once, after the recorder was installed.
 pub fn describe() {
     describe_counter!(ACQUIRE, Unit::Count, "Tokens granted (allow), and tokens asked for by calls refused (deny).");
     describe_counter!(REFUSALS, Unit::Count, "Calls refused, by reason.");
     describe_counter!(REFUNDED, Unit::Count, "Tokens granted that came back unused.");
-    describe_histogram!(DURATION, Unit::Seconds, "Time in line, of calls that had to wait, by how it ended.");
+    describe_histogram!(DURATION, Unit::Seconds, "Time in the queue, of calls that had to wait, by how it ended.");
     describe_gauge!(TOKENS, Unit::Count, "Tokens in the bucket; of several quotas, in the emptiest.");
-    describe_gauge!(QUOTA_TOKENS, Unit::Count, "Tokens in the bucket of each quota, where there are several.");
+    describe_gauge!(QUOTA_TOKENS, Unit::Count, "Tokens in the bucket of each quota, for limiters with several quotas.");
     describe_gauge!(DEBT, Unit::Count, "Tokens owed by grants that were settled above what they had.");
-    describe_gauge!(WAITING, Unit::Count, "Callers in line.");
-    describe_gauge!(WAITING_TOKENS, Unit::Count, "Tokens the callers in line wait for.");
+    describe_gauge!(WAITING, Unit::Count, "Callers in the queue.");
+    describe_gauge!(WAITING_TOKENS, Unit::Count, "Tokens the callers in the queue wait for.");
     describe_gauge!(IN_FLIGHT, Unit::Count, "Tokens granted and not yet released.");
     describe_gauge!(PAUSED, Unit::Seconds, "How long the pause still lasts.");
     describe_gauge!(
@@ -44,7 +44,7 @@ pub fn describe() {
     #[cfg(feature = "keyed")]
     {
         describe_gauge!(KEYS, Unit::Count, "Keys in memory.");
-        describe_gauge!(KEYS_WAITING, Unit::Count, "Keys that somebody waits on.");
+        describe_gauge!(KEYS_WAITING, Unit::Count, "Keys with at least one waiting caller.");
         describe_gauge!(KEY_REFUSALS, Unit::Count, "Refusals of the keys refused most, at least.");
         describe_gauge!(KEY_TOKENS, Unit::Count, "Tokens in the buckets of the keys refused most.");
     }

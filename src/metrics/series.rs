@@ -1,10 +1,10 @@
-//! The series of one meter, on their way to the recorder.
+//! Passes the series of one meter to the recorder.
 
 use super::tally::{METADATA, Tally};
 use metrics::{Key, Label, SharedString, with_recorder};
 use std::time::Duration;
 
-/// Sets series that all have the label `key`. Whatever recorder is installed at that moment gets them.
+/// Sets series that all have the label `key`, on the recorder that is installed at that moment.
 pub(super) struct Series<'a> {
     tally: &'a Tally,
 }

@@ -1,7 +1,8 @@
-//! What no rover counts: who was refused, and how long those waited who had to.
+//! Counts what the limiter's positions do not show: refusals, and the durations of waits.
 //!
-//! Refusals are counted here and handed to the recorder when it is asked for: what an attacker drives is then an addition to
-//! a word of the thread's own, and no recorder. A wait is recorded when it ends; it has taken a millisecond anyway.
+//! Refusals are counted here and passed to the recorder on request: a refusal, which an attacker can cause at will, is
+//! then an addition to a word of the thread's own and calls no recorder. A wait is recorded when it ends; it has taken
+//! about a millisecond anyway.
 
 use super::names;
 use crate::observe::{REASONS, Reason};
@@ -11,7 +12,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// As many threads as these can be refused without meeting on one cache line.
+/// This many threads can be refused without writing to the same cache line.
 const STRIPES: usize = 8;
 
 pub(super) const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some(module_path!()));
@@ -36,7 +37,7 @@ pub(crate) struct Tally {
 #[derive(Debug, Default)]
 struct Stripe {
     calls: [AtomicU64; REASONS.len()],
-    /// What those asked for who might have been granted it another time.
+    /// Tokens of refused calls that might have been granted at another time.
     tokens: AtomicU64,
 }
 
@@ -58,19 +59,19 @@ impl Tally {
         }
     }
 
-    /// User code: the recorder's.
+    /// Calls user code: the recorder.
     pub(crate) fn record_wait(&self, nanos: u64, outcome: Outcome) {
         let key = &self.waits[outcome as usize];
         let waited = Duration::from_nanos(nanos);
         metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(waited);
     }
 
-    /// How many calls were refused, by reason.
+    /// Returns how many calls were refused, by reason.
     pub(super) fn refused(&self) -> impl Iterator<Item = (Reason, u64)> {
         REASONS.iter().map(|reason| (*reason, self.sum(|stripe| &stripe.calls[*reason as usize])))
     }
 
-    /// How many tokens they asked for.
+    /// Returns how many tokens the refused calls asked for.
     pub(super) fn refused_tokens(&self) -> u64 {
         self.sum(|stripe| &stripe.tokens)
     }
@@ -80,7 +81,7 @@ impl Tally {
     }
 }
 
-/// The number of this thread, counted from the first that was refused anything.
+/// Returns the number of this thread. Threads are numbered from 0 in the order of their first refusal.
 fn own_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

@@ -1,11 +1,11 @@
-//! What a meter is told.
+//! Reports to a meter.
 
 use super::{Ending, Refusal};
 use crate::core::Core;
 use crate::metrics::{Outcome, Tally};
 use std::sync::{Arc, OnceLock};
 
-/// Those who want to know about a limiter. Clones share it: all seats of a keyed limiter have one.
+/// The observers of a limiter. Clones share one set: all live entries of a keyed limiter have the same one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observers {
     /// Set once, when a meter is made for the limiter.
@@ -13,9 +13,9 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Has `tally` count from now on; or hands back the one that does.
+    /// Makes `tally` count from now on. If the limiter has a tally already, returns that one.
     pub(crate) fn admit(&self, tally: Arc<Tally>) -> Result<(), Arc<Tally>> {
-        self.tally.set(tally).map_err(|_| Arc::clone(self.tally().expect("somebody was faster")))
+        self.tally.set(tally).map_err(|_| Arc::clone(self.tally().expect("`set` fails only if a tally is set")))
     }
 
     pub(crate) fn tally(&self) -> Option<&Arc<Tally>> {
@@ -33,7 +33,7 @@ impl Observers {
     }
 }
 
-/// A wait that is counted: since when, in the limiter's nanoseconds.
+/// A wait that is counted. `since` is its beginning in the limiter's nanoseconds.
 #[derive(Debug)]
 pub(super) struct Wait {
     since: u64,

@@ -1,4 +1,4 @@
-//! Nobody is told: neither feature is on, and all of this is nothing.
+//! No observers: with neither feature enabled, all of this compiles to nothing.
 
 use super::QueueInfo;
 use crate::core::Core;
@@ -23,5 +23,5 @@ impl WaitRecord {
 
     pub(crate) fn end(&mut self, _core: &Core, _cost: u64, _answer: Result<(), ConsumeError>) {}
 
-    pub(crate) fn leave(&mut self, _core: &Core) {}
+    pub(crate) fn cancel(&mut self, _core: &Core) {}
 }

@@ -3,7 +3,7 @@
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use std::fmt;
 
-/// Why somebody was turned away, whether they would have waited or not.
+/// Why a caller was refused: `InLine` for a call that may wait, `AtOnce` for a call that does not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
     InLine(ConsumeError),
@@ -12,7 +12,7 @@ pub(crate) enum Refusal {
 
 macro_rules! reasons {
     ($($(#[$when:meta])? $reason:ident: $name:literal,)*) => {
-        /// One word for each way to be refused.
+        /// One variant for each reason to refuse.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reason { $($(#[$when])? $reason,)* }
 
@@ -22,7 +22,7 @@ macro_rules! reasons {
             }
         }
 
-        /// All of them, in order.
+        /// All reasons, in order.
         #[cfg(feature = "metrics")]
         pub(crate) const REASONS: &[Reason] = &[$($(#[$when])? Reason::$reason,)*];
     };
@@ -30,7 +30,7 @@ macro_rules! reasons {
 
 #[cfg(feature = "metrics")]
 impl Reason {
-    /// Whether the same request could be granted another time.
+    /// True if the same request could be granted at another time.
     pub(crate) fn is_for_now(self) -> bool {
         !matches!(self, Self::TooLarge | Self::Closed | Self::NoRuntime)
     }
@@ -79,7 +79,7 @@ impl Refusal {
         }
     }
 
-    /// After how long the same request would be granted, if nobody else comes meanwhile.
+    /// After how long the same request would be granted, if no other caller arrives meanwhile.
     #[cfg(feature = "tracing")]
     pub(crate) fn retry_after(&self) -> Option<std::time::Duration> {
         match self {

@@ -1,4 +1,4 @@
-//! What a subscriber is told: a span for each wait, an event for each refusal.
+//! Reports to a subscriber: a span for each wait, an event for each refusal.
 
 use super::super::QueueInfo;
 use super::{Ending, Refusal, quietly};
@@ -8,13 +8,13 @@ use tracing::{Level, Span};
 
 const TARGET: &str = "tollgate";
 
-/// Whether anybody may listen to spans of waits. Asks no subscriber.
-pub(super) fn hears_waits() -> bool {
+/// True if any subscriber may record spans of waits. Calls no subscriber.
+pub(super) fn records_waits() -> bool {
     LevelFilter::current() >= Level::INFO
 }
 
-/// Whether anybody may listen to events of refusals.
-pub(super) fn hears_refusals() -> bool {
+/// True if any subscriber may record events of refusals. Calls no subscriber.
+pub(super) fn records_refusals() -> bool {
     LevelFilter::current() >= Level::DEBUG
 }
 
@@ -24,7 +24,7 @@ pub(super) fn refused(cost: u64, refusal: Refusal) {
     tracing::debug!(target: TARGET, cost, by, retry_after, "refused: {refusal}");
 }
 
-/// A span that is open while a claim stands in the line.
+/// A span that is open while a claim waits in the queue.
 #[derive(Debug)]
 pub(super) struct Wait(Span);
 
@@ -38,7 +38,7 @@ impl Wait {
 
     pub(super) fn end(self, ending: Ending) {
         let Self(span) = self;
-        // Closed in any case, and not while a panic is on its way.
+        // Drop the span in any case, but not while a panic unwinds.
         quietly(|| {
             let outcome = match ending {
                 Ending::Granted => "granted",

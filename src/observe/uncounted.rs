@@ -1,4 +1,4 @@
-//! Nobody counts: without the feature `metrics`.
+//! No meter counts: without the feature `metrics`.
 
 use super::{Ending, Refusal};
 use crate::core::Core;

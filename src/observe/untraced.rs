@@ -1,13 +1,13 @@
-//! No subscriber is told: without the feature `tracing`.
+//! No subscriber is called: without the feature `tracing`.
 
 use super::super::QueueInfo;
 use super::{Ending, Refusal};
 
-pub(super) fn hears_waits() -> bool {
+pub(super) fn records_waits() -> bool {
     false
 }
 
-pub(super) fn hears_refusals() -> bool {
+pub(super) fn records_refusals() -> bool {
     false
 }
 

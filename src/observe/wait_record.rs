@@ -1,4 +1,4 @@
-//! Somebody may be told: a meter that was made for the limiter, or the thread's subscriber.
+//! Reports with at least one of the two features: to a meter of the limiter, and to the thread's subscriber.
 
 #[cfg_attr(feature = "metrics", path = "counted.rs")]
 #[cfg_attr(not(feature = "metrics"), path = "uncounted.rs")]
@@ -20,27 +20,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 impl Observers {
-    /// Somebody was turned away who asked for `cost` tokens.
+    /// Reports that a call for `cost` tokens was refused.
     #[inline]
     pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refusal>) {
-        if self.counts() || trace::hears_refusals() {
-            self.tell(cost, refusal.into());
+        if self.counts() || trace::records_refusals() {
+            self.report(cost, refusal.into());
         }
     }
 
     #[inline(never)]
-    fn tell(&self, cost: u64, refusal: Refusal) {
+    fn report(&self, cost: u64, refusal: Refusal) {
         self.count(cost, refusal);
-        if trace::hears_refusals() {
+        if trace::records_refusals() {
             quietly(|| trace::refused(cost, refusal));
         }
     }
 }
 
-/// A claim's memory of its wait, from the line to its end, if there is somebody to tell.
+/// A claim's record of its wait, from entering the queue to the end of the wait, if there is an observer.
 ///
-/// On the heap, so that futures do not grow by what most of them never need. Nobody shares it; but what an `Arc` does when it
-/// is dropped is a call and not inlined, as a box's is, so that the drop of a future that never waited is.
+/// It is on the heap, so that futures do not carry space that most of them never need. The `Arc` is never shared. It
+/// is an `Arc` and not a `Box` because dropping an `Arc` is a call, while dropping a box is inlined: so the drop of a
+/// future that never waited stays small enough to be inlined.
 #[derive(Debug, Default)]
 pub(crate) struct WaitRecord(Option<Arc<Wait>>);
 
@@ -50,26 +51,27 @@ struct Wait {
     trace: Option<trace::Wait>,
 }
 
-/// What became of a wait.
+/// How a wait ended.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only spans tell all of it"))]
+#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only spans report all of it"))]
 enum Ending {
     Granted,
     Refused {
         cost: u64,
         refusal: Refusal,
     },
-    /// Its caller gave up.
+    /// The caller gave up.
     Left,
 }
 
 impl WaitRecord {
-    /// Whether anybody might want to know how long a claim will wait. Asks no subscriber, and so can be asked under a lock.
+    /// True if an observer may want to know how long a claim will wait. Calls no subscriber, so it is safe under a
+    /// lock.
     pub(crate) fn is_curious() -> bool {
-        trace::hears_waits()
+        trace::records_waits()
     }
 
-    /// A claim of `cost` stands in the line of `core`.
+    /// Records that a claim of `cost` waits in the queue of `core`.
     pub(crate) fn begin(&mut self, core: &Core, cost: u64, queue_info: QueueInfo) {
         let count = count::Wait::begin(core.observers(), queue_info.since);
         let trace = quietly(|| trace::Wait::begin(cost, queue_info)).flatten();
@@ -78,34 +80,34 @@ impl WaitRecord {
         }
     }
 
-    /// The claim was answered, at once or after it had waited.
+    /// Records the result of the claim, at once or after a wait.
     #[inline]
     pub(crate) fn end(&mut self, core: &Core, cost: u64, answer: Result<(), ConsumeError>) {
         match answer {
-            Ok(()) => self.tell(core, Ending::Granted),
+            Ok(()) => self.report(core, Ending::Granted),
             Err(error) if self.0.is_none() => core.observers().refused(cost, error),
             Err(error) => {
                 core.observers().count(cost, error.into());
-                self.tell(core, Ending::Refused { cost, refusal: error.into() });
+                self.report(core, Ending::Refused { cost, refusal: error.into() });
             }
         }
     }
 
-    /// The claim is dropped, and has left the line if it stood there.
-    pub(crate) fn leave(&mut self, core: &Core) {
-        self.tell(core, Ending::Left);
+    /// Records that the claim was dropped, after it has left the queue.
+    pub(crate) fn cancel(&mut self, core: &Core) {
+        self.report(core, Ending::Left);
     }
 
-    fn tell(&mut self, core: &Core, ending: Ending) {
+    fn report(&mut self, core: &Core, ending: Ending) {
         if let Some(Wait { count, trace }) = self.0.take().and_then(Arc::into_inner) {
-            // Each on its own: what the one does is not the other's business.
+            // Two separate calls: a panic in one observer must not affect the other.
             quietly(|| count.map(|count| count.end(core, ending)));
             quietly(|| trace.map(|trace| trace.end(ending)));
         }
     }
 }
 
-/// Runs code that is not ours, at a place where a panic would be somebody else's loss.
+/// Runs foreign code, and catches its panics where a panic would harm the limiter or other callers.
 fn quietly<T>(tell: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget).ok()
 }

@@ -1,8 +1,8 @@
 //! Paced streams and sinks: items pass one by one, each for its cost in tokens. Feature `stream`.
 //!
 //! [`PaceStreamExt::pace`] takes a token for each item of a `Stream`, [`PaceSinkExt::pace_sends`] for each item sent
-//! into a `Sink`; `pace_by` and `pace_sends_by` ask a closure what an item costs. Adaptors that share a limiter stand in
-//! its one line, beside everybody else who does.
+//! into a `Sink`. `pace_by` and `pace_sends_by` take the cost of each item from a closure. Adaptors that share a
+//! limiter wait in its one queue, together with all other callers of that limiter.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,17 +19,17 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # What holds for both
+//! # Guarantees of both
 //!
-//! * Order is kept, and every item comes out: if the limiter refuses one (it is closed, its line is full), the item is
-//!   in the error, or stays in the sink.
-//! * Tokens are taken for an item that is there and can go on, never in advance: a silent source and a sink that is not
-//!   ready hold none.
-//! * `next()` and `send()` can be dropped at any time. The adaptor keeps the item and its place in the line. Dropping
-//!   the adaptor leaves the line and gives back what was granted; the item goes with it, unless
+//! * Order is kept, and every item comes out: if the limiter refuses an item (it is closed, or its queue is full), the
+//!   item is in the error, or stays in the sink.
+//! * Tokens are taken for an item that is present and can go on, never in advance. A silent source or a sink that is
+//!   not ready holds no tokens.
+//! * `next()` and `send()` can be dropped at any time. The adaptor keeps the item and its place in the queue. Dropping
+//!   the adaptor leaves the queue and refunds a grant that was not used; the item is dropped too, unless
 //!   [`into_parts`](PacedStream::into_parts) takes it out.
-//! * With [`max_in_flight`](crate::Builder::max_in_flight), an item's tokens land as soon as it passes. To hold them
-//!   until its work is done, take the grants along: [`PacedStream::with_grants`].
+//! * With [`max_in_flight`](crate::Builder::max_in_flight), the tokens of an item are released as soon as it passes.
+//!   To hold them until its work is done, use [`PacedStream::with_grants`].
 
 mod paced_sink;
 mod paced_stream;
@@ -43,7 +43,7 @@ use futures_sink::Sink;
 
 /// Paces the items of any `Stream`.
 pub trait PaceStreamExt: Stream {
-    /// Lets items pass for one token each.
+    /// Lets each item pass for one token.
     ///
     /// The stream's items become results: `Err` for an item that the limiter refused.
     fn pace(self, limiter: &Limiter) -> PacedStream<Self>
@@ -53,7 +53,11 @@ pub trait PaceStreamExt: Stream {
         PacedStream::new(self, limiter, |_| 1)
     }
 
-    /// Lets items pass for what `cost` says of each. It is asked once per item; a cost of 0 passes at once.
+    /// Lets each item pass for the cost that `cost` returns.
+    ///
+    /// The closure is called once per item. An item of cost 0 passes at once.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -79,7 +83,9 @@ impl<S: Stream + ?Sized> PaceStreamExt for S {}
 
 /// Paces what is sent into any `Sink`.
 pub trait PaceSinkExt<Item>: Sink<Item> {
-    /// Lets items pass for one token each.
+    /// Lets each item pass for one token.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -103,7 +109,9 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
         PacedSink::new(self, limiter, |_| 1)
     }
 
-    /// Lets items pass for what `cost` says of each. It is asked once for each claim; a cost of 0 passes at once.
+    /// Lets each item pass for the cost that `cost` returns.
+    ///
+    /// The closure is called once for each claim. An item of cost 0 passes at once.
     fn pace_sends_by<C>(self, limiter: &Limiter, cost: C) -> PacedSink<Self, Item, C>
     where
         Self: Sized,

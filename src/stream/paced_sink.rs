@@ -1,4 +1,4 @@
-//! A sink into which items go when they are paid for.
+//! A sink that takes tokens for each item before it passes the item on.
 
 use crate::error::ConsumeError;
 use crate::limiter::Limiter;
@@ -10,30 +10,31 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A sink into which items go when they are paid for; from [`pace_sends`](super::PaceSinkExt::pace_sends) and
-/// [`pace_sends_by`](super::PaceSinkExt::pace_sends_by).
+/// A sink that takes tokens for each item before it passes the item on; created by
+/// [`pace_sends`](super::PaceSinkExt::pace_sends) and [`pace_sends_by`](super::PaceSinkExt::pace_sends_by).
 ///
-/// It holds one item, which goes on when the inner sink is ready and the tokens are there; until then it is not ready
-/// for the next. As with every sink that buffers, flush it: `send` does, `feed` does not. While an item waits for tokens,
-/// the inner sink is flushed, so that the wait is not added to items that have been paid for.
+/// It holds one item, which goes on when the inner sink is ready and the tokens are available. Until then it is not
+/// ready for the next item. Like every sink that buffers, it must be flushed: `send` does that, `feed` does not. While
+/// an item waits for tokens, the inner sink is flushed, so that items already paid for are not delayed by that wait.
 ///
-/// A refusal leaves the item here: the next poll tries it again, [`into_parts`](Self::into_parts) takes it out.
+/// A refused item stays in the sink: the next poll tries it again, and [`into_parts`](Self::into_parts) takes it out.
 ///
 /// # Cancel safety
 ///
-/// Futures that poll it can be dropped at any time: the item that waits stays here, in its place in the line. Dropped
-/// itself, it leaves the line, and no token is lost; flush before, or the item is.
+/// Futures that poll the sink can be dropped at any time: the waiting item stays in the sink and keeps its place in
+/// the queue. Dropping the sink leaves the queue, and no token is lost. It also drops the item, so flush before.
 ///
 /// # Panics
 ///
-/// When sent an item without having been ready. As [`Consume`](crate::Consume), on a runtime without timers.
+/// Panics if it is sent an item without having been ready, and like [`Consume`](crate::Consume) on a runtime without
+/// timers.
 #[must_use = "sinks do nothing unless polled"]
 #[pin_project]
 pub struct PacedSink<S, Item, C = fn(&Item) -> u64> {
     #[pin]
     inner: S,
     cost: C,
-    /// An item that was sent to us and has not gone on.
+    /// An item that was sent to this sink and has not gone on.
     held: Option<Item>,
     pacer: Pacer,
 }
@@ -43,17 +44,17 @@ impl<S, Item, C> PacedSink<S, Item, C> {
         Self { inner, cost, held: None, pacer: Pacer::new(limiter) }
     }
 
-    /// The inner sink.
+    /// Returns the inner sink.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner sink. What is sent into it here passes unpaced, and before the item that waits.
+    /// Returns the inner sink. Items sent into it directly pass unpaced, and before the item that waits.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner sink, and the item that was sent and has not gone on to it. Leaves the line.
+    /// Returns the inner sink, and the item that was sent and has not gone on. Leaves the queue.
     pub fn into_parts(self) -> (S, Option<Item>) {
         (self.inner, self.held)
     }
@@ -64,7 +65,7 @@ impl<S: Sink<Item>, Item, C: FnMut(&Item) -> u64> PacedSink<S, Item, C> {
     fn poll_pass(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), PacedSinkError<S::Error>>> {
         let mut this = self.project();
         let Some(item) = this.held else { return Poll::Ready(Ok(())) };
-        // Before the tokens, so that none are held while the inner sink is not ready.
+        // Before the tokens are taken, so that none are held while the inner sink is not ready.
         ready!(this.inner.as_mut().poll_ready(cx)).map_err(PacedSinkError::Inner)?;
         let Poll::Ready(answer) = this.pacer.poll_claim(cx, || (this.cost)(item)) else {
             if let Poll::Ready(Err(error)) = this.inner.poll_flush(cx) {
@@ -87,7 +88,7 @@ impl<S: Sink<Item>, Item, C: FnMut(&Item) -> u64> Sink<Item> for PacedSink<S, It
 
     fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), Self::Error> {
         let held = self.project().held;
-        assert!(held.is_none(), "an item was sent before `poll_ready` said that it may be");
+        assert!(held.is_none(), "an item was sent before `poll_ready` said that the sink is ready");
         *held = Some(item);
         Ok(())
     }
@@ -103,7 +104,7 @@ impl<S: Sink<Item>, Item, C: FnMut(&Item) -> u64> Sink<Item> for PacedSink<S, It
     }
 }
 
-/// What comes out of the inner sink, if it is a stream too, comes out as it is.
+/// If the inner sink is also a stream, its items pass unchanged.
 impl<S: Stream, Item, C> Stream for PacedSink<S, Item, C> {
     type Item = S::Item;
 
@@ -123,10 +124,11 @@ impl<S: fmt::Debug, Item, C> fmt::Debug for PacedSink<S, Item, C> {
     }
 }
 
-/// Why a [`PacedSink`] could not go on.
+/// The error of a [`PacedSink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacedSinkError<E> {
-    /// The limiter refused the item, which stays in the sink and is tried again by the next poll. Nothing was consumed.
+    /// The limiter refused the item. The item stays in the sink, and the next poll tries it again. Nothing was
+    /// consumed.
     #[error("an item may not pass: {0}")]
     Refused(#[source] ConsumeError),
     /// The inner sink failed.

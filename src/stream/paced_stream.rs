@@ -1,4 +1,4 @@
-//! A stream whose items are paid for.
+//! A stream that takes tokens for each item before it yields the item.
 
 use crate::error::ConsumeError;
 use crate::grant::OwnedGrant;
@@ -11,27 +11,27 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A stream whose items pass when they are paid for; from [`pace`](super::PaceStreamExt::pace) and
-/// [`pace_by`](super::PaceStreamExt::pace_by).
+/// A stream that takes tokens for each item before it yields the item; created by [`pace`](super::PaceStreamExt::pace)
+/// and [`pace_by`](super::PaceStreamExt::pace_by).
 ///
-/// For each item of the inner stream it yields one: `Ok` when it was granted, `Err` with the item inside when the
-/// limiter refused it. The next item is asked for when the one before has passed.
+/// It yields one result for each item of the inner stream: `Ok` if the item was granted, `Err` with the item inside if
+/// the limiter refused it. It asks the inner stream for the next item after the previous one has passed.
 ///
 /// # Cancel safety
 ///
-/// Futures that poll it can be dropped at any time: the item that waits stays here, in its place in the line. Dropped
-/// itself, it leaves the line, and no token is lost.
+/// Futures that poll the stream can be dropped at any time: the waiting item stays in the stream and keeps its place
+/// in the queue. Dropping the stream leaves the queue, and no token is lost.
 ///
 /// # Panics
 ///
-/// As [`Consume`](crate::Consume), on a runtime without timers.
+/// Panics like [`Consume`](crate::Consume) on a runtime without timers.
 #[must_use = "streams do nothing unless polled"]
 #[pin_project]
 pub struct PacedStream<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
     #[pin]
     inner: S,
     cost: C,
-    /// An item that came out of `inner` and is not paid for.
+    /// An item that came out of `inner` and is not paid for yet.
     held: Option<S::Item>,
     pacer: Pacer,
 }
@@ -43,8 +43,12 @@ impl<S: Stream, C> PacedStream<S, C> {
         Self { inner, cost, held: None, pacer: Pacer::new(limiter) }
     }
 
-    /// Hands each item out with its grant: with [`max_in_flight`](crate::Builder::max_in_flight), its tokens are in
-    /// flight until that is dropped.
+    /// Yields each item with its grant.
+    ///
+    /// With [`max_in_flight`](crate::Builder::max_in_flight), the tokens of the item are in flight until that grant is
+    /// dropped.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -64,17 +68,17 @@ impl<S: Stream, C> PacedStream<S, C> {
         WithGrants { paced: self }
     }
 
-    /// The inner stream.
+    /// Returns the inner stream.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner stream. What is taken from it here passes unpaced.
+    /// Returns the inner stream. Items taken from it directly pass unpaced.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner stream, and the item that came out of it and has not passed. Leaves the line.
+    /// Returns the inner stream, and the item that came out of it and has not passed. Leaves the queue.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         (self.inner, self.held)
     }
@@ -116,7 +120,7 @@ impl<S: FusedStream, C: FnMut(&S::Item) -> u64> FusedStream for PacedStream<S, C
     }
 }
 
-/// What is sent into it goes to the inner stream as it is.
+/// If the inner stream is also a sink, items sent into it pass unchanged.
 impl<T, S: Stream + Sink<T>, C> Sink<T> for PacedStream<S, C> {
     type Error = S::Error;
 
@@ -144,7 +148,7 @@ impl<S: Stream + fmt::Debug, C> fmt::Debug for PacedStream<S, C> {
     }
 }
 
-/// A [`PacedStream`] that hands each item out with its grant; from [`with_grants`](PacedStream::with_grants).
+/// A [`PacedStream`] that yields each item with its grant; created by [`with_grants`](PacedStream::with_grants).
 #[must_use = "streams do nothing unless polled"]
 #[pin_project]
 pub struct WithGrants<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
@@ -153,7 +157,7 @@ pub struct WithGrants<S: Stream, C = fn(&<S as Stream>::Item) -> u64> {
 }
 
 impl<S: Stream, C> WithGrants<S, C> {
-    /// The inner stream, and the item that came out of it and has not passed. Leaves the line.
+    /// Returns the inner stream, and the item that came out of it and has not passed. Leaves the queue.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         self.paced.into_parts()
     }
@@ -183,18 +187,18 @@ impl<S: Stream + fmt::Debug, C> fmt::Debug for WithGrants<S, C> {
     }
 }
 
-/// An item that the limiter did not let pass, and why. Nothing was consumed.
+/// An item that the limiter refused, and why. Nothing was consumed.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an item may not pass: {error}")]
 pub struct RefusedItem<T> {
     /// The item.
     pub item: T,
-    /// Why.
+    /// Why the limiter refused it.
     #[source]
     pub error: ConsumeError,
 }
 
-/// Without the item, which need not be `Debug`.
+/// Omits the item, which need not be `Debug`.
 impl<T> fmt::Debug for RefusedItem<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RefusedItem").field("error", &self.error).finish_non_exhaustive()

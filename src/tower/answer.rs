@@ -1,4 +1,4 @@
-//! What becomes of a refusal.
+//! Turns refusals into errors or responses.
 
 use crate::error::{ConsumeError, Denied, TryAcquireError};
 use std::error::Error;
@@ -12,10 +12,10 @@ type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It might have waited.
+    /// The request was allowed to wait.
     #[error(transparent)]
     InLine(#[from] ConsumeError),
-    /// It could not be admitted at once.
+    /// The request was not allowed to wait, and could not be admitted at once.
     #[error(transparent)]
     AtOnce(#[from] TryAcquireError),
 }
@@ -27,8 +27,8 @@ impl From<Denied> for Refused {
 }
 
 impl Refused {
-    /// After how long the same request can be admitted, if nobody else comes meanwhile; `None` if no clock can tell, or it
-    /// never can.
+    /// Returns after how long the same request can be admitted, if no other caller arrives meanwhile; `None` if
+    /// the time is unknown, or if it can never be admitted.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
@@ -38,7 +38,7 @@ impl Refused {
     }
 }
 
-/// Either the limiter refused, or the inner service failed.
+/// The error of a limited service: the limiter refused, or the inner service failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError<E> {
     /// The limiter refused; the inner service did not see the request.
@@ -49,25 +49,25 @@ pub enum LimitError<E> {
     Inner(E),
 }
 
-/// What a refusal and an inner error become. [`AsError`], [`AsBoxError`] and [`AsResponse`] are all there are,
-/// and `http::AsHttp` of feature `http`.
+/// Turns refusals and inner errors into the result of the limited service. The only implementations are [`AsError`],
+/// [`AsBoxError`], [`AsResponse`], and `http::AsHttp` of the feature `http`.
 pub trait Answer<Response, E>: sealed::Sealed {
     /// The response of the limited service, before it is [held](super::Hold).
     type Response;
     /// The error of the limited service.
     type Error;
 
-    /// A response of the inner service.
+    /// Converts a response of the inner service.
     fn granted(&self, response: Response) -> Self::Response;
 
-    /// A refusal.
+    /// Converts a refusal.
     fn refused(&self, refused: Refused) -> Result<Self::Response, Self::Error>;
 
-    /// An error of the inner service.
+    /// Converts an error of the inner service.
     fn failed(error: E) -> Self::Error;
 }
 
-/// Refusals and inner errors are the two sides of a [`LimitError`].
+/// Refusals and inner errors are the two variants of a [`LimitError`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsError;
 
@@ -88,7 +88,7 @@ impl<Response, E> Answer<Response, E> for AsError {
     }
 }
 
-/// Refusals and inner errors are boxed, each as it is; see [`LimitLayer::box_errors`](super::LimitLayer::box_errors).
+/// Refusals and inner errors are boxed unchanged; see [`LimitLayer::box_errors`](super::LimitLayer::box_errors).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AsBoxError;
 
@@ -109,7 +109,7 @@ impl<Response, E: Into<BoxError>> Answer<Response, E> for AsBoxError {
     }
 }
 
-/// Refusals are responses; see [`LimitLayer::on_refusal`](super::LimitLayer::on_refusal).
+/// Refusals become responses; see [`LimitLayer::on_refusal`](super::LimitLayer::on_refusal).
 pub struct AsResponse<F> {
     respond: Arc<F>,
 }

@@ -1,4 +1,4 @@
-//! A body that holds its request's proof of admission.
+//! A body that holds the grant of its request.
 
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A response body whose request is in flight until it has come to its end, has failed, or is dropped.
+/// A response body that keeps its request in flight until the body has ended, has failed, or is dropped.
 #[pin_project]
 pub struct HeldBody<B, Pass> {
     #[pin]
@@ -22,17 +22,17 @@ impl<B: Body, Pass> HeldBody<B, Pass> {
 }
 
 impl<B, Pass> HeldBody<B, Pass> {
-    /// The proof of admission; `None` once the body has come to its end, or if it answers a refusal.
+    /// Returns the grant; `None` once the body has ended, or if the body belongs to a refusal.
     pub fn pass(&self) -> Option<&Pass> {
         self.pass.as_ref()
     }
 
-    /// The proof of admission, to settle the real cost. Taken out, it is the taker's to hold.
+    /// Returns the grant, to settle the real cost. A caller that takes it out holds it from then on.
     pub fn pass_mut(&mut self) -> &mut Option<Pass> {
         &mut self.pass
     }
 
-    /// The inner body, and the proof of admission.
+    /// Returns the inner body and the grant.
     pub fn into_parts(self) -> (B, Option<Pass>) {
         (self.body, self.pass)
     }
@@ -46,7 +46,7 @@ impl<B: Body, Pass> Body for HeldBody<B, Pass> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
-            // It has come to its end, whether the reader asks again or not.
+            // The body has ended, whether the reader polls again or not.
             *this.pass = None;
         }
         Poll::Ready(frame)

@@ -12,17 +12,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A [`Gate`] that is a [`DistributedKeyedLimiter`], and whose key and cost are functions of the request; from
-/// [`LimitLayer::distributed_keyed`](super::LimitLayer::shared_keyed).
+/// A [`Gate`] over a [`DistributedKeyedLimiter`] that computes key and cost from the request; created by
+/// [`LimitLayer::distributed_keyed`](super::LimitLayer::distributed_keyed).
 ///
-/// Who does not wait at all waits for the line's answer all the same, where the key has no limiter here.
+/// If the key has no limiter on this machine, even a request that may not wait for tokens waits for the store's
+/// answer.
 pub struct DistributedKeyed<K, S, F> {
     users: DistributedKeyedLimiter<K, S>,
     key: Arc<F>,
 }
 
 impl<K, S, F> DistributedKeyed<K, S, F> {
-    /// Requests take tokens of the key that `key` says, as many as it says.
+    /// Creates a gate. `key` returns the key of a request, and how many of its tokens the request takes.
     pub fn new(users: &DistributedKeyedLimiter<K, S>, key: F) -> Self {
         Self { users: users.clone(), key: Arc::new(key) }
     }
@@ -37,10 +38,10 @@ where
     type Pass = DistributedKeyedGrant<K, S>;
     type Admission = DistributedKeyedAdmission<K, S>;
 
-    fn admit(&self, request: &Request, patience: Patience) -> DistributedKeyedAdmission<K, S> {
+    fn admit(&self, request: &Request, max_wait: Patience) -> DistributedKeyedAdmission<K, S> {
         let (key, cost) = (self.key)(request);
         let claim = self.users.clone().consume_owned(key, cost);
-        let claim = match patience {
+        let claim = match max_wait {
             Patience::Endless => claim,
             Patience::AtMost(allowed) => claim.within(allowed),
             Patience::None => claim.within(Duration::ZERO),
@@ -57,7 +58,7 @@ impl<K, S, F> Clone for DistributedKeyed<K, S, F> {
 
 impl<K, S, F> fmt::Debug for DistributedKeyed<K, S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedKeyed").field("users", &self.users).finish_non_exhaustive()
+        f.debug_struct("DistributedKeyed").field("users", &self.users).finish_non_exhaustive()
     }
 }
 
@@ -65,7 +66,7 @@ impl<K, S, F> fmt::Debug for DistributedKeyed<K, S, F> {
 ///
 /// # Cancel safety
 ///
-/// As [`DistributedKeyedConsume`].
+/// The same as [`DistributedKeyedConsume`].
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What a request asks of whom.
+//! Gates: which limiter a request asks, for how many tokens, and how long it may wait.
 
 use super::answer::Refused;
 use crate::consume::{ConsumeOwned, WithinOwned};
@@ -13,44 +13,44 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// How long a request may wait in line.
+/// How long a request may wait in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Patience {
     /// As long as it takes.
     #[default]
     Endless,
-    /// So long; see [`Consume::within`](crate::Consume::within).
+    /// At most this long; see [`Consume::within`](crate::Consume::within).
     AtMost(Duration),
     /// Not at all; see [`Limiter::try_acquire`].
     None,
 }
 
-/// Admits requests: knows which limiter a request stands before and what it costs there.
+/// Admits requests: decides which limiter a request asks and how many tokens it costs.
 ///
-/// A [`Limiter`] is one, at a token per request; [`Priced`] asks a closure for the cost, [`Chosen`] for the limiter too.
-/// Implement it for anything else that grants, with a future that takes nothing before it is polled and gives back, when
-/// dropped, what it was granted. What it refuses for now is a [`Denied::new`](crate::Denied::new), which feature `http`
-/// answers with 429.
+/// A [`Limiter`] is a gate that takes a token per request. [`Priced`] computes the cost with a closure, [`Chosen`]
+/// also the limiter. Implement this trait for any other limiter. The future must take nothing before it is polled, and
+/// must refund, when dropped, what it was granted. A refusal for now is a [`Denied::new`](crate::Denied::new), which
+/// the feature `http` answers with status 429.
 pub trait Gate<Request> {
-    /// Proof of admission, held while the request is in flight.
+    /// The grant, held while the request is in flight.
     type Pass;
-    /// Becomes the proof.
+    /// The future that resolves to the grant.
     type Admission: Future<Output = Result<Self::Pass, Refused>>;
 
-    /// Begins to admit `request`.
-    fn admit(&self, request: &Request, patience: Patience) -> Self::Admission;
+    /// Starts to admit `request`, which may wait for `max_wait`.
+    fn admit(&self, request: &Request, max_wait: Patience) -> Self::Admission;
 }
 
 impl<Request> Gate<Request> for Limiter {
     type Pass = OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, _: &Request, patience: Patience) -> Admission {
-        Admission::new(self.clone(), 1, patience)
+    fn admit(&self, _: &Request, max_wait: Patience) -> Admission {
+        Admission::new(self.clone(), 1, max_wait)
     }
 }
 
-/// A [`Gate`] whose limiter is one for all, and whose cost is a function of the request; from
+/// A [`Gate`] with one limiter for all requests and a cost computed from the request; created by
 /// [`LimitLayer::cost`](super::LimitLayer::cost).
 pub struct Priced<C> {
     limiter: Limiter,
@@ -58,7 +58,7 @@ pub struct Priced<C> {
 }
 
 impl<C> Priced<C> {
-    /// Requests cost what `cost` says of them.
+    /// Creates a gate. `cost` returns the cost of a request in tokens.
     pub fn new(limiter: &Limiter, cost: C) -> Self {
         Self { limiter: limiter.clone(), cost: Arc::new(cost) }
     }
@@ -73,8 +73,8 @@ impl<Request, C: Fn(&Request) -> u64> Gate<Request> for Priced<C> {
     type Pass = OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, request: &Request, patience: Patience) -> Admission {
-        Admission::new(self.limiter.clone(), (self.cost)(request), patience)
+    fn admit(&self, request: &Request, max_wait: Patience) -> Admission {
+        Admission::new(self.limiter.clone(), (self.cost)(request), max_wait)
     }
 }
 
@@ -90,13 +90,13 @@ impl<C> fmt::Debug for Priced<C> {
     }
 }
 
-/// A [`Gate`] whose limiter and cost are functions of the request; from [`LimitLayer::by`](super::LimitLayer::by).
+/// A [`Gate`] that computes limiter and cost from the request; created by [`LimitLayer::by`](super::LimitLayer::by).
 pub struct Chosen<F> {
     choose: Arc<F>,
 }
 
 impl<F> Chosen<F> {
-    /// Requests stand before the limiter that `choose` names, and cost there what it says.
+    /// Creates a gate. `choose` returns the limiter of a request, and its cost in tokens.
     pub fn new(choose: F) -> Self {
         Self { choose: Arc::new(choose) }
     }
@@ -113,9 +113,9 @@ impl<Request, F: Fn(&Request) -> (Limiter, u64)> Gate<Request> for Chosen<F> {
     type Pass = OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, request: &Request, patience: Patience) -> Admission {
+    fn admit(&self, request: &Request, max_wait: Patience) -> Admission {
         let (limiter, cost) = self.choose(request);
-        Admission::new(limiter, cost, patience)
+        Admission::new(limiter, cost, max_wait)
     }
 }
 
@@ -131,36 +131,36 @@ impl<F> fmt::Debug for Chosen<F> {
     }
 }
 
-/// A claim on a [`Limiter`], with more or less patience.
+/// A claim on a [`Limiter`], with or without a limit on the wait.
 ///
 /// # Cancel safety
 ///
-/// As [`Consume`](crate::Consume).
+/// The same as [`Consume`](crate::Consume).
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
 pub struct Admission {
     #[pin]
-    way: Way,
+    mode: Mode,
 }
 
-#[pin_project(project = OnTheWay)]
+#[pin_project(project = ModeProjection)]
 #[derive(Debug)]
-enum Way {
+enum Mode {
     Endless(#[pin] ConsumeOwned),
     Within(#[pin] WithinOwned),
     None(Limiter, u64),
 }
 
 impl Admission {
-    /// Will claim `cost` tokens of `limiter`.
-    pub fn new(limiter: Limiter, cost: u64, patience: Patience) -> Self {
-        let way = match patience {
-            Patience::Endless => Way::Endless(limiter.consume_owned(cost)),
-            Patience::AtMost(allowed) => Way::Within(limiter.consume_owned(cost).within(allowed)),
-            Patience::None => Way::None(limiter, cost),
+    /// Creates a claim of `cost` tokens of `limiter`.
+    pub fn new(limiter: Limiter, cost: u64, max_wait: Patience) -> Self {
+        let mode = match max_wait {
+            Patience::Endless => Mode::Endless(limiter.consume_owned(cost)),
+            Patience::AtMost(allowed) => Mode::Within(limiter.consume_owned(cost).within(allowed)),
+            Patience::None => Mode::None(limiter, cost),
         };
-        Self { way }
+        Self { mode }
     }
 }
 
@@ -168,10 +168,10 @@ impl Future for Admission {
     type Output = Result<OwnedGrant, Refused>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().way.project() {
-            OnTheWay::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
-            OnTheWay::Within(within) => within.poll(cx).map_err(Refused::InLine),
-            OnTheWay::None(limiter, cost) => {
+        match self.project().mode.project() {
+            ModeProjection::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
+            ModeProjection::Within(within) => within.poll(cx).map_err(Refused::InLine),
+            ModeProjection::None(limiter, cost) => {
                 let ask = || limiter.clone().try_acquire_owned(*cost).map_err(Refused::AtOnce);
                 poll_paid(cx, |_| Poll::Ready(ask()))
             }

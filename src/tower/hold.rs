@@ -1,21 +1,21 @@
-//! Until when a request is in flight.
+//! How long a request is in flight.
 
 use super::body::HeldBody;
 
-/// Takes the proof of admission along with the response, or lets go of it.
+/// Attaches the grant to the response, or drops it.
 ///
-/// Implement it for responses of other kinds, whose end is elsewhere.
+/// Implement this trait for other kinds of responses, which end elsewhere.
 pub trait Hold<Response, Pass> {
-    /// What the limited service responds with.
+    /// The response of the limited service.
     type Response;
 
-    /// The head of `response` is there. `pass` is `None` if it answers a refusal.
+    /// Called when the head of `response` is available. `pass` is `None` for the response to a refusal.
     fn hold(&self, response: Response, pass: Option<Pass>) -> Self::Response;
 }
 
-/// In flight to the end of the response's body: until it has yielded its last frame, has failed, or is dropped.
+/// Keeps the request in flight until the response's body has yielded its last frame, has failed, or is dropped.
 ///
-/// A connection that is upgraded has come to the end of its response.
+/// When a connection is upgraded, its response has ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ToBody;
 
@@ -27,7 +27,7 @@ impl<Body: http_body::Body, Pass> Hold<http::Response<Body>, Pass> for ToBody {
     }
 }
 
-/// In flight until the inner service has responded. For responses of any kind.
+/// Keeps the request in flight until the inner service has responded. Works with responses of any kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ToHead;
 

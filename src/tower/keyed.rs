@@ -1,4 +1,4 @@
-//! A gate with a bucket and a line per user, address or API key.
+//! A gate with a bucket and a queue per user, address or API key.
 
 use super::answer::Refused;
 use super::gate::{Gate, Patience};
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A [`Gate`] that is a [`KeyedLimiter`], and whose key and cost are functions of the request; from
+/// A [`Gate`] over a [`KeyedLimiter`] that computes key and cost from the request; created by
 /// [`LimitLayer::keyed`](super::LimitLayer::keyed).
 pub struct Keyed<K, S, F> {
     users: KeyedLimiter<K, S>,
@@ -20,7 +20,7 @@ pub struct Keyed<K, S, F> {
 }
 
 impl<K, S, F> Keyed<K, S, F> {
-    /// Requests stand in the line of the key that `key` says, and cost there what it says.
+    /// Creates a gate. `key` returns the key of a request, and the cost of the request in tokens.
     pub fn new(users: &KeyedLimiter<K, S>, key: F) -> Self {
         Self { users: users.clone(), key: Arc::new(key) }
     }
@@ -39,14 +39,14 @@ impl<K, S, F> Keyed<K, S, F> {
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher, F> Keyed<K, S, F> {
-    pub(crate) fn admit_key(&self, key: K, cost: u64, patience: Patience) -> KeyedAdmission<K, S> {
+    pub(crate) fn admit_key(&self, key: K, cost: u64, max_wait: Patience) -> KeyedAdmission<K, S> {
         let users = self.users.clone();
-        let way = match patience {
-            Patience::Endless => Way::Endless(users.consume_owned(key, cost)),
-            Patience::AtMost(allowed) => Way::Within(users.consume_owned(key, cost).within(allowed)),
-            Patience::None => Way::None(Some((users, key, cost))),
+        let mode = match max_wait {
+            Patience::Endless => Mode::Endless(users.consume_owned(key, cost)),
+            Patience::AtMost(allowed) => Mode::Within(users.consume_owned(key, cost).within(allowed)),
+            Patience::None => Mode::None(Some((users, key, cost))),
         };
-        KeyedAdmission { way }
+        KeyedAdmission { mode }
     }
 }
 
@@ -59,9 +59,9 @@ where
     type Pass = OwnedKeyedGrant<K, S>;
     type Admission = KeyedAdmission<K, S>;
 
-    fn admit(&self, request: &Request, patience: Patience) -> KeyedAdmission<K, S> {
+    fn admit(&self, request: &Request, max_wait: Patience) -> KeyedAdmission<K, S> {
         let (key, cost) = self.key(request);
-        self.admit_key(key, cost, patience)
+        self.admit_key(key, cost, max_wait)
     }
 }
 
@@ -77,23 +77,23 @@ impl<K, S, F> fmt::Debug for Keyed<K, S, F> {
     }
 }
 
-/// A claim on a key of a [`KeyedLimiter`], with more or less patience.
+/// A claim on a key of a [`KeyedLimiter`], with or without a limit on the wait.
 ///
 /// # Cancel safety
 ///
-/// As [`KeyedConsume`](crate::KeyedConsume).
+/// The same as [`KeyedConsume`](crate::KeyedConsume).
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 pub struct KeyedAdmission<K: Hash + Eq + Clone, S: BuildHasher> {
     #[pin]
-    way: Way<K, S>,
+    mode: Mode<K, S>,
 }
 
-#[pin_project(project = OnTheWay)]
-enum Way<K: Hash + Eq + Clone, S: BuildHasher> {
+#[pin_project(project = ModeProjection)]
+enum Mode<K: Hash + Eq + Clone, S: BuildHasher> {
     Endless(#[pin] KeyedConsumeOwned<K, S>),
     Within(#[pin] KeyedWithinOwned<K, S>),
-    /// `None` once it has answered.
+    /// `None` once the future has returned its result.
     None(Option<(KeyedLimiter<K, S>, K, u64)>),
 }
 
@@ -101,10 +101,10 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedAdmission<K, S> {
     type Output = Result<OwnedKeyedGrant<K, S>, Refused>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().way.project() {
-            OnTheWay::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
-            OnTheWay::Within(within) => within.poll(cx).map_err(Refused::InLine),
-            OnTheWay::None(ask) => poll_paid(cx, |_| {
+        match self.project().mode.project() {
+            ModeProjection::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
+            ModeProjection::Within(within) => within.poll(cx).map_err(Refused::InLine),
+            ModeProjection::None(ask) => poll_paid(cx, |_| {
                 let (users, key, cost) = ask.take().expect("polled after it was ready");
                 Poll::Ready(users.try_acquire_owned(key, cost).map_err(Refused::AtOnce))
             }),
@@ -114,11 +114,11 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedAdmission<K, S> {
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> fmt::Debug for KeyedAdmission<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match &self.way {
-            Way::Endless(_) => "endless",
-            Way::Within(_) => "within",
-            Way::None(_) => "none",
+        let mode = match &self.mode {
+            Mode::Endless(_) => "endless",
+            Mode::Within(_) => "within",
+            Mode::None(_) => "none",
         };
-        f.debug_struct("KeyedAdmission").field("patience", &way).finish_non_exhaustive()
+        f.debug_struct("KeyedAdmission").field("max_wait", &mode).finish_non_exhaustive()
     }
 }

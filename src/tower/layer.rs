@@ -1,4 +1,4 @@
-//! The layer: the choices.
+//! The layer and its settings.
 
 use super::answer::{AsBoxError, AsError, AsResponse, Refused};
 use super::gate::{Chosen, Patience, Priced};
@@ -12,32 +12,35 @@ use {super::distributed_keyed::DistributedKeyed, crate::DistributedKeyedLimiter}
 #[cfg(feature = "keyed")]
 use {super::keyed::Keyed, crate::KeyedLimiter};
 
-/// Puts services behind a limiter. See the [module](super) for the choices and their defaults.
+/// Puts services behind a limiter. See the [module](super) for the settings and their defaults.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct LimitLayer<G = Limiter, H = ToBody, A = AsError> {
     gate: G,
-    patience: Patience,
+    max_wait: Patience,
     hold: H,
     answer: A,
 }
 
 impl LimitLayer {
-    /// Requests wait in the line of `limiter` for a token each.
+    /// Creates a layer in which each request waits in the queue of `limiter` for one token.
     pub fn new(limiter: &Limiter) -> Self {
         Self::through(limiter.clone())
     }
 }
 
 impl<G> LimitLayer<G> {
-    /// Requests pass through a [`Gate`](super::Gate) of your own.
+    /// Creates a layer with a [`Gate`](super::Gate) of your own.
     pub fn through(gate: G) -> Self {
-        Self { gate, patience: Patience::Endless, hold: ToBody, answer: AsError }
+        Self { gate, max_wait: Patience::Endless, hold: ToBody, answer: AsError }
     }
 }
 
 impl<F> LimitLayer<Chosen<F>> {
-    /// Requests stand before the limiter that `choose` names, and cost there what it says: one per user, tenant, route.
+    /// Creates a layer that asks `choose` for the limiter and the cost of each request: one limiter per user, tenant
+    /// or route.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), tollgate::ConfigError> {
@@ -60,7 +63,10 @@ impl<F> LimitLayer<Chosen<F>> {
 
 #[cfg(feature = "keyed")]
 impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
-    /// Requests stand in the line of the key that `key` says, and cost there what it says: one per user, address, API key.
+    /// Creates a layer that asks `key` for the key and the cost of each request: one queue per user, address or API
+    /// key.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), tollgate::ConfigError> {
@@ -68,7 +74,7 @@ impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
     /// use tollgate::{KeyedLimiter, Quota};
     /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).build()?;
     /// let layer = LimitLayer::keyed(&users, |request: &http::Request<String>| {
-    ///     (request.headers().get("x-api-key").cloned(), 1) // all who have none share a bucket
+    ///     (request.headers().get("x-api-key").cloned(), 1) // all requests without a key share a bucket
     /// });
     /// # let _ = layer; Ok(()) }
     /// ```
@@ -82,19 +88,21 @@ impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
 
 #[cfg(all(feature = "keyed", feature = "redis"))]
 impl<K, S, F> LimitLayer<DistributedKeyed<K, S, F>> {
-    /// Requests take tokens of the key that `key` says, as many as it says, of a quota that [many machines
-    /// share](SharedKeyedLimiter).
+    /// Creates a layer that asks `key` for the key and the cost of each request, with a quota that [many machines
+    /// share](DistributedKeyedLimiter).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tollgate::ConfigError> {
     /// use tollgate::distributed::MemoryStore;
     /// use tollgate::tower::LimitLayer;
     /// use tollgate::{KeyedLimiter, Quota};
-    /// let lines = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
-    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(lines).build()?;
+    /// let store = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
+    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(store).build()?;
     /// let layer = LimitLayer::distributed_keyed(&users, |request: &http::Request<String>| {
     ///     let key = request.headers().get("x-api-key").and_then(|key| key.to_str().ok());
-    ///     (key.unwrap_or("nobody").to_owned(), 1)
+    ///     (key.unwrap_or("anonymous").to_owned(), 1)
     /// });
     /// # let _ = layer; Ok(()) }
     /// ```
@@ -107,54 +115,54 @@ impl<K, S, F> LimitLayer<DistributedKeyed<K, S, F>> {
 }
 
 impl<H, A> LimitLayer<Limiter, H, A> {
-    /// Requests cost what `cost` says of them; a cost of 0 passes at once.
+    /// Computes the cost of each request with `cost`; a request of cost 0 passes at once.
     pub fn cost<Request, C: Fn(&Request) -> u64>(self, cost: C) -> LimitLayer<Priced<C>, H, A> {
-        let Self { gate, patience, hold, answer } = self;
-        LimitLayer { gate: Priced::new(&gate, cost), patience, hold, answer }
+        let Self { gate, max_wait, hold, answer } = self;
+        LimitLayer { gate: Priced::new(&gate, cost), max_wait, hold, answer }
     }
 }
 
 impl<G, H, A> LimitLayer<G, H, A> {
-    /// Refuses requests that would wait longer; see [`Consume::within`](crate::Consume::within).
+    /// Refuses requests that would wait longer than `allowed`; see [`Consume::within`](crate::Consume::within).
     pub fn within(self, allowed: Duration) -> Self {
-        Self { patience: Patience::AtMost(allowed), ..self }
+        Self { max_wait: Patience::AtMost(allowed), ..self }
     }
 
-    /// Refuses requests whose tokens are not there at once; see [`Limiter::try_acquire`].
+    /// Refuses requests that cannot get their tokens at once; see [`Limiter::try_acquire`].
     pub fn refuse(self) -> Self {
-        Self { patience: Patience::None, ..self }
+        Self { max_wait: Patience::None, ..self }
     }
 
-    /// Requests are in flight until the service has responded: not until the body has come to its end. Responses can be
-    /// of any kind then.
+    /// Keeps requests in flight until the service has responded, and not until the body has ended. Responses can then
+    /// be of any kind.
     pub fn release_at_head(self) -> LimitLayer<G, ToHead, A> {
         self.hold(ToHead)
     }
 
-    /// Requests are in flight until a [`Hold`](super::Hold) of your own lets go of them.
+    /// Keeps requests in flight until a [`Hold`](super::Hold) of your own drops the grant.
     pub fn hold<Other>(self, hold: Other) -> LimitLayer<G, Other, A> {
-        let Self { gate, patience, answer, .. } = self;
-        LimitLayer { gate, patience, hold, answer }
+        let Self { gate, max_wait, answer, .. } = self;
+        LimitLayer { gate, max_wait, hold, answer }
     }
 
-    /// Makes HTTP responses of refusals, with `Retry-After` and `RateLimit` fields; see [`http`](crate::http). The error
-    /// stays the inner service's.
+    /// Turns refusals into HTTP responses with `Retry-After` and `RateLimit` fields; see [`http`](crate::http). The
+    /// error type stays that of the inner service.
     #[cfg(feature = "http")]
     pub fn respond(self) -> crate::http::HttpLimitLayer<G, H> {
-        crate::http::HttpLimitLayer::new(self.gate, self.patience, self.hold)
+        crate::http::HttpLimitLayer::new(self.gate, self.max_wait, self.hold)
     }
 
-    /// Makes responses of refusals, so that the error stays the inner service's.
+    /// Turns refusals into responses, so that the error type stays that of the inner service.
     pub fn on_refusal<Response, F: Fn(Refused) -> Response>(self, respond: F) -> LimitLayer<G, H, AsResponse<F>> {
-        let Self { gate, patience, hold, .. } = self;
-        LimitLayer { gate, patience, hold, answer: AsResponse::new(respond) }
+        let Self { gate, max_wait, hold, .. } = self;
+        LimitLayer { gate, max_wait, hold, answer: AsResponse::new(respond) }
     }
 
-    /// Boxes errors, as tower's own layers do: a refusal is a [`Refused`] in the box, an inner error is what it was. For
-    /// inner services whose error is boxed already.
+    /// Boxes errors, as tower's own layers do: a refusal is a [`Refused`] in the box, an inner error is boxed
+    /// unchanged. For inner services with a boxed error.
     pub fn box_errors(self) -> LimitLayer<G, H, AsBoxError> {
-        let Self { gate, patience, hold, .. } = self;
-        LimitLayer { gate, patience, hold, answer: AsBoxError }
+        let Self { gate, max_wait, hold, .. } = self;
+        LimitLayer { gate, max_wait, hold, answer: AsBoxError }
     }
 }
 
@@ -162,6 +170,6 @@ impl<S, G: Clone, H: Clone, A: Clone> Layer<S> for LimitLayer<G, H, A> {
     type Service = Limit<S, G, H, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Limit::new(inner, self.gate.clone(), self.patience, self.hold.clone(), self.answer.clone())
+        Limit::new(inner, self.gate.clone(), self.max_wait, self.hold.clone(), self.answer.clone())
     }
 }

@@ -1,4 +1,4 @@
-//! A tower layer: requests stand in the line, or are refused, before the service sees them. Feature `tower`.
+//! A tower layer: requests wait in the queue, or are refused, before the service sees them. Feature `tower`.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,17 +18,17 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Choices
+//! # Settings
 //!
-//! | what | default | or |
+//! | setting | default | or |
 //! |---|---|---|
-//! | a request whose tokens are not there | waits in line | [`within`](LimitLayer::within) a time, [`refuse`](LimitLayer::refuse) |
+//! | a request without available tokens | waits in the queue | [`within`](LimitLayer::within) a time, [`refuse`](LimitLayer::refuse) |
 //! | its cost | 1 | [`cost`](LimitLayer::cost) of the request |
-//! | its limiter | the one | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, `distributed_keyed` with `redis` too, or any [`Gate`] |
+//! | its limiter | one for all | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, `distributed_keyed` with `redis` too, or any [`Gate`] |
 //! | its tokens are in flight, with [`max_in_flight`](crate::Builder::max_in_flight) | to the end of the response's body | [`release_at_head`](LimitLayer::release_at_head), any [`Hold`] |
 //! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, `respond` an HTTP response (feature `http`), [`box_errors`](LimitLayer::box_errors) |
 //!
-//! An axum router, whose services do not fail, makes responses of refusals:
+//! An axum router, which requires services that do not fail, turns refusals into responses:
 //!
 //! ```
 //! # fn main() -> Result<(), tollgate::ConfigError> {
@@ -42,19 +42,20 @@
 //! # let _ = app; Ok(()) }
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! * All clones of a layer, and of its services, stand before the same limiter: a server that clones a service for each
-//!   connection limits them together.
-//! * `poll_ready` is the inner service's and takes nothing; `call` does.
-//! * What the inner service reserved when it was ready goes with the call, **also while that waits in line**. Behind this
-//!   layer, tower's `ConcurrencyLimit` or `Buffer` (tonic's `Channel` is one) have a slot taken by each request that only
-//!   waits, and when none is left, nobody is ready: requests then wait outside, in no line. Put such layers around this
-//!   one, or use [`max_in_flight`](crate::Builder::max_in_flight) instead. `Router`s of axum and clients of hyper and
-//!   reqwest reserve nothing.
-//! * A response future can be dropped at any time: the request leaves the line, or the service, at once, and no token
-//!   is lost. That is what servers do when a client hangs up.
-//! * What was granted is never given back because a request failed: it was made.
+//! * All clones of a layer, and of its services, share the same limiter: a server that clones a service for each
+//!   connection limits all connections together.
+//! * `poll_ready` is that of the inner service and takes no tokens; `call` takes them.
+//! * Whatever the inner service reserved when it was ready belongs to the call, **also while the call waits in the
+//!   queue**. If tower's `ConcurrencyLimit` or `Buffer` (for example tonic's `Channel`) is behind this layer, each
+//!   request that only waits takes one of its slots. When no slot is left, the service is not ready, and further
+//!   requests wait outside without an order. Put such layers around this one, or use
+//!   [`max_in_flight`](crate::Builder::max_in_flight) instead. axum's `Router` and the clients of hyper and reqwest
+//!   reserve nothing.
+//! * A response future can be dropped at any time: the request leaves the queue, or the service, at once, and no token
+//!   is lost. Servers drop the future when a client hangs up.
+//! * Tokens are not refunded because a request failed: the request was made.
 
 mod answer;
 mod body;

@@ -1,4 +1,4 @@
-//! The service: admission, then the call, then the hold.
+//! The service: admits a request, calls the inner service, and holds the grant.
 
 use super::answer::{Answer, AsError};
 use super::gate::{Gate, Patience};
@@ -11,34 +11,34 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tower_service::Service;
 
-/// A service behind a limiter; from [`LimitLayer`](super::LimitLayer). Clones share the limiter.
+/// A service behind a limiter; created by [`LimitLayer`](super::LimitLayer). Clones share the limiter.
 ///
-/// The inner service must be `Clone`: the one that was ready goes with the call, which may wait.
+/// The inner service must be `Clone`: the instance that was ready belongs to the call, which may wait.
 #[derive(Clone, Debug)]
 pub struct Limit<S, G = Limiter, H = ToBody, A = AsError> {
     inner: S,
     gate: G,
-    patience: Patience,
+    max_wait: Patience,
     hold: H,
     answer: A,
 }
 
 impl<S, G, H, A> Limit<S, G, H, A> {
-    pub(super) fn new(inner: S, gate: G, patience: Patience, hold: H, answer: A) -> Self {
-        Self { inner, gate, patience, hold, answer }
+    pub(super) fn new(inner: S, gate: G, max_wait: Patience, hold: H, answer: A) -> Self {
+        Self { inner, gate, max_wait, hold, answer }
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. What is called here is not limited.
+    /// Returns the inner service. Calls made on it directly are not limited.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -60,23 +60,23 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let admission = self.gate.admit(&request, self.patience);
+        let admission = self.gate.admit(&request, self.max_wait);
         LimitFuture::new(admission, take_ready(&mut self.inner), request, self.hold.clone(), self.answer.clone())
     }
 }
 
-/// What the inner service reserved when it was ready goes with the call; the clone that stays has reserved nothing.
+/// Takes the instance that was ready, with what it reserved, and leaves a clone that has reserved nothing.
 pub(crate) fn take_ready<S: Clone>(inner: &mut S) -> S {
     let clone = inner.clone();
     std::mem::replace(inner, clone)
 }
 
-/// The future of [`Limit`].
+/// The future returned by [`Limit`].
 ///
 /// # Cancel safety
 ///
-/// It can be dropped at any time. While it waits, the request leaves the line; while the service is at work, that is
-/// dropped and the tokens in flight land; no token is lost.
+/// It can be dropped at any time. While it waits, the request leaves the queue. While the inner service works, its
+/// future is dropped and the tokens in flight are released. No token is lost.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 pub struct LimitFuture<Request, S: Service<Request>, G: Gate<Request>, H, A> {
@@ -91,7 +91,7 @@ enum Stage<Request, S: Service<Request>, G: Gate<Request>> {
     Waits {
         #[pin]
         admission: G::Admission,
-        /// The service that was ready, and what it is to be called with.
+        /// The service that was ready, and the request to call it with.
         call: Option<(S, Request)>,
     },
     Works {
@@ -102,7 +102,7 @@ enum Stage<Request, S: Service<Request>, G: Gate<Request>> {
 }
 
 impl<Request, S: Service<Request>, G: Gate<Request>, H, A> LimitFuture<Request, S, G, H, A> {
-    /// `ready` is called with `request` once `admission` is there.
+    /// Creates a future that calls `ready` with `request` once `admission` has granted.
     pub(crate) fn new(admission: G::Admission, ready: S, request: Request, hold: H, answer: A) -> Self {
         Self { stage: Stage::Waits { admission, call: Some((ready, request)) }, hold, answer }
     }
