@@ -1,13 +1,13 @@
-//! The shared bucket: what `src/redis/store.lua` does, in Rust, to the integer.
+//! The shared bucket: the algorithm of `src/redis/store.lua`, in Rust, equal to the integer.
 
 use super::terms::{LONGEST, MAX_DEBT};
 use super::{Answer, Ask, StoreError, Terms};
 use std::collections::HashMap;
 
-/// How long it is counted who had waiters, in microseconds.
+/// The length of an epoch, in microseconds: nodes with waiters are counted per epoch.
 const EPOCH: i64 = 250_000;
 
-/// How long a full one is kept that would not begin full.
+/// How long a full bucket is remembered if a new one would not begin full, in microseconds.
 const IDLE: i64 = 3_600_000_000;
 
 #[derive(Clone, Debug)]
@@ -20,11 +20,11 @@ pub(super) struct Bucket {
     epoch: i64,
     busy: i64,
     was: i64,
-    /// The time in which it minted, which does not step back.
+    /// The total time for which the bucket has minted, in microseconds. It does not step back with the server's clock.
     clock: i64,
     held: i64,
     nodes: HashMap<u128, Node>,
-    /// When nobody need remember it any more.
+    /// The instant from which the bucket may be forgotten.
     ends: i64,
 }
 
@@ -62,12 +62,14 @@ impl Bucket {
     pub(super) fn answer(&mut self, ask: &Ask, now: i64) -> Result<Answer, StoreError> {
         if self.terms != ask.terms {
             let (has, asked) = (self.terms, ask.terms);
-            return Err(StoreError::Refused(format!("TOLLGATE this line has the quota {has} and not {asked}")));
+            return Err(StoreError::Refused(format!(
+                "TOLLGATE the store has the quota {has}, not {asked}: give a new quota a new name"
+            )));
         }
         if let Some(Node { number, .. }) = self.nodes.get(&ask.node)
             && ask.number < *number
         {
-            return Err(StoreError::Refused(format!("TOLLGATE ask {} comes after {number}", ask.number)));
+            return Err(StoreError::Refused(format!("TOLLGATE request {} comes after {number}", ask.number)));
         }
         let ttl = ask.ttl as i64;
         if now >= self.swept + (ttl + 3) / 4 || now < self.swept {
@@ -82,7 +84,9 @@ impl Bucket {
             _ if self.owes_too_much(ask) => {
                 self.keep(now, ttl);
                 let owed = (-self.level).max(0);
-                return Err(StoreError::Refused(format!("TOLLGATE this line owes {owed} tokens and promises no more")));
+                return Err(StoreError::Refused(format!(
+                    "TOLLGATE the store owes {owed} tokens and promises no more: try later"
+                )));
             }
             _ => self.grant(ask, now, others, known),
         };
@@ -108,13 +112,13 @@ impl Bucket {
         })
     }
 
-    /// Whether what `ask` wants would be promised beyond the debt up to which all numbers are exact.
+    /// Whether the tokens that `ask` wants would push the debt beyond the limit up to which all numbers are exact.
     fn owes_too_much(&self, ask: &Ask) -> bool {
         let want = if ask.at_once { 0 } else { exact(ask.want) };
         (want > 0 || !ask.at_once && ask.ahead > 0) && self.level - want < -(MAX_DEBT as i64)
     }
 
-    /// Works out until when it has to be remembered.
+    /// Updates the instant until which the bucket must be remembered.
     fn keep(&mut self, now: i64, ttl: i64) {
         let need = (self.terms.burst as i64 - self.level).max(0);
         let fills = i128::from(div_ceil(need, self.terms.amount as i64)) * i128::from(self.terms.period);
@@ -123,12 +127,12 @@ impl Bucket {
         self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
     }
 
-    /// Whether it is full, and nobody holds anything: as good as not there.
+    /// Whether the bucket is full and no node holds anything, so that forgetting it changes nothing.
     pub(super) fn is_forgotten(&self, now: i64) -> bool {
         self.ends < now
     }
 
-    /// Forgets the nodes that were not heard of for their time.
+    /// Forgets the nodes whose time to live has ended.
     fn sweep(&mut self, now: i64, ttl: i64) {
         self.nodes.retain(|_, node| node.until > now);
         for node in self.nodes.values_mut() {
@@ -213,7 +217,7 @@ impl Bucket {
     }
 }
 
-/// A number of an ask. No sane node asks for so much that Lua would round it.
+/// Converts a number of a request. Lua would round larger numbers, and no valid node requests so much.
 fn exact(number: u64) -> i64 {
     number.min(1 << 53) as i64
 }

@@ -1,16 +1,20 @@
-//! What a node knows of its line, and what it asks for next. Pure: no lock, no clock, no network.
+//! The node's knowledge of its store, and its next request. Pure: no lock, no clock, no network.
 //!
-//! Two needs, two rhythms. **Waiters** lack tokens: they are asked for in whole claims, a share at a time, and the next share
-//! is asked for shortly before the last promised token comes, so that nothing is asked twice and nobody takes the whole line
-//! at once. **The bank** is what callers will want soon: it is filled to what was used in the last quarter of a second, and
-//! asked for again when three quarters of it are gone.
+//! The node needs tokens for two purposes, at two rhythms:
 //!
-//! **The keeper's invariant:** while the keeper sleeps, the front waiter has an instant at which its leased tokens let it
-//! pass; or the keeper has planned for this very waiter, and wakes by itself after a turn (or when a pause ends). A plan sums
-//! up tokens, but the front waiter needs them in one piece, and which tokens form one piece depends on the hold and on which
-//! waiter is in front. Both change while the keeper sleeps: so every change of the queue checks the front waiter anew, and
-//! wakes the keeper if its plan was made for another one. [`Feed::next`] keeps the second half of this,
-//! `State::is_hungry` the first, and `State::assert_kept` checks both.
+//! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
+//!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
+//!   the store at once.
+//! * **The banked tokens** serve callers that come soon. The planner fills the bank to the usage of the last quarter of
+//!   a second, and requests more when three quarters of it are used.
+//!
+//! **The refill task's invariant:** while the refill task sleeps, either the front waiter has an instant at which its
+//! leased tokens let it pass, or the task's last plan was made for this very waiter, and the task wakes by itself after
+//! one share time (or when a pause ends). A plan adds up tokens, but the front waiter needs them in one piece. Which
+//! tokens form one piece depends on the allowance and on the front waiter, and both change while the task sleeps.
+//! Therefore every change of the queue checks the front waiter again, and wakes the task if its plan was made for
+//! another waiter. [`Feed::next`] maintains the second half of this invariant and `State::is_hungry` the first;
+//! `State::assert_kept` checks both.
 
 use super::{Answer, Ask, LEASE_TIME, Outage, Post, Terms};
 use crate::core::rovers::ahead;
@@ -20,15 +24,16 @@ use std::task::Waker;
 
 const MILLIS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLIS;
-/// In contention, all shares together are what is minted in this time: nobody new waits much longer.
+/// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
+/// longer than this.
 const SHARE: u64 = 100 * MILLIS;
-/// The bank is filled for this time.
+/// The bank is filled with the tokens used in this time.
 const AHEAD: u64 = 250 * MILLIS;
-/// The shortest time over which a pace is taken.
+/// The shortest time over which the pace is computed.
 const GLANCE: u64 = 100 * MILLIS;
 const TTL: u64 = LEASE_TIME.as_nanos() as u64;
 
-/// What the keeper does next.
+/// The next action of the refill task.
 #[derive(Debug)]
 pub(crate) enum Plan {
     Ask(Ask),
@@ -36,7 +41,7 @@ pub(crate) enum Plan {
     Sleep(u64),
 }
 
-/// What the limiter looks like to the feed.
+/// The limiter's state, as the planner needs it.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) now: u64,
@@ -46,64 +51,66 @@ pub(crate) struct View {
     pub(crate) lack: u64,
     /// Tokens that are minted or promised and not claimed.
     pub(crate) bank: u64,
-    /// The position beyond which nothing is promised.
+    /// The position beyond which no tokens are promised.
     pub(crate) covered: u64,
-    /// When the last promised token comes.
+    /// The instant at which the last promised token comes.
     pub(crate) ends: Option<u64>,
-    /// Nobody passes before this instant.
+    /// No waiter passes before this instant.
     pub(crate) gate: u64,
     pub(crate) is_waiting: bool,
-    /// The ticket of the front waiter, if what is promised gives it no instant to pass at.
+    /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
     pub(crate) stuck: Option<u64>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Feed {
-    /// Which of the limiter's quotas is shared.
+    /// Index of the limiter's quota that is distributed.
     pub(crate) quota: usize,
     terms: Terms,
     pub(crate) outage: Outage,
-    /// True while the line cannot be reached.
+    /// True while the store cannot be reached.
     pub(crate) is_out: bool,
-    /// The keeper, asleep.
+    /// The waker of the refill task while it sleeps.
     waker: Option<Waker>,
-    /// There is no keeper any more, since its runtime is gone.
+    /// The handle of a refill task that ended with its runtime. The next waiter on another runtime restarts it.
     pub(crate) vacant: Option<Post>,
-    /// It is to be woken once claims pass this position,
+    /// The refill task is woken when claims pass this position.
     low: Option<u64>,
-    /// or where somebody was denied more than others before, or what was promised is lost.
+    /// The refill task is also woken if this is set: a caller was denied more than callers before it, or promised
+    /// tokens were lost.
     called: bool,
     /// The front waiter without an instant for which the last plan was made.
     stuck: Option<u64>,
-    /// Until when that plan has the keeper sleep.
+    /// The end of the sleep in that plan.
     sleeps_until: u64,
     node: u128,
     number: u64,
-    /// The last ask that was answered; 0 if the line does not know this node.
+    /// The last request that was answered; 0 if the store does not know this node.
     acked: u64,
-    /// The most that `try_acquire` was denied since, and by when it may be asked for again.
+    /// The largest cost denied to `try_acquire` since the last answer that covered it.
     must: u64,
-    /// What may be kept unused, and until when.
+    /// The allowance: how many tokens may be kept unused. It ends at `until`.
     pub(crate) hold: u64,
     pub(crate) until: u64,
     nodes: u64,
     busy: u64,
-    /// How many tokens the last answer left there for others.
+    /// How many tokens the last answer left in the store for others.
     left: u64,
-    /// There was less in it than was asked for; and nothing at all for a caller who was denied.
+    /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
+    /// denied.
     short: bool,
     vain: bool,
-    /// An ask is under way.
+    /// A request is under way.
     #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "only keyed limiters forget limiters"))]
     is_asking: bool,
-    /// What had been claimed when it asked last, and when that was.
+    /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
     asked_at: u64,
     /// Tokens per second.
     pace: u64,
     /// Nanoseconds, on average.
     round_trip: u64,
-    /// What the keeper finds when the limiter is gone.
+    /// The final request. The refill task finds it here after the limiter is dropped.
     pub(crate) remains: Arc<Mutex<Option<Ask>>>,
 }
 
@@ -144,7 +151,7 @@ impl Feed {
         &self.terms
     }
 
-    /// How many tokens may be kept unused whatever the line says, while it cannot be reached.
+    /// The allowance that the node gives itself while the store cannot be reached, whatever the last answer said.
     pub(crate) fn own(&self) -> u64 {
         match self.outage {
             Outage::Share(share) if self.is_out => share.capacity(),
@@ -152,20 +159,22 @@ impl Feed {
         }
     }
 
-    /// How long a round trip takes.
+    /// The average duration of a round trip, in nanoseconds.
     pub(crate) fn round_trip(&self) -> u64 {
         self.round_trip
     }
 
-    /// Whether the line hears of this node often enough for what is kept to last. If not, what is kept lapses each time before
-    /// the next answer, and so do the tokens that waiters count on.
+    /// Whether the node's requests reach the store often enough to keep the allowance alive. If not, the allowance ends
+    /// each time before the next answer, and with it the tokens that waiters count on.
     fn renews_in_time(&self) -> bool {
         self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
     }
 
-    /// What the keeper does now: asks, or sleeps, but not for long while the front waiter has no instant.
+    /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
+    /// instant.
     ///
-    /// `whole_claims` says what waiters lack, up to about a share; `counted_on` how much of the hold they count on.
+    /// `whole_claims` returns the tokens that waiters lack in whole claims, up to about a share. `counted_on` returns
+    /// the part of the allowance that waiters count on.
     pub(crate) fn next(
         &mut self,
         view: &View,
@@ -200,7 +209,7 @@ impl Feed {
                     let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
                     return self.ask(view, pace, want, ahead, cushion, counted_on);
                 }
-                // Something else holds the line up: not even for its front would there be a use.
+                // Another bound delays the queue: even the front waiter could not use tokens now.
                 due = view.now.saturating_add(key_hash);
             }
             return match self.hold {
@@ -212,7 +221,7 @@ impl Feed {
         let aim = cushion.min(self.hold).max(self.must);
         let low = (aim / 4).max(scale(pace, 2 * self.round_trip)).min(aim.saturating_sub(1));
         if aim.max(cushion) > 0 && view.bank <= low {
-            // Not again at once where the line gives less than would be good.
+            // If the store gives less than wanted, do not repeat the request at once.
             let again = self.asked_at.saturating_add(SHARE);
             let is_vain = if self.must > 0 { self.vain } else { self.short };
             if !is_vain || again <= view.now {
@@ -249,8 +258,8 @@ impl Feed {
         counted_on: impl FnOnce() -> u64,
     ) -> Plan {
         let wish = cushion.max(view.bank).min(self.fair_hold()).max(self.must).min(self.terms.most_held());
-        // What shrinks shrinks here first: but not what waiters count on, or one of them would have to be promised all its
-        // tokens anew.
+        // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
+        // waiters would need all its tokens promised again.
         if wish < self.hold / 2 || self.hold > self.fair_hold() {
             self.hold = self.hold.min(wish.max(counted_on()));
         }
@@ -269,7 +278,7 @@ impl Feed {
         })
     }
 
-    /// Nobody has called for a while: everything goes back, and the line may forget this node.
+    /// Plans the return of all tokens after a time without calls. The store may then forget this node.
     fn leave(&mut self, view: &View) -> Plan {
         self.pace = 0;
         self.hold = 0;
@@ -277,30 +286,30 @@ impl Feed {
         Plan::Ask(self.farewell())
     }
 
-    /// An ask for nothing, after which the line need not remember this node.
+    /// A final request for no tokens; the store may then forget this node.
     pub(crate) fn farewell(&mut self) -> Ask {
         self.number += 1;
         self.is_asking = true;
         Ask { leave: true, ..self.blank(self.number) }
     }
 
-    /// The limiter is gone, and `back` is left of it: for the keeper.
+    /// Leaves the final request for the refill task: the limiter is dropped, and `back` tokens are returned.
     pub(crate) fn bequeath(&mut self, back: u64) {
         let ask = Ask { back, ..self.farewell() };
         *self.remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
     }
 
-    /// The ask that was planned last was never sent, and will not be.
+    /// Records that the last planned request was never sent and will not be.
     pub(crate) fn withdraw(&mut self) {
         self.is_asking = false;
     }
 
-    /// True if the line counts on this node.
+    /// True if the store knows this node.
     pub(crate) fn is_known(&self) -> bool {
         self.acked > 0
     }
 
-    /// True if it neither may keep anything, nor asks or is to.
+    /// True if the node may keep no tokens, and no request is under way or wanted.
     #[cfg(feature = "keyed")]
     pub(crate) fn is_at_rest(&self, now: u64) -> bool {
         !self.is_asking && !self.called && (self.hold == 0 || self.until <= now)
@@ -310,8 +319,8 @@ impl Feed {
         Ask::new(self.node, number, self.terms)
     }
 
-    /// The line has answered `ask`, sent `elapsed` ago. False if it has lost what it knew of this node: then what was promised
-    /// is void.
+    /// Records the store's answer to `ask`, which was sent `elapsed` nanoseconds ago. Returns false if the store has
+    /// lost its state of this node: then the promised tokens are void.
     pub(crate) fn hear(&mut self, ask: &Ask, answer: &Answer, now: u64, elapsed: u64) -> bool {
         let sent = now.saturating_sub(elapsed);
         let was_silent = answer.before == 0 && sent >= self.until;
@@ -319,49 +328,50 @@ impl Feed {
         self.acked = if ask.leave { 0 } else { ask.number };
         self.is_asking = false;
         self.hold = answer.hold;
-        // Less a 64th, so that clocks may differ in pace.
+        // Subtract a 64th, so that the clocks of node and server may run at slightly different speeds.
         self.until = sent.saturating_add(TTL - TTL / 64);
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
         self.left = answer.left;
         self.short = answer.once + answer.later < ask.want + ask.ahead;
         self.vain = ask.must > 0 && answer.once + answer.later == 0;
-        // That this process stood still is not the line's: turns of seconds would come of it.
+        // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would
+        // follow.
         let trip = elapsed.min(TTL / 2);
         self.round_trip = if self.round_trip == 0 { trip } else { (3 * self.round_trip + trip) / 4 };
-        // What was denied since it asked is not in the answer.
+        // A denial since the request was sent is not covered by this answer.
         self.must = if self.must > ask.must { self.must } else { 0 };
         is_sound
     }
 
-    /// `try_acquire` was denied `cost`: perhaps it comes again.
+    /// Records that `try_acquire` was denied `cost`, so that a retry can succeed.
     pub(crate) fn miss(&mut self, cost: u64) {
         self.called |= cost > self.must;
         self.must = self.must.max(cost);
     }
 
-    /// The keeper is to look.
+    /// Requests a run of the refill task.
     pub(crate) fn call(&mut self) {
         self.called = true;
     }
 
-    /// Whether the keeper has to look.
+    /// Whether the refill task has to run.
     pub(crate) fn is_low(&self, claims: u64) -> bool {
         self.called || self.low.is_some_and(|low| ahead(claims, low) > 0)
     }
 
-    /// Whether the last plan was made for the front waiter that ends at `ticket` and has no instant.
+    /// Whether the last plan was made for the front waiter with this `ticket`, which has no instant.
     pub(crate) fn has_planned_for(&self, ticket: u64) -> bool {
         self.stuck == Some(ticket)
     }
 
-    /// Whether the keeper sleeps although the front waiter, which ends at `ticket`, has no instant: after a plan for another
-    /// waiter, or until another caller wakes it.
+    /// Whether the refill task sleeps although the front waiter with this `ticket` has no instant: its plan was for
+    /// another waiter, or it sleeps until another caller wakes it.
     pub(crate) fn neglects(&self, ticket: u64) -> bool {
         self.waker.is_some() && (!self.has_planned_for(ticket) || self.sleeps_until == u64::MAX)
     }
 
-    /// The keeper goes to sleep; its old waker is to be dropped without the lock.
+    /// Stores the waker before the refill task sleeps. Returns the old waker: drop it after releasing the lock.
     pub(crate) fn rest(&mut self, waker: Waker) -> Option<Waker> {
         self.waker.replace(waker)
     }
@@ -371,7 +381,7 @@ impl Feed {
         self.waker.take()
     }
 
-    /// What each node may keep unused at most, unless nobody else does: the line sees to it too.
+    /// The most that each node may keep unused if other nodes keep tokens too. The store enforces it as well.
     fn fair_hold(&self) -> u64 {
         if !self.renews_in_time() {
             return 0;
@@ -379,8 +389,8 @@ impl Feed {
         (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
     }
 
-    /// What this node takes in one turn while others have waiters too: a part of what is minted soon, or of half of what is
-    /// there.
+    /// The tokens that this node takes in one request while other nodes have waiters too: a part of the tokens minted
+    /// soon, or of half of those available.
     pub(crate) fn share(&self) -> u64 {
         let soon = self.terms.minted_in(self.share_time());
         if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
@@ -397,7 +407,7 @@ impl Feed {
         now.max(self.pace / 2 + now / 2)
     }
 
-    /// What is to be in the bank at this pace.
+    /// The target size of the bank at this pace.
     fn cushion(&self, pace: u64) -> u64 {
         let soon = scale(pace, AHEAD.max(8 * self.round_trip));
         let is_idle = scale(pace, TTL) == 0;
@@ -405,12 +415,12 @@ impl Feed {
     }
 }
 
-/// `pace` per second, for `nanos`.
+/// Tokens used in `nanos` nanoseconds at `pace` tokens per second.
 fn scale(pace: u64, nanos: u64) -> u64 {
     (pace as u128 * nanos as u128 / SECOND as u128).min(1 << 48) as u64
 }
 
-/// A number that no other node has: 128 bits by the operating system's randomness, by way of the standard library.
+/// A number that no other node has: 128 bits of the operating system's randomness, through the standard library.
 pub(crate) fn random_node() -> u128 {
     let half = || u128::from(RandomState::new().build_hasher().finish());
     half() << 64 | half()

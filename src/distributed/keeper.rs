@@ -1,6 +1,6 @@
-//! The task that asks: sleeps until tokens run low, asks, and hands what is answered to the limiter.
+//! The refill task: sleeps until tokens run low, sends a request, and passes the answer to the limiter.
 //!
-//! It holds the limiter weakly. When that is gone it gives back what is left, and ends.
+//! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
 use super::{Answer, Ask, Plan, Store, StoreError};
 use crate::core::alarm::Alarm;
@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, ready};
 use tokio::time::Instant;
 
-/// The keeper's place, and what it works with. If its runtime ends before the limiter does, whoever waits next on another one
-/// has a keeper there.
+/// The refill task and its resources. If its runtime ends before the limiter is dropped, the next waiter on another
+/// runtime restarts the task there.
 #[derive(Debug)]
 pub(crate) struct Post {
     core: Weak<Core>,
     store: Arc<dyn Store>,
     remains: Arc<Mutex<Option<Ask>>>,
-    /// An ask that is under way: whoever has the place next repeats it under its number, or the line would seem to have lost what
-    /// it knew.
+    /// A request under way. The next refill task repeats it under its number; otherwise the store would seem to have
+    /// lost its state of this node.
     unanswered: Option<Ask>,
 }
 
@@ -70,7 +70,7 @@ impl Drop for Post {
     }
 }
 
-/// The next thing to ask, once there is one; `None` if the limiter is gone.
+/// Waits for the next request; `None` if the limiter is dropped.
 async fn next(core: &Weak<Core>) -> Option<Ask> {
     let mut alarm = pin!(Alarm::unset());
     poll_fn(|cx| {
@@ -91,18 +91,19 @@ async fn next(core: &Weak<Core>) -> Option<Ask> {
     .await
 }
 
-/// What came of an ask that is repeated until it is answered.
+/// The result of a request that is repeated until it is answered.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
 enum Persisted {
-    /// This ask was answered; it went off at that instant.
+    /// This request was answered; it was sent at that instant.
     Answered(Ask, Answer, Instant),
-    /// The ask was never sent, and nothing is needed any more.
+    /// The request was never sent, and no tokens are needed any more.
     NeedsNothing,
     LimiterGone,
 }
 
-/// Asks until there is an answer. An ask that may have been carried out is repeated under its number. One that was never sent is
-/// planned anew before it is: the callers it was for may be gone. `unanswered` is what the next keeper is to repeat.
+/// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.
+/// A request that was never sent is planned again first, because the callers it was for may be gone. `unanswered` holds
+/// the request that the next refill task has to repeat.
 async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered: &mut Option<Ask>) -> Persisted {
     let tally = store.tally();
     let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
@@ -122,7 +123,7 @@ async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered:
         if matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)) {
             outage.get_or_insert_with(|| Outage::begin(store, sent)).goes_on();
         } else {
-            // The line is there, and refuses.
+            // The store is reachable and refuses.
             outage = None;
         }
         match core.upgrade() {
@@ -130,7 +131,7 @@ async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered:
             None => return Persisted::LimiterGone,
         }
         store.backoff(failures).await;
-        // What is given back, and the farewell, are planned once.
+        // Requests that return tokens, and the final request, are not planned again.
         if !is_sent && ask.back == 0 && !ask.leave {
             let Some(core) = core.upgrade() else { return Persisted::LimiterGone };
             match core.plan_anew(store.outage() == super::Outage::Wait) {
@@ -139,7 +140,7 @@ async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered:
                     *unanswered = None;
                     return Persisted::NeedsNothing;
                 }
-                // It is asked for nothing, to learn that the line is back.
+                // Request nothing: the answer tells that the store is reachable again.
                 Replan::Look => (ask.want, ask.ahead, ask.must) = (0, 0, 0),
             }
             *unanswered = Some(ask);
@@ -147,7 +148,7 @@ async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered:
     }
 }
 
-/// What an ask that was never sent is replaced with.
+/// The replacement of a request that was never sent.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
 pub(crate) enum Replan {
     Ask(Ask),
@@ -155,7 +156,7 @@ pub(crate) enum Replan {
     Look,
 }
 
-/// The time for which a line cannot be reached, on its way into the tally.
+/// The time for which a store cannot be reached, added to the counters as it passes.
 struct Outage<'a> {
     store: &'a dyn Store,
     counted: Instant,

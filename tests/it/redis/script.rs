@@ -127,7 +127,7 @@ fn a_line_that_owes_more_than_lua_can_count_promises_no_more() {
         assert!(ask(node, 1 << 48, 0, 0).is_ok());
     }
     let owed = (1_u64 << 52) - 10;
-    let refused = |owed: u64| Err(format!("this line owes {owed} tokens and promises no more"));
+    let refused = |owed: u64| Err(format!("the store owes {owed} tokens and promises no more: try later"));
     assert_eq!(ask(16, 1 << 48, 0, 0), refused(owed));
     assert_eq!(ask(16, 11, 0, 0), refused(owed));
     assert_eq!(ask(16, u64::MAX, 0, 0), refused(owed));
