@@ -108,7 +108,7 @@ pub struct RedisStore {
     key: Arc<str>,
     tally: Arc<Tally>,
     outage: Outage,
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 impl RedisStore {
@@ -170,7 +170,7 @@ impl RedisStore {
             key: format!("tollgate:{}", key(name)).into(),
             tally: Arc::default(),
             outage: Outage::Wait,
-            patience: ANSWER_TIMEOUT,
+            answer_timeout: ANSWER_TIMEOUT,
         })
     }
 
@@ -199,8 +199,8 @@ impl RedisStore {
 
     /// Sets how long Redis may take to answer before it counts as unreachable. The default is one second.
     #[must_use = "this returns the changed store"]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn patience(mut self, answer_timeout: Duration) -> Self {
+        self.answer_timeout = answer_timeout;
         self
     }
 
@@ -225,7 +225,7 @@ impl RedisStore {
     /// that were idle for a while. Or the script removed a field that did not belong in the hash.
     async fn ask_once(&self, ask: Ask) -> Result<Answer, StoreError> {
         let shard = self.server.shard(&self.key);
-        let permit = shard.admit(self.patience).await;
+        let permit = shard.admit(self.answer_timeout).await;
         let _permit = permit.inspect_err(|_| self.wake_repair(&shard))?;
         let error = match self.attempt(&shard, &ask).await {
             Ok(answer) => return Ok(answer),
@@ -240,13 +240,13 @@ impl RedisStore {
     }
 
     async fn attempt(&self, shard: &Arc<Shard>, ask: &Ask) -> Result<Answer, Failed> {
-        let mut link = self.server.link(shard, &self.key, self.patience).await.map_err(Failed::For)?;
+        let mut link = self.server.link(shard, &self.key, self.answer_timeout).await.map_err(Failed::For)?;
         let sent = Instant::now();
-        let Ok(answered) = timeout(self.patience, self.evaluate(&mut link.connection, ask)).await else {
-            let error = silent(self.patience, sent.elapsed());
+        let Ok(answered) = timeout(self.answer_timeout, self.evaluate(&mut link.connection, ask)).await else {
+            let error = silent(self.answer_timeout, sent.elapsed());
             shard.timeouts.fetch_add(1, Relaxed);
             if !shard.has_replied_since(sent) {
-                self.server.suspect(shard, &self.key, self.patience, &error);
+                self.server.suspect(shard, &self.key, self.answer_timeout, &error);
             }
             return Err(Failed::For(error));
         };
@@ -281,7 +281,7 @@ impl RedisStore {
             if kind == ReplyKind::ReadOnly {
                 self.server.broke(&link);
             }
-            self.server.suspect(shard, &self.key, self.patience, &error);
+            self.server.suspect(shard, &self.key, self.answer_timeout, &error);
         }
         if kind == ReplyKind::ForeignField {
             *self.tally.error() = Some(error.to_string());
@@ -293,7 +293,7 @@ impl RedisStore {
     /// Starts the repair task if the circuit is open: the last task may have ended with its runtime.
     fn wake_repair(&self, shard: &Arc<Shard>) {
         if shard.why_open().is_some() {
-            self.server.repair(shard, &self.key, self.patience);
+            self.server.repair(shard, &self.key, self.answer_timeout);
         }
     }
 

@@ -84,17 +84,17 @@ impl Shards {
 
 impl Server {
     /// Connects to the server, and learns the slots of a cluster.
-    pub(super) async fn connect(way: Way, patience: Duration) -> Result<Arc<Self>, StoreError> {
+    pub(super) async fn connect(way: Way, answer_timeout: Duration) -> Result<Arc<Self>, StoreError> {
         let server = Self { way, link: Mutex::new(None), shards: Mutex::default(), made: AtomicU64::new(0) };
         let began = Instant::now();
-        match timeout(patience, server.renew()).await {
+        match timeout(answer_timeout, server.renew()).await {
             Ok(Ok(connection)) => {
                 server.install(connection);
-                server.learn_slots(patience).await;
+                server.learn_slots(answer_timeout).await;
                 Ok(Arc::new(server))
             }
             Ok(Err(error)) => Err(unreachable(&error)),
-            Err(_) => Err(silent(patience, began.elapsed())),
+            Err(_) => Err(silent(answer_timeout, began.elapsed())),
         }
     }
 
@@ -122,7 +122,7 @@ impl Server {
         self: &Arc<Self>,
         shard: &Arc<Shard>,
         key: &str,
-        patience: Duration,
+        answer_timeout: Duration,
     ) -> Result<Link, StoreError> {
         let wait = async {
             loop {
@@ -133,19 +133,19 @@ impl Server {
                 if let Some(why) = shard.why_open() {
                     return Err(shard.not_sent(why));
                 }
-                self.repair(shard, key, patience);
+                self.repair(shard, key, answer_timeout);
                 shard.repaired_since(repairs).await;
             }
         };
         let began = Instant::now();
-        timeout(patience, wait).await.unwrap_or_else(|_| Err(silent(patience, began.elapsed())))
+        timeout(answer_timeout, wait).await.unwrap_or_else(|_| Err(silent(answer_timeout, began.elapsed())))
     }
 
     /// Opens the circuit: a request over the connection got no answer in time, and neither did any other request since
     /// it was sent. Also used if the server replies that it serves nothing at the moment.
-    pub(super) fn suspect(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, patience: Duration, why: &StoreError) {
+    pub(super) fn suspect(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, answer_timeout: Duration, why: &StoreError) {
         shard.open(why.to_string());
-        self.repair(shard, key, patience);
+        self.repair(shard, key, answer_timeout);
     }
 
     /// Marks `link` as broken: the connection failed, or leads to a server that is no longer the master.
@@ -156,10 +156,10 @@ impl Server {
     }
 
     /// Spawns a task that repairs the connection to `shard`, unless one is running.
-    pub(super) fn repair(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, patience: Duration) {
-        let stale = 4 * patience.min(Duration::from_secs(60)) + Duration::from_secs(2);
+    pub(super) fn repair(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, answer_timeout: Duration) {
+        let stale = 4 * answer_timeout.min(Duration::from_secs(60)) + Duration::from_secs(2);
         let Some(number) = shard.begin_repair(stale) else { return };
-        let repair = Repair { shard: Arc::clone(shard), number, key: key.to_owned(), patience };
+        let repair = Repair { shard: Arc::clone(shard), number, key: key.to_owned(), answer_timeout };
         tokio::spawn(repair.run(Arc::downgrade(self)));
     }
 
@@ -176,13 +176,13 @@ impl Server {
     }
 
     /// Learns which master of a cluster keeps which slots. Without an answer the known slots stay.
-    async fn learn_slots(&self, patience: Duration) {
+    async fn learn_slots(&self, answer_timeout: Duration) {
         let connection = self.last().as_ref().map(|link| link.connection.clone());
         let Some(Connection::Cluster(mut connection)) = connection else { return };
         let mut ask = redis::cmd("CLUSTER");
         ask.arg("SLOTS");
         let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-        let Ok(Ok(answer)) = timeout(patience, connection.route_command(ask, any)).await else { return };
+        let Ok(Ok(answer)) = timeout(answer_timeout, connection.route_command(ask, any)).await else { return };
         let ranges = ranges(&answer);
         if ranges.is_empty() {
             return;
@@ -214,7 +214,7 @@ struct Repair {
     shard: Arc<Shard>,
     number: u64,
     key: String,
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 impl Drop for Repair {
@@ -240,7 +240,7 @@ impl Repair {
             shard.half_open();
             let error = match self.attempt(&server).await {
                 Ok(()) => {
-                    server.learn_slots(self.patience).await;
+                    server.learn_slots(self.answer_timeout).await;
                     // End the repair first: a request that finds the connection broken again can then start a new one.
                     shard.end_repair(self.number);
                     return shard.close();
@@ -248,7 +248,7 @@ impl Repair {
                 Err(error) => error,
             };
             shard.open(error.to_string());
-            server.learn_slots(self.patience).await;
+            server.learn_slots(self.answer_timeout).await;
             drop(server);
             sleep(backoff(failures)).await;
         }
@@ -267,7 +267,7 @@ impl Repair {
         };
         let by_new = async {
             if is_there {
-                sleep(self.patience / 4).await;
+                sleep(self.answer_timeout / 4).await;
                 // Another shard was answered over the same connection, so the connection works.
                 if server.has_replied_since(began) {
                     return pending().await;
@@ -277,7 +277,7 @@ impl Repair {
             self.try_over(connection.clone()).await.map(|()| connection)
         };
         let mut by_old = std::pin::pin!(by_old);
-        match timeout(self.patience, first(&mut by_old, by_new)).await {
+        match timeout(self.answer_timeout, first(&mut by_old, by_new)).await {
             Ok(First::One(Ok(()))) => Ok(()),
             Ok(First::One(Err(error))) => {
                 if let Some(link) = old.as_ref().filter(|_| is_broken(&error)) {
@@ -300,14 +300,14 @@ impl Repair {
                     return Err(unreachable(&error));
                 }
                 // The old connection may still be answered in time.
-                match timeout(self.patience.saturating_sub(began.elapsed()), by_old).await {
+                match timeout(self.answer_timeout.saturating_sub(began.elapsed()), by_old).await {
                     Ok(Ok(())) => Ok(()),
                     _ => Err(unreachable(&error)),
                 }
             }
             Err(_) => {
                 self.keep_cluster(server);
-                Err(silent(self.patience, began.elapsed()))
+                Err(silent(self.answer_timeout, began.elapsed()))
             }
         }
     }
@@ -459,10 +459,10 @@ pub(super) fn unreachable(error: &RedisError) -> StoreError {
 
 /// The error for a server that did not answer for `answer_timeout` of the runtime's clock. By the machine's clock,
 /// `took` has passed: much less means that the runtime's clock is paused.
-pub(super) fn silent(patience: Duration, took: Duration) -> StoreError {
-    StoreError::Unreachable(if took < patience / 2 {
-        format!("no answer within {patience:?} of a paused clock: in paused time use a `MemoryStore`")
+pub(super) fn silent(answer_timeout: Duration, took: Duration) -> StoreError {
+    StoreError::Unreachable(if took < answer_timeout / 2 {
+        format!("no answer within {answer_timeout:?} of a paused clock: in paused time use a `MemoryStore`")
     } else {
-        format!("no answer within {patience:?}: check the address and the server, or allow more time")
+        format!("no answer within {answer_timeout:?}: check the address and the server, or allow more time")
     })
 }

@@ -109,14 +109,14 @@ impl Shard {
     }
 
     /// Waits for a permit to send a request.
-    pub(super) async fn admit(&self, patience: Duration) -> Result<SemaphorePermit<'_>, StoreError> {
+    pub(super) async fn admit(&self, answer_timeout: Duration) -> Result<SemaphorePermit<'_>, StoreError> {
         if let Some(why) = self.why_open() {
             return Err(self.not_sent(why));
         }
         if let Ok(permit) = self.permits.try_acquire() {
             return Ok(permit);
         }
-        match timeout(patience, first(self.opens(), self.permits.acquire())).await {
+        match timeout(answer_timeout, first(self.opens(), self.permits.acquire())).await {
             Ok(First::One(why)) => Err(self.not_sent(why)),
             Ok(First::Other(permit)) => match self.why_open() {
                 Some(why) => Err(self.not_sent(why)),
@@ -124,7 +124,7 @@ impl Shard {
             },
             Err(_) => {
                 let why = format!(
-                    "{MAX_IN_FLIGHT} requests stayed unanswered for {patience:?}: reduce the load or try later"
+                    "{MAX_IN_FLIGHT} requests stayed unanswered for {answer_timeout:?}: reduce the load or try later"
                 );
                 Err(self.not_sent(why))
             }
