@@ -32,11 +32,11 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `distributed.rs` | the protocol: `Store`, `Ask`, `Answer`, `StoreError`, `Outage` |
+//! | `distributed.rs` | the protocol: `Store`, `LeaseRequest`, `LeaseGrant`, `StoreError`, `Outage` |
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
-//! | `distributed/feed.rs` | the node's knowledge of the store, and its next request; pure |
-//! | `distributed/keeper.rs` | the refill task, which sends the requests |
+//! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
+//! | `distributed/refill_task.rs` | the refill task, which sends the requests |
 //! | `distributed/counters.rs` | the counters of a store |
 //! | `distributed/replies.rs` | error replies of the server, by kind |
 //! | `distributed/race.rs` | waiting for the first of two futures |
@@ -46,29 +46,29 @@
 
 mod bucket;
 mod counters;
-mod feed;
-mod keeper;
 mod leases;
 mod memory;
+mod planner;
 mod race;
+mod refill_task;
 mod replies;
 mod stores;
 mod terms;
 
-pub use counters::{StoreSnapshot, Tally};
-#[cfg(feature = "keyed")]
-pub(crate) use feed::random_node;
-pub(crate) use feed::{Feed, Plan, View};
-#[cfg(feature = "keyed")]
-pub(crate) use keeper::note;
-pub(crate) use keeper::{Post, Replan};
+pub use counters::{StoreCounters, StoreSnapshot};
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
+#[cfg(feature = "keyed")]
+pub(crate) use planner::random_node;
+pub(crate) use planner::{Plan, RefillPlanner, View};
 pub(crate) use race::{First, first};
+#[cfg(feature = "keyed")]
+pub(crate) use refill_task::note;
+pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::{ErrorReplies, ReplyKind};
 pub use stores::Stores;
 pub(crate) use stores::{key, key_among};
-pub use terms::Terms;
+pub use terms::QuotaTerms;
 
 use crate::Quota;
 use std::fmt::Debug;
@@ -82,15 +82,15 @@ pub const LEASE_TIME: Duration = Duration::from_secs(2);
 
 /// The single authority on a shared quota.
 ///
-/// The handling of an [`Ask`] is specified by `src/redis/store.lua` and, in Rust, by `src/distributed/bucket.rs`. The
-/// two agree to the integer.
+/// The handling of a [`LeaseRequest`] is specified by `src/redis/store.lua` and, in Rust, by
+/// `src/distributed/bucket.rs`. The two agree to the integer.
 pub trait Store: Debug + Send + Sync + 'static {
     /// Sends one request. If no answer arrives within a time that the store chooses, this is an error, and the caller
     /// repeats the same request.
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>>;
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>>;
 
     /// The counters of all nodes that were built from this store and its clones.
-    fn tally(&self) -> &Tally;
+    fn tally(&self) -> &StoreCounters;
 
     /// The behavior of nodes while the store cannot be reached.
     fn outage(&self) -> Outage {
@@ -131,23 +131,23 @@ pub enum Outage {
 /// A node's request to the store. All tokens are those of one store; times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Ask {
+pub struct LeaseRequest {
     /// The requesting node: a number that no other node has.
     pub node: u128,
     /// Counts the requests of this node, from 1. An unanswered request is repeated under the same number.
     pub number: u64,
     /// The quota.
-    pub terms: Terms,
+    pub terms: QuotaTerms,
     /// Tokens that waiters lack; whole claims only.
     pub want: u64,
     /// Tokens requested in advance, on top of `want`. They are granted only as far as the node may keep them unused.
     pub ahead: u64,
     /// Tokens kept in advance that the node already has.
-    pub bank: u64,
+    pub banked: u64,
     /// The allowance that the node would like: how many tokens it may keep unused.
-    pub hold: u64,
+    pub allowance: u64,
     /// Minimum allowance needed to satisfy a `try_acquire` that was denied.
-    pub must: u64,
+    pub minimum: u64,
     /// The allowance from the last answer, less any cut that the node has made to it since.
     pub held: u64,
     /// Tokens that the node returns.
@@ -160,48 +160,64 @@ pub struct Ask {
     pub at_once: bool,
 }
 
-impl Ask {
+impl LeaseRequest {
     /// A request for no tokens.
-    pub fn new(node: u128, number: u64, terms: Terms) -> Self {
+    pub fn new(node: u128, number: u64, terms: QuotaTerms) -> Self {
         let ttl = LEASE_TIME.as_micros() as u64;
-        let (want, ahead, bank, hold, must, held, back) = (0, 0, 0, 0, 0, 0, 0);
-        Self { node, number, terms, want, ahead, bank, hold, must, held, back, ttl, leave: false, at_once: false }
+        let (want, ahead, banked, allowance, minimum, held, back) = (0, 0, 0, 0, 0, 0, 0);
+        Self {
+            node,
+            number,
+            terms,
+            want,
+            ahead,
+            banked,
+            allowance,
+            minimum,
+            held,
+            back,
+            ttl,
+            leave: false,
+            at_once: false,
+        }
     }
 }
 
-/// The store's answer to an [`Ask`].
+/// The store's answer to a [`LeaseRequest`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Answer {
+pub struct LeaseGrant {
     /// The number of the node's previous request known to the store; the number of this request if it is a repeat; 0 if
     /// the store does not know the node. Any other number means that the store has lost its state of this node.
     pub before: u64,
     /// The time since this request was first answered, in microseconds.
     pub age: u64,
     /// Tokens that are available now.
-    pub once: u64,
+    pub now: u64,
     /// Tokens that will be minted later.
-    pub later: u64,
+    pub promised: u64,
     /// Tokens promised to other nodes that will be minted before those.
-    pub behind: u64,
+    pub queued_before: u64,
     /// The progress towards the next token, in parts of the period. For a stepped quota, the microseconds since the
     /// period began.
-    pub part: u64,
+    pub phase: u64,
     /// The node's allowance: how many tokens it may keep unused.
-    pub hold: u64,
+    pub allowance: u64,
     /// The number of nodes known to the store.
     pub nodes: u64,
     /// How many of those nodes had waiters recently.
     pub busy: u64,
     /// Tokens that remain in the store.
-    pub left: u64,
+    pub remaining: u64,
 }
 
-impl Answer {
+impl LeaseGrant {
     /// Builds an answer from the numbers of the script's reply, in their order; `None` if their count is wrong.
     pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
-        let &[before, age, once, later, behind, part, hold, nodes, busy, left] = numbers else { return None };
-        Some(Self { before, age, once, later, behind, part, hold, nodes, busy, left })
+        let &[before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining] = numbers else {
+            return None;
+        };
+        Some(Self { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining })
     }
 }
 

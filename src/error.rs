@@ -270,9 +270,9 @@ pub enum ConfigError {
     /// A distributed quota is counted in microseconds and in integers below 2<sup>53</sup>.
     #[cfg(feature = "redis")]
     #[error(
-        "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, must be \
-         at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one is whole \
-         microseconds"
+        "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, must \
+         be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one is \
+         whole microseconds"
     )]
     DistributedInexact {
         /// Index of the quota.

@@ -121,7 +121,7 @@ impl Core {
     /// Spawns a driver on `host`, unless it has one here, and the keeper of a shared line, unless that is somewhere.
     fn hire(&self, host: &Handle) -> Hired {
         #[cfg(feature = "redis")]
-        self.fill_post(host);
+        self.start_refill_task(host);
         let mut state = self.state.lock();
         if state.drivers.serve(host) {
             return Hired::Before;

@@ -2,7 +2,7 @@
 
 use super::{Core, drop_quietly};
 use crate::core::wakes::wake_each;
-use crate::distributed::{Answer, Ask, Plan, Post, Replan};
+use crate::distributed::{LeaseGrant, LeaseRequest, Plan, RefillHandle, Replan};
 use std::task::Waker;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -14,8 +14,8 @@ impl Core {
         // The keeper works for all waiters: a clock that panics once must not end it.
         let (plan, old) = self.with_anyway(|state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
-            let feed = state.supply.feed_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
-            (plan, feed.and_then(|feed| feed.rest(waker)))
+            let planner = state.supply.planner_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
+            (plan, planner.and_then(|planner| planner.rest(waker)))
         });
         drop_quietly(old);
         plan
@@ -24,9 +24,9 @@ impl Core {
     /// What is to be asked for in place of an ask that was never sent; nothing, if nothing is needed any more and `may_rest`.
     pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
         self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
-            Some(Plan::Ask(ask)) => Replan::Ask(ask),
+            Some(Plan::Request(ask)) => Replan::Request(ask),
             _ if may_rest => {
-                state.supply.feed_mut().into_iter().for_each(|feed| feed.withdraw());
+                state.supply.planner_mut().into_iter().for_each(|planner| planner.withdraw());
                 Replan::Nothing
             }
             _ => Replan::Look,
@@ -34,7 +34,7 @@ impl Core {
     }
 
     /// The line has answered `ask`, which went off at `sent`.
-    pub(crate) fn receive(&self, ask: &Ask, answer: &Answer, sent: Instant) {
+    pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) {
         let elapsed = crate::clock::whole_nanos(sent.elapsed());
         // What was answered counts, whatever the clock does.
         self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
@@ -58,11 +58,11 @@ impl Core {
     }
 
     /// The keeper goes with its runtime. Whoever waits looks again, so that another runtime has the next one.
-    pub(crate) fn vacate(&self, post: Post) {
+    pub(crate) fn vacate(&self, refill: RefillHandle) {
         let mut state = self.state.lock();
-        let old = state.supply.feed_mut().and_then(|feed| {
-            feed.vacant = Some(post);
-            feed.rouse()
+        let old = state.supply.planner_mut().and_then(|planner| {
+            planner.vacant = Some(refill);
+            planner.rouse()
         });
         let waiting = state.queue.take_wakers();
         drop(state);
@@ -71,10 +71,10 @@ impl Core {
     }
 
     /// Has `host` run the keeper, if there is none.
-    pub(super) fn fill_post(&self, host: &Handle) {
-        let post = self.state.lock().supply.feed_mut().and_then(|feed| feed.vacant.take());
-        if let Some(post) = post {
-            host.spawn(post.keep());
+    pub(super) fn start_refill_task(&self, host: &Handle) {
+        let refill = self.state.lock().supply.planner_mut().and_then(|planner| planner.vacant.take());
+        if let Some(refill) = refill {
+            host.spawn(refill.run());
         }
     }
 }

@@ -11,7 +11,7 @@
 use crate::Quota;
 use crate::core::rovers::ahead;
 #[cfg(feature = "redis")]
-use crate::distributed::{Feed, Leases};
+use crate::distributed::{Leases, RefillPlanner};
 use crate::quota::Refill;
 use std::ops::Rem;
 
@@ -171,8 +171,8 @@ impl Schedule {
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn feed(&self) -> Option<&Feed> {
-        if let Mint::Leased(leases) = &self.mint { leases.feed.as_deref() } else { None }
+    pub(crate) fn planner(&self) -> Option<&RefillPlanner> {
+        if let Mint::Leased(leases) = &self.mint { leases.planner.as_deref() } else { None }
     }
 
     /// Whether more may be kept for a claim in front that ends at `ticket`: of what is leased, if that completes it in one

@@ -205,7 +205,7 @@ impl State {
     /// Whether one of the quotas is shared, and nobody asks for it any more.
     pub(crate) fn is_unkept(&self) -> bool {
         #[cfg(feature = "redis")]
-        return self.supply.feed().is_some_and(|feed| feed.vacant.is_some());
+        return self.supply.planner().is_some_and(|planner| planner.vacant.is_some());
         #[cfg(not(feature = "redis"))]
         false
     }
@@ -246,7 +246,7 @@ impl State {
             // The common case: nobody to serve, no alarm to set.
             self.supply.mint(now, None);
             #[cfg(feature = "redis")]
-            if !self.feed_keeper(rovers, wakes) {
+            if !self.wake_refill_task(rovers, wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.publish(rovers);
@@ -260,7 +260,7 @@ impl State {
             return ServeResult::Again;
         }
         #[cfg(feature = "redis")]
-        if !self.feed_keeper(rovers, wakes) {
+        if !self.wake_refill_task(rovers, wakes) {
             return self.leave_unfinished(rovers);
         }
         self.publish(rovers);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The counters of a [`Store`](super::Store). The refill tasks of its nodes write them; callers never do.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct StoreCounters {
     pub(super) round_trips: AtomicU64,
     pub(super) asked: AtomicU64,
     pub(super) granted: AtomicU64,
@@ -17,7 +17,7 @@ pub struct Tally {
     pub(super) outages: AtomicU64,
     pub(super) outage_nanos: AtomicU64,
     pub(super) lease: AtomicU64,
-    pub(super) hold: AtomicU64,
+    pub(super) allowance: AtomicU64,
     pub(super) nodes: AtomicU64,
     pub(super) busy: AtomicU64,
     pub(crate) round_trip_nanos: AtomicU64,
@@ -27,8 +27,8 @@ pub struct Tally {
     pub(super) error: Mutex<Option<String>>,
 }
 
-/// A store as seen from this process; from `RedisStore::snapshot` and [`Tally::snapshot`]. Counters add up all limiters
-/// of this process that use the store and its clones. Sizes are those of the limiter that was answered last.
+/// A store as seen from this process; from `RedisStore::snapshot` and [`StoreCounters::snapshot`]. Counters add up
+/// all limiters of this process that use the store and its clones. Sizes are those of the limiter that was answered last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -44,7 +44,7 @@ pub struct StoreSnapshot {
     /// Tokens in the last lease.
     pub lease: u64,
     /// The allowance: how many tokens may be kept here unused.
-    pub hold: u64,
+    pub allowance: u64,
     /// How many nodes share the store.
     pub nodes: u64,
     /// How many of those nodes had waiters recently.
@@ -63,7 +63,7 @@ pub struct StoreSnapshot {
     pub error: Option<String>,
 }
 
-impl Tally {
+impl StoreCounters {
     /// Reads all counters.
     pub fn snapshot(&self) -> StoreSnapshot {
         StoreSnapshot {
@@ -72,7 +72,7 @@ impl Tally {
             granted: self.granted.load(Relaxed),
             returned: self.returned.load(Relaxed),
             lease: self.lease.load(Relaxed),
-            hold: self.hold.load(Relaxed),
+            allowance: self.allowance.load(Relaxed),
             nodes: self.nodes.load(Relaxed),
             busy: self.busy.load(Relaxed),
             round_trip: Duration::from_nanos(self.round_trip_nanos.load(Relaxed)),

@@ -5,7 +5,7 @@
 //! were promised; each token is minted here at most once. Tokens that come while there is no space for them are `spare`
 //! and are returned to the store.
 
-use super::{Feed, Terms};
+use super::{QuotaTerms, RefillPlanner};
 use crate::Quota;
 use crate::core::schedule::{gcd, mul_div, wait_for};
 use std::collections::VecDeque;
@@ -21,14 +21,14 @@ pub(crate) struct Leases {
     until: u64,
     after: u64,
     /// The node's planner.
-    pub(crate) feed: Option<Box<Feed>>,
+    pub(crate) planner: Option<Box<RefillPlanner>>,
 }
 
 impl Clone for Leases {
     /// For simulation of the future: without the planner, which belongs to the limiter.
     fn clone(&self) -> Self {
         let &Self { ref list, spare, until, after, .. } = self;
-        Self { list: list.clone(), spare, until, after, feed: None }
+        Self { list: list.clone(), spare, until, after, planner: None }
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Pace {
 
 impl Pace {
     /// The pace of a store's quota, of which `part` has elapsed.
-    pub(crate) fn of(terms: &Terms, part: u64) -> Self {
+    pub(crate) fn of(terms: &QuotaTerms, part: u64) -> Self {
         let (amount, period, part) = (terms.amount, terms.period * 1_000, part * 1_000);
         if terms.stepped { Self::InSteps { amount, period, part } } else { Self::Evenly { amount, period, part } }
     }
@@ -263,7 +263,7 @@ impl Leases {
     pub(crate) fn spare(&mut self, tokens: u64) {
         if tokens > 0 {
             self.spare += tokens;
-            self.feed.iter_mut().for_each(|feed| feed.call());
+            self.planner.iter_mut().for_each(|planner| planner.call());
         }
     }
 

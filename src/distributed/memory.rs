@@ -1,7 +1,9 @@
 //! A store in memory, which tests can make slow or unreachable.
 
 use super::bucket::Bucket;
-use super::{Answer, Ask, Outage, Store, StoreError, StoreSnapshot, Stores, Tally, key, key_among};
+use super::{
+    LeaseGrant, LeaseRequest, Outage, Store, StoreCounters, StoreError, StoreSnapshot, Stores, key, key_among,
+};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -31,7 +33,7 @@ use tokio::time::{Instant, sleep};
 pub struct MemoryStore {
     all: Arc<All>,
     key: Arc<str>,
-    tally: Arc<Tally>,
+    tally: Arc<StoreCounters>,
     outage: Outage,
 }
 
@@ -117,7 +119,7 @@ impl MemoryStore {
     ///
     /// [`StoreError::Refused`] if the request has a different quota than the store, or a later request has overtaken
     /// it.
-    pub fn answer(&self, ask: &Ask, micros: u64) -> Result<Answer, StoreError> {
+    pub fn answer(&self, ask: &LeaseRequest, micros: u64) -> Result<LeaseGrant, StoreError> {
         self.book().answer(&self.key, ask, micros as i64)
     }
 
@@ -125,7 +127,7 @@ impl MemoryStore {
         self.all.book.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn answer_now(&self, ask: &Ask) -> Result<Answer, StoreError> {
+    fn answer_now(&self, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
         let mut book = self.book();
         if book.is_out {
             return Err(StoreError::Unreachable(
@@ -155,7 +157,7 @@ impl Default for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>> {
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
             let latency = self.book().latency;
             if latency.is_zero() {
@@ -168,7 +170,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn tally(&self) -> &Tally {
+    fn tally(&self) -> &StoreCounters {
         &self.tally
     }
 
@@ -178,7 +180,7 @@ impl Store for MemoryStore {
 }
 
 impl Book {
-    fn answer(&mut self, key: &Arc<str>, ask: &Ask, now: i64) -> Result<Answer, StoreError> {
+    fn answer(&mut self, key: &Arc<str>, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
         self.asks += 1;
         if self.buckets.get(key).is_some_and(|bucket| bucket.is_forgotten(now)) {
             self.buckets.remove(key);

@@ -22,10 +22,10 @@ const MAX_TIME: u64 = 60_000_000_000;
 
 /// A quota as Redis keeps it: `amount` tokens per `period` microseconds, in lowest terms. Nothing is rounded.
 ///
-/// Its text is stored in the key in Redis. [`Terms::of`] is the only constructor, so every value has passed its checks:
-/// no period is 0, and all counts stay exact.
+/// Its text is stored in the key in Redis. [`QuotaTerms::of`] is the only constructor, so every value has passed its
+/// checks: no period is 0, and all counts stay exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct QuotaTerms {
     pub(super) amount: u64,
     pub(super) period: u64,
     pub(super) burst: u64,
@@ -33,7 +33,7 @@ pub struct Terms {
     pub(super) stepped: bool,
 }
 
-impl Terms {
+impl QuotaTerms {
     /// Converts the quota with this `index` of its limiter.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Terms {
     }
 }
 
-impl fmt::Display for Terms {
+impl fmt::Display for QuotaTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { amount, period, burst, initial, stepped } = self;
         write!(f, "{amount} {period} {burst} {initial} {}", u8::from(*stepped))

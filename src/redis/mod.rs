@@ -19,7 +19,8 @@ mod slots;
 pub use shard::{Circuit, RedisServerSnapshot};
 
 use crate::distributed::{
-    Answer, Ask, Outage, ReplyKind, Store, StoreError, StoreSnapshot, Stores, Tally, key, key_among,
+    LeaseGrant, LeaseRequest, Outage, ReplyKind, Store, StoreCounters, StoreError, StoreSnapshot, Stores, key,
+    key_among,
 };
 use redis::cluster::ClusterClient;
 use redis::{Client, Cmd, IntoConnectionInfo, RedisError, Script};
@@ -106,7 +107,7 @@ pub struct RedisStore {
     server: Arc<Server>,
     script: Arc<Script>,
     key: Arc<str>,
-    tally: Arc<Tally>,
+    tally: Arc<StoreCounters>,
     outage: Outage,
     answer_timeout: Duration,
 }
@@ -223,7 +224,7 @@ impl RedisStore {
 
     /// Sends a request, and repeats it once in two cases. The connection broke: servers and proxies end connections
     /// that were idle for a while. Or the script removed a field that did not belong in the hash.
-    async fn ask_once(&self, ask: Ask) -> Result<Answer, StoreError> {
+    async fn ask_once(&self, ask: LeaseRequest) -> Result<LeaseGrant, StoreError> {
         let shard = self.server.shard(&self.key);
         let permit = shard.admit(self.answer_timeout).await;
         let _permit = permit.inspect_err(|_| self.wake_repair(&shard))?;
@@ -239,7 +240,7 @@ impl RedisStore {
         })
     }
 
-    async fn attempt(&self, shard: &Arc<Shard>, ask: &Ask) -> Result<Answer, Failed> {
+    async fn attempt(&self, shard: &Arc<Shard>, ask: &LeaseRequest) -> Result<LeaseGrant, Failed> {
         let mut link = self.server.link(shard, &self.key, self.answer_timeout).await.map_err(Failed::For)?;
         let sent = Instant::now();
         let Ok(answered) = timeout(self.answer_timeout, self.evaluate(&mut link.connection, ask)).await else {
@@ -260,7 +261,7 @@ impl RedisStore {
                         numbers.len()
                     )))
                 };
-                return Answer::from_numbers(&numbers).ok_or_else(error);
+                return LeaseGrant::from_numbers(&numbers).ok_or_else(error);
             }
             Err(error) => error,
         };
@@ -297,7 +298,7 @@ impl RedisStore {
         }
     }
 
-    async fn evaluate(&self, connection: &mut Connection, ask: &Ask) -> Result<Vec<u64>, RedisError> {
+    async fn evaluate(&self, connection: &mut Connection, ask: &LeaseRequest) -> Result<Vec<u64>, RedisError> {
         match self.command("EVALSHA", self.script.get_hash(), ask).query_async(connection).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 self.tally.replies.count(ReplyKind::NoScript);
@@ -307,11 +308,11 @@ impl RedisStore {
         }
     }
 
-    fn command(&self, verb: &str, script: &str, ask: &Ask) -> Cmd {
+    fn command(&self, verb: &str, script: &str, ask: &LeaseRequest) -> Cmd {
         let mut command = redis::cmd(verb);
         command.arg(script).arg(1).arg(&*self.key);
         command.arg(format!("{:032x}", ask.node)).arg(ask.number).arg(u8::from(ask.leave)).arg(ask.terms.to_string());
-        for number in [ask.ttl, ask.want, ask.ahead, ask.bank, ask.hold, ask.must, ask.held, ask.back] {
+        for number in [ask.ttl, ask.want, ask.ahead, ask.banked, ask.allowance, ask.minimum, ask.held, ask.back] {
             command.arg(number);
         }
         command.arg(u8::from(ask.at_once));
@@ -320,11 +321,11 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>> {
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(self.ask_once(ask))
     }
 
-    fn tally(&self) -> &Tally {
+    fn tally(&self) -> &StoreCounters {
         &self.tally
     }
 

@@ -4,7 +4,8 @@
 -- KEYS[1] is a hash. Field 's' holds the bucket, 'q' the quota it was made for, 'h' the sum of all allowances and the
 -- number of nodes ("held nodes"). Each node has one further field:
 --   s: level stamp part swept epoch busy was clock
---     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total time for which the bucket has minted, which does not step back)
+--     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total
+--     time for which the bucket has minted, which does not step back)
 --   node: seq hold until epoch once later behind part at
 --
 -- Every number is an integer below 2^53, where doubles are exact: tokens, or microseconds of the server's clock. A

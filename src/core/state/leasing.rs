@@ -3,7 +3,7 @@
 use super::State;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::wakes::Wakes;
-use crate::distributed::{Answer, Ask, Feed, Lease, Leases, Outage, Pace, Plan, View};
+use crate::distributed::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View};
 use std::sync::{Arc, Mutex};
 
 /// What is promised, piece by piece, as far as the claims before need it.
@@ -47,22 +47,22 @@ impl<I: Iterator<Item = u64>> Cover<I> {
 
 impl State {
     /// From now on one of the quotas is shared, and empty. What its keeper finds in the end is returned.
-    pub(crate) fn lease(&mut self, feed: Feed, start: u64) -> Arc<Mutex<Option<Ask>>> {
-        let remains = Arc::clone(&feed.remains);
-        self.supply.quota_mut(feed.quota).become_leased(start);
-        self.supply.put_feed(Box::new(feed));
-        remains
+    pub(crate) fn lease(&mut self, planner: RefillPlanner, start: u64) -> Arc<Mutex<Option<LeaseRequest>>> {
+        let final_return = Arc::clone(&planner.final_return);
+        self.supply.quota_mut(planner.quota).become_leased(start);
+        self.supply.put_planner(Box::new(planner));
+        final_return
     }
 
     /// Wakes the keeper if it has to look. False if there is no room for its waker.
-    pub(super) fn feed_keeper(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+    pub(super) fn wake_refill_task(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
         if !self.is_hungry(rovers) {
             return true;
         }
         if wakes.is_full() {
             return false;
         }
-        if let Some(waker) = self.supply.feed_mut().and_then(|feed| feed.rouse()) {
+        if let Some(waker) = self.supply.planner_mut().and_then(|planner| planner.rouse()) {
             wakes.push(waker);
         }
         true
@@ -71,12 +71,14 @@ impl State {
     /// Whether the keeper is to be woken.
     #[inline]
     pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
-        self.supply.feed().is_some_and(|feed| feed.is_low(self.claims(rovers)) || self.is_front_unplanned(feed))
+        self.supply
+            .planner()
+            .is_some_and(|planner| planner.is_low(self.claims(rovers)) || self.is_front_unplanned(planner))
     }
 
     /// Whether the front waiter has no instant to pass at, and the keeper made its plan for another one.
-    fn is_front_unplanned(&self, feed: &Feed) -> bool {
-        self.stuck_front(feed.quota).is_some_and(|ticket| !feed.has_planned_for(ticket))
+    fn is_front_unplanned(&self, planner: &RefillPlanner) -> bool {
+        self.stuck_front(planner.quota).is_some_and(|ticket| !planner.has_planned_for(ticket))
     }
 
     /// The ticket of the front waiter, if what is promised gives it no instant to pass at.
@@ -84,17 +86,16 @@ impl State {
         self.front_ticket().filter(|ticket| self.supply.passes_leased(quota, *ticket).is_none())
     }
 
-    /// The keeper's invariant, see `lease/feed.rs`. It holds whenever the lock is free, unless a thread has left the lock in
+    /// The keeper's invariant, see `lease/planner.rs`. It holds whenever the lock is free, unless a thread has left the lock in
     /// the middle of serving the queue and is about to come back.
     pub(crate) fn assert_kept(&self) {
         debug_assert!(
             self.last_due == 0
-                || self
-                    .supply
-                    .feed()
-                    .is_none_or(|feed| self.stuck_front(feed.quota).is_none_or(|ticket| !feed.neglects(ticket))),
+                || self.supply.planner().is_none_or(|planner| self
+                    .stuck_front(planner.quota)
+                    .is_none_or(|ticket| !planner.neglects(ticket))),
             "the keeper sleeps, and the front waiter has no instant: {:?}",
-            self.supply.feed()
+            self.supply.planner()
         );
     }
 
@@ -105,8 +106,10 @@ impl State {
 
     /// Whether a claim that ends at `ticket` can have no tokens, and is to be told so.
     pub(super) fn is_cut_off(&self, ticket: u64) -> bool {
-        self.supply.feed().is_some_and(|feed| {
-            feed.is_out && feed.outage == Outage::Fail && self.supply.quotas()[feed.quota].reached(ticket).is_none()
+        self.supply.planner().is_some_and(|planner| {
+            planner.is_out
+                && planner.outage == Outage::Fail
+                && self.supply.quotas()[planner.quota].reached(ticket).is_none()
         })
     }
 
@@ -114,46 +117,46 @@ impl State {
     /// that is in vain, and is to be said.
     pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
         let end = self.claims(rovers).wrapping_add(cost);
-        let is_missed = |feed: &Feed| self.supply.quotas()[feed.quota].reached(end).is_none();
-        if self.supply.feed().is_some_and(is_missed)
-            && let Some(feed) = self.supply.feed_mut()
+        let is_missed = |planner: &RefillPlanner| self.supply.quotas()[planner.quota].reached(end).is_none();
+        if self.supply.planner().is_some_and(is_missed)
+            && let Some(planner) = self.supply.planner_mut()
         {
-            feed.miss(cost);
+            planner.miss(cost);
         }
         self.is_cut_off(end)
     }
 
     /// What the keeper does next, as of `now`, up to which the line was served.
     pub(crate) fn plan(&mut self, rovers: &Rovers, now: u64) -> Option<Plan> {
-        let mut feed = self.supply.take_feed()?;
-        if feed.until <= now {
-            feed.hold = 0;
+        let mut planner = self.supply.take_planner()?;
+        if planner.until <= now {
+            planner.allowance = 0;
         }
-        let quota = feed.quota;
-        self.allow(rovers, &feed, false);
+        let quota = planner.quota;
+        self.allow(rovers, &planner, false);
         let view = self.view(rovers, quota, now);
-        let soon = now.saturating_add(feed.round_trip());
-        let hold = feed.hold;
+        let soon = now.saturating_add(planner.round_trip());
+        let hold = planner.allowance;
         let mut plan =
-            feed.next(&view, |share| self.whole_claims(quota, view.lack, share, soon), || self.counted_on(quota));
-        if let Plan::Ask(ask) = &mut plan {
+            planner.next(&view, |share| self.whole_claims(quota, view.lack, share, soon), || self.counted_on(quota));
+        if let Plan::Request(ask) = &mut plan {
             // What came and found no room is gone: the line would take it for a part of the hold, which may be spent by now. Only
             // what is given up here and now goes back.
             self.leases(quota).take_spares();
-            self.allow(rovers, &feed, ask.leave);
+            self.allow(rovers, &planner, ask.leave);
             let leases = self.leases(quota);
             if ask.leave {
                 leases.give_up();
             }
             ask.back = leases.take_spares();
-            if ask.want > 0 && feed.hold < hold {
+            if ask.want > 0 && planner.allowance < hold {
                 // The claims that are new in this ask were counted with the hold that it lowers.
                 let view = self.view(rovers, quota, now);
-                ask.want = self.whole_claims(quota, view.lack, feed.share(), soon);
-                ask.bank = view.bank;
+                ask.want = self.whole_claims(quota, view.lack, planner.share(), soon);
+                ask.banked = view.banked;
             }
         }
-        self.supply.put_feed(feed);
+        self.supply.put_planner(planner);
         Some(plan)
     }
 
@@ -179,7 +182,7 @@ impl State {
             now,
             total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
             lack,
-            bank: over.max(0) as u64,
+            banked: over.max(0) as u64,
             covered,
             ends,
             gate,
@@ -235,15 +238,15 @@ impl State {
         self.supply.quota_mut(quota).leases().expect("the shared quota is leased")
     }
 
-    /// Lets as many tokens be kept unused as `feed` says, and none if it is to be emptied; what is there beyond is spare.
-    fn allow(&mut self, rovers: &Rovers, feed: &Feed, empty: bool) {
-        let (hold, own) = if empty { (0, 0) } else { (feed.hold, feed.own()) };
+    /// Lets as many tokens be kept unused as `planner` says, and none if it is to be emptied; what is there beyond is spare.
+    fn allow(&mut self, rovers: &Rovers, planner: &RefillPlanner, empty: bool) {
+        let (hold, own) = if empty { (0, 0) } else { (planner.allowance, planner.own()) };
         let burst = hold.max(own);
-        if burst < self.supply.quota_mut(feed.quota).burst {
+        if burst < self.supply.quota_mut(planner.quota).burst {
             self.retract(rovers);
         }
-        self.leases(feed.quota).keep_until(feed.until, own);
-        self.supply.quota_mut(feed.quota).burst = burst;
+        self.leases(planner.quota).keep_until(planner.until, own);
+        self.supply.quota_mut(planner.quota).burst = burst;
         self.supply.cut(self.front_ticket());
         self.stride.shorten(self.supply.least_burst() / 64);
     }
@@ -254,79 +257,79 @@ impl State {
         if !self.queue.is_empty() || self.deficiency(rovers) > 0 {
             return false;
         }
-        let Some(feed) = self.supply.feed().filter(|feed| feed.is_at_rest(now)) else { return false };
-        let quota = feed.quota;
+        let Some(planner) = self.supply.planner().filter(|planner| planner.is_at_rest(now)) else { return false };
+        let quota = planner.quota;
         self.leases(quota).promised() == 0
     }
 
     /// The line has answered `ask`, which was sent `elapsed` before `now`.
-    pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, ask: &Ask, answer: &Answer, elapsed: u64) {
-        let Some(mut feed) = self.supply.take_feed() else { return };
-        let quota = feed.quota;
-        let was_own = std::mem::take(&mut feed.is_out) && matches!(feed.outage, Outage::Share(_));
-        let is_sound = feed.hear(ask, answer, now, elapsed);
+    pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, ask: &LeaseRequest, answer: &LeaseGrant, elapsed: u64) {
+        let Some(mut planner) = self.supply.take_planner() else { return };
+        let quota = planner.quota;
+        let was_own = std::mem::take(&mut planner.is_out) && matches!(planner.outage, Outage::Share(_));
+        let is_sound = planner.hear(ask, answer, now, elapsed);
         if was_own || !is_sound {
             // Nothing of it was granted by the line, or the line does not know of it any more.
-            self.allow(rovers, &feed, true);
+            self.allow(rovers, &planner, true);
             let leases = self.leases(quota);
             leases.end_own();
             if is_sound { _ = leases.take_spares() } else { leases.forget() }
         }
-        self.allow(rovers, &feed, false);
+        self.allow(rovers, &planner, false);
         // Not before now, which is when the answer has come: the line's clock was there before.
         let at = now.max(self.supply.synced());
-        let terms = *feed.terms();
+        let terms = *planner.terms();
         let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
-        let room = feed.hold.saturating_sub(ask.bank.max(kept));
+        let room = planner.allowance.saturating_sub(ask.banked.max(kept));
         let leases = self.leases(quota);
         let is_new = answer.before != ask.number;
         // In one piece with what was promised before, if nobody else was promised anything since. Where something is there, nobody
         // comes before the rest.
-        let goes_on = is_new && answer.behind <= leases.promised();
-        let pace = Pace::of(&terms, answer.part);
+        let goes_on = is_new && answer.queued_before <= leases.promised();
+        let pace = Pace::of(&terms, answer.phase);
         // What had its instant while the answer was on its way is stale, and is not taken by who waits.
-        let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.behind, answer.later);
+        let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
         // Of an answer that got lost and is said again, all that was there meanwhile would come on top of what has been minted
         // since: of that no more is taken than may be held, and nothing goes back.
         let (once, later) = if is_new {
-            (answer.once, later)
+            (answer.now, later)
         } else {
-            let once = answer.once.min(room);
+            let once = answer.now.min(room);
             (once, later.without_stale(now, room - once))
         };
         leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
         leases.push(later.going_on(goes_on));
-        self.supply.put_feed(feed);
+        self.supply.put_planner(planner);
     }
 
     /// The line cannot be reached.
     pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64) {
-        let Some(mut feed) = self.supply.take_feed() else { return };
-        if !std::mem::replace(&mut feed.is_out, true)
-            && let Outage::Share(share) = feed.outage
+        let Some(mut planner) = self.supply.take_planner() else { return };
+        if !std::mem::replace(&mut planner.is_out, true)
+            && let Outage::Share(share) = planner.outage
         {
             let at = now.max(self.supply.synced());
-            self.leases(feed.quota).push(Lease::of_our_own(at, &share));
-            self.allow(rovers, &feed, false);
+            self.leases(planner.quota).push(Lease::of_our_own(at, &share));
+            self.allow(rovers, &planner, false);
         }
-        self.supply.put_feed(feed);
+        self.supply.put_planner(planner);
     }
 
     /// The limiter is gone: what is left goes back to the line.
-    pub(crate) fn bequeath(&mut self, rovers: &Rovers) -> Option<std::task::Waker> {
-        let mut feed = self.supply.take_feed()?;
-        if feed.is_known() {
+    pub(crate) fn return_all(&mut self, rovers: &Rovers) -> Option<std::task::Waker> {
+        let mut planner = self.supply.take_planner()?;
+        if planner.is_known() {
             self.supply.know_claimed(rovers.tail());
             // As before every ask: what found no room is gone.
-            self.leases(feed.quota).take_spares();
-            self.supply.quota_mut(feed.quota).burst = 0;
+            self.leases(planner.quota).take_spares();
+            self.supply.quota_mut(planner.quota).burst = 0;
             self.supply.cut(None);
-            let leases = self.leases(feed.quota);
+            let leases = self.leases(planner.quota);
             leases.give_up();
             let back = leases.take_spares();
-            feed.bequeath(back);
+            planner.return_all(back);
         }
-        feed.rouse()
+        planner.rouse()
     }
 }
 
@@ -337,7 +340,7 @@ mod tests {
     use crate::core::queue::Place;
     use crate::core::state::Reach;
     use crate::core::supply::Supply;
-    use crate::distributed::Terms;
+    use crate::distributed::QuotaTerms;
     use std::pin::Pin;
     use std::task::Waker;
 
@@ -354,7 +357,7 @@ mod tests {
     impl Node {
         fn new(outage: Outage) -> Self {
             let mut state = State::new(Supply::new(&[SHARED], None, 0), None, 0);
-            state.lease(Feed::new(0, Terms::of(&SHARED, 0).unwrap(), outage), 0);
+            state.lease(RefillPlanner::new(0, QuotaTerms::of(&SHARED, 0).unwrap(), outage), 0);
             Self { state, rovers: Rovers::new(0), places: Vec::new() }
         }
 
@@ -383,21 +386,22 @@ mod tests {
         }
 
         fn hold(&mut self, hold: u64, until: u64) {
-            let mut feed = self.state.supply.take_feed().unwrap();
-            (feed.hold, feed.until) = (hold, until);
-            self.state.allow(&self.rovers, &feed, false);
-            self.state.supply.put_feed(feed);
+            let mut planner = self.state.supply.take_planner().unwrap();
+            (planner.allowance, planner.until) = (hold, until);
+            self.state.allow(&self.rovers, &planner, false);
+            self.state.supply.put_planner(planner);
         }
 
-        fn receive(&mut self, now: u64, number: u64, bank: u64, answer: &Answer) {
-            let ask = Ask { bank, ..Ask::new(1, number, Terms::of(&SHARED, 0).unwrap()) };
+        fn receive(&mut self, now: u64, number: u64, bank: u64, answer: &LeaseGrant) {
+            let ask =
+                LeaseRequest { banked: bank, ..LeaseRequest::new(1, number, QuotaTerms::of(&SHARED, 0).unwrap()) };
             self.state.receive(&self.rovers, now, &ask, answer, 0);
         }
 
         /// What its keeper asks for, if anything.
         fn wants(&mut self, now: u64) -> Option<u64> {
             match self.state.plan(&self.rovers, now).unwrap() {
-                Plan::Ask(ask) => Some(ask.want),
+                Plan::Request(ask) => Some(ask.want),
                 Plan::Sleep(_) => None,
             }
         }
@@ -463,7 +467,7 @@ mod tests {
         let mut node = Node::new(Outage::Wait).keeping(5, 5, 100);
         let mut after = |now| {
             _ = node.state.plan(&node.rovers, now);
-            (node.state.supply.feed().unwrap().hold, node.head())
+            (node.state.supply.planner().unwrap().allowance, node.head())
         };
         assert_eq!((after(99), after(100)), ((5, 5), (0, 0)));
     }
@@ -511,7 +515,7 @@ mod tests {
             if is_out {
                 node.state.lose(&node.rovers, 0);
             }
-            node.receive(0, 1, 5, &Answer { hold: 8, ..Answer::default() });
+            node.receive(0, 1, 5, &LeaseGrant { allowance: 8, ..LeaseGrant::default() });
             node.head()
         });
         assert_eq!(heads, [5, 5, 0]);
@@ -521,8 +525,20 @@ mod tests {
     fn an_answer_goes_on_with_the_one_before_unless_others_were_between_or_it_is_said_again() {
         let pieces = |before, behind, once, later| {
             let mut node = Node::new(Outage::Wait);
-            node.receive(0, 1, 0, &Answer { later: 5, hold: 20, ..Answer::default() });
-            node.receive(0, 2, 0, &Answer { before, behind, once, later, hold: 20, ..Answer::default() });
+            node.receive(0, 1, 0, &LeaseGrant { promised: 5, allowance: 20, ..LeaseGrant::default() });
+            node.receive(
+                0,
+                2,
+                0,
+                &LeaseGrant {
+                    before,
+                    queued_before: behind,
+                    now: once,
+                    promised: later,
+                    allowance: 20,
+                    ..LeaseGrant::default()
+                },
+            );
             node.pieces()
         };
         assert_eq!(pieces(1, 5, 0, 3), [8]);
@@ -530,7 +546,7 @@ mod tests {
         assert_eq!(pieces(1, 0, 2, 3), [10]);
         assert_eq!(pieces(2, 0, 2, 3), [5, 2, 3]);
         let mut first = Node::new(Outage::Wait);
-        first.receive(0, 1, 0, &Answer { once: 2, later: 3, hold: 20, ..Answer::default() });
+        first.receive(0, 1, 0, &LeaseGrant { now: 2, promised: 3, allowance: 20, ..LeaseGrant::default() });
         assert_eq!(first.pieces(), [5]);
     }
 
@@ -539,7 +555,8 @@ mod tests {
         let taken = [0, 1, 4, 9].map(|bank| {
             let mut node = Node::new(Outage::Wait);
             // A second ago, in which all of it was minted.
-            let answer = Answer { before: 1, age: 1_000_000, once: 3, later: 10, hold: 5, ..Answer::default() };
+            let answer =
+                LeaseGrant { before: 1, age: 1_000_000, now: 3, promised: 10, allowance: 5, ..LeaseGrant::default() };
             node.receive(1_000_000_000, 1, bank, &answer);
             node.state.leases(0).promised()
         });
@@ -556,7 +573,7 @@ mod tests {
         let mut node = Node::new(Outage::Wait);
         node.state.lose(&node.rovers, 5);
         assert_eq!((node.pieces(), node.state.supply.least_burst()), (vec![], 0));
-        assert!(node.state.supply.feed().unwrap().is_out);
+        assert!(node.state.supply.planner().unwrap().is_out);
     }
 
     /// 4 are here and 1 comes at 50; these can be kept until 100, or longer. Then 2 come at 150.

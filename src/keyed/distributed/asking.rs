@@ -3,7 +3,7 @@
 
 use super::map::DistributedMap;
 use crate::core::sync::Ordering;
-use crate::distributed::{Answer, Ask, Outage, Store, StoreError, Terms, first, note, random_node};
+use crate::distributed::{LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, first, note, random_node};
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -42,7 +42,7 @@ where
         &self,
         key: &K,
         hash: u64,
-        terms: Terms,
+        terms: QuotaTerms,
         cost: u64,
         allowed: Option<Duration>,
     ) -> StoreReply {
@@ -70,12 +70,12 @@ where
         StoreReply::Failed
     }
 
-    async fn ask_once(&self, store: &dyn Store, key: &K, hash: u64, terms: Terms, cost: u64) -> StoreReply {
+    async fn ask_once(&self, store: &dyn Store, key: &K, hash: u64, terms: QuotaTerms, cost: u64) -> StoreReply {
         let pause = store.shard().map(|shard| self.pause(shard));
         if pause.is_some_and(|pause| self.time.now() < pause.load(Ordering::Acquire)) {
             return StoreReply::Failed;
         }
-        let ask = Ask { want: cost, at_once: true, leave: true, ..Ask::new(random_node(), 1, terms) };
+        let ask = LeaseRequest { want: cost, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
         let sent = Instant::now();
         let answered = store.ask(ask).await;
         let (now, took) = (self.time.now(), sent.elapsed().as_nanos() as u64);
@@ -101,7 +101,7 @@ where
         }
     }
 
-    fn outcome(cost: u64, answer: &Answer) -> StoreReply {
-        if answer.once >= cost { StoreReply::Granted { remaining: answer.left } } else { StoreReply::NotThere }
+    fn outcome(cost: u64, answer: &LeaseGrant) -> StoreReply {
+        if answer.now >= cost { StoreReply::Granted { remaining: answer.remaining } } else { StoreReply::NotThere }
     }
 }

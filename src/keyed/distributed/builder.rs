@@ -3,7 +3,7 @@
 use super::DistributedKeyedLimiter;
 use super::map::{DistributedMap, Namer};
 use crate::Quota;
-use crate::distributed::{Outage, Stores, Terms};
+use crate::distributed::{Outage, QuotaTerms, Stores};
 use crate::error::ConfigError;
 use crate::keyed::builder::check;
 use crate::keyed::map::QuotaBy;
@@ -62,7 +62,7 @@ where
         }
         if let Outage::Share(share) = config.stores.outage() {
             share.check(0)?;
-            Terms::of(&share, 0)?;
+            QuotaTerms::of(&share, 0)?;
         }
         let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
         Ok(DistributedKeyedLimiter { map: DistributedMap::new(config, host) })
@@ -70,9 +70,9 @@ where
 }
 
 /// Converts and checks the quota of a key.
-pub(super) fn terms(quota: &Quota) -> Result<Terms, ConfigError> {
+pub(super) fn terms(quota: &Quota) -> Result<QuotaTerms, ConfigError> {
     check(quota)?;
-    Terms::of(quota, 0)
+    QuotaTerms::of(quota, 0)
 }
 
 impl<K, S> fmt::Debug for DistributedKeyedBuilder<K, S> {

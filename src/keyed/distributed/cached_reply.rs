@@ -5,7 +5,7 @@
 //! returned by other nodes can be available earlier; they are found when this calculation allows the next request.) A
 //! wrong or forgotten reply costs a round trip or the time of a token, and never grants anything.
 
-use crate::distributed::{Answer, Lease, Pace, Terms};
+use crate::distributed::{Lease, LeaseGrant, Pace, QuotaTerms};
 
 /// With this many requests within [`SPELL`] nanoseconds, a key gets a limiter of its own, which takes about three
 /// requests to start and end.
@@ -39,10 +39,10 @@ impl CachedReply {
 
     /// Records the store's answer, which arrived at `now`. (The store computed it earlier. The calculation is therefore
     /// late rather than early: a caller that is denied and retries at the reported instant finds its tokens.)
-    pub(super) fn hear(&mut self, terms: &Terms, answer: &Answer, now: u64) {
+    pub(super) fn hear(&mut self, terms: &QuotaTerms, answer: &LeaseGrant, now: u64) {
         // Nothing was promised for later, so the level is the remaining tokens, less those promised to other nodes.
-        let tokens = answer.left as i64 - answer.behind as i64;
-        let mut level = Level { at: now, tokens, part: answer.part, full: 0 };
+        let tokens = answer.remaining as i64 - answer.queued_before as i64;
+        let mut level = Level { at: now, tokens, part: answer.phase, full: 0 };
         level.full = level.earliest(terms, terms.burst());
         self.level = Some(level);
     }
@@ -58,7 +58,7 @@ impl CachedReply {
 
     /// The earliest instant at which `cost` tokens can be available; 0 if they are available by the last reply, or if
     /// there is no reply.
-    pub(super) fn earliest(&self, terms: &Terms, cost: u64) -> u64 {
+    pub(super) fn earliest(&self, terms: &QuotaTerms, cost: u64) -> u64 {
         self.level.map_or(0, |level| level.earliest(terms, cost))
     }
 
@@ -74,7 +74,7 @@ impl CachedReply {
 }
 
 impl Level {
-    fn earliest(&self, terms: &Terms, cost: u64) -> u64 {
+    fn earliest(&self, terms: &QuotaTerms, cost: u64) -> u64 {
         let need = cost.saturating_sub(self.tokens.max(0) as u64);
         if need == 0 {
             return 0;
@@ -91,15 +91,19 @@ mod tests {
 
     const MILLI: u64 = 1_000_000;
 
-    fn cached(terms: &Terms, left: u64, behind: u64, part: u64, at: u64) -> CachedReply {
+    fn cached(terms: &QuotaTerms, left: u64, behind: u64, part: u64, at: u64) -> CachedReply {
         let mut cached = CachedReply::nothing(at);
-        cached.hear(terms, &Answer { left, behind, part, ..Answer::default() }, at);
+        cached.hear(
+            terms,
+            &LeaseGrant { remaining: left, queued_before: behind, phase: part, ..LeaseGrant::default() },
+            at,
+        );
         cached
     }
 
     #[test]
     fn tokens_minted_since_the_reply_are_expected_to_the_nanosecond() {
-        let terms = Terms::of(&Quota::per_second(100).burst(20), 0).unwrap();
+        let terms = QuotaTerms::of(&Quota::per_second(100).burst(20), 0).unwrap();
         let cached = cached(&terms, 3, 0, 0, 5 * MILLI);
         assert_eq!(cached.earliest(&terms, 3), 0);
         assert_eq!(cached.earliest(&terms, 4), 15 * MILLI);
@@ -109,7 +113,7 @@ mod tests {
 
     #[test]
     fn tokens_promised_to_others_come_first() {
-        let terms = Terms::of(&Quota::per_second(100).burst(20), 0).unwrap();
+        let terms = QuotaTerms::of(&Quota::per_second(100).burst(20), 0).unwrap();
         let cached = cached(&terms, 0, 7, 0, 0);
         assert_eq!(cached.earliest(&terms, 1), 80 * MILLI);
         assert_eq!(cached.remaining(), 0);
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn steps_come_at_the_ends_of_the_stores_periods() {
-        let terms = Terms::of(&Quota::per_second(5).stepped(), 0).unwrap();
+        let terms = QuotaTerms::of(&Quota::per_second(5).stepped(), 0).unwrap();
         // 300 ms of the period have passed.
         let cached = cached(&terms, 1, 0, 300_000, 0);
         assert_eq!(cached.earliest(&terms, 2), 700 * MILLI);
@@ -126,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_stale_once_the_bucket_is_full_and_not_before() {
-        let terms = Terms::of(&Quota::per_second(10).burst(20), 0).unwrap();
+        let terms = QuotaTerms::of(&Quota::per_second(10).burst(20), 0).unwrap();
         let cached = cached(&terms, 0, 0, 0, 0);
         assert!(!cached.is_stale(2_000 * MILLI - 1));
         assert!(cached.is_stale(2_000 * MILLI));

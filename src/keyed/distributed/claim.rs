@@ -7,7 +7,7 @@ use crate::Limiter;
 use crate::consume::{ConsumeOwned, WithinOwned};
 use crate::core::coop::pay;
 use crate::core::state::MAX_COST;
-use crate::distributed::{Outage, Terms};
+use crate::distributed::{Outage, QuotaTerms};
 use crate::error::ConsumeError;
 use pin_project::pin_project;
 use std::borrow::Cow;
@@ -138,13 +138,13 @@ where
                 next
             }
             // So many tokens are never available at once.
-            Route::Ask if cost > terms.burst() => self.wait(),
-            Route::Ask => self.ask(terms),
+            Route::Request if cost > terms.burst() => self.wait(),
+            Route::Request => self.ask(terms),
         }
     }
 
     /// Sends a request, or lets the key's limiter send it if the key has frequent requests.
-    fn ask(&self, terms: Terms) -> Next<K, S> {
+    fn ask(&self, terms: QuotaTerms) -> Next<K, S> {
         if Handle::try_current().is_err() {
             return Next::Break(Err(ConsumeError::NoRuntime));
         }
@@ -171,7 +171,7 @@ where
                 match self.map.route(self.key, self.hash, &terms, self.cost, self.since) {
                     Route::Limiter(limiter) => self.wait_in_queue(limiter),
                     Route::Later { at, .. } => self.wait_until(at),
-                    Route::Ask => self.wait(),
+                    Route::Request => self.wait(),
                 }
             }
             StoreReply::TimedOut { waited } => Next::Break(Err(ConsumeError::TimedOut { waited })),

@@ -134,7 +134,7 @@ where
                 let retry_after = Some(Duration::from_nanos(at - now));
                 return Err(Denied { retry_after, remaining, by: Bound::Quota(0) }.into());
             }
-            Route::Ask => map.limiter(key, hash, false),
+            Route::Request => map.limiter(key, hash, false),
         };
         let limiter = limiter.ok_or_else(|| map.too_many_at_once())?;
         limiter.try_acquire_owned(cost).map(DistributedKeyedGrant::of_limiter)
@@ -173,7 +173,7 @@ where
         match map.route(key, map.hash(key), &map.terms(key), cost, now) {
             Route::Limiter(limiter) => limiter.estimate(cost),
             Route::Later { at, .. } => Some(Duration::from_nanos(at - now)),
-            Route::Ask => None,
+            Route::Request => None,
         }
     }
 

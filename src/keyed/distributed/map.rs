@@ -6,7 +6,7 @@ use super::cached_reply::CachedReply;
 use super::route_shard::{Found, RouteShards};
 use crate::clock::Time;
 use crate::core::sync::{AtomicU64, Ordering};
-use crate::distributed::{Store, Stores, Terms};
+use crate::distributed::{QuotaTerms, Store, Stores};
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::keyed::map::QuotaBy;
 use crate::{Limiter, Quota};
@@ -62,7 +62,7 @@ pub(super) enum Route {
     /// No route: by the cached reply, the tokens come at `at` at the earliest, and `remaining` tokens are left.
     Later { at: u64, remaining: u64 },
     /// The claim sends its own request to the store.
-    Ask,
+    Request,
 }
 
 impl<K, S> DistributedMap<K, S> {
@@ -167,20 +167,20 @@ where
     /// # Panics
     ///
     /// If `quota_by` returns a quota from which no limiter could be built.
-    pub(super) fn terms(&self, key: &K) -> Terms {
+    pub(super) fn terms(&self, key: &K) -> QuotaTerms {
         terms(&self.quota(key)).unwrap_or_else(|error| bad_quota(&error))
     }
 
     /// Chooses the route of a claim of `cost` made at `now`.
-    pub(super) fn route(&self, key: &K, hash: u64, terms: &Terms, cost: u64, now: u64) -> Route {
+    pub(super) fn route(&self, key: &K, hash: u64, terms: &QuotaTerms, cost: u64, now: u64) -> Route {
         match self.shards.find(key, hash) {
             Found::Limiter(limiter) => Route::Limiter(limiter),
-            Found::CachedReply(cached) => self.route_by(&cached, terms, cost, now).unwrap_or(Route::Ask),
-            Found::Nothing => Route::Ask,
+            Found::CachedReply(cached) => self.route_by(&cached, terms, cost, now).unwrap_or(Route::Request),
+            Found::Nothing => Route::Request,
         }
     }
 
-    fn route_by(&self, cached: &CachedReply, terms: &Terms, cost: u64, now: u64) -> Option<Route> {
+    fn route_by(&self, cached: &CachedReply, terms: &QuotaTerms, cost: u64, now: u64) -> Option<Route> {
         let at = cached.earliest(terms, cost);
         (at > now).then(|| Route::Later { at, remaining: cached.remaining() })
     }

@@ -5,18 +5,18 @@
 //! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
 //!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
 //!   the store at once.
-//! * **The banked tokens** serve callers that come soon. The planner fills the bank to the usage of the last quarter of
-//!   a second, and requests more when three quarters of it are used.
+//! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
+//!   quarter of a second, and requests more when three quarters of them are used.
 //!
 //! **The refill task's invariant:** while the refill task sleeps, either the front waiter has an instant at which its
 //! leased tokens let it pass, or the task's last plan was made for this very waiter, and the task wakes by itself after
 //! one share time (or when a pause ends). A plan adds up tokens, but the front waiter needs them in one piece. Which
 //! tokens form one piece depends on the allowance and on the front waiter, and both change while the task sleeps.
 //! Therefore every change of the queue checks the front waiter again, and wakes the task if its plan was made for
-//! another waiter. [`Feed::next`] maintains the second half of this invariant and `State::is_hungry` the first;
-//! `State::assert_kept` checks both.
+//! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
+//! the first; `State::assert_kept` checks both.
 
-use super::{Answer, Ask, LEASE_TIME, Outage, Post, Terms};
+use super::{LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms, RefillHandle};
 use crate::core::rovers::ahead;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ const SECOND: u64 = 1_000 * MILLIS;
 /// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
 /// longer than this.
 const SHARE: u64 = 100 * MILLIS;
-/// The bank is filled with the tokens used in this time.
+/// The planner banks as many tokens as are used in this time.
 const AHEAD: u64 = 250 * MILLIS;
 /// The shortest time over which the pace is computed.
 const GLANCE: u64 = 100 * MILLIS;
@@ -36,7 +36,7 @@ const TTL: u64 = LEASE_TIME.as_nanos() as u64;
 /// The next action of the refill task.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    Ask(Ask),
+    Request(LeaseRequest),
     /// Sleep until this instant, in the limiter's nanoseconds, or until woken.
     Sleep(u64),
 }
@@ -50,7 +50,7 @@ pub(crate) struct View {
     /// Tokens that are claimed and neither minted nor promised.
     pub(crate) lack: u64,
     /// Tokens that are minted or promised and not claimed.
-    pub(crate) bank: u64,
+    pub(crate) banked: u64,
     /// The position beyond which no tokens are promised.
     pub(crate) covered: u64,
     /// The instant at which the last promised token comes.
@@ -63,17 +63,17 @@ pub(crate) struct View {
 }
 
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct RefillPlanner {
     /// Index of the limiter's quota that is distributed.
     pub(crate) quota: usize,
-    terms: Terms,
+    terms: QuotaTerms,
     pub(crate) outage: Outage,
     /// True while the store cannot be reached.
     pub(crate) is_out: bool,
     /// The waker of the refill task while it sleeps.
     waker: Option<Waker>,
     /// The handle of a refill task that ended with its runtime. The next waiter on another runtime restarts it.
-    pub(crate) vacant: Option<Post>,
+    pub(crate) vacant: Option<RefillHandle>,
     /// The refill task is woken when claims pass this position.
     low: Option<u64>,
     /// The refill task is also woken if this is set: a caller was denied more than callers before it, or promised
@@ -88,9 +88,9 @@ pub(crate) struct Feed {
     /// The last request that was answered; 0 if the store does not know this node.
     acked: u64,
     /// The largest cost denied to `try_acquire` since the last answer that covered it.
-    must: u64,
+    minimum: u64,
     /// The allowance: how many tokens may be kept unused. It ends at `until`.
-    pub(crate) hold: u64,
+    pub(crate) allowance: u64,
     pub(crate) until: u64,
     nodes: u64,
     busy: u64,
@@ -111,11 +111,11 @@ pub(crate) struct Feed {
     /// Nanoseconds, on average.
     round_trip: u64,
     /// The final request. The refill task finds it here after the limiter is dropped.
-    pub(crate) remains: Arc<Mutex<Option<Ask>>>,
+    pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
 }
 
-impl Feed {
-    pub(crate) fn new(quota: usize, terms: Terms, outage: Outage) -> Self {
+impl RefillPlanner {
+    pub(crate) fn new(quota: usize, terms: QuotaTerms, outage: Outage) -> Self {
         Self {
             quota,
             terms,
@@ -130,8 +130,8 @@ impl Feed {
             node: random_node(),
             number: 0,
             acked: 0,
-            must: 0,
-            hold: 0,
+            minimum: 0,
+            allowance: 0,
             until: 0,
             busy: 1,
             nodes: 0,
@@ -143,11 +143,11 @@ impl Feed {
             asked_at: 0,
             pace: 0,
             round_trip: 0,
-            remains: Arc::default(),
+            final_return: Arc::default(),
         }
     }
 
-    pub(crate) fn terms(&self) -> &Terms {
+    pub(crate) fn terms(&self) -> &QuotaTerms {
         &self.terms
     }
 
@@ -199,8 +199,8 @@ impl Feed {
         let is_known = self.acked > 0;
         self.low = None;
         if view.lack > 0 {
-            let key_hash = (self.share_time() / 4).max(2 * self.round_trip);
-            let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(key_hash)).max(view.gate);
+            let lead_time = (self.share_time() / 4).max(2 * self.round_trip);
+            let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(view.gate);
             if due <= view.now {
                 let share = self.share();
                 let want = whole_claims(share);
@@ -210,27 +210,27 @@ impl Feed {
                     return self.ask(view, pace, want, ahead, cushion, counted_on);
                 }
                 // Another bound delays the queue: even the front waiter could not use tokens now.
-                due = view.now.saturating_add(key_hash);
+                due = view.now.saturating_add(lead_time);
             }
-            return match self.hold {
+            return match self.allowance {
                 0 => Plan::Sleep(due),
                 _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
                 _ => self.ask(view, pace, 0, 0, cushion, counted_on),
             };
         }
-        let aim = cushion.min(self.hold).max(self.must);
+        let aim = cushion.min(self.allowance).max(self.minimum);
         let low = (aim / 4).max(scale(pace, 2 * self.round_trip)).min(aim.saturating_sub(1));
-        if aim.max(cushion) > 0 && view.bank <= low {
+        if aim.max(cushion) > 0 && view.banked <= low {
             // If the store gives less than wanted, do not repeat the request at once.
             let again = self.asked_at.saturating_add(SHARE);
-            let is_vain = if self.must > 0 { self.vain } else { self.short };
+            let is_vain = if self.minimum > 0 { self.vain } else { self.short };
             if !is_vain || again <= view.now {
-                let aim = cushion.max(self.must);
-                return self.ask(view, pace, 0, aim.saturating_sub(view.bank), aim, counted_on);
+                let aim = cushion.max(self.minimum);
+                return self.ask(view, pace, 0, aim.saturating_sub(view.banked), aim, counted_on);
             }
             return self.sleep(view, 0, again);
         }
-        if self.hold == 0 {
+        if self.allowance == 0 {
             return self.sleep(view, low, u64::MAX);
         }
         if renewal > view.now {
@@ -257,23 +257,23 @@ impl Feed {
         cushion: u64,
         counted_on: impl FnOnce() -> u64,
     ) -> Plan {
-        let wish = cushion.max(view.bank).min(self.fair_hold()).max(self.must).min(self.terms.most_held());
+        let wish = cushion.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
         // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
         // waiters would need all its tokens promised again.
-        if wish < self.hold / 2 || self.hold > self.fair_hold() {
-            self.hold = self.hold.min(wish.max(counted_on()));
+        if wish < self.allowance / 2 || self.allowance > self.fair_allowance() {
+            self.allowance = self.allowance.min(wish.max(counted_on()));
         }
         self.pace = pace;
         (self.total, self.asked_at) = (view.total, view.now);
         self.number += 1;
         self.is_asking = true;
-        Plan::Ask(Ask {
+        Plan::Request(LeaseRequest {
             want,
             ahead,
-            bank: view.bank,
-            hold: wish,
-            must: self.must,
-            held: self.hold,
+            banked: view.banked,
+            allowance: wish,
+            minimum: self.minimum,
+            held: self.allowance,
             ..self.blank(self.number)
         })
     }
@@ -281,22 +281,22 @@ impl Feed {
     /// Plans the return of all tokens after a time without calls. The store may then forget this node.
     fn leave(&mut self, view: &View) -> Plan {
         self.pace = 0;
-        self.hold = 0;
+        self.allowance = 0;
         (self.total, self.asked_at) = (view.total, view.now);
-        Plan::Ask(self.farewell())
+        Plan::Request(self.final_request())
     }
 
     /// A final request for no tokens; the store may then forget this node.
-    pub(crate) fn farewell(&mut self) -> Ask {
+    pub(crate) fn final_request(&mut self) -> LeaseRequest {
         self.number += 1;
         self.is_asking = true;
-        Ask { leave: true, ..self.blank(self.number) }
+        LeaseRequest { leave: true, ..self.blank(self.number) }
     }
 
     /// Leaves the final request for the refill task: the limiter is dropped, and `back` tokens are returned.
-    pub(crate) fn bequeath(&mut self, back: u64) {
-        let ask = Ask { back, ..self.farewell() };
-        *self.remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
+    pub(crate) fn return_all(&mut self, back: u64) {
+        let ask = LeaseRequest { back, ..self.final_request() };
+        *self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
     }
 
     /// Records that the last planned request was never sent and will not be.
@@ -312,42 +312,42 @@ impl Feed {
     /// True if the node may keep no tokens, and no request is under way or wanted.
     #[cfg(feature = "keyed")]
     pub(crate) fn is_at_rest(&self, now: u64) -> bool {
-        !self.is_asking && !self.called && (self.hold == 0 || self.until <= now)
+        !self.is_asking && !self.called && (self.allowance == 0 || self.until <= now)
     }
 
-    fn blank(&self, number: u64) -> Ask {
-        Ask::new(self.node, number, self.terms)
+    fn blank(&self, number: u64) -> LeaseRequest {
+        LeaseRequest::new(self.node, number, self.terms)
     }
 
     /// Records the store's answer to `ask`, which was sent `elapsed` nanoseconds ago. Returns false if the store has
     /// lost its state of this node: then the promised tokens are void.
-    pub(crate) fn hear(&mut self, ask: &Ask, answer: &Answer, now: u64, elapsed: u64) -> bool {
+    pub(crate) fn hear(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, elapsed: u64) -> bool {
         let sent = now.saturating_sub(elapsed);
         let was_silent = answer.before == 0 && sent >= self.until;
         let is_sound = answer.before == self.acked || answer.before == ask.number || was_silent;
         self.acked = if ask.leave { 0 } else { ask.number };
         self.is_asking = false;
-        self.hold = answer.hold;
+        self.allowance = answer.allowance;
         // Subtract a 64th, so that the clocks of node and server may run at slightly different speeds.
         self.until = sent.saturating_add(TTL - TTL / 64);
         self.busy = answer.busy.max(1);
         self.nodes = answer.nodes;
-        self.left = answer.left;
-        self.short = answer.once + answer.later < ask.want + ask.ahead;
-        self.vain = ask.must > 0 && answer.once + answer.later == 0;
+        self.left = answer.remaining;
+        self.short = answer.now + answer.promised < ask.want + ask.ahead;
+        self.vain = ask.minimum > 0 && answer.now + answer.promised == 0;
         // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would
         // follow.
         let trip = elapsed.min(TTL / 2);
         self.round_trip = if self.round_trip == 0 { trip } else { (3 * self.round_trip + trip) / 4 };
         // A denial since the request was sent is not covered by this answer.
-        self.must = if self.must > ask.must { self.must } else { 0 };
+        self.minimum = if self.minimum > ask.minimum { self.minimum } else { 0 };
         is_sound
     }
 
     /// Records that `try_acquire` was denied `cost`, so that a retry can succeed.
     pub(crate) fn miss(&mut self, cost: u64) {
-        self.called |= cost > self.must;
-        self.must = self.must.max(cost);
+        self.called |= cost > self.minimum;
+        self.minimum = self.minimum.max(cost);
     }
 
     /// Requests a run of the refill task.
@@ -382,7 +382,7 @@ impl Feed {
     }
 
     /// The most that each node may keep unused if other nodes keep tokens too. The store enforces it as well.
-    fn fair_hold(&self) -> u64 {
+    fn fair_allowance(&self) -> u64 {
         if !self.renews_in_time() {
             return 0;
         }
@@ -407,7 +407,7 @@ impl Feed {
         now.max(self.pace / 2 + now / 2)
     }
 
-    /// The target size of the bank at this pace.
+    /// The target number of banked tokens at this pace.
     fn cushion(&self, pace: u64) -> u64 {
         let soon = scale(pace, AHEAD.max(8 * self.round_trip));
         let is_idle = scale(pace, TTL) == 0;

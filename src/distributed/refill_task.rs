@@ -2,7 +2,7 @@
 //!
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
-use super::{Answer, Ask, Plan, Store, StoreError};
+use super::{LeaseGrant, LeaseRequest, Plan, Store, StoreError};
 use crate::core::alarm::Alarm;
 use crate::core::{Core, instant_or_retry};
 use std::future::poll_fn;
@@ -15,21 +15,21 @@ use tokio::time::Instant;
 /// The refill task and its resources. If its runtime ends before the limiter is dropped, the next waiter on another
 /// runtime restarts the task there.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct RefillHandle {
     core: Weak<Core>,
     store: Arc<dyn Store>,
-    remains: Arc<Mutex<Option<Ask>>>,
+    final_return: Arc<Mutex<Option<LeaseRequest>>>,
     /// A request under way. The next refill task repeats it under its number; otherwise the store would seem to have
     /// lost its state of this node.
-    unanswered: Option<Ask>,
+    unanswered: Option<LeaseRequest>,
 }
 
-impl Post {
-    pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, remains: Arc<Mutex<Option<Ask>>>) -> Self {
-        Self { core: Arc::downgrade(core), store, remains, unanswered: None }
+impl RefillHandle {
+    pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
+        Self { core: Arc::downgrade(core), store, final_return, unanswered: None }
     }
 
-    pub(crate) async fn keep(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut unseen = 0;
         while let Some(ask) = self.next().await {
             self.unanswered = Some(ask);
@@ -41,10 +41,10 @@ impl Post {
             self.unanswered = None;
             match self.core.upgrade() {
                 Some(core) => core.receive(&ask, &answer, sent),
-                None => unseen = answer.once + answer.later,
+                None => unseen = answer.now + answer.promised,
             }
         }
-        let left = self.remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
             ask.back += unseen;
             if let Ok(answer) = self.store.ask(ask).await {
@@ -53,7 +53,7 @@ impl Post {
         }
     }
 
-    async fn next(&self) -> Option<Ask> {
+    async fn next(&self) -> Option<LeaseRequest> {
         match self.unanswered {
             None => next(&self.core).await,
             unanswered => unanswered,
@@ -61,24 +61,24 @@ impl Post {
     }
 }
 
-impl Drop for Post {
+impl Drop for RefillHandle {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
-            let (store, remains) = (Arc::clone(&self.store), Arc::clone(&self.remains));
-            core.vacate(Self { core: self.core.clone(), store, remains, unanswered: self.unanswered });
+            let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
+            core.vacate(Self { core: self.core.clone(), store, final_return, unanswered: self.unanswered });
         }
     }
 }
 
 /// Waits for the next request; `None` if the limiter is dropped.
-async fn next(core: &Weak<Core>) -> Option<Ask> {
+async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
     let mut alarm = pin!(Alarm::unset());
     poll_fn(|cx| {
         loop {
             let Some(core) = core.upgrade() else { return Poll::Ready(None) };
             match core.plan(cx.waker()) {
                 None => return Poll::Ready(None),
-                Some(Plan::Ask(ask)) => return Poll::Ready(Some(ask)),
+                Some(Plan::Request(ask)) => return Poll::Ready(Some(ask)),
                 Some(Plan::Sleep(u64::MAX)) => return Poll::Pending,
                 Some(Plan::Sleep(until)) => {
                     let at = instant_or_retry(&core.time, until);
@@ -95,7 +95,7 @@ async fn next(core: &Weak<Core>) -> Option<Ask> {
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
 enum Persisted {
     /// This request was answered; it was sent at that instant.
-    Answered(Ask, Answer, Instant),
+    Answered(LeaseRequest, LeaseGrant, Instant),
     /// The request was never sent, and no tokens are needed any more.
     NeedsNothing,
     LimiterGone,
@@ -104,7 +104,12 @@ enum Persisted {
 /// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.
 /// A request that was never sent is planned again first, because the callers it was for may be gone. `unanswered` holds
 /// the request that the next refill task has to repeat.
-async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered: &mut Option<Ask>) -> Persisted {
+async fn persist(
+    core: &Weak<Core>,
+    store: &dyn Store,
+    mut ask: LeaseRequest,
+    unanswered: &mut Option<LeaseRequest>,
+) -> Persisted {
     let tally = store.tally();
     let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
     loop {
@@ -135,13 +140,13 @@ async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered:
         if !is_sent && ask.back == 0 && !ask.leave {
             let Some(core) = core.upgrade() else { return Persisted::LimiterGone };
             match core.plan_anew(store.outage() == super::Outage::Wait) {
-                Replan::Ask(new) => ask = new,
+                Replan::Request(new) => ask = new,
                 Replan::Nothing => {
                     *unanswered = None;
                     return Persisted::NeedsNothing;
                 }
                 // Request nothing: the answer tells that the store is reachable again.
-                Replan::Look => (ask.want, ask.ahead, ask.must) = (0, 0, 0),
+                Replan::Look => (ask.want, ask.ahead, ask.minimum) = (0, 0, 0),
             }
             *unanswered = Some(ask);
         }
@@ -151,7 +156,7 @@ async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered:
 /// The replacement of a request that was never sent.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
 pub(crate) enum Replan {
-    Ask(Ask),
+    Request(LeaseRequest),
     Nothing,
     Look,
 }
@@ -183,15 +188,15 @@ impl Drop for Outage<'_> {
     }
 }
 
-pub(crate) fn note(store: &dyn Store, ask: &Ask, answer: &Answer) {
+pub(crate) fn note(store: &dyn Store, ask: &LeaseRequest, answer: &LeaseGrant) {
     let tally = store.tally();
     tally.is_lost.store(false, Relaxed);
     tally.round_trips.fetch_add(1, Relaxed);
     tally.asked.fetch_add(ask.want + ask.ahead, Relaxed);
-    tally.granted.fetch_add(answer.once + answer.later, Relaxed);
+    tally.granted.fetch_add(answer.now + answer.promised, Relaxed);
     tally.returned.fetch_add(ask.back, Relaxed);
-    tally.lease.store(answer.once + answer.later, Relaxed);
-    tally.hold.store(answer.hold, Relaxed);
+    tally.lease.store(answer.now + answer.promised, Relaxed);
+    tally.allowance.store(answer.allowance, Relaxed);
     tally.nodes.store(answer.nodes, Relaxed);
     tally.busy.store(answer.busy, Relaxed);
 }
