@@ -270,8 +270,8 @@ pub enum ConfigError {
     /// A distributed quota is counted in microseconds and in integers below 2<sup>53</sup>.
     #[cfg(feature = "redis")]
     #[error(
-        "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, must \
-         be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one is \
+        "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
+         must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one is \
          whole microseconds"
     )]
     DistributedInexact {
@@ -291,7 +291,7 @@ pub enum ConfigError {
         /// Index of the quota.
         quota: usize,
     },
-    /// A keyed limiter forgets a key whose bucket is full, so the bucket of a new key must be full.
+    /// A keyed limiter forgets a key with a full bucket, so the bucket of a new key must be full.
     #[error(
         "a keyed quota starts with {initial} of {burst} tokens: leave `initial` out, a key that owes nothing is full"
     )]

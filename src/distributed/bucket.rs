@@ -132,7 +132,7 @@ impl Bucket {
         self.ends < now
     }
 
-    /// Forgets the nodes whose time to live has ended.
+    /// Forgets the nodes that have reached the end of their time to live.
     fn sweep(&mut self, now: i64, ttl: i64) {
         self.nodes.retain(|_, node| node.until > now);
         for node in self.nodes.values_mut() {

@@ -28,7 +28,8 @@ pub struct StoreCounters {
 }
 
 /// A store as seen from this process; from `RedisStore::snapshot` and [`StoreCounters::snapshot`]. Counters add up
-/// all limiters of this process that use the store and its clones. Sizes are those of the limiter that was answered last.
+/// all limiters of this process that use the store and its clones. Sizes are those of the limiter
+/// that was answered last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -218,15 +218,15 @@ impl RefillPlanner {
                 _ => self.ask(view, pace, 0, 0, cushion, counted_on),
             };
         }
-        let aim = cushion.min(self.allowance).max(self.minimum);
-        let low = (aim / 4).max(scale(pace, 2 * self.round_trip)).min(aim.saturating_sub(1));
-        if aim.max(cushion) > 0 && view.banked <= low {
+        let target = cushion.min(self.allowance).max(self.minimum);
+        let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1));
+        if target.max(cushion) > 0 && view.banked <= low {
             // If the store gives less than wanted, do not repeat the request at once.
             let again = self.asked_at.saturating_add(SHARE);
             let is_vain = if self.minimum > 0 { self.vain } else { self.short };
             if !is_vain || again <= view.now {
-                let aim = cushion.max(self.minimum);
-                return self.ask(view, pace, 0, aim.saturating_sub(view.banked), aim, counted_on);
+                let target = cushion.max(self.minimum);
+                return self.ask(view, pace, 0, target.saturating_sub(view.banked), target, counted_on);
             }
             return self.sleep(view, 0, again);
         }
@@ -257,11 +257,11 @@ impl RefillPlanner {
         cushion: u64,
         counted_on: impl FnOnce() -> u64,
     ) -> Plan {
-        let wish = cushion.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
+        let wanted = cushion.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
         // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
         // waiters would need all its tokens promised again.
-        if wish < self.allowance / 2 || self.allowance > self.fair_allowance() {
-            self.allowance = self.allowance.min(wish.max(counted_on()));
+        if wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
+            self.allowance = self.allowance.min(wanted.max(counted_on()));
         }
         self.pace = pace;
         (self.total, self.asked_at) = (view.total, view.now);
@@ -271,7 +271,7 @@ impl RefillPlanner {
             want,
             ahead,
             banked: view.banked,
-            allowance: wish,
+            allowance: wanted,
             minimum: self.minimum,
             held: self.allowance,
             ..self.blank(self.number)

@@ -401,7 +401,7 @@ impl Sentinels {
     }
 
     /// Returns the master reported by the first sentinel that answers. All sentinels are asked at once: a sentinel
-    /// whose machine is gone never answers, and would use up the time that the others need.
+    /// on a machine that is gone never answers, and would use up the time that the others need.
     async fn master(&self) -> Result<Client, RedisError> {
         let mut asked = JoinSet::new();
         for address in &self.addresses {

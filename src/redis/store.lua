@@ -75,8 +75,8 @@ if stored[4] and seq < numbers(stored[4]) then
   return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. string.match(stored[4], '%d+'))
 end
 
--- Forgets the nodes whose time to live has ended; their allowances become free. If the clock has stepped back, no node
--- is remembered for longer than its time to live from now.
+-- Forgets the nodes that have reached the end of their time to live; their allowances become free. If the clock
+-- has stepped back, no node is remembered for longer than its time to live from now.
 local mine = stored[4]
 if now >= swept + math.ceil(ttl / 4) or now < swept then
   held, nodes, swept = 0, 0, now
@@ -191,7 +191,8 @@ else
   held = others + hold
   redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
 end
-redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota, 'h', text(held, nodes))
+redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota,
+  'h', text(held, nodes))
 
 -- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
 -- not begin full is kept for one hour longer.

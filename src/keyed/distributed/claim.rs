@@ -73,7 +73,7 @@ where
     /// caller learns this after a round trip. All others learn it at once, without a request, until the tokens can be
     /// available. Fails with [`TimedOut`](ConsumeError::TimedOut) if a queue of callers takes longer.
     ///
-    /// The request of a claim whose key has no limiter here is not cut short, because its tokens may already be
+    /// The request for a key without a limiter here is not cut short, because its tokens may already be
     /// granted. So the result can be late by a round trip, or by the [`patience`](crate::RedisStore::patience) of an
     /// unreachable store.
     ///
@@ -100,7 +100,7 @@ where
 /// The next step: continue with this stage, or complete with this result.
 type Next<K, S> = ControlFlow<Result<DistributedKeyedGrant<K, S>, ConsumeError>, Stage>;
 
-/// A claim whose route is not chosen yet.
+/// A claim without a route yet.
 struct Router<'a, K, S> {
     map: &'a Arc<DistributedMap<K, S>>,
     key: &'a K,

@@ -40,8 +40,8 @@ pub(super) struct DistributedMap<K, S> {
     name: Namer<K>,
     pub(super) shards: RouteShards<K>,
     pub(super) time: Time,
-    /// When the stores of an unreachable shard are tried again; 0 if they can be reached. Shards whose numbers differ
-    /// by a multiple of [`PAUSES`] share an element.
+    /// When the stores of an unreachable shard are tried again; 0 if they can be reached. Shards with numbers that
+    /// differ by a multiple of [`PAUSES`] share an element.
     pauses: [AtomicU64; PAUSES],
     /// The runtime on which the limiter's tasks run.
     host: Handle,
@@ -49,7 +49,7 @@ pub(super) struct DistributedMap<K, S> {
     is_tidied: AtomicBool,
     tidied_at: AtomicU64,
     closed: AtomicBool,
-    /// Tells callers whose requests cannot be sent that the limiter was closed.
+    /// Tells callers with unsent requests that the limiter was closed.
     closing: Notify,
     /// How many callers were refused by a cached reply.
     pub(super) spared: AtomicU64,
