@@ -271,8 +271,8 @@ pub enum ConfigError {
     #[cfg(feature = "redis")]
     #[error(
         "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
-         must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one is \
-         whole microseconds"
+         must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one \
+         is whole microseconds"
     )]
     DistributedInexact {
         /// Index of the quota.

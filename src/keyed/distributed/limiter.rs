@@ -42,7 +42,8 @@ use std::time::Duration;
 /// use tollgate::{KeyedLimiter, Quota, distributed::MemoryStore};
 ///
 /// let stores = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
-/// let node = || KeyedLimiter::builder().quota(Quota::per_second(10).burst(5)).max_keys(100_000).distributed(stores.clone()).build();
+/// let quota = Quota::per_second(10).burst(5);
+/// let node = || KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(stores.clone()).build();
 /// let (one, two) = (node()?, node()?);
 /// let begun = tokio::time::Instant::now();
 /// for _ in 0..5 {
