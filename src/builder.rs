@@ -6,7 +6,7 @@ use crate::core::rovers::Rovers;
 use crate::core::state::State;
 use crate::core::supply::Supply;
 #[cfg(feature = "redis")]
-use crate::distributed::{Feed, Outage, Post, Store, Terms};
+use crate::distributed::{Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::error::ConfigError;
 use crate::quota::MAX_BURST;
 use crate::{Limiter, Quota};
@@ -175,7 +175,7 @@ impl Builder {
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
         #[cfg(feature = "redis")]
-        let feed = self.feed()?;
+        let planner = self.planner()?;
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         if self.names.iter().any(Option::is_some) {
@@ -188,35 +188,35 @@ impl Builder {
         let rovers = Rovers::new(self.rovers_at);
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         #[cfg(feature = "redis")]
-        let keeper = match feed {
+        let refill_task = match planner {
             Some(_) if time.is_manual() => return Err(ConfigError::DistributedOutsideRuntime),
-            Some((feed, store)) => Some((state.lease(feed, self.rovers_at), store)),
+            Some((planner, store)) => Some((state.lease(planner, self.rovers_at), store)),
             None => None,
         };
         let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()));
         #[cfg(feature = "redis")]
-        if let Some((remains, store)) = keeper {
+        if let Some((final_return, store)) = refill_task {
             let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
-            host.spawn(Post::new(&core, store, remains).keep());
+            host.spawn(RefillHandle::new(&core, store, final_return).run());
         }
         Ok(Limiter::from_core(core))
     }
 
     /// Checks the distributed quota, if there is one, and prepares its refill plan.
     #[cfg(feature = "redis")]
-    fn feed(&self) -> Result<Option<Fed>, ConfigError> {
+    fn planner(&self) -> Result<Option<PlannerAndStore>, ConfigError> {
         let (index, store) = match &self.core[..] {
             [] => return Ok(None),
             [(Some(index), store)] => (*index, store),
             _ => return Err(ConfigError::DistributedQuotaCount),
         };
-        let terms = Terms::of(&self.quotas[index], index)?;
+        let terms = QuotaTerms::of(&self.quotas[index], index)?;
         let outage = store.outage();
         if let Outage::Share(share) = outage {
             share.check(index)?;
-            Terms::of(&share, index)?;
+            QuotaTerms::of(&share, index)?;
         }
-        Ok(Some((Feed::new(index, terms, outage), Arc::clone(store))))
+        Ok(Some((RefillPlanner::new(index, terms, outage), Arc::clone(store))))
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {
@@ -233,7 +233,7 @@ impl Builder {
 
 /// The refill plan of a distributed quota, and its store.
 #[cfg(feature = "redis")]
-type Fed = (Feed, Arc<dyn Store>);
+type PlannerAndStore = (RefillPlanner, Arc<dyn Store>);
 
 pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
     if cap == 0 || cap > MAX_BURST {

@@ -362,7 +362,7 @@ impl Drop for Core {
         let mut state = self.state.lock();
         let sleeping = state.drivers.take_wakers();
         #[cfg(feature = "redis")]
-        let sleeping: Vec<_> = sleeping.into_iter().chain(state.bequeath(&self.rovers)).collect();
+        let sleeping: Vec<_> = sleeping.into_iter().chain(state.return_all(&self.rovers)).collect();
         drop(state);
         wake_each(sleeping);
     }

@@ -1,71 +1,74 @@
-//! One quota for many machines: what a limiter and the holder of the truth, such as Redis, say to each other.
+//! One quota shared by many machines: the protocol between a limiter and the store that keeps the quota, such as Redis.
 //!
-//! A limiter that was built with [`Builder::distributed`](crate::Builder::distributed) is a *node* of a [`Store`]. It asks the line
-//! for tokens, some at a time: what its waiters lack, and a little ahead. The line answers at once, with tokens that are
-//! there and with tokens that are not minted yet, whose instants are known. What the node does with them is its own
-//! matter: no caller ever waits for the network while there are tokens here.
+//! A limiter built with [`Builder::distributed`](crate::Builder::distributed) is a *node* of a [`Store`]. The node
+//! requests tokens from the store in batches: the tokens its waiters lack, and a few in advance. The store answers at
+//! once. Its answer contains tokens that are available now and tokens that will be minted later, at known instants. The
+//! node distributes them itself: no caller waits for the network while the node has tokens.
 //!
-//! * [`RedisStore`](crate::RedisLine) keeps the truth in Redis.
-//! * [`MemoryStore`] keeps it in memory, for tests and simulations: the same, to the integer.
-//! * A [`Store`] of your own keeps it elsewhere.
+//! * [`RedisStore`](crate::RedisStore) keeps the quota in Redis.
+//! * [`MemoryStore`] keeps it in memory, for tests and simulations. It gives the same answers as Redis, to the integer.
+//! * Your own implementation of [`Store`] keeps it anywhere else.
 //!
-//! `consume` is as it is without a line. `try_acquire` can only have what is here: on a node that nobody has called for a
-//! while it is denied once, and finds the tokens when it comes again. It can have half of the burst at once, which is what
-//! all nodes together may keep unused; nothing of a burst of 1.
+//! `consume` works as it does without a store. `try_acquire` can only take tokens that the node already has. On a node
+//! without recent calls it is denied once; a retry after a round trip finds the tokens. At most it can take half of the
+//! burst at once, because all nodes together may keep only that much unused. With a burst of 1 it can take nothing.
 //!
-//! What was promised to a claim that is then given up serves the next callers of that node, as far as they come; the line does
-//! not get it back. So one that costs more than a burst, and gives up, can cost all nodes the time in which that is minted:
-//! that of 16 bursts, or a minute if that is longer, since a claim that costs more is refused as too large.
+//! Tokens promised to a claim that is then cancelled serve the next callers of the same node, if there are any; they do
+//! not go back to the store. A cancelled claim that costs more than a burst can therefore delay all nodes by the time
+//! in which its cost is minted. That time is bounded by the largest cost a claim may have: 16 bursts, or the tokens of
+//! one minute if those are more. A larger claim is refused as too large.
 //!
-//! A server's clock that steps back while an answer is lost can over-grant: at most `rate x lost time` tokens, and at most the
-//! lease in that answer. The lost time is what passed on the server that its clock did not count. The answer that comes again
-//! says how long ago it was first given by the store's own count, in which the lost time is missing. So the node has the
-//! rest of these tokens later than promised, by the lost time. What was promised to other nodes behind them before the step keeps
-//! its instants. The two overlap for no longer than the lost time, so at most `rate x lost time` tokens are granted twice in
-//! a window; and nothing but this one lease is late, so it is never more than that lease. The node cannot tell the step from an
-//! ask that arrived late, and where no answer is lost no lease moves: then nothing is over-granted.
+//! If the server's clock steps back while an answer is lost, the quota can be exceeded: by at most `rate x lost time`
+//! tokens, and by at most the lease in that answer. The lost time is the time that passed on the server without its
+//! clock counting it. The repeated answer reports its age by the store's own count, which lacks the lost time, so the
+//! node gets the rest of these tokens later than promised, by the lost time. Tokens promised to other nodes after them,
+//! before the step, keep their instants. The two overlap for at most the lost time, so at most `rate x lost time`
+//! tokens are granted twice in a window. Only this one lease is late, so the excess never exceeds that lease. The node
+//! cannot distinguish the step from a request that arrived late. If no answer is lost, no lease moves and nothing is
+//! over-granted.
 //!
-//! A line that owes 2^52 tokens refuses to promise more ([`StoreError::Refused`]): beyond 2^53 the script could not count them.
+//! A store that owes 2^52 tokens refuses to promise more ([`StoreError::Refused`]): beyond 2^53 the script could not
+//! count them exactly.
 //!
-//! | file | its noun |
+//! | file | contents |
 //! |---|---|
-//! | `mod.rs` | what is said: `Store`, `Ask`, `Answer`, `StoreError`, `Outage` |
-//! | `terms.rs` | a quota in the integers of the script |
-//! | `leases.rs` | what was promised to this node, and when it comes; pure |
-//! | `feed.rs` | what the node knows of the line, and what it asks for next; pure |
-//! | `keeper.rs` | the task that asks |
-//! | `tally.rs` | what is counted |
-//! | `replies.rs` | errors that the server answers with, by kind |
-//! | `race.rs` | waiting for whichever of two futures is ready first |
-//! | `stores.rs` | many lines on one server, by name: those of the keys of a shared keyed limiter |
-//! | `bucket.rs` | the shared bucket, as the script has it; pure |
-//! | `memory.rs` | the line in memory |
+//! | `distributed.rs` | the protocol: `Store`, `LeaseRequest`, `LeaseGrant`, `StoreError`, `Outage` |
+//! | `distributed/terms.rs` | a quota in the integers of the script |
+//! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
+//! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
+//! | `distributed/refill_task.rs` | the refill task, which sends the requests |
+//! | `distributed/counters.rs` | the counters of a store |
+//! | `distributed/replies.rs` | error replies of the server, by kind |
+//! | `distributed/race.rs` | waiting for the first of two futures |
+//! | `distributed/stores.rs` | many named stores on one server: one for each key of a distributed keyed limiter |
+//! | `distributed/bucket.rs` | the shared bucket, in Rust, equal to the script; pure |
+//! | `distributed/memory.rs` | the store in memory |
 
 mod bucket;
 mod counters;
-mod feed;
-mod keeper;
 mod leases;
 mod memory;
+mod planner;
 mod race;
+mod refill_task;
 mod replies;
 mod stores;
 mod terms;
 
-pub use counters::{StoreSnapshot, Tally};
-#[cfg(feature = "keyed")]
-pub(crate) use feed::random_node;
-pub(crate) use feed::{Feed, Plan, View};
-#[cfg(feature = "keyed")]
-pub(crate) use keeper::note;
-pub(crate) use keeper::{Post, Replan};
+pub use counters::{StoreCounters, StoreSnapshot};
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
+#[cfg(feature = "keyed")]
+pub(crate) use planner::random_node;
+pub(crate) use planner::{Plan, RefillPlanner, View};
 pub(crate) use race::{First, first};
+#[cfg(feature = "keyed")]
+pub(crate) use refill_task::note;
+pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::{ErrorReplies, ReplyKind};
 pub use stores::Stores;
 pub(crate) use stores::{key, key_among};
-pub use terms::Terms;
+pub use terms::QuotaTerms;
 
 use crate::Quota;
 use std::fmt::Debug;
@@ -74,167 +77,190 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
 use std::time::Duration;
 
-/// How long a line remembers a node that is not heard of, and with it what the node may keep unused.
+/// How long a store remembers a node that sends no requests. For the same time the node may keep its unused tokens.
 pub const LEASE_TIME: Duration = Duration::from_secs(2);
 
-/// Who keeps the one truth about a shared quota.
+/// The single authority on a shared quota.
 ///
-/// What is to be done with an [`Ask`] is written in `src/redis/store.lua`, and in Rust in `src/lease/bucket.rs`: the two
-/// agree to the integer.
+/// The handling of a [`LeaseRequest`] is specified by `src/redis/store.lua` and, in Rust, by
+/// `src/distributed/bucket.rs`. The two agree to the integer.
 pub trait Store: Debug + Send + Sync + 'static {
-    /// Asks once. Not answered within a time of the line's own choosing is an error; it will be asked the same again.
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>>;
+    /// Sends one request. If no answer arrives within a time that the store chooses, this is an error, and the caller
+    /// repeats the same request.
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>>;
 
-    /// What the nodes that were made from this line, and from its clones, have counted.
-    fn tally(&self) -> &Tally;
+    /// The counters of all nodes that were built from this store and its clones.
+    fn tally(&self) -> &StoreCounters;
 
-    /// What nodes do while the line cannot be reached.
+    /// The behavior of nodes while the store cannot be reached.
     fn outage(&self) -> Outage {
         Outage::Wait
     }
 
-    /// Waits until an ask that failed is to be made again, when `failures` in a row have failed.
+    /// Waits before a failed request is repeated; `failures` is the number of failures in a row.
     ///
-    /// By default that is 20 ms after the first failure, twice as long after each further one, and at most 500 ms, less up to a
-    /// half at random. A line that has many others beside it on one server bounds the repeats of all of them together.
+    /// The default pause is 20 ms after the first failure, doubles with each further failure, and is at most 500 ms. A
+    /// random part of up to a half is subtracted. A store that shares its server with many others may bound the repeats
+    /// of all of them together.
     fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(tokio::time::sleep(backoff(failures)))
     }
 
-    /// The part of the server that keeps this line. Lines with the same number are out of reach together: a keyed limiter that
-    /// cannot reach one of them does not try the others for a moment. `None` if the line itself sends no asks then.
+    /// The part of the server that keeps this store. Stores with the same number are unreachable together: a keyed
+    /// limiter that cannot reach one of them briefly stops trying the others. `None` if the store itself suppresses
+    /// requests while its server is unreachable.
     fn shard(&self) -> Option<u64> {
         Some(0)
     }
 }
 
-/// What a limiter does while its line cannot be reached. Tokens that it has, or was promised, it grants in any case.
+/// The behavior of a limiter while its store cannot be reached. Tokens that the node has, or was promised, are granted
+/// in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outage {
-    /// Callers wait until the line is back.
+    /// Callers wait until the store is reachable again.
     Wait,
-    /// Callers for whom there are no tokens get `Unreachable`, those in line too.
+    /// Callers for which there are no tokens get `Unreachable`, including those in the queue.
     Fail,
-    /// The node goes on with a quota of its own, from an empty bucket. What it grants by that the others do not know of.
+    /// The node continues with this quota of its own, from an empty bucket. The other nodes do not know about the
+    /// tokens it grants this way.
     Share(Quota),
 }
 
-/// What a node asks for. All tokens are those of one line; times are microseconds.
+/// A node's request to the store. All tokens are those of one store; times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Ask {
-    /// Who asks: a number that no other node has.
+pub struct LeaseRequest {
+    /// The requesting node: a number that no other node has.
     pub node: u128,
-    /// Counts the asks of this node, from 1. An ask that is not answered is repeated under its number.
+    /// Counts the requests of this node, from 1. An unanswered request is repeated under the same number.
     pub number: u64,
     /// The quota.
-    pub terms: Terms,
-    /// Tokens that waiters lack, whole claims only.
+    pub terms: QuotaTerms,
+    /// Tokens that waiters lack; whole claims only.
     pub want: u64,
-    /// Tokens on top of that, as far as they may be kept unused.
+    /// Tokens requested in advance, on top of `want`. They are granted only as far as the node may keep them unused.
     pub ahead: u64,
-    /// Tokens of this kind that the node has already.
-    pub bank: u64,
-    /// How many it would like to be allowed to keep unused.
-    pub hold: u64,
-    /// How many it has to, to grant what a caller wanted to have at once.
-    pub must: u64,
-    /// How many it may keep by what it was told before, if it has not cut that down itself.
+    /// Tokens kept in advance that the node already has.
+    pub banked: u64,
+    /// The allowance that the node would like: how many tokens it may keep unused.
+    pub allowance: u64,
+    /// Minimum allowance needed to satisfy a `try_acquire` that was denied.
+    pub minimum: u64,
+    /// The allowance from the last answer, less any cut that the node has made to it since.
     pub held: u64,
-    /// Tokens that it gives back.
+    /// Tokens that the node returns.
     pub back: u64,
-    /// After how many microseconds without a word it is to be forgotten.
+    /// How long the store remembers the node without further requests, in microseconds.
     pub ttl: u64,
-    /// It will be gone.
+    /// The store may forget the node: it keeps no tokens.
     pub leave: bool,
-    /// What it wants is of use at once only: all of it, or nothing.
+    /// The tokens in `want` are needed now: the store grants all of them at once, or none.
     pub at_once: bool,
 }
 
-impl Ask {
-    /// An ask for nothing.
-    pub fn new(node: u128, number: u64, terms: Terms) -> Self {
+impl LeaseRequest {
+    /// A request for no tokens.
+    pub fn new(node: u128, number: u64, terms: QuotaTerms) -> Self {
         let ttl = LEASE_TIME.as_micros() as u64;
-        let (want, ahead, bank, hold, must, held, back) = (0, 0, 0, 0, 0, 0, 0);
-        Self { node, number, terms, want, ahead, bank, hold, must, held, back, ttl, leave: false, at_once: false }
+        let (want, ahead, banked, allowance, minimum, held, back) = (0, 0, 0, 0, 0, 0, 0);
+        Self {
+            node,
+            number,
+            terms,
+            want,
+            ahead,
+            banked,
+            allowance,
+            minimum,
+            held,
+            back,
+            ttl,
+            leave: false,
+            at_once: false,
+        }
     }
 }
 
-/// What the line answers.
+/// The store's answer to a [`LeaseRequest`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Answer {
-    /// The number of the ask before this one that the line knows of; that of this one if it is repeated; 0 if the node is
-    /// not known. Any other number says that the line has lost what it knew.
+pub struct LeaseGrant {
+    /// The number of the node's previous request known to the store; the number of this request if it is a repeat; 0 if
+    /// the store does not know the node. Any other number means that the store has lost its state of this node.
     pub before: u64,
-    /// How long ago the ask was answered first.
+    /// The time since this request was first answered, in microseconds.
     pub age: u64,
-    /// Tokens that are there.
-    pub once: u64,
-    /// Tokens that will be minted.
-    pub later: u64,
-    /// Tokens that are minted before those, for others.
-    pub behind: u64,
-    /// How much of the next token there was, in parts of the period; of a stepped quota, how long ago the period began.
-    pub part: u64,
-    /// How many tokens the node may keep unused.
-    pub hold: u64,
-    /// How many nodes the line knows of.
+    /// Tokens that are available now.
+    pub now: u64,
+    /// Tokens that will be minted later.
+    pub promised: u64,
+    /// Tokens promised to other nodes that will be minted before those.
+    pub queued_before: u64,
+    /// The progress towards the next token, in parts of the period. For a stepped quota, the microseconds since the
+    /// period began.
+    pub phase: u64,
+    /// The node's allowance: how many tokens it may keep unused.
+    pub allowance: u64,
+    /// The number of nodes known to the store.
     pub nodes: u64,
-    /// How many of them had waiters lately.
+    /// How many of those nodes had waiters recently.
     pub busy: u64,
-    /// Tokens that are still there.
-    pub left: u64,
+    /// Tokens that remain in the store.
+    pub remaining: u64,
 }
 
-impl Answer {
-    /// An answer in the order in which the script gives it; `None` if it is none.
+impl LeaseGrant {
+    /// Builds an answer from the numbers of the script's reply, in their order; `None` if their count is wrong.
     pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
-        let &[before, age, once, later, behind, part, hold, nodes, busy, left] = numbers else { return None };
-        Some(Self { before, age, once, later, behind, part, hold, nodes, busy, left })
+        let &[before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining] = numbers else {
+            return None;
+        };
+        Some(Self { before, age, now, promised, queued_before, phase, allowance, nodes, busy, remaining })
     }
 }
 
-/// Why a line did not answer.
+/// The reason why a store did not grant a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It cannot be reached, or does not answer in time.
-    #[error("the shared line cannot be reached: {0}")]
+    /// The store cannot be reached, or does not answer in time.
+    #[error("the store of the distributed quota cannot be reached: {0}")]
     Unreachable(String),
-    /// It answers, but not with tokens.
-    #[error("the shared line refuses: {0}")]
+    /// The store answers, but refuses to grant tokens.
+    #[error("the store of the distributed quota refuses the request: {0}")]
     Refused(String),
-    /// It cannot be made from what was given.
-    #[error("no shared line can be made: {0}")]
+    /// The store cannot be built from the given name or address.
+    #[error("cannot build the store of a distributed quota: {0}")]
     Misnamed(String),
-    /// The ask was not sent, so the line knows nothing of it: the server is out of reach, or has too many asks to answer.
-    #[error("the shared line was not asked: {0}")]
+    /// The request was not sent, so the store is unchanged: the server is unreachable, or too many requests are
+    /// unanswered.
+    #[error("the request to the store of the distributed quota was not sent: {0}")]
     NotSent(String),
-    /// The server answered with an error. Other lines on the same server may be well.
-    #[error("the server of the shared line answered `{message}`: {kind}")]
+    /// The server answered with an error. Other stores on the same server may still work.
+    #[error("the server of the store answered `{message}`: {kind}")]
     Reply {
-        /// What kind of error it is.
+        /// The kind of error.
         kind: ReplyKind,
-        /// The server's words.
+        /// The text of the server's error reply.
         message: String,
     },
 }
 
-/// Between two attempts at a line: this much the first time, twice as much each time after,
+/// The pause after the first failed request. It doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// and this much at most.
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long to wait after so many failures in a row. Each pause is cut short at random, by up to a half, so that nodes do not come
-/// back together.
+/// Returns the pause after this many failures in a row. A random part of up to a half is subtracted, so that nodes do
+/// not come back at the same time.
 pub(crate) fn backoff(failures: u32) -> Duration {
     let pause = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
     pause.mul_f64(1.0 - random_half())
 }
 
-/// At random, from 0 to a half.
+/// A random number from 0 to a half.
 fn random_half() -> f64 {
     (RandomState::new().build_hasher().finish() >> 12) as f64 / (1_u64 << 53) as f64
 }

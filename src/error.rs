@@ -1,17 +1,18 @@
-//! Typed errors. Each carries the numbers it is about and says what to do; none allocates.
+//! Typed errors. Each error carries the numbers it is about and says what to do. None allocates, except configuration
+//! errors that carry a name.
 
 use std::time::Duration;
 
-/// Why [`consume`](crate::Limiter::consume) did not grant. Nothing was consumed.
+/// The reason why [`consume`](crate::Limiter::consume) did not grant. Nothing was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsumeError {
-    /// The cost could never be granted: it exceeds the in-flight cap, or what one claim or the line can hold.
+    /// The cost can never be granted: it exceeds the in-flight cap, or the largest cost of one claim or of the store.
     #[error("a cost of {cost} can never be granted, the most is {most}: ask for less at a time")]
     TooLarge {
-        /// What was asked for.
+        /// The requested cost.
         cost: u64,
-        /// The most that could be.
+        /// The largest cost that can be granted.
         most: u64,
     },
     /// The limiter was closed.
@@ -20,93 +21,96 @@ pub enum ConsumeError {
     /// As many callers as [`max_waiting`](crate::Builder::max_waiting) allows are waiting already.
     #[error("{waiting} callers are waiting already: shed the load or raise max_waiting")]
     QueueFull {
-        /// How many are in the line.
+        /// How many callers are in the queue.
         waiting: usize,
     },
-    /// The schedule already says that the wait would be longer than [`within`](crate::Consume::within) allows.
+    /// By the schedule, the wait would be longer than [`within`](crate::Consume::within) allows.
     #[error("the wait would be {estimate:?} and only {allowed:?} are allowed: try later or allow more")]
     TooLate {
         /// How long the wait would be.
         estimate: Duration,
-        /// How long it may be.
+        /// The allowed wait.
         allowed: Duration,
     },
-    /// The time that [`within`](crate::Consume::within) allows ended: something the schedule could not know, such as
-    /// the in-flight cap or a pause, held the line up.
-    #[error("not granted within the {waited:?} allowed: the line was held up")]
+    /// The wait that [`within`](crate::Consume::within) allows has ended. The schedule could not predict the delay,
+    /// such as the in-flight cap or a pause.
+    #[error("not granted within the allowed {waited:?}: the queue was delayed; try later or allow a longer wait")]
     TimedOut {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The caller had to wait, but no tokio runtime is here to wake it.
+    /// The caller had to wait, but there is no tokio runtime to wake it.
     #[error(
-        "cannot wait outside of a tokio runtime: enter one, call blocking_consume, or spawn limiter.replenisher() on one"
+        "cannot wait outside of a tokio runtime: enter one, call blocking_consume, or spawn limiter.replenisher() on \
+         one"
     )]
     NoRuntime,
-    /// The quota is shared through a line that cannot be reached, no tokens are left here, and its
-    /// [`Outage`](crate::distributed::Outage) says `Fail`.
+    /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
+    /// [`Outage`](crate::distributed::Outage) is `Fail`.
     #[cfg(feature = "redis")]
-    #[error("the line that shares the quota cannot be reached: try later, or choose another `Outage`")]
+    #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
-    /// The key is new to a keyed limiter, and as many others as its `max_keys` allows still owe tokens.
+    /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
-        "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket"
+        "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
     )]
     TooManyKeys {
-        /// The most keys there may be.
+        /// The largest number of keys.
         most: u64,
     },
 }
 
-/// Why [`try_acquire`](crate::Limiter::try_acquire) did not grant. Nothing was consumed.
+/// The reason why [`try_acquire`](crate::Limiter::try_acquire) did not grant. Nothing was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryAcquireError {
-    /// Not now.
+    /// The tokens are not available now.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// The cost exceeds a burst or the in-flight cap: no wait would help.
-    #[error("a cost of {cost} can never be had at once, the most is {most}: ask for less or `consume` it")]
+    /// The cost exceeds a burst or the in-flight cap, so waiting does not help.
+    #[error("a cost of {cost} can never be granted at once, the most is {most}: ask for less or `consume` it")]
     TooLarge {
-        /// What was asked for.
+        /// The requested cost.
         cost: u64,
-        /// The smallest of all bursts and the in-flight cap; of a quota that is shared with other machines, half the burst.
+        /// The smallest of all bursts and the in-flight cap. For a distributed quota, half of the burst.
         most: u64,
     },
     /// The limiter was closed.
     #[error("the limiter is closed: no more tokens will be granted")]
     Closed,
-    /// The quota is shared through a line that cannot be reached, no tokens are left here, and its
-    /// [`Outage`](crate::distributed::Outage) says `Fail`.
+    /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
+    /// [`Outage`](crate::distributed::Outage) is `Fail`.
     #[cfg(feature = "redis")]
-    #[error("the line that shares the quota cannot be reached: try later, or choose another `Outage`")]
+    #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
-    /// The key is new to a keyed limiter, and as many others as its `max_keys` allows still owe tokens.
+    /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
     #[error(
-        "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let newcomers share a bucket"
+        "{most} keys owe tokens already, and this one is new: try later, raise max_keys, or let new keys share a bucket"
     )]
     TooManyKeys {
-        /// The most keys there may be.
+        /// The largest number of keys.
         most: u64,
     },
 }
 
-/// A refusal for now: until when, what is left, and who refused.
+/// A temporary denial: when to retry, how many tokens remain, and which bound denied the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("denied by {by}, {remaining} tokens remain: {}", RetryHint(*retry_after))]
 #[non_exhaustive]
 pub struct Denied {
-    /// Waiting exactly this long helps if nobody else comes meanwhile, and no shorter wait does. `None` if no clock
-    /// can tell: a manual quota, the in-flight cap or a joint claim stands in the way, or the instant is beyond 584 years.
+    /// The shortest wait after which a retry succeeds if no other caller takes tokens meanwhile. `None` if the wait is
+    /// unknown: a manual quota, the in-flight cap or a joint claim blocks the request, or the instant is more than 584
+    /// years ahead.
     pub retry_after: Option<Duration>,
-    /// How many tokens a smaller request could have now.
+    /// How many tokens a smaller request could take now.
     pub remaining: u64,
-    /// Which bound refused; of several, the one whose wait is longest.
+    /// The bound that denied the request; of several, the one with the longest wait.
     pub by: Bound,
 }
 
 impl Denied {
-    /// A refusal of your own: of a `Gate` of feature `tower` that is no limiter, or in tests of what you make of refusals.
+    /// Creates a denial: for your own implementation of `Gate` (feature `tower`), or for tests of code that handles
+    /// denials.
     ///
     /// ```
     /// use std::time::Duration;
@@ -119,19 +123,19 @@ impl Denied {
     }
 }
 
-/// What stands between a request and its tokens.
+/// The bound that keeps a request from its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Bound {
-    /// The quota of this index, in the order in which the builder was given them.
+    /// The quota with this index, in the order in which they were added to the builder.
     Quota(usize),
     /// The cap on tokens in flight.
     InFlight,
     /// A pause.
     Pause,
-    /// Others are waiting, and nobody overtakes.
+    /// Other callers are waiting, and no caller overtakes them.
     Queue,
-    /// The limiter above all keys of a keyed limiter.
+    /// The parent of a keyed limiter, which limits all keys together.
     Parent,
 }
 
@@ -141,8 +145,8 @@ impl std::fmt::Display for Bound {
             Self::Quota(index) => write!(f, "quota {index}"),
             Self::InFlight => f.write_str("the in-flight cap"),
             Self::Pause => f.write_str("a pause"),
-            Self::Queue => f.write_str("the line of waiters"),
-            Self::Parent => f.write_str("the limiter above all keys"),
+            Self::Queue => f.write_str("the queue of waiters"),
+            Self::Parent => f.write_str("the parent limiter"),
         }
     }
 }
@@ -153,42 +157,43 @@ impl std::fmt::Display for RetryHint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(wait) => write!(f, "retry after {wait:?}"),
-            None => f.write_str("retry when tokens were replenished or released"),
+            None => f.write_str("retry when tokens are replenished or released"),
         }
     }
 }
 
-/// A hand-made release of more than is owed. Nothing moved.
+/// The reason why a manual release of tokens was refused. Nothing was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// Grants release themselves when dropped; by hand, only what [`forget`](crate::Grant::forget) left owing can be.
+    /// The release exceeds the tokens owed. Grants release themselves when dropped; manually, only tokens left owing by
+    /// [`forget`](crate::Grant::forget) can be released.
     #[error("cannot release {asked} tokens, only {owed} are owed by forgotten grants: release what was forgotten")]
     TooMuch {
-        /// How many were to be released.
+        /// How many tokens the call tried to release.
         asked: u64,
-        /// How many may be.
+        /// How many tokens can be released.
         owed: u64,
     },
-    /// The limiter has no in-flight cap, so nothing is ever owed.
+    /// The limiter has no in-flight cap, so no tokens are ever owed.
     #[error("this limiter has no in-flight cap: build it with max_in_flight to release tokens")]
     NotCapped,
 }
 
-/// A configuration that makes no sense: which field, and what to write instead.
+/// An invalid configuration: names the field and says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No quota was given.
+    /// No quota was added.
     #[error("a limiter needs a quota: add `.quota(Quota::per_second(100))`")]
     NoQuota,
-    /// A rate of zero.
+    /// The rate is zero.
     #[error("quota {quota} has an amount of 0: give it at least 1 token per period, or use Quota::manual(capacity)")]
     ZeroAmount {
         /// Index of the quota.
         quota: usize,
     },
-    /// A period of zero, or beyond what 64 bits of nanoseconds hold.
+    /// The period is zero, or exceeds 64 bits of nanoseconds.
     #[error("quota {quota} has a period of {period:?}: it must be between 1 ns and 584 years")]
     BadPeriod {
         /// Index of the quota.
@@ -196,121 +201,123 @@ pub enum ConfigError {
         /// The period given.
         period: Duration,
     },
-    /// A burst of zero, or beyond what rovers can span.
+    /// The burst is zero, or exceeds the range of the rovers.
     #[error("quota {quota} has a burst of {burst}: it must be between 1 and {most}")]
     BadBurst {
         /// Index of the quota.
         quota: usize,
-        /// The burst given (the amount, where no burst was).
+        /// The given burst, or the amount if no burst was given.
         burst: u64,
         /// The largest burst.
         most: u64,
     },
-    /// A stepped quota whose step does not fit its bucket.
+    /// The step of a stepped quota does not fit into its bucket.
     #[error("quota {quota} steps by {amount} but holds only {burst}: raise the burst to {amount} or lower the amount")]
     StepAboveBurst {
         /// Index of the quota.
         quota: usize,
         /// Tokens per step.
         amount: u64,
-        /// The burst given.
+        /// The given burst.
         burst: u64,
     },
-    /// More tokens at the start than the bucket holds.
+    /// The bucket starts with more tokens than it holds.
     #[error("quota {quota} starts with {initial} tokens but holds only {burst}: start with at most {burst}")]
     InitialAboveBurst {
         /// Index of the quota.
         quota: usize,
-        /// The initial fill given.
+        /// The given initial fill.
         initial: u64,
         /// The burst.
         burst: u64,
     },
-    /// Two quotas of one name.
+    /// Two quotas have the same name.
     #[error("two quotas are named `{name}`: give each its own name")]
     DuplicateName {
         /// The name.
         name: String,
     },
-    /// An in-flight cap of zero, or beyond what rovers can span.
+    /// The in-flight cap is zero, or exceeds the range of the rovers.
     #[error("max_in_flight is {cap}: it must be between 1 and {most}")]
     BadMaxInFlight {
-        /// The cap given.
+        /// The given cap.
         cap: u64,
         /// The largest cap.
         most: u64,
     },
-    /// A run-time change of a quota that is not there.
+    /// A change at run time names a quota that does not exist.
     #[error("there is no quota {which}: this limiter has {count}, counted from 0, or named by `quota_named`")]
     UnknownQuota {
-        /// Index or name asked for.
+        /// The requested index or name.
         which: String,
-        /// How many quotas there are.
+        /// How many quotas the limiter has.
         count: usize,
     },
-    /// A run-time change of the in-flight cap of a limiter built without one.
+    /// A change at run time of the in-flight cap, on a limiter built without one.
     #[error("this limiter has no in-flight cap to change: build it with max_in_flight")]
     NotCapped,
-    /// A line for a quota that is not there, or for a second one.
+    /// `distributed` was called without a quota, or with more than one.
     #[cfg(feature = "redis")]
-    #[error("a limiter shares one of its quotas: write `.quota(...)` once before `.shared(line)`")]
+    #[error("a distributed limiter has exactly one quota: write `.quota(...)` once before `.distributed(store)`")]
     DistributedQuotaCount,
-    /// A manual quota has no rate that could be shared.
+    /// A manual quota has no rate, so it cannot be distributed.
     #[cfg(feature = "redis")]
-    #[error("quota {quota} is shared and manual: give it a rate, such as Quota::per_second(10)")]
+    #[error("quota {quota} is distributed and manual: give it a rate, such as Quota::per_second(10)")]
     DistributedManual {
         /// Index of the quota.
         quota: usize,
     },
-    /// A shared quota is counted in microseconds and in integers below 2<sup>53</sup>.
+    /// A distributed quota is counted in microseconds and in integers below 2<sup>53</sup>.
     #[cfg(feature = "redis")]
     #[error(
-        "quota {quota} cannot be shared exactly: its amount times its period in microseconds, in lowest terms, must be at \
-         most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one is whole \
-         microseconds"
+        "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
+         must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one \
+         is whole microseconds"
     )]
     DistributedInexact {
         /// Index of the quota.
         quota: usize,
     },
-    /// A shared quota is asked for by a task, on the runtime on which the limiter is built.
+    /// The limiter of a distributed quota spawns its refill task on the runtime on which it is built.
     #[cfg(feature = "redis")]
-    #[error("a limiter that shares a quota must be built on a tokio runtime, and not on a manual clock")]
+    #[error(
+        "a distributed limiter must be built on a tokio runtime, and not on a manual clock: call `build` inside one"
+    )]
     DistributedOutsideRuntime,
-    /// The nodes that share a quota must agree on it.
+    /// All nodes of a distributed quota must use the same quota, so it cannot change at run time.
     #[cfg(feature = "redis")]
-    #[error("quota {quota} is shared: build the limiters of all nodes anew, with a line of another name")]
+    #[error("quota {quota} is distributed: build the limiters of all nodes anew, with a store of another name")]
     DistributedQuota {
         /// Index of the quota.
         quota: usize,
     },
-    /// A keyed limiter forgets whoever is full, so a newcomer's bucket is full.
+    /// A keyed limiter forgets a key with a full bucket, so the bucket of a new key must be full.
     #[error(
         "a keyed quota starts with {initial} of {burst} tokens: leave `initial` out, a key that owes nothing is full"
     )]
     KeyedInitial {
-        /// The initial fill given.
+        /// The given initial fill.
         initial: u64,
         /// The burst.
         burst: u64,
     },
-    /// A keyed limiter cannot fill each of its keys by hand.
+    /// A keyed limiter cannot replenish each of its keys manually.
     #[error("a keyed quota is manual: give it a rate, such as Quota::per_second(10)")]
     KeyedManual,
-    /// Of a shared keyed limiter this cannot be had.
+    /// A distributed keyed limiter does not support this setting.
     #[cfg(feature = "redis")]
-    #[error("a keyed limiter that is shared has no `{setting}`: leave it out")]
+    #[error("`{setting}` is not supported by a distributed keyed limiter: remove it")]
     DistributedKeyed {
-        /// The setting of the builder.
+        /// The name of the builder's setting.
         setting: &'static str,
     },
-    /// A keyed limiter that may hold no key.
+    /// The keyed limiter may hold no key.
     #[error("max_keys is 0: it must be at least 1")]
     NoKeys,
-    /// A quota for one more key than there may be.
+    /// A quota was set for a key that exceeds the largest number of keys.
     #[error("{most} keys owe tokens or have quotas of their own already: raise max_keys")]
     TooManyKeys {
-        /// The most keys there may be.
+        /// The largest number of keys.
         most: u64,
     },
 }

@@ -106,7 +106,7 @@ fn sample(limiter: &Limiter, line: &RedisStore, late: u64) -> Sample {
         waiting: limiter.waiting_tasks as u64,
         round_trips: line.round_trips,
         lease: line.lease,
-        hold: line.hold,
+        hold: line.allowance,
         late: late.max(limiter.lateness.as_nanos() as u64) + line.round_trip.as_nanos() as u64,
     }
 }

@@ -5,7 +5,7 @@ use crate::guard::Guard;
 use crate::server::info;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use tollgate::distributed::{Ask, Store, Terms};
+use tollgate::distributed::{LeaseRequest, QuotaTerms, Store};
 use tollgate::{Quota, RedisStore};
 
 /// Connections that carry the asks of all nodes.
@@ -25,7 +25,7 @@ pub(crate) async fn measure(nodes: u64, rate: u64, time: Duration) -> Result<Loa
     let guard = Guard::start()?;
     let url = guard.url().to_owned();
     let quota = Quota::per_second(rate);
-    let terms = Terms::of(&quota, 0)?;
+    let terms = QuotaTerms::of(&quota, 0)?;
     let mut lines = Vec::new();
     for _ in 0..CONNECTIONS {
         lines.push(RedisStore::connect(url.as_str(), "carry").await?);
@@ -35,11 +35,11 @@ pub(crate) async fn measure(nodes: u64, rate: u64, time: Duration) -> Result<Loa
     for node in 0..nodes {
         let line = lines[(node % CONNECTIONS) as usize].clone();
         asking.spawn(async move {
-            let mut ask = Ask::new(u128::from(node) + 1, 0, terms);
+            let mut ask = LeaseRequest::new(u128::from(node) + 1, 0, terms);
             ask.want = (rate / 10 / nodes).max(1);
             while began.elapsed() < time {
                 ask.number += 1;
-                ask.hold = 10;
+                ask.allowance = 10;
                 line.ask(ask).await?;
             }
             Ok::<u64, tollgate::distributed::StoreError>(ask.number)

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use tollgate::distributed::{Answer, Ask, MemoryStore, Store, StoreError, Tally};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Store, StoreCounters, StoreError};
 
 /// Clones are the same line.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Served {
 }
 
 impl Store for Served {
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>> {
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
             if !self.time.is_zero() {
                 sleep_until(self.queue()).await;
@@ -40,7 +40,7 @@ impl Store for Served {
         })
     }
 
-    fn tally(&self) -> &Tally {
+    fn tally(&self) -> &StoreCounters {
         self.line.tally()
     }
 }

@@ -61,7 +61,7 @@ impl Core {
         if answer.is_err()
             && let Some(host) = self.host()
         {
-            self.fill_post(&host);
+            self.start_refill_task(&host);
         }
         answer
     }

@@ -124,7 +124,7 @@ impl Core {
     /// that runs on some runtime already.
     fn hire(&self, host: &Handle) -> Hired {
         #[cfg(feature = "redis")]
-        self.fill_post(host);
+        self.start_refill_task(host);
         let mut state = self.state.lock();
         if state.drivers.serve(host) {
             return Hired::Before;

@@ -2,7 +2,7 @@
 
 use super::{Core, drop_quietly};
 use crate::core::wakes::wake_each;
-use crate::distributed::{Answer, Ask, Plan, Post, Replan};
+use crate::distributed::{LeaseGrant, LeaseRequest, Plan, RefillHandle, Replan};
 use std::task::Waker;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -14,8 +14,8 @@ impl Core {
         // The refill task works for all waiters: a clock that panics once must not end it.
         let (plan, old) = self.with_anyway(|state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
-            let feed = state.supply.feed_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
-            (plan, feed.and_then(|feed| feed.rest(waker)))
+            let planner = state.supply.planner_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
+            (plan, planner.and_then(|planner| planner.rest(waker)))
         });
         drop_quietly(old);
         plan
@@ -25,9 +25,9 @@ impl Core {
     /// and `may_rest`.
     pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
         self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
-            Some(Plan::Ask(ask)) => Replan::Ask(ask),
+            Some(Plan::Request(ask)) => Replan::Request(ask),
             _ if may_rest => {
-                state.supply.feed_mut().into_iter().for_each(|feed| feed.withdraw());
+                state.supply.planner_mut().into_iter().for_each(|planner| planner.withdraw());
                 Replan::Nothing
             }
             _ => Replan::Look,
@@ -35,7 +35,7 @@ impl Core {
     }
 
     /// The store has answered `ask`, which was sent at `sent`.
-    pub(crate) fn receive(&self, ask: &Ask, answer: &Answer, sent: Instant) {
+    pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) {
         let elapsed = crate::clock::whole_nanos(sent.elapsed());
         // The answer counts even if the clock panics.
         self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
@@ -60,11 +60,11 @@ impl Core {
 
     /// The refill task ends with its runtime. All waiters are woken, so that one of them starts the next refill task on
     /// another runtime.
-    pub(crate) fn vacate(&self, post: Post) {
+    pub(crate) fn vacate(&self, refill: RefillHandle) {
         let mut state = self.state.lock();
-        let old = state.supply.feed_mut().and_then(|feed| {
-            feed.vacant = Some(post);
-            feed.rouse()
+        let old = state.supply.planner_mut().and_then(|planner| {
+            planner.vacant = Some(refill);
+            planner.rouse()
         });
         let waiting = state.queue.take_wakers();
         drop(state);
@@ -73,10 +73,10 @@ impl Core {
     }
 
     /// Makes `host` run the refill task, if none runs.
-    pub(super) fn fill_post(&self, host: &Handle) {
-        let post = self.state.lock().supply.feed_mut().and_then(|feed| feed.vacant.take());
-        if let Some(post) = post {
-            host.spawn(post.keep());
+    pub(super) fn start_refill_task(&self, host: &Handle) {
+        let refill = self.state.lock().supply.planner_mut().and_then(|planner| planner.vacant.take());
+        if let Some(refill) = refill {
+            host.spawn(refill.run());
         }
     }
 }

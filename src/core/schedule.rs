@@ -12,7 +12,7 @@
 use crate::Quota;
 use crate::core::rovers::ahead;
 #[cfg(feature = "redis")]
-use crate::distributed::{Feed, Leases};
+use crate::distributed::{Leases, RefillPlanner};
 use crate::quota::Refill;
 use std::ops::Rem;
 
@@ -174,8 +174,8 @@ impl Schedule {
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn feed(&self) -> Option<&Feed> {
-        if let Mint::Leased(leases) = &self.mint { leases.feed.as_deref() } else { None }
+    pub(crate) fn planner(&self) -> Option<&RefillPlanner> {
+        if let Mint::Leased(leases) = &self.mint { leases.planner.as_deref() } else { None }
     }
 
     /// Whether tokens beyond the limit may be kept for a front claim that ends at `ticket`. Leased tokens may only if

@@ -221,7 +221,7 @@ impl State {
     /// Whether one of the quotas is distributed and its keeper, the task that asks the store for tokens, is gone.
     pub(crate) fn is_unkept(&self) -> bool {
         #[cfg(feature = "redis")]
-        return self.supply.feed().is_some_and(|feed| feed.vacant.is_some());
+        return self.supply.planner().is_some_and(|planner| planner.vacant.is_some());
         #[cfg(not(feature = "redis"))]
         false
     }
@@ -262,7 +262,7 @@ impl State {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
             #[cfg(feature = "redis")]
-            if !self.wake_keeper(rovers, wakes) {
+            if !self.wake_refill_task(rovers, wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.publish(rovers);
@@ -276,7 +276,7 @@ impl State {
             return ServeResult::Again;
         }
         #[cfg(feature = "redis")]
-        if !self.wake_keeper(rovers, wakes) {
+        if !self.wake_refill_task(rovers, wakes) {
             return self.leave_unfinished(rovers);
         }
         self.publish(rovers);

@@ -28,7 +28,7 @@ use crate::Quota;
 use crate::core::rovers::{ahead, earlier, later};
 use crate::core::schedule::Schedule;
 #[cfg(feature = "redis")]
-use crate::distributed::Feed;
+use crate::distributed::RefillPlanner;
 use crate::error::Bound;
 use std::ops::{Deref, DerefMut};
 use std::slice;
@@ -226,25 +226,25 @@ impl Supply {
     /// The node's knowledge of the store that holds a distributed quota, if one of the quotas is distributed.
     #[cfg(feature = "redis")]
     #[inline]
-    pub(crate) fn feed(&self) -> Option<&Feed> {
-        self.quotas.iter().find_map(Schedule::feed)
+    pub(crate) fn planner(&self) -> Option<&RefillPlanner> {
+        self.quotas.iter().find_map(Schedule::planner)
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn feed_mut(&mut self) -> Option<&mut Feed> {
-        self.quotas.iter_mut().find_map(Schedule::leases)?.feed.as_deref_mut()
+    pub(crate) fn planner_mut(&mut self) -> Option<&mut RefillPlanner> {
+        self.quotas.iter_mut().find_map(Schedule::leases)?.planner.as_deref_mut()
     }
 
     /// Takes the feed out; the caller puts it back with [`put_feed`](Self::put_feed).
     #[cfg(feature = "redis")]
-    pub(crate) fn take_feed(&mut self) -> Option<Box<Feed>> {
-        self.quotas.iter_mut().find_map(Schedule::leases)?.feed.take()
+    pub(crate) fn take_planner(&mut self) -> Option<Box<RefillPlanner>> {
+        self.quotas.iter_mut().find_map(Schedule::leases)?.planner.take()
     }
 
     #[cfg(feature = "redis")]
-    pub(crate) fn put_feed(&mut self, feed: Box<Feed>) {
-        if let Some(leases) = self.quotas[feed.quota].leases() {
-            leases.feed = Some(feed);
+    pub(crate) fn put_planner(&mut self, planner: Box<RefillPlanner>) {
+        if let Some(leases) = self.quotas[planner.quota].leases() {
+            leases.planner = Some(planner);
         }
     }
 

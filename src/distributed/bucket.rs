@@ -1,18 +1,18 @@
-//! The shared bucket: what `src/redis/store.lua` does, in Rust, to the integer.
+//! The shared bucket: the algorithm of `src/redis/store.lua`, in Rust, equal to the integer.
 
 use super::terms::{LONGEST, MAX_DEBT};
-use super::{Answer, Ask, StoreError, Terms};
+use super::{LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
 use std::collections::HashMap;
 
-/// How long it is counted who had waiters, in microseconds.
+/// The length of an epoch, in microseconds: nodes with waiters are counted per epoch.
 const EPOCH: i64 = 250_000;
 
-/// How long a full one is kept that would not begin full.
+/// How long a full bucket is remembered if a new one would not begin full, in microseconds.
 const IDLE: i64 = 3_600_000_000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    terms: Terms,
+    terms: QuotaTerms,
     level: i64,
     stamp: i64,
     part: i64,
@@ -20,18 +20,18 @@ pub(super) struct Bucket {
     epoch: i64,
     busy: i64,
     was: i64,
-    /// The time in which it minted, which does not step back.
+    /// The total time for which the bucket has minted, in microseconds. It does not step back with the server's clock.
     clock: i64,
     held: i64,
     nodes: HashMap<u128, Node>,
-    /// When nobody need remember it any more.
+    /// The instant from which the bucket may be forgotten.
     ends: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     number: u64,
-    hold: i64,
+    allowance: i64,
     until: i64,
     epoch: i64,
     once: i64,
@@ -42,7 +42,7 @@ struct Node {
 }
 
 impl Bucket {
-    pub(super) fn new(terms: Terms, now: i64) -> Self {
+    pub(super) fn new(terms: QuotaTerms, now: i64) -> Self {
         Self {
             terms,
             level: terms.initial as i64,
@@ -59,15 +59,17 @@ impl Bucket {
         }
     }
 
-    pub(super) fn answer(&mut self, ask: &Ask, now: i64) -> Result<Answer, StoreError> {
+    pub(super) fn answer(&mut self, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
         if self.terms != ask.terms {
             let (has, asked) = (self.terms, ask.terms);
-            return Err(StoreError::Refused(format!("TOLLGATE this line has the quota {has} and not {asked}")));
+            return Err(StoreError::Refused(format!(
+                "TOLLGATE the store has the quota {has}, not {asked}: give a new quota a new name"
+            )));
         }
         if let Some(Node { number, .. }) = self.nodes.get(&ask.node)
             && ask.number < *number
         {
-            return Err(StoreError::Refused(format!("TOLLGATE ask {} comes after {number}", ask.number)));
+            return Err(StoreError::Refused(format!("TOLLGATE request {} comes after {number}", ask.number)));
         }
         let ttl = ask.ttl as i64;
         if now >= self.swept + (ttl + 3) / 4 || now < self.swept {
@@ -76,13 +78,15 @@ impl Bucket {
         self.mint(now);
         let known = self.nodes.get(&ask.node).copied();
         let before = known.unwrap_or_default();
-        let others = self.held - before.hold;
+        let others = self.held - before.allowance;
         let node = match known {
             Some(node) if node.number == ask.number => Node { until: now + ttl, ..node },
             _ if self.owes_too_much(ask) => {
                 self.keep(now, ttl);
                 let owed = (-self.level).max(0);
-                return Err(StoreError::Refused(format!("TOLLGATE this line owes {owed} tokens and promises no more")));
+                return Err(StoreError::Refused(format!(
+                    "TOLLGATE the store owes {owed} tokens and promises no more: try later"
+                )));
             }
             _ => self.grant(ask, now, others, known),
         };
@@ -91,30 +95,30 @@ impl Bucket {
             self.held = others;
         } else {
             self.nodes.insert(ask.node, node);
-            self.held = others + node.hold;
+            self.held = others + node.allowance;
         }
         self.keep(now, ttl);
-        Ok(Answer {
+        Ok(LeaseGrant {
             before: before.number,
             age: (self.clock - node.at) as u64,
-            once: node.once as u64,
-            later: node.later as u64,
-            behind: node.behind as u64,
-            part: node.part as u64,
-            hold: if ask.leave { 0 } else { node.hold as u64 },
+            now: node.once as u64,
+            promised: node.later as u64,
+            queued_before: node.behind as u64,
+            phase: node.part as u64,
+            allowance: if ask.leave { 0 } else { node.allowance as u64 },
             nodes: self.nodes.len() as u64,
             busy: self.busy.max(self.was).max(1) as u64,
-            left: self.level.max(0) as u64,
+            remaining: self.level.max(0) as u64,
         })
     }
 
-    /// Whether what `ask` wants would be promised beyond the debt up to which all numbers are exact.
-    fn owes_too_much(&self, ask: &Ask) -> bool {
+    /// Whether the tokens that `ask` wants would push the debt beyond the limit up to which all numbers are exact.
+    fn owes_too_much(&self, ask: &LeaseRequest) -> bool {
         let want = if ask.at_once { 0 } else { exact(ask.want) };
         (want > 0 || !ask.at_once && ask.ahead > 0) && self.level - want < -(MAX_DEBT as i64)
     }
 
-    /// Works out until when it has to be remembered.
+    /// Updates the instant until which the bucket must be remembered.
     fn keep(&mut self, now: i64, ttl: i64) {
         let need = (self.terms.burst as i64 - self.level).max(0);
         let fills = i128::from(div_ceil(need, self.terms.amount as i64)) * i128::from(self.terms.period);
@@ -123,23 +127,23 @@ impl Bucket {
         self.ends = now + (div_ceil(keep, 1_000) + 1) * 1_000;
     }
 
-    /// Whether it is full, and nobody holds anything: as good as not there.
+    /// Whether the bucket is full and no node holds anything, so that forgetting it changes nothing.
     pub(super) fn is_forgotten(&self, now: i64) -> bool {
         self.ends < now
     }
 
-    /// Forgets the nodes that were not heard of for their time.
+    /// Forgets the nodes that have reached the end of their time to live.
     fn sweep(&mut self, now: i64, ttl: i64) {
         self.nodes.retain(|_, node| node.until > now);
         for node in self.nodes.values_mut() {
             node.until = node.until.min(now + ttl);
         }
-        self.held = self.nodes.values().map(|node| node.hold).sum();
+        self.held = self.nodes.values().map(|node| node.allowance).sum();
         self.swept = now;
     }
 
     fn mint(&mut self, now: i64) {
-        let Terms { amount, period, burst, .. } = self.terms;
+        let QuotaTerms { amount, period, burst, .. } = self.terms;
         let (amount, period, full) =
             (i128::from(amount), i128::from(period), i128::from(burst) - i128::from(self.held));
         let level = i128::from(self.level);
@@ -164,7 +168,7 @@ impl Bucket {
         self.stamp = now;
     }
 
-    fn grant(&mut self, ask: &Ask, now: i64, others: i64, known: Option<Node>) -> Node {
+    fn grant(&mut self, ask: &LeaseRequest, now: i64, others: i64, known: Option<Node>) -> Node {
         let burst = self.terms.burst as i64;
         let count = self.nodes.len() as i64 + i64::from(known.is_none());
         let held = if known.is_some() { exact(ask.held) } else { 0 };
@@ -175,19 +179,19 @@ impl Bucket {
         let (want, ahead) = if is_in_vain { (0, 0) } else { (exact(ask.want), exact(ask.ahead)) };
         let half = burst / 2;
         let fair = (burst / (2 * (count + 1))).max(1);
-        let hold = exact(ask.hold).min(fair).max(exact(ask.must)).min(half - others).max(held);
-        let mut more = ahead.min(hold - exact(ask.bank)).max(0);
+        let allowance = exact(ask.allowance).min(fair).max(exact(ask.minimum)).min(half - others).max(held);
+        let mut more = ahead.min(allowance - exact(ask.banked)).max(0);
         if want == 0 {
-            more = more.min(self.level.max(exact(ask.must)).max(0));
+            more = more.min(self.level.max(exact(ask.minimum)).max(0));
         }
         let tokens = want + more;
-        let hold = hold.min(exact(ask.bank) + more).max(held);
+        let allowance = allowance.min(exact(ask.banked) + more).max(held);
         let once = self.level.min(tokens).max(0);
         let behind = (-self.level).max(0);
         let part = if self.terms.stepped { now % self.terms.period as i64 } else { self.part };
         self.level -= tokens;
-        if self.level > burst - others - hold {
-            (self.level, self.part) = (burst - others - hold, 0);
+        if self.level > burst - others - allowance {
+            (self.level, self.part) = (burst - others - allowance, 0);
         }
         let epoch = now / EPOCH;
         if epoch != self.epoch {
@@ -201,7 +205,7 @@ impl Bucket {
         }
         Node {
             number: ask.number,
-            hold,
+            allowance,
             until: now + ask.ttl as i64,
             epoch: seen,
             once,
@@ -213,7 +217,7 @@ impl Bucket {
     }
 }
 
-/// A number of an ask. No sane node asks for so much that Lua would round it.
+/// Converts a number of a request. Lua would round larger numbers, and no valid node requests so much.
 fn exact(number: u64) -> i64 {
     number.min(1 << 53) as i64
 }

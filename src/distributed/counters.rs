@@ -1,4 +1,4 @@
-//! What is counted at a line.
+//! The counters of a store.
 
 #[cfg(feature = "keyed")]
 use super::StoreError;
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The counters of a [`Store`](super::Line): written by the tasks of its nodes, never by callers.
+/// The counters of a [`Store`](super::Store). The refill tasks of its nodes write them; callers never do.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct StoreCounters {
     pub(super) round_trips: AtomicU64,
     pub(super) asked: AtomicU64,
     pub(super) granted: AtomicU64,
@@ -17,7 +17,7 @@ pub struct Tally {
     pub(super) outages: AtomicU64,
     pub(super) outage_nanos: AtomicU64,
     pub(super) lease: AtomicU64,
-    pub(super) hold: AtomicU64,
+    pub(super) allowance: AtomicU64,
     pub(super) nodes: AtomicU64,
     pub(super) busy: AtomicU64,
     pub(crate) round_trip_nanos: AtomicU64,
@@ -27,44 +27,45 @@ pub struct Tally {
     pub(super) error: Mutex<Option<String>>,
 }
 
-/// What a line looks like from here; from `RedisStore::snapshot` and [`Tally::snapshot`]. Counters are those of all limiters of
-/// this process that share the line and its clones; the sizes are those of the limiter that asked last.
+/// A store as seen from this process; from `RedisStore::snapshot` and [`StoreCounters::snapshot`]. Counters add up
+/// all limiters of this process that use the store and its clones. Sizes are those of the limiter
+/// that was answered last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StoreSnapshot {
-    /// Asks that were answered.
+    /// Requests that were answered.
     pub round_trips: u64,
-    /// Tokens asked for.
+    /// Tokens requested.
     pub asked: u64,
-    /// Tokens leased.
+    /// Tokens leased to this process.
     pub granted: u64,
-    /// Tokens given back.
+    /// Tokens returned to the store.
     pub returned: u64,
-    /// Tokens of the last lease.
+    /// Tokens in the last lease.
     pub lease: u64,
-    /// How many tokens may be kept here unused.
-    pub hold: u64,
-    /// How many nodes share the line.
+    /// The allowance: how many tokens may be kept here unused.
+    pub allowance: u64,
+    /// How many nodes share the store.
     pub nodes: u64,
-    /// How many of them had waiters lately.
+    /// How many of those nodes had waiters recently.
     pub busy: u64,
-    /// How long a round trip takes, on average of the last few.
+    /// The duration of a round trip, averaged over the last few.
     pub round_trip: Duration,
-    /// How often the line could not be reached.
+    /// How many times the store became unreachable.
     pub outages: u64,
-    /// For how long, in all. An outage that lasts is counted as far as the last attempt.
+    /// The total duration of all outages. An outage that still lasts is counted up to the last attempt.
     pub outage: Duration,
-    /// True while it cannot be reached.
+    /// True while the store cannot be reached.
     pub is_out: bool,
-    /// How often the server answered with which kind of error.
+    /// How many error replies of each kind the server has sent.
     pub error_replies: ErrorReplies,
-    /// What was wrong the last time.
+    /// The text of the last error.
     pub error: Option<String>,
 }
 
-impl Tally {
-    /// All counters.
+impl StoreCounters {
+    /// Reads all counters.
     pub fn snapshot(&self) -> StoreSnapshot {
         StoreSnapshot {
             round_trips: self.round_trips.load(Relaxed),
@@ -72,7 +73,7 @@ impl Tally {
             granted: self.granted.load(Relaxed),
             returned: self.returned.load(Relaxed),
             lease: self.lease.load(Relaxed),
-            hold: self.hold.load(Relaxed),
+            allowance: self.allowance.load(Relaxed),
             nodes: self.nodes.load(Relaxed),
             busy: self.busy.load(Relaxed),
             round_trip: Duration::from_nanos(self.round_trip_nanos.load(Relaxed)),
@@ -84,7 +85,8 @@ impl Tally {
         }
     }
 
-    /// An ask that nobody repeats failed; after so many nanoseconds, if that was since nobody answered.
+    /// Records the failure of a request that is not repeated. `unanswered` is the nanoseconds it took, if it failed
+    /// without an answer.
     #[cfg(feature = "keyed")]
     pub(crate) fn lose(&self, error: &StoreError, unanswered: Option<u64>) {
         *self.error() = Some(error.to_string());

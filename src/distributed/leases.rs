@@ -1,11 +1,11 @@
-//! What the shared line has promised to this node: tokens, and the instants at which they are minted. Pure: no lock, no
+//! The tokens that the store has promised to this node, and the instants at which they are minted. Pure: no lock, no
 //! clock, no network.
 //!
-//! **What this file guarantees:** no token is minted before its instant, pieces are minted in the order in which they
-//! were promised, and each token once: here, or not at all. What comes while there is no room for it is `spare`: tokens that
-//! are given back.
+//! **Guarantees of this file:** no token is minted before its instant; pieces are minted in the order in which they
+//! were promised; each token is minted here at most once. Tokens that come while there is no space for them are `spare`
+//! and are returned to the store.
 
-use super::{Feed, Terms};
+use super::{QuotaTerms, RefillPlanner};
 use crate::Quota;
 use crate::core::schedule::{gcd, mul_div, wait_for};
 use std::collections::VecDeque;
@@ -14,41 +14,43 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     list: VecDeque<Lease>,
-    /// Tokens that came and found no room.
+    /// Tokens that came and found no space.
     spare: u64,
-    /// From this instant on only so many may be kept unused: the line may have given the place to others.
+    /// From this instant on at most `after` tokens may be kept unused: the store may have given the space to other
+    /// nodes.
     until: u64,
     after: u64,
-    /// What the node knows of its line.
-    pub(crate) feed: Option<Box<Feed>>,
+    /// The node's planner.
+    pub(crate) planner: Option<Box<RefillPlanner>>,
 }
 
 impl Clone for Leases {
-    /// To run ahead in: without the feed, which belongs to the limiter.
+    /// For simulation of the future: without the planner, which belongs to the limiter.
     fn clone(&self) -> Self {
         let &Self { ref list, spare, until, after, .. } = self;
-        Self { list: list.clone(), spare, until, after, feed: None }
+        Self { list: list.clone(), spare, until, after, planner: None }
     }
 }
 
-/// So many tokens, at these instants.
+/// A number of tokens with the instants at which they come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
-    /// From when on `pace` counts, in the limiter's nanoseconds.
+    /// The start of `pace`, in the limiter's nanoseconds.
     at: u64,
     pace: Pace,
-    /// Tokens of that pace that are others'.
+    /// Tokens of that pace that belong to other nodes and come before these.
     behind: u64,
     tokens: u64,
-    /// How many of them were minted, or spared.
+    /// How many of the tokens were minted, or became spare.
     taken: u64,
-    /// Not promised by anybody: what this node allows itself while the line is out of reach.
+    /// No store promised these tokens: the node grants them to itself while the store cannot be reached.
     own: bool,
-    /// Nobody else's tokens are minted between those of the lease before and these.
+    /// No tokens of other nodes are minted between the previous lease and this one.
     goes_on: bool,
 }
 
-/// How fast tokens come. Periods in nanoseconds; `part` is how much of the first one, or of the first token, had passed.
+/// How fast tokens come. Periods are in nanoseconds; `part` is the elapsed part of the first period, or of the first
+/// token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pace {
     AtOnce,
@@ -57,8 +59,8 @@ pub(crate) enum Pace {
 }
 
 impl Pace {
-    /// That of a line, where `part` had passed.
-    pub(crate) fn of(terms: &Terms, part: u64) -> Self {
+    /// The pace of a store's quota, of which `part` has elapsed.
+    pub(crate) fn of(terms: &QuotaTerms, part: u64) -> Self {
         let (amount, period, part) = (terms.amount, terms.period * 1_000, part * 1_000);
         if terms.stepped { Self::InSteps { amount, period, part } } else { Self::Evenly { amount, period, part } }
     }
@@ -69,17 +71,17 @@ impl Lease {
         Self { at, pace, behind, tokens, taken: 0, own: false, goes_on: false }
     }
 
-    /// Says whether it is one piece with the lease before.
+    /// Sets whether this lease forms one piece with the previous one.
     pub(crate) fn going_on(self, goes_on: bool) -> Self {
         Self { goes_on, ..self }
     }
 
-    /// Of what came by `now` only so many: nobody counts on the rest.
+    /// Keeps at most `kept` of the tokens that came by `now`: no waiter counts on the rest.
     pub(crate) fn without_stale(self, now: u64, kept: u64) -> Self {
         Self { taken: self.taken + self.due_by(now).saturating_sub(kept), ..self }
     }
 
-    /// What a node allows itself from `at` on, by a checked quota.
+    /// The tokens that a node grants itself from `at` on, by a checked quota.
     pub(crate) fn of_our_own(at: u64, quota: &Quota) -> Self {
         let (amount, period) = (quota.amount(), quota.period_nanos());
         let common = gcd(amount, period);
@@ -95,7 +97,7 @@ impl Lease {
         self.tokens - self.taken
     }
 
-    /// How many of the tokens that are left have come by `now`.
+    /// How many of the remaining tokens have come by `now`.
     fn due_by(&self, now: u64) -> u64 {
         let Some(elapsed) = now.checked_sub(self.at) else { return 0 };
         let minted = match self.pace {
@@ -106,7 +108,7 @@ impl Lease {
         minted.saturating_sub(self.behind).min(self.tokens).saturating_sub(self.taken)
     }
 
-    /// When the `nth` of the tokens that are left comes; `None` if that is beyond the end of time.
+    /// The instant at which the `nth` remaining token comes; `None` if that overflows the clock.
     pub(crate) fn instant(&self, nth: u64) -> Option<u64> {
         let count = self.behind.checked_add(self.taken)?.checked_add(nth)?;
         match self.pace {
@@ -131,7 +133,7 @@ impl Leases {
         self.list.iter().filter(|lease| !lease.own).map(Lease::left).sum()
     }
 
-    /// When the last of them comes.
+    /// The instant at which the last promised token comes.
     pub(crate) fn ends(&self) -> Option<u64> {
         let last = self.list.iter().rev().find(|lease| !lease.own)?;
         last.instant(last.left())
@@ -146,10 +148,11 @@ impl Leases {
         if now < self.until { burst } else { burst.min(self.after) }
     }
 
-    /// Mints what has come by `now`, and says how much that was: as far as there is `room`, and up to what the front claim
-    /// `lacks` if it was promised that in one piece. (What it saves up in several pieces would come on top of what others
-    /// save up between them.) What came before `now` and finds no room is spare; what comes in this very nanosecond waits
-    /// until the next one, for whoever is next in line, unless the front claim has no use for it.
+    /// Mints the tokens that came by `now` and returns their number. The limit is `room`, the space that is left. If
+    /// the front claim was promised all it `lacks` in one piece, the limit is at least `lacks`. (Tokens that the claim
+    /// saves up in several pieces would come on top of the tokens that other nodes save up between them.) Tokens that
+    /// came before `now` and find no space become spare. Tokens that come in this very nanosecond wait until the next
+    /// one, for the next waiter in the queue, unless the front claim has no use for them.
     pub(crate) fn mint(&mut self, now: u64, room: u64, lacks: u64) -> u64 {
         let (mut minted, mut spare) = (0, 0);
         loop {
@@ -175,7 +178,7 @@ impl Leases {
         minted
     }
 
-    /// Takes so many of the tokens that have come by `now` from the first piece, which ends at `end`.
+    /// Takes `tokens` of the tokens that came by `now` from the first piece, which ends at index `end`.
     fn take(&mut self, end: usize, now: u64, mut tokens: u64) {
         for lease in self.list.range_mut(..end) {
             let taken = lease.due_by(now).min(tokens);
@@ -192,11 +195,12 @@ impl Leases {
         self.list.range(leases).map(|lease| lease.due_by(now)).sum()
     }
 
-    /// When so many tokens of these leases have come, which are one piece and have as many.
+    /// The instant by which `tokens` tokens of these leases have come. The leases form one piece and have at least that
+    /// many.
     ///
-    /// One lease mostly begins where the one before ends. But once other nodes give tokens back, the line is ahead of what it
-    /// has promised, and the next lease begins earlier: then tokens of both come side by side, and none may be left behind
-    /// for the sake of their order.
+    /// A lease usually begins where the previous one ends. But when other nodes return tokens, the store is ahead of
+    /// its promises and the next lease begins earlier. Then tokens of both leases come side by side, and none may be
+    /// delayed to keep their order.
     fn come_by(&self, leases: Range<usize>, tokens: u64) -> Option<u64> {
         let (mut need, mut at, mut is_side_by_side) = (tokens, 0, false);
         for lease in self.list.range(leases.clone()).filter(|lease| lease.left() > 0) {
@@ -218,12 +222,12 @@ impl Leases {
         Some(late)
     }
 
-    /// The instant at which `need` more tokens are minted, if nothing limits it; `None` if so many were not promised.
+    /// The instant at which `need` more tokens are minted, if no limit applies; `None` if fewer were promised.
     pub(crate) fn reached(&self, need: u64) -> Option<u64> {
         self.passes(need, u64::MAX)
     }
 
-    /// The same for the front claim, for which no more than `room` is kept of what comes in other pieces.
+    /// The same for the front claim, for which at most `room` tokens are kept of those that come in other pieces.
     pub(crate) fn passes(&self, need: u64, room: u64) -> Option<u64> {
         let (mut first, mut need, mut room, mut at) = (0, need, room, 0);
         while first < self.list.len() {
@@ -238,7 +242,7 @@ impl Leases {
         None
     }
 
-    /// How many tokens are left in the pieces in which they were promised, one after the other.
+    /// The remaining tokens of each piece, in order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {
         let mut first = 0;
         std::iter::from_fn(move || {
@@ -247,18 +251,19 @@ impl Leases {
         })
     }
 
-    /// Where the piece ends that begins with the lease of this index, and how many tokens are left in it.
+    /// Where the piece ends that begins with the lease at this index, and how many tokens remain in it.
     fn piece(&self, first: usize) -> (usize, u64) {
         let Some(lease) = self.list.get(first) else { return (first, 0) };
         let rest = self.list.range(first + 1..).take_while(|lease| lease.goes_on);
         rest.fold((first + 1, lease.left()), |(end, tokens), lease| (end + 1, tokens + lease.left()))
     }
 
-    /// `tokens` were minted and cannot be kept. Somebody may have counted on them: the keeper is to look.
+    /// Records that `tokens` were minted and cannot be kept. A waiter may have counted on them, so the refill task has
+    /// to run.
     pub(crate) fn spare(&mut self, tokens: u64) {
         if tokens > 0 {
             self.spare += tokens;
-            self.feed.iter_mut().for_each(|feed| feed.call());
+            self.planner.iter_mut().for_each(|planner| planner.call());
         }
     }
 
@@ -266,19 +271,19 @@ impl Leases {
         std::mem::take(&mut self.spare)
     }
 
-    /// What was promised is to be given back: it is spare from now on.
+    /// Makes the promised tokens spare, so that they are returned.
     pub(crate) fn give_up(&mut self) {
         self.spare += self.promised();
         self.list.retain(|lease| lease.own);
     }
 
-    /// What was promised is void, and what is spare is nobody's.
+    /// Drops promised tokens, which are void, and spare tokens, which must not be returned any more.
     pub(crate) fn forget(&mut self) {
         self.list.retain(|lease| lease.own);
         self.spare = 0;
     }
 
-    /// Ends what this node allowed itself.
+    /// Ends the lease that this node granted itself.
     pub(crate) fn end_own(&mut self) {
         self.list.retain(|lease| !lease.own);
     }

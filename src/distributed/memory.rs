@@ -1,7 +1,9 @@
-//! A line in memory, which can be made slow or unreachable.
+//! A store in memory, which tests can make slow or unreachable.
 
 use super::bucket::Bucket;
-use super::{Answer, Ask, Outage, Store, StoreError, StoreSnapshot, Stores, Tally, key, key_among};
+use super::{
+    LeaseGrant, LeaseRequest, Outage, Store, StoreCounters, StoreError, StoreSnapshot, Stores, key, key_among,
+};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -9,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A line in the memory of this process: for tests of code that shares a quota, under paused time too, and for simulations of
-/// many nodes. Clones are the same line.
+/// A store in the memory of this process: for tests of code that uses a distributed quota, also under paused time, and
+/// for simulations of many nodes. Clones are the same store.
 ///
 /// It answers as Redis would, and can be made slow or unreachable.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tollgate::{Limiter, Quota, lease::MemoryStore};
+/// use tollgate::{Limiter, Quota, distributed::MemoryStore};
 /// let store = MemoryStore::new();
 /// let one = Limiter::builder().quota(Quota::per_second(10)).distributed(store.clone()).build()?;
 /// let two = Limiter::builder().quota(Quota::per_second(10)).distributed(store).build()?;
@@ -31,91 +33,93 @@ use tokio::time::{Instant, sleep};
 pub struct MemoryStore {
     all: Arc<All>,
     key: Arc<str>,
-    tally: Arc<Tally>,
+    tally: Arc<StoreCounters>,
     outage: Outage,
 }
 
-/// What would be the server.
+/// Plays the part of the server.
 #[derive(Debug)]
 struct All {
     book: Mutex<Book>,
     began: Instant,
 }
 
-/// What there is, and how it is reached.
+/// All buckets, and the simulated network.
 #[derive(Debug, Default)]
 struct Book {
     buckets: HashMap<Arc<str>, Bucket>,
-    /// Once there are so many, those that need not be remembered are looked for.
+    /// At this number of buckets, those that need not be remembered are removed.
     crowd: usize,
-    /// What its clock is ahead of the time since the line was made.
+    /// The offset of the store's clock from the time since the store was made, in microseconds.
     skew: i64,
     latency: Duration,
     is_out: bool,
     asks: u64,
-    /// How many of the next answers get lost.
+    /// How many of the next answers are lost.
     to_lose: u64,
 }
 
 impl MemoryStore {
-    /// A line that nobody has used.
+    /// Creates an empty store.
     pub fn new() -> Self {
         let all = All { book: Mutex::default(), began: Instant::now() };
         Self { all: Arc::new(all), key: key("").into(), tally: Arc::default(), outage: Outage::Wait }
     }
 
-    /// Another line in the same memory, as slow and as reachable as this one.
+    /// Creates another store in the same memory, with the same latency and reachability.
     pub fn beside(&self, name: &str) -> Self {
         Self { key: key(name).into(), tally: Arc::default(), ..self.clone() }
     }
 
-    /// What the limiters that are built with this clone do while the line cannot be reached.
-    #[must_use = "this returns the changed line"]
+    /// Sets the behavior of limiters built with this clone while the store cannot be reached.
+    #[must_use = "this returns the changed store"]
     pub fn outage(mut self, outage: Outage) -> Self {
         self.outage = outage;
         self
     }
 
-    /// From now on an ask takes `latency` there, and its answer as long back.
+    /// Sets the latency: from now on a request takes `latency` to arrive, and its answer as long to come back.
     pub fn set_latency(&self, latency: Duration) {
         self.book().latency = latency;
     }
 
-    /// From now on it cannot be reached, or again.
+    /// Sets whether the store can be reached from now on.
     pub fn set_reachable(&self, reachable: bool) {
         self.book().is_out = !reachable;
     }
 
-    /// The next `count` asks are carried out, and their answers lost.
+    /// Makes the store carry out the next `count` requests and lose the answers.
     pub fn lose_answers(&self, count: u64) {
         self.book().to_lose = count;
     }
 
-    /// Moves the line's clock by so many microseconds, forward or back.
+    /// Moves the store's clock by `micros` microseconds, forward or back.
     pub fn step_clock(&self, micros: i64) {
         self.book().skew += micros;
     }
 
-    /// What the limiters that share this line, or a clone of it, have asked for; those of a keyed limiter on all its keys.
+    /// Returns the counters of the limiters that use this store or a clone of it; for a keyed limiter, of all its keys.
     pub fn snapshot(&self) -> StoreSnapshot {
         self.tally.snapshot()
     }
 
-    /// Forgets everything, as a Redis that was restarted empty.
+    /// Forgets all buckets, like a Redis server that restarted empty.
     pub fn forget(&self) {
         self.book().buckets.clear();
     }
 
-    /// How many asks it and the lines beside it have answered.
+    /// Returns how many requests this store and the others in the same memory have answered.
     pub fn asks(&self) -> u64 {
         self.book().asks
     }
 
-    /// Answers as of `micros` of the line's clock: what the script does in one call.
+    /// Answers a request as of `micros` microseconds of the store's clock, like one call of the script.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] for another quota than the line's, or an ask that was overtaken by a later one.
-    pub fn answer(&self, ask: &Ask, micros: u64) -> Result<Answer, StoreError> {
+    ///
+    /// [`StoreError::Refused`] if the request has a different quota than the store, or a later request has overtaken
+    /// it.
+    pub fn answer(&self, ask: &LeaseRequest, micros: u64) -> Result<LeaseGrant, StoreError> {
         self.book().answer(&self.key, ask, micros as i64)
     }
 
@@ -123,16 +127,18 @@ impl MemoryStore {
         self.all.book.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn answer_now(&self, ask: &Ask) -> Result<Answer, StoreError> {
+    fn answer_now(&self, ask: &LeaseRequest) -> Result<LeaseGrant, StoreError> {
         let mut book = self.book();
         if book.is_out {
-            return Err(StoreError::Unreachable("it was made so".to_owned()));
+            return Err(StoreError::Unreachable(
+                "`set_reachable(false)` was called: call `set_reachable(true)`".to_owned(),
+            ));
         }
         let now = self.all.began.elapsed().as_micros() as i64 + book.skew;
         let answer = book.answer(&self.key, ask, now);
         if book.to_lose > 0 {
             book.to_lose -= 1;
-            return Err(StoreError::Unreachable("the answer was lost".to_owned()));
+            return Err(StoreError::Unreachable("`lose_answers` made the store lose the answer".to_owned()));
         }
         answer
     }
@@ -151,7 +157,7 @@ impl Default for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>> {
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
             let latency = self.book().latency;
             if latency.is_zero() {
@@ -164,7 +170,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn tally(&self) -> &Tally {
+    fn tally(&self) -> &StoreCounters {
         &self.tally
     }
 
@@ -174,7 +180,7 @@ impl Store for MemoryStore {
 }
 
 impl Book {
-    fn answer(&mut self, key: &Arc<str>, ask: &Ask, now: i64) -> Result<Answer, StoreError> {
+    fn answer(&mut self, key: &Arc<str>, ask: &LeaseRequest, now: i64) -> Result<LeaseGrant, StoreError> {
         self.asks += 1;
         if self.buckets.get(key).is_some_and(|bucket| bucket.is_forgotten(now)) {
             self.buckets.remove(key);

@@ -1,4 +1,4 @@
-//! Waiting for whichever of two futures is ready first.
+//! Waiting for the first of two futures.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -10,7 +10,7 @@ pub(crate) enum First<A, B> {
     Other(B),
 }
 
-/// Waits until `one` or `other` is ready, and drops the one that is not. If both are, `one` wins.
+/// Waits until `one` or `other` is ready, and drops the other. If both are ready, `one` wins.
 pub(crate) async fn first<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> First<A, B> {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|cx| {

@@ -1,37 +1,38 @@
-//! Errors that the server of a line answers with, by kind.
+//! Error replies of a store's server, by kind.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What kind of error the server of a line answered with. The server is there and the connection is sound: it is kept.
+/// The kind of error that a store's server replied with. The server answers and the connection works, so the connection
+/// is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum ReplyKind {
     /// `OOM`: the server is at its `maxmemory` and may not evict anything.
     OutOfMemory,
-    /// `WRONGTYPE`: the line's key holds something else.
+    /// `WRONGTYPE`: the store's key holds another type of value.
     WrongType,
     /// `NOPERM`, `NOAUTH` or `WRONGPASS`: the user may not run the script, or not on this key.
     NoPermission,
     /// `BUSY`: the server runs a script that does not end.
     Busy,
-    /// `NOSCRIPT`: the server had forgotten the script, which was sent anew. This alone is no failure.
+    /// `NOSCRIPT`: the server had forgotten the script, and it was sent again. This alone is not a failure.
     NoScript,
     /// `READONLY`: the server is a replica.
     ReadOnly,
     /// `LOADING`, `MASTERDOWN`, `CLUSTERDOWN` or `TRYAGAIN`: the server does not serve the key at the moment.
     Unavailable,
-    /// The line's hash holds a field that no node of the line wrote. It was removed.
+    /// The store's hash holds a field that no node wrote. The script removed it.
     ForeignField,
-    /// A field of the line's hash that every node needs was overwritten by something else.
+    /// A field of the store's hash that every node needs was overwritten by other software.
     Damaged,
     /// Any other error.
     Other,
 }
 
 impl ReplyKind {
-    /// All of them, in the order of their counters.
+    /// All kinds, in the order of their counters.
     const ALL: [Self; 10] = [
         Self::OutOfMemory,
         Self::WrongType,
@@ -45,8 +46,8 @@ impl ReplyKind {
         Self::Other,
     ];
 
-    /// The kind of an error reply with this code and text. Redis before version 7 wraps errors inside scripts: there the code is
-    /// `ERR`, and the text names the error.
+    /// The kind of an error reply with this code and text. Redis before version 7 wraps errors inside scripts: there
+    /// the code is `ERR`, and the text names the error.
     #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) fn of(code: &str, text: &str) -> Self {
         Self::of_code(code).unwrap_or_else(|| {
@@ -69,7 +70,7 @@ impl ReplyKind {
         })
     }
 
-    /// Whether the server would answer the same for every key.
+    /// Whether the server would reply the same for every key.
     #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) fn is_of_the_server(self) -> bool {
         matches!(self, Self::Busy | Self::ReadOnly | Self::Unavailable)
@@ -78,27 +79,28 @@ impl ReplyKind {
     fn advice(self) -> &'static str {
         match self {
             Self::OutOfMemory => "raise `maxmemory`, or allow eviction of other keys",
-            Self::WrongType => "rename the line, or delete the key that holds something else",
+            Self::WrongType => "rename the store, or delete the key that holds something else",
             Self::NoPermission => "allow the user EVAL, EVALSHA and the keys `tollgate:*`",
-            Self::Busy => "end the script that runs there with SCRIPT KILL",
-            Self::NoScript => "the script is sent anew",
+            Self::Busy => "end the running script with SCRIPT KILL",
+            Self::NoScript => "the script is sent again",
             Self::ReadOnly => "point the address to the master",
-            Self::Unavailable => "the ask is repeated once the server serves the key",
-            Self::ForeignField => "the field was removed; find out what wrote it",
-            Self::Damaged => "delete the key, which grants a burst anew, and find out what wrote the field",
+            Self::Unavailable => "the request is repeated until the server serves the key",
+            Self::ForeignField => "the field was removed: find the software that wrote it",
+            Self::Damaged => "delete the key, which grants a burst again, and find the software that wrote the field",
             Self::Other => "see the server's documentation",
         }
     }
 }
 
 impl fmt::Display for ReplyKind {
-    /// What to do about it.
+    /// Writes the advice for this kind of error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.advice())
     }
 }
 
-/// How often the server of a line answered with which kind of error; from [`StoreSnapshot::error_replies`](super::LineSnapshot).
+/// How many error replies of each kind a store's server has sent; from
+/// [`StoreSnapshot::error_replies`](super::StoreSnapshot).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_inside_scripts_are_known_by_their_text_where_the_server_wraps_them() {
+    fn an_error_that_the_server_wraps_is_recognized_by_its_text() {
         let of = ReplyKind::of;
         assert_eq!(of("OOM", "command not allowed when used memory > 'maxmemory'."), ReplyKind::OutOfMemory);
         let wrapped = "Error running script (call to f_12ab): @user_script:41: WRONGTYPE Operation against a key";

@@ -1,25 +1,25 @@
-//! Many lines on one server.
+//! Many named stores on one server.
 
 use super::Store;
 use std::sync::Arc;
 
-/// A line that has others beside it, by name: one for each key of a [keyed limiter that is
-/// shared](crate::KeyedBuilder::distributed). They are reached as this one is.
+/// A store that gives access to other stores on the same server, by name: one for each key of a [distributed keyed
+/// limiter](crate::KeyedBuilder::distributed). They use the same connection.
 ///
-/// [`RedisStore`](crate::RedisLine) and [`MemoryStore`](super::MemoryLine) are such.
+/// Implemented by [`RedisStore`](crate::RedisStore) and [`MemoryStore`](super::MemoryStore).
 pub trait Stores: Store {
-    /// The line of this name: another one for each name, and for each name of this line. What it is asked for is counted in
-    /// the [tally](Line::tally) of this one.
+    /// Returns the store with this name. Different names, and the same name of different parents, give different
+    /// stores. Requests to it are counted in the [counters](Store::tally) of this store.
     fn named(&self, name: &str) -> Arc<dyn Store>;
 }
 
-/// The key of the line of this name. The braces have a cluster keep it by what is between them.
+/// The key of the store with this name. A Redis cluster places the key by the text between the braces.
 pub(crate) fn key(name: &str) -> String {
     format!("{{{name}}}")
 }
 
-/// The key of the line `name` of those of the line with key `own`: by the length in the end no two of them are the same, however
-/// they are spelled.
+/// The key of the store `name` below the store with key `own`. The length at the end keeps any two keys different,
+/// whatever characters the names contain.
 pub(crate) fn key_among(own: &str, name: &str) -> String {
     let of = own.strip_suffix('}').unwrap_or(own);
     format!("{of}:{name}}}:{}", of.len())

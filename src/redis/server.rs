@@ -1,4 +1,4 @@
-//! How Redis is reached: one server, a cluster, or whichever server sentinels call the master.
+//! The connection to Redis: to one server, to a cluster, or to the master that sentinels report.
 
 use super::shard::{RedisServerSnapshot, Shard};
 use super::slots::{ranges, slot};
@@ -20,49 +20,50 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// One connection, shared by all lines. It is kept for as long as it is alive: an ask that timed out says nothing about that, since
-/// the server answers in order and may just be slow. Only an error of the connection itself, a server that has become a replica, or
-/// silence while a new connection is answered have it replaced. One task for each shard does that, whatever number of asks failed.
+/// One connection, shared by all stores. It is kept for as long as it is alive. A request that timed out does not prove
+/// otherwise: the server answers in order and may just be slow. The connection is replaced only after an error of the
+/// connection itself, if the server has become a replica, or if it stays silent while a new connection is answered. One
+/// task per shard does that, however many requests failed.
 ///
-/// `redis::aio::ConnectionManager` is not used for this: it knows neither clusters nor sentinels, keeps a connection that is
-/// silent for ever, and fails all commands that wait while it reconnects.
+/// `redis::aio::ConnectionManager` is not used: it supports neither clusters nor sentinels, keeps a silent connection
+/// for ever, and fails all commands that wait while it reconnects.
 pub(super) struct Server {
     way: Way,
     link: Mutex<Option<Link>>,
     shards: Mutex<Shards>,
-    /// Connections made so far.
+    /// The number of connections made so far.
     made: AtomicU64,
 }
 
-/// The shards that are known, by address, and which of them keeps which slots. Without a cluster there is one.
+/// The known shards, by address, and the slots that each keeps. Without a cluster there is one shard.
 #[derive(Default)]
 struct Shards {
     by_address: HashMap<String, Arc<Shard>>,
-    /// First slot, last slot.
+    /// First slot, last slot, shard.
     ranges: Vec<(u16, u16, Arc<Shard>)>,
 }
 
-/// By which way it is reached.
+/// The way to connect.
 pub(super) enum Way {
     One(Client),
     Cluster(Box<ClusterClient>),
     Sentinels(Box<Sentinels>),
 }
 
-/// Who says which server is the master.
+/// The sentinels, which report the address of the master.
 pub(super) struct Sentinels {
     addresses: Vec<ConnectionInfo>,
-    /// What they call it,
+    /// The sentinels' name of the master.
     name: String,
-    /// and what is said to it first.
+    /// The login and TLS mode for the master.
     login: SentinelNodeConnectionInfo,
 }
 
-/// The connection that was made last, and whether it has broken since.
+/// The latest connection, and whether it has broken since.
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) connection: Connection,
-    /// Which one it is.
+    /// The serial number of the connection.
     number: u64,
     is_broken: bool,
 }
@@ -82,22 +83,22 @@ impl Shards {
 }
 
 impl Server {
-    /// Connects.
-    pub(super) async fn connect(way: Way, patience: Duration) -> Result<Arc<Self>, StoreError> {
+    /// Connects to the server, and learns the slots of a cluster.
+    pub(super) async fn connect(way: Way, answer_timeout: Duration) -> Result<Arc<Self>, StoreError> {
         let server = Self { way, link: Mutex::new(None), shards: Mutex::default(), made: AtomicU64::new(0) };
         let began = Instant::now();
-        match timeout(patience, server.renew()).await {
+        match timeout(answer_timeout, server.renew()).await {
             Ok(Ok(connection)) => {
                 server.install(connection);
-                server.learn_slots(patience).await;
+                server.learn_slots(answer_timeout).await;
                 Ok(Arc::new(server))
             }
             Ok(Err(error)) => Err(unreachable(&error)),
-            Err(_) => Err(silent(patience, began.elapsed())),
+            Err(_) => Err(silent(answer_timeout, began.elapsed())),
         }
     }
 
-    /// The shard that keeps `key`.
+    /// Returns the shard that keeps `key`.
     pub(super) fn shard(&self, key: &str) -> Arc<Shard> {
         let mut shards = self.shards();
         if let Way::Cluster(_) = self.way {
@@ -116,12 +117,12 @@ impl Server {
         all.iter().map(|shard| shard.snapshot(made)).collect()
     }
 
-    /// The connection. If it has broken, it is waited for the new one.
+    /// Returns the connection. If it has broken, waits for the new one.
     pub(super) async fn link(
         self: &Arc<Self>,
         shard: &Arc<Shard>,
         key: &str,
-        patience: Duration,
+        answer_timeout: Duration,
     ) -> Result<Link, StoreError> {
         let wait = async {
             loop {
@@ -132,32 +133,33 @@ impl Server {
                 if let Some(why) = shard.why_open() {
                     return Err(shard.not_sent(why));
                 }
-                self.repair(shard, key, patience);
+                self.repair(shard, key, answer_timeout);
                 shard.repaired_since(repairs).await;
             }
         };
         let began = Instant::now();
-        timeout(patience, wait).await.unwrap_or_else(|_| Err(silent(patience, began.elapsed())))
+        timeout(answer_timeout, wait).await.unwrap_or_else(|_| Err(silent(answer_timeout, began.elapsed())))
     }
 
-    /// An ask over `link` got no answer in time, and neither has any other since it was sent.
-    pub(super) fn suspect(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, patience: Duration, why: &StoreError) {
+    /// Opens the circuit: a request over the connection got no answer in time, and neither did any other request since
+    /// it was sent. Also used if the server replies that it serves nothing at the moment.
+    pub(super) fn suspect(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, answer_timeout: Duration, why: &StoreError) {
         shard.open(why.to_string());
-        self.repair(shard, key, patience);
+        self.repair(shard, key, answer_timeout);
     }
 
-    /// `link` has broken, or leads to a server that is not the master any more.
+    /// Marks `link` as broken: the connection failed, or leads to a server that is no longer the master.
     pub(super) fn broke(&self, link: &Link) {
         if let Some(last) = self.last().as_mut().filter(|last| last.number == link.number) {
             last.is_broken = true;
         }
     }
 
-    /// Has a task repair the way to `shard`, unless one is at it.
-    pub(super) fn repair(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, patience: Duration) {
-        let stale = 4 * patience.min(Duration::from_secs(60)) + Duration::from_secs(2);
+    /// Spawns a task that repairs the connection to `shard`, unless one is running.
+    pub(super) fn repair(self: &Arc<Self>, shard: &Arc<Shard>, key: &str, answer_timeout: Duration) {
+        let stale = 4 * answer_timeout.min(Duration::from_secs(60)) + Duration::from_secs(2);
         let Some(number) = shard.begin_repair(stale) else { return };
-        let repair = Repair { shard: Arc::clone(shard), number, key: key.to_owned(), patience };
+        let repair = Repair { shard: Arc::clone(shard), number, key: key.to_owned(), answer_timeout };
         tokio::spawn(repair.run(Arc::downgrade(self)));
     }
 
@@ -173,14 +175,14 @@ impl Server {
         *last = Some(Link { connection, number, is_broken: false });
     }
 
-    /// Learns which master of a cluster keeps which slots. Without an answer that is left as it was.
-    async fn learn_slots(&self, patience: Duration) {
+    /// Learns which master of a cluster keeps which slots. Without an answer the known slots stay.
+    async fn learn_slots(&self, answer_timeout: Duration) {
         let connection = self.last().as_ref().map(|link| link.connection.clone());
         let Some(Connection::Cluster(mut connection)) = connection else { return };
         let mut ask = redis::cmd("CLUSTER");
         ask.arg("SLOTS");
         let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-        let Ok(Ok(answer)) = timeout(patience, connection.route_command(ask, any)).await else { return };
+        let Ok(Ok(answer)) = timeout(answer_timeout, connection.route_command(ask, any)).await else { return };
         let ranges = ranges(&answer);
         if ranges.is_empty() {
             return;
@@ -201,22 +203,22 @@ impl Server {
         self.shards.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Whether any shard has replied since, over whatever connection.
+    /// Whether any shard has replied since `then`, over any connection.
     fn has_replied_since(&self, then: Instant) -> bool {
         self.shards().by_address.values().any(|shard| shard.has_replied_since(then))
     }
 }
 
-/// The task that finds out when a shard answers again, and makes a new connection if the old one is dead.
+/// The task that detects when a shard answers again, and makes a new connection if the old one is dead.
 struct Repair {
     shard: Arc<Shard>,
     number: u64,
     key: String,
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 impl Drop for Repair {
-    /// Also when its runtime ends.
+    /// Runs also when the runtime of the task ends.
     fn drop(&mut self) {
         self.shard.end_repair(self.number);
     }
@@ -225,7 +227,7 @@ impl Drop for Repair {
 impl Repair {
     async fn run(self, server: Weak<Server>) {
         let shard = Arc::clone(&self.shard);
-        // What answered trials and no asks is not tried again at once.
+        // If the shard has answered trials but no requests since, do not try again at once.
         let strikes = shard.strikes.fetch_add(1, Relaxed);
         if strikes > 0 {
             sleep(backoff(strikes)).await;
@@ -238,21 +240,21 @@ impl Repair {
             shard.half_open();
             let error = match self.attempt(&server).await {
                 Ok(()) => {
-                    server.learn_slots(self.patience).await;
-                    // First the place is free, so that an ask that finds the connection broken again has it repaired.
+                    server.learn_slots(self.answer_timeout).await;
+                    // End the repair first: a request that finds the connection broken again can then start a new one.
                     shard.end_repair(self.number);
                     return shard.close();
                 }
                 Err(error) => error,
             };
             shard.open(error.to_string());
-            server.learn_slots(self.patience).await;
+            server.learn_slots(self.answer_timeout).await;
             drop(server);
             sleep(backoff(failures)).await;
         }
     }
 
-    /// Tries the connection that is there, and a new one beside it if the old one is broken, or stays silent.
+    /// Tries the existing connection. Tries a new one beside it if the old one is broken or stays silent.
     async fn attempt(&self, server: &Server) -> Result<(), StoreError> {
         let began = Instant::now();
         let old = server.sound();
@@ -265,8 +267,8 @@ impl Repair {
         };
         let by_new = async {
             if is_there {
-                sleep(self.patience / 4).await;
-                // Another shard was answered over the same connection: the connection is not what is wrong.
+                sleep(self.answer_timeout / 4).await;
+                // Another shard was answered over the same connection, so the connection works.
                 if server.has_replied_since(began) {
                     return pending().await;
                 }
@@ -275,7 +277,7 @@ impl Repair {
             self.try_over(connection.clone()).await.map(|()| connection)
         };
         let mut by_old = std::pin::pin!(by_old);
-        match timeout(self.patience, first(&mut by_old, by_new)).await {
+        match timeout(self.answer_timeout, first(&mut by_old, by_new)).await {
             Ok(First::One(Ok(()))) => Ok(()),
             Ok(First::One(Err(error))) => {
                 if let Some(link) = old.as_ref().filter(|_| is_broken(&error)) {
@@ -285,7 +287,7 @@ impl Repair {
                 Err(unreachable(&error))
             }
             Ok(First::Other(Ok(connection))) => {
-                // The server answers again: an old connection that is alive is answered now too, and is kept.
+                // The server answers again. If the old connection is alive it is answered now too, and is kept.
                 let grace = Duration::from_millis(100);
                 if !is_there || !matches!(timeout(grace, by_old).await, Ok(Ok(()))) {
                     server.install(connection);
@@ -297,21 +299,21 @@ impl Repair {
                 if !is_there {
                     return Err(unreachable(&error));
                 }
-                // The old one may still be answered in time.
-                match timeout(self.patience.saturating_sub(began.elapsed()), by_old).await {
+                // The old connection may still be answered in time.
+                match timeout(self.answer_timeout.saturating_sub(began.elapsed()), by_old).await {
                     Ok(Ok(())) => Ok(()),
                     _ => Err(unreachable(&error)),
                 }
             }
             Err(_) => {
                 self.keep_cluster(server);
-                Err(silent(self.patience, began.elapsed()))
+                Err(silent(self.answer_timeout, began.elapsed()))
             }
         }
     }
 
-    /// The connection to a cluster has learned of nodes that were not named to this crate, and finds its way by itself. It is used on
-    /// where no new one can be made.
+    /// Marks a cluster connection as usable again. It has learned of nodes that were not given to this crate, and
+    /// reconnects by itself. It stays in use if no new connection can be made.
     fn keep_cluster(&self, server: &Server) {
         if let Some(link) = &mut *server.last()
             && matches!(link.connection, Connection::Cluster(_))
@@ -320,7 +322,7 @@ impl Repair {
         }
     }
 
-    /// Whether the shard answers over this connection.
+    /// Checks whether the shard answers over this connection.
     async fn try_over(&self, mut connection: Connection) -> Result<(), RedisError> {
         let command = match &connection {
             Connection::One(_) => redis::cmd("PING"),
@@ -340,7 +342,7 @@ impl Repair {
     }
 }
 
-/// What kind of error the server answered with; `None` if it did not answer.
+/// The kind of error that the server replied with; `None` if the server did not reply.
 pub(super) fn reply_kind(error: &RedisError) -> Option<ReplyKind> {
     match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => {
@@ -352,14 +354,14 @@ pub(super) fn reply_kind(error: &RedisError) -> Option<ReplyKind> {
     }
 }
 
-/// Whether the connection is of no use any more.
+/// Whether the connection cannot be used any more.
 pub(super) fn is_broken(error: &RedisError) -> bool {
     reply_kind(error).is_none() && (error.is_unrecoverable_error() || error.is_io_error())
 }
 
 impl Way {
     async fn connect(&self) -> Result<Connection, RedisError> {
-        // Who asks has a timeout of its own.
+        // The caller of each request has its own timeout.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         match self {
             Self::One(client) => {
@@ -375,7 +377,7 @@ impl Way {
 }
 
 impl Sentinels {
-    /// Those at `addresses`, and the server that they call as the host of `master` is called.
+    /// Creates the sentinels at `addresses`. The host of `master` is the sentinels' name of the master.
     pub(super) fn new<U: IntoConnectionInfo>(
         addresses: impl IntoIterator<Item = U>,
         master: impl IntoConnectionInfo,
@@ -383,18 +385,23 @@ impl Sentinels {
         let addresses = addresses.into_iter().map(U::into_connection_info).collect::<Result<Vec<_>, _>>()?;
         let master = master.into_connection_info()?;
         let login = SentinelNodeConnectionInfo::default().set_redis_connection_info(master.redis_settings().clone());
-        let (name, login) = match master.addr() {
-            ConnectionAddr::TcpTls { host, insecure: true, .. } => (host, login.set_tls_mode(TlsMode::Insecure)),
-            ConnectionAddr::TcpTls { host, .. } => (host, login.set_tls_mode(TlsMode::Secure)),
-            ConnectionAddr::Tcp(host, _) => (host, login),
-            _ => return Err((redis::ErrorKind::InvalidClientConfig, "the master has no name").into()),
-        };
+        let (name, login) =
+            match master.addr() {
+                ConnectionAddr::TcpTls { host, insecure: true, .. } => (host, login.set_tls_mode(TlsMode::Insecure)),
+                ConnectionAddr::TcpTls { host, .. } => (host, login.set_tls_mode(TlsMode::Secure)),
+                ConnectionAddr::Tcp(host, _) => (host, login),
+                _ => return Err((
+                    redis::ErrorKind::InvalidClientConfig,
+                    "the URL of the master has no host: write redis://name/, with the sentinels' name for the master",
+                )
+                    .into()),
+            };
         Sentinel::build(addresses.clone())?;
         Ok(Self { addresses, name: name.to_string(), login })
     }
 
-    /// The master, by whichever sentinel says it first. All are asked at once: those that say nothing, since their machines are
-    /// gone, would use up the patience for all others.
+    /// Returns the master reported by the first sentinel that answers. All sentinels are asked at once: a sentinel
+    /// on a machine that is gone never answers, and would use up the time that the others need.
     async fn master(&self) -> Result<Client, RedisError> {
         let mut asked = JoinSet::new();
         for address in &self.addresses {
@@ -402,7 +409,10 @@ impl Sentinels {
             let (name, login) = (self.name.clone(), self.login.clone());
             asked.spawn(async move { sentinel.async_master_for(&name, Some(&login)).await });
         }
-        let mut error = RedisError::from((redis::ErrorKind::MasterNameNotFoundBySentinel, "no sentinel has answered"));
+        let mut error = RedisError::from((
+            redis::ErrorKind::MasterNameNotFoundBySentinel,
+            "no sentinel has answered: check their addresses",
+        ));
         while let Some(answer) = asked.join_next().await {
             match answer {
                 Ok(Ok(master)) => return Ok(master),
@@ -447,11 +457,12 @@ pub(super) fn unreachable(error: &RedisError) -> StoreError {
     StoreError::Unreachable(error.to_string())
 }
 
-/// Nobody has answered for so long, by the runtime's clock; by the machine's it `took` so long.
-pub(super) fn silent(patience: Duration, took: Duration) -> StoreError {
-    StoreError::Unreachable(if took < patience / 2 {
-        format!("no answer within {patience:?} of a clock that is paused: in paused time use a `MemoryLine`")
+/// The error for a server that did not answer for `answer_timeout` of the runtime's clock. By the machine's clock,
+/// `took` has passed: much less means that the runtime's clock is paused.
+pub(super) fn silent(answer_timeout: Duration, took: Duration) -> StoreError {
+    StoreError::Unreachable(if took < answer_timeout / 2 {
+        format!("no answer within {answer_timeout:?} of a paused clock: in paused time use a `MemoryStore`")
     } else {
-        format!("no answer within {patience:?}")
+        format!("no answer within {answer_timeout:?}: check the address and the server, or allow more time")
     })
 }

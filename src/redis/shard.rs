@@ -1,9 +1,10 @@
-//! One server that keeps lines, or one master of a cluster: its circuit breaker, how many asks are under way there, and how often
-//! failed asks are repeated.
+//! One server that keeps stores, or one master of a cluster: its circuit breaker, the number of requests under way, and
+//! the rate at which failed requests are repeated.
 //!
-//! The breaker is *closed* while the server answers. It *opens* when an ask is not answered in time and nothing else was
-//! either, when no connection can be made, or when the server says that it serves nothing at the moment. While it is open no ask is
-//! sent. The repair task tries the server (*half-open*) and closes the breaker with the first answer.
+//! The breaker is *closed* while the server answers. It *opens* in three cases: a request is not answered in time and
+//! no other request is answered either, no connection can be made, or the server replies that it serves nothing at the
+//! moment. While the breaker is open, no requests are sent. The repair task tries the server (*half-open*) and closes
+//! the breaker with the first answer.
 
 use crate::distributed::{First, StoreError, backoff, first};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -12,12 +13,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{sleep, timeout};
 
-/// So many asks are under way at one server at most; further ones wait for their turn. Enough for 5,000 asks a second over 50 ms,
-/// and few enough that a server that stood still answers all of them at once.
+/// The largest number of requests under way at one server; further requests wait for their turn. It allows 5,000
+/// requests a second over a round trip of 50 ms. It is small enough that a server that stood still answers all of them
+/// at once.
 const MAX_IN_FLIGHT: usize = 256;
-/// Failed asks are repeated no faster than one in so many microseconds, over all lines of the server.
+/// The shortest interval between repeats of failed requests, in microseconds, over all stores of the server.
 const REPEAT_MICROS: u64 = 1_000;
-/// An ask for a server that is out of reach looks at least so often whether that is still so: the repair task may be gone with
+/// The longest wait for an unreachable server before its state is checked again: the repair task may have ended with
 /// its runtime.
 const LONGEST_PARKED: Duration = Duration::from_secs(2);
 
@@ -26,36 +28,36 @@ const LONGEST_PARKED: Duration = Duration::from_secs(2);
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Circuit {
-    /// The server answers: asks are sent.
+    /// The server answers: requests are sent.
     #[default]
     Closed,
-    /// The server is out of reach: no ask is sent.
+    /// The server is unreachable: no requests are sent.
     Open,
-    /// The server is out of reach, and is being tried.
+    /// The server is unreachable, and a trial is under way.
     HalfOpen,
 }
 
-/// What a server, or one master of a cluster, looks like from this process; from
-/// [`RedisStore::servers`](crate::RedisLine::servers).
+/// A server, or one master of a cluster, as seen from this process; from
+/// [`RedisStore::servers`](crate::RedisStore::servers).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RedisServerSnapshot {
     /// Host and port of the master in a cluster; empty otherwise.
     pub address: String,
-    /// Whether asks are sent.
+    /// Whether requests are sent.
     pub circuit: Circuit,
-    /// How often the circuit was opened.
+    /// How many times the circuit has opened.
     pub opened: u64,
-    /// How often the server was tried while the circuit was open, or the connection broken.
+    /// How many times the server was tried while the circuit was open or the connection was broken.
     pub trials: u64,
-    /// Asks that were sent and not answered in time.
+    /// Requests that were sent and not answered in time.
     pub timeouts: u64,
-    /// Asks that were not sent, since the circuit was open or too many others were under way.
+    /// Requests that were not sent, because the circuit was open or too many others were under way.
     pub not_sent: u64,
-    /// Asks that are under way now.
+    /// Requests that are under way now.
     pub in_flight: usize,
-    /// Connections made so far, to all servers of this line.
+    /// Connections made so far, to all servers of this store.
     pub connections: u64,
 }
 
@@ -65,13 +67,13 @@ pub(super) struct Shard {
     status: watch::Sender<Status>,
     permits: Semaphore,
     began: Instant,
-    /// When it answered last, in microseconds since `began`; 0 if never.
+    /// The time of the last answer, in microseconds since `began`; 0 if there was none.
     answered: AtomicU64,
-    /// How often it was repaired since it last answered an ask.
+    /// How many repairs were started since the server last answered a request.
     pub(super) strikes: AtomicU32,
-    /// When the next failed ask may be repeated.
+    /// When the next failed request may be repeated, in microseconds since `began`.
     next_repeat: AtomicU64,
-    /// When the repair task last gave a sign of life, and which one it is.
+    /// The number of the current repair task, and the time of its last sign of life.
     repair: Mutex<(u64, Option<Instant>)>,
     opened: AtomicU64,
     pub(super) trials: AtomicU64,
@@ -83,7 +85,7 @@ pub(super) struct Shard {
 struct Status {
     circuit: Circuit,
     why: String,
-    /// Counts repairs: a new connection may be there.
+    /// Counts repairs: after each, there may be a new connection.
     repairs: u64,
 }
 
@@ -106,23 +108,24 @@ impl Shard {
         }
     }
 
-    /// A place among the asks under way.
-    pub(super) async fn admit(&self, patience: Duration) -> Result<SemaphorePermit<'_>, StoreError> {
+    /// Waits for a permit to send a request.
+    pub(super) async fn admit(&self, answer_timeout: Duration) -> Result<SemaphorePermit<'_>, StoreError> {
         if let Some(why) = self.why_open() {
             return Err(self.not_sent(why));
         }
         if let Ok(permit) = self.permits.try_acquire() {
             return Ok(permit);
         }
-        match timeout(patience, first(self.opens(), self.permits.acquire())).await {
+        match timeout(answer_timeout, first(self.opens(), self.permits.acquire())).await {
             Ok(First::One(why)) => Err(self.not_sent(why)),
             Ok(First::Other(permit)) => match self.why_open() {
                 Some(why) => Err(self.not_sent(why)),
-                None => Ok(permit.expect("it is never closed")),
+                None => Ok(permit.expect("the semaphore is never closed")),
             },
             Err(_) => {
-                let why =
-                    format!("for {patience:?} there were {MAX_IN_FLIGHT} others that the server has not answered");
+                let why = format!(
+                    "{MAX_IN_FLIGHT} requests stayed unanswered for {answer_timeout:?}: reduce the load or try later"
+                );
                 Err(self.not_sent(why))
             }
         }
@@ -133,7 +136,7 @@ impl Shard {
         StoreError::NotSent(why)
     }
 
-    /// Why no ask is sent; `None` if asks are.
+    /// The reason why no requests are sent; `None` if they are sent.
     pub(super) fn why_open(&self) -> Option<String> {
         let status = self.status.borrow();
         (status.circuit != Circuit::Closed).then(|| status.why.clone())
@@ -142,7 +145,7 @@ impl Shard {
     async fn opens(&self) -> String {
         let mut status = self.status.subscribe();
         let opened = status.wait_for(|status| status.circuit != Circuit::Closed).await;
-        opened.expect("the sender is here").why.clone()
+        opened.expect("the sender lives as long as `self`").why.clone()
     }
 
     async fn closes(&self) {
@@ -150,7 +153,7 @@ impl Shard {
         _ = status.wait_for(|status| status.circuit == Circuit::Closed).await;
     }
 
-    /// Waits until the repair task has made a connection, or opened the circuit.
+    /// Waits until the repair task has made a connection or opened the circuit.
     pub(super) async fn repaired_since(&self, repairs: u64) {
         let mut status = self.status.subscribe();
         _ = status.wait_for(|status| status.repairs != repairs || status.circuit != Circuit::Closed).await;
@@ -169,7 +172,7 @@ impl Shard {
         });
     }
 
-    /// It is being tried, if it is open.
+    /// Records a trial, and marks the circuit as half-open if it is open.
     pub(super) fn half_open(&self) {
         self.trials.fetch_add(1, Relaxed);
         self.status.send_if_modified(|status| {
@@ -181,7 +184,7 @@ impl Shard {
         });
     }
 
-    /// The repair is done: it answers.
+    /// Closes the circuit after a repair: the server answers.
     pub(super) fn close(&self) {
         self.status.send_modify(|status| {
             status.circuit = Circuit::Closed;
@@ -201,7 +204,7 @@ impl Shard {
         at.saturating_duration_since(self.began).as_micros() as u64
     }
 
-    /// Waits until an ask that failed so many times in a row may be repeated.
+    /// Waits until a request may be repeated; `failures` is the number of failures in a row.
     pub(super) async fn backoff(&self, failures: u32) {
         if self.why_open().is_some() {
             _ = timeout(LONGEST_PARKED, self.closes()).await;
@@ -216,7 +219,8 @@ impl Shard {
         }
     }
 
-    /// The number of a new repair task, if there is to be one: none is at work, or it has given no sign of life for `stale`.
+    /// Returns the number of a new repair task if one is needed: none is running, or the running one has given no sign
+    /// of life for `stale`.
     pub(super) fn begin_repair(&self, stale: Duration) -> Option<u64> {
         let mut repair = self.repair();
         if repair.1.is_some_and(|at| at.elapsed() < stale) {
@@ -226,7 +230,7 @@ impl Shard {
         Some(repair.0)
     }
 
-    /// A sign of life. False if another repair task has taken over.
+    /// Records a sign of life. Returns false if another repair task has taken over.
     pub(super) fn goes_on(&self, number: u64) -> bool {
         let mut repair = self.repair();
         let is_mine = repair.0 == number;

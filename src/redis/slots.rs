@@ -1,18 +1,18 @@
-//! Which master of a cluster keeps which key.
+//! The slots of a cluster: which master keeps which key.
 
 use redis::Value;
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slots from `first` to `last` are kept by the master at `address`.
+/// The master at `address` keeps the slots from `first` to `last`.
 pub(super) struct Range {
     pub(super) first: u16,
     pub(super) last: u16,
     pub(super) address: String,
 }
 
-/// What `CLUSTER SLOTS` says; what makes no sense is left out.
+/// Parses the answer to `CLUSTER SLOTS`. Invalid entries are skipped.
 pub(super) fn ranges(answer: &Value) -> Vec<Range> {
     let Value::Array(entries) = answer else { return Vec::new() };
     entries.iter().filter_map(range).collect()
@@ -27,13 +27,14 @@ fn range(entry: &Value) -> Option<Range> {
     Some(Range { first: slot(*first)?, last: slot(*last)?, address: format!("{host}:{port}") })
 }
 
-/// The slot of a key: by what is in its first braces, if there is anything.
+/// The slot of a key: the hash of the text in its first braces, or of the whole key if there are none or they are
+/// empty.
 pub(super) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     crc16(tag.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % SLOTS
 }
 
-/// CRC-16/XMODEM, as the cluster's specification says.
+/// CRC-16/XMODEM, as in the cluster's specification.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
         (0..8).fold(

@@ -1,14 +1,15 @@
--- One line: a token bucket that many nodes share, and what each of them may keep of it. Run by src/redis/mod.rs; the same
--- in Rust, to the integer, is src/lease/bucket.rs.
+-- One store: a token bucket that many nodes share, and the allowance of each node. Run by src/redis/mod.rs. The same
+-- algorithm in Rust, equal to the integer, is src/distributed/bucket.rs.
 --
--- KEYS[1] is a hash. Its field 's' is the bucket, 'q' the quota it was made for, and there is a field for each node:
---   s: level stamp part swept epoch busy was clock    (level: tokens there; below 0, tokens promised and not minted yet;
---     clock: the time in which it minted, which does not step back)
+-- KEYS[1] is a hash. Field 's' holds the bucket, 'q' the quota it was made for, 'h' the sum of all allowances and the
+-- number of nodes ("held nodes"). Each node has one further field:
+--   s: level stamp part swept epoch busy was clock
+--     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total
+--     time for which the bucket has minted, which does not step back)
 --   node: seq hold until epoch once later behind part at
--- What is held by nodes, and how many there are, is in 'h': held nodes
 --
--- Every number is an integer below 2^53, in which doubles are exact: tokens, and microseconds of the server's clock.
--- No key means: full, and nobody holds anything.
+-- Every number is an integer below 2^53, where doubles are exact: tokens, or microseconds of the server's clock. A
+-- missing key means that the bucket is full and no node holds anything.
 
 local key, node = KEYS[1], ARGV[1]
 local seq, leave = tonumber(ARGV[2]), ARGV[3] == '1'
@@ -35,12 +36,13 @@ local function text(...)
   return table.concat(list, ' ')
 end
 
--- Whether the text is so many integers, of which each may be negative.
+-- Whether the text consists of `count` integers, each of which may be negative.
 local function is_numbers(text, count)
   return text and string.match(text, '^' .. string.rep('%-?%d+ ', count - 1) .. '%-?%d+$')
 end
 
--- Without the quota and the sums nothing can be granted, and they cannot be made up. (Another quota is refused by its text.)
+-- Nothing can be granted without the quota and the sums, and the script cannot restore them. (A different quota is
+-- refused separately, with its text.)
 local function damaged(field)
   return redis.error_reply('TOLLGATEDAMAGED field ' .. field .. ' of ' .. key .. ' was overwritten')
 end
@@ -53,12 +55,13 @@ if stored[1] then
   if not is_numbers(stored[1], 8) then return damaged('s') end
   if not is_numbers(stored[3], 2) then return damaged('h') end
   if stored[2] ~= quota then
-    return redis.error_reply('TOLLGATE this line has the quota ' .. stored[2] .. ' and not ' .. quota)
+    return redis.error_reply('TOLLGATE the store has the quota ' .. stored[2] .. ', not ' .. quota ..
+      ': give a new quota a new name')
   end
   level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
   held, nodes = numbers(stored[3])
 end
--- Fields that no node wrote are removed and refused by name, so that the next ask finds none.
+-- A field that no node wrote is removed, and the error names it. The next request finds no such field.
 local function foreign(field, count)
   return redis.error_reply('TOLLGATEFOREIGN field ' .. string.format('%q', string.sub(field, 1, 64)) .. ' of ' .. key ..
     ' was not written by a node, and is removed' .. (count > 1 and ' (' .. count .. ' such fields)' or ''))
@@ -69,11 +72,11 @@ if stored[4] and not is_numbers(stored[4], 9) then
   return foreign(node, 1)
 end
 if stored[4] and seq < numbers(stored[4]) then
-  return redis.error_reply('TOLLGATE ask ' .. ARGV[2] .. ' comes after ' .. string.match(stored[4], '%d+'))
+  return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. string.match(stored[4], '%d+'))
 end
 
--- Nodes that were not heard of for their time are forgotten, and what they held is free again. (Where the clock has
--- stepped back, nobody is to be remembered for longer than that.)
+-- Forgets the nodes that have reached the end of their time to live; their allowances become free. If the clock
+-- has stepped back, no node is remembered for longer than its time to live from now.
 local mine = stored[4]
 if now >= swept + math.ceil(ttl / 4) or now < swept then
   held, nodes, swept = 0, 0, now
@@ -103,8 +106,8 @@ if now >= swept + math.ceil(ttl / 4) or now < swept then
   if stranger then return foreign(stranger, strange) end
 end
 
--- Mints up to now: level + held never exceeds the burst. What is below one token is carried, unless the bucket was full
--- before. Where the clock has stepped back, time counts on from there: what came since the last call is lost.
+-- Mints up to now: level + held never exceeds the burst. The fraction of a token is carried, unless the bucket was
+-- already full. If the clock has stepped back, time continues from there: the tokens since the last call are lost.
 local full = burst - held
 if stepped then
   local steps = math.floor(now / period) - math.floor(stamp / period)
@@ -133,29 +136,30 @@ end
 local others = held - had
 local refused = false
 if mine and seq == before then
-  hold = had -- The answer was lost: here it is again.
+  hold = had -- The answer was lost: repeat it.
 elseif not at_once and (want > 0 or ahead > 0) and level - want < -MOST_DEBT then
   refused = true -- A larger debt could not be counted exactly. What was swept and minted is kept.
 else
   if mine then
-    -- What comes back was held, and held no more: anything else would have been saved up on top of what all may hold.
+    -- Returned tokens must have been held and be held no more. Otherwise they would be saved up on top of what all
+    -- nodes may hold.
     level = level + math.max(0, math.min(back, had - held_still))
   else
     nodes, held_still = nodes + 1, 0
   end
-  -- What is of use at once only is given whole, or not at all.
+  -- A request for tokens at once gets all of them or none.
   if at_once and level < want then want, ahead = 0, 0 end
-  -- What this node may keep unused: a fair part of half of the burst, or what a caller wanted to have at once. The other
-  -- half is for claims that pass while all of that is kept.
+  -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied. The other half is for
+  -- claims that pass while all of the first half is kept.
   local half = math.floor(burst / 2)
   local fair = math.max(1, math.floor(burst / (2 * (nodes + 1))))
   hold = math.max(held_still, math.min(math.max(math.min(hold, fair), must), half - others))
-  -- For waiters tokens are promised that are not minted yet. Who only looks ahead gets what is there: but for a caller who was
-  -- denied.
+  -- Waiters are promised tokens that are not minted yet. A request in advance gets available tokens only, except for a
+  -- caller that was denied.
   local more = math.max(0, math.min(ahead, hold - bank))
   if want == 0 then more = math.min(more, math.max(level, must, 0)) end
   local tokens = want + more
-  -- No more is held than there is to hold: what is held is missing in the bucket.
+  -- The allowance is no larger than the tokens there are to keep: allowances reduce the capacity of the bucket.
   hold = math.max(held_still, math.min(hold, bank + more))
   once = math.max(0, math.min(level, tokens))
   later = tokens - once
@@ -166,7 +170,7 @@ else
   if level > burst - others - hold then
     level, part = burst - others - hold, 0
   end
-  -- How many nodes have waiters: counted anew in each epoch, as of this one or the last.
+  -- Counts the nodes with waiters, in each epoch anew. The answer reports the larger count of this epoch and the last.
   local this = math.floor(now / EPOCH)
   if this ~= epoch then
     was = this == epoch + 1 and busy or 0
@@ -187,16 +191,18 @@ else
   held = others + hold
   redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
 end
-redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota, 'h', text(held, nodes))
+redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota,
+  'h', text(held, nodes))
 
--- Full and idle is the same as not there: once the bucket fills up and nobody can hold anything. One that would not begin
--- full is kept for an hour longer.
+-- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
+-- not begin full is kept for one hour longer.
 local need = math.max(0, burst - level)
 local fills = math.min(math.ceil(need / amount) * period, LONGEST)
 local idle = initial < burst and IDLE or 0
 redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills + idle, ttl) / 1000) + 1))
 
 if refused then
-  return redis.error_reply('TOLLGATE this line owes ' .. text(math.max(0, -level)) .. ' tokens and promises no more')
+  return redis.error_reply('TOLLGATE the store owes ' .. text(math.max(0, -level)) ..
+    ' tokens and promises no more: try later')
 end
 return {before, clock - at, once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}

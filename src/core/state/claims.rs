@@ -74,7 +74,7 @@ impl State {
     ) -> bool {
         // The keeper of a distributed quota must learn of each waiter.
         #[cfg(feature = "redis")]
-        if self.supply.feed().is_some() {
+        if self.supply.planner().is_some() {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();
@@ -235,7 +235,7 @@ impl State {
     pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
         let most = MAX_COST.min(self.most_in_flight()).min(self.space_left(rovers));
         #[cfg(feature = "redis")]
-        let most = self.supply.feed().map_or(most, |feed| most.min(feed.terms().most_claimed()));
+        let most = self.supply.planner().map_or(most, |planner| most.min(planner.terms().most_claimed()));
         most
     }
 }

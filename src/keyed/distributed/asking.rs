@@ -1,30 +1,30 @@
-//! An ask for one claim: what it wants at once, or nothing. The line remembers nobody for it, and neither does anything here but
-//! what the line said.
+//! A request for one claim: all its tokens at once, or none. The store does not remember a node for it, and this
+//! limiter keeps only the cached reply.
 
 use super::map::DistributedMap;
 use crate::core::sync::Ordering;
-use crate::distributed::{Answer, Ask, Outage, Store, StoreError, Terms, first, note, random_node};
+use crate::distributed::{LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, first, note, random_node};
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// For so many nanoseconds after an ask that was not answered no other one is made for one claim to the same shard, unless that
-/// answers something.
+/// The pause after an unanswered request, in nanoseconds: meanwhile no other single-claim request goes to the same
+/// shard, unless the shard answers a request.
 const PAUSE: u64 = 100_000_000;
 
-/// What came of an ask.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreReply {
-    /// Its tokens, and how many were left there.
+    /// The tokens were granted; `remaining` are left in the store.
     Granted { remaining: u64 },
-    /// They are not there, and nothing was taken.
+    /// The tokens are not available, and nothing was taken.
     NotThere,
-    /// The line did not answer with tokens. If the answer got lost, the claim's tokens are.
+    /// The store did not answer with tokens. If only the answer was lost, the claim's tokens are lost with it.
     Failed,
-    /// The ask was not sent, so nothing was taken.
+    /// The request was not sent, so nothing was taken.
     NotSent,
-    /// The ask was not sent in the time that the caller allowed.
+    /// The request was not sent within the wait that the caller allows.
     TimedOut { waited: Duration },
 }
 
@@ -33,15 +33,16 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Asks the key's line for `cost` tokens. An ask that was not sent is made again once the line can be asked, if callers are to
-    /// wait for that: for `allowed` at most.
+    /// Requests `cost` tokens from the key's store. A request that was not sent is repeated once the store can be
+    /// reached, for `allowed` at most, if callers wait during an outage.
     ///
-    /// Dropped while the ask is under way, it may have taken them: then they are lost.
+    /// If this future is dropped while the request is under way, the store may have granted the tokens: then they are
+    /// lost.
     pub(super) async fn ask(
         &self,
         key: &K,
         hash: u64,
-        terms: Terms,
+        terms: QuotaTerms,
         cost: u64,
         allowed: Option<Duration>,
     ) -> StoreReply {
@@ -69,12 +70,12 @@ where
         StoreReply::Failed
     }
 
-    async fn ask_once(&self, store: &dyn Store, key: &K, hash: u64, terms: Terms, cost: u64) -> StoreReply {
+    async fn ask_once(&self, store: &dyn Store, key: &K, hash: u64, terms: QuotaTerms, cost: u64) -> StoreReply {
         let pause = store.shard().map(|shard| self.pause(shard));
         if pause.is_some_and(|pause| self.time.now() < pause.load(Ordering::Acquire)) {
             return StoreReply::Failed;
         }
-        let ask = Ask { want: cost, at_once: true, leave: true, ..Ask::new(random_node(), 1, terms) };
+        let ask = LeaseRequest { want: cost, at_once: true, leave: true, ..LeaseRequest::new(random_node(), 1, terms) };
         let sent = Instant::now();
         let answered = store.ask(ask).await;
         let (now, took) = (self.time.now(), sent.elapsed().as_nanos() as u64);
@@ -100,7 +101,7 @@ where
         }
     }
 
-    fn outcome(cost: u64, answer: &Answer) -> StoreReply {
-        if answer.once >= cost { StoreReply::Granted { remaining: answer.left } } else { StoreReply::NotThere }
+    fn outcome(cost: u64, answer: &LeaseGrant) -> StoreReply {
+        if answer.now >= cost { StoreReply::Granted { remaining: answer.remaining } } else { StoreReply::NotThere }
     }
 }

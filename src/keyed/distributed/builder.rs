@@ -1,9 +1,9 @@
-//! Building a shared keyed limiter: every configuration check.
+//! The builder of a distributed keyed limiter, with every configuration check.
 
 use super::DistributedKeyedLimiter;
 use super::map::{DistributedMap, Namer};
 use crate::Quota;
-use crate::distributed::{Outage, Stores, Terms};
+use crate::distributed::{Outage, QuotaTerms, Stores};
 use crate::error::ConfigError;
 use crate::keyed::builder::check;
 use crate::keyed::map::QuotaBy;
@@ -12,13 +12,13 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What a [`DistributedKeyedLimiter`] will be; from [`KeyedBuilder::distributed`](crate::KeyedBuilder::distributed).
+/// Builds a [`DistributedKeyedLimiter`]; from [`KeyedBuilder::distributed`](crate::KeyedBuilder::distributed).
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct DistributedKeyedBuilder<K, S> {
     config: Config<K, S>,
 }
 
-/// What was set.
+/// The settings of the builder.
 pub(in crate::keyed) struct Config<K, S> {
     pub(in crate::keyed) quota: Option<Quota>,
     pub(in crate::keyed) quota_by: Option<QuotaBy<K>>,
@@ -27,7 +27,7 @@ pub(in crate::keyed) struct Config<K, S> {
     pub(in crate::keyed) hasher: S,
     pub(in crate::keyed) stores: Arc<dyn Stores>,
     pub(in crate::keyed) name: Namer<K>,
-    /// Something that was set and cannot be had.
+    /// A setting that was used and is not supported.
     pub(in crate::keyed) cannot: Option<&'static str>,
 }
 
@@ -42,7 +42,7 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Checks everything and builds the limiter, which spawns its tasks on the runtime on which this is called.
+    /// Checks all settings and builds the limiter. The limiter spawns its tasks on the runtime of this call.
     ///
     /// # Errors
     ///
@@ -62,27 +62,27 @@ where
         }
         if let Outage::Share(share) = config.stores.outage() {
             share.check(0)?;
-            Terms::of(&share, 0)?;
+            QuotaTerms::of(&share, 0)?;
         }
         let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
         Ok(DistributedKeyedLimiter { map: DistributedMap::new(config, host) })
     }
 }
 
-/// A quota that keys can have, as lines count it.
-pub(super) fn terms(quota: &Quota) -> Result<Terms, ConfigError> {
+/// Converts and checks the quota of a key.
+pub(super) fn terms(quota: &Quota) -> Result<QuotaTerms, ConfigError> {
     check(quota)?;
-    Terms::of(quota, 0)
+    QuotaTerms::of(quota, 0)
 }
 
 impl<K, S> fmt::Debug for DistributedKeyedBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedKeyedBuilder")
+        f.debug_struct("DistributedKeyedBuilder")
             .field("quota", &self.config.quota)
             .field("quota_by", &self.config.quota_by.is_some())
             .field("max_keys", &self.config.max_keys)
             .field("max_waiting", &self.config.max_waiting)
-            .field("lines", &self.config.stores)
+            .field("stores", &self.config.stores)
             .finish_non_exhaustive()
     }
 }

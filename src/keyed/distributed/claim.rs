@@ -1,4 +1,4 @@
-//! The future that waits for tokens of a key, whichever way it goes.
+//! The future that waits for tokens of a key, through a single request or through the key's limiter.
 
 use super::asking::StoreReply;
 use super::grant::DistributedKeyedGrant;
@@ -7,7 +7,7 @@ use crate::Limiter;
 use crate::consume::{ConsumeOwned, WithinOwned};
 use crate::core::coop::pay;
 use crate::core::state::MAX_COST;
-use crate::distributed::{Outage, Terms};
+use crate::distributed::{Outage, QuotaTerms};
 use crate::error::ConsumeError;
 use pin_project::pin_project;
 use std::borrow::Cow;
@@ -22,16 +22,18 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::coop::poll_proceed;
 
-/// The future of [`DistributedKeyedLimiter::consume`](super::SharedKeyedLimiter::consume).
+/// The future of [`DistributedKeyedLimiter::consume`](super::DistributedKeyedLimiter::consume).
 ///
 /// # Cancel safety
 ///
-/// It can be dropped at any time. While it waits in line that is as with [`Consume`](crate::Consume). While it asks for a key that
-/// has no limiter here, its tokens may be taken already: then they are lost.
+/// It can be dropped at any time. While it waits in the queue of the key's limiter, it behaves like
+/// [`Consume`](crate::Consume). While its request for a key without a limiter is under way, the store may have granted
+/// its tokens already: then they are lost.
 ///
 /// # Panics
 ///
-/// As [`Consume`](crate::Consume). And where `Hash`, `Eq` or `Clone` of the key do, the function that names it, or `quota_by`.
+/// As [`Consume`](crate::Consume). Also if `Hash`, `Eq` or `Clone` of the key panics, the function that names it, or
+/// `quota_by`.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 pub struct DistributedKeyedConsume<'k, K: Clone, S> {
@@ -40,7 +42,7 @@ pub struct DistributedKeyedConsume<'k, K: Clone, S> {
     hash: u64,
     cost: u64,
     allowed: Option<Duration>,
-    /// From when on its patience counts, in the limiter's nanoseconds.
+    /// The start of the allowed wait, in the limiter's nanoseconds.
     since: u64,
     #[pin]
     stage: Stage,
@@ -48,7 +50,7 @@ pub struct DistributedKeyedConsume<'k, K: Clone, S> {
 
 #[pin_project(project = StageProjection)]
 enum Stage {
-    Nowhere,
+    New,
     Asking(Pin<Box<dyn Future<Output = StoreReply> + Send>>),
     Queued(#[pin] ConsumeOwned),
     WithDeadline(#[pin] WithinOwned),
@@ -62,22 +64,23 @@ where
 {
     pub(super) fn new(map: &Arc<DistributedMap<K, S>>, key: Cow<'k, K>, cost: u64) -> Self {
         let map = Arc::clone(map);
-        Self { hash: map.hash(&key), map, key, cost, allowed: None, since: 0, stage: Stage::Nowhere }
+        Self { hash: map.hash(&key), map, key, cost, allowed: None, since: 0, stage: Stage::New }
     }
 
-    /// Waits for `allowed` at most, or not at all with `Duration::ZERO`. To be said before the first poll.
+    /// Waits for `allowed` at most; with `Duration::ZERO`, does not wait at all. Call this before the first poll.
     ///
-    /// Refuses with [`TooLate`](ConsumeError::TooLate) if the line says that the wait would be longer: the first caller after a
-    /// round trip, and all others at once, without asking, until the tokens can be there. Ends with
-    /// [`TimedOut`](ConsumeError::TimedOut) if a line of callers takes longer.
+    /// Fails with [`TooLate`](ConsumeError::TooLate) if the wait would be longer, by the store's reply. The first
+    /// caller learns this after a round trip. All others learn it at once, without a request, until the tokens can be
+    /// available. Fails with [`TimedOut`](ConsumeError::TimedOut) if a queue of callers takes longer.
     ///
-    /// The ask of a claim whose key has no limiter here is not cut short, since its tokens may be taken already: so an answer can
-    /// come a round trip later, or the [`patience`](crate::RedisLine::patience) of a line that is out of reach.
+    /// The request for a key without a limiter here is not cut short, because its tokens may already be
+    /// granted. So the result can be late by a round trip, or by the [`patience`](crate::RedisStore::patience) of an
+    /// unreachable store.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
-    /// use tollgate::{ConsumeError, KeyedLimiter, Quota, lease::MemoryStore};
+    /// use tollgate::{ConsumeError, KeyedLimiter, Quota, distributed::MemoryStore};
     /// let stores = MemoryStore::new();
     /// let users = KeyedLimiter::builder().quota(Quota::per_minute(1)).distributed(stores.clone()).build()?;
     /// users.consume(&"ann", 1).await?;
@@ -94,10 +97,10 @@ where
     }
 }
 
-/// What is to be done next: to go this way, or to answer.
+/// The next step: continue with this stage, or complete with this result.
 type Next<K, S> = ControlFlow<Result<DistributedKeyedGrant<K, S>, ConsumeError>, Stage>;
 
-/// A claim that has not found its way yet.
+/// A claim without a route yet.
 struct Router<'a, K, S> {
     map: &'a Arc<DistributedMap<K, S>>,
     key: &'a K,
@@ -134,19 +137,20 @@ where
                 }
                 next
             }
-            // It is never there at once.
-            Route::Ask if cost > terms.burst() => self.wait(),
-            Route::Ask => self.ask(terms),
+            // So many tokens are never available at once.
+            Route::Request if cost > terms.burst() => self.wait(),
+            Route::Request => self.ask(terms),
         }
     }
 
-    /// Asks, or has the key's limiter ask if that happens often.
-    fn ask(&self, terms: Terms) -> Next<K, S> {
+    /// Sends a request, or lets the key's limiter send it if the key has frequent requests.
+    fn ask(&self, terms: QuotaTerms) -> Next<K, S> {
         if Handle::try_current().is_err() {
             return Next::Break(Err(ConsumeError::NoRuntime));
         }
         let is_rare = self.map.shards.note(self.key, self.hash, self.since, |cached| cached.count(self.since));
-        // A limiter never has more at once than may be kept; and where there is no place for one, an ask for each claim will do.
+        // A limiter never has more tokens at once than its allowance. If there is no place for a limiter, one request
+        // per claim is good enough.
         if !is_rare
             && self.cost <= terms.most_held()
             && let Some(limiter) = self.map.limiter(self.key, self.hash, false)
@@ -158,7 +162,7 @@ where
         Next::Continue(Stage::Asking(Box::pin(async move { map.ask(&key, hash, terms, cost, allowed).await })))
     }
 
-    /// The line has answered, or cannot be reached.
+    /// Continues after the store has answered, or could not be reached.
     fn go_on(&self, asked: StoreReply) -> Next<K, S> {
         match asked {
             StoreReply::Granted { remaining } => self.granted(remaining),
@@ -167,7 +171,7 @@ where
                 match self.map.route(self.key, self.hash, &terms, self.cost, self.since) {
                     Route::Limiter(limiter) => self.wait_in_queue(limiter),
                     Route::Later { at, .. } => self.wait_until(at),
-                    Route::Ask => self.wait(),
+                    Route::Request => self.wait(),
                 }
             }
             StoreReply::TimedOut { waited } => Next::Break(Err(ConsumeError::TimedOut { waited })),
@@ -182,7 +186,7 @@ where
         Next::Break(Ok(DistributedKeyedGrant::of_store(self.map, self.key.clone(), self.hash, self.cost, remaining)))
     }
 
-    /// Its tokens come at `at` at the earliest.
+    /// Waits for tokens that come at `at` at the earliest, if the allowed wait covers that.
     fn wait_until(&self, at: u64) -> Next<K, S> {
         let estimate = Duration::from_nanos(at.saturating_sub(self.since));
         match self.allowed {
@@ -191,7 +195,7 @@ where
         }
     }
 
-    /// Waits in the line of the key's limiter.
+    /// Waits in the queue of the key's limiter.
     fn wait(&self) -> Next<K, S> {
         match self.map.limiter(self.key, self.hash, false) {
             Some(limiter) => self.wait_in_queue(limiter),
@@ -218,7 +222,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {
-            // The claims in line pay for themselves.
+            // A claim in the queue of a limiter spends its own part of the task's budget.
             let budget = match this.stage.as_mut().project() {
                 StageProjection::Queued(_) | StageProjection::WithDeadline(_) => None,
                 _ => Some(ready!(poll_proceed(cx))),
@@ -233,7 +237,7 @@ where
                     return Poll::Ready(answer.map(DistributedKeyedGrant::of_limiter));
                 }
                 StageProjection::Asking(asking) => Some(ready!(asking.as_mut().poll(cx))),
-                StageProjection::Nowhere => None,
+                StageProjection::New => None,
                 StageProjection::Done => panic!("polled after it was ready"),
             };
             *this.since = this.map.time.now();
@@ -256,11 +260,14 @@ where
 impl<K: Clone, S> fmt::Debug for DistributedKeyedConsume<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
-            Stage::Nowhere => "nowhere",
+            Stage::New => "new",
             Stage::Asking(_) => "asking",
-            Stage::Queued(_) | Stage::WithDeadline(_) => "in line",
+            Stage::Queued(_) | Stage::WithDeadline(_) => "queued",
             Stage::Done => "done",
         };
-        f.debug_struct("SharedKeyedConsume").field("cost", &self.cost).field("way", &stage).finish_non_exhaustive()
+        f.debug_struct("DistributedKeyedConsume")
+            .field("cost", &self.cost)
+            .field("stage", &stage)
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Proofs of admission for a key.
+//! Grants of tokens of a key.
 
 use super::map::DistributedMap;
 use crate::grant::OwnedGrant;
@@ -6,13 +6,13 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// Proof that tokens of a key were granted; what an [`OwnedGrant`] is to a limiter.
+/// Proof that tokens of a key were granted; the counterpart of a limiter's [`OwnedGrant`].
 pub struct DistributedKeyedGrant<K, S> {
     by: By<K, S>,
 }
 
 enum By<K, S> {
-    /// The line itself.
+    /// The store granted the tokens directly.
     Store(FromStore<K, S>),
     Limiter(OwnedGrant),
 }
@@ -34,7 +34,7 @@ impl<K, S> DistributedKeyedGrant<K, S> {
         Self { by: By::Limiter(grant) }
     }
 
-    /// What it cost: the latest figure, if it was [settled](Self::settle).
+    /// Returns the cost: the latest figure, if it was [settled](Self::settle).
     pub fn cost(&self) -> u64 {
         match &self.by {
             By::Store(grant) => grant.cost,
@@ -42,7 +42,7 @@ impl<K, S> DistributedKeyedGrant<K, S> {
         }
     }
 
-    /// How many tokens it left behind for its key: in the line, or of those that are here.
+    /// Returns how many tokens of the key this grant left: in the store, or in the key's limiter on this node.
     pub fn remaining(&self) -> u64 {
         match &self.by {
             By::Store(grant) => grant.remaining,
@@ -56,17 +56,18 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Sets the real cost, known afterwards. The latest figure counts.
+    /// Sets the real cost, which is known afterwards. The latest figure counts.
     ///
-    /// * More than before: the difference is charged at once as a debt of the key, which the key's limiter pays to the line; it
-    ///   is made if there is none, beyond [`max_keys`](crate::KeyedBuilder::max_keys) if need be.
-    /// * Less than before: the difference goes to the key's limiter, as far as that may keep tokens. If the key has none, or
-    ///   that may keep no more, it is lost: the line has promised to others what comes after it. What does come back can be
-    ///   granted again at once: see [what a server may see](crate::Grant::settle).
+    /// * More than before: the difference is charged at once as a debt of the key, which the key's limiter pays to the
+    ///   store. If the key has no limiter, one is made, even beyond [`max_keys`](crate::KeyedBuilder::max_keys).
+    /// * Less than before: the difference goes to the key's limiter, as far as its allowance permits. If the key has no
+    ///   limiter, or the allowance is used, the difference is lost: the store has promised the following tokens to
+    ///   other nodes. Tokens that do come back can be granted again at once: see [what a server may
+    ///   see](crate::Grant::settle).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{KeyedLimiter, Quota, lease::MemoryStore};
+    /// use tollgate::{KeyedLimiter, Quota, distributed::MemoryStore};
     /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).distributed(MemoryStore::new()).build()?;
     /// let mut grant = users.consume(&"ann", 1).await?;
     /// grant.settle(20); // the burst was 10
@@ -102,8 +103,11 @@ where
 }
 
 impl<K, S> fmt::Debug for DistributedKeyedGrant<K, S> {
-    /// Without the key: it is the user's user.
+    /// Omits the key, because it may identify a user.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedKeyedGrant").field("cost", &self.cost()).field("remaining", &self.remaining()).finish()
+        f.debug_struct("DistributedKeyedGrant")
+            .field("cost", &self.cost())
+            .field("remaining", &self.remaining())
+            .finish()
     }
 }

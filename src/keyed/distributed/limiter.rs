@@ -1,4 +1,4 @@
-//! The public verbs. They document and delegate.
+//! The public methods of the distributed keyed limiter. They document and delegate.
 
 use super::map::{DistributedMap, Route};
 use super::{DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedSnapshot};
@@ -12,43 +12,46 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// A waiting rate limiter with a bucket for each key - user, address, API key - that many machines share; from
+/// A waiting rate limiter with a bucket for each key (user, address, API key), shared by many machines; from
 /// [`KeyedBuilder::distributed`](crate::KeyedBuilder::distributed).
 ///
-/// Of each key, all machines together are granted no more than its burst and its rate, as if one
-/// [`Limiter`] that is [shared](crate::Builder::distributed) stood there. Cheap to clone; clones share everything.
+/// For each key, all machines together are granted no more than its burst and its rate, as by a single [`Limiter`] that
+/// is [distributed](crate::Builder::distributed). Cloning is cheap; clones share everything.
 ///
-/// **Most keys are seen once**, and cost one round trip and no memory: a claim asks the key's line for its tokens, to be had at
-/// once or not at all. A refusal takes nothing from anybody. What the line said is remembered: until the tokens can be there,
-/// [`within`](SharedKeyedConsume::within) and [`try_acquire`](Self::try_acquire) refuse without asking.
+/// **Most keys are seen once.** They cost one round trip and no memory: a claim requests its tokens from the key's
+/// store, all of them at once or none. A denial takes nothing from any node. The reply is cached: until the tokens can
+/// be available, [`within`](DistributedKeyedConsume::within) and [`try_acquire`](Self::try_acquire) refuse without a
+/// request.
 ///
-/// **A key that is busy** - asked for eight times within a second, or waited for - gets a limiter here, with a line of its own, a
-/// lease, and a task that asks: so that callers do not wait for the network while tokens are here, and those who wait are
-/// served in order. When nobody has called for a while it gives back what it has, and is forgotten.
+/// **A busy key**, with eight requests within a second or with waiting callers, gets a limiter on this node, with its
+/// own queue, a lease and a refill task. Callers then do not wait for the network while the node has tokens, and
+/// waiting callers are served in order. After a time without calls the limiter returns its tokens and is forgotten.
 ///
-/// **Memory** holds the keys that are busy and those of which something was said that still counts;
-/// [`max_keys`](crate::KeyedBuilder::max_keys) bounds the number of each. Churning through keys resets nobody's limit, since that
-/// is not kept here: whoever drives out what was said of others costs a round trip each.
+/// **Memory** holds the busy keys and the cached replies that are still useful;
+/// [`max_keys`](crate::KeyedBuilder::max_keys) bounds the number of each. A caller that uses many different keys cannot
+/// reset the limit of any key, because the limits are kept in the store. It can only evict cached replies, at a cost of
+/// one round trip each.
 ///
-/// While the lines cannot be reached, callers wait, fail or share a quota of this node's own as the line's
-/// [`Outage`](crate::distributed::Outage) says, for each key by itself.
+/// While the stores cannot be reached, callers wait, fail or use this node's own quota, as the store's
+/// [`Outage`](crate::distributed::Outage) says. This is decided for each key separately.
 ///
 /// `Eq`, `Hash` and `Clone` of the keys must not call this limiter. They may panic.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tollgate::{KeyedLimiter, Quota, lease::MemoryStore};
+/// use tollgate::{KeyedLimiter, Quota, distributed::MemoryStore};
 ///
 /// let stores = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
-/// let node = || KeyedLimiter::builder().quota(Quota::per_second(10).burst(5)).max_keys(100_000).distributed(stores.clone()).build();
+/// let quota = Quota::per_second(10).burst(5);
+/// let node = || KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(stores.clone()).build();
 /// let (one, two) = (node()?, node()?);
 /// let begun = tokio::time::Instant::now();
 /// for _ in 0..5 {
 ///     one.consume(&"ann", 1).await?;
 ///     two.consume(&"ann", 1).await?;
 /// }
-/// assert!(begun.elapsed() >= std::time::Duration::from_millis(500)); // 5 at once, of both together
-/// two.consume(&"bob", 5).await?; // whatever ann does
+/// assert!(begun.elapsed() >= std::time::Duration::from_millis(500)); // both nodes together had 5 at once
+/// two.consume(&"bob", 5).await?; // independent of ann
 /// # Ok(()) }
 /// ```
 pub struct DistributedKeyedLimiter<K, S = RandomState> {
@@ -60,13 +63,13 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Waits until `cost` tokens of the key are there.
+    /// Waits until `cost` tokens of the key are available, and takes them.
     ///
     /// # Errors
     ///
-    /// As [`Limiter::consume`], [`Unreachable`](ConsumeError::Unreachable) where the line's outage is
-    /// `Fail`, and [`TooManyKeys`](ConsumeError::TooManyKeys) for a key that has to be waited for while as many others as
-    /// [`max_keys`](crate::KeyedBuilder::max_keys) allows have limiters here.
+    /// As [`Limiter::consume`]. [`Unreachable`](ConsumeError::Unreachable) if the store's outage behavior is `Fail`.
+    /// [`TooManyKeys`](ConsumeError::TooManyKeys) if the claim has to wait for its key while as many other keys as
+    /// [`max_keys`](crate::KeyedBuilder::max_keys) allows have limiters on this node.
     ///
     /// # Cancel safety
     ///
@@ -79,7 +82,7 @@ where
         DistributedKeyedConsume::new(&self.map, Cow::Borrowed(key), cost)
     }
 
-    /// [`consume`](Self::consume) that holds the key itself, for spawned tasks.
+    /// Like [`consume`](Self::consume), but owns the key, for spawned tasks.
     ///
     /// # Errors
     ///
@@ -96,11 +99,13 @@ where
         DistributedKeyedConsume::new(&self.map, Cow::Owned(key), cost)
     }
 
-    /// Takes `cost` tokens of the key if they are here and nobody waits for it; never waits, never overtakes.
+    /// Takes `cost` tokens of the key if they are on this node and no caller waits for the key. It never waits and
+    /// never overtakes.
     ///
-    /// It cannot ask. So a key that has no limiter here is denied once, without saying when, and finds the tokens when it comes
-    /// again after a round trip; half of the burst is the most that can be had so. For keys that are seldom seen,
-    /// [`consume`](Self::consume)`(..).`[`within`](SharedKeyedConsume::within)`(..)` is what asks.
+    /// It cannot send a request. A key without a limiter on this node is therefore denied once, without a time to
+    /// retry; a retry after a round trip finds the tokens. At most half of the burst can be taken this way. For keys
+    /// that are rarely seen, use [`consume`](Self::consume)`(..).`[`within`](DistributedKeyedConsume::within)`(..)`,
+    /// which sends a request.
     ///
     /// # Errors
     ///
@@ -130,14 +135,14 @@ where
                 let retry_after = Some(Duration::from_nanos(at - now));
                 return Err(Denied { retry_after, remaining, by: Bound::Quota(0) }.into());
             }
-            Route::Ask => map.limiter(key, hash, false),
+            Route::Request => map.limiter(key, hash, false),
         };
         let limiter = limiter.ok_or_else(|| map.too_many_at_once())?;
         limiter.try_acquire_owned(cost).map(DistributedKeyedGrant::of_limiter)
     }
 
-    /// The key's limiter, which is a node of the key's line: made if there is none, and kept for as long as somebody holds it.
-    /// For streams, sockets, services and [joint claims](crate::join).
+    /// Returns the key's limiter, which is a node of the key's store. It is created if there is none, and kept for as
+    /// long as a handle to it exists. For streams, sockets, services and [joint claims](crate::join).
     ///
     /// # Errors
     ///
@@ -150,13 +155,13 @@ where
         self.map.limiter(key, self.map.hash(key), false).ok_or_else(|| self.map.too_many())
     }
 
-    /// How many tokens of the key [`try_acquire`](Self::try_acquire) could take now: what is here.
+    /// Returns how many tokens of the key [`try_acquire`](Self::try_acquire) could take now: those on this node.
     pub fn available(&self, key: &K) -> u64 {
         self.map.limiter_here(key, self.map.hash(key)).map_or(0, |limiter| limiter.available())
     }
 
-    /// How long a [`consume`](Self::consume) of `cost` on the key made now would wait at least, by what is known here; `None` if
-    /// that is nothing.
+    /// Returns the shortest wait of a [`consume`](Self::consume) of `cost` tokens of the key made now, as far as this
+    /// node knows; `None` if it knows nothing.
     ///
     /// # Panics
     ///
@@ -169,28 +174,28 @@ where
         match map.route(key, map.hash(key), &map.terms(key), cost, now) {
             Route::Limiter(limiter) => limiter.estimate(cost),
             Route::Later { at, .. } => Some(Duration::from_nanos(at - now)),
-            Route::Ask => None,
+            Route::Request => None,
         }
     }
 
-    /// The quota of the key.
+    /// Returns the quota of the key.
     pub fn quota(&self, key: &K) -> Quota {
         self.map.quota(key)
     }
 }
 
 impl<K, S> DistributedKeyedLimiter<K, S> {
-    /// Ends it on this node: every waiter and every later caller gets `Closed`. Grants already out stay valid.
+    /// Closes the limiter on this node: every waiter and every later caller gets `Closed`. Existing grants stay valid.
     pub fn close(&self) {
         self.map.close();
     }
 
-    /// True once [`close`](Self::close) was called.
+    /// Returns true after [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
         self.map.is_closed()
     }
 
-    /// A picture for metrics. Looks at each limiter there is.
+    /// Returns a snapshot for metrics. Visits each limiter on this node.
     pub fn snapshot(&self) -> DistributedKeyedSnapshot {
         let map = &self.map;
         let mut snapshot = DistributedKeyedSnapshot {
@@ -222,8 +227,8 @@ impl<K, S> Clone for DistributedKeyedLimiter<K, S> {
 }
 
 impl<K, S> fmt::Debug for DistributedKeyedLimiter<K, S> {
-    /// Without the keys: they are the users' users.
+    /// Omits the keys, because they may identify users.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SharedKeyedLimiter").field(&self.map).finish()
+        f.debug_tuple("DistributedKeyedLimiter").field(&self.map).finish()
     }
 }

@@ -1,11 +1,12 @@
-//! What all clones of a shared keyed limiter share: which way a claim goes, making limiters and forgetting them.
+//! The state shared by all clones of a distributed keyed limiter: routing claims, creating limiters and forgetting
+//! them.
 
 use super::builder::{Config, terms};
 use super::cached_reply::CachedReply;
 use super::route_shard::{Found, RouteShards};
 use crate::clock::Time;
 use crate::core::sync::{AtomicU64, Ordering};
-use crate::distributed::{Store, Stores, Terms};
+use crate::distributed::{QuotaTerms, Store, Stores};
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::keyed::map::QuotaBy;
 use crate::{Limiter, Quota};
@@ -19,12 +20,12 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-/// How often it is looked which limiters may be forgotten, while there are any.
+/// The interval between searches for limiters to forget, while there are any.
 const TIDYING: Duration = Duration::from_millis(500);
-/// Who finds no place has it looked out of turn, but not again within so many nanoseconds.
+/// The shortest interval, in nanoseconds, between the extra searches that run when a new key finds no place.
 const HASTE: u64 = 20_000_000;
 
-/// So many shards have a pause of their own.
+/// The number of pauses that are kept; see `pauses`.
 const PAUSES: usize = 64;
 
 pub(in crate::keyed) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
@@ -39,29 +40,29 @@ pub(super) struct DistributedMap<K, S> {
     name: Namer<K>,
     pub(super) shards: RouteShards<K>,
     pub(super) time: Time,
-    /// When it is tried again whether the lines of a shard can be reached; 0 if they can. Shards whose numbers differ by a multiple
-    /// of [`PAUSES`] share a place.
+    /// When the stores of an unreachable shard are tried again; 0 if they can be reached. Shards with numbers that
+    /// differ by a multiple of [`PAUSES`] share an element.
     pauses: [AtomicU64; PAUSES],
-    /// Where its tasks live.
+    /// The runtime on which the limiter's tasks run.
     host: Handle,
-    /// Somebody tidies, every now and then.
+    /// True while a task searches for limiters to forget.
     is_tidied: AtomicBool,
     tidied_at: AtomicU64,
     closed: AtomicBool,
-    /// Tells callers whose asks cannot be sent that it was closed.
+    /// Tells callers with unsent requests that the limiter was closed.
     closing: Notify,
-    /// How often somebody was refused by what was said before.
+    /// How many callers were refused by a cached reply.
     pub(super) spared: AtomicU64,
 }
 
-/// Which way a claim goes.
+/// The route of a claim.
 pub(super) enum Route {
-    /// To the key's limiter.
+    /// The key's limiter serves the claim.
     Limiter(Limiter),
-    /// Nowhere: by what the line said, its tokens come at `at` at the earliest, and so many are left.
+    /// No route: by the cached reply, the tokens come at `at` at the earliest, and `remaining` tokens are left.
     Later { at: u64, remaining: u64 },
-    /// To the line, with an ask of its own.
-    Ask,
+    /// The claim sends its own request to the store.
+    Request,
 }
 
 impl<K, S> DistributedMap<K, S> {
@@ -75,7 +76,7 @@ impl<K, S> DistributedMap<K, S> {
         self.shards.each_limiter(Limiter::close);
     }
 
-    /// Waits until it is closed.
+    /// Waits until the limiter is closed.
     pub(super) async fn closing(&self) {
         let closing = self.closing.notified();
         if !self.is_closed() {
@@ -87,13 +88,13 @@ impl<K, S> DistributedMap<K, S> {
         &self.pauses[(shard % PAUSES as u64) as usize]
     }
 
-    /// Forgets the limiters that are at rest.
+    /// Forgets the limiters that are at rest, until there are none.
     async fn tidy(mut guard: TidyGuard<K, S>) {
         let map = guard.0.clone();
         loop {
             sleep(TIDYING).await;
             let mut number = 0;
-            // Not all at once: others want to run.
+            // Yield between shards, so that other tasks run.
             while map.upgrade().is_some_and(|map| map.shards.tidy(number)) {
                 number += 1;
                 yield_now().await;
@@ -101,7 +102,7 @@ impl<K, S> DistributedMap<K, S> {
             let Some(map) = map.upgrade() else { return };
             if map.shards.limiters() == 0 {
                 drop(guard);
-                // Somebody may have come in this very moment, who thinks that this goes on.
+                // A caller may have created a limiter at this moment and still have seen this task running.
                 if map.shards.limiters() == 0 || map.is_tidied.swap(true, Ordering::SeqCst) {
                     return;
                 }
@@ -111,7 +112,8 @@ impl<K, S> DistributedMap<K, S> {
     }
 }
 
-/// Whoever tidies has it. When it is laid down, as with a runtime that goes, whoever makes a limiter has the next one tidy.
+/// Held by the task that forgets limiters. When it is dropped, for example with its runtime, the next caller that
+/// creates a limiter spawns a new task.
 struct TidyGuard<K, S>(Weak<DistributedMap<K, S>>);
 
 impl<K, S> Drop for TidyGuard<K, S> {
@@ -127,12 +129,12 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Of checked wishes.
+    /// Creates the map from checked settings.
     pub(super) fn new(config: Config<K, S>, host: Handle) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             hasher: config.hasher,
-            // Without one it is never used: each key has its own.
+            // Without a common quota this value is never used: each key has its own.
             quota: config.quota.unwrap_or_else(|| Quota::per_second(1)),
             quota_by: config.quota_by,
             max_waiting: config.max_waiting,
@@ -163,31 +165,33 @@ where
     }
 
     /// # Panics
-    /// If `quota_by` says a quota that no limiter could be built from.
-    pub(super) fn terms(&self, key: &K) -> Terms {
+    ///
+    /// If `quota_by` returns a quota from which no limiter could be built.
+    pub(super) fn terms(&self, key: &K) -> QuotaTerms {
         terms(&self.quota(key)).unwrap_or_else(|error| bad_quota(&error))
     }
 
-    /// Which way a claim of `cost` goes that was made at `now`.
-    pub(super) fn route(&self, key: &K, hash: u64, terms: &Terms, cost: u64, now: u64) -> Route {
+    /// Chooses the route of a claim of `cost` made at `now`.
+    pub(super) fn route(&self, key: &K, hash: u64, terms: &QuotaTerms, cost: u64, now: u64) -> Route {
         match self.shards.find(key, hash) {
             Found::Limiter(limiter) => Route::Limiter(limiter),
-            Found::CachedReply(cached) => self.route_by(&cached, terms, cost, now).unwrap_or(Route::Ask),
-            Found::Nothing => Route::Ask,
+            Found::CachedReply(cached) => self.route_by(&cached, terms, cost, now).unwrap_or(Route::Request),
+            Found::Nothing => Route::Request,
         }
     }
 
-    fn route_by(&self, cached: &CachedReply, terms: &Terms, cost: u64, now: u64) -> Option<Route> {
+    fn route_by(&self, cached: &CachedReply, terms: &QuotaTerms, cost: u64, now: u64) -> Option<Route> {
         let at = cached.earliest(terms, cost);
         (at > now).then(|| Route::Later { at, remaining: cached.remaining() })
     }
 
-    /// The key's limiter, if it has one.
+    /// Returns the key's limiter, if it has one.
     pub(super) fn limiter_here(&self, key: &K, hash: u64) -> Option<Limiter> {
         if let Found::Limiter(limiter) = self.shards.find(key, hash) { Some(limiter) } else { None }
     }
 
-    /// The key's limiter, made if there is none. `None` if as many as may be are here.
+    /// Returns the key's limiter, and creates it if there is none. `None` if the limit on their number is reached,
+    /// unless `must` is set.
     pub(super) fn limiter(&self, key: &K, hash: u64, must: bool) -> Option<Limiter> {
         if let here @ Some(_) = self.limiter_here(key, hash) {
             return here;
@@ -207,7 +211,7 @@ where
         if self.is_closed() {
             limiter.close();
         }
-        // If that runtime is gone it is laid down at once, and the one that we are on is asked.
+        // If the host runtime is gone, the guard is dropped at once, and the current runtime is used.
         for host in [Some(self.host.clone()), Handle::try_current().ok()].into_iter().flatten() {
             if !self.is_tidied.swap(true, Ordering::SeqCst) {
                 host.spawn(Self::tidy(TidyGuard(self.me.clone())));
@@ -216,7 +220,8 @@ where
         Some(limiter)
     }
 
-    /// Somebody had less patience with the key's limiter than it takes to ask: it is to have the tokens for the next one.
+    /// Records that a caller's allowed wait was shorter than a request: the key's limiter gets the tokens for the next
+    /// caller.
     pub(super) fn miss(&self, key: &K, hash: u64, cost: u64) {
         if let Some(limiter) = self.limiter_here(key, hash)
             && cost <= self.terms(key).most_held()
@@ -225,7 +230,8 @@ where
         }
     }
 
-    /// Makes places, for somebody who found none. False if that was in vain, or tried just before.
+    /// Forgets limiters at rest, for a caller that found no place. Returns false if that found no place either, or was
+    /// tried just before.
     fn tidy_out_of_turn(&self) -> bool {
         let (now, last) = (self.time.now(), self.tidied_at.load(Ordering::Acquire));
         let is_mine = now >= last.saturating_add(HASTE)
@@ -244,21 +250,21 @@ where
         TryAcquireError::TooManyKeys { most: self.shards.most() }
     }
 
-    /// Somebody is refused by what was said before.
+    /// Counts a caller that was refused by a cached reply.
     pub(super) fn spare(&self) {
         self.spared.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// The quota of all was checked, and the runtime is the host's.
+/// Only a quota from `quota_by` can be invalid here: the common quota was checked, and the runtime is the host's.
 fn bad_quota(error: &ConfigError) -> ! {
-    panic!("quota_by gave a key a quota that makes no sense: {error}")
+    panic!("quota_by returned an invalid quota for a key: {error}")
 }
 
 impl<K, S> fmt::Debug for DistributedMap<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
-            .field("lines", &self.stores)
+        f.debug_struct("DistributedMap")
+            .field("stores", &self.stores)
             .field("limiters", &self.shards.limiters())
             .finish_non_exhaustive()
     }

@@ -1,19 +1,19 @@
-//! Keyed limiters whose quotas are shared with other machines: the truth about each key is a line of its own.
+//! Distributed keyed limiters: each key has a store of its own.
 //!
-//! A key is here in one of three ways. Most are *nowhere*: who wants tokens of them asks the key's line for as many, to be had
-//! at once or not at all, and nothing stays behind but what the line has *said*: the level of the key's bucket, by which
-//! others are refused without asking until the tokens can be there. A key that is asked for often, or that somebody wants to
-//! wait for, gets a *limiter*, which is a node of the key's line as any other: with a line of callers, leases, and all that.
-//! Once that limiter is at rest it is forgotten.
+//! A key is in one of three states on a node. Most keys have *no entry*: a claim requests its tokens from the key's
+//! store, all at once or none. Only the *cached reply* remains: the level of the key's bucket, by which later claims
+//! are refused without a request until the tokens can be available. A key with frequent requests, or with a caller that
+//! wants to wait for it, gets a *limiter*, which is an ordinary node of the key's store, with a queue of callers and
+//! leases. Once that limiter is at rest it is forgotten.
 //!
-//! | file | its noun |
+//! | file | contents |
 //! |---|---|
-//! | `limiter.rs`, `builder.rs`, `snapshot.rs` | the face |
-//! | `claim.rs`, `grant.rs` | what callers hold |
-//! | `map.rs` | what clones share: which way a claim goes, making limiters and forgetting them |
-//! | `asking.rs` | an ask for one claim |
-//! | `shard.rs` | who is here: keys with a limiter, and what was said of others |
-//! | `cached.rs` | what a line said last; pure |
+//! | `limiter.rs`, `builder.rs`, `snapshot.rs` | the public types |
+//! | `claim.rs`, `grant.rs` | the future and the grant that callers hold |
+//! | `map.rs` | the state shared by clones: routing claims, creating limiters and forgetting them |
+//! | `asking.rs` | a request for one claim |
+//! | `route_shard.rs` | the tables: keys with a limiter, and cached replies of other keys |
+//! | `cached_reply.rs` | the last reply of a key's store; pure |
 
 mod asking;
 mod builder;

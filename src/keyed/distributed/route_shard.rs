@@ -1,10 +1,10 @@
-//! Who is here: keys that have a limiter, and what was said of others.
+//! The tables of the distributed keyed limiter, in shards: keys that have a limiter, and cached replies of other keys.
 //!
-//! What was said may be thrown away at any time, at the price of a round trip; so it needs no order in which to be thrown away.
-//! A limiter is let go of only when it is at rest: what it held has gone back, and what it owes is paid.
+//! A cached reply may be dropped at any time, at the cost of a round trip, so no eviction order is needed. A limiter is
+//! dropped only when it is at rest: its tokens are returned, and its debts are paid.
 //!
-//! Under a shelf's lock runs no user code but `Eq` and `Clone` of keys, before the first change of what they are for. What
-//! leaves is handed out, to be dropped without the lock.
+//! Under a shard's lock, the only user code that runs is `Eq` and `Clone` of keys, before the first change that it
+//! serves. Removed values are returned to the caller, which drops them after releasing the lock.
 
 use super::cached_reply::CachedReply;
 use crate::Limiter;
@@ -12,18 +12,18 @@ use crate::core::drop_quietly;
 use crate::core::sync::{AtomicU64, Ordering, ShardMutex};
 use crate::keyed::groups::Groups;
 
-/// So many shelves at most, and each for so many keys.
+/// The largest number of shards, and the smallest number of keys for each.
 const MAX_SHARDS: u64 = 64;
 const KEYS_PER_SHARD: u64 = 64;
-/// With fewer than so many entries a shelf is not worth going through.
+/// With fewer entries than this, a table is not searched.
 const SMALL: usize = 64;
-/// Entries in a group of its tables: those of small keys fill three cache lines.
+/// Entries in a group of the tables: with small keys a group fills three cache lines.
 const SLOTS: usize = 5;
 
-/// All of them, by the hashes of keys.
+/// All shards, selected by the hashes of keys.
 pub(super) struct RouteShards<K> {
     shards: Box<[ShardMutex<RouteShard<K>>]>,
-    /// How many limiters there may be, and as many keys of which something was said.
+    /// The largest number of limiters, and also of cached replies.
     most: u64,
     limiters: AtomicU64,
 }
@@ -31,7 +31,7 @@ pub(super) struct RouteShards<K> {
 struct RouteShard<K> {
     limiters: Groups<Entry<K, Limiter>, SLOTS>,
     cached: Groups<Entry<K, CachedReply>, SLOTS>,
-    /// Once so many are remembered, those that need not be are looked for.
+    /// At this number of cached replies, the stale ones are removed.
     crowd: usize,
 }
 
@@ -41,7 +41,7 @@ struct Entry<K, V> {
     value: V,
 }
 
-/// A key's limiter, or what was said of the key.
+/// A key's limiter, or its cached reply.
 pub(super) enum Found {
     Limiter(Limiter),
     CachedReply(CachedReply),
@@ -60,12 +60,12 @@ impl<K> RouteShards<K> {
         self.most
     }
 
-    /// How many keys have a limiter.
+    /// Returns how many keys have a limiter.
     pub(super) fn limiters(&self) -> u64 {
         self.limiters.load(Ordering::Acquire)
     }
 
-    /// How many keys something was said of.
+    /// Returns how many keys have a cached reply.
     pub(super) fn remembered(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().cached.len()).sum()
     }
@@ -75,12 +75,12 @@ impl<K> RouteShards<K> {
         &self.shards[number as usize]
     }
 
-    /// How many keys each shelf may remember.
+    /// The largest number of cached replies in each shard.
     fn most_cached(&self) -> usize {
         usize::try_from(self.most / self.shards.len() as u64).unwrap_or(usize::MAX).max(1)
     }
 
-    /// All limiters, a shelf at a time.
+    /// Visits all limiters, one shard at a time.
     pub(super) fn each_limiter(&self, mut act: impl FnMut(&Limiter)) {
         for shard in &self.shards {
             let limiters: Vec<Limiter> = shard.lock().limiters.iter().map(|entry| entry.value.clone()).collect();
@@ -88,7 +88,7 @@ impl<K> RouteShards<K> {
         }
     }
 
-    /// Forgets the limiters of one shelf that are at rest. False if there is no such shelf.
+    /// Forgets the limiters of shard `number` that are at rest. Returns false if there is no such shard.
     pub(super) fn tidy(&self, number: usize) -> bool {
         let Some(shard) = self.shards.get(number) else { return false };
         let mut shard = shard.lock();
@@ -114,7 +114,7 @@ impl<K: Eq + Clone> RouteShards<K> {
             .map_or(Found::Nothing, |entry| Found::CachedReply(entry.value))
     }
 
-    /// Changes what was said of a key that has no limiter, and remembers it.
+    /// Changes the cached reply of a key that has no limiter, and keeps it.
     pub(super) fn note<R>(&self, key: &K, hash: u64, now: u64, act: impl FnOnce(&mut CachedReply) -> R) -> R {
         let mut gone = Vec::new();
         let mut shard = self.shard(hash).lock();
@@ -135,7 +135,8 @@ impl<K: Eq + Clone> RouteShards<K> {
         result
     }
 
-    /// The key's limiter; this one, if it has none and there is a place, or with `must` in any case.
+    /// Returns the key's limiter. If it has none, inserts `limiter` if there is a place, or in any case if `must` is
+    /// set.
     pub(super) fn put(&self, key: &K, hash: u64, limiter: Limiter, must: bool) -> Option<Limiter> {
         let mut shard = self.shard(hash).lock();
         if let Some(entry) = shard.limiters.find(hash, |entry| entry.key == *key) {
@@ -163,18 +164,18 @@ impl<K: Eq + Clone> RouteShards<K> {
     }
 }
 
-/// Keys are the user's: nobody's claim is lost by a drop that panics, nor the task that tidies. Each by itself, since two that
-/// panic on their way out of one vector would abort the process.
+/// Drops the entries one by one. Keys are user types, and a panic of their drop must not lose a claim or end the task
+/// that forgets limiters. Two panics from one vector would abort the process.
 fn drop_all<K, V>(gone: Vec<Entry<K, V>>) {
     gone.into_iter().for_each(drop_quietly);
 }
 
 impl<K> RouteShard<K> {
-    /// Sees to it that something may be said of one key more.
+    /// Makes space for one more cached reply.
     fn make_space(&mut self, now: u64, most: usize, gone: &mut Vec<Entry<K, CachedReply>>) {
         if self.cached.len() >= self.crowd.min(most) {
             self.cached.extract(|entry| entry.value.is_stale(now), |entry| gone.push(entry));
-            // Where little was, all goes: else the next one would have to look again.
+            // If few entries were stale, remove all: otherwise the next insertion would search again.
             if self.cached.len() > most / 2 {
                 self.cached.extract(|_| true, |entry| gone.push(entry));
             }

@@ -1,27 +1,28 @@
-//! What a shared keyed limiter looks like from outside.
+//! The snapshot of a distributed keyed limiter.
 
 use crate::distributed::StoreSnapshot;
 
-/// A picture of a shared keyed limiter; from [`DistributedKeyedLimiter::snapshot`](super::SharedKeyedLimiter::snapshot). The keys are
-/// looked at one after the other.
+/// A snapshot of a distributed keyed limiter; from
+/// [`DistributedKeyedLimiter::snapshot`](super::DistributedKeyedLimiter::snapshot). The keys are read one after the
+/// other, not at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DistributedKeyedSnapshot {
-    /// Keys that have a limiter here: asked for often, waited for, or lately.
+    /// Keys that have a limiter on this node: with frequent requests, with waiters, or until recently.
     pub limiters: u64,
-    /// Keys that have none, of which it is remembered what their lines said.
+    /// Keys that have no limiter but a cached reply of their store.
     pub remembered: usize,
-    /// Keys that somebody waits on here.
+    /// Keys with waiting callers on this node.
     pub keys_waiting: usize,
-    /// How many callers wait, on all keys.
+    /// How many callers wait, over all keys.
     pub waiting_tasks: usize,
-    /// Tokens that are kept here unused, of all keys.
+    /// Tokens kept on this node unused, over all keys.
     pub kept: u64,
-    /// How often somebody was refused by what a line had said before, without asking it.
+    /// How many callers were refused by a cached reply, without a request.
     pub spared: u64,
-    /// What was asked for and granted, on all keys.
+    /// The counters of all requests and grants, over all keys.
     pub store: StoreSnapshot,
-    /// True once it was closed.
+    /// True after the limiter was closed.
     pub closed: bool,
 }

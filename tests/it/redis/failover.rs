@@ -190,5 +190,5 @@ async fn a_paused_clock_is_named_as_what_it_is() {
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", mute.local_addr().unwrap());
     let error = RedisStore::connect(url, "paused").await.unwrap_err();
-    assert!(error.to_string().contains("MemoryLine"), "{error}");
+    assert!(error.to_string().contains("MemoryStore"), "{error}");
 }

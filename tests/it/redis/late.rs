@@ -4,7 +4,7 @@ use super::law::Ledger;
 use super::nodes::{limiter, millis};
 use super::way::{Cut, Way};
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{Ask, MemoryStore, Outage, Terms};
+use tollgate::distributed::{LeaseRequest, MemoryStore, Outage, QuotaTerms};
 use tollgate::{Limiter, Quota};
 
 fn consume(limiter: &Limiter, ledger: &Ledger) -> tokio::task::JoinHandle<()> {
@@ -94,14 +94,14 @@ async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
 #[test]
 fn an_answer_that_is_said_again_is_as_old_as_what_was_minted_since_wherever_the_clock_has_stepped() {
     let line = MemoryStore::new();
-    let terms = Terms::of(&Quota::per_second(10).burst(100).initial(0), 0).unwrap();
-    let mut first = Ask::new(1, 1, terms);
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(100).initial(0), 0).unwrap();
+    let mut first = LeaseRequest::new(1, 1, terms);
     first.want = 50;
     let then = 1_700_000_000_000_000;
-    assert_eq!(line.answer(&first, then).unwrap().later, 50);
+    assert_eq!(line.answer(&first, then).unwrap().promised, 50);
     // A second passes, and the clock steps back by three.
-    line.answer(&Ask::new(2, 1, terms), then + 1_000_000).unwrap();
-    line.answer(&Ask::new(2, 2, terms), then - 2_000_000).unwrap();
+    line.answer(&LeaseRequest::new(2, 1, terms), then + 1_000_000).unwrap();
+    line.answer(&LeaseRequest::new(2, 2, terms), then - 2_000_000).unwrap();
     let again = line.answer(&first, then - 1_500_000).unwrap();
-    assert_eq!((again.before, again.later, again.age), (1, 50, 1_500_000));
+    assert_eq!((again.before, again.promised, again.age), (1, 50, 1_500_000));
 }

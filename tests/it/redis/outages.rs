@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::distributed::{Ask, Outage, Store, Terms};
+use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, Store};
 use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota, RedisStore};
 
 const RATE: u64 = 2_000;
@@ -270,12 +270,12 @@ async fn a_connection_that_broke_is_made_anew_once_for_all() {
     let (way, url) = Proxy::before(server.port()).await;
     let line = line(&url, "outages").await;
     way.latency.store(50, Ordering::Release);
-    let terms = Terms::of(&Quota::per_second(10), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
     let before = way.connections.load(Ordering::Acquire);
     for number in 1..=2 {
         let asks = (0..100).map(|node| {
             let line = line.beside(&node.to_string()).unwrap();
-            tokio::spawn(async move { while line.ask(Ask::new(node, number, terms)).await.is_err() {} })
+            tokio::spawn(async move { while line.ask(LeaseRequest::new(node, number, terms)).await.is_err() {} })
         });
         for ask in asks.collect::<Vec<_>>() {
             timeout(FOR_EVER, ask).await.expect("nobody hangs").unwrap();

@@ -3,19 +3,19 @@
 use super::server::{FOR_EVER, Server, line};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::distributed::{Ask, ErrorReplies, Outage, ReplyKind, Store, StoreError, Terms};
+use tollgate::distributed::{ErrorReplies, LeaseRequest, Outage, QuotaTerms, ReplyKind, Store, StoreError};
 use tollgate::{Circuit, Limiter, Quota, RedisStore};
 
 const QUOTA: Quota = Quota::per_hour(1_000);
 
-fn ask(node: u128, number: u64) -> Ask {
-    let mut ask = Ask::new(node, number, Terms::of(&QUOTA, 0).unwrap());
+fn ask(node: u128, number: u64) -> LeaseRequest {
+    let mut ask = LeaseRequest::new(node, number, QuotaTerms::of(&QUOTA, 0).unwrap());
     ask.want = 1;
     ask
 }
 
 /// What kind of error the line is answered with.
-async fn refused(line: &RedisStore, ask: Ask) -> ReplyKind {
+async fn refused(line: &RedisStore, ask: LeaseRequest) -> ReplyKind {
     match timeout(FOR_EVER, line.ask(ask)).await.expect("it is answered") {
         Err(StoreError::Reply { kind, .. }) => kind,
         other => panic!("{other:?}"),

@@ -3,7 +3,7 @@
 use super::server::Server;
 use redis::{Cmd, Connection};
 use tollgate::Quota;
-use tollgate::distributed::{Answer, Ask, MemoryStore, Terms};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms};
 
 const SCRIPT: &str = include_str!("../../../src/redis/store.lua");
 
@@ -31,21 +31,32 @@ fn expire(connection: &mut Connection, key: &str, answered: u64, now: u64) {
     }
 }
 
-fn eval(connection: &mut Connection, script: &str, key: &str, ask: &Ask, micros: u64) -> Result<Answer, String> {
+fn eval(
+    connection: &mut Connection,
+    script: &str,
+    key: &str,
+    ask: &LeaseRequest,
+    micros: u64,
+) -> Result<LeaseGrant, String> {
     let mut command = redis::cmd("EVAL");
     command.arg(script).arg(1).arg(key);
     answer(connection, command, ask, micros)
 }
 
-fn answer(connection: &mut Connection, mut command: Cmd, ask: &Ask, micros: u64) -> Result<Answer, String> {
+fn answer(
+    connection: &mut Connection,
+    mut command: Cmd,
+    ask: &LeaseRequest,
+    micros: u64,
+) -> Result<LeaseGrant, String> {
     command.arg(format!("{:032x}", ask.node)).arg(ask.number).arg(u8::from(ask.leave)).arg(ask.terms.to_string());
-    for number in [ask.ttl, ask.want, ask.ahead, ask.bank, ask.hold, ask.must, ask.held, ask.back] {
+    for number in [ask.ttl, ask.want, ask.ahead, ask.banked, ask.allowance, ask.minimum, ask.held, ask.back] {
         command.arg(number);
     }
     command.arg(u8::from(ask.at_once));
     command.arg(micros / 1_000_000).arg(micros % 1_000_000);
     let numbers: Vec<u64> = command.query(connection).map_err(|error| error.to_string())?;
-    Ok(Answer::from_numbers(&numbers).unwrap())
+    Ok(LeaseGrant::from_numbers(&numbers).unwrap())
 }
 
 fn quotas() -> Vec<Quota> {
@@ -64,12 +75,12 @@ fn quotas() -> Vec<Quota> {
 }
 
 /// An ask as no sane node makes it.
-fn random_ask(random: &mut fastrand::Rng, number: u64, terms: Terms) -> Ask {
+fn random_ask(random: &mut fastrand::Rng, number: u64, terms: QuotaTerms) -> LeaseRequest {
     let most = if random.bool() { 2 * terms.burst() } else { 5 }.min(1 << 45);
     let mut some = |odds: u32| if random.u32(..odds) == 0 { random.u64(..=most) } else { 0 };
-    let mut ask = Ask::new(0, number, terms);
-    (ask.want, ask.ahead, ask.bank, ask.hold) = (some(2), some(2), some(4), some(2));
-    (ask.must, ask.held, ask.back) = (some(6), some(3), some(4));
+    let mut ask = LeaseRequest::new(0, number, terms);
+    (ask.want, ask.ahead, ask.banked, ask.allowance) = (some(2), some(2), some(4), some(2));
+    (ask.minimum, ask.held, ask.back) = (some(6), some(3), some(4));
     ask.leave = random.u32(..12) == 0;
     ask.at_once = random.u32(..6) == 0;
     if random.u32(..20) == 0 {
@@ -83,10 +94,10 @@ fn random_ask(random: &mut fastrand::Rng, number: u64, terms: Terms) -> Ask {
 fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
     let Some(server) = Server::start() else { return };
     let (mut connection, line) = (server.client(), MemoryStore::new());
-    let terms = Terms::of(&Quota::per_day(1).burst(10), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_day(1).burst(10), 0).unwrap();
     let (mut now, key) = (1_700_000_000_000_000, "tollgate:{for ever}");
     for (node, want) in [(1, 1 << 48), (2, 1), (1, 0)] {
-        let mut ask = Ask::new(node, 1 + u64::from(want == 0), terms);
+        let mut ask = LeaseRequest::new(node, 1 + u64::from(want == 0), terms);
         ask.want = want;
         let mut command = redis::cmd("EVAL");
         command.arg(timed().replace("'HSET', key, 'x',", "'PEXPIRE', key,")).arg(1).arg(key);
@@ -101,19 +112,19 @@ fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
 fn a_line_that_owes_more_than_lua_can_count_promises_no_more() {
     let Some(server) = Server::start() else { return };
     let (mut connection, line, script) = (server.client(), MemoryStore::new(), timed());
-    let terms = Terms::of(&Quota::per_second(1).burst(10), 0).unwrap();
+    let terms = QuotaTerms::of(&Quota::per_second(1).burst(10), 0).unwrap();
     let (mut now, key) = (1_700_000_000_000_000, "tollgate:{owes}");
     let mut numbers = [0; 20];
     let mut ask = |node: usize, want: u64, ahead: u64, seconds: u64| {
         now += 1_000_000 * seconds;
         numbers[node] += 1;
-        let mut ask = Ask::new(node as u128, numbers[node], terms);
+        let mut ask = LeaseRequest::new(node as u128, numbers[node], terms);
         (ask.want, ask.ahead) = (want, ahead);
         let (real, model) = (eval(&mut connection, &script, key, &ask, now), line.answer(&ask, now));
         match (real, model) {
             (Ok(real), Ok(model)) => {
                 assert_eq!(real, model);
-                Ok(model.behind)
+                Ok(model.queued_before)
             }
             (real, model) => {
                 let (real, model) = (real.unwrap_err(), model.unwrap_err().to_string());
@@ -127,7 +138,7 @@ fn a_line_that_owes_more_than_lua_can_count_promises_no_more() {
         assert!(ask(node, 1 << 48, 0, 0).is_ok());
     }
     let owed = (1_u64 << 52) - 10;
-    let refused = |owed: u64| Err(format!("this line owes {owed} tokens and promises no more"));
+    let refused = |owed: u64| Err(format!("the store owes {owed} tokens and promises no more: try later"));
     assert_eq!(ask(16, 1 << 48, 0, 0), refused(owed));
     assert_eq!(ask(16, 11, 0, 0), refused(owed));
     assert_eq!(ask(16, u64::MAX, 0, 0), refused(owed));
@@ -152,13 +163,13 @@ fn the_script_answers_as_the_line_in_memory_does() {
         let quotas = quotas();
         let chosen = quotas[seed as usize % quotas.len()];
         let chosen = if seed % 4 == 3 { chosen.initial(chosen.capacity() / 3) } else { chosen };
-        let terms = Terms::of(&chosen, 0).unwrap();
-        let other = Terms::of(&Quota::per_second(11), 0).unwrap();
+        let terms = QuotaTerms::of(&chosen, 0).unwrap();
+        let other = QuotaTerms::of(&Quota::per_second(11), 0).unwrap();
         let line = MemoryStore::new();
         let key = format!("tollgate:{{history {seed}}}");
         let mut now = 1_700_000_000_000_000 + random.u64(..1 << 40);
         let (mut numbers, mut answered) = ([0_u64; 5], 0);
-        let mut last: Vec<Ask> = Vec::new();
+        let mut last: Vec<LeaseRequest> = Vec::new();
         for _ in 0..150 {
             now = match random.u32(..30) {
                 0 => now - random.u64(..3_000_000),

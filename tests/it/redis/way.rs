@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use tollgate::distributed::{Answer, Ask, MemoryStore, Outage, Store, StoreError, Tally};
+use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Outage, Store, StoreCounters, StoreError};
 
 /// Clones are the same way.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl Way {
 }
 
 impl Store for Way {
-    fn ask(&self, ask: Ask) -> Pin<Box<dyn Future<Output = Result<Answer, StoreError>> + Send + '_>> {
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
             let cut = || StoreError::Unreachable("the way is cut".to_owned());
             if self.is_cut(Cut::Before) {
@@ -56,7 +56,7 @@ impl Store for Way {
         })
     }
 
-    fn tally(&self) -> &Tally {
+    fn tally(&self) -> &StoreCounters {
         self.line.tally()
     }
 

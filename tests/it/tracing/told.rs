@@ -52,8 +52,8 @@ fn who_is_refused_after_a_wait_is_told_of_within_its_span() {
         limiter.pause_for(10 * MILLI);
         clock.advance(4 * MILLI);
         assert_ready_err!(late.poll());
-        let refused = "DEBUG event in 1: by=timed_out cost=3 message=refused: not granted within the 4ms allowed: the \
-                       line was held up";
+        let refused = "DEBUG event in 1: by=timed_out cost=3 message=refused: not granted within the allowed 4ms: the \
+                       queue was delayed; try later or allow a longer wait";
         assert_eq!(scribe.read(), ["span 1: outcome=timed_out", refused, "span 1 closed"]);
         limiter.close();
         assert_ready_err!(closed.poll());

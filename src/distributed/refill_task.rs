@@ -1,8 +1,8 @@
-//! The task that asks: sleeps until tokens run low, asks, and hands what is answered to the limiter.
+//! The refill task: sleeps until tokens run low, sends a request, and passes the answer to the limiter.
 //!
-//! It holds the limiter weakly. When that is gone it gives back what is left, and ends.
+//! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
-use super::{Answer, Ask, Plan, Store, StoreError};
+use super::{LeaseGrant, LeaseRequest, Plan, Store, StoreError};
 use crate::core::alarm::Alarm;
 use crate::core::{Core, instant_or_retry};
 use std::future::poll_fn;
@@ -12,24 +12,24 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, ready};
 use tokio::time::Instant;
 
-/// The keeper's place, and what it works with. If its runtime ends before the limiter does, whoever waits next on another one
-/// has a keeper there.
+/// The refill task and its resources. If its runtime ends before the limiter is dropped, the next waiter on another
+/// runtime restarts the task there.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct RefillHandle {
     core: Weak<Core>,
     store: Arc<dyn Store>,
-    remains: Arc<Mutex<Option<Ask>>>,
-    /// An ask that is under way: whoever has the place next repeats it under its number, or the line would seem to have lost what
-    /// it knew.
-    unanswered: Option<Ask>,
+    final_return: Arc<Mutex<Option<LeaseRequest>>>,
+    /// A request under way. The next refill task repeats it under its number; otherwise the store would seem to have
+    /// lost its state of this node.
+    unanswered: Option<LeaseRequest>,
 }
 
-impl Post {
-    pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, remains: Arc<Mutex<Option<Ask>>>) -> Self {
-        Self { core: Arc::downgrade(core), store, remains, unanswered: None }
+impl RefillHandle {
+    pub(crate) fn new(core: &Arc<Core>, store: Arc<dyn Store>, final_return: Arc<Mutex<Option<LeaseRequest>>>) -> Self {
+        Self { core: Arc::downgrade(core), store, final_return, unanswered: None }
     }
 
-    pub(crate) async fn keep(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut unseen = 0;
         while let Some(ask) = self.next().await {
             self.unanswered = Some(ask);
@@ -41,10 +41,10 @@ impl Post {
             self.unanswered = None;
             match self.core.upgrade() {
                 Some(core) => core.receive(&ask, &answer, sent),
-                None => unseen = answer.once + answer.later,
+                None => unseen = answer.now + answer.promised,
             }
         }
-        let left = self.remains.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let left = self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(mut ask) = left {
             ask.back += unseen;
             if let Ok(answer) = self.store.ask(ask).await {
@@ -53,7 +53,7 @@ impl Post {
         }
     }
 
-    async fn next(&self) -> Option<Ask> {
+    async fn next(&self) -> Option<LeaseRequest> {
         match self.unanswered {
             None => next(&self.core).await,
             unanswered => unanswered,
@@ -61,24 +61,24 @@ impl Post {
     }
 }
 
-impl Drop for Post {
+impl Drop for RefillHandle {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
-            let (store, remains) = (Arc::clone(&self.store), Arc::clone(&self.remains));
-            core.vacate(Self { core: self.core.clone(), store, remains, unanswered: self.unanswered });
+            let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
+            core.vacate(Self { core: self.core.clone(), store, final_return, unanswered: self.unanswered });
         }
     }
 }
 
-/// The next thing to ask, once there is one; `None` if the limiter is gone.
-async fn next(core: &Weak<Core>) -> Option<Ask> {
+/// Waits for the next request; `None` if the limiter is dropped.
+async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
     let mut alarm = pin!(Alarm::unset());
     poll_fn(|cx| {
         loop {
             let Some(core) = core.upgrade() else { return Poll::Ready(None) };
             match core.plan(cx.waker()) {
                 None => return Poll::Ready(None),
-                Some(Plan::Ask(ask)) => return Poll::Ready(Some(ask)),
+                Some(Plan::Request(ask)) => return Poll::Ready(Some(ask)),
                 Some(Plan::Sleep(u64::MAX)) => return Poll::Pending,
                 Some(Plan::Sleep(until)) => {
                     let at = instant_or_retry(&core.time, until);
@@ -91,19 +91,25 @@ async fn next(core: &Weak<Core>) -> Option<Ask> {
     .await
 }
 
-/// What came of an ask that is repeated until it is answered.
+/// The result of a request that is repeated until it is answered.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
 enum Persisted {
-    /// This ask was answered; it went off at that instant.
-    Answered(Ask, Answer, Instant),
-    /// The ask was never sent, and nothing is needed any more.
+    /// This request was answered; it was sent at that instant.
+    Answered(LeaseRequest, LeaseGrant, Instant),
+    /// The request was never sent, and no tokens are needed any more.
     NeedsNothing,
     LimiterGone,
 }
 
-/// Asks until there is an answer. An ask that may have been carried out is repeated under its number. One that was never sent is
-/// planned anew before it is: the callers it was for may be gone. `unanswered` is what the next keeper is to repeat.
-async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered: &mut Option<Ask>) -> Persisted {
+/// Repeats a request until it is answered. A request that the store may have carried out is repeated under its number.
+/// A request that was never sent is planned again first, because the callers it was for may be gone. `unanswered` holds
+/// the request that the next refill task has to repeat.
+async fn persist(
+    core: &Weak<Core>,
+    store: &dyn Store,
+    mut ask: LeaseRequest,
+    unanswered: &mut Option<LeaseRequest>,
+) -> Persisted {
     let tally = store.tally();
     let (mut outage, mut failures, mut is_sent) = (None::<Outage>, 0_u32, false);
     loop {
@@ -122,7 +128,7 @@ async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered:
         if matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)) {
             outage.get_or_insert_with(|| Outage::begin(store, sent)).goes_on();
         } else {
-            // The line is there, and refuses.
+            // The store is reachable and refuses.
             outage = None;
         }
         match core.upgrade() {
@@ -130,32 +136,32 @@ async fn persist(core: &Weak<Core>, store: &dyn Store, mut ask: Ask, unanswered:
             None => return Persisted::LimiterGone,
         }
         store.backoff(failures).await;
-        // What is given back, and the farewell, are planned once.
+        // Requests that return tokens, and the final request, are not planned again.
         if !is_sent && ask.back == 0 && !ask.leave {
             let Some(core) = core.upgrade() else { return Persisted::LimiterGone };
             match core.plan_anew(store.outage() == super::Outage::Wait) {
-                Replan::Ask(new) => ask = new,
+                Replan::Request(new) => ask = new,
                 Replan::Nothing => {
                     *unanswered = None;
                     return Persisted::NeedsNothing;
                 }
-                // It is asked for nothing, to learn that the line is back.
-                Replan::Look => (ask.want, ask.ahead, ask.must) = (0, 0, 0),
+                // Request nothing: the answer tells that the store is reachable again.
+                Replan::Look => (ask.want, ask.ahead, ask.minimum) = (0, 0, 0),
             }
             *unanswered = Some(ask);
         }
     }
 }
 
-/// What an ask that was never sent is replaced with.
+/// The replacement of a request that was never sent.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once, and an ask does not allocate")]
 pub(crate) enum Replan {
-    Ask(Ask),
+    Request(LeaseRequest),
     Nothing,
     Look,
 }
 
-/// The time for which a line cannot be reached, on its way into the tally.
+/// The time for which a store cannot be reached, added to the counters as it passes.
 struct Outage<'a> {
     store: &'a dyn Store,
     counted: Instant,
@@ -182,15 +188,15 @@ impl Drop for Outage<'_> {
     }
 }
 
-pub(crate) fn note(store: &dyn Store, ask: &Ask, answer: &Answer) {
+pub(crate) fn note(store: &dyn Store, ask: &LeaseRequest, answer: &LeaseGrant) {
     let tally = store.tally();
     tally.is_lost.store(false, Relaxed);
     tally.round_trips.fetch_add(1, Relaxed);
     tally.asked.fetch_add(ask.want + ask.ahead, Relaxed);
-    tally.granted.fetch_add(answer.once + answer.later, Relaxed);
+    tally.granted.fetch_add(answer.now + answer.promised, Relaxed);
     tally.returned.fetch_add(ask.back, Relaxed);
-    tally.lease.store(answer.once + answer.later, Relaxed);
-    tally.hold.store(answer.hold, Relaxed);
+    tally.lease.store(answer.now + answer.promised, Relaxed);
+    tally.allowance.store(answer.allowance, Relaxed);
     tally.nodes.store(answer.nodes, Relaxed);
     tally.busy.store(answer.busy, Relaxed);
 }

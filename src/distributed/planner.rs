@@ -1,0 +1,427 @@
+//! The node's knowledge of its store, and its next request. Pure: no lock, no clock, no network.
+//!
+//! The node needs tokens for two purposes, at two rhythms:
+//!
+//! * **Waiters** lack tokens. The planner requests them in whole claims, one share at a time. It requests the next
+//!   share shortly before the last promised token comes, so nothing is requested twice and no node takes all tokens of
+//!   the store at once.
+//! * **The banked tokens** serve callers that come soon. The planner banks as many tokens as were used in the last
+//!   quarter of a second, and requests more when three quarters of them are used.
+//!
+//! **The refill task's invariant:** while the refill task sleeps, either the front waiter has an instant at which its
+//! leased tokens let it pass, or the task's last plan was made for this very waiter, and the task wakes by itself after
+//! one share time (or when a pause ends). A plan adds up tokens, but the front waiter needs them in one piece. Which
+//! tokens form one piece depends on the allowance and on the front waiter, and both change while the task sleeps.
+//! Therefore every change of the queue checks the front waiter again, and wakes the task if its plan was made for
+//! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
+//! the first; `State::assert_kept` checks both.
+
+use super::{LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms, RefillHandle};
+use crate::core::rovers::ahead;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+const MILLIS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLIS;
+/// Under contention, the shares of all nodes together are the tokens minted in this time, so a new node waits little
+/// longer than this.
+const SHARE: u64 = 100 * MILLIS;
+/// The planner banks as many tokens as are used in this time.
+const AHEAD: u64 = 250 * MILLIS;
+/// The shortest time over which the pace is computed.
+const GLANCE: u64 = 100 * MILLIS;
+const TTL: u64 = LEASE_TIME.as_nanos() as u64;
+
+/// The next action of the refill task.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    Request(LeaseRequest),
+    /// Sleep until this instant, in the limiter's nanoseconds, or until woken.
+    Sleep(u64),
+}
+
+/// The limiter's state, as the planner needs it.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) now: u64,
+    /// All tokens that were ever claimed.
+    pub(crate) total: u64,
+    /// Tokens that are claimed and neither minted nor promised.
+    pub(crate) lack: u64,
+    /// Tokens that are minted or promised and not claimed.
+    pub(crate) banked: u64,
+    /// The position beyond which no tokens are promised.
+    pub(crate) covered: u64,
+    /// The instant at which the last promised token comes.
+    pub(crate) ends: Option<u64>,
+    /// No waiter passes before this instant.
+    pub(crate) gate: u64,
+    pub(crate) is_waiting: bool,
+    /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
+    pub(crate) stuck: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RefillPlanner {
+    /// Index of the limiter's quota that is distributed.
+    pub(crate) quota: usize,
+    terms: QuotaTerms,
+    pub(crate) outage: Outage,
+    /// True while the store cannot be reached.
+    pub(crate) is_out: bool,
+    /// The waker of the refill task while it sleeps.
+    waker: Option<Waker>,
+    /// The handle of a refill task that ended with its runtime. The next waiter on another runtime restarts it.
+    pub(crate) vacant: Option<RefillHandle>,
+    /// The refill task is woken when claims pass this position.
+    low: Option<u64>,
+    /// The refill task is also woken if this is set: a caller was denied more than callers before it, or promised
+    /// tokens were lost.
+    called: bool,
+    /// The front waiter without an instant for which the last plan was made.
+    stuck: Option<u64>,
+    /// The end of the sleep in that plan.
+    sleeps_until: u64,
+    node: u128,
+    number: u64,
+    /// The last request that was answered; 0 if the store does not know this node.
+    acked: u64,
+    /// The largest cost denied to `try_acquire` since the last answer that covered it.
+    minimum: u64,
+    /// The allowance: how many tokens may be kept unused. It ends at `until`.
+    pub(crate) allowance: u64,
+    pub(crate) until: u64,
+    nodes: u64,
+    busy: u64,
+    /// How many tokens the last answer left in the store for others.
+    left: u64,
+    /// `short`: the last answer granted less than was requested. `vain`: it granted nothing although a caller had been
+    /// denied.
+    short: bool,
+    vain: bool,
+    /// A request is under way.
+    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "only keyed limiters forget limiters"))]
+    is_asking: bool,
+    /// The total of claimed tokens at the last request, and the instant of that request.
+    total: u64,
+    asked_at: u64,
+    /// Tokens per second.
+    pace: u64,
+    /// Nanoseconds, on average.
+    round_trip: u64,
+    /// The final request. The refill task finds it here after the limiter is dropped.
+    pub(crate) final_return: Arc<Mutex<Option<LeaseRequest>>>,
+}
+
+impl RefillPlanner {
+    pub(crate) fn new(quota: usize, terms: QuotaTerms, outage: Outage) -> Self {
+        Self {
+            quota,
+            terms,
+            outage,
+            is_out: false,
+            waker: None,
+            vacant: None,
+            low: None,
+            called: false,
+            stuck: None,
+            sleeps_until: 0,
+            node: random_node(),
+            number: 0,
+            acked: 0,
+            minimum: 0,
+            allowance: 0,
+            until: 0,
+            busy: 1,
+            nodes: 0,
+            left: 0,
+            short: false,
+            vain: false,
+            is_asking: false,
+            total: 0,
+            asked_at: 0,
+            pace: 0,
+            round_trip: 0,
+            final_return: Arc::default(),
+        }
+    }
+
+    pub(crate) fn terms(&self) -> &QuotaTerms {
+        &self.terms
+    }
+
+    /// The allowance that the node gives itself while the store cannot be reached, whatever the last answer said.
+    pub(crate) fn own(&self) -> u64 {
+        match self.outage {
+            Outage::Share(share) if self.is_out => share.capacity(),
+            _ => 0,
+        }
+    }
+
+    /// The average duration of a round trip, in nanoseconds.
+    pub(crate) fn round_trip(&self) -> u64 {
+        self.round_trip
+    }
+
+    /// Whether the node's requests reach the store often enough to keep the allowance alive. If not, the allowance ends
+    /// each time before the next answer, and with it the tokens that waiters count on.
+    fn renews_in_time(&self) -> bool {
+        self.round_trip + self.round_trip.max(TTL / 3) + SHARE <= TTL - TTL / 64
+    }
+
+    /// Chooses the refill task's next action: a request, or sleep. The sleep is short while the front waiter has no
+    /// instant.
+    ///
+    /// `whole_claims` returns the tokens that waiters lack in whole claims, up to about a share. `counted_on` returns
+    /// the part of the allowance that waiters count on.
+    pub(crate) fn next(
+        &mut self,
+        view: &View,
+        whole_claims: impl FnOnce(u64) -> u64,
+        counted_on: impl FnOnce() -> u64,
+    ) -> Plan {
+        let mut plan = self.choose(view, whole_claims, counted_on);
+        if let Plan::Sleep(until) = &mut plan {
+            self.stuck = view.stuck;
+            if view.stuck.is_some() {
+                *until = (*until).min(view.now.saturating_add(self.share_time()).max(view.gate));
+            }
+            self.sleeps_until = *until;
+        }
+        plan
+    }
+
+    fn choose(&mut self, view: &View, whole_claims: impl FnOnce(u64) -> u64, counted_on: impl FnOnce() -> u64) -> Plan {
+        let pace = self.pace_at(view);
+        let cushion = self.cushion(pace);
+        let renewal = self.asked_at.saturating_add(TTL / 3);
+        let is_known = self.acked > 0;
+        self.low = None;
+        if view.lack > 0 {
+            let lead_time = (self.share_time() / 4).max(2 * self.round_trip);
+            let mut due = view.ends.map_or(0, |ends| ends.saturating_sub(lead_time)).max(view.gate);
+            if due <= view.now {
+                let share = self.share();
+                let want = whole_claims(share);
+                if want > 0 {
+                    let all = is_known && want >= view.lack;
+                    let ahead = if all { cushion.min(share.saturating_sub(want)) } else { 0 };
+                    return self.ask(view, pace, want, ahead, cushion, counted_on);
+                }
+                // Another bound delays the queue: even the front waiter could not use tokens now.
+                due = view.now.saturating_add(lead_time);
+            }
+            return match self.allowance {
+                0 => Plan::Sleep(due),
+                _ if renewal > view.now => Plan::Sleep(due.min(renewal)),
+                _ => self.ask(view, pace, 0, 0, cushion, counted_on),
+            };
+        }
+        let target = cushion.min(self.allowance).max(self.minimum);
+        let low = (target / 4).max(scale(pace, 2 * self.round_trip)).min(target.saturating_sub(1));
+        if target.max(cushion) > 0 && view.banked <= low {
+            // If the store gives less than wanted, do not repeat the request at once.
+            let again = self.asked_at.saturating_add(SHARE);
+            let is_vain = if self.minimum > 0 { self.vain } else { self.short };
+            if !is_vain || again <= view.now {
+                let target = cushion.max(self.minimum);
+                return self.ask(view, pace, 0, target.saturating_sub(view.banked), target, counted_on);
+            }
+            return self.sleep(view, 0, again);
+        }
+        if self.allowance == 0 {
+            return self.sleep(view, low, u64::MAX);
+        }
+        if renewal > view.now {
+            return self.sleep(view, low, renewal);
+        }
+        if view.total == self.total && !view.is_waiting {
+            self.leave(view)
+        } else {
+            self.ask(view, pace, 0, 0, cushion, counted_on)
+        }
+    }
+
+    fn sleep(&mut self, view: &View, low: u64, until: u64) -> Plan {
+        self.low = Some(view.covered.wrapping_sub(low));
+        Plan::Sleep(until)
+    }
+
+    fn ask(
+        &mut self,
+        view: &View,
+        pace: u64,
+        want: u64,
+        ahead: u64,
+        cushion: u64,
+        counted_on: impl FnOnce() -> u64,
+    ) -> Plan {
+        let wanted = cushion.max(view.banked).min(self.fair_allowance()).max(self.minimum).min(self.terms.most_held());
+        // A shrinking allowance shrinks here first. It keeps the tokens that waiters count on: otherwise one of those
+        // waiters would need all its tokens promised again.
+        if wanted < self.allowance / 2 || self.allowance > self.fair_allowance() {
+            self.allowance = self.allowance.min(wanted.max(counted_on()));
+        }
+        self.pace = pace;
+        (self.total, self.asked_at) = (view.total, view.now);
+        self.number += 1;
+        self.is_asking = true;
+        Plan::Request(LeaseRequest {
+            want,
+            ahead,
+            banked: view.banked,
+            allowance: wanted,
+            minimum: self.minimum,
+            held: self.allowance,
+            ..self.blank(self.number)
+        })
+    }
+
+    /// Plans the return of all tokens after a time without calls. The store may then forget this node.
+    fn leave(&mut self, view: &View) -> Plan {
+        self.pace = 0;
+        self.allowance = 0;
+        (self.total, self.asked_at) = (view.total, view.now);
+        Plan::Request(self.final_request())
+    }
+
+    /// A final request for no tokens; the store may then forget this node.
+    pub(crate) fn final_request(&mut self) -> LeaseRequest {
+        self.number += 1;
+        self.is_asking = true;
+        LeaseRequest { leave: true, ..self.blank(self.number) }
+    }
+
+    /// Leaves the final request for the refill task: the limiter is dropped, and `back` tokens are returned.
+    pub(crate) fn return_all(&mut self, back: u64) {
+        let ask = LeaseRequest { back, ..self.final_request() };
+        *self.final_return.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ask);
+    }
+
+    /// Records that the last planned request was never sent and will not be.
+    pub(crate) fn withdraw(&mut self) {
+        self.is_asking = false;
+    }
+
+    /// True if the store knows this node.
+    pub(crate) fn is_known(&self) -> bool {
+        self.acked > 0
+    }
+
+    /// True if the node may keep no tokens, and no request is under way or wanted.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn is_at_rest(&self, now: u64) -> bool {
+        !self.is_asking && !self.called && (self.allowance == 0 || self.until <= now)
+    }
+
+    fn blank(&self, number: u64) -> LeaseRequest {
+        LeaseRequest::new(self.node, number, self.terms)
+    }
+
+    /// Records the store's answer to `ask`, which was sent `elapsed` nanoseconds ago. Returns false if the store has
+    /// lost its state of this node: then the promised tokens are void.
+    pub(crate) fn hear(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, elapsed: u64) -> bool {
+        let sent = now.saturating_sub(elapsed);
+        let was_silent = answer.before == 0 && sent >= self.until;
+        let is_sound = answer.before == self.acked || answer.before == ask.number || was_silent;
+        self.acked = if ask.leave { 0 } else { ask.number };
+        self.is_asking = false;
+        self.allowance = answer.allowance;
+        // Subtract a 64th, so that the clocks of node and server may run at slightly different speeds.
+        self.until = sent.saturating_add(TTL - TTL / 64);
+        self.busy = answer.busy.max(1);
+        self.nodes = answer.nodes;
+        self.left = answer.remaining;
+        self.short = answer.now + answer.promised < ask.want + ask.ahead;
+        self.vain = ask.minimum > 0 && answer.now + answer.promised == 0;
+        // Bound the sample: if this process stood still, the delay is not the store's, and share times of seconds would
+        // follow.
+        let trip = elapsed.min(TTL / 2);
+        self.round_trip = if self.round_trip == 0 { trip } else { (3 * self.round_trip + trip) / 4 };
+        // A denial since the request was sent is not covered by this answer.
+        self.minimum = if self.minimum > ask.minimum { self.minimum } else { 0 };
+        is_sound
+    }
+
+    /// Records that `try_acquire` was denied `cost`, so that a retry can succeed.
+    pub(crate) fn miss(&mut self, cost: u64) {
+        self.called |= cost > self.minimum;
+        self.minimum = self.minimum.max(cost);
+    }
+
+    /// Requests a run of the refill task.
+    pub(crate) fn call(&mut self) {
+        self.called = true;
+    }
+
+    /// Whether the refill task has to run.
+    pub(crate) fn is_low(&self, claims: u64) -> bool {
+        self.called || self.low.is_some_and(|low| ahead(claims, low) > 0)
+    }
+
+    /// Whether the last plan was made for the front waiter with this `ticket`, which has no instant.
+    pub(crate) fn has_planned_for(&self, ticket: u64) -> bool {
+        self.stuck == Some(ticket)
+    }
+
+    /// Whether the refill task sleeps although the front waiter with this `ticket` has no instant: its plan was for
+    /// another waiter, or it sleeps until another caller wakes it.
+    pub(crate) fn neglects(&self, ticket: u64) -> bool {
+        self.waker.is_some() && (!self.has_planned_for(ticket) || self.sleeps_until == u64::MAX)
+    }
+
+    /// Stores the waker before the refill task sleeps. Returns the old waker: drop it after releasing the lock.
+    pub(crate) fn rest(&mut self, waker: Waker) -> Option<Waker> {
+        self.waker.replace(waker)
+    }
+
+    pub(crate) fn rouse(&mut self) -> Option<Waker> {
+        (self.low, self.called) = (None, false);
+        self.waker.take()
+    }
+
+    /// The most that each node may keep unused if other nodes keep tokens too. The store enforces it as well.
+    fn fair_allowance(&self) -> u64 {
+        if !self.renews_in_time() {
+            return 0;
+        }
+        (self.terms.burst / (2 * (self.nodes + 1))).max(1).min(self.terms.most_held())
+    }
+
+    /// The tokens that this node takes in one request while other nodes have waiters too: a part of the tokens minted
+    /// soon, or of half of those available.
+    pub(crate) fn share(&self) -> u64 {
+        let soon = self.terms.minted_in(self.share_time());
+        if self.acked == 0 { 1 } else { (soon.max(self.left / 2) / self.busy).max(1) }
+    }
+
+    fn share_time(&self) -> u64 {
+        SHARE.max(4 * self.round_trip)
+    }
+
+    fn pace_at(&self, view: &View) -> u64 {
+        let came = ahead(view.total, self.total).max(0) as u64;
+        let elapsed = view.now.saturating_sub(self.asked_at).max(GLANCE);
+        let now = (came as u128 * SECOND as u128 / elapsed as u128) as u64;
+        now.max(self.pace / 2 + now / 2)
+    }
+
+    /// The target number of banked tokens at this pace.
+    fn cushion(&self, pace: u64) -> u64 {
+        let soon = scale(pace, AHEAD.max(8 * self.round_trip));
+        let is_idle = scale(pace, TTL) == 0;
+        soon + u64::from(self.left > 0 && !is_idle)
+    }
+}
+
+/// Tokens used in `nanos` nanoseconds at `pace` tokens per second.
+fn scale(pace: u64, nanos: u64) -> u64 {
+    (pace as u128 * nanos as u128 / SECOND as u128).min(1 << 48) as u64
+}
+
+/// A number that no other node has: 128 bits of the operating system's randomness, through the standard library.
+pub(crate) fn random_node() -> u128 {
+    let half = || u128::from(RandomState::new().build_hasher().finish());
+    half() << 64 | half()
+}
