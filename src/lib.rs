@@ -204,3 +204,7 @@ pub use {
     snapshot::{QuotaSnapshot, Snapshot},
     which::Which,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -53,7 +53,7 @@ fn replaced(text: &str, name: &str, part: &str) -> String {
     format!("{}{open}\n{part}\n{}", &text[..begin], &text[end..])
 }
 
-/// The comparison of README.md: our own figures, and everybody's over ours.
+/// The comparison of README.md: tollgate's own figures, and those of the other crates relative to them.
 fn short(results: &Results) -> Table {
     let header = [
         "",
@@ -62,7 +62,7 @@ fn short(results: &Results) -> Table {
         "awaited, 1 / 2 tasks",
         "10,000 in line: CPU, rate kept",
         "share of a large asker",
-        "who leaves keeps tokens",
+        "cancellation leaks tokens",
         "1,000 idle: wake-ups/s",
     ];
     let mut table = table::new(header.map(str::to_owned));
