@@ -137,7 +137,7 @@ impl<S: Deref<Target = Core>> PinnedDrop for Claim<S> {
 /// A claim that gives up after an allowed wait.
 #[pin_project]
 #[derive(Debug)]
-pub(crate) struct Patience<S: Deref<Target = Core>> {
+pub(crate) struct Deadline<S: Deref<Target = Core>> {
     #[pin]
     claim: Claim<S>,
     allowed: Duration,
@@ -147,7 +147,7 @@ pub(crate) struct Patience<S: Deref<Target = Core>> {
     alarm: Alarm,
 }
 
-impl<S: Deref<Target = Core>> Patience<S> {
+impl<S: Deref<Target = Core>> Deadline<S> {
     pub(crate) fn new(claim: Claim<S>, allowed: Duration) -> Self {
         Self { claim, allowed, since: None, alarm: Alarm::unset() }
     }
@@ -240,7 +240,7 @@ impl<'a> Consume<'a> {
     /// # Ok(()) }
     /// ```
     pub fn within(self, allowed: Duration) -> Within<'a> {
-        Within { timed: Patience::new(self.claim, allowed) }
+        Within { timed: Deadline::new(self.claim, allowed) }
     }
 }
 
@@ -278,7 +278,7 @@ impl ConsumeOwned {
 
     /// Limits the wait to `allowed`; see [`Consume::within`].
     pub fn within(self, allowed: Duration) -> WithinOwned {
-        WithinOwned { timed: Patience::new(self.claim, allowed) }
+        WithinOwned { timed: Deadline::new(self.claim, allowed) }
     }
 }
 
@@ -304,7 +304,7 @@ impl Future for ConsumeOwned {
 #[derive(Debug)]
 pub struct Within<'a> {
     #[pin]
-    timed: Patience<&'a Core>,
+    timed: Deadline<&'a Core>,
 }
 
 impl<'a> Future for Within<'a> {
@@ -330,7 +330,7 @@ impl<'a> Future for Within<'a> {
 #[derive(Debug)]
 pub struct WithinOwned {
     #[pin]
-    timed: Patience<Arc<Core>>,
+    timed: Deadline<Arc<Core>>,
 }
 
 impl Future for WithinOwned {

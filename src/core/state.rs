@@ -218,7 +218,7 @@ impl State {
         self.drivers.serve(host) && !self.is_unkept()
     }
 
-    /// Whether one of the quotas is distributed and its keeper, the task that asks the store for tokens, is gone.
+    /// Whether one of the quotas is distributed and its refill task, the task that asks the store for tokens, is gone.
     pub(crate) fn is_unkept(&self) -> bool {
         #[cfg(feature = "redis")]
         return self.supply.planner().is_some_and(|planner| planner.vacant.is_some());

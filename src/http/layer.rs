@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use super::view::{Advertise, Partitioned, View};
 use crate::limiter::Limiter;
 use crate::tower::sealed::Sealed;
-use crate::tower::{Answer, Hold, LimitFuture, Patience, Refused, ToBody, take_ready};
+use crate::tower::{Answer, Hold, LimitFuture, MaxWait, Refused, ToBody, take_ready};
 use http::Response;
 use http_body::Body;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ struct Settings {
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct HttpLimitLayer<G = Limiter, H = ToBody> {
     gate: G,
-    max_wait: Patience,
+    max_wait: MaxWait,
     hold: H,
     settings: Settings,
 }
 
 impl<G, H> HttpLimitLayer<G, H> {
-    pub(crate) fn new(gate: G, max_wait: Patience, hold: H) -> Self {
+    pub(crate) fn new(gate: G, max_wait: MaxWait, hold: H) -> Self {
         let formats = vec![Format::Draft11];
         let settings = Settings { terms: Terms::default(), formats, always: false, problem: false, otherwise: None };
         Self { gate, max_wait, hold, settings }
@@ -121,7 +121,7 @@ impl<S, G: Clone, H: Clone> Layer<S> for HttpLimitLayer<G, H> {
 pub struct HttpLimit<S, G = Limiter, H = ToBody> {
     inner: S,
     gate: G,
-    max_wait: Patience,
+    max_wait: MaxWait,
     hold: H,
     settings: Arc<Settings>,
 }

@@ -2,7 +2,7 @@
 
 use super::limits::{RateLimits, Terms};
 use crate::limiter::Limiter;
-use crate::tower::{Admission, Chosen, Gate, Patience, Priced};
+use crate::tower::{Admission, Chosen, Gate, MaxWait, Priced};
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ pub trait Advertise<Request>: Gate<Request> {
     type View: View;
 
     /// Calls [`Gate::admit`], and returns a view that can read the limits while the request is under way.
-    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Self::Admission, Self::View);
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Self::Admission, Self::View);
 }
 
 impl<Request> Advertise<Request> for Limiter {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Admission, Limiter) {
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission, Limiter) {
         (self.admit(request, max_wait), self.clone())
     }
 }
@@ -39,7 +39,7 @@ impl<Request> Advertise<Request> for Limiter {
 impl<Request, C: Fn(&Request) -> u64> Advertise<Request> for Priced<C> {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Admission, Limiter) {
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission, Limiter) {
         (self.admit(request, max_wait), self.limiter().clone())
     }
 }
@@ -47,7 +47,7 @@ impl<Request, C: Fn(&Request) -> u64> Advertise<Request> for Priced<C> {
 impl<Request, F: Fn(&Request) -> (Limiter, u64)> Advertise<Request> for Chosen<F> {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (Admission, Limiter) {
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission, Limiter) {
         let (limiter, cost) = self.choose(request);
         (Admission::new(limiter.clone(), cost, max_wait), limiter)
     }
@@ -70,7 +70,7 @@ impl<Request, G: Gate<Request>, F> Gate<Request> for Partitioned<G, F> {
     type Pass = G::Pass;
     type Admission = G::Admission;
 
-    fn admit(&self, request: &Request, max_wait: Patience) -> G::Admission {
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> G::Admission {
         self.gate.admit(request, max_wait)
     }
 }
@@ -78,7 +78,7 @@ impl<Request, G: Gate<Request>, F> Gate<Request> for Partitioned<G, F> {
 impl<Request, G: Advertise<Request>, F: Fn(&Request) -> Vec<u8>> Advertise<Request> for Partitioned<G, F> {
     type View = PartitionView<G::View>;
 
-    fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (G::Admission, Self::View) {
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (G::Admission, Self::View) {
         let key = Arc::from((self.key)(request));
         let (admission, view) = self.gate.admit_in_view(request, max_wait);
         (admission, PartitionView { view, key })
@@ -146,7 +146,7 @@ mod keyed {
     {
         type View = KeyView<K, S>;
 
-        fn admit_in_view(&self, request: &Request, max_wait: Patience) -> (KeyedAdmission<K, S>, KeyView<K, S>) {
+        fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (KeyedAdmission<K, S>, KeyView<K, S>) {
             let (key, cost) = self.key(request);
             let view = KeyView { users: self.users().clone(), key: key.clone() };
             (self.admit_key(key, cost, max_wait), view)

@@ -7,7 +7,7 @@ use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
 use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::map::Arrival;
 use crate::clock::whole_nanos;
-use crate::consume::{Claim, Patience};
+use crate::consume::{Claim, Deadline};
 use crate::core::Core;
 use crate::core::coop::poll_paid;
 use crate::error::ConsumeError;
@@ -38,7 +38,7 @@ pub(super) struct WithoutDeadline {
 #[pin_project]
 pub(super) struct WithDeadline {
     #[pin]
-    claim: Patience<Arc<Core>>,
+    claim: Deadline<Arc<Core>>,
 }
 
 impl Future for WithoutDeadline {
@@ -65,7 +65,7 @@ impl QueuedClaim for WithoutDeadline {
 
 impl QueuedClaim for WithDeadline {
     fn begin(live: Arc<Core>, cost: u64, allowed: Option<Duration>) -> Self {
-        Self { claim: Patience::new(Claim::new(live, cost), allowed.unwrap_or(Duration::MAX)) }
+        Self { claim: Deadline::new(Claim::new(live, cost), allowed.unwrap_or(Duration::MAX)) }
     }
 }
 

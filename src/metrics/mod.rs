@@ -50,8 +50,8 @@
 //! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | of a `KeyedMeter`: keys in memory, and keys with waiters |
 //! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are [named](KeyedMeter::naming) |
 //!
-//! The reasons are `quota`, `in_flight`, `pause`, `line` (others are waiting) and `global` (the parent), which are the
-//! [`Bound`](crate::Bound) of a denial; `line_full`, `too_late`, `timed_out`, `too_many_keys` and, with the feature
+//! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting) and `parent`, which are the
+//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and, with the feature
 //! `redis`, `unreachable`; and `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore
 //! not counted as tokens denied.
 //!

@@ -1,7 +1,7 @@
 //! A gate with a bucket per key that many machines share.
 
 use super::answer::Refused;
-use super::gate::{Gate, Patience};
+use super::gate::{Gate, MaxWait};
 use crate::keyed::{DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter};
 use pin_project::pin_project;
 use std::fmt;
@@ -38,13 +38,13 @@ where
     type Pass = DistributedKeyedGrant<K, S>;
     type Admission = DistributedKeyedAdmission<K, S>;
 
-    fn admit(&self, request: &Request, max_wait: Patience) -> DistributedKeyedAdmission<K, S> {
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> DistributedKeyedAdmission<K, S> {
         let (key, cost) = (self.key)(request);
         let claim = self.users.clone().consume_owned(key, cost);
         let claim = match max_wait {
-            Patience::Endless => claim,
-            Patience::AtMost(allowed) => claim.within(allowed),
-            Patience::None => claim.within(Duration::ZERO),
+            MaxWait::Endless => claim,
+            MaxWait::AtMost(allowed) => claim.within(allowed),
+            MaxWait::None => claim.within(Duration::ZERO),
         };
         DistributedKeyedAdmission { claim }
     }

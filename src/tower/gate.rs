@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// How long a request may wait in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Patience {
+pub enum MaxWait {
     /// As long as it takes.
     #[default]
     Endless,
@@ -38,14 +38,14 @@ pub trait Gate<Request> {
     type Admission: Future<Output = Result<Self::Pass, Refused>>;
 
     /// Starts to admit `request`, which may wait for `max_wait`.
-    fn admit(&self, request: &Request, max_wait: Patience) -> Self::Admission;
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> Self::Admission;
 }
 
 impl<Request> Gate<Request> for Limiter {
     type Pass = OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, _: &Request, max_wait: Patience) -> Admission {
+    fn admit(&self, _: &Request, max_wait: MaxWait) -> Admission {
         Admission::new(self.clone(), 1, max_wait)
     }
 }
@@ -73,7 +73,7 @@ impl<Request, C: Fn(&Request) -> u64> Gate<Request> for Priced<C> {
     type Pass = OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, request: &Request, max_wait: Patience) -> Admission {
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> Admission {
         Admission::new(self.limiter.clone(), (self.cost)(request), max_wait)
     }
 }
@@ -113,7 +113,7 @@ impl<Request, F: Fn(&Request) -> (Limiter, u64)> Gate<Request> for Chosen<F> {
     type Pass = OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, request: &Request, max_wait: Patience) -> Admission {
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> Admission {
         let (limiter, cost) = self.choose(request);
         Admission::new(limiter, cost, max_wait)
     }
@@ -154,11 +154,11 @@ enum Mode {
 
 impl Admission {
     /// Creates a claim of `cost` tokens of `limiter`.
-    pub fn new(limiter: Limiter, cost: u64, max_wait: Patience) -> Self {
+    pub fn new(limiter: Limiter, cost: u64, max_wait: MaxWait) -> Self {
         let mode = match max_wait {
-            Patience::Endless => Mode::Endless(limiter.consume_owned(cost)),
-            Patience::AtMost(allowed) => Mode::Within(limiter.consume_owned(cost).within(allowed)),
-            Patience::None => Mode::None(limiter, cost),
+            MaxWait::Endless => Mode::Endless(limiter.consume_owned(cost)),
+            MaxWait::AtMost(allowed) => Mode::Within(limiter.consume_owned(cost).within(allowed)),
+            MaxWait::None => Mode::None(limiter, cost),
         };
         Self { mode }
     }

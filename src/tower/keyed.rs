@@ -1,7 +1,7 @@
 //! A gate with a bucket and a queue per user, address or API key.
 
 use super::answer::Refused;
-use super::gate::{Gate, Patience};
+use super::gate::{Gate, MaxWait};
 use crate::core::coop::poll_paid;
 use crate::keyed::{KeyedConsumeOwned, KeyedLimiter, KeyedWithinOwned, OwnedKeyedGrant};
 use pin_project::pin_project;
@@ -39,12 +39,12 @@ impl<K, S, F> Keyed<K, S, F> {
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher, F> Keyed<K, S, F> {
-    pub(crate) fn admit_key(&self, key: K, cost: u64, max_wait: Patience) -> KeyedAdmission<K, S> {
+    pub(crate) fn admit_key(&self, key: K, cost: u64, max_wait: MaxWait) -> KeyedAdmission<K, S> {
         let users = self.users.clone();
         let mode = match max_wait {
-            Patience::Endless => Mode::Endless(users.consume_owned(key, cost)),
-            Patience::AtMost(allowed) => Mode::Within(users.consume_owned(key, cost).within(allowed)),
-            Patience::None => Mode::None(Some((users, key, cost))),
+            MaxWait::Endless => Mode::Endless(users.consume_owned(key, cost)),
+            MaxWait::AtMost(allowed) => Mode::Within(users.consume_owned(key, cost).within(allowed)),
+            MaxWait::None => Mode::None(Some((users, key, cost))),
         };
         KeyedAdmission { mode }
     }
@@ -59,7 +59,7 @@ where
     type Pass = OwnedKeyedGrant<K, S>;
     type Admission = KeyedAdmission<K, S>;
 
-    fn admit(&self, request: &Request, max_wait: Patience) -> KeyedAdmission<K, S> {
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> KeyedAdmission<K, S> {
         let (key, cost) = self.key(request);
         self.admit_key(key, cost, max_wait)
     }

@@ -1,7 +1,7 @@
 //! The layer and its settings.
 
 use super::answer::{AsBoxError, AsError, AsResponse, Refused};
-use super::gate::{Chosen, Patience, Priced};
+use super::gate::{Chosen, MaxWait, Priced};
 use super::hold::{ToBody, ToHead};
 use super::service::Limit;
 use crate::limiter::Limiter;
@@ -17,7 +17,7 @@ use {super::keyed::Keyed, crate::KeyedLimiter};
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct LimitLayer<G = Limiter, H = ToBody, A = AsError> {
     gate: G,
-    max_wait: Patience,
+    max_wait: MaxWait,
     hold: H,
     answer: A,
 }
@@ -32,7 +32,7 @@ impl LimitLayer {
 impl<G> LimitLayer<G> {
     /// Creates a layer with a [`Gate`](super::Gate) of your own.
     pub fn through(gate: G) -> Self {
-        Self { gate, max_wait: Patience::Endless, hold: ToBody, answer: AsError }
+        Self { gate, max_wait: MaxWait::Endless, hold: ToBody, answer: AsError }
     }
 }
 
@@ -125,12 +125,12 @@ impl<H, A> LimitLayer<Limiter, H, A> {
 impl<G, H, A> LimitLayer<G, H, A> {
     /// Refuses requests that would wait longer than `allowed`; see [`Consume::within`](crate::Consume::within).
     pub fn within(self, allowed: Duration) -> Self {
-        Self { max_wait: Patience::AtMost(allowed), ..self }
+        Self { max_wait: MaxWait::AtMost(allowed), ..self }
     }
 
     /// Refuses requests that cannot get their tokens at once; see [`Limiter::try_acquire`].
     pub fn refuse(self) -> Self {
-        Self { max_wait: Patience::None, ..self }
+        Self { max_wait: MaxWait::None, ..self }
     }
 
     /// Keeps requests in flight until the service has responded, and not until the body has ended. Responses can then

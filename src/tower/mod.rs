@@ -72,7 +72,7 @@ pub use answer::{Answer, AsBoxError, AsError, AsResponse, LimitError, Refused};
 pub use body::HeldBody;
 #[cfg(all(feature = "keyed", feature = "redis"))]
 pub use distributed_keyed::{DistributedKeyed, DistributedKeyedAdmission};
-pub use gate::{Admission, Chosen, Gate, Patience, Priced};
+pub use gate::{Admission, Chosen, Gate, MaxWait, Priced};
 pub use hold::{Hold, ToBody, ToHead};
 #[cfg(feature = "keyed")]
 pub use keyed::{Keyed, KeyedAdmission};

@@ -1,7 +1,7 @@
 //! The service: admits a request, calls the inner service, and holds the grant.
 
 use super::answer::{Answer, AsError};
-use super::gate::{Gate, Patience};
+use super::gate::{Gate, MaxWait};
 use super::hold::{Hold, ToBody};
 use crate::limiter::Limiter;
 use pin_project::pin_project;
@@ -18,13 +18,13 @@ use tower_service::Service;
 pub struct Limit<S, G = Limiter, H = ToBody, A = AsError> {
     inner: S,
     gate: G,
-    max_wait: Patience,
+    max_wait: MaxWait,
     hold: H,
     answer: A,
 }
 
 impl<S, G, H, A> Limit<S, G, H, A> {
-    pub(super) fn new(inner: S, gate: G, max_wait: Patience, hold: H, answer: A) -> Self {
+    pub(super) fn new(inner: S, gate: G, max_wait: MaxWait, hold: H, answer: A) -> Self {
         Self { inner, gate, max_wait, hold, answer }
     }
 

@@ -72,7 +72,7 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The keeper of a distributed quota must learn of each waiter.
+        // The refill task of a distributed quota must learn of each waiter.
         #[cfg(feature = "redis")]
         if self.supply.planner().is_some() {
             return false;

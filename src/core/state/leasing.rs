@@ -1,8 +1,8 @@
-//! A distributed quota: what the keeper asks its store for, and what the answers bring.
+//! A distributed quota: what the refill task asks its store for, and what the answers bring.
 //!
-//! The *keeper* is the task that talks to the store. The [`RefillPlanner`] is what the node knows of the store, and the rule by
-//! which the keeper asks. The *allowance* (the field `hold`) is how many tokens the node may keep unused. A *piece* is
-//! a number of tokens that the store promised without tokens of other nodes between them.
+//! The *refill task* is the task that talks to the store. The [`RefillPlanner`] is what the node knows of the store,
+//! and the rule by which the refill task asks. The *allowance* (the field `allowance`) is how many tokens the node may keep
+//! unused. A *piece* is a number of tokens that the store promised without tokens of other nodes between them.
 
 use super::State;
 use crate::core::rovers::{Rovers, ahead};
@@ -50,8 +50,8 @@ impl<I: Iterator<Item = u64>> Cover<I> {
 }
 
 impl State {
-    /// Makes one of the quotas distributed, and empties it. Returns the place where the keeper finds its final ask once
-    /// the limiter is gone.
+    /// Makes one of the quotas distributed, and empties it. Returns the place where the refill task finds its final ask
+    /// once the limiter is gone.
     pub(crate) fn lease(&mut self, planner: RefillPlanner, start: u64) -> Arc<Mutex<Option<LeaseRequest>>> {
         let final_return = Arc::clone(&planner.final_return);
         self.supply.quota_mut(planner.quota).become_leased(start);
@@ -59,7 +59,7 @@ impl State {
         final_return
     }
 
-    /// Wakes the keeper if it has to look. Returns false if there is no space for its waker.
+    /// Wakes the refill task if it has to look. Returns false if there is no space for its waker.
     pub(super) fn wake_refill_task(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
         if !self.is_hungry(rovers) {
             return true;
@@ -73,7 +73,7 @@ impl State {
         true
     }
 
-    /// Whether the keeper has to be woken.
+    /// Whether the refill task has to be woken.
     #[inline]
     pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
         self.supply
@@ -81,8 +81,8 @@ impl State {
             .is_some_and(|planner| planner.is_low(self.claims(rovers)) || self.is_front_unplanned(planner))
     }
 
-    /// Whether the promised tokens give the front waiter no instant at which it passes, and the keeper's plan was made
-    /// for another waiter.
+    /// Whether the promised tokens give the front waiter no instant at which it passes, and the refill task's plan was
+    /// made for another waiter.
     fn is_front_unplanned(&self, planner: &RefillPlanner) -> bool {
         self.stuck_front(planner.quota).is_some_and(|ticket| !planner.has_planned_for(ticket))
     }
@@ -92,8 +92,8 @@ impl State {
         self.front_ticket().filter(|ticket| self.supply.passes_leased(quota, *ticket).is_none())
     }
 
-    /// Checks the keeper's invariant, see `distributed/planner.rs`. The invariant holds whenever the lock is free, unless
-    /// a thread has released the lock in the middle of serving the queue and is about to take it again.
+    /// Checks the refill task's invariant, see `distributed/planner.rs`. The invariant holds whenever the lock is free,
+    /// unless a thread has released the lock in the middle of serving the queue and is about to take it again.
     pub(crate) fn assert_kept(&self) {
         debug_assert!(
             self.last_due == 0
@@ -120,8 +120,8 @@ impl State {
         })
     }
 
-    /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the keeper will ask for them.
-    /// Returns true if the store is out of reach and the caller has to get that as its error.
+    /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the refill task will ask for
+    /// them. Returns true if the store is out of reach and the caller has to get that as its error.
     pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
         let end = self.claims(rovers).wrapping_add(cost);
         let is_missed = |planner: &RefillPlanner| self.supply.quotas()[planner.quota].reached(end).is_none();
@@ -133,7 +133,7 @@ impl State {
         self.is_cut_off(end)
     }
 
-    /// The next step of the keeper, as of `now`, up to which the queue was served.
+    /// The next step of the refill task, as of `now`, up to which the queue was served.
     pub(crate) fn plan(&mut self, rovers: &Rovers, now: u64) -> Option<Plan> {
         let mut planner = self.supply.take_planner()?;
         if planner.until <= now {
@@ -179,8 +179,8 @@ impl State {
         let mut ends = leases.ends();
         let mut lack = ahead(claims, covered).max(0) as u64;
         if let Some(front) = self.queue.front() {
-            // Tokens for the front claim that come in several pieces may not be kept until they complete it. The keeper
-            // then asks for them anew.
+            // Tokens for the front claim that come in several pieces may not be kept until they complete it. The refill
+            // task then asks for them anew.
             let missing = self.cover(quota).lacks(front.start(), front.ticket);
             if missing > 0 {
                 (ends, lack) = (None, lack.max(missing));
@@ -326,7 +326,8 @@ impl State {
         self.supply.put_planner(planner);
     }
 
-    /// The limiter is gone: prepares the final ask, which gives the rest back to the store. Returns the keeper's waker.
+    /// The limiter is gone: prepares the final ask, which gives the rest back to the store. Returns the refill task's
+    /// waker.
     pub(crate) fn return_all(&mut self, rovers: &Rovers) -> Option<std::task::Waker> {
         let mut planner = self.supply.take_planner()?;
         if planner.is_known() {
@@ -358,7 +359,7 @@ mod tests {
     const SHARED: Quota = Quota::per_second(1_000).burst(512);
     const SHARE: Outage = Outage::Share(Quota::per_second(10).burst(3));
 
-    /// A node of a line, without a keeper. All positions are counted from 0, all instants in nanoseconds.
+    /// A node of a line, without a refill task. All positions are counted from 0, all instants in nanoseconds.
     struct Node {
         state: State,
         rovers: Rovers,
@@ -409,7 +410,7 @@ mod tests {
             self.state.receive(&self.rovers, now, &ask, answer, 0);
         }
 
-        /// What its keeper asks for, if anything.
+        /// What its refill task asks for, if anything.
         fn wants(&mut self, now: u64) -> Option<u64> {
             match self.state.plan(&self.rovers, now).unwrap() {
                 Plan::Request(ask) => Some(ask.want),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready};
 use tollgate::http::{Advertise, HttpLimitLayer, LimitBody, Unit};
-use tollgate::tower::{Admission, Gate, LimitLayer, Patience};
+use tollgate::tower::{Admission, Gate, LimitLayer, MaxWait};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 type Text = Full<axum::body::Bytes>;
@@ -210,7 +210,7 @@ impl Gate<Request<()>> for Odd {
     type Pass = tollgate::OwnedGrant;
     type Admission = Admission;
 
-    fn admit(&self, _: &Request<()>, patience: Patience) -> Admission {
+    fn admit(&self, _: &Request<()>, patience: MaxWait) -> Admission {
         Admission::new(self.0.clone(), 3, patience)
     }
 }
@@ -218,7 +218,7 @@ impl Gate<Request<()>> for Odd {
 impl Advertise<Request<()>> for Odd {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request<()>, patience: Patience) -> (Admission, Limiter) {
+    fn admit_in_view(&self, request: &Request<()>, patience: MaxWait) -> (Admission, Limiter) {
         (self.admit(request, patience), self.0.clone())
     }
 }

@@ -72,7 +72,7 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
     assert!(limiter.try_acquire(1).is_err());
     assert_ready_err!(spawn(limiter.consume(1)).poll());
     assert_ready_err!(spawn(limiter.clone().consume_owned(1)).poll());
-    refusals(&[("in_flight", 1), ("line", 1), ("line_full", 2), ("pause", 1), ("quota", 1), ("too_large", 2)]);
+    refusals(&[("in_flight", 1), ("pause", 1), ("queue", 1), ("queue_full", 2), ("quota", 1), ("too_large", 2)]);
 
     drop((waiting, flying));
     let _emptied = limiter.try_acquire(10).unwrap();
@@ -91,9 +91,9 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
     refusals(&[
         ("closed", 3),
         ("in_flight", 1),
-        ("line", 1),
-        ("line_full", 2),
         ("pause", 1),
+        ("queue", 1),
+        ("queue_full", 2),
         ("quota", 1),
         ("timed_out", 1),
         ("too_large", 2),

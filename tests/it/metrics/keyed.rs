@@ -50,8 +50,8 @@ fn each_refusal_of_any_key_is_counted_once() {
     let page = scrape(&meter);
     let expected = [
         ("closed", 3),
-        ("line", 1),
-        ("line_full", 3),
+        ("queue", 1),
+        ("queue_full", 3),
         ("quota", 1),
         ("too_large", 2),
         ("too_late", 1),

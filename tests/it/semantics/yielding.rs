@@ -92,9 +92,9 @@ fn claims_of_shared_keys_let_other_tasks_run() {
 #[cfg(feature = "tower")]
 #[test]
 fn requests_that_are_turned_away_let_other_tasks_run() {
-    use tollgate::tower::{Admission, Patience};
+    use tollgate::tower::{Admission, MaxWait};
     let empty = Limiter::new(Quota::new(1, DAY).initial(0)).unwrap();
-    yields(async || assert!(Admission::new(empty.clone(), 1, Patience::None).await.is_err()));
+    yields(async || assert!(Admission::new(empty.clone(), 1, MaxWait::None).await.is_err()));
 }
 
 #[cfg(feature = "stream")]

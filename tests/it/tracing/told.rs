@@ -82,11 +82,11 @@ fn a_refusal_is_an_event_that_says_who_refused_and_when_to_come_back() {
         assert!(told[0].starts_with("DEBUG event in 0: by=too_large cost=3 message=refused: a cost of 3"), "{told:?}");
         assert!(!told[0].contains("retry_after"), "{told:?}");
         assert_ready_err!(spawn(limiter.consume(1)).poll());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=line_full cost=1"));
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=queue_full cost=1"));
         assert!(try_join([(&limiter, 1)]).is_err());
         assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=quota cost=1"));
         assert_ready_err!(spawn(join([(&limiter, 1)])).poll());
-        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=line_full cost=1"));
+        assert!(scribe.read()[0].starts_with("DEBUG event in 0: by=queue_full cost=1"));
     });
     assert!(scribe.read().is_empty());
 }
