@@ -34,7 +34,7 @@ fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
     stand.limiter.pause_for(5 * MILLI);
     says(stand.denied(1), &["pause", "retry after 5ms"]);
     let _line = stand.enter(1);
-    says(stand.denied(2), &["line", "0 tokens", "retry after 5ms"]);
+    says(stand.denied(2), &["queue", "0 tokens", "retry after 5ms"]);
     let capped = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(4)).max_in_flight(2));
     let _held = capped.take(2);
     says(capped.denied(1), &["in-flight cap", "0 tokens", "replenished or released"]);

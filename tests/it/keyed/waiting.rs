@@ -308,8 +308,8 @@ fn a_replenisher_that_is_kept_and_not_polled_keeps_no_seats_in_memory() {
     }
     assert!(keyed.snapshot().keys <= 50);
     let shown = format!("{kept:?}");
-    let rung = shown.split("rung: ").nth(1).and_then(|rest| rest.split(',').next()).expect("it is shown");
-    assert!(rung.parse::<usize>().unwrap() <= 256, "{shown}");
+    let woken = shown.split("woken: ").nth(1).and_then(|rest| rest.split(',').next()).expect("it is shown");
+    assert!(woken.parse::<usize>().unwrap() <= 256, "{shown}");
 }
 
 #[test]
