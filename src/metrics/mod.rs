@@ -5,7 +5,7 @@
 //! values at that moment: call it where the metrics are scraped.
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use metrics_exporter_prometheus::PrometheusBuilder;
 //! use tollgate::metrics::{Meter, describe};
 //! use tollgate::{Limiter, Quota};
