@@ -214,7 +214,7 @@ fn a_limiter_is_640_bytes_in_all() {
     let bytes = LIVE.get() - before;
     drop(limiter);
     assert_eq!(LIVE.get(), before);
-    // Seats have a warden, a mark and perhaps a roof, and whoever is counted has somebody to tell.
+    // A live entry of a keyed limiter has a driver, a key hash and perhaps a parent; a counted limiter has observers.
     let most = if cfg!(any(feature = "keyed", feature = "metrics")) { 768 } else { 640 };
     assert!((1..=most).contains(&bytes), "{bytes} bytes");
 }

@@ -126,24 +126,28 @@ pub(crate) enum Left {
     Behind { waiter: Waiter, before: u64 },
 }
 
+/// The most waiters of one queue. Their futures alone would take more than 300 GB.
+pub(crate) const MAX_WAITERS: usize = u32::MAX as usize;
+
 #[derive(Debug)]
 pub(crate) struct Queue {
     list: PinList<Types>,
-    len: usize,
     tokens: u64,
+    /// At most [`MAX_WAITERS`]. In 32 bits, as `tied`: every limiter has these fields, and a test holds its size.
+    len: u32,
     /// How many of the waiters also wait for other queues.
-    tied: usize,
+    tied: u32,
     /// An upper bound for the cost of each waiter.
     largest: u64,
 }
 
 impl Queue {
     pub(crate) fn new() -> Self {
-        Self { list: PinList::new(pin_list::id::Checked::new()), len: 0, tokens: 0, tied: 0, largest: 0 }
+        Self { list: PinList::new(pin_list::id::Checked::new()), tokens: 0, len: 0, tied: 0, largest: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -192,7 +196,7 @@ impl Queue {
         self.largest = if self.len == 0 { waiter.cost } else { self.largest.max(waiter.cost) };
         self.len += 1;
         self.tokens += waiter.cost;
-        self.tied += usize::from(waiter.is_joint());
+        self.tied += u32::from(waiter.is_joint());
         self.list.push_back(place.project().node, waiter, ());
     }
 
@@ -276,7 +280,7 @@ impl Queue {
 
     /// Takes the wakers of all waiters. A waiter woken with its waker polls again and stores a new one.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        let mut wakers = Vec::with_capacity(self.len);
+        let mut wakers = Vec::with_capacity(self.len());
         let mut cursor = self.list.cursor_front_mut();
         while let Some(waiter) = cursor.protected_mut() {
             wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));
@@ -288,6 +292,6 @@ impl Queue {
     fn forget(&mut self, waiter: &Waiter) {
         self.len -= 1;
         self.tokens -= waiter.cost;
-        self.tied -= usize::from(waiter.is_joint());
+        self.tied -= u32::from(waiter.is_joint());
     }
 }

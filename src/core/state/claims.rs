@@ -3,7 +3,7 @@
 use super::{Cap, MAX_COST, Sample, State};
 use crate::core::denial::Denial;
 use crate::core::joint::JointPart;
-use crate::core::queue::{Place, Waiter};
+use crate::core::queue::{MAX_WAITERS, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::wakes::ReleaseMark;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
@@ -196,7 +196,7 @@ impl State {
     /// Whether one more claim may wait. `driven` tells whether a driver will serve the queue for it.
     pub(crate) fn check_queue(&self, driven: bool) -> Result<(), ConsumeError> {
         let waiting = self.queue.len();
-        if waiting >= self.max_waiting {
+        if waiting >= self.max_waiting.min(MAX_WAITERS) {
             return Err(ConsumeError::QueueFull { waiting });
         }
         if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }
