@@ -10,7 +10,7 @@ use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::{Grant, Permit};
 use crate::knot::{Knot, MOST_LINES};
 use crate::limiter::Limiter;
-use crate::queue::{Outcome, Place};
+use crate::queue::Outcome;
 use crate::shared::{Shared, drop_quietly};
 use crate::vigil::{Outlook, Vigil};
 use lines::Lines;
@@ -154,8 +154,8 @@ struct Member<'a> {
     cost: u64,
     /// What its grant left behind, once it has been granted.
     granted: Option<u64>,
-    /// Made when it has to wait. A box, so that an array of them can be pinned without `unsafe`.
-    place: Option<Pin<Box<Place>>>,
+    /// Its number in the queue, while it is there.
+    part: Option<u64>,
     outlook: Outlook,
     vigil: Vigil,
 }
@@ -166,7 +166,7 @@ impl<'a> Member<'a> {
             shared: limiter.shared(),
             cost,
             granted: None,
-            place: None,
+            part: None,
             outlook: Outlook::default(),
             vigil: Vigil::default(),
         }
@@ -178,9 +178,11 @@ impl<'a> Member<'a> {
     }
 
     /// Looks whether this line has called it out.
-    fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
-        let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
-        match self.shared.check(place.as_mut(), waker) {
+    fn look(&mut self, knot: &Knot, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
+        let Some(number) = self.part else { return Poll::Ready(Ok(())) };
+        let looked = self.shared.check_part(number, knot.set(), waker);
+        self.part = self.part.filter(|_| looked.0.is_pending());
+        match looked {
             (Poll::Ready(Outcome::Granted { remaining }), _, _) => {
                 self.granted = Some(remaining);
                 Poll::Ready(Ok(()))
@@ -200,9 +202,9 @@ impl<'a> Member<'a> {
         self.vigil.begin(self.shared, self.cost, self.outlook);
     }
 
-    fn cancel(&mut self) {
-        if let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) {
-            self.shared.cancel(place.as_mut(), self.cost);
+    fn cancel(&mut self, knot: Option<&Knot>) {
+        if let (Some(number), Some(knot)) = (self.part.take(), knot) {
+            self.shared.cancel_part(number, knot.set(), self.cost);
         } else if self.granted.take().is_some() {
             self.shared.give_back(self.cost);
         }
@@ -218,13 +220,11 @@ fn repeated(members: &[Member<'_>]) -> Option<usize> {
 
 impl<'a, const N: usize> Join<'a, N> {
     fn poll_members(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
-        if self.knot.is_none() {
-            return self.arrive(cx.waker());
-        }
+        let Some(knot) = self.knot.clone() else { return self.arrive(cx.waker()) };
         let members = self.members.as_mut().expect("polled after it was ready");
         let mut waiting = false;
         for (limiter, member) in members.iter_mut().enumerate() {
-            match member.look(cx.waker()) {
+            match member.look(&knot, cx.waker()) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(JoinError::Refused { limiter, error })),
                 Poll::Pending => waiting = true,
@@ -275,11 +275,12 @@ impl<'a, const N: usize> Join<'a, N> {
 
     fn cancel(&mut self) {
         // First of all, so that no line grants its part while the others are being left.
-        if let Some(knot) = self.knot.take() {
+        let knot = self.knot.take();
+        if let Some(knot) = &knot {
             knot.kill();
         }
         for member in self.members.iter_mut().flatten() {
-            member.cancel();
+            member.cancel(knot.as_deref());
         }
     }
 
@@ -296,10 +297,7 @@ impl<'a, const N: usize> Join<'a, N> {
     }
 }
 
-fn tie(members: &mut [Member<'_>]) -> Arc<Knot> {
-    for member in members.iter_mut() {
-        member.place = Some(Box::pin(Place::new()));
-    }
+fn tie(members: &[Member<'_>]) -> Arc<Knot> {
     let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
     let one_clock = members.windows(2).all(|pair| pair[0].shared.time.is_one_with(&pair[1].shared.time));
     Arc::new(Knot::new(members.iter().map(|member| member.shared.weak()).collect(), idle, one_clock))

@@ -49,8 +49,22 @@ pub(crate) struct Knot {
     /// Whether all lines read the same clock.
     one_clock: bool,
     all: u64,
-    /// Who must look when it is decided.
-    members: Box<[Weak<Shared>]>,
+    /// Which queues have foretold an instant: one bit each. A bit is never taken back.
+    known: AtomicU64,
+    /// The limiters whose queues the claim stands in, by address: claims over the same ones are served in order.
+    set: Arc<[usize]>,
+    /// One for each limiter of the claim.
+    members: Box<[Member]>,
+}
+
+/// One limiter of a knot.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Must look when the claim is decided, or when another queue foretells another instant.
+    shared: Weak<Shared>,
+    /// The instant at which this queue expects to have the tokens, in nanoseconds since the claim entered. Means nothing before
+    /// the bit in `known` is set.
+    foretold: AtomicU64,
 }
 
 /// One line's part of a knot.
@@ -84,18 +98,53 @@ impl Knot {
     pub(crate) fn new(members: Box<[Weak<Shared>]>, idle: impl Iterator<Item = usize>, one_clock: bool) -> Self {
         let all = (1 << members.len()) - 1;
         let word = idle.fold(0, |word, index| word | 1 << index);
-        Self { word: AtomicU64::new(word), ready_at: AtomicU64::new(0), one_clock, all, members }
+        let waits = |(index, _): &(usize, &Weak<Shared>)| word & 1 << index == 0;
+        let mut set: Vec<usize> =
+            members.iter().enumerate().filter(waits).map(|(_, shared)| shared.as_ptr().addr()).collect();
+        set.sort_unstable();
+        Self {
+            word: AtomicU64::new(word),
+            ready_at: AtomicU64::new(0),
+            one_clock,
+            all,
+            known: AtomicU64::new(word),
+            set: set.into(),
+            members: members.into_iter().map(Member::new).collect(),
+        }
     }
 
     /// The knot of a claim that waits in the line of `led`, where it is ready, and of the envoy it has in another line.
     #[cfg(feature = "keyed")]
     pub(crate) fn of_envoy(led: Weak<Shared>, one_clock: bool) -> Self {
-        let (all, word) = (LED | ENVOY, AtomicU64::new(LED));
-        Self { word, ready_at: AtomicU64::new(0), one_clock, all, members: Box::new([led]) }
+        Self {
+            word: AtomicU64::new(LED),
+            ready_at: AtomicU64::new(0),
+            one_clock,
+            all: LED | ENVOY,
+            known: AtomicU64::new(0),
+            set: Arc::default(),
+            members: Box::new([Member::new(led)]),
+        }
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = Arc<Shared>> {
-        self.members.iter().filter_map(Weak::upgrade)
+        self.members.iter().filter_map(|member| member.shared.upgrade())
+    }
+
+    /// The limiters whose queues the claim stands in.
+    pub(crate) fn set(&self) -> &Arc<[usize]> {
+        &self.set
+    }
+
+    fn tie(&self) -> Tie {
+        let word = self.word.load(Ordering::Acquire);
+        if word == self.all {
+            Tie::Committed
+        } else if word & DEAD != 0 {
+            Tie::Dead
+        } else {
+            Tie::Held
+        }
     }
 
     /// Gives the claim up, unless it is committed.
@@ -142,6 +191,12 @@ impl Knot {
     }
 }
 
+impl Member {
+    fn new(shared: Weak<Shared>) -> Self {
+        Self { shared, foretold: AtomicU64::new(0) }
+    }
+}
+
 impl Strand {
     pub(crate) fn new(knot: Arc<Knot>, index: usize, entered: i128) -> Self {
         Self { knot, bit: 1 << index, entered, envoy: false }
@@ -173,6 +228,51 @@ impl Strand {
     /// This line is not, or not any more, ready.
     pub(crate) fn unready(&self) -> Tie {
         self.knot.change(|word| word & !self.bit)
+    }
+
+    /// What has become of the claim.
+    pub(crate) fn tie(&self) -> Tie {
+        self.knot.tie()
+    }
+
+    /// Whether this queue has marked it [ready](Self::ready).
+    pub(crate) fn is_ready(&self) -> bool {
+        self.knot.word.load(Ordering::Acquire) & self.bit != 0
+    }
+
+    /// What other queues can use of `due`, the instant at which this one expects to have the tokens: on one clock the instant
+    /// itself, and else only that it has come.
+    pub(crate) fn tellable(&self, due: Option<u64>, now: u64) -> Option<u64> {
+        if self.knot.one_clock { due } else { due.filter(|at| *at <= now).map(|_| clamp(self.entered)) }
+    }
+
+    /// Tells the other queues that this one expects to have the tokens at the instant `at`. True if with this all queues have
+    /// said so for the first time.
+    pub(crate) fn foretell(&self, at: u64) -> bool {
+        let member = &self.knot.members[self.bit.trailing_zeros() as usize];
+        member.foretold.store(clamp(at as i128 - self.entered), Ordering::Release);
+        // After the instant, so that the queue that finds the bit finds the instant too. One word for all queues, so that one
+        // of them finds all bits, however they race.
+        let known = self.knot.known.fetch_or(self.bit, Ordering::AcqRel);
+        known != self.knot.all && known | self.bit == self.knot.all
+    }
+
+    /// The instant that this queue has told the others, if it has.
+    pub(crate) fn foretold(&self) -> Option<u64> {
+        let is_known = self.knot.known.load(Ordering::Acquire) & self.bit != 0;
+        let member = &self.knot.members[self.bit.trailing_zeros() as usize];
+        is_known.then(|| clamp(self.entered + member.foretold.load(Ordering::Acquire) as i128))
+    }
+
+    /// The latest of the instants that the other queues have told, in this queue's time; `None` while one of them has told none.
+    pub(crate) fn others(&self) -> Option<u64> {
+        if self.knot.known.load(Ordering::Acquire) | self.bit != self.knot.all {
+            return None;
+        }
+        let own = self.bit.trailing_zeros() as usize;
+        let others = self.knot.members.iter().enumerate().filter(|(index, _)| *index != own);
+        let latest = others.map(|(_, member)| member.foretold.load(Ordering::Acquire)).max().unwrap_or(0);
+        Some(clamp(self.entered + latest as i128))
     }
 
     /// The instant at which all lines were ready, in this line's time.

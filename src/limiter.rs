@@ -211,7 +211,7 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn replenish(&self, tokens: u64) {
-        self.shared.with(|state, _, _| state.replenish(tokens));
+        self.shared.with(|state, rovers, _| state.replenish(rovers, tokens));
     }
 
     /// Releases `tokens` of grants that were [forgotten](Grant::forget), and serves the line.

@@ -15,12 +15,17 @@
 //! This is the only file that names `pin-list`. Everything here happens under the limiter's lock, and no waker is
 //! woken, cloned or dropped here: wakers travel out to be handled after the lock.
 
+mod joint;
+
+pub(crate) use joint::{Part, Parts, Stand};
+
 use crate::error::ConsumeError;
 use crate::knot::Strand;
 use crate::supply::Stretch;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Waker;
 
 /// A claim that waits.
@@ -32,7 +37,7 @@ pub(crate) struct Waiter {
     pub(crate) cost: u64,
     /// Cancelled claims just behind this one: jumped when this one is granted.
     pub(crate) skip: u64,
-    /// Ties it to its other lines, if it stands in several.
+    /// Ties it to the roof's line, or to the line that it is the envoy of.
     pub(crate) strand: Option<Box<Strand>>,
 }
 
@@ -124,15 +129,18 @@ pub(crate) enum Left {
 #[derive(Debug)]
 pub(crate) struct Line {
     list: PinList<Types>,
+    /// With the parts.
     len: usize,
     tokens: u64,
     /// How many of the waiters wait for other lines too.
     tied: usize,
+    /// Of joint claims; kept once there was one.
+    parts: Option<Box<Parts>>,
 }
 
 impl Line {
     pub(crate) fn new() -> Self {
-        Self { list: PinList::new(pin_list::id::Checked::new()), len: 0, tokens: 0, tied: 0 }
+        Self { list: PinList::new(pin_list::id::Checked::new()), len: 0, tokens: 0, tied: 0, parts: None }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -143,14 +151,51 @@ impl Line {
         self.len == 0
     }
 
-    /// The sum of what the waiters claim.
+    /// The sum of what the waiters claim, without the parts of joint claims.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }
 
+    /// The sum of what joint claims wait for here.
+    pub(crate) fn part_tokens(&self) -> u64 {
+        self.parts.as_ref().map_or(0, |parts| parts.tokens())
+    }
+
+    /// The parts of joint claims, if any wait here.
+    #[inline]
+    pub(crate) fn parts(&self) -> Option<&Parts> {
+        self.parts.as_deref().filter(|parts| parts.tokens() > 0)
+    }
+
+    /// The parts of joint claims that wait here, or wait to be looked at.
+    pub(crate) fn parts_mut(&mut self) -> Option<&mut Parts> {
+        self.parts.as_deref_mut()
+    }
+
+    /// A joint claim comes, and is told the number of its part.
+    pub(crate) fn push_part(&mut self, part: Part) -> u64 {
+        self.len += 1;
+        self.parts.get_or_insert_default().push(part)
+    }
+
+    /// Takes a part out that waits, of a claim over the limiters of `set`.
+    pub(crate) fn remove_part(&mut self, number: u64, set: &[usize]) -> Option<Part> {
+        let part = self.parts.as_mut()?.remove(number, set)?;
+        self.len -= 1;
+        Some(part)
+    }
+
+    /// Calls a head out. Its claim will find the outcome.
+    pub(crate) fn call_part(&mut self, number: u64, outcome: Outcome) -> Option<Part> {
+        let set = Arc::clone(self.parts()?.head(number)?.strand.knot.set());
+        let part = self.remove_part(number, &set);
+        self.parts.as_mut()?.call(number, outcome);
+        part
+    }
+
     /// True if somebody here also waits for another line, so that this line alone cannot tell when it moves.
     pub(crate) fn is_tied(&self) -> bool {
-        self.tied > 0
+        self.tied > 0 || self.parts().is_some()
     }
 
     pub(crate) fn front(&self) -> Option<&Waiter> {
@@ -254,6 +299,8 @@ impl Line {
             wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));
             cursor.move_next();
         }
+        let parts = self.parts.iter_mut().flat_map(|parts| parts.wakers());
+        wakers.extend(parts.map(|waker| std::mem::replace(waker, Waker::noop().clone())));
         wakers
     }
 

@@ -94,7 +94,7 @@ impl Snapshot {
                 })
                 .collect(),
             waiting_tasks: state.line.len(),
-            waiting_tokens: state.line.tokens(),
+            waiting_tokens: state.line.tokens() + state.line.part_tokens(),
             in_flight,
             max_in_flight,
             granted: state.granted(rovers),

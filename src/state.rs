@@ -6,6 +6,7 @@
 
 mod asking;
 mod changing;
+mod joint;
 #[cfg(feature = "redis")]
 mod leasing;
 mod looking;
@@ -17,10 +18,11 @@ pub(crate) use asking::Arrival;
 use crate::drivers::Drivers;
 use crate::knot::{News, Tie};
 use crate::queue::{Line, Outcome, Waiter};
-use crate::rovers::{Rovers, ahead, earlier};
+use crate::rovers::{Rovers, ahead, earlier, later};
 use crate::stride::Stride;
 use crate::supply::Supply;
 use crate::wakes::{Landed, Wakes};
+use joint::Turn;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 #[cfg(feature = "keyed")]
@@ -262,8 +264,21 @@ impl State {
     /// Serves the line in virtual time: each waiter at the very instant the schedule gives it.
     fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> Served {
         let mut now = now;
-        while let Some(front) = self.line.front() {
+        while !self.line.is_empty() {
             now = now.max(self.supply.synced());
+            if self.line.parts().is_some() {
+                match self.serve_parts(rovers, now, wakes) {
+                    Turn::Pass => {}
+                    Turn::Served => continue,
+                    Turn::Again => return Served::Again,
+                    Turn::Hold { ticket, since } => {
+                        let is_held = since.is_some() && reach == Reach::Held;
+                        self.supply.mint(if is_held { since.unwrap_or(now) } else { now }, Some(ticket));
+                        return if is_held { Served::Held } else { Served::All };
+                    }
+                }
+            }
+            let Some(front) = self.line.front() else { break };
             let ticket = front.ticket;
             let verdict = self.verdict(front, now, &mut wakes.heard);
             match verdict {
@@ -401,8 +416,25 @@ impl State {
         self.line.front().map(|front| front.ticket)
     }
 
+    /// Where the joint claim ends that holds up those behind it, if one does, where the next waiter begins at `base`.
+    fn saver(&self, base: u64) -> Option<u64> {
+        let stand = self.line.parts()?.stands.first()?;
+        Some(base.wrapping_add(stand.cost))
+    }
+
+    /// Up to where tokens may be saved above the burst.
+    fn bound_ticket(&self, rovers: &Rovers) -> Option<u64> {
+        match (self.front_ticket(), self.saver(self.next_start(rovers))) {
+            (Some(front), Some(saver)) => Some(later(front, saver)),
+            (front, saver) => front.or(saver),
+        }
+    }
+
     /// The instant at which the front waiter has to be looked at; `u64::MAX` if nobody waits or no clock can tell.
     pub(crate) fn due(&self) -> u64 {
+        if let Some(parts) = self.line.parts() {
+            return parts.alarm;
+        }
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still here: another line holds it, and will have this one look.
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
@@ -449,7 +481,7 @@ impl State {
         let limit = self.supply.limit();
         let until = match self.line.front() {
             Some(front) => front.start(),
-            None if self.closed || self.supply.is_paused() => rovers.tail(),
+            None if self.closed || self.supply.is_paused() || !self.line.is_empty() => rovers.tail(),
             None => rovers.tail().wrapping_add(self.stride.tokens),
         };
         rovers.publish(earlier(limit, until), limit);
@@ -482,6 +514,7 @@ impl State {
 
     /// A claim left from the front: jump over it now, and burn what it had saved above the burst.
     fn fill_front(&mut self, rovers: &Rovers, waiter: &Waiter) {
-        self.supply.drop_front(waiter.stretch(), self.next_start(rovers));
+        let next = self.next_start(rovers);
+        self.supply.drop_front(waiter.stretch(), next, self.saver(next));
     }
 }

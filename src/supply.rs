@@ -266,6 +266,17 @@ impl Supply {
         })
     }
 
+    /// When a claim passes that ends at `ticket`, behind one that ends at `front`: what is saved above the bound of that one is
+    /// burned by then. By the schedule alone if there may be a release `by_release`.
+    pub(crate) fn due_after(&self, front: u64, ticket: u64, by_release: bool) -> Option<u64> {
+        let over = |quota: &Schedule| ahead(quota.head, Self::bound(self.claimed, quota.burst, Some(front))).max(0);
+        let saved = self.quotas.iter().map(over).max().unwrap_or(0);
+        if !by_release && self.is_capped_below(ticket) {
+            return None;
+        }
+        self.scheduled(ticket.wrapping_add(saved as u64))
+    }
+
     fn is_capped_below(&self, ticket: u64) -> bool {
         self.ceiling.is_some_and(|ceiling| ahead(ticket.wrapping_add(self.debts), ceiling) > 0)
     }
@@ -300,10 +311,11 @@ impl Supply {
     }
 
     /// The front claim left instead of passing: it is a hole too.
-    pub(crate) fn drop_front(&mut self, front: Stretch, next: u64) {
+    /// What was saved above the burst stays if it is for a claim that ends at `saver`.
+    pub(crate) fn drop_front(&mut self, front: Stretch, next: u64, saver: Option<u64>) {
         self.move_on(front, next);
         self.jump(front.cost + front.skip);
-        self.cut(None);
+        self.cut(saver);
     }
 
     fn move_on(&mut self, front: Stretch, next: u64) {
@@ -323,6 +335,11 @@ impl Supply {
             quota.head = quota.head.wrapping_add(n);
         }
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
+    }
+
+    /// `n` tokens were granted, at `synced`, to a claim that has no position in the line: it was in front of all that have.
+    pub(crate) fn take(&mut self, n: u64) {
+        self.jump(n.wrapping_neg());
     }
 
     /// Moves every position by `n`, after [`retract`](crate::rovers::Rovers::retract) moved the tail.

@@ -12,6 +12,8 @@ mod histories;
 mod leaving;
 #[path = "join/oracle.rs"]
 mod oracle;
+#[path = "join/passing.rs"]
+mod passing;
 #[path = "join/refusing.rs"]
 mod refusing;
 #[path = "join/runtimes.rs"]

@@ -109,10 +109,10 @@ impl<'a> Lines<'a> {
             member.outlook = Outlook { since: sample.now, ahead: state.line.len(), estimate: None };
             if member.cost == 0 {
                 member.granted = Some(state.available(&shared.rovers));
-            } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {
+            } else if let Some(waker) = wakers.pop() {
                 let entered = shared.time.translate(&reference.time, entered);
-                let strand = Box::new(Strand::new(Arc::clone(knot), *index, entered));
-                state.enter(&shared.rovers, place.as_mut(), member.cost, waker, Some(strand));
+                let strand = Strand::new(Arc::clone(knot), *index, entered);
+                member.part = Some(state.enter_part(&shared.rovers, member.cost, waker, strand));
             }
         }
     }

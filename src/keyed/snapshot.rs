@@ -79,7 +79,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
         let (waiting, tokens, flying, lateness, totals) = seat.look_at(|state, rovers, _| {
             let flying = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
             let totals = (state.granted(rovers), state.totals.refunded);
-            (state.line.len(), state.line.tokens(), flying, state.totals.lateness, totals)
+            (state.line.len(), state.line.tokens() + state.line.part_tokens(), flying, state.totals.lateness, totals)
         });
         self.count(totals);
         self.keys_waiting += usize::from(waiting > 0);

@@ -187,6 +187,39 @@ impl Shared {
         (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
     }
 
+    /// Whether a part of a joint claim was called out, else leaves `waker` there; and whether its runtime has no driver.
+    pub(crate) fn check_part(
+        &self,
+        number: u64,
+        set: &[usize],
+        waker: &Waker,
+    ) -> (Poll<Outcome>, bool, Option<Handle>) {
+        let outcome = self.state.lock().line.parts_mut().and_then(|parts| parts.take_outcome(number));
+        if let Some(outcome) = outcome {
+            return (Poll::Ready(outcome), false, None);
+        }
+        let waker = waker.clone();
+        let host = self.host();
+        let mut state = self.state.lock();
+        let (outcome, spare) = state.look_at_part(number, set, waker);
+        let unserved = self.is_unserved(&state, &host);
+        drop(state);
+        drop_quietly(spare);
+        (outcome, unserved, host)
+    }
+
+    /// A joint claim over the limiters of `set` is dropped: its part leaves, or gives back what it was granted and did not see.
+    pub(crate) fn cancel_part(&self, number: u64, set: &[usize], cost: u64) {
+        let spare = self.leaving(|state, rovers, _| {
+            let (outcome, waker) = state.depart_part(number, set);
+            if let Some(Outcome::Granted { .. }) = outcome {
+                state.give_back(rovers, cost);
+            }
+            waker
+        });
+        drop_quietly(spare);
+    }
+
     /// `place` waits, on a runtime that may have no driver yet: because it is the first here, or was polled on another
     /// runtime before.
     fn wait_here(

@@ -145,12 +145,9 @@ impl Shared {
             return vec![Arc::clone(&roof.limiter)];
         }
         let state = self.state.lock();
-        if !state.line.is_tied() {
-            return Vec::new();
-        }
-        let strands = state.line.iter().filter_map(|waiter| waiter.strand.as_ref());
-        let strands = strands.filter(|strand| !strand.is_envoy());
-        let knots: Vec<Arc<Knot>> = strands.map(|strand| Arc::clone(&strand.knot)).collect();
+        let Some(parts) = state.line.parts() else { return Vec::new() };
+        // Those behind the heads stand in the same lines.
+        let knots: Vec<Arc<Knot>> = parts.heads().map(|(_, part)| Arc::clone(&part.strand.knot)).collect();
         drop(state);
         knots.iter().flat_map(|knot| knot.members()).filter(|shared| !std::ptr::eq(&**shared, self)).collect()
     }

@@ -76,7 +76,9 @@ impl State {
         if self.supply.feed().is_some() {
             return false;
         }
-        let can_wait = !self.line.is_empty() && cost > 0 && self.check_line(true).is_ok();
+        // Whether a joint claim is in its way is to be looked at.
+        let can_wait =
+            self.line.front().is_some() && self.line.parts().is_none() && cost > 0 && self.check_line(true).is_ok();
         if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
         }
@@ -121,8 +123,8 @@ impl State {
 
     fn deny(&mut self, rovers: &Rovers, cost: u64) -> Denial {
         // The answer is about the claims we know of: not of those that were made without the lock since the sample.
-        let (tail, by, until) = if let Some(front) = self.line.front() {
-            let knows_all = self.supply.claimed() == front.start();
+        let (tail, by, until) = if !self.line.is_empty() {
+            let knows_all = self.supply.claimed() == self.next_start(rovers);
             (rovers.tail(), Bound::Line, if knows_all { self.due() } else { 0 })
         } else {
             let end = rovers.tail().wrapping_add(cost);
@@ -138,7 +140,9 @@ impl State {
     /// Whether the cap leaves room for `cost` tokens behind everybody who waits.
     pub(super) fn fits_in_flight(&self, rovers: &Rovers, cost: u64) -> bool {
         let in_flight = self.in_flight(rovers);
-        in_flight.is_none_or(|(flying, cap)| flying.saturating_add(self.line.tokens()).saturating_add(cost) <= cap)
+        in_flight.is_none_or(|(flying, cap)| {
+            flying.saturating_add(self.line.tokens() + self.line.part_tokens()).saturating_add(cost) <= cap
+        })
     }
 
     /// Grants at once, saying what remains, or enters the line: `Ok(None)` means that `arrival.place` now waits.

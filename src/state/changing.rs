@@ -89,7 +89,7 @@ impl State {
     pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
         let tokens = tokens.min(MOST_COST).min(self.room(rovers));
         rovers.claim(tokens);
-        if self.line.is_empty() {
+        if self.line.front().is_none() {
             self.supply.claim(tokens);
         } else {
             self.supply.owe(tokens);
@@ -97,8 +97,8 @@ impl State {
         tokens
     }
 
-    pub(crate) fn replenish(&mut self, tokens: u64) {
-        self.supply.replenish(tokens, self.front_ticket());
+    pub(crate) fn replenish(&mut self, rovers: &Rovers, tokens: u64) {
+        self.supply.replenish(tokens, self.bound_ticket(rovers));
     }
 
     pub(crate) fn close(&mut self, rovers: &Rovers) {
@@ -124,7 +124,7 @@ impl State {
             return Err(ConfigError::SharedQuota { quota: index });
         }
         self.retract(rovers);
-        self.supply.set_quota(index, quota, self.front_ticket());
+        self.supply.set_quota(index, quota, self.bound_ticket(rovers));
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
     }

@@ -102,7 +102,8 @@ impl State {
         }
         let feed_quota = feed.quota;
         self.allow(rovers, &feed, false);
-        let claims = self.claims(rovers);
+        // Joint claims have no position, and lack their tokens all the same.
+        let claims = self.claims(rovers).wrapping_add(self.line.part_tokens());
         let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
         let schedule = self.supply.quota_mut(feed.quota);
         let head = schedule.head;
@@ -110,9 +111,11 @@ impl State {
         let covered = head.wrapping_add(leases.promised());
         let mut ends = leases.ends();
         let mut lack = ahead(claims, covered).max(0) as u64;
-        if let Some(front) = self.line.front() {
+        let base = self.next_start(rovers);
+        let front = self.line.front().map(|front| (front.start(), front.ticket));
+        if let Some((start, end)) = self.saver(base).map(|end| (base, end)).or(front) {
             // What comes for it in several pieces is not kept: it is asked for anew.
-            let missing = self.cover(feed_quota).lacks(front.start(), front.ticket);
+            let missing = self.cover(feed_quota).lacks(start, end);
             if missing > 0 {
                 (ends, lack) = (None, lack.max(missing));
             }
@@ -148,7 +151,10 @@ impl State {
     /// How many tokens the next claims lack of which nothing is promised yet: whole ones, about a `share`, and none that
     /// will be held up by something else.
     fn whole_claims(&self, quota: usize, view: &View, share: u64, soon: u64) -> u64 {
-        let (mut jumped, mut want) = (0_u64, 0_u64);
+        // Joint claims that hold the others up have no position: those behind them are moved back.
+        let stands = self.line.parts().map_or(&[][..], |parts| &parts.stands);
+        let held: u64 = stands.iter().map(|stand| stand.cost).sum();
+        let (mut jumped, mut want) = (held.wrapping_neg(), 0_u64);
         let mut cover = self.cover(quota);
         for waiter in self.line.iter() {
             let ticket = waiter.ticket.wrapping_sub(jumped);
@@ -186,7 +192,7 @@ impl State {
         }
         self.leases(feed.quota).keep_until(feed.until, own);
         self.supply.quota_mut(feed.quota).burst = burst;
-        self.supply.cut(self.front_ticket());
+        self.supply.cut(self.bound_ticket(rovers));
         self.stride.shorten(self.supply.least_burst() / 64);
     }
 

@@ -22,7 +22,7 @@ impl State {
     /// By how much claims overrun the tokens.
     pub(crate) fn deficiency(&self, rovers: &Rovers) -> u64 {
         let claims = rovers.tail().wrapping_sub(self.totals.holes);
-        ahead(claims, self.supply.limit()).max(0) as u64
+        ahead(claims.wrapping_add(self.line.part_tokens()), self.supply.limit()).max(0) as u64
     }
 
     /// Tokens in flight, and the cap on them.
