@@ -230,6 +230,12 @@ impl Strand {
         self.knot.change(|word| word & !self.bit)
     }
 
+    /// From when on this queue counts the instants that it foretells. Where the clock has stepped back behind the beginning of
+    /// this queue's time, that is where its time stands still.
+    fn since(&self) -> u64 {
+        clamp(self.entered)
+    }
+
     /// What has become of the claim.
     pub(crate) fn tie(&self) -> Tie {
         self.knot.tie()
@@ -243,14 +249,14 @@ impl Strand {
     /// What other queues can use of `due`, the instant at which this one expects to have the tokens: on one clock the instant
     /// itself, and else only that it has come.
     pub(crate) fn tellable(&self, due: Option<u64>, now: u64) -> Option<u64> {
-        if self.knot.one_clock { due } else { due.filter(|at| *at <= now).map(|_| clamp(self.entered)) }
+        if self.knot.one_clock { due } else { due.filter(|at| *at <= now).map(|_| self.since()) }
     }
 
     /// Tells the other queues that this one expects to have the tokens at the instant `at`. True if with this all queues have
     /// said so for the first time.
     pub(crate) fn foretell(&self, at: u64) -> bool {
         let member = &self.knot.members[self.bit.trailing_zeros() as usize];
-        member.foretold.store(clamp(at as i128 - self.entered), Ordering::Release);
+        member.foretold.store(at.saturating_sub(self.since()), Ordering::Release);
         // After the instant, so that the queue that finds the bit finds the instant too. One word for all queues, so that one
         // of them finds all bits, however they race.
         let known = self.knot.known.fetch_or(self.bit, Ordering::AcqRel);
@@ -261,7 +267,7 @@ impl Strand {
     pub(crate) fn foretold(&self) -> Option<u64> {
         let is_known = self.knot.known.load(Ordering::Acquire) & self.bit != 0;
         let member = &self.knot.members[self.bit.trailing_zeros() as usize];
-        is_known.then(|| clamp(self.entered + member.foretold.load(Ordering::Acquire) as i128))
+        is_known.then(|| self.since().saturating_add(member.foretold.load(Ordering::Acquire)))
     }
 
     /// The latest of the instants that the other queues have told, in this queue's time; `None` while one of them has told none.
@@ -272,7 +278,7 @@ impl Strand {
         let own = self.bit.trailing_zeros() as usize;
         let others = self.knot.members.iter().enumerate().filter(|(index, _)| *index != own);
         let latest = others.map(|(_, member)| member.foretold.load(Ordering::Acquire)).max().unwrap_or(0);
-        Some(clamp(self.entered + latest as i128))
+        Some(self.since().saturating_add(latest))
     }
 
     /// The instant at which all lines were ready, in this line's time.

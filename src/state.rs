@@ -416,10 +416,12 @@ impl State {
         self.line.front().map(|front| front.ticket)
     }
 
-    /// Where the joint claim ends that holds up those behind it, if one does, where the next waiter begins at `base`.
+    /// Where the largest joint claim at the front ends, if there is one, where the next waiter begins at `base`. Whichever is
+    /// granted burns what is saved beyond its own end.
     fn saver(&self, base: u64) -> Option<u64> {
-        let stand = self.line.parts()?.stands.first()?;
-        Some(base.wrapping_add(stand.cost))
+        let at_front = |at: u64| self.line.front().is_none_or(|front| ahead(front.start(), at) >= 0);
+        let heads = self.line.parts()?.heads().filter(|(_, part)| at_front(part.at));
+        heads.map(|(_, part)| part.cost).max().map(|cost| base.wrapping_add(cost))
     }
 
     /// Up to where tokens may be saved above the burst.

@@ -101,7 +101,8 @@ impl<'a> Lines<'a> {
     pub(super) fn wait(&mut self, members: &mut [Member<'a>], knot: &Arc<Knot>, wakers: &mut Vec<Waker>) {
         // One reading of the clock for all of them: a thread that is held up between two would put them out of step. That
         // of the oldest limiter, which is before its beginning last if the clock steps back.
-        let oldest = self.held.iter().max_by_key(|line| line.sample.now);
+        let Some(first) = self.held.first().map(|line| line.shared) else { return };
+        let oldest = self.held.iter().min_by_key(|line| first.time.translate(&line.shared.time, 0));
         let Some((reference, entered)) = oldest.map(|line| (line.shared, line.sample.now)) else { return };
         for Held { index, shared, state, sample } in &mut self.held {
             let member = &mut members[*index];
@@ -112,6 +113,7 @@ impl<'a> Lines<'a> {
             } else if let Some(waker) = wakers.pop() {
                 let entered = shared.time.translate(&reference.time, entered);
                 let strand = Strand::new(Arc::clone(knot), *index, entered);
+                state.catch_up(&shared.rovers, sample.now);
                 member.part = Some(state.enter_part(&shared.rovers, member.cost, waker, strand));
             }
         }

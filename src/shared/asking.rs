@@ -211,7 +211,7 @@ impl Shared {
     /// A joint claim over the limiters of `set` is dropped: its part leaves, or gives back what it was granted and did not see.
     pub(crate) fn cancel_part(&self, number: u64, set: &[usize], cost: u64) {
         let spare = self.leaving(|state, rovers, _| {
-            let (outcome, waker) = state.depart_part(number, set);
+            let (outcome, waker) = state.depart_part(rovers, number, set);
             if let Some(Outcome::Granted { .. }) = outcome {
                 state.give_back(rovers, cost);
             }

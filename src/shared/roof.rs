@@ -278,6 +278,7 @@ impl<'a> Both<'a> {
         let mut place = self.roof.envoy.lock();
         let place = place.get_or_insert_with(|| Box::pin(Place::new()));
         let rovers = &self.roof.limiter.rovers;
+        self.above.catch_up(rovers, self.now_above.now);
         self.above.enter(rovers, place.as_mut(), cost, Waker::noop().clone(), Some(Box::new(envoy)));
         self.state.line.tie_front(Box::new(strand));
     }

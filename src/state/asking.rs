@@ -182,6 +182,7 @@ impl State {
             self.check_in_time(rovers, cost, now, allowed)?;
         }
         let waker = arrival.waker.take().expect("an arrival brings a waker");
+        self.catch_up(rovers, now);
         self.enter(rovers, arrival.place, cost, waker, None);
         Ok(None)
     }

@@ -74,6 +74,13 @@ impl State {
         self.line.push_part(Part { waker, cost, at: rovers.tail(), strand })
     }
 
+    /// A claim comes, and time has stood still here for joint claims that wait: not for the one that comes.
+    pub(crate) fn catch_up(&mut self, rovers: &Rovers, now: u64) {
+        if self.line.parts_mut().is_some_and(|parts| std::mem::take(&mut parts.stays)) {
+            self.supply.mint(now.max(self.supply.synced()), self.bound_ticket(rovers));
+        }
+    }
+
     /// Takes the outcome of a part that was called out, or leaves `waker` to be woken with it; the waker that need not be woken
     /// comes back.
     pub(crate) fn look_at_part(&mut self, number: u64, set: &[usize], waker: Waker) -> (Poll<Outcome>, Waker) {
@@ -89,13 +96,15 @@ impl State {
     }
 
     /// A joint claim leaves; says what its part had been called out for, and returns its waker.
-    pub(crate) fn depart_part(&mut self, number: u64, set: &[usize]) -> (Option<Outcome>, Option<Waker>) {
-        let first = self.line.parts().and_then(|parts| parts.heads().next()).map(|(first, _)| first);
+    pub(crate) fn depart_part(
+        &mut self,
+        rovers: &Rovers,
+        number: u64,
+        set: &[usize],
+    ) -> (Option<Outcome>, Option<Waker>) {
         if let Some(part) = self.line.remove_part(number, set) {
-            if first == Some(number) {
-                // What was saved above the burst was saved for it.
-                self.supply.cut(self.front_ticket());
-            }
+            // What was saved above the burst may have been saved for it.
+            self.supply.cut(self.bound_ticket(rovers));
             return (None, Some(part.waker));
         }
         (self.line.parts_mut().and_then(|parts| parts.take_outcome(number)), None)
@@ -156,7 +165,9 @@ impl State {
             }
             match tie {
                 // That instant has come, also where this clock has stepped back behind it.
-                Tie::Committed => return Found::Grant { number, at: strand.committed_at(now).max(synced) },
+                Tie::Committed => {
+                    return Found::Grant { number, at: strand.committed_at(now).min(now).max(synced) };
+                }
                 Tie::Dead => return Found::TurnAway { number, outcome: Outcome::Untied },
                 Tie::Held if self.closed => return Found::TurnAway { number, outcome: Outcome::Closed },
                 Tie::Held => {}
@@ -200,7 +211,8 @@ impl State {
             Some(stand) => {
                 let is_overdue = stand.meets.is_some_and(|meets| meets <= now);
                 let since = stand.due.filter(|_| is_overdue).or(alone).filter(|at| *at <= now);
-                Turn::Hold { ticket: base.wrapping_add(stand.cost), since }
+                let most = stands.iter().map(|stand| stand.cost).max().unwrap_or(stand.cost);
+                Turn::Hold { ticket: base.wrapping_add(most), since }
             }
         })
     }
@@ -285,17 +297,13 @@ impl State {
 
     fn turn_part_away(&mut self, rovers: &Rovers, number: u64, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
-        let parts = self.line.parts();
-        let is_first = parts.and_then(|parts| parts.heads().next()).is_some_and(|(first, _)| first == number);
-        let Some(part) = parts.and_then(|parts| parts.head(number)) else { return };
+        let Some(part) = self.line.parts().and_then(|parts| parts.head(number)) else { return };
         if part.strand.knot.kill_as(outcome) == Tie::Committed {
             // Another queue has just granted it: here too, then.
             return;
         }
         self.call_part(number, outcome, wakes);
-        if is_first {
-            self.supply.cut(self.front_ticket());
-        }
+        self.supply.cut(self.bound_ticket(rovers));
     }
 
     fn call_part(&mut self, number: u64, outcome: Outcome, wakes: &mut Wakes) {

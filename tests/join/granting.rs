@@ -78,7 +78,7 @@ fn a_held_giant_saves_up_its_cost_and_not_a_token_more() {
 }
 
 #[test]
-fn plain_and_joint_claims_are_served_in_the_order_of_arrival_in_each_line() {
+fn a_plain_claim_passes_a_joint_one_that_lacks_tokens_elsewhere_and_puts_no_claim_off() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 10), empty(&clock, 10));
     let mut first = spawn(a.consume(1));
@@ -92,10 +92,11 @@ fn plain_and_joint_claims_are_served_in_the_order_of_arrival_in_each_line() {
     assert_pending!(fourth.poll());
 
     pass(2, &clock, &[&a, &b]);
-    assert!(first.is_woken() && !second.is_woken() && !third.is_woken(), "a has 1 left and holds it for the second");
+    assert!(first.is_woken() && !second.is_woken(), "b has 2 of its 3");
+    assert!(third.is_woken(), "a has one more in time for the second");
     pass(1, &clock, &[&a, &b]);
     assert!(second.is_woken(), "b has its 3");
-    assert!(third.is_woken() && !other.is_woken() && !fourth.is_woken());
+    assert!(!other.is_woken() && !fourth.is_woken());
     pass(1, &clock, &[&a, &b]);
     assert!(other.is_woken() && !fourth.is_woken());
     pass(1, &clock, &[&a, &b]);
@@ -104,7 +105,7 @@ fn plain_and_joint_claims_are_served_in_the_order_of_arrival_in_each_line() {
 }
 
 #[test]
-fn nobody_overtakes_a_joint_claim_that_is_held() {
+fn a_joint_claim_that_waits_elsewhere_is_passed_in_line_and_not_by_those_who_do_not_wait() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 10), empty(&clock, 10));
     let mut held = spawn(join([(&a, 1), (&b, 1)]));
@@ -113,8 +114,9 @@ fn nobody_overtakes_a_joint_claim_that_is_held() {
     assert!(a.try_acquire(1).is_err());
     let mut behind = spawn(a.consume(1));
     assert_pending!(behind.poll());
+    assert!(behind.is_woken(), "9 are left");
     pass(1, &clock, &[&b]);
-    assert!(held.is_woken() && behind.is_woken(), "whoever commits has the other line look");
+    assert!(held.is_woken(), "the queue that is ready last has the other one look");
 }
 
 #[test]

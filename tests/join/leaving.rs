@@ -73,11 +73,11 @@ fn dropped_when_it_was_granted_and_had_not_looked_it_gives_everything_back() {
     let (a, b) = (build(Quota::manual(5).initial(0)), build(Quota::manual(5).initial(0)));
     let mut claim = spawn(join([(&a, 5), (&b, 4)]));
     assert_pending!(claim.poll());
+    a.replenish(5);
+    b.replenish(5);
     let (mut behind_a, mut behind_b) = (spawn(a.consume(5)), spawn(b.consume(5)));
     assert_pending!(behind_a.poll());
     assert_pending!(behind_b.poll());
-    a.replenish(5);
-    b.replenish(5);
     assert!(claim.is_woken() && !behind_a.is_woken() && !behind_b.is_woken());
     drop(claim);
     assert!(behind_a.is_woken() && behind_b.is_woken());

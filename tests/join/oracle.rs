@@ -1,4 +1,7 @@
-//! Two lines and the joint claims that stand in both, nanosecond by nanosecond: no rovers, no virtual time, no threads.
+//! Two queues and the joint claims that stand in both, nanosecond by nanosecond: no rovers, no virtual time, no threads.
+//!
+//! The rule of `src/state/joint.rs`, said once more: a claim passes a joint claim in one queue if that still has its tokens
+//! there by the instant at which the other queue expects to have them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -28,7 +31,23 @@ pub(crate) struct Bucket {
 pub(crate) struct Claim {
     pub(crate) costs: [u64; 2],
     pub(crate) granted_at: Option<u64>,
+    is_joint: bool,
+    /// When each queue expects to have its tokens, once it has said so.
+    told: [Option<u64>; 2],
 }
+
+/// A joint claim at the front of one queue.
+#[derive(Clone, Copy, Debug)]
+struct Stand {
+    number: usize,
+    cost: u64,
+    before: u64,
+    /// When the other queue expects to have its tokens; `None` if this one has said nothing.
+    meets: Option<u64>,
+}
+
+/// The other queue has said nothing.
+const ASIDE: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Oracle {
@@ -43,9 +62,9 @@ impl Bucket {
     }
 
     /// What `nanoseconds` bring: none or one.
-    fn mint(&mut self, nanoseconds: u64) {
+    fn mint(&mut self, nanoseconds: u64, saver: Option<u64>) {
         let Rule { amount, period, burst, .. } = self.rule;
-        let bound = self.line.front().map_or(burst, |(_, cost)| burst.max(*cost));
+        let bound = burst.max(saver.unwrap_or(0));
         let credit = amount * nanoseconds + self.rem;
         let (minted, rem) = (credit / period, credit % period);
         let room = bound.saturating_sub(self.level);
@@ -55,9 +74,19 @@ impl Bucket {
         self.rem = if burned { 0 } else { rem };
     }
 
+    /// When `tokens` are here, if the level is no higher than the burst or `bound`; `None` if no clock can tell.
+    fn due(&self, tokens: u64, bound: u64, now: u64, by_release: bool) -> Option<u64> {
+        let Rule { amount, period, burst, cap, .. } = self.rule;
+        if !by_release && cap.is_some_and(|cap| self.flying + tokens > cap) {
+            return None;
+        }
+        let need = tokens.saturating_sub(self.level.min(burst.max(bound)));
+        let wait = if need == 0 { 0 } else { (need * period - self.rem).div_ceil(amount) };
+        Some((now + wait).max(self.paused_until))
+    }
+
     fn fits(&self, cost: u64, now: u64) -> bool {
-        let flies = self.rule.cap.is_none_or(|cap| self.flying + cost <= cap);
-        self.level >= cost && flies && now >= self.paused_until
+        self.due(cost, cost, now, false) == Some(now)
     }
 
     fn take(&mut self, cost: u64) {
@@ -70,20 +99,14 @@ impl Bucket {
         self.flying -= cost;
     }
 
-    fn leave(&mut self, number: usize) {
-        let at_front = self.line.front().is_some_and(|(first, _)| *first == number);
-        self.line.retain(|(other, _)| *other != number);
-        if at_front && self.level > self.rule.burst {
-            (self.level, self.rem) = (self.rule.burst, 0);
+    fn burn(&mut self, bound: u64) {
+        if self.level > bound {
+            (self.level, self.rem) = (bound, 0);
         }
     }
 
     pub(crate) fn waiting(&self) -> Vec<usize> {
         self.line.iter().map(|(number, _)| *number).collect()
-    }
-
-    pub(crate) fn front_cost(&self) -> Option<u64> {
-        self.line.front().map(|(_, cost)| *cost)
     }
 
     pub(crate) fn level(&self) -> u64 {
@@ -97,6 +120,11 @@ impl Bucket {
 }
 
 impl Oracle {
+    /// Whether a joint claim waits there.
+    pub(crate) fn holds_joint(&self, line: usize) -> bool {
+        self.buckets[line].line.iter().any(|(number, _)| self.claims[number].is_joint)
+    }
+
     pub(crate) fn new(rules: [Rule; 2]) -> Self {
         Self { now: 0, buckets: rules.map(Bucket::new), claims: HashMap::new() }
     }
@@ -104,23 +132,28 @@ impl Oracle {
     pub(crate) fn pass(&mut self, nanoseconds: u64) {
         for _ in 0..nanoseconds {
             self.now += 1;
-            self.buckets.iter_mut().for_each(|bucket| bucket.mint(1));
+            for line in 0..2 {
+                let saver = self.saver(line);
+                self.buckets[line].mint(1, saver);
+            }
             self.serve();
         }
     }
 
-    /// Whether it can be claimed at all.
-    pub(crate) fn claim(&mut self, number: usize, costs: [u64; 2]) -> bool {
+    /// Whether it is granted at once, or refused; `None` if it has to wait.
+    pub(crate) fn claim(&mut self, number: usize, costs: [u64; 2], is_joint: bool) -> Option<bool> {
         if self.buckets.iter().zip(costs).any(|(bucket, cost)| bucket.rule.cap.is_some_and(|cap| cost > cap)) {
-            return false;
+            return Some(false);
         }
-        if !self.try_claim(number, costs) {
+        let granted = self.try_claim(number, costs);
+        if !granted {
             for (bucket, cost) in self.buckets.iter_mut().zip(costs).filter(|(_, cost)| *cost > 0) {
                 bucket.line.push_back((number, cost));
             }
-            self.claims.insert(number, Claim { costs, granted_at: None });
+            self.claims.insert(number, Claim { costs, granted_at: None, is_joint, told: [None; 2] });
+            self.serve();
         }
-        true
+        granted.then_some(true)
     }
 
     /// All now, or nothing.
@@ -129,42 +162,158 @@ impl Oracle {
         let granted = self.buckets.iter().zip(costs).all(free);
         if granted {
             self.buckets.iter_mut().zip(costs).for_each(|(bucket, cost)| bucket.take(cost));
-            self.claims.insert(number, Claim { costs, granted_at: Some(self.now) });
+            self.claims.insert(number, Claim { costs, granted_at: Some(self.now), is_joint: true, told: [None; 2] });
         }
         granted
     }
 
-    /// Serves whoever is at the front of all its lines and fits in all of them.
     fn serve(&mut self) {
-        while let Some(number) = self.next_to_pass() {
-            let claim = self.claims.get_mut(&number).expect("who stands in line was written down");
-            claim.granted_at = Some(self.now);
-            for (bucket, cost) in self.buckets.iter_mut().zip(claim.costs).filter(|(_, cost)| *cost > 0) {
-                bucket.line.pop_front();
-                bucket.take(cost);
+        while self.serve_one() {}
+    }
+
+    /// Whether anything happened.
+    fn serve_one(&mut self) -> bool {
+        // A bucket that was filled in this instant keeps no fraction either.
+        for line in 0..2 {
+            let saver = self.saver(line);
+            self.buckets[line].mint(0, saver);
+        }
+        let mut ready = [Vec::new(), Vec::new()];
+        for line in 0..2 {
+            if self.tell(line) {
+                return true;
             }
+            let stands = self.stands(line);
+            let plain = self.plain(line);
+            let passes = |cost| stands.iter().all(|stand| self.may_pass(line, stand, cost));
+            if let Some((number, cost)) =
+                plain.filter(|(_, cost)| passes(*cost) && self.buckets[line].fits(*cost, self.now))
+            {
+                let bucket = &mut self.buckets[line];
+                bucket.burn(bucket.rule.burst.max(cost));
+                self.grant(number);
+                return true;
+            }
+            ready[line] = self.ready(line, stands);
+        }
+        let both =
+            |number: &usize| (0..2).all(|line| self.claims[number].costs[line] == 0 || ready[line].contains(number));
+        let Some(number) = ready.iter().flatten().copied().find(both) else { return false };
+        for line in 0..2 {
+            let (bucket, cost) = (&mut self.buckets[line], self.claims[&number].costs[line]);
+            if cost > 0 {
+                bucket.burn(bucket.rule.burst.max(cost));
+            }
+        }
+        self.grant(number);
+        true
+    }
+
+    fn grant(&mut self, number: usize) {
+        let claim = self.claims.get_mut(&number).expect("a claim in a queue was written down");
+        claim.granted_at = Some(self.now);
+        for (bucket, cost) in self.buckets.iter_mut().zip(claim.costs).filter(|(_, cost)| *cost > 0) {
+            bucket.line.retain(|(other, _)| *other != number);
+            bucket.take(cost);
         }
     }
 
-    fn next_to_pass(&mut self) -> Option<usize> {
-        // A bucket that was filled in this instant keeps no fraction either.
-        self.buckets.iter_mut().for_each(|bucket| bucket.mint(0));
-        let fronts = self.buckets.iter().filter_map(|bucket| bucket.line.front());
-        let mut numbers = fronts.map(|(number, _)| *number);
-        numbers.find(|number| self.passes(*number))
+    /// The first of the plain claims.
+    fn plain(&self, line: usize) -> Option<(usize, u64)> {
+        self.buckets[line].line.iter().copied().find(|(number, _)| !self.claims[number].is_joint)
     }
 
-    fn passes(&self, number: usize) -> bool {
-        self.buckets.iter().zip(self.claims[&number].costs).all(|(bucket, cost)| {
-            cost == 0 || bucket.line.front().is_some_and(|front| front.0 == number) && bucket.fits(cost, self.now)
-        })
+    /// For whom more than the burst is kept.
+    fn saver(&self, line: usize) -> Option<u64> {
+        let stands = self.stands(line);
+        let plain = self.plain(line).map(|(_, cost)| cost);
+        match plain {
+            Some(cost) if stands.iter().all(|stand| self.may_pass(line, stand, cost)) => Some(cost),
+            _ => stands.iter().map(|stand| stand.cost).max(),
+        }
+    }
+
+    /// The joint claims at the front: no plain claim is before them, and no joint claim in the same queues.
+    fn stands(&self, line: usize) -> Vec<Stand> {
+        let mut stands: Vec<Stand> = Vec::new();
+        let mut seen = [false; 2];
+        for (number, cost) in self.buckets[line].line.iter().copied() {
+            let claim = self.claims[&number];
+            if !claim.is_joint {
+                break;
+            }
+            let elsewhere = claim.costs[1 - line] > 0;
+            if std::mem::replace(&mut seen[usize::from(elsewhere)], true) {
+                continue;
+            }
+            let others = if elsewhere { claim.told[1 - line].unwrap_or(ASIDE) } else { 0 };
+            let meets = claim.told[line].map(|_| others);
+            let before = stands.iter().filter(|stand| !self.may_pass(line, stand, cost)).map(|stand| stand.cost).sum();
+            stands.push(Stand { number, cost, before, meets });
+        }
+        stands
+    }
+
+    fn may_pass(&self, line: usize, stand: &Stand, cost: u64) -> bool {
+        let Some(meets) = stand.meets else { return false };
+        let tokens = cost + stand.before + stand.cost;
+        let due = self.buckets[line].due(tokens, cost, self.now, meets > self.now);
+        meets == ASIDE || due.is_some_and(|due| due <= meets.max(self.now))
+    }
+
+    /// Each queue says what it expects: for the first time, or where that changes when a claim meets. True if one did.
+    fn tell(&mut self, line: usize) -> bool {
+        for Stand { number, cost, before, .. } in self.stands(line) {
+            let Some(at) = self.buckets[line].due(before + cost, u64::MAX, self.now, false) else { continue };
+            let claim = self.claims.get_mut(&number).expect("a claim in a queue was written down");
+            let others = if claim.costs[1 - line] == 0 { Some(0) } else { claim.told[1 - line] };
+            let is_news = match (claim.told[line], others) {
+                (None, _) => true,
+                (_, None) => false,
+                (Some(told), Some(meets)) => {
+                    let is_other = if at <= self.now { told > self.now } else { told != at };
+                    is_other && at.max(told) > meets
+                }
+            };
+            if is_news {
+                claim.told[line] = Some(at);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Those that have tokens of their own here.
+    fn ready(&self, line: usize, mut stands: Vec<Stand>) -> Vec<usize> {
+        let is_overdue = |stand: &Stand| stand.meets.is_none_or(|meets| meets <= self.now);
+        stands.sort_by_key(|stand| (stand.meets.filter(|_| !is_overdue(stand)).unwrap_or(0), stand.number));
+        let (mut taken, mut ready) = (0, Vec::new());
+        for stand in stands {
+            let is_due = self.buckets[line].due(taken + stand.cost, u64::MAX, self.now, false) == Some(self.now);
+            if is_due || is_overdue(&stand) {
+                taken += stand.cost;
+            }
+            if is_due && stand.meets.is_some_and(|meets| meets != ASIDE) {
+                ready.push(stand.number);
+            }
+        }
+        ready
     }
 
     /// The claim's caller has gone, and never saw a grant. What was granted is given back to one line after the other.
     pub(crate) fn cancel(&mut self, number: usize, order: [usize; 2]) {
         let claim = self.claims.remove(&number).expect("who leaves was there");
         if claim.granted_at.is_none() {
-            self.buckets.iter_mut().for_each(|bucket| bucket.leave(number));
+            for line in 0..2 {
+                let bucket = &mut self.buckets[line];
+                bucket.line.retain(|(other, _)| *other != number);
+            }
+            for line in 0..2 {
+                let plain = self.plain(line).map(|(_, cost)| cost);
+                let most = self.stands(line).iter().map(|stand| stand.cost).chain(plain).max();
+                let bound = self.buckets[line].rule.burst.max(most.unwrap_or(0));
+                self.buckets[line].burn(bound);
+            }
             return self.serve();
         }
         for line in order {
@@ -176,13 +325,16 @@ impl Oracle {
     /// A grant that was seen is dropped.
     pub(crate) fn release(&mut self, number: usize) {
         let claim = self.claims.remove(&number).expect("what is released was granted");
-        self.buckets.iter_mut().zip(claim.costs).for_each(|(bucket, cost)| bucket.flying -= cost);
-        self.serve();
+        for (line, cost) in claim.costs.into_iter().enumerate() {
+            self.buckets[line].flying -= cost;
+            self.serve();
+        }
     }
 
     pub(crate) fn pause(&mut self, line: usize, nanoseconds: u64) {
         let bucket = &mut self.buckets[line];
         bucket.paused_until = bucket.paused_until.max(self.now + nanoseconds);
+        self.serve();
     }
 
     pub(crate) fn set_cap(&mut self, line: usize, cap: u64) {
