@@ -210,7 +210,9 @@ impl State {
             None => Turn::Pass,
             Some(stand) => {
                 let is_overdue = stand.meets.is_some_and(|meets| meets <= now);
-                let since = stand.due.filter(|_| is_overdue).or(alone).filter(|at| *at <= now);
+                // A release is read by a queue that advances to now.
+                let needs_release = stands.iter().any(|stand| stand.due.is_none());
+                let since = stand.due.filter(|_| is_overdue).or(alone).filter(|at| *at <= now && !needs_release);
                 let most = stands.iter().map(|stand| stand.cost).max().unwrap_or(stand.cost);
                 Turn::Hold { ticket: base.wrapping_add(most), since }
             }
@@ -228,10 +230,13 @@ impl State {
             Some(meets) if meets > now => (meets, stand.number),
             _ => (0, stand.number),
         });
+        let burst = i64::try_from(self.supply.least_burst()).unwrap_or(i64::MAX);
         let mut taken = passing.unwrap_or(base);
         for stand in &mut *stands {
             let end = taken.wrapping_add(stand.cost);
-            let due = self.supply.due(end);
+            // More than the burst is kept for one claim only.
+            let fits = taken == base || ahead(end, base) <= burst;
+            let due = if fits { self.supply.due(end) } else { None };
             let is_due = due.is_some_and(|at| at <= now);
             stand.ready = due.filter(|_| is_due && stand.meets.is_some_and(|meets| meets != ASIDE));
             let is_overdue = stand.meets.is_none_or(|meets| meets <= now);
