@@ -24,10 +24,21 @@ use tokio::runtime::Handle;
 
 /// Waits until every limiter grants its cost, and takes them all at that moment.
 ///
-/// For quotas of different units: requests per minute and tokens per minute. The claim stands in all lines at once, in
-/// strict order in each. Where it comes to the front before the others are ready, that line waits, and what it mints
-/// meanwhile is kept up to its burst: nothing is granted early and held, so each limiter's law holds at the moment the
-/// work starts. Each [`Grant`] is [settled](Grant::settle) on its own.
+/// For quotas of different units: requests per minute and tokens per minute. Nothing is granted early and held, so each
+/// limiter's law holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle) on its own.
+///
+/// # Order
+///
+/// The claim waits in all queues at once. Joint claims over the same limiters are granted in the order of arrival, and so are
+/// all other claims of one limiter among themselves. A later claim in one of the queues is granted first only if this claim can
+/// still have its tokens there by the time at which its other limiters have them: a slow limiter costs the callers of a fast
+/// one nothing. [`try_acquire`](Limiter::try_acquire) never overtakes a joint claim.
+///
+/// What a clock cannot foretell, such as a release or tokens by hand, counts from when it has come: until then other callers
+/// use the tokens of the other limiters. Once all limiters had the tokens for the claim, they keep what comes for it.
+///
+/// So the claim is granted, at the latest, after its limiters have minted its cost once from empty buckets, counted from when it is
+/// first in all its queues; the costs of earlier joint claims, and debts from `settle`, come on top of that.
 ///
 /// While joint claims wait in a line, [`estimate`](Limiter::estimate) and `retry_after` are `None` there: the line alone
 /// cannot tell.

@@ -448,7 +448,7 @@ fn an_old_reading_against_cancel() {
 /// Plant: the queue does not take back that it is ready before it lets a claim pass.
 #[test]
 fn a_claim_that_passes_against_commit() {
-    explore(3, |race| {
+    explore(2, |race| {
         let clock = ManualClock::new();
         let build = || {
             let quota = Quota::new(1, 5 * MS).burst(1);

@@ -1,6 +1,6 @@
 //! Claims that pass a joint claim whose other limiter has no tokens for it yet: neither of them pays for the other.
 
-use super::{MS, done, empty, full, limiter, pass, spent, tick};
+use super::{MS, full, limiter, pass, spent, tick};
 use std::fmt::Debug;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_ok};
@@ -89,4 +89,89 @@ fn a_joint_claim_of_ten_among_claims_of_one() {
         let (fast, slow) = (per_second(&clock, 1_000, burst), per_second(&clock, 50, 1));
         assert_eq!(share(&clock, [&fast, &slow], [10, 1]), (500, 5_000), "a burst of {burst}");
     }
+}
+
+/// Those behind the first one of the same limiters hold up no claim, and no grant looks at them.
+#[test]
+fn many_joint_claims_that_wait_cost_the_others_nothing() {
+    let clock = ManualClock::new();
+    let (fast, slow) = (full(&clock, 1_000), limiter(&clock, Quota::manual(1).initial(0)));
+    let mut joint: Vec<_> = (0..100).map(|_| spawn(join([(&fast, 1), (&slow, 1)]))).collect();
+    joint.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut others: Vec<_> = (0..1_000).map(|_| spawn(fast.consume(1))).collect();
+    others.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    assert!(others.iter().all(|claim| claim.is_woken()), "the whole burst is theirs");
+    slow.replenish(1);
+    pass(1, &clock, &[&fast]);
+    let granted = |claims: &[Spawn<Join<'_, 2>>]| claims.iter().filter(|claim| claim.is_woken()).count();
+    assert!(joint[0].is_woken() && granted(&joint) == 1, "in order, and with the next token");
+}
+
+/// One slow limiter beside the one that all use holds up its own joint claims only.
+#[test]
+fn joint_claims_over_other_limiters_pass_too() {
+    let clock = ManualClock::new();
+    let (all, stuck, free) = (full(&clock, 10), limiter(&clock, Quota::manual(1).initial(0)), full(&clock, 10));
+    let mut waits = spawn(join([(&all, 1), (&stuck, 1)]));
+    assert_pending!(waits.poll());
+    let mut passes: Vec<_> = (0..10).map(|_| spawn(join([(&all, 1), (&free, 1)]))).collect();
+    passes.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    assert!(passes.iter().all(|claim| claim.is_woken()) && !waits.is_woken());
+    assert_eq!((spent(&all), spent(&free), spent(&stuck)), (10, 10, 0));
+    stuck.replenish(1);
+    pass(1, &clock, &[&all]);
+    assert!(waits.is_woken());
+}
+
+/// Chains of limiters, A-B and B-C and C-A, each used up by waiters: no circle, and all are served.
+#[test]
+fn joint_claims_in_a_circle_of_limiters_are_all_served_among_waiters() {
+    let clock = ManualClock::new();
+    let limiters = [1_000, 500, 250].map(|rate| per_second(&clock, rate, 1));
+    let mut waiters: Vec<_> = limiters.iter().flat_map(|one| (0..100).map(move |_| spawn(one.consume(1)))).collect();
+    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let pair = |turn: usize| join([(&limiters[turn % 3], 1), (&limiters[(turn + 1) % 3], 1)]);
+    let mut joint: Vec<_> = (0..30).map(|turn| spawn(pair(turn))).collect();
+    joint.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    pass(1_000, &clock, &limiters.each_ref());
+    assert!(waiters.iter().all(|claim| claim.is_woken()) && joint.iter().all(|claim| claim.is_woken()));
+    assert_eq!(limiters.each_ref().map(spent), [120, 120, 120]);
+}
+
+/// One slot: while the other limiter has no tokens the others use it, and once it has, the next release is the joint claim's.
+#[test]
+fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
+    let clock = ManualClock::new();
+    let build = || Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).clock(clock.clone());
+    let (capped, slow) = (build().build().unwrap(), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));
+    let mut joint = spawn(join([(&capped, 1), (&slow, 1)]));
+    assert_pending!(joint.poll());
+    for _ in 0..9 {
+        let mut other = spawn(capped.consume(1));
+        assert_pending!(other.poll());
+        assert!(other.is_woken() && !joint.is_woken());
+        drop(assert_ready_ok!(other.poll()));
+        pass(1, &clock, &[&capped, &slow]);
+    }
+    let mut last = spawn(capped.consume(1));
+    assert_pending!(last.poll());
+    let grant = assert_ready_ok!(last.poll());
+    pass(1, &clock, &[&capped, &slow]);
+    let mut behind = spawn(capped.consume(1));
+    assert_pending!(behind.poll());
+    drop(grant);
+    assert!(joint.is_woken() && !behind.is_woken());
+}
+
+#[test]
+fn a_joint_claim_that_was_passed_and_leaves_takes_nothing_along() {
+    let clock = ManualClock::new();
+    let (fast, slow) = (full(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
+    let mut joint = spawn(join([(&fast, 3), (&slow, 1)]));
+    assert_pending!(joint.poll());
+    let mut passes: Vec<_> = (0..4).map(|_| spawn(fast.consume(1))).collect();
+    passes.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    assert!(passes.iter().all(|claim| claim.is_woken()));
+    drop(joint);
+    assert_eq!((fast.available(), spent(&fast), slow.snapshot().waiting_tasks), (1, 4, 0));
 }
