@@ -282,9 +282,7 @@ impl State {
         let Some(meets) = stand.meets.filter(|meets| *meets != ASIDE) else { return stand.meets.is_some() };
         let behind = end.wrapping_add(stand.before).wrapping_add(stand.cost);
         let due = self.supply.due_after(end, behind, meets > now);
-        // Or if it is ready still at the instant at which the other one is granted.
-        let passes = self.supply.scheduled(end).unwrap_or(0);
-        due.is_some_and(|due| due <= meets.max(passes))
+        due.is_some_and(|due| due <= meets.max(self.supply.synced()))
     }
 
     fn grant_part(&mut self, rovers: &Rovers, base: u64, number: u64, at: u64, now: u64, wakes: &mut Wakes) {
