@@ -38,6 +38,9 @@ const LED: u64 = 1;
 #[cfg(feature = "keyed")]
 const ENVOY: u64 = 2;
 
+/// Where some other queue has foretold no instant yet.
+pub(crate) const ASIDE: u64 = u64::MAX;
+
 /// How many lines one claim can stand in: one bit each, beside [`DEAD`].
 pub(crate) const MOST_LINES: usize = 32;
 
@@ -279,6 +282,11 @@ impl Strand {
         let others = self.knot.members.iter().enumerate().filter(|(index, _)| *index != own);
         let latest = others.map(|(_, member)| member.foretold.load(Ordering::Acquire)).max().unwrap_or(0);
         Some(self.since().saturating_add(latest))
+    }
+
+    /// When all other queues expect to have the tokens, or [`ASIDE`]. `None` while this queue has told nothing.
+    pub(crate) fn meets(&self) -> Option<u64> {
+        self.foretold().map(|_| self.others().unwrap_or(ASIDE))
     }
 
     /// The instant at which all lines were ready, in this line's time.

@@ -40,14 +40,11 @@
 //! claim passes it then.
 
 use super::State;
-use crate::knot::{Strand, Tie};
+use crate::knot::{ASIDE, Strand, Tie};
 use crate::queue::{Outcome, Part, Stand};
 use crate::rovers::{Rovers, ahead};
 use crate::wakes::Wakes;
 use std::task::{Poll, Waker};
-
-/// A head of which some other queue has told no forecast yet: all pass it.
-const ASIDE: u64 = u64::MAX;
 
 /// What becomes of the parts of joint claims before the front waiter has its turn.
 pub(super) enum Turn {
@@ -114,12 +111,16 @@ impl State {
     /// have its turn.
     pub(super) fn serve_parts(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Turn {
         let base = self.next_start(rovers);
+        if self.is_changed() && self.supply.synced() < now {
+            // Whoever gains by it does so from now on, not from when this queue was looked at last.
+            self.supply.mint(now, self.bound_ticket(rovers));
+        }
         let Some(parts) = self.line.parts_mut() else { return Turn::Pass };
         let mut stands = std::mem::take(&mut parts.stands);
         stands.clear();
         let mut alarm = u64::MAX;
         let found = self.survey(base, now, &mut stands, &mut alarm, wakes);
-        let front = self.line.front().map(|front| (front.ticket, self.supply.due(front.ticket)));
+        let front = self.line.front().map(|front| (front.ticket, self.passes_all(&stands, front.ticket, now)));
         let Some(parts) = self.line.parts_mut() else { return Turn::Pass };
         parts.stands = stands;
         parts.alarm = alarm;
@@ -131,7 +132,7 @@ impl State {
                 return Turn::Served;
             }
             Found::TurnAway { number, outcome } => {
-                self.turn_part_away(rovers, number, outcome, wakes);
+                self.turn_part_away(rovers, number, outcome, now, wakes);
                 return Turn::Served;
             }
         };
@@ -139,17 +140,23 @@ impl State {
             Turn::Hold { since, .. } => parts.stays = since.is_some(),
             Turn::Pass => {
                 if let Some((ticket, Some(due))) = front.filter(|(_, due)| due.is_some_and(|due| due <= now)) {
-                    let stayed = std::mem::take(&mut parts.stays);
-                    if stayed && due < now {
-                        // It was held up until now, and time that was not counted meanwhile is not its own.
-                        self.supply.mint(now, Some(ticket));
-                    }
+                    // Where time stood still it was held up until now, and what was not counted meanwhile is not its own.
+                    let at = if std::mem::take(&mut parts.stays) { now } else { due };
+                    self.supply.mint(at, Some(ticket));
                     self.supply.cut(Some(ticket));
                 }
             }
             Turn::Served | Turn::Again => {}
         }
         turn
+    }
+
+    /// Whether another instant was told since the last look, up to which claims may pass one of the heads. That all passed it
+    /// until then is no such instant: from now on fewer do.
+    fn is_changed(&self) -> bool {
+        let Some(parts) = self.line.parts() else { return false };
+        let mut limited = parts.stands.iter().filter(|stand| stand.meets != Some(ASIDE));
+        limited.any(|stand| parts.head(stand.number).is_some_and(|part| part.strand.meets() != stand.meets))
     }
 
     /// Looks at each head in the order of arrival: what is decided about it, what it expects, and whether it stands in the way.
@@ -182,20 +189,19 @@ impl State {
             let end = base.wrapping_add(part.cost);
             let before = stands.iter().filter(|stand| !self.may_pass(stand, end, now)).map(|stand| stand.cost).sum();
             let due = self.supply.due(end.wrapping_add(before));
-            if let Some(at) = due.filter(|at| *at > synced) {
+            if let Some(at) = due.filter(|at| *at > now) {
                 *alarm = at.min(*alarm);
             }
             let forecast = strand.tellable(due, now);
             if self.tell(strand, forecast, now) {
                 wakes.push_knot(strand.knot.clone());
             }
-            let meets = strand.foretold().map(|_| strand.others().unwrap_or(ASIDE));
-            stands.push(Stand { number, cost: part.cost, before, due, meets, ready: None });
+            stands.push(Stand { number, cost: part.cost, before, due, meets: strand.meets(), ready: None });
         }
         let held_up = plain.map(|front| stands.iter().find(|stand| !self.may_pass(stand, front.ticket, now)));
         let passing = plain.filter(|_| held_up.is_some_and(|stand| stand.is_none()));
-        let due = passing.and_then(|front| self.supply.due(front.ticket));
-        if let Some(at) = due.filter(|at| *at > synced) {
+        let due = plain.and_then(|front| self.passes_all(stands, front.ticket, now));
+        if let Some(at) = due.filter(|at| *at > now) {
             *alarm = at.min(*alarm);
         }
         let holder = held_up.unwrap_or(stands.first()).copied();
@@ -212,7 +218,9 @@ impl State {
                 let is_overdue = stand.meets.is_some_and(|meets| meets <= now);
                 // A release is read by a queue that advances to now.
                 let needs_release = stands.iter().any(|stand| stand.due.is_none());
-                let since = stand.due.filter(|_| is_overdue).or(alone).filter(|at| *at <= now && !needs_release);
+                // Of several, one may have to give way to another, and time that has gone by is not to be given twice.
+                let is_only = stands.len() == 1;
+                let since = stand.due.filter(|_| is_overdue).or(alone).filter(|at| *at <= now && is_only && !needs_release);
                 let most = stands.iter().map(|stand| stand.cost).max().unwrap_or(stand.cost);
                 Turn::Hold { ticket: base.wrapping_add(most), since }
             }
@@ -225,7 +233,6 @@ impl State {
     /// Those whose other queues should have their tokens come first, in the order of arrival. Then those that meet sooner.
     fn mark(&self, base: u64, now: u64, passing: Option<u64>, stands: &mut [Stand], alarm: &mut u64) -> bool {
         let Some(parts) = self.line.parts() else { return false };
-        let synced = self.supply.synced();
         stands.sort_by_key(|stand| match stand.meets {
             Some(meets) if meets > now => (meets, stand.number),
             _ => (0, stand.number),
@@ -244,7 +251,7 @@ impl State {
                 taken = end;
             }
             if stand.ready.is_none() {
-                let next = due.into_iter().chain(stand.meets).filter(|at| *at > synced).min();
+                let next = due.into_iter().chain(stand.meets).filter(|at| *at > now).min();
                 *alarm = next.map_or(*alarm, |at| at.min(*alarm));
                 let strand = parts.head(stand.number).map(|part| &part.strand);
                 if strand.is_some_and(|strand| strand.is_ready() && strand.unready() != Tie::Held) {
@@ -276,13 +283,28 @@ impl State {
         matters
     }
 
-    /// Whether a claim that ends at `end` may pass `stand`, which stands before it. How long others keep what is in flight cannot
-    /// be foretold: it counts from when all other queues should be ready.
+    /// Whether a claim that ends at `end` may pass `stand` by `now`, which stands before it.
     fn may_pass(&self, stand: &Stand, end: u64, now: u64) -> bool {
-        let Some(meets) = stand.meets.filter(|meets| *meets != ASIDE) else { return stand.meets.is_some() };
+        self.passes(stand, end, now).is_some_and(|at| at <= now)
+    }
+
+    /// From when on a claim that ends at `end` may pass `stand`, as far as that is known by `now`: at once, or, where the other
+    /// queues are ready, once there are tokens for both. How long others keep what is in flight cannot be foretold: it counts
+    /// from when all other queues should be ready.
+    fn passes(&self, stand: &Stand, end: u64, now: u64) -> Option<u64> {
+        let meets = stand.meets?;
+        if meets == ASIDE {
+            return Some(0);
+        }
         let behind = end.wrapping_add(stand.before).wrapping_add(stand.cost);
-        let due = self.supply.due_after(end, behind, meets > now);
-        due.is_some_and(|due| due <= meets.max(self.supply.synced()))
+        let due = self.supply.due_after(end, behind, meets > now)?;
+        if due <= meets { Some(0) } else { Some(due).filter(|_| meets <= now) }
+    }
+
+    /// When the front waiter, which ends at `ticket`, is granted, if it may pass all of `stands`.
+    fn passes_all(&self, stands: &[Stand], ticket: u64, now: u64) -> Option<u64> {
+        let due = self.supply.due(ticket)?;
+        stands.iter().try_fold(due, |at, stand| Some(at.max(self.passes(stand, ticket, now)?)))
     }
 
     fn grant_part(&mut self, rovers: &Rovers, base: u64, number: u64, at: u64, now: u64, wakes: &mut Wakes) {
@@ -293,6 +315,7 @@ impl State {
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
         // What was saved above the burst for another one that it passes.
         self.supply.cut(Some(end));
+        crate::temp_log::push(std::ptr::from_ref(rovers).addr(), self.supply.synced(), cost as i64);
         self.supply.take(cost);
         // It has no position that the tail could have passed.
         self.totals.skipped = self.totals.skipped.wrapping_sub(cost);
@@ -300,13 +323,15 @@ impl State {
         self.call_part(number, Outcome::Granted { remaining }, wakes);
     }
 
-    fn turn_part_away(&mut self, rovers: &Rovers, number: u64, outcome: Outcome, wakes: &mut Wakes) {
+    fn turn_part_away(&mut self, rovers: &Rovers, number: u64, outcome: Outcome, now: u64, wakes: &mut Wakes) {
         self.forget_denial(rovers);
         let Some(part) = self.line.parts().and_then(|parts| parts.head(number)) else { return };
         if part.strand.knot.kill_as(outcome) == Tie::Committed {
             // Another queue has just granted it: here too, then.
             return;
         }
+        // What it held up has its turn from now on, not from when this queue was looked at last.
+        self.supply.mint(now.max(self.supply.synced()), self.bound_ticket(rovers));
         self.call_part(number, outcome, wakes);
         self.supply.cut(self.bound_ticket(rovers));
     }
