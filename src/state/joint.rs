@@ -209,6 +209,16 @@ impl State {
         // nothing then.
         let alone = stands.iter().filter_map(|stand| stand.due).min().filter(|_| plain.is_none());
         let passing_now = passing.filter(|_| due.is_some_and(|at| at <= now)).map(|front| front.ticket);
+        if let Some(at) = due.filter(|_| passing_now.is_some()) {
+            // Those that have their tokens before are granted before, if they can be.
+            let is_earlier = |stand: &Stand| {
+                let strand = parts.head(stand.number).map(|part| &part.strand);
+                stand.due.is_some_and(|due| due < at) && strand.is_some_and(|strand| !strand.is_ready())
+            };
+            if stands.iter().any(is_earlier) && self.mark(base, at - 1, None, stands, alarm) {
+                return Found::Turn(Turn::Served);
+            }
+        }
         if self.mark(base, now, passing_now, stands, alarm) {
             return Found::Turn(Turn::Served);
         }
@@ -298,7 +308,12 @@ impl State {
         }
         let behind = end.wrapping_add(stand.before).wrapping_add(stand.cost);
         let due = self.supply.due_after(end, behind, meets > now)?;
-        if due <= meets { Some(0) } else { Some(due).filter(|_| meets <= now) }
+        if due <= meets {
+            return Some(0);
+        }
+        // More than the burst is kept for one claim only.
+        let fits = ahead(behind, self.supply.claimed()) <= self.supply.least_burst() as i64;
+        Some(due).filter(|_| meets <= now && fits)
     }
 
     /// When the front waiter, which ends at `ticket`, is granted, if it may pass all of `stands`.

@@ -401,3 +401,17 @@ proptest! {
         keep_the_promises(rules, &ops, turned)?;
     }
 }
+
+fn plain_rule(amount: u64, period: u64, burst: u64, initial: u64) -> Rule {
+    Rule { amount, period, burst, initial, cap: None }
+}
+
+#[test]
+fn temp_one() {
+    use Op::{Join, Pass, Pause, Plain, Turned};
+    agree(
+        [plain_rule(1, 1, 7, 0), plain_rule(1, 1, 6, 0)],
+        &[Plain(0, 1), Pause(1, 6), Join([1, 1]), Turned([1, 3]), Join([1, 2]), Join([4, 3]), Join([3, 1]), Join([2, 1]), Join([0, 4]), Pass(6)],
+    )
+    .unwrap();
+}

@@ -1,9 +1,9 @@
 //! Leaving at every stage: nothing is lost in any of the lines, and those behind move up.
 
-use super::{costs, done, empty, full, limiter, pass, spent};
+use super::{MS, costs, done, empty, full, limiter, pass, spent};
 use tokio_test::assert_pending;
-use tokio_test::task::spawn;
-use tollgate::{ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{ConsumeError, Join, JoinError, Limiter, ManualClock, Quota, join};
 
 fn closed(limiter: usize) -> JoinError {
     JoinError::Refused { limiter, error: ConsumeError::Closed }
@@ -201,4 +201,27 @@ fn a_claim_that_is_leaked_keeps_its_place_and_nothing_else() {
     assert_pending!(behind.poll());
     pass(2, &clock, &[&a, &b]);
     assert_eq!(costs(&mut behind), [1, 1]);
+}
+
+/// A joint claim held up others in `b` until its caller dropped it: they are not owed what they did not get meanwhile.
+#[test]
+fn what_a_dropped_claim_held_up_is_granted_from_then_on() {
+    let clock = ManualClock::new();
+    let a = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(2).clock(clock.clone()).build().unwrap();
+    let b = empty(&clock, 1);
+    let in_flight = a.try_acquire(1).unwrap();
+    let mut first = spawn(join([(&a, 1), (&b, 1)]));
+    assert_pending!(first.poll());
+    // It has foretold an instant, and is not ready any more.
+    a.set_max_in_flight(1).unwrap();
+    let mut behind: Vec<_> = (0..5).map(|_| spawn(join([(&b, 1)]))).collect();
+    behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let granted = |line: &[Spawn<Join<'_, 1>>]| line.iter().filter(|claim| claim.is_woken()).count();
+    pass(1, &clock, &[&a, &b]);
+    clock.advance(9 * MS);
+    drop(first);
+    assert_eq!(granted(&behind), 1, "the burst");
+    pass(1, &clock, &[&b]);
+    assert_eq!(granted(&behind), 2);
+    drop(in_flight);
 }
