@@ -187,11 +187,3 @@ pub use {
     snapshot::{QuotaSnapshot, Snapshot},
     which::Which,
 };
-
-#[doc(hidden)]
-pub mod temp_log {
-    use std::cell::RefCell;
-    thread_local! { pub static LOG: RefCell<Vec<(usize, u64, i64)>> = const { RefCell::new(Vec::new()) }; }
-    pub fn push(rovers: usize, at: u64, cost: i64) { LOG.with(|log| log.borrow_mut().push((rovers, at, cost))); }
-    pub fn take() -> Vec<(usize, u64, i64)> { LOG.with(|log| std::mem::take(&mut *log.borrow_mut())) }
-}

@@ -252,11 +252,6 @@ impl Limiter {
     /// assert!(waiting.is_woken() && waiting.poll().is_ready());
     /// # Ok(()) }
     /// ```
-    #[doc(hidden)]
-    pub fn temp_due(&self) -> u64 { self.shared.state.lock().last_due() }
-    #[doc(hidden)]
-    pub fn temp_id(&self) -> usize { std::ptr::from_ref(&self.shared.rovers).addr() }
-    #[doc(hidden)]
     pub fn tick(&self) {
         self.shared.tick();
     }

@@ -392,7 +392,6 @@ impl State {
             self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
             self.fill_front(rovers, &waiter);
         } else {
-            crate::temp_log::push(std::ptr::from_ref(rovers).addr(), self.supply.synced(), waiter.cost as i64);
             self.supply.pass(waiter.stretch(), self.next_start(rovers));
         }
         if let Some(strand) = waiter.strand {

@@ -74,7 +74,6 @@ impl State {
 
     /// `tokens` of a grant were not used, and are not in flight any more.
     pub(crate) fn give_back(&mut self, rovers: &Rovers, tokens: u64) {
-        crate::temp_log::push(std::ptr::from_ref(rovers).addr(), self.supply.synced(), -(tokens as i64));
         self.supply.refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         if let Some(cap) = &mut self.cap {

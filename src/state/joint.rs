@@ -14,6 +14,15 @@
 //! * A queue whose clock cannot foretell an instant (it waits for a release, or for tokens by hand) lets no claim pass until it
 //!   has had the tokens for the first time. It has told its instant then, and that is never taken back.
 //! * When a forecast changes so that the meeting does (a pause, another quota, a refund), the queue tells the others.
+//! * Once the meeting has come and the joint claim still waits, a later claim passes at the instant at which there are tokens
+//!   for both, if the burst holds them.
+//!
+//! # What has gone by
+//!
+//! A queue is granted from in virtual time, and may stand at an earlier instant than now. A claim that was held up until now must
+//! not be granted as of an instant at which it was held up: many of them would then come at once, more than the burst. So when a
+//! joint claim is turned away, or told another meeting, the queue first moves to now; so it does when a claim comes or leaves.
+//! Time stands still for a joint claim that is ready here only where no other one is at the front.
 //!
 //! Later claims are waiters and joint claims over other limiters. Waiters do not pass waiters, and claims over the same limiters
 //! do not pass each other.
@@ -230,7 +239,8 @@ impl State {
                 let needs_release = stands.iter().any(|stand| stand.due.is_none());
                 // Of several, one may have to give way to another, and time that has gone by is not to be given twice.
                 let is_only = stands.len() == 1;
-                let since = stand.due.filter(|_| is_overdue).or(alone).filter(|at| *at <= now && is_only && !needs_release);
+                let since =
+                    stand.due.filter(|_| is_overdue).or(alone).filter(|at| *at <= now && is_only && !needs_release);
                 let most = stands.iter().map(|stand| stand.cost).max().unwrap_or(stand.cost);
                 Turn::Hold { ticket: base.wrapping_add(most), since }
             }
@@ -330,7 +340,6 @@ impl State {
         self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
         // What was saved above the burst for another one that it passes.
         self.supply.cut(Some(end));
-        crate::temp_log::push(std::ptr::from_ref(rovers).addr(), self.supply.synced(), cost as i64);
         self.supply.take(cost);
         // It has no position that the tail could have passed.
         self.totals.skipped = self.totals.skipped.wrapping_sub(cost);
