@@ -97,7 +97,9 @@ fn soak(options: &Options, limiter: &Limiter, judge: &Rc<RefCell<Judge>>) -> (u6
     let places = Rc::new(RefCell::new(0));
     for seed in 0..options.tasks {
         let random = fastrand::Rng::with_seed(seed);
-        local.spawn_local(ask(options.clone(), limiter.clone(), judge.clone(), places.clone(), random));
+        // Without a cooperative budget: a first poll that returns `Pending` has entered the queue, so its place is the task's.
+        let task = ask(options.clone(), limiter.clone(), judge.clone(), places.clone(), random);
+        local.spawn_local(tokio::task::unconstrained(task));
     }
     local.spawn_local(meddle(options.rate, limiter.clone(), judge.clone()));
     local.block_on(&runtime, async {
