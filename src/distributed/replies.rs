@@ -48,7 +48,6 @@ impl ReplyKind {
 
     /// The kind of an error reply with this code and text. Redis before version 7 wraps errors inside scripts: there
     /// the code is `ERR`, and the text names the error.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) fn of(code: &str, text: &str) -> Self {
         Self::of_code(code).unwrap_or_else(|| {
             text.split(|sign: char| !sign.is_ascii_alphabetic()).find_map(Self::of_code).unwrap_or(Self::Other)
@@ -71,7 +70,6 @@ impl ReplyKind {
     }
 
     /// Whether the server would reply the same for every key.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) fn is_of_the_server(self) -> bool {
         matches!(self, Self::Busy | Self::ReadOnly | Self::Unavailable)
     }
@@ -132,7 +130,6 @@ pub struct ErrorReplies {
 pub(crate) struct ReplyCounts([AtomicU64; ReplyKind::ALL.len()]);
 
 impl ReplyCounts {
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) fn count(&self, kind: ReplyKind) {
         self.0[kind as usize].fetch_add(1, Relaxed);
     }
