@@ -89,7 +89,7 @@ fn claim_in_groups(table: &mut Words, hash: u64, key: u64, hasher: &RandomState)
     match table.find_mut(hash, |(own, _)| *own == key) {
         Some((_, word)) => *word = word.saturating_add(1),
         None => {
-            table.make_room(|(key, _)| hasher.hash_one(key));
+            table.make_space(|(key, _)| hasher.hash_one(key));
             table.insert(hash, (key, NonZeroU64::MIN));
         }
     }
