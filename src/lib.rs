@@ -163,6 +163,7 @@ mod keyed;
 mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+mod name;
 mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
@@ -174,6 +175,7 @@ mod snapshot;
 pub mod stream;
 #[cfg(feature = "tower")]
 pub mod tower;
+mod wait;
 mod which;
 
 #[cfg(feature = "quanta")]
@@ -202,6 +204,7 @@ pub use {
     limiter::Limiter,
     quota::{ParseQuotaError, Quota},
     snapshot::{QuotaSnapshot, Snapshot},
+    wait::Wait,
     which::Which,
 };
 

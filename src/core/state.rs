@@ -31,6 +31,7 @@ use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::stride::Stride;
 use crate::core::supply::Supply;
 use crate::core::wakes::{ReleaseMark, Wakes};
+use crate::name::Name;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -143,8 +144,8 @@ pub(crate) struct State {
 /// Data that most limiters never need.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
-    /// Names of the quotas; empty if no quota has one.
-    pub(crate) names: Box<[Option<Arc<str>>]>,
+    /// Names of the quotas, as text and for refusals; empty if no quota has one.
+    pub(crate) names: Box<[Option<(Arc<str>, Name)>]>,
     /// A copy of the supply in which `foretell` tries out the future. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,

@@ -19,13 +19,16 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
-/// The number of shards without a bound on keys. Large enough that a table of a million keys is rebuilt in small
+/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys is rebuilt in small
 /// pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of two, so that these
 /// tables and those of other maps, with powers of two, do not fill up at the same counts.
 const SHARDS: usize = 270;
 /// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
 const KEYS_PER_SHARD: u64 = 384;
 const MAX_SHARDS: u64 = 8_192;
+/// The bound on keys if the builder sets none. Some 30 MB of small keys; a limit per second or minute reaches it only
+/// under attack, because a key that owes nothing is forgotten.
+const DEFAULT_MAX_KEYS: u64 = 1_000_000;
 
 /// A builder for a [`KeyedLimiter`], returned by [`KeyedLimiter::builder`].
 ///
@@ -58,7 +61,7 @@ impl<K> KeyedBuilder<K> {
         Self {
             quota: None,
             quota_by: None,
-            max_keys: None,
+            max_keys: Some(DEFAULT_MAX_KEYS),
             overflow: None,
             max_in_flight: None,
             max_waiting: None,
@@ -101,8 +104,8 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Keeps at most this many keys in memory. A key is kept while it owes tokens, has waiters, has tokens in flight,
     /// or has a quota of its own. When the map is full, new keys are refused with `TooManyKeys`, or share a bucket if
-    /// there is an [`overflow`](Self::overflow). Without this bound, memory grows with the number of keys that owe
-    /// tokens at the same time.
+    /// there is an [`overflow`](Self::overflow). The default is 1,000,000 keys;
+    /// [`unbounded_keys`](Self::unbounded_keys) removes the bound.
     ///
     /// A new key that finds the map full looks for a key to forget, in the shards that may contain one that owes
     /// nothing any more. After a change of the common quota, or after many cancelled waits, these may be all shards:
@@ -113,6 +116,13 @@ impl<K, S> KeyedBuilder<K, S> {
     /// `max_keys`: at most one extra key per outstanding grant.
     pub fn max_keys(mut self, keys: u64) -> Self {
         self.max_keys = Some(keys);
+        self
+    }
+
+    /// Keeps as many keys in memory as owe tokens at the same time, however many those are. For keys that are not chosen
+    /// by clients, or are bounded elsewhere: otherwise a client that uses a new key for each request fills the memory.
+    pub fn unbounded_keys(mut self) -> Self {
+        self.max_keys = None;
         self
     }
 
@@ -258,7 +268,11 @@ where
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }
-        let of_bound = |keys: u64| (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize;
+        // The default bound is far above what most limiters hold, so it does not decide.
+        let of_bound = |keys: u64| match keys {
+            DEFAULT_MAX_KEYS => SHARDS,
+            keys => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
+        };
         let shards = self.shards.unwrap_or(self.max_keys.map_or(SHARDS, of_bound));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         let parent = self.parent.map(Limiter::into_core);

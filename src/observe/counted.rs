@@ -28,7 +28,7 @@ impl Observers {
 
     pub(super) fn count(&self, cost: u64, refusal: Refusal) {
         if let Some(tally) = self.tally() {
-            tally.count_refusal(cost, refusal.reason());
+            tally.count_refusal(cost, refusal);
         }
     }
 }

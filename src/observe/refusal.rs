@@ -1,5 +1,7 @@
 //! A refusal of any kind, and its reason.
 
+#[cfg(feature = "metrics")]
+use crate::error::Denied;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
 use std::fmt;
 
@@ -74,8 +76,19 @@ impl Refusal {
             Self::InLine(ConsumeError::TooLate { .. }) => Reason::TooLate,
             Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
             Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
+            // Made by `Limiter::wait`, which reports nothing.
+            Self::InLine(ConsumeError::Capped) => Reason::InFlight,
             #[cfg(feature = "redis")]
             Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
+        }
+    }
+
+    /// The index of the quota that refused, if it was a quota.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn quota(&self) -> Option<usize> {
+        match self {
+            Self::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(index), .. })) => Some(*index),
+            _ => None,
         }
     }
 

@@ -2,13 +2,22 @@
 
 use super::{MAX_SPAN, State, Totals};
 use crate::core::rovers::{Rovers, ahead};
+use crate::error::Bound;
+use crate::name::Name;
 use crate::observe::{QueueInfo, WaitRecord};
 use std::sync::Arc;
 
 impl State {
     /// The name of the quota with this index, if it has one.
     pub(crate) fn name(&self, index: usize) -> Option<&Arc<str>> {
-        self.rare.as_ref()?.names.get(index)?.as_ref()
+        Some(&self.rare.as_ref()?.names.get(index)?.as_ref()?.0)
+    }
+
+    /// The name of the quota that this bound is, if it is a quota with a name.
+    pub(super) fn quota_name(&self, by: Bound) -> Name {
+        let Bound::Quota(index) = by else { return Name::NONE };
+        let name = self.rare.as_ref().and_then(|rare| rare.names.get(index)?.as_ref());
+        name.map_or(Name::NONE, |name| name.1)
     }
 
     /// The number of tokens that `try_acquire` could get now.

@@ -242,5 +242,5 @@ fn try_take(rate: &Rate, level: &mut Level, cost: u64, now: u64) -> Tried {
     }
     let retry_after = rate.reached(*level, cost).map(|at| wait(at, *level, now));
     let remaining = rate.tokens(level.units).max(0) as u64;
-    Tried::Refused(Denied { retry_after, remaining, by: Bound::Quota(0) }.into())
+    Tried::Refused(Denied::new(retry_after, remaining, Bound::Quota(0)).into())
 }

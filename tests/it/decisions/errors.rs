@@ -41,6 +41,49 @@ fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
 }
 
 #[test]
+fn a_quota_that_has_a_name_is_named_by_it_also_where_the_refusal_is_repeated() {
+    let minute = one_per_milli(4).initial(1);
+    let builder = Limiter::builder().quota(one_per_milli(9)).quota_named("minute", minute).max_in_flight(5);
+    let stand = Stand::built(builder);
+    for _ in 0..3 {
+        let denied = stand.denied(2);
+        assert_eq!((denied.by, denied.quota_name()), (Bound::Quota(1), Some("minute")));
+        says(denied, &["quota `minute`", "1 token", "retry after 1ms"]);
+    }
+    stand.limiter.pause_for(5 * MILLI);
+    assert_eq!(stand.denied(1).quota_name(), None, "a pause is no quota");
+    let unnamed =
+        Stand::built(Limiter::builder().quota(one_per_milli(9).initial(1)).quota_named("m", one_per_milli(9)));
+    assert_eq!((unnamed.denied(2).by, unnamed.denied(2).quota_name()), (Bound::Quota(0), None));
+}
+
+#[cfg(feature = "keyed")]
+#[test]
+fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
+    use tollgate::KeyedLimiter;
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota_named("upstream", one_per_milli(3)));
+    let builder = KeyedLimiter::builder().quota(one_per_milli(5)).clock(stand.clock.clone());
+    let users = builder.parent(&stand.limiter).build().unwrap();
+    let denied = |key: u8, cost| match users.try_acquire(&key, cost) {
+        Err(TryAcquireError::Denied(denied)) => denied,
+        other => panic!("{other:?}"),
+    };
+    let _taken = users.try_acquire(&1, 3).unwrap();
+    // The key has enough, the parent has not.
+    let by_parent = denied(2, 2);
+    assert_eq!((by_parent.by, by_parent.quota_name()), (Bound::Parent, Some("upstream")));
+    says(by_parent, &["quota `upstream` of the parent limiter", "retry after 2ms"]);
+    // Neither has, and the parent has longer to go.
+    stand.limiter.set_quota("upstream", Quota::new(1, 10 * MILLI).burst(3)).unwrap();
+    let by_both = denied(1, 3);
+    assert_eq!((by_both.by, by_both.quota_name()), (Bound::Parent, Some("upstream")));
+    // The key alone has not.
+    stand.limiter.replenish(3);
+    let by_key = denied(1, 3);
+    assert_eq!((by_key.by, by_key.quota_name()), (Bound::Quota(0), None));
+}
+
+#[test]
 fn errors_of_release_name_their_values_and_say_what_to_do() {
     says(ReleaseError::TooMuch { asked: 17, owed: 5 }, &["17", "5", "forgotten"]);
     says(ReleaseError::NotCapped, &["max_in_flight"]);
