@@ -94,7 +94,7 @@ impl Builder {
     /// use tollgate::{Limiter, Quota, RedisStore};
     /// let store = RedisStore::connect("redis://127.0.0.1/", "child:42").await?;
     /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store).build()?;
-    /// limiter.consume(1).await?;
+    /// limiter.wait(1).await?;
     /// # Ok(()) }
     /// ```
     #[cfg(feature = "redis")]
@@ -177,7 +177,7 @@ impl Builder {
     /// use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::builder().quota(Quota::per_second(10_000).burst(1)).fine_timer().build()?;
     /// for _ in 0..10 {
-    ///     limiter.consume(1).await?; // each 0.1 ms, one by one
+    ///     limiter.wait(1).await?; // each 0.1 ms, one by one
     /// }
     /// # Ok(()) }
     /// ```

@@ -145,8 +145,9 @@ impl Limiter {
     /// use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::new(Quota::per_second(1_000).burst(5))?;
     /// for _ in 0..10 {
-    ///     limiter.consume(1).await?; // 5 at once, then one each millisecond
-    /// }
+    ///     let _grant = limiter.consume(1).await?; // 5 at once, then one each millisecond
+    ///     // ... the work ...
+    /// } // with an in-flight cap, the end of the block releases the grant
     /// # Ok(()) }
     /// ```
     #[inline]
@@ -515,7 +516,7 @@ impl Limiter {
     /// use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::new(Quota::per_second(1_000).burst(1))?;
     /// let task = tokio::spawn(limiter.replenisher());
-    /// limiter.consume(2).await?;
+    /// limiter.wait(2).await?;
     /// drop(limiter);
     /// task.await?; // it ends with the limiter
     /// # Ok(()) }

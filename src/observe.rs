@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub(crate) use imp::{Observers, WaitRecord};
 #[cfg(feature = "metrics")]
-pub(crate) use imp::{REASONS, Reason};
+pub(crate) use imp::{REASONS, Reason, Refusal};
 
 /// The state of the queue when a claim enters it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -339,12 +339,9 @@ mod text {
     }
 
     fn change(quota: Quota, part: &str) -> Result<Quota, Wrong<'_>> {
-        match part.split_once([' ', '=']) {
-            Some((name, value)) if ["burst", "initial"].contains(&name) => {
-                let value = value.trim_start();
-                let tokens = number(value.strip_prefix('=').unwrap_or(value))?;
-                Ok(if name == "burst" { quota.burst(tokens) } else { quota.initial(tokens) })
-            }
+        match part.split_once('=').or_else(|| part.split_once(' ')).map(|(name, value)| (name.trim_end(), value)) {
+            Some(("burst", tokens)) => Ok(quota.burst(number(tokens)?)),
+            Some(("initial", tokens)) => Ok(quota.initial(number(tokens)?)),
             None if part == "stepped" && !quota.is_manual() => Ok(quota.stepped()),
             _ => Err(Wrong(part, "`burst N`, `initial N` or `stepped`")),
         }

@@ -169,7 +169,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// let _grants = [users.try_acquire(&"ann", 3)?, users.try_acquire(&"bob", 2)?];
     /// assert!(users.try_acquire(&"bob", 1).is_err());
     /// assert_eq!(upstream.available(), 0);
-    /// users.consume(&"bob", 1).await?; // 10 ms later
+    /// users.wait(&"bob", 1).await?; // 10 ms later
     /// # Ok(()) }
     /// ```
     pub fn parent(mut self, limiter: &Limiter) -> Self {

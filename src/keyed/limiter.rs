@@ -107,8 +107,8 @@ where
     /// use std::time::Duration;
     /// use tollgate::{KeyedLimiter, Quota};
     /// let users = KeyedLimiter::new(Quota::per_second(100).burst(1))?;
-    /// users.consume(&17, 1).await?;
-    /// users.consume(&17, 1).await?; // 10 ms later
+    /// let _grant = users.consume(&17, 1).await?;
+    /// let _grant = users.consume(&17, 1).await?; // 10 ms later
     /// assert!(users.consume(&17, 5).within(Duration::from_millis(1)).await.is_err());
     /// # Ok(()) }
     /// ```

@@ -145,7 +145,6 @@ fn an_error_names_the_part_that_is_wrong_and_shows_one_that_is_right() {
         ("100/1ks", "`1ks`", "period"),
         ("100/_s", "`_s`", "period"),
         ("100/s, burst==3", "`=3`", "whole number of tokens"),
-        ("100/s, burst", "`burst`", "burst N"),
         ("100/s, burst=", "``", "whole number of tokens"),
         ("manual", "`manual`", "rate"),
         ("many/s", "`many`", "whole number of tokens"),

@@ -43,7 +43,7 @@ fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
 #[test]
 fn a_quota_that_has_a_name_is_named_by_it_also_where_the_refusal_is_repeated() {
     let minute = one_per_milli(4).initial(1);
-    let builder = Limiter::builder().quota(one_per_milli(9)).quota_named("minute", minute).max_in_flight(5);
+    let builder = Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute).max_in_flight(5);
     let stand = Stand::built(builder);
     for _ in 0..3 {
         let denied = stand.denied(2);
@@ -52,8 +52,9 @@ fn a_quota_that_has_a_name_is_named_by_it_also_where_the_refusal_is_repeated() {
     }
     stand.limiter.pause_for(5 * MILLI);
     assert_eq!(stand.denied(1).quota_name(), None, "a pause is no quota");
-    let unnamed =
-        Stand::built(Limiter::builder().quota(one_per_milli(9).initial(1)).quota_named("m", one_per_milli(9)));
+    let unnamed = Stand::built(
+        Limiter::builder().quota(one_per_milli(9).initial(1)).quota_named("m", one_per_milli(9).initial(9)),
+    );
     assert_eq!((unnamed.denied(2).by, unnamed.denied(2).quota_name()), (Bound::Quota(0), None));
 }
 
@@ -61,8 +62,10 @@ fn a_quota_that_has_a_name_is_named_by_it_also_where_the_refusal_is_repeated() {
 #[test]
 fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     use tollgate::KeyedLimiter;
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota_named("upstream", one_per_milli(3)));
-    let builder = KeyedLimiter::builder().quota(one_per_milli(5)).clock(stand.clock.clone());
+    let stand = Stand::built(
+        Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("upstream", one_per_milli(3).initial(3)),
+    );
+    let builder = KeyedLimiter::builder().quota(one_per_milli(5).initial(5)).clock(stand.clock.clone());
     let users = builder.parent(&stand.limiter).build().unwrap();
     let denied = |key: u8, cost| match users.try_acquire(&key, cost) {
         Err(TryAcquireError::Denied(denied)) => denied,
@@ -109,7 +112,7 @@ fn errors_of_configuration_name_the_field_and_say_what_to_write_instead() {
     says(limiter.set_quota(3, Quota::per_second(1)).unwrap_err(), &["quota 3", "1", "from 0"]);
     says(limiter.set_quota("web", Quota::per_second(1)).unwrap_err(), &["`web`", "quota_named"]);
     says(limiter.set_max_in_flight(1).unwrap_err(), &["max_in_flight"]);
-    says("100 per s".parse::<Quota>().unwrap_err(), &["`100 per s`", "100/s, burst 20"]);
+    says("100 each s".parse::<Quota>().unwrap_err(), &["`100 each s`", "100/s, burst 20"]);
 }
 
 #[test]
