@@ -179,7 +179,7 @@ fn kind(refused: Refused) -> (StatusCode, Option<ProblemType>) {
             | InLine::QueueFull { .. }
             | InLine::TimedOut { .. }
             | InLine::NoRuntime
-            | InLine::Capped
+            | InLine::MustHold
             | InLine::TooManyKeys { .. },
         )
         | Refused::AtOnce(AtOnce::Closed | AtOnce::TooManyKeys { .. }) => ProblemType::TemporaryReducedCapacity,
@@ -196,7 +196,7 @@ fn is_final(refused: Refused) -> bool {
     use {ConsumeError as InLine, TryAcquireError as AtOnce};
     matches!(
         refused,
-        Refused::InLine(InLine::TooLarge { .. } | InLine::Closed | InLine::NoRuntime | InLine::Capped)
+        Refused::InLine(InLine::TooLarge { .. } | InLine::Closed | InLine::NoRuntime | InLine::MustHold)
             | Refused::AtOnce(AtOnce::TooLarge { .. } | AtOnce::Closed)
     )
 }
