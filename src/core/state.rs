@@ -108,6 +108,9 @@ enum Verdict {
     TicketRecalled,
 }
 
+/// The name of a quota, if it has one: the text, and what a refusal carries of it.
+type QuotaName = Option<(Arc<str>, Name)>;
+
 /// The field order, fixed by `repr(C)`, puts the fields that every wait and every serving pass read next to the lock,
 /// down to the supply and the schedule of its quota. With one limiter per key, the state of a single limiter is usually
 /// in no cache, and each cache line that is not needed saves a miss.
@@ -145,7 +148,7 @@ pub(crate) struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
     /// Names of the quotas, as text and for refusals; empty if no quota has one.
-    pub(crate) names: Box<[Option<(Arc<str>, Name)>]>,
+    pub(crate) names: Box<[QuotaName]>,
     /// A copy of the supply in which `foretell` tries out the future. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,
