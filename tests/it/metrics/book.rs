@@ -7,7 +7,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 /// A recorder, and what it was told.
 pub(crate) struct Book {
     pub(crate) recorder: DebuggingRecorder,
-    told: Snapshotter,
+    pub(crate) told: Snapshotter,
 }
 
 impl Book {
