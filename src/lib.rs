@@ -31,7 +31,7 @@
 //! | wait for tokens | [`Limiter::consume`]; [`Consume::within`] limits the wait |
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
-//! | share one quota between many machines | `Builder::distributed` (feature `distributed`) with a `RedisStore` (crate `tollgate-redis`) |
+//! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` |
 //! | put a limit in front of a service | `LimitLayer` (crate `tollgate-tower`) |
 //!
 //! # Overview

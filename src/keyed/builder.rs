@@ -175,10 +175,10 @@ impl<K, S> KeyedBuilder<K, S> {
     /// The text is part of a key in Redis. If a key's text is long, or a secret, use
     /// [`distributed_by`](Self::distributed_by) to choose another name.
     ///
-    /// ```no_run
+    /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{KeyedLimiter, Quota, RedisStore};
-    /// let stores = RedisStore::connect("redis://127.0.0.1/", "users").await?;
+    /// use tollgate::{KeyedLimiter, Quota, distributed::MemoryStore};
+    /// let stores = MemoryStore::new(); // or, of tollgate-redis: RedisStore::connect("redis://...", "users").await?
     /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(stores).build()?;
     /// users.consume(&"ann".to_owned(), 1).await?;
     /// # Ok(()) }

@@ -64,6 +64,10 @@ const SCRIPT: &str = include_str!("store.lua");
 /// How long an answer may take, unless the user sets another time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// A store in Redis (5 or later) or Valkey: all limiters built with a store of the same name on the same server share
 /// one quota.
 ///

@@ -1,4 +1,4 @@
--- One store: a token bucket that many nodes share, and the allowance of each node. Run by src/redis/mod.rs. The same
+-- One store: a token bucket that many nodes share, and the allowance of each node. Run by src/lib.rs. The same
 -- algorithm in Rust, equal to the integer, is src/distributed/bucket.rs.
 --
 -- KEYS[1] is a hash. Field 's' holds the bucket, 'q' the quota it was made for, 'h' the sum of all allowances and the

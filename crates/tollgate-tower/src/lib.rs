@@ -88,3 +88,7 @@ pub use layer::LimitLayer;
 pub use service::{Limit, LimitFuture};
 #[cfg(feature = "http")]
 pub(crate) use {answer::sealed, service::take_ready};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
