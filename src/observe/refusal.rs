@@ -51,7 +51,7 @@ reasons! {
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     Unreachable: "unreachable",
 }
 
@@ -78,7 +78,7 @@ impl Refusal {
             Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
             // Made by `Limiter::wait`, which reports nothing.
             Self::InLine(ConsumeError::Capped) => Reason::InFlight,
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
         }
     }
