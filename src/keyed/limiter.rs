@@ -9,7 +9,7 @@ use super::map::{Arrival, Map};
 use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant};
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::wait::Wait;
-use crate::{Quota, blocking};
+use crate::{Limiter, Quota, blocking};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -83,6 +83,11 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
+    /// Returns the parent limiter, if there is one.
+    pub fn parent(&self) -> Option<Limiter> {
+        self.map.parent.clone().map(Limiter::from_core)
+    }
+
     /// Waits in the key's queue until `cost` tokens are available. Each key has its own queue; see
     /// [`Limiter::consume`](crate::Limiter::consume) for how it works.
     ///
