@@ -186,7 +186,7 @@ pub use keyed::{
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
+    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant, Quotas,
 };
 #[cfg(feature = "redis")]
 pub use redis::{Circuit, RedisServerSnapshot, RedisStore};
