@@ -39,6 +39,7 @@ pub struct Builder {
     rovers_at: u64,
     stride: Option<u64>,
     fine: bool,
+    set_twice: SetTwice,
     /// The stores passed to `distributed`, each with the index of the quota given before it.
     #[cfg(feature = "distributed")]
     core: Vec<(Option<usize>, Arc<dyn Store>)>,
@@ -92,19 +93,19 @@ impl Builder {
     ///
     /// The cap delays the queue and discards nothing: tokens minted meanwhile are kept up to the burst.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
-        self.max_in_flight = Some(tokens);
+        self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
     }
 
     /// Refuses further waiters once this many callers are waiting; 0 refuses every caller that would have to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
-        self.max_waiting = Some(callers);
+        self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }
 
     /// Reads the time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Chosen::new(clock));
+        self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
         self
     }
 
@@ -167,6 +168,7 @@ impl Builder {
     ///
     /// Returns a [`ConfigError`] that names the wrong field and says how to correct it.
     pub fn build(self) -> Result<Limiter, ConfigError> {
+        self.set_twice.check()?;
         if self.quotas.is_empty() {
             return Err(ConfigError::NoQuota);
         }
@@ -236,6 +238,23 @@ impl Builder {
 /// The refill plan of a distributed quota, and its store.
 #[cfg(feature = "distributed")]
 type PlannerAndStore = (RefillPlanner, Arc<dyn Store>);
+
+/// Remembers a setting of a builder that was made twice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SetTwice(Option<&'static str>);
+
+impl SetTwice {
+    /// Sets a field that can have one value.
+    pub(crate) fn set<T>(&mut self, setting: &'static str, field: &mut Option<T>, value: T) {
+        if field.replace(value).is_some() {
+            self.0.get_or_insert(setting);
+        }
+    }
+
+    pub(crate) fn check(self) -> Result<(), ConfigError> {
+        self.0.map_or(Ok(()), |setting| Err(ConfigError::SetTwice { setting }))
+    }
+}
 
 pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
     if cap == 0 || cap > MAX_BURST {

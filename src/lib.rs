@@ -193,7 +193,7 @@ pub use keyed::{
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
+    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant, Quotas,
 };
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
