@@ -8,7 +8,8 @@ use crate::core::supply::Supply;
 #[cfg(feature = "distributed")]
 use crate::distributed::{Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::error::ConfigError;
-use crate::name::Name;
+use crate::name::quota_names;
+use crate::observe::Observers;
 use crate::quota::MAX_BURST;
 use crate::{Limiter, Quota};
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub struct Builder {
     rovers_at: u64,
     stride: Option<u64>,
     fine: bool,
+    set_twice: SetTwice,
     /// The stores passed to `distributed`, each with the index of the quota given before it.
     #[cfg(feature = "distributed")]
     core: Vec<(Option<usize>, Arc<dyn Store>)>,
@@ -132,19 +134,19 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
-        self.max_in_flight = Some(tokens);
+        self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
     }
 
     /// Refuses further waiters once this many callers are waiting; 0 refuses every caller that would have to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
-        self.max_waiting = Some(callers);
+        self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }
 
     /// Reads the time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Chosen::new(clock));
+        self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
         self
     }
 
@@ -207,6 +209,7 @@ impl Builder {
     ///
     /// Returns a [`ConfigError`] that names the wrong field and says how to correct it.
     pub fn build(self) -> Result<Limiter, ConfigError> {
+        self.set_twice.check()?;
         if self.quotas.is_empty() && self.max_in_flight.is_none() {
             return Err(ConfigError::NoQuota);
         }
@@ -219,10 +222,7 @@ impl Builder {
         let planner = self.planner()?;
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
-        if self.names.iter().any(Option::is_some) {
-            let with_number = |name: Arc<str>| (Arc::clone(&name), Name::of(&name));
-            state.rare().names = self.names.into_iter().map(|name| name.map(with_number)).collect();
-        }
+        state.name_quotas(quota_names(self.names.iter()));
         state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
@@ -235,7 +235,8 @@ impl Builder {
             Some((planner, store)) => Some((state.lease(planner, self.rovers_at), store)),
             None => None,
         };
-        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()));
+        let core =
+            Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, Observers::default(), weak.clone()));
         #[cfg(feature = "distributed")]
         if let Some((final_return, store)) = refill_task {
             let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
@@ -276,6 +277,23 @@ impl Builder {
 /// The refill plan of a distributed quota, and its store.
 #[cfg(feature = "distributed")]
 type PlannerAndStore = (RefillPlanner, Arc<dyn Store>);
+
+/// Remembers a setting of a builder that was made twice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SetTwice(Option<&'static str>);
+
+impl SetTwice {
+    /// Sets a field that can have one value.
+    pub(crate) fn set<T>(&mut self, setting: &'static str, field: &mut Option<T>, value: T) {
+        if field.replace(value).is_some() {
+            self.0.get_or_insert(setting);
+        }
+    }
+
+    pub(crate) fn check(self) -> Result<(), ConfigError> {
+        self.0.map_or(Ok(()), |setting| Err(ConfigError::SetTwice { setting }))
+    }
+}
 
 pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
     if cap == 0 || cap > MAX_BURST {

@@ -56,7 +56,6 @@ pub enum ConsumeError {
     Capped,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
-    #[cfg(feature = "distributed")]
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
@@ -89,7 +88,6 @@ pub enum TryAcquireError {
     Closed,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
-    #[cfg(feature = "distributed")]
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
@@ -302,18 +300,15 @@ pub enum ConfigError {
     #[error("this limiter has no in-flight cap to change: build it with max_in_flight")]
     NotCapped,
     /// `distributed` was called without a quota, or with more than one.
-    #[cfg(feature = "distributed")]
     #[error("a distributed limiter has exactly one quota: write `.quota(...)` once before `.distributed(store)`")]
     DistributedQuotaCount,
     /// A manual quota has no rate, so it cannot be distributed.
-    #[cfg(feature = "distributed")]
     #[error("quota {quota} is distributed and manual: give it a rate, such as Quota::per_second(10)")]
     DistributedManual {
         /// Index of the quota.
         quota: usize,
     },
     /// A distributed quota is counted in microseconds and in integers below 2<sup>53</sup>.
-    #[cfg(feature = "distributed")]
     #[error(
         "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
          must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one \
@@ -324,13 +319,11 @@ pub enum ConfigError {
         quota: usize,
     },
     /// The limiter of a distributed quota spawns its refill task on the runtime on which it is built.
-    #[cfg(feature = "distributed")]
     #[error(
         "a distributed limiter must be built on a tokio runtime, and not on a manual clock: call `build` inside one"
     )]
     DistributedOutsideRuntime,
     /// All nodes of a distributed quota must use the same quota, so it cannot change at run time.
-    #[cfg(feature = "distributed")]
     #[error("quota {quota} is distributed: build the limiters of all nodes anew, with a store of another name")]
     DistributedQuota {
         /// Index of the quota.
@@ -350,9 +343,25 @@ pub enum ConfigError {
     #[error("a keyed quota is manual: give it a rate, such as Quota::per_second(10)")]
     KeyedManual,
     /// A distributed keyed limiter does not support this setting.
-    #[cfg(feature = "distributed")]
     #[error("`{setting}` is not supported by a distributed keyed limiter: remove it")]
     DistributedKeyed {
+        /// The name of the builder's setting.
+        setting: &'static str,
+    },
+    /// The keys of a keyed limiter have more quotas than are supported.
+    #[error("{count} quotas for each key: a key can have at most {most}, leave out those that another one implies")]
+    TooManyQuotas {
+        /// How many quotas were given.
+        count: usize,
+        /// The most quotas that a key can have.
+        most: usize,
+    },
+    /// The builder was given the quotas of all keys, and a function that chooses the quotas of each key.
+    #[error("both `quota` and `quota_by` are set: return all quotas of a key from `quota_by`, and remove `quota`")]
+    QuotaAndQuotaBy,
+    /// A setting that can have one value was made twice.
+    #[error("`{setting}` is set twice: remove one of the calls, the builder does not choose between them")]
+    SetTwice {
         /// The name of the builder's setting.
         setting: &'static str,
     },

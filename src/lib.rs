@@ -168,8 +168,11 @@ mod bucket;
 mod builder;
 mod clock;
 mod consume;
+// Compiled alike in every feature set: what no feature of this build calls is unused.
+#[cfg_attr(not(all(feature = "keyed", feature = "distributed", feature = "io")), allow(dead_code))]
 mod core;
 #[cfg(feature = "distributed")]
+#[cfg_attr(not(feature = "keyed"), allow(dead_code, unused_imports))]
 pub mod distributed;
 mod error;
 mod grant;
@@ -178,10 +181,12 @@ pub mod io;
 mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
+#[cfg_attr(not(all(feature = "keyed", feature = "distributed")), allow(dead_code))]
 mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod name;
+#[cfg_attr(not(all(feature = "metrics", feature = "tracing")), allow(dead_code, unused_imports))]
 mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
@@ -189,6 +194,7 @@ mod quota;
 mod snapshot;
 #[cfg(feature = "stream")]
 pub mod stream;
+mod sync;
 mod wait;
 mod which;
 
@@ -202,7 +208,7 @@ pub use keyed::{
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
+    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant, Quotas,
 };
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},

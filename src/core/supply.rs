@@ -65,10 +65,10 @@ enum Quotas {
 
 impl FromIterator<Schedule> for Quotas {
     fn from_iter<I: IntoIterator<Item = Schedule>>(quotas: I) -> Self {
-        let mut quotas: Vec<Schedule> = quotas.into_iter().collect();
-        match quotas.pop() {
-            Some(only) if quotas.is_empty() => Self::One(only),
-            last => Self::Many(quotas.into_iter().chain(last).collect()),
+        let mut quotas = quotas.into_iter();
+        match (quotas.next(), quotas.next()) {
+            (Some(only), None) => Self::One(only),
+            (first, second) => Self::Many(first.into_iter().chain(second).chain(quotas).collect()),
         }
     }
 }
@@ -117,15 +117,13 @@ impl Supply {
         }
     }
 
-    /// Creates a supply with one quota, minted up to `at`, when everything claimed so far ends at `claimed`.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
+    /// Creates a supply with these quotas, minted up to `at`, when everything claimed so far ends at `claimed`.
+    pub(crate) fn resume(schedules: impl Iterator<Item = Schedule>, cap: Option<u64>, claimed: u64, at: u64) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
-        Self { quotas: Quotas::One(schedule), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
+        Self { quotas: schedules.collect(), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
     }
 
     /// Counts the periods of stepped quotas from the origin of time.
-    #[cfg(feature = "keyed")]
     pub(crate) fn step_from_origin(&mut self) {
         let now = self.synced;
         self.quotas.iter_mut().for_each(|quota| quota.step_from_origin(now));
@@ -424,6 +422,23 @@ impl Supply {
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {
         self.note_change();
         self.quotas[index].become_quota(quota, self.synced);
+        self.cut(front);
+    }
+
+    /// Replaces all quotas, in their order: each keeps its tokens, as with [`set_quota`](Self::set_quota). A quota that
+    /// is new starts full; one that is not among `quotas` is gone.
+    pub(crate) fn replace_quotas(&mut self, quotas: impl Iterator<Item = Quota>, front: Option<u64>) {
+        self.note_change();
+        let (now, claimed) = (self.synced, self.claimed);
+        let mut old = self.quotas.iter().cloned();
+        let replaced = quotas.map(|quota| match old.next() {
+            Some(mut schedule) => {
+                schedule.become_quota(quota, now);
+                schedule
+            }
+            None => Schedule::new(quota, claimed, now),
+        });
+        self.quotas = replaced.collect();
         self.cut(front);
     }
 

@@ -1,8 +1,6 @@
 //! A refusal of any kind, and its reason.
 
-#[cfg(feature = "metrics")]
-use crate::error::Denied;
-use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use std::fmt;
 
 /// Why a caller was refused: `InLine` for a call that may wait, `AtOnce` for a call that does not.
@@ -13,24 +11,22 @@ pub(crate) enum Refusal {
 }
 
 macro_rules! reasons {
-    ($($(#[$when:meta])? $reason:ident: $name:literal,)*) => {
+    ($($reason:ident: $name:literal,)*) => {
         /// One variant for each reason to refuse.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Reason { $($(#[$when])? $reason,)* }
+        pub(crate) enum Reason { $($reason,)* }
 
         impl Reason {
             pub(crate) fn name(self) -> &'static str {
-                match self { $($(#[$when])? Self::$reason => $name,)* }
+                match self { $(Self::$reason => $name,)* }
             }
         }
 
         /// All reasons, in order.
-        #[cfg(feature = "metrics")]
-        pub(crate) const REASONS: &[Reason] = &[$($(#[$when])? Reason::$reason,)*];
+        pub(crate) const REASONS: &[Reason] = &[$(Reason::$reason,)*];
     };
 }
 
-#[cfg(feature = "metrics")]
 impl Reason {
     /// True if the same request could be granted at another time.
     pub(crate) fn is_for_now(self) -> bool {
@@ -51,7 +47,6 @@ reasons! {
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
-    #[cfg(feature = "distributed")]
     Unreachable: "unreachable",
 }
 
@@ -78,13 +73,11 @@ impl Refusal {
             Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
             // Made by `Limiter::wait`, which reports nothing.
             Self::InLine(ConsumeError::Capped) => Reason::InFlight,
-            #[cfg(feature = "distributed")]
             Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
         }
     }
 
     /// The index of the quota that refused, if it was a quota.
-    #[cfg(feature = "metrics")]
     pub(crate) fn quota(&self) -> Option<usize> {
         match self {
             Self::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(index), .. })) => Some(*index),
@@ -93,7 +86,6 @@ impl Refusal {
     }
 
     /// After how long the same request would be granted, if no other caller arrives meanwhile.
-    #[cfg(feature = "tracing")]
     pub(crate) fn retry_after(&self) -> Option<std::time::Duration> {
         match self {
             Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,

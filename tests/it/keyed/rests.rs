@@ -229,7 +229,7 @@ impl World {
             let wait = bucket.wait(cost).map(Duration::from_nanos);
             assert_eq!(self.keyed.estimate(&key, cost), wait, "{cost} of key {key}, {bucket:?}, {when}");
         }
-        assert_eq!(self.keyed.quota(&key), bucket.rule.quota(), "key {key}, {when}");
+        assert_eq!(self.keyed.quotas(&key), bucket.rule.quota().into(), "key {key}, {when}");
     }
 
     fn act(&mut self, dice: &mut Dice, when: &str) {
