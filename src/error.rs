@@ -53,7 +53,7 @@ pub enum ConsumeError {
         "the limiter caps tokens in flight, which `wait` cannot hold: write `let _grant = limiter.consume(cost).await?` \
          and keep the grant for as long as the work lasts"
     )]
-    Capped,
+    MustHold,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]

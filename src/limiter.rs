@@ -160,7 +160,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// The same as [`consume`](Self::consume), and [`Capped`](ConsumeError::Capped), at once and always, if the limiter
+    /// The same as [`consume`](Self::consume), and [`MustHold`](ConsumeError::MustHold), at once and always, if the limiter
     /// has an in-flight cap.
     ///
     /// # Cancel safety
@@ -184,7 +184,7 @@ impl Limiter {
     /// limiter.wait(1).within(Duration::from_millis(200)).await?;
     ///
     /// let capped = Limiter::builder().max_in_flight(5).build()?;
-    /// assert_eq!(capped.wait(1).await, Err(ConsumeError::Capped));
+    /// assert_eq!(capped.wait(1).await, Err(ConsumeError::MustHold));
     /// # Ok(()) }
     /// ```
     #[inline]

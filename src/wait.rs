@@ -66,7 +66,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if *this.capped {
-            return Poll::Ready(Err(ConsumeError::Capped));
+            return Poll::Ready(Err(ConsumeError::MustHold));
         }
         this.claim.poll(cx).map_ok(drop)
     }

@@ -128,7 +128,7 @@ where
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`consume`](Self::consume), and [`Capped`](ConsumeError::Capped), at once and always, if
+    /// Returns the errors of [`consume`](Self::consume), and [`MustHold`](ConsumeError::MustHold), at once and always, if
     /// the keys or the parent have an in-flight cap.
     ///
     /// # Cancel safety

@@ -72,7 +72,7 @@ impl Refusal {
             Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
             Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
             // Made by `Limiter::wait`, which reports nothing.
-            Self::InLine(ConsumeError::Capped) => Reason::InFlight,
+            Self::InLine(ConsumeError::MustHold) => Reason::InFlight,
             Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
         }
     }

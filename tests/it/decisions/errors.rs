@@ -86,6 +86,27 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     assert_eq!((by_key.by, by_key.quota_name()), (Bound::Quota(0), None));
 }
 
+#[cfg(feature = "keyed")]
+#[test]
+fn a_quota_of_a_key_is_named_whether_callers_wait_for_the_key_or_not() {
+    use tollgate::KeyedLimiter;
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(2));
+    let users = builder.clock(tollgate::ManualClock::new()).build().unwrap();
+    let denied = || match users.try_acquire(&1, 1) {
+        Err(TryAcquireError::Denied(denied)) => (denied.by, denied.quota_name()),
+        other => panic!("{other:?}"),
+    };
+    let _taken = users.try_acquire(&1, 2).unwrap();
+    assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the key is a packed level");
+    let mut waiting = tokio_test::task::spawn(users.consume(&1, 1));
+    assert!(waiting.poll().is_pending());
+    assert_eq!(denied(), (Bound::Queue, None), "the key has a queue");
+    drop(waiting);
+    assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the queue is empty again");
+    users.set_quota([("hour", Quota::per_hour(1)), ("day", Quota::per_day(2))]).unwrap();
+    assert_eq!(denied().1, Some("day"));
+}
+
 #[test]
 fn errors_of_release_name_their_values_and_say_what_to_do() {
     says(ReleaseError::TooMuch { asked: 17, owed: 5 }, &["17", "5", "forgotten"]);

@@ -370,7 +370,7 @@ async fn to_wait_with_nothing_to_hold_is_refused_where_a_grant_holds_something()
     let parent = tollgate::Limiter::builder().max_in_flight(3).build().unwrap();
     let child = KeyedLimiter::builder().quota(quota).parent(&parent).build().unwrap();
     for keyed in [capped, child] {
-        assert_eq!(keyed.wait(&1, 1).await, Err(ConsumeError::Capped));
-        assert_eq!(keyed.wait(&1, 1).within(SECOND).await, Err(ConsumeError::Capped));
+        assert_eq!(keyed.wait(&1, 1).await, Err(ConsumeError::MustHold));
+        assert_eq!(keyed.wait(&1, 1).within(SECOND).await, Err(ConsumeError::MustHold));
     }
 }

@@ -100,10 +100,10 @@ fn cap_alone_holds_among_threads() {
 #[tokio::test(start_paused = true)]
 async fn cap_alone_is_no_use_to_a_caller_that_holds_nothing() {
     let limiter = Limiter::builder().max_in_flight(3).build().unwrap();
-    assert_eq!(limiter.wait(1).await, Err(ConsumeError::Capped));
-    assert_eq!(limiter.wait(0).within(SECOND).await, Err(ConsumeError::Capped), "always, not only when it is full");
+    assert_eq!(limiter.wait(1).await, Err(ConsumeError::MustHold));
+    assert_eq!(limiter.wait(0).within(SECOND).await, Err(ConsumeError::MustHold), "always, not only when it is full");
     assert_eq!(limiter.snapshot().granted, 0);
-    let error = ConsumeError::Capped.to_string();
+    let error = ConsumeError::MustHold.to_string();
     assert!(error.contains("let _grant = limiter.consume(cost).await?"), "{error}");
 }
 

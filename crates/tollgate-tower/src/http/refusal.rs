@@ -193,7 +193,7 @@ fn is_final(refused: Refused) -> bool {
     use {ConsumeError as InLine, TryAcquireError as AtOnce};
     matches!(
         refused,
-        Refused::InLine(InLine::TooLarge { .. } | InLine::Closed | InLine::NoRuntime | InLine::Capped)
+        Refused::InLine(InLine::TooLarge { .. } | InLine::Closed | InLine::NoRuntime | InLine::MustHold)
             | Refused::AtOnce(AtOnce::TooLarge { .. } | AtOnce::Closed)
     )
 }
