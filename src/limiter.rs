@@ -221,12 +221,6 @@ impl Limiter {
         Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
     }
 
-    /// True if the caller holds the only reference to this limiter and dropping the limiter would lose no state.
-    #[cfg(all(feature = "keyed", feature = "redis"))]
-    pub(crate) fn is_spare(&self) -> bool {
-        Arc::strong_count(&self.core) == 1 && self.core.is_at_rest()
-    }
-
     /// Adds `tokens` by hand, up to the bursts, and serves the queue.
     ///
     /// The tokens go to the manual quotas if there are any, otherwise to all quotas. If the first waiter costs more

@@ -127,8 +127,7 @@ impl State {
         };
         let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         quota.check(index)?;
-        #[cfg(feature = "redis")]
-        if self.supply.quotas()[index].is_leased() {
+        if self.supply.quotas()[index].is_external() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }
         self.retract(rovers);
