@@ -19,10 +19,10 @@ impl Builder {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Limiter, Quota, RedisStore};
-    /// let store = RedisStore::connect("redis://127.0.0.1/", "child:42").await?;
+    /// use tollgate::{Limiter, Quota, distributed::MemoryStore};
+    /// let store = MemoryStore::new(); // or, of tollgate-redis: RedisStore::connect("redis://...", "child:42").await?
     /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store).build()?;
     /// limiter.consume(1).await?;
     /// # Ok(()) }
