@@ -7,9 +7,9 @@ use crate::core::source::{RequestTask, Source};
 use crate::core::state::State;
 use crate::core::supply::Supply;
 use crate::error::ConfigError;
+use crate::limiter::Limiter;
 use crate::observe::Observers;
-use crate::quota::MAX_BURST;
-use crate::{Limiter, Quota};
+use crate::quota::{Quota, check_cap};
 use std::fmt;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -50,6 +50,32 @@ pub(crate) trait Supplier: fmt::Debug + Send + Sync {
     fn source(&self, index: usize, quota: &Quota) -> Result<Box<dyn Source>, ConfigError>;
     /// The background task that requests tokens for `core`.
     fn task(&self, core: &Arc<Core>) -> RequestTask;
+}
+
+impl Limiter {
+    /// Creates a limiter with one quota and the defaults of [`builder`](Self::builder).
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the quota is invalid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limiter = Limiter::new(Quota::per_second(100).burst(20))?;
+    /// assert_eq!(limiter.available(), 20);
+    /// # Ok(()) }
+    /// ```
+    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
+        Self::builder().quota(quota).build()
+    }
+
+    /// Returns a builder, to set several quotas, an in-flight cap, a bound on the queue, or another clock.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
 }
 
 impl Builder {
@@ -184,7 +210,7 @@ impl Builder {
         let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, observers, weak.clone()));
         if let Some(supplier) = supplier {
             let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
-            host.spawn(supplier.task(&core));
+            supplier.task(&core).spawn(&host);
         }
         Ok(Limiter::from_core(core))
     }
@@ -210,11 +236,4 @@ impl Builder {
         }
         Ok(())
     }
-}
-
-pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
-    if cap == 0 || cap > MAX_BURST {
-        return Err(ConfigError::BadMaxInFlight { cap, most: MAX_BURST });
-    }
-    Ok(())
 }

@@ -77,7 +77,7 @@ pub use replies::{ErrorReplies, ReplyKind};
 pub use stores::Stores;
 pub use terms::QuotaTerms;
 
-use crate::Quota;
+use crate::quota::Quota;
 use std::fmt::Debug;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};

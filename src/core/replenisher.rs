@@ -132,7 +132,7 @@ impl Core {
     pub(super) fn start_source_task(&self, host: &Handle) {
         let task = self.state.lock().take_source_task();
         if let Some(task) = task {
-            host.spawn(task);
+            task.spawn(host);
         }
     }
 }

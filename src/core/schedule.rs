@@ -9,9 +9,9 @@
 //! While the head stands at its limit, time burns: a full bucket earns no credit for idle time. The remainder survives
 //! only if the last token arrived in this very nanosecond.
 
-use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::source::Source;
+use crate::quota::Quota;
 use crate::quota::Refill;
 use std::ops::Rem;
 

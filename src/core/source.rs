@@ -4,18 +4,35 @@
 //! background task of its own; see `distributed/`.
 
 use std::any::Any;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::Waker;
+use tokio::runtime::Handle;
 
 /// The background task of a source, which requests tokens.
-pub(crate) type RequestTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) struct RequestTask(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl RequestTask {
+    pub(crate) fn new(task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Box::pin(task))
+    }
+
+    pub(crate) fn spawn(self, host: &Handle) {
+        host.spawn(self.0);
+    }
+}
+
+impl Debug for RequestTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestTask").finish_non_exhaustive()
+    }
+}
 
 /// The tokens that a source has promised, and the source's need for requests. Called under the limiter's lock.
 ///
 /// All instants are in the limiter's nanoseconds. The *front* is the claim at the front of the queue.
-pub(crate) trait Source: Any + Debug + Send + Sync {
+pub(crate) trait Source: Any + Debug + Send {
     /// A copy with the same promised tokens, to try out the future. The copy requests nothing.
     fn copy(&self) -> Box<dyn Source>;
 

@@ -54,6 +54,6 @@ impl Supplier for Shared {
     fn task(&self, core: &Arc<Core>) -> RequestTask {
         let mut state = core.state.lock();
         let final_return = state.planner_mut().map(|planner| Arc::clone(&planner.final_return)).unwrap_or_default();
-        Box::pin(RefillHandle::new(core, Arc::clone(&self.0), final_return).run())
+        RequestTask::new(RefillHandle::new(core, Arc::clone(&self.0), final_return).run())
     }
 }

@@ -6,8 +6,8 @@
 //! and are returned to the store.
 
 use super::{QuotaTerms, RefillPlanner};
-use crate::Quota;
 use crate::core::schedule::{gcd, mul_div, wait_for};
+use crate::quota::Quota;
 use std::collections::VecDeque;
 use std::ops::Range;
 

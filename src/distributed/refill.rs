@@ -1,7 +1,8 @@
 //! The methods that the refill task of a distributed quota calls.
 
-use super::{LeaseGrant, LeaseRequest, Plan, RefillHandle, Replan};
+use super::{LeaseGrant, LeaseRequest, Plan, Replan};
 use crate::clock::whole_nanos;
+use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
 use crate::core::{Core, drop_quietly};
 use std::task::Waker;
@@ -57,12 +58,12 @@ impl Core {
         self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now));
     }
 
-    /// The refill task ends with its runtime. All waiters are woken, so that one of them starts the next refill task on
+    /// The refill task ends with its runtime. All waiters are woken, so that one of them spawns the next refill task on
     /// another runtime.
-    pub(crate) fn vacate(&self, refill: RefillHandle) {
+    pub(crate) fn vacate(&self, next: RequestTask) {
         let mut state = self.state.lock();
         let old = state.planner_mut().and_then(|planner| {
-            planner.vacant = Some(refill);
+            planner.vacant = Some(next);
             planner.rouse()
         });
         let waiting = state.queue.take_wakers();

@@ -72,8 +72,7 @@ impl Source for Leases {
     }
 
     fn take_task(&mut self) -> Option<RequestTask> {
-        let refill = self.planner.as_mut()?.vacant.take()?;
-        Some(Box::pin(refill.run()))
+        self.planner.as_mut()?.vacant.take()
     }
 
     fn end(&mut self, unused: u64) -> Option<Waker> {

@@ -7,13 +7,13 @@ use super::driver_pool::DriverPool;
 use super::live::LiveTemplate;
 use super::map::{Map, Parts, QuotaBy};
 use super::rate::Rate;
-use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::state::ChildLimiter;
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
 use crate::observe::Observers;
+use crate::quota::check_cap;
 use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};

@@ -1,18 +1,7 @@
 //! Drivers of many queues: what they record about one of their queues.
 
-use super::Drivers;
+use super::{Drivers, Notes};
 use std::task::Waker;
-
-/// The records of a driver of many queues about this queue in its own data structures. Stored here, next to the queue's
-/// other driver fields, because every access to the queue reads those, and a queue among a hundred thousand is in no
-/// cache.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    /// The number of the latest entry that the driver made for this queue. Odd while that entry holds.
-    noted: u64,
-    /// Whether the driver has recorded that this queue may be removed.
-    lingers: bool,
-}
 
 /// The facts that a driver of many queues must record after a turn at one of them.
 #[derive(Debug)]

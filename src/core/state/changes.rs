@@ -6,7 +6,8 @@ use crate::core::outcome::Outcome;
 use crate::core::queue::{Left, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConfigError;
-use crate::{Quota, Which};
+use crate::quota::Quota;
+use crate::which::Which;
 use std::pin::Pin;
 use std::task::Waker;
 
