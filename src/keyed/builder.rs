@@ -8,13 +8,14 @@ use super::live::LiveTemplate;
 use super::map::{Map, Parts, QuotasBy};
 use super::quotas::Quotas;
 use super::rates::Rates;
-use crate::builder::{SetTwice, check_cap};
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::state::ChildLimiter;
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
 use crate::observe::Observers;
+use crate::quota::check_cap;
+use crate::set_twice::SetTwice;
 use crate::sync::AtomicU64;
 use crate::{Limiter, Quota};
 use std::fmt;
