@@ -287,7 +287,7 @@ fn keys_with_quotas_by_key_hold_what_the_arithmetic_says_however_long_they_rest(
 #[test]
 fn a_quota_that_is_full_for_years_is_read_right_while_the_other_one_owes() {
     let clock = ManualClock::new();
-    // The first can be read for two hours after it was looked at; the second takes years to fill up.
+    // A packed level of the first can be read for 8 s after it was looked at; the second takes years to fill up.
     let first = Quota::per_second(300_000_007).burst(5);
     let builder = KeyedLimiter::builder().quota(first).quota(Quota::per_day(1).burst(10_000)).clock(clock.clone());
     let keyed = builder.shards(1).build().unwrap();
