@@ -18,10 +18,10 @@ use crate::core::rovers::{Rovers, ahead};
 use crate::core::schedule::Schedule;
 use crate::core::state::State;
 use crate::core::supply::Supply;
-use crate::core::sync::{AtomicU64, Ordering::Acquire};
 use crate::core::wakes::Wakes;
 use crate::core::{Core, QueueDriver};
 use crate::observe::Observers;
+use crate::sync::{AtomicU64, Ordering::Acquire};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -64,8 +64,9 @@ impl LiveTemplate {
         state.stride.fix(0);
         state.quota_version = quota_version;
         Arc::new_cyclic(|weak| {
-            let core = Core::new(Rovers::new(0), state, self.time.clone(), false, weak.clone());
-            core.one_of_many(Arc::clone(&self.driver), hash, self.observers.clone(), self.parent.clone())
+            let observers = self.observers.clone();
+            let core = Core::new(Rovers::new(0), state, self.time.clone(), false, observers, weak.clone());
+            core.one_of_many(Arc::clone(&self.driver), hash, self.parent.clone())
         })
     }
 }

@@ -25,12 +25,13 @@ use super::rate::Left;
 use super::rates::{Levels, Rates};
 use super::shard::{Deferred, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::Top;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 use crate::Quota;
-use crate::core::sync::{AtomicU64, Mutex, ShardMutex};
-use crate::core::{ChildLimiter, Core};
+use crate::core::Core;
+use crate::core::state::ChildLimiter;
 use crate::error::ConsumeError;
 use crate::grant::Permit;
+use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +47,7 @@ const LEAST_SLOTS: usize = 64;
 /// The user's function that chooses the quotas of a key.
 pub(super) type QuotasBy<K> = Box<dyn Fn(&K) -> Quotas + Send + Sync>;
 /// The same for a distributed limiter, whose keys have one quota.
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
 
 /// The state that all clones of a keyed limiter share.

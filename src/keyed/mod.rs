@@ -40,7 +40,7 @@
 
 mod builder;
 mod claim;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 mod distributed;
 mod driver_pool;
 mod entries;
@@ -64,7 +64,7 @@ mod top;
 
 pub use builder::KeyedBuilder;
 pub use claim::{KeyedConsume, KeyedConsumeOwned, KeyedWithin, KeyedWithinOwned};
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 pub use distributed::{
     DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
     DistributedKeyedSnapshot,

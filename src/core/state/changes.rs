@@ -2,7 +2,8 @@
 
 use super::{MAX_COST, State};
 use crate::core::joint::JointState;
-use crate::core::queue::{Left, Outcome, Place, Waiter};
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Left, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConfigError;
 use crate::{Quota, Which};
@@ -66,7 +67,7 @@ impl State {
     /// it.
     fn recall_ticket(&mut self, waiter: &Waiter) -> u64 {
         match &waiter.part {
-            Some(part) if self.has_parent() => {
+            Some(part) if self.has_parent => {
                 self.recall_parent_ticket();
                 if part.joint.kill() == JointState::Committed { waiter.cost } else { 0 }
             }
@@ -126,7 +127,7 @@ impl State {
         };
         let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         quota.check(index)?;
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if self.supply.quotas()[index].is_leased() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }
@@ -137,7 +138,6 @@ impl State {
     }
 
     /// Replaces all quotas by checked ones; see [`Supply::replace_quotas`](crate::core::supply::Supply::replace_quotas).
-    #[cfg(feature = "keyed")]
     pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: impl Iterator<Item = Quota>) {
         self.retract(rovers);
         self.supply.replace_quotas(quotas, self.front_ticket());

@@ -2,9 +2,9 @@
 
 use super::{Entered, Map};
 use crate::core::Core;
-use crate::core::sync::Ordering;
 use crate::keyed::shard::Assigned;
 use crate::keyed::{Quotas, live};
+use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
