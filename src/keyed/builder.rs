@@ -111,8 +111,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Adds several quotas for each key.
-    pub(super) fn quotas(mut self, quotas: impl Into<Quotas>) -> Self {
+    /// Adds several quotas for each key, such as those of a configuration file.
+    pub fn quotas(mut self, quotas: impl Into<Quotas>) -> Self {
         self.quotas = quotas.into().named().cloned().fold(self.quotas, Quotas::and);
         self
     }
