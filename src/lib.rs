@@ -152,6 +152,7 @@
 
 mod blocking;
 mod bucket;
+#[cfg_attr(not(feature = "distributed"), allow(dead_code))]
 mod builder;
 mod clock;
 mod consume;
