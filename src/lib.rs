@@ -177,6 +177,7 @@ mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
 mod quota;
+mod set_twice;
 mod snapshot;
 #[cfg(feature = "stream")]
 pub mod stream;

@@ -8,13 +8,14 @@ use super::live::LiveTemplate;
 use super::map::{Map, Parts, QuotasBy};
 use super::quotas::Quotas;
 use super::rates::Rates;
-use crate::builder::{SetTwice, check_cap};
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::state::ChildLimiter;
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
 use crate::observe::Observers;
+use crate::quota::check_cap;
+use crate::set_twice::SetTwice;
 use crate::sync::AtomicU64;
 use crate::{Limiter, Quota};
 use std::fmt;
@@ -110,8 +111,8 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Adds several quotas for each key.
-    pub(super) fn quotas(mut self, quotas: impl Into<Quotas>) -> Self {
+    /// Adds several quotas for each key, such as those of a configuration file.
+    pub fn quotas(mut self, quotas: impl Into<Quotas>) -> Self {
         self.quotas = quotas.into().named().cloned().fold(self.quotas, Quotas::and);
         self
     }

@@ -41,9 +41,9 @@ impl Levels {
         Level { units: self.units[index], at: self.at }
     }
 
-    /// The same levels without a pause.
-    pub(super) fn unpaused(self) -> Self {
-        Self { gate: 0, ..self }
+    /// The same levels, without a pause that ends at `gate` or before.
+    pub(super) fn paused_beyond(self, gate: u64) -> Self {
+        if self.gate <= gate { Self { gate: 0, ..self } } else { self }
     }
 
     /// The same levels, paused until `gate` at least.
@@ -138,12 +138,15 @@ impl Rates {
         rates.try_fold(gate, |latest, (index, rate)| Some(latest.max(rate.reached(levels.level(index), tokens)?)))
     }
 
-    /// The instant at which all levels are full, if no call takes tokens meanwhile. For levels that are full but for a
-    /// fraction of a token on top: the next instant.
+    /// The instant at which the key [is full](Self::is_full), if no call takes tokens meanwhile. If it is full but for a
+    /// fraction of a token on top, that is the next instant.
     pub(super) fn full_at(&self, levels: &Levels) -> u64 {
-        let gate = if levels.is_paused() { levels.gate } else { levels.at.saturating_add(1) };
+        if self.is_full(levels) {
+            return levels.at;
+        }
+        let start = if levels.is_paused() { levels.gate } else { levels.at.saturating_add(1) };
         let full_at = |(index, rate): (usize, &Rate)| rate.reached(levels.level(index), rate.burst());
-        self.iter().enumerate().map(|each| full_at(each).unwrap_or(u64::MAX)).fold(gate, u64::max)
+        self.iter().enumerate().map(|each| full_at(each).unwrap_or(u64::MAX)).fold(start, u64::max)
     }
 
     /// The whole tokens that all levels have; negative for a debt.

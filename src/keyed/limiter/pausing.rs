@@ -1,7 +1,7 @@
 //! Changes at run time of what a key can have at once: pauses, the in-flight cap, tokens added by hand.
 
 use super::KeyedLimiter;
-use crate::builder::check_cap;
+use crate::quota::check_cap;
 use crate::clock::whole_nanos;
 use crate::error::ConfigError;
 use std::hash::{BuildHasher, Hash};

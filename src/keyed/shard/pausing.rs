@@ -1,9 +1,10 @@
 //! Pauses: of one key, and of all keys of the shard.
 //!
-//! The pause of a key is a part of its [levels](Levels), or of its core. A key that is paused is not full, so it is not
-//! forgotten, and its levels do not fit packed levels. The pause of all keys is kept once, and closes the fast path.
+//! The pause of a key is a part of its [levels](super::Levels), or of its core. A key that is paused is not full, so it
+//! is not forgotten, and its levels do not fit packed levels. The pause of all keys is kept once, and closes the fast
+//! path; a key that is paused no longer than all keys counts as not paused by itself.
 
-use super::{CustomEntry, Deferred, EntryRequest, EntryState, Levels, Shard, ShardContext, Stop};
+use super::{CustomEntry, Deferred, EntryRequest, EntryState, Shard, ShardContext, Stop};
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
@@ -19,7 +20,7 @@ impl<K: Clone + Eq> Shard<K> {
         if let Some(live) = self.find_live(request) {
             return Err(Stop::Live(live));
         }
-        if gate <= now {
+        if gate <= now.max(self.gate()) {
             return Ok(());
         }
         let rare_fields = self.rare_fields();
@@ -57,10 +58,5 @@ impl<K> Shard<K> {
     /// The instant until which all keys are paused; 0 if they are not.
     pub(super) fn gate(&self) -> u64 {
         if self.is_barred { self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.gate) } else { 0 }
-    }
-
-    /// The levels of a retired live entry, without the pause that all keys have anyway.
-    pub(super) fn own_levels(&self, levels: Levels) -> Levels {
-        if levels.gate <= self.gate() { levels.unpaused() } else { levels }
     }
 }
