@@ -1,7 +1,7 @@
 //! Typed errors. Each error carries the numbers it is about and says what to do. None allocates, except configuration
 //! errors that carry a name.
 
-use crate::name::Name;
+use crate::name::{Name, QuotaNames};
 use std::time::Duration;
 
 /// The reason why [`consume`](crate::Limiter::consume) did not grant. Nothing was consumed.
@@ -165,6 +165,14 @@ pub enum Bound {
     Queue,
     /// The parent of a keyed limiter, which limits all keys together.
     Parent,
+}
+
+impl Bound {
+    /// The name of the quota that this bound is, if it is a quota with a name.
+    pub(crate) fn name(self, names: &QuotaNames) -> Name {
+        let Self::Quota(index) = self else { return Name::NONE };
+        names.get(index).and_then(Option::as_ref).map_or(Name::NONE, |name| name.1)
+    }
 }
 
 impl std::fmt::Display for Bound {

@@ -1,6 +1,5 @@
 //! The names of quotas as small numbers, so that a refusal can carry a name and remain a plain value.
 
-use crate::error::Bound;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
@@ -16,12 +15,6 @@ pub(crate) fn quota_names<'a>(names: impl Iterator<Item = &'a Option<Arc<str>>> 
         return QuotaNames::default();
     }
     names.map(|name| name.as_ref().map(|name| (Arc::clone(name), Name::of(name)))).collect()
-}
-
-/// The name of the quota that this bound is, if it is a quota with a name.
-pub(crate) fn name_of(names: &QuotaNames, by: Bound) -> Name {
-    let Bound::Quota(index) = by else { return Name::NONE };
-    names.get(index).and_then(Option::as_ref).map_or(Name::NONE, |name| name.1)
 }
 
 /// Every name that was ever given to a quota. Names are never removed: a program has few of them, and a refusal may

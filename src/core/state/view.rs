@@ -3,7 +3,7 @@
 use super::{MAX_SPAN, State, Totals};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::Bound;
-use crate::name::{Name, QuotaNames, name_of};
+use crate::name::{Name, QuotaNames};
 use crate::observe::{Observers, QueueInfo};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl State {
 
     /// The name of the quota that this bound is, if it is a quota with a name.
     pub(super) fn quota_name(&self, by: Bound) -> Name {
-        self.rare.as_ref().map_or(Name::NONE, |rare| name_of(&rare.names, by))
+        self.rare.as_ref().map_or(Name::NONE, |rare| by.name(&rare.names))
     }
 
     /// The number of tokens that `try_acquire` could get now.

@@ -7,7 +7,6 @@ use crate::error::{ConsumeError, Denied, TryAcquireError};
 use crate::grant::Permit;
 use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{Quick, Stop};
-use crate::name::name_of;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
@@ -232,6 +231,6 @@ fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, now: u64) -> Tried {
     }
     let retry_after = rates.reached(levels, cost).map(|at| wait(at, levels, now));
     let by = rates.obstacle(levels, cost);
-    let name = name_of(&rates.names, by);
+    let name = by.name(&rates.names);
     Tried::Refused(Denied { retry_after, remaining: rates.available(levels), by, name }.into())
 }
