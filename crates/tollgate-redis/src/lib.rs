@@ -98,7 +98,7 @@ struct Readme;
 /// let store = RedisStore::connect("redis://127.0.0.1/", "user:42").await?
 ///     .outage(Outage::Share(Quota::per_second(1_000).burst(50))); // while Redis cannot be reached
 /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store.clone()).build()?;
-/// limiter.consume(1).await?;
+/// limiter.wait(1).await?;
 /// println!("{:?}", store.snapshot());
 /// # Ok(()) }
 /// ```
