@@ -187,10 +187,7 @@ impl Supply {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
             if quota.is_external() {
-                quota.run_out(now);
-                Self::trim(quota, claimed, front);
-                let full = Self::bound(claimed, quota.burst, None);
-                quota.mint_external(now, full, front.unwrap_or(full));
+                Self::mint_external(quota, claimed, now, front);
                 continue;
             }
             quota.mint(now, Self::bound(claimed, quota.burst, front));
