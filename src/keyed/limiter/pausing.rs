@@ -1,9 +1,9 @@
 //! Changes at run time of what a key can have at once: pauses, the in-flight cap, tokens added by hand.
 
 use super::KeyedLimiter;
-use crate::quota::check_cap;
 use crate::clock::whole_nanos;
 use crate::error::ConfigError;
+use crate::quota::check_cap;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 use tokio::time::Instant;
