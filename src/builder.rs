@@ -8,6 +8,7 @@ use crate::core::supply::Supply;
 #[cfg(feature = "redis")]
 use crate::distributed::{Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::error::ConfigError;
+use crate::observe::Observers;
 use crate::quota::MAX_BURST;
 use crate::{Limiter, Quota};
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub struct Builder {
     /// The stores passed to `distributed`, each with the index of the quota given before it.
     #[cfg(feature = "redis")]
     core: Vec<(Option<usize>, Arc<dyn Store>)>,
+    observers: Observers,
 }
 
 impl Builder {
@@ -85,6 +87,12 @@ impl Builder {
     pub(crate) fn shared_through(mut self, store: Arc<dyn Store>) -> Self {
         self.core.push((self.quotas.len().checked_sub(1), store));
         self
+    }
+
+    /// Reports waits and refusals to `observers`, which the limiters of all keys share.
+    #[cfg(all(feature = "keyed", feature = "redis"))]
+    pub(crate) fn observed_by(self, observers: Observers) -> Self {
+        Self { observers, ..self }
     }
 
     /// Caps the tokens in flight: the tokens of all grants that are not dropped yet.
@@ -193,7 +201,8 @@ impl Builder {
             Some((planner, store)) => Some((state.lease(planner, self.rovers_at), store)),
             None => None,
         };
-        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()));
+        let core =
+            Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()).observed_by(self.observers));
         #[cfg(feature = "redis")]
         if let Some((final_return, store)) = refill_task {
             let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;

@@ -130,6 +130,12 @@ impl Core {
         }
     }
 
+    /// Reports waits and refusals to `observers`.
+    pub(crate) fn observed_by(mut self, observers: Observers) -> Self {
+        self.rare.observers = observers;
+        self
+    }
+
     /// Makes this the limiter of one key: `driver` serves its queue, `observers` are shared by all keys, and
     /// `parent_link` is the parent of all keys, if there is one.
     #[cfg(feature = "keyed")]
@@ -144,8 +150,7 @@ impl Core {
         self.state.lock().has_parent = self.has_parent;
         let parent_link = parent_link.map(|limiter| parent::ParentLink::new(limiter, &self.time));
         self.rare.link = Some(ChildLink { driver, key_hash, parent_link });
-        self.rare.observers = observers;
-        self
+        self.observed_by(observers)
     }
 
     #[cfg(feature = "keyed")]

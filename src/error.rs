@@ -123,6 +123,36 @@ impl Denied {
     }
 }
 
+/// Why a call did not get its tokens, whether it was allowed to wait or not. Nothing was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The call was allowed to wait.
+    #[error(transparent)]
+    InLine(#[from] ConsumeError),
+    /// The call was not allowed to wait.
+    #[error(transparent)]
+    AtOnce(#[from] TryAcquireError),
+}
+
+impl Refused {
+    /// Returns after how long the same call can be granted, if no other caller arrives meanwhile; `None` if the time is
+    /// unknown, or if it can never be granted.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
+            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
+            _ => None,
+        }
+    }
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        Self::AtOnce(denied.into())
+    }
+}
+
 /// The bound that keeps a request from its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -305,12 +335,14 @@ pub enum ConfigError {
     #[error("a keyed quota is manual: give it a rate, such as Quota::per_second(10)")]
     KeyedManual,
     /// A distributed keyed limiter does not support this setting.
-    #[cfg(feature = "redis")]
     #[error("`{setting}` is not supported by a distributed keyed limiter: remove it")]
     DistributedKeyed {
         /// The name of the builder's setting.
         setting: &'static str,
     },
+    /// The keys of a keyed limiter have no limiters of their own, unless it is distributed.
+    #[error("this keyed limiter is not distributed, so its keys have no limiters: call its methods with the key")]
+    NotDistributed,
     /// The keyed limiter may hold no key.
     #[error("max_keys is 0: it must be at least 1")]
     NoKeys,

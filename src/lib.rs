@@ -149,6 +149,7 @@ mod builder;
 mod clock;
 mod consume;
 mod core;
+mod deadline;
 #[cfg(feature = "redis")]
 pub mod distributed;
 mod error;
@@ -178,15 +179,10 @@ mod which;
 
 #[cfg(feature = "quanta")]
 pub use clock::QuantaClock;
-#[cfg(all(feature = "keyed", feature = "redis"))]
-pub use keyed::{
-    DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
-    DistributedKeyedSnapshot,
-};
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
+    KeyedReplenisher, KeyedSnapshot, OwnedKeyedGrant,
 };
 #[cfg(feature = "redis")]
 pub use redis::{Circuit, RedisServerSnapshot, RedisStore};
@@ -194,9 +190,9 @@ pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
     clock::{Clock, ManualClock},
-    consume::{Consume, ConsumeOwned, Within, WithinOwned},
+    consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
-    error::{Bound, ConfigError, ConsumeError, Denied, ReleaseError, TryAcquireError},
+    error::{Bound, ConfigError, ConsumeError, Denied, Refused, ReleaseError, TryAcquireError},
     grant::{Grant, OwnedGrant},
     join::{Join, JoinError, TryJoinError, join, try_join},
     limiter::Limiter,

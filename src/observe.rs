@@ -10,7 +10,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `wait_record.rs`, `none.rs` | the interface for limiters and claims, with either feature and with neither |
-//! | `refusal.rs` | a refusal of any kind, and its reason |
+//! | `refusal.rs` | the reason of a refusal |
 //! | `counted.rs`, `uncounted.rs` | reports to a meter, with `metrics` and without |
 //! | `traced.rs`, `untraced.rs` | reports to a subscriber, with `tracing` and without |
 

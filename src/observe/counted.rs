@@ -1,7 +1,9 @@
 //! Reports to a meter.
 
-use super::{Ending, Refusal};
+use super::Ending;
+use super::refusal::Reason;
 use crate::core::Core;
+use crate::error::Refused;
 use crate::metrics::{Outcome, Tally};
 use std::sync::{Arc, OnceLock};
 
@@ -26,9 +28,9 @@ impl Observers {
         self.tally().is_some()
     }
 
-    pub(super) fn count(&self, cost: u64, refusal: Refusal) {
+    pub(super) fn count(&self, cost: u64, refusal: Refused) {
         if let Some(tally) = self.tally() {
-            tally.count_refusal(cost, refusal.reason());
+            tally.count_refusal(cost, Reason::of(&refusal));
         }
     }
 }

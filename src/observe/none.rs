@@ -21,6 +21,10 @@ impl WaitRecord {
 
     pub(crate) fn begin(&mut self, _core: &Core, _cost: u64, _queue_info: QueueInfo) {}
 
+    pub(crate) fn is_some(&self) -> bool {
+        false
+    }
+
     pub(crate) fn end(&mut self, _core: &Core, _cost: u64, _answer: Result<(), ConsumeError>) {}
 
     pub(crate) fn cancel(&mut self, _core: &Core) {}

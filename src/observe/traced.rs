@@ -1,7 +1,9 @@
 //! Reports to a subscriber: a span for each wait, an event for each refusal.
 
 use super::super::QueueInfo;
-use super::{Ending, Refusal, quietly};
+use super::refusal::Reason;
+use super::{Ending, quietly};
+use crate::error::Refused;
 use tracing::field::{Empty, debug};
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
@@ -18,8 +20,8 @@ pub(super) fn records_refusals() -> bool {
     LevelFilter::current() >= Level::DEBUG
 }
 
-pub(super) fn refused(cost: u64, refusal: Refusal) {
-    let by = refusal.reason().name();
+pub(super) fn refused(cost: u64, refusal: Refused) {
+    let by = Reason::of(&refusal).name();
     let retry_after = refusal.retry_after().map(debug);
     tracing::debug!(target: TARGET, cost, by, retry_after, "refused: {refusal}");
 }
@@ -43,7 +45,7 @@ impl Wait {
             let outcome = match ending {
                 Ending::Granted => "granted",
                 Ending::Left => "left",
-                Ending::Refused { refusal, .. } => refusal.reason().name(),
+                Ending::Refused { refusal, .. } => Reason::of(&refusal).name(),
             };
             span.record("outcome", outcome);
             if let Ending::Refused { cost, refusal } = ending {

@@ -1,7 +1,8 @@
 //! No meter counts: without the feature `metrics`.
 
-use super::{Ending, Refusal};
+use super::Ending;
 use crate::core::Core;
+use crate::error::Refused;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observers(());
@@ -11,7 +12,7 @@ impl Observers {
         false
     }
 
-    pub(super) fn count(&self, _cost: u64, _refusal: Refusal) {}
+    pub(super) fn count(&self, _cost: u64, _refusal: Refused) {}
 }
 
 #[derive(Debug)]

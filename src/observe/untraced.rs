@@ -1,7 +1,8 @@
 //! No subscriber is called: without the feature `tracing`.
 
 use super::super::QueueInfo;
-use super::{Ending, Refusal};
+use super::Ending;
+use crate::error::Refused;
 
 pub(super) fn records_waits() -> bool {
     false
@@ -11,7 +12,7 @@ pub(super) fn records_refusals() -> bool {
     false
 }
 
-pub(super) fn refused(_cost: u64, _refusal: Refusal) {}
+pub(super) fn refused(_cost: u64, _refusal: Refused) {}
 
 #[derive(Debug)]
 pub(super) enum Wait {}

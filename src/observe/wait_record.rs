@@ -11,25 +11,23 @@ mod trace;
 
 use super::QueueInfo;
 use crate::core::Core;
-use crate::error::ConsumeError;
+use crate::error::{ConsumeError, Refused};
 pub(crate) use count::Observers;
-pub(crate) use refusal::Refusal;
 #[cfg(feature = "metrics")]
 pub(crate) use refusal::{REASONS, Reason};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 impl Observers {
     /// Reports that a call for `cost` tokens was refused.
     #[inline]
-    pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refusal>) {
+    pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refused>) {
         if self.counts() || trace::records_refusals() {
             self.report(cost, refusal.into());
         }
     }
 
     #[inline(never)]
-    fn report(&self, cost: u64, refusal: Refusal) {
+    fn report(&self, cost: u64, refusal: Refused) {
         self.count(cost, refusal);
         if trace::records_refusals() {
             quietly(|| trace::refused(cost, refusal));
@@ -38,15 +36,8 @@ impl Observers {
 }
 
 /// A claim's record of its wait, from entering the queue to the end of the wait, if there is an observer.
-///
-/// It is on the heap, so that futures do not carry space that most of them never need. The `Arc` is never shared. It
-/// is an `Arc` and not a `Box` because dropping an `Arc` is a call, while dropping a box is inlined: so the drop of a
-/// future that never waited stays small enough to be inlined.
 #[derive(Debug, Default)]
-pub(crate) struct WaitRecord(Option<Arc<Wait>>);
-
-#[derive(Debug)]
-struct Wait {
+pub(crate) struct WaitRecord {
     count: Option<count::Wait>,
     trace: Option<trace::Wait>,
 }
@@ -58,7 +49,7 @@ enum Ending {
     Granted,
     Refused {
         cost: u64,
-        refusal: Refusal,
+        refusal: Refused,
     },
     /// The caller gave up.
     Left,
@@ -73,11 +64,13 @@ impl WaitRecord {
 
     /// Records that a claim of `cost` waits in the queue of `core`.
     pub(crate) fn begin(&mut self, core: &Core, cost: u64, queue_info: QueueInfo) {
-        let count = count::Wait::begin(core.observers(), queue_info.since);
-        let trace = quietly(|| trace::Wait::begin(cost, queue_info)).flatten();
-        if count.is_some() || trace.is_some() {
-            self.0 = Some(Arc::new(Wait { count, trace }));
-        }
+        self.count = count::Wait::begin(core.observers(), queue_info.since);
+        self.trace = quietly(|| trace::Wait::begin(cost, queue_info)).flatten();
+    }
+
+    /// True if an observer was told of the wait, and not yet of its end.
+    pub(crate) fn is_some(&self) -> bool {
+        self.count.is_some() || self.trace.is_some()
     }
 
     /// Records the result of the claim, at once or after a wait.
@@ -85,7 +78,7 @@ impl WaitRecord {
     pub(crate) fn end(&mut self, core: &Core, cost: u64, answer: Result<(), ConsumeError>) {
         match answer {
             Ok(()) => self.report(core, Ending::Granted),
-            Err(error) if self.0.is_none() => core.observers().refused(cost, error),
+            Err(error) if !self.is_some() => core.observers().refused(cost, error),
             Err(error) => {
                 core.observers().count(cost, error.into());
                 self.report(core, Ending::Refused { cost, refusal: error.into() });
@@ -99,10 +92,12 @@ impl WaitRecord {
     }
 
     fn report(&mut self, core: &Core, ending: Ending) {
-        if let Some(Wait { count, trace }) = self.0.take().and_then(Arc::into_inner) {
-            // Two separate calls: a panic in one observer must not affect the other.
-            quietly(|| count.map(|count| count.end(core, ending)));
-            quietly(|| trace.map(|trace| trace.end(ending)));
+        // Two separate calls: a panic in one observer must not affect the other.
+        if let Some(count) = self.count.take() {
+            quietly(|| count.end(core, ending));
+        }
+        if let Some(trace) = self.trace.take() {
+            quietly(|| trace.end(ending));
         }
     }
 }

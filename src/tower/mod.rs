@@ -24,7 +24,7 @@
 //! |---|---|---|
 //! | a request without available tokens | waits in the queue | [`within`](LimitLayer::within) a time, [`refuse`](LimitLayer::refuse) |
 //! | its cost | 1 | [`cost`](LimitLayer::cost) of the request |
-//! | its limiter | one for all | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, `distributed_keyed` with `redis` too, or any [`Gate`] |
+//! | its limiter | one for all | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, or any [`Gate`] |
 //! | its tokens are in flight, with [`max_in_flight`](crate::Builder::max_in_flight) | to the end of the response's body | [`release_at_head`](LimitLayer::release_at_head), any [`Hold`] |
 //! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, `respond` an HTTP response (feature `http`), [`box_errors`](LimitLayer::box_errors) |
 //!
@@ -59,8 +59,6 @@
 
 mod answer;
 mod body;
-#[cfg(all(feature = "keyed", feature = "redis"))]
-mod distributed_keyed;
 mod gate;
 mod hold;
 #[cfg(feature = "keyed")]
@@ -70,8 +68,6 @@ mod service;
 
 pub use answer::{Answer, AsBoxError, AsError, AsResponse, LimitError, Refused};
 pub use body::HeldBody;
-#[cfg(all(feature = "keyed", feature = "redis"))]
-pub use distributed_keyed::{DistributedKeyed, DistributedKeyedAdmission};
 pub use gate::{Admission, Chosen, Gate, MaxWait, Priced};
 pub use hold::{Hold, ToBody, ToHead};
 #[cfg(feature = "keyed")]

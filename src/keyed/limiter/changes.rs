@@ -4,6 +4,8 @@ use super::KeyedLimiter;
 use crate::Quota;
 use crate::error::ConfigError;
 use crate::keyed::builder;
+use crate::keyed::keys::Keys;
+use crate::keyed::map::Map;
 use std::hash::{BuildHasher, Hash};
 
 impl<K, S> KeyedLimiter<K, S>
@@ -23,7 +25,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the new quota is invalid; nothing changes then.
+    /// Returns a [`ConfigError`] if the new quota is invalid, or if the limiter is
+    /// distributed; nothing changes then.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -36,7 +39,7 @@ where
     /// ```
     pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
         builder::check(&quota)?;
-        self.map.set_quota(quota);
+        self.map("set_quota")?.set_quota(quota);
         Ok(())
     }
 
@@ -46,27 +49,47 @@ where
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the quota is invalid, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes
+    /// Returns a [`ConfigError`] if the quota is invalid or the limiter is
+    /// distributed, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes
     /// then.
     pub fn set_quota_for(&self, key: &K, quota: Quota) -> Result<(), ConfigError> {
         builder::check(&quota)?;
-        let most = self.map.key_limit.most().unwrap_or(u64::MAX);
-        if self.map.set_quota_for(key, Some(quota)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
+        let map = self.map("set_quota_for")?;
+        let most = map.key_limit.most().unwrap_or(u64::MAX);
+        if map.set_quota_for(key, Some(quota)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
     }
 
     /// Gives a key the quota that a new key would have. The tokens of the key stay.
     pub fn reset_quota_for(&self, key: &K) {
-        self.map.set_quota_for(key, None);
+        // A key of a distributed limiter has no other quota.
+        if let Keys::Local(map) = &self.keys {
+            map.set_quota_for(key, None);
+        }
     }
 
     /// Mints what is due by now, serves all queues, and forgets keys that owe nothing. Needed only for a limiter on a
     /// [manual clock](crate::ManualClock). Visits all keys.
     pub fn tick(&self) {
-        self.map.tick();
+        // A distributed limiter is never on a manual clock.
+        if let Keys::Local(map) = &self.keys {
+            map.tick();
+        }
     }
 
-    /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid.
+    /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid. A distributed
+    /// limiter is closed on this node.
     pub fn close(&self) {
-        self.map.close();
+        match &self.keys {
+            Keys::Local(map) => map.close(),
+            Keys::Distributed(keys) => keys.close(),
+        }
+    }
+
+    /// The map, for a change that a distributed limiter does not support: all nodes use the same quotas.
+    pub(super) fn map(&self, setting: &'static str) -> Result<&Map<K, S>, ConfigError> {
+        match &self.keys {
+            Keys::Local(map) => Ok(map),
+            Keys::Distributed(_) => Err(ConfigError::DistributedKeyed { setting }),
+        }
     }
 }

@@ -6,10 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::MemoryStore;
-use tollgate::{
-    ConfigError, ConsumeError, DistributedKeyedLimiter, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota,
-    TryAcquireError,
-};
+use tollgate::{ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate_of_each_key() {
@@ -144,16 +141,16 @@ async fn what_is_settled_is_paid_also_by_keys_that_were_forgotten() {
     let mut grant = one.consume(&1, 1).await.unwrap();
     sleep(millis(100)).await;
     grant.settle(31);
-    assert_eq!((grant.cost(), one.snapshot().limiters), (31, 1));
+    assert_eq!((grant.cost(), one.snapshot().keys), (31, 1));
     drop(grant);
     // The limiter has taken the debt to the line, where others find it; and is not forgotten before it is paid.
     sleep(millis(1_000)).await;
     let refused = two.consume(&1, 1).within(millis(10)).await.unwrap_err();
     assert!(matches!(refused, ConsumeError::TooLate { .. }), "{refused}");
-    assert_eq!(one.snapshot().limiters, 1);
+    assert_eq!(one.snapshot().keys, 1);
     // 31 tokens of a burst of 10: paid after 2.1 s. What comes then is everybody's.
     sleep(millis(3_500)).await;
-    assert_eq!(one.snapshot().limiters, 0);
+    assert_eq!(one.snapshot().keys, 0);
     assert!(two.consume(&1, 10).within(Duration::ZERO).await.is_ok());
     let mut refund = two.consume(&3, 8).await.unwrap();
     refund.settle(2);
@@ -208,10 +205,10 @@ async fn a_keys_limiter_is_a_node_of_its_line() {
     assert_eq!(began.elapsed(), millis(100));
     // It is kept for as long as somebody holds it.
     sleep(millis(10_000)).await;
-    assert_eq!(users.snapshot().limiters, 1);
+    assert_eq!(users.snapshot().keys, 1);
     drop(limiter);
     sleep(millis(2_000)).await;
-    assert_eq!(users.snapshot().limiters, 0);
+    assert_eq!(users.snapshot().keys, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,7 +230,7 @@ async fn closing_turns_everybody_away() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
-    type Built = Result<DistributedKeyedLimiter<u64>, ConfigError>;
+    type Built = Result<KeyedLimiter<u64>, ConfigError>;
     let lines = MemoryStore::new();
     let build = |builder: KeyedBuilder<u64>| -> Built { builder.distributed(lines.clone()).build() };
     let quota = Quota::per_second(10);
@@ -284,8 +281,9 @@ async fn outside_of_a_runtime_it_says_so() {
     let outside = std::thread::spawn(move || {
         let mut consume = tokio_test::task::spawn(users.consume(&1, 1));
         let answer = consume.poll();
+        let answer = format!("{answer:?}");
         drop(consume);
-        (format!("{answer:?}"), users)
+        (answer, users)
     });
     let (answer, users) = outside.join().unwrap();
     assert!(answer.contains("NoRuntime"), "{answer}");
@@ -300,8 +298,7 @@ async fn requests_of_a_user_are_limited_together_on_all_machines() {
     let lines = MemoryStore::new();
     let serve = || {
         let users = node(&lines, Quota::per_hour(10));
-        let layer =
-            tollgate::tower::LimitLayer::distributed_keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
+        let layer = tollgate::tower::LimitLayer::keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
         layer.layer(service_fn(|user: u64| async move { Ok::<u64, std::convert::Infallible>(user) }))
     };
     let mut machines = [serve(), serve()];
