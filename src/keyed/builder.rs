@@ -1,7 +1,7 @@
 //! Building a keyed limiter: all configuration checks.
 
 use super::KeyedLimiter;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 use super::distributed::{self, Config, Namer};
 use super::driver_pool::DriverPool;
 use super::keys::Keys;
@@ -11,7 +11,7 @@ use super::rate::Rate;
 use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::ChildLimiter;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
 use crate::observe::Observers;
@@ -51,7 +51,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     parent: Option<Limiter>,
     clock: Option<Chosen>,
     shards: Option<usize>,
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
 }
@@ -68,7 +68,7 @@ impl<K> KeyedBuilder<K> {
             parent: None,
             clock: None,
             shards: None,
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             distributed: None,
             hasher: RandomState::new(),
         }
@@ -226,7 +226,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// two.consume(&"bob", 5).await?; // independent of ann
     /// # Ok(()) }
     /// ```
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub fn distributed(self, stores: impl Stores) -> Self
     where
         K: fmt::Display + 'static,
@@ -236,7 +236,7 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Like [`distributed`](Self::distributed), with stores that are named by `name`. Two keys with the same name share
     /// one quota. `name` is called outside of all locks, whenever a key comes that has no limiter in this process.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub fn distributed_by(mut self, stores: impl Stores, name: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
         self.distributed = Some((Arc::new(stores), Box::new(name)));
         self
@@ -261,7 +261,7 @@ impl<K, S> KeyedBuilder<K, S> {
             parent: self.parent,
             clock: self.clock,
             shards: self.shards,
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             distributed: self.distributed,
             hasher,
         }
@@ -287,9 +287,9 @@ where
     ///
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
     pub fn build(
-        #[cfg_attr(not(feature = "redis"), allow(unused_mut))] mut self,
+        #[cfg_attr(not(feature = "distributed"), allow(unused_mut))] mut self,
     ) -> Result<KeyedLimiter<K, S>, ConfigError> {
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if let Some((stores, name)) = self.distributed.take() {
             return self.build_distributed(stores, name);
         }
@@ -333,7 +333,7 @@ where
         Ok(KeyedLimiter { keys: Keys::Local(map) })
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     fn build_distributed(self, stores: Arc<dyn Stores>, name: Namer<K>) -> Result<KeyedLimiter<K, S>, ConfigError> {
         let cannot = [
             ("overflow", self.overflow.is_some()),

@@ -1,7 +1,7 @@
 //! Where the keys of a limiter are kept: in memory, or in a store that many machines share.
 
 #![cfg_attr(
-    not(feature = "redis"),
+    not(feature = "distributed"),
     allow(dead_code, reason = "only `KeyedBuilder::distributed` makes distributed keys")
 )]
 

@@ -3,13 +3,11 @@
 mod changes;
 mod view;
 
-#[cfg(feature = "tower")]
-use super::OwnedKeyedGrant;
 use super::grant::Pass;
 use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::keys::Keys;
 use super::map::{Arrival, Map, Taken};
-use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher};
+use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant};
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::{Limiter, Quota, blocking};
@@ -28,7 +26,7 @@ use std::time::Duration;
 /// [`max_keys`](KeyedBuilder::max_keys) the number of keys is bounded, and a client that cycles through random keys
 /// resets no limit.
 ///
-/// With `KeyedBuilder::distributed` (feature `redis`), many machines share the quota of each key. The methods are the
+/// With `KeyedBuilder::distributed` (feature `distributed`), many machines share the quota of each key. The methods are the
 /// same; the documentation of `distributed` lists what differs.
 ///
 /// `Eq`, `Hash` and `Clone` of the keys, and the hasher, must not call this limiter, because they run under its locks.
@@ -251,9 +249,13 @@ where
         try_acquire(self.borrowed(key), cost).map(KeyedGrant)
     }
 
-    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key.
-    #[cfg(feature = "tower")]
-    pub(crate) fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key: for adapters and spawned
+    /// tasks.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
         try_acquire(Owned { keys: self.keys, key }, cost).map(OwnedKeyedGrant)
     }
 

@@ -39,7 +39,7 @@
 
 mod builder;
 mod claim;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 mod distributed;
 mod driver_pool;
 mod entries;

@@ -46,7 +46,7 @@ pub struct KeyedSnapshot<K> {
     /// Of a distributed limiter: how many callers were refused by a cached reply, without a request.
     pub spared: u64,
     /// Of a distributed limiter: the counters of all requests, over all keys. `None` if it is not distributed.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub store: Option<crate::distributed::StoreSnapshot>,
 }
 
@@ -67,7 +67,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             cached: 0,
             kept: 0,
             spared: 0,
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             store: None,
         }
     }

@@ -41,7 +41,7 @@ reasons! {
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     Unreachable: "unreachable",
 }
 
@@ -65,7 +65,7 @@ impl Reason {
             Refused::InLine(ConsumeError::TooLate { .. }) => Self::TooLate,
             Refused::InLine(ConsumeError::TimedOut { .. }) => Self::TimedOut,
             Refused::InLine(ConsumeError::NoRuntime) => Self::NoRuntime,
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             Refused::AtOnce(TryAcquireError::Unreachable) | Refused::InLine(ConsumeError::Unreachable) => {
                 Self::Unreachable
             }

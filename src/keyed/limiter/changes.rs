@@ -86,7 +86,7 @@ where
     }
 
     /// The map, for a change that a distributed limiter does not support: all nodes use the same quotas.
-    pub(super) fn map(&self, setting: &'static str) -> Result<&Map<K, S>, ConfigError> {
+    pub(in crate::keyed) fn map(&self, setting: &'static str) -> Result<&Map<K, S>, ConfigError> {
         match &self.keys {
             Keys::Local(map) => Ok(map),
             Keys::Distributed(_) => Err(ConfigError::DistributedKeyed { setting }),
