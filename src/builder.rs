@@ -201,8 +201,7 @@ impl Builder {
             Some((planner, store)) => Some((state.lease(planner, self.rovers_at), store)),
             None => None,
         };
-        let core =
-            Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()).observed_by(self.observers));
+        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, self.observers, weak.clone()));
         #[cfg(feature = "distributed")]
         if let Some((final_return, store)) = refill_task {
             let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;

@@ -239,8 +239,10 @@ impl<S: Deref<Target = Core>> Claim<S> {
             unreachable!("a claim that has arrived is waiting")
         };
         match extras {
-            Some(mut extras) => extras.as_mut().project().wait_record.end(&core, *this.cost, answer.map(drop)),
-            None => WaitRecord::default().end(&core, *this.cost, answer.map(drop)),
+            Some(mut extras) => {
+                extras.as_mut().project().wait_record.end(core.observed(), *this.cost, answer.map(drop))
+            }
+            None => WaitRecord::default().end(core.observed(), *this.cost, answer.map(drop)),
         }
         answer.map(|remaining| Permit::new(core, *this.cost, remaining))
     }
@@ -255,7 +257,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
             core.cancel(place, *this.cost);
         }
         if let Some(extras) = extras {
-            extras.as_mut().project().wait_record.cancel(core);
+            extras.as_mut().project().wait_record.cancel(core.observed());
         }
     }
 }

@@ -43,8 +43,7 @@ impl<L: Metered> Meter<L> {
     /// ```
     pub fn new(key: impl Into<SharedString>, limiter: &L) -> Result<Self, AlreadyMetered> {
         let tally = Arc::new(Tally::new(key.into()));
-        let admitted = limiter.observers().admit(Arc::clone(&tally));
-        admitted.map_err(|tally| AlreadyMetered { key: tally.name.to_string() })?;
+        limiter.observers().admit(Box::new(Arc::clone(&tally))).map_err(|key| AlreadyMetered { key })?;
         Ok(Self { limiter: limiter.clone(), tally, names: L::Names::default() })
     }
 

@@ -3,24 +3,22 @@
 use crate::error::{Bound, ConsumeError, Refused, TryAcquireError};
 
 macro_rules! reasons {
-    ($($(#[$when:meta])? $reason:ident: $name:literal,)*) => {
+    ($($reason:ident: $name:literal,)*) => {
         /// One variant for each reason to refuse.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Reason { $($(#[$when])? $reason,)* }
+        pub(crate) enum Reason { $($reason,)* }
 
         impl Reason {
             pub(crate) fn name(self) -> &'static str {
-                match self { $($(#[$when])? Self::$reason => $name,)* }
+                match self { $(Self::$reason => $name,)* }
             }
         }
 
         /// All reasons, in order.
-        #[cfg(feature = "metrics")]
-        pub(crate) const REASONS: &[Reason] = &[$($(#[$when])? Reason::$reason,)*];
+        pub(crate) const REASONS: &[Reason] = &[$(Reason::$reason,)*];
     };
 }
 
-#[cfg(feature = "metrics")]
 impl Reason {
     /// True if the same request could be granted at another time.
     pub(crate) fn is_for_now(self) -> bool {
@@ -41,7 +39,6 @@ reasons! {
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
-    #[cfg(feature = "distributed")]
     Unreachable: "unreachable",
 }
 
@@ -65,7 +62,6 @@ impl Reason {
             Refused::InLine(ConsumeError::TooLate { .. }) => Self::TooLate,
             Refused::InLine(ConsumeError::TimedOut { .. }) => Self::TimedOut,
             Refused::InLine(ConsumeError::NoRuntime) => Self::NoRuntime,
-            #[cfg(feature = "distributed")]
             Refused::AtOnce(TryAcquireError::Unreachable) | Refused::InLine(ConsumeError::Unreachable) => {
                 Self::Unreachable
             }
