@@ -178,6 +178,7 @@ mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
 mod quota;
+mod set_twice;
 mod snapshot;
 #[cfg(feature = "stream")]
 pub mod stream;
@@ -189,7 +190,7 @@ pub use clock::QuantaClock;
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, OwnedKeyedGrant,
+    KeyedReplenisher, KeyedSnapshot, OwnedKeyedGrant, Quotas,
 };
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},

@@ -134,7 +134,7 @@ impl<H: KeyRef> KeyedClaim<H> {
                         keys.missed(key, *this.hash, cost);
                     }
                     if is_refusal(first, answer.as_ref().err()) {
-                        keys.count_refusal(key, *this.hash);
+                        keys.count_refusal();
                     }
                     break answer.map(Taken::Live);
                 }
@@ -144,7 +144,7 @@ impl<H: KeyRef> KeyedClaim<H> {
                 Step::Wait(core) => this.stage.set(Stage::queued(core, cost, allowed)),
                 Step::Done(answer) => {
                     if let Err(error) = &answer {
-                        keys.count_refusal(key, *this.hash);
+                        keys.count_refusal();
                         keys.observers().refused(cost, *error);
                     }
                     break answer;

@@ -6,12 +6,12 @@
 )]
 
 use super::map::{Map, Taken};
-use super::{KeyedEntry, KeyedSnapshot};
+use super::{KeyedEntry, KeyedSnapshot, Quotas};
 use crate::core::Core;
 use crate::deadline::Allowed;
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::Observers;
-use crate::{Limiter, Quota};
+use crate::{Limiter, QuotaSnapshot};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -68,7 +68,7 @@ pub(super) trait DistributedKeys<K>: fmt::Debug + Send + Sync {
     fn missed(&self, key: &K, hash: u64, cost: u64);
 
     /// Counts a call that was refused.
-    fn count_refusal(&self, key: &K, hash: u64);
+    fn count_refusal(&self);
 
     /// Settles a grant of `cost` that the store made without a limiter of the key. Returns its new cost.
     fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64;
@@ -79,7 +79,11 @@ pub(super) trait DistributedKeys<K>: fmt::Debug + Send + Sync {
     fn available(&self, key: &K) -> u64;
     fn deficiency(&self, key: &K) -> u64;
     fn estimate(&self, key: &K, cost: u64) -> Option<Duration>;
-    fn quota(&self, key: &K) -> Quota;
+    fn quotas(&self, key: &K) -> Quotas;
+    fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot>;
+    fn pause_for(&self, key: &K, duration: Duration);
+    fn pause_all_for(&self, duration: Duration);
+    fn replenish(&self, key: &K, tokens: u64);
     fn entries(&self) -> Vec<KeyedEntry<K>>;
     fn snapshot(&self) -> KeyedSnapshot<K>;
     fn observers(&self) -> &Observers;

@@ -31,7 +31,7 @@ pub struct KeyedSnapshot<K> {
     /// Calls that were refused, including denied calls of `try_acquire`.
     pub refused: u64,
     /// The keys with the most refusals, and a lower bound of their number, most first. At most 16 keys: every key with
-    /// more than a 17th of all refusals is among them.
+    /// more than a 17th of all refusals is among them. Empty if the limiter is distributed.
     pub most_refused: Vec<(K, u64)>,
     /// The longest time between the instant at which the schedule granted tokens to a waiter and the moment at which
     /// the timer let them be delivered, among the keys that have waiters or tokens in flight, or had them shortly
@@ -73,14 +73,14 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
     }
 
     pub(super) fn of<S: BuildHasher>(map: &Map<K, S>) -> Self {
-        let in_flight = map.template.cap.map(|_| 0);
+        let in_flight = map.template.cap().map(|_| 0);
         let mut snapshot = Self { in_flight, ..Self::empty(map.top.lock().list()) };
         for number in 0..map.shards.len() {
             let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _, _| {
                 snapshot.keys += shard.len();
                 snapshot.refused += shard.refused;
                 snapshot.count(shard.totals());
-                snapshot.closed |= shard.closed;
+                snapshot.closed |= shard.is_closed();
                 shard.live_entries().cloned().collect()
             });
             if live_entries.is_empty() {

@@ -6,7 +6,8 @@ use crate::core::outcome::Outcome;
 use crate::core::queue::{Left, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConfigError;
-use crate::{Quota, Which};
+use crate::quota::Quota;
+use crate::which::Which;
 use std::pin::Pin;
 use std::task::Waker;
 
@@ -127,14 +128,20 @@ impl State {
         };
         let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         quota.check(index)?;
-        #[cfg(feature = "distributed")]
-        if self.supply.quotas()[index].is_leased() {
+        if self.supply.quotas()[index].is_external() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }
         self.retract(rovers);
         self.supply.set_quota(index, quota, self.front_ticket());
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
+    }
+
+    /// Replaces all quotas by checked ones; see [`Supply::replace_quotas`](crate::core::supply::Supply::replace_quotas).
+    pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: impl Iterator<Item = Quota>) {
+        self.retract(rovers);
+        self.supply.replace_quotas(quotas, self.front_ticket());
+        self.stride.shorten(self.supply.least_burst() / 64);
     }
 
     pub(crate) fn set_max_in_flight(&mut self, rovers: &Rovers, tokens: u64) -> Result<(), ConfigError> {

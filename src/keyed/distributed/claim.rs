@@ -57,6 +57,7 @@ where
                 }
                 next
             }
+            Route::Paused => self.wait(),
             // So many tokens are never available at once.
             Route::Request if cost > terms.burst() => self.wait(),
             Route::Request => self.ask(terms),
@@ -94,7 +95,7 @@ where
                 match self.map.route(self.key, self.hash, &terms, self.cost, self.since) {
                     Route::Limiter(limiter) => self.wait_in_queue(limiter),
                     Route::Later { at, .. } => self.wait_until(at),
-                    Route::Request => self.wait(),
+                    Route::Request | Route::Paused => self.wait(),
                 }
             }
             StoreReply::TimedOut { waited } => Step::Done(Err(ConsumeError::TimedOut { waited })),

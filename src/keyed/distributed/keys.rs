@@ -3,14 +3,16 @@
 use super::claim::Router;
 use super::map::{DistributedMap, Route};
 use super::route_shard::Found;
+use crate::clock::whole_nanos;
 use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use crate::grant::Permit;
 use crate::keyed::keys::{DistributedKeys, Request, Step};
 use crate::keyed::map::Taken;
 use crate::keyed::rate::Left;
-use crate::keyed::{KeyedEntry, KeyedSnapshot};
+use crate::keyed::{KeyedEntry, KeyedSnapshot, Quotas};
 use crate::observe::Observers;
-use crate::{Limiter, Quota};
+use crate::sync::Ordering;
+use crate::{Limiter, QuotaSnapshot};
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -33,7 +35,7 @@ where
             Ok(Some(limiter)) => limiter,
             Ok(None) => return Ok(Taken::Level { left: Left::whole(0) }),
             Err(error) => {
-                self.count_refusal(key, hash);
+                self.count_refusal();
                 self.observers.refused(cost, error);
                 return Err(error);
             }
@@ -42,7 +44,7 @@ where
         let core = limiter.into_core();
         let answer = core.try_acquire(cost).map(|remaining| Taken::Live(Permit::new(core, cost, remaining)));
         if answer.is_err() {
-            self.count_refusal(key, hash);
+            self.count_refusal();
         }
         answer
     }
@@ -55,10 +57,8 @@ where
         }
     }
 
-    fn count_refusal(&self, key: &K, hash: u64) {
+    fn count_refusal(&self) {
         self.refused.fetch_add(1, Relaxed);
-        let lost = self.top.try_lock().and_then(|mut top| top.count(key, hash));
-        drop(lost);
     }
 
     fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64 {
@@ -98,12 +98,41 @@ where
         match self.route(key, self.hash(key), &self.terms(key), cost, now) {
             Route::Limiter(limiter) => limiter.estimate(cost),
             Route::Later { at, .. } => Some(Duration::from_nanos(at - now)),
-            Route::Request => None,
+            Route::Request | Route::Paused => None,
         }
     }
 
-    fn quota(&self, key: &K) -> Quota {
-        DistributedMap::quota(self, key)
+    fn quotas(&self, key: &K) -> Quotas {
+        self.quota(key).into()
+    }
+
+    fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
+        if let Some(limiter) = self.limiter_here(key, self.hash(key)) {
+            return limiter.snapshot().quotas;
+        }
+        let available = self.available(key);
+        let more_in = self.estimate(key, available.saturating_add(1));
+        let quota = self.quota(key);
+        vec![QuotaSnapshot { name: None, quota, head: 0, level: available as i64, available, more_in }]
+    }
+
+    fn pause_for(&self, key: &K, duration: Duration) {
+        if let Some(limiter) = self.place(key, self.hash(key), true) {
+            limiter.pause_for(duration);
+        }
+    }
+
+    fn pause_all_for(&self, duration: Duration) {
+        let until = self.time.now().saturating_add(whole_nanos(duration));
+        // First, so that a limiter that is created meanwhile is paused too.
+        self.paused_until.fetch_max(until, Ordering::AcqRel);
+        self.shards.each_limiter(|limiter| limiter.pause_for(duration));
+    }
+
+    fn replenish(&self, key: &K, tokens: u64) {
+        if let Some(limiter) = self.place(key, self.hash(key), true) {
+            limiter.replenish(tokens);
+        }
     }
 
     fn entries(&self) -> Vec<KeyedEntry<K>> {
@@ -125,7 +154,7 @@ where
             cached: self.shards.cached(),
             spared: self.spared.load(Relaxed),
             store: Some(self.stores.tally().snapshot()),
-            ..KeyedSnapshot::empty(self.top.lock().list())
+            ..KeyedSnapshot::empty(Vec::new())
         };
         snapshot.count((self.granted.load(Relaxed), 0));
         snapshot.count(self.shards.forgotten());
@@ -175,7 +204,7 @@ where
                 let retry_after = Some(Duration::from_nanos(at - now));
                 return Err(Denied { retry_after, remaining, by: Bound::Quota(0) }.into());
             }
-            Route::Request => self.place(key, hash, false),
+            Route::Request | Route::Paused => self.place(key, hash, false),
         };
         limiter.map(Some).ok_or_else(|| self.too_many_at_once())
     }

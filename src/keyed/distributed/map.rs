@@ -8,9 +8,8 @@ use crate::clock::Time;
 use crate::distributed::{QuotaTerms, Store, Stores};
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::keyed::map::QuotaBy;
-use crate::keyed::top::Top;
 use crate::observe::Observers;
-use crate::sync::{AtomicU64, Ordering, ShardMutex};
+use crate::sync::{AtomicU64, Ordering};
 use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -59,7 +58,8 @@ pub(in crate::keyed) struct DistributedMap<K, S> {
     pub(super) granted: AtomicU64,
     /// How many calls were refused.
     pub(super) refused: AtomicU64,
-    pub(super) top: ShardMutex<Top<K>>,
+    /// All keys are paused on this node until this instant.
+    pub(super) paused_until: AtomicU64,
     /// The observers of waits and refusals, for all keys together.
     pub(super) observers: Observers,
 }
@@ -72,6 +72,8 @@ pub(super) enum Route {
     Later { at: u64, remaining: u64 },
     /// The claim sends its own request to the store.
     Request,
+    /// All keys are paused: the key's limiter, which is created, keeps the claim until the pause is over.
+    Paused,
 }
 
 impl<K, S> DistributedMap<K, S> {
@@ -160,7 +162,7 @@ where
             spared: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            top: ShardMutex::new(Top::default()),
+            paused_until: AtomicU64::new(0),
             observers: Observers::default(),
         })
     }
@@ -193,6 +195,7 @@ where
     pub(super) fn route(&self, key: &K, hash: u64, terms: &QuotaTerms, cost: u64, now: u64) -> Route {
         match self.shards.find(key, hash) {
             Found::Limiter(limiter) => Route::Limiter(limiter),
+            _ if now < self.paused_until.load(Ordering::Acquire) => Route::Paused,
             Found::CachedReply(cached) => self.route_by(&cached, terms, cost, now).unwrap_or(Route::Request),
             Found::Nothing => Route::Request,
         }
@@ -229,6 +232,11 @@ where
         let limiter = self.shards.put(key, hash, limiter, must)?;
         if self.is_closed() {
             limiter.close();
+        }
+        // Read after the limiter was put where a pause finds it.
+        let pause = self.paused_until.load(Ordering::Acquire).saturating_sub(self.time.now());
+        if pause > 0 {
+            limiter.pause_for(Duration::from_nanos(pause));
         }
         // If the host runtime is gone, the guard is dropped at once, and the current runtime is used.
         for host in [Some(self.host.clone()), Handle::try_current().ok()].into_iter().flatten() {

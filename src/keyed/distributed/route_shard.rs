@@ -107,7 +107,7 @@ impl<K> RouteShards<K> {
         let Some(shard) = self.shards.get(number) else { return false };
         let mut shard = shard.lock();
         let mut gone = Vec::new();
-        shard.limiters.extract(|entry| entry.value.is_spare(), |entry| gone.push(entry));
+        shard.limiters.extract(|entry| entry.value.core().is_spare(), |entry| gone.push(entry));
         for entry in &gone {
             // Under the lock, so that a snapshot counts each limiter here or there.
             let core = entry.value.core();
