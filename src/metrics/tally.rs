@@ -5,7 +5,8 @@
 //! about a millisecond anyway.
 
 use super::names;
-use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason, Refusal};
+use crate::error::Refused;
+use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};
 use std::cell::Cell;
@@ -76,8 +77,8 @@ impl Observer for Arc<Tally> {
         true
     }
 
-    fn refused(&self, cost: u64, refusal: Refusal) {
-        self.count_refusal(cost, refusal.reason());
+    fn refused(&self, cost: u64, refusal: Refused) {
+        self.count_refusal(cost, Reason::of(&refusal));
     }
 
     fn wait(&self, _cost: u64, _queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
@@ -94,7 +95,7 @@ impl ObservedWait for Tally {
             Ending::Granted => granted,
             Ending::Left => left,
             Ending::Refused { cost, refusal } => {
-                self.count_refusal(cost, refusal.reason());
+                self.count_refusal(cost, Reason::of(&refusal));
                 refused
             }
         };
