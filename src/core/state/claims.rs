@@ -211,7 +211,13 @@ impl State {
         self.queue.push(place, Waiter { waker, ticket, cost, skip: 0, part });
     }
 
-    fn check_in_time(&mut self, rovers: &Rovers, cost: u64, now: u64, allowed: u64) -> Result<(), ConsumeError> {
+    pub(crate) fn check_in_time(
+        &mut self,
+        rovers: &Rovers,
+        cost: u64,
+        now: u64,
+        allowed: u64,
+    ) -> Result<(), ConsumeError> {
         let estimate = self.foretell(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
         if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
