@@ -23,13 +23,16 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
-/// The number of shards without a bound on keys. Large enough that a table of a million keys is rebuilt in small
+/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys is rebuilt in small
 /// pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of two, so that these
 /// tables and those of other maps, with powers of two, do not fill up at the same counts.
 const SHARDS: usize = 270;
 /// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
 const KEYS_PER_SHARD: u64 = 384;
 const MAX_SHARDS: u64 = 8_192;
+/// The bound on keys if the builder sets none. Some 30 MB of small keys; a limit per second or minute reaches it only
+/// under attack, because a key that owes nothing is forgotten.
+const DEFAULT_MAX_KEYS: u64 = 1_000_000;
 
 /// A builder for a [`KeyedLimiter`], returned by [`KeyedLimiter::builder`].
 ///
@@ -153,8 +156,8 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Keeps at most this many keys in memory. A key is kept while it owes tokens, has waiters, has tokens in flight,
     /// or has a quota of its own. When the map is full, new keys are refused with `TooManyKeys`, or share a bucket if
-    /// there is an [`overflow`](Self::overflow). Without this bound, memory grows with the number of keys that owe
-    /// tokens at the same time.
+    /// there is an [`overflow`](Self::overflow). The default is 1,000,000 keys;
+    /// [`unbounded_keys`](Self::unbounded_keys) removes the bound.
     ///
     /// A new key that finds the map full looks for a key to forget, in the shards that may contain one that owes
     /// nothing any more. After a change of the common quota, or after many cancelled waits, these may be all shards:
@@ -168,7 +171,14 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Lets new keys share one bucket of this quota, or of these quotas, while the map is full, instead of refusing them. Such a key gets a
+    /// Keeps as many keys in memory as owe tokens at the same time, however many those are. For keys that are not chosen
+    /// by clients, or are bounded elsewhere: otherwise a client that uses a new key for each request fills the memory.
+    pub fn unbounded_keys(self) -> Self {
+        self.max_keys(u64::MAX)
+    }
+
+    /// Lets new keys share one bucket of this quota, or of these quotas, while the map is full, instead of refusing
+    /// them. Such a key gets a
     /// bucket of its own once there is space again. One key can therefore use both, and all new keys together never get
     /// more than this quota on top.
     pub fn overflow(mut self, quotas: impl Into<Quotas>) -> Self {
@@ -211,7 +221,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// let _grants = [users.try_acquire(&"ann", 3)?, users.try_acquire(&"bob", 2)?];
     /// assert!(users.try_acquire(&"bob", 1).is_err());
     /// assert_eq!(upstream.available(), 0);
-    /// users.consume(&"bob", 1).await?; // 10 ms later
+    /// users.wait(&"bob", 1).await?; // 10 ms later
     /// # Ok(()) }
     /// ```
     pub fn parent(mut self, limiter: &Limiter) -> Self {
@@ -357,8 +367,13 @@ where
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }
-        let of_bound = |keys: u64| (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize;
-        let shards = self.shards.unwrap_or(self.max_keys.map_or(SHARDS, of_bound));
+        let max_keys = bound(self.max_keys);
+        // The default bound is far above what most limiters hold, so it does not decide.
+        let of_bound = |keys: u64| match keys {
+            DEFAULT_MAX_KEYS => SHARDS,
+            keys => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
+        };
+        let shards = self.shards.unwrap_or(max_keys.map_or(SHARDS, of_bound));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         let parent = self.parent.map(Limiter::into_core);
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
@@ -372,7 +387,7 @@ where
                 rates: Arc::new(Rates::new(quotas)),
                 quota_by: self.quota_by,
                 shards,
-                max_keys: self.max_keys,
+                max_keys,
                 template,
                 overflow: self.overflow.map(|quotas| Arc::new(Rates::new(quotas))),
                 pool,
@@ -400,9 +415,15 @@ where
             return Err(ConfigError::QuotaAndQuotaBy);
         }
         let (quota, quota_by) = (quotas.get(0), quota_by.map(only_quota));
+        let max_keys = bound(max_keys);
         let config = Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot };
         Ok(KeyedLimiter { keys: Keys::Distributed(distributed::build(config)?) })
     }
+}
+
+/// The bound on keys, by what `max_keys` was set to; `None` if there is none.
+fn bound(max_keys: Option<u64>) -> Option<u64> {
+    Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
 }
 
 /// Checks the only quota of a key of a distributed limiter.

@@ -11,6 +11,7 @@ use super::map::{Arrival, Map, Taken};
 use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
+use crate::wait::Wait;
 use crate::{Limiter, blocking};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -22,10 +23,10 @@ use std::time::Duration;
 /// The methods are those of [`Limiter`](crate::Limiter), with the key as the first argument, and give the same
 /// guarantees for each key separately. Cloning is cheap; clones share all state.
 ///
-/// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes for a quota or 16 for
-/// two, or while callers wait for it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key. With
-/// [`max_keys`](KeyedBuilder::max_keys) the number of keys is bounded, and a client that cycles through random keys
-/// resets no limit.
+/// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes for a quota or 16 for two,
+/// or while callers wait for it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key.
+/// The number of keys is bounded, by 1,000,000 or by [`max_keys`](KeyedBuilder::max_keys): a client that cycles through
+/// random keys resets no limit and does not fill the memory.
 ///
 /// With `KeyedBuilder::distributed` (feature `distributed`), many machines share the quota of each key. The methods are the
 /// same; the documentation of `distributed` lists what differs.
@@ -54,8 +55,12 @@ impl<K> KeyedLimiter<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
-    /// Creates a limiter with the same quota, or the same quotas, for each key and the defaults of [`builder`](Self::builder). Its memory
-    /// grows with the number of keys that owe tokens at the same time.
+    /// Creates a limiter with the same quota, or the same quotas, for each key and the defaults of
+    /// [`builder`](Self::builder).
+    ///
+    /// At most 1,000,000 keys can owe tokens at the same time; new keys are refused then. Set another bound, or another
+    /// rule for new keys, with [`max_keys`](KeyedBuilder::max_keys), [`overflow`](KeyedBuilder::overflow) and
+    /// [`unbounded_keys`](KeyedBuilder::unbounded_keys).
     ///
     /// # Errors
     ///
@@ -86,6 +91,14 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
+    /// Returns the parent limiter, if there is one.
+    pub fn parent(&self) -> Option<Limiter> {
+        match &self.keys {
+            Keys::Local(map) => map.parent.clone().map(Limiter::from_core),
+            Keys::Distributed(_) => None,
+        }
+    }
+
     /// Waits in the key's queue until `cost` tokens are available. Each key has its own queue; see
     /// [`Limiter::consume`](crate::Limiter::consume) for how it works.
     ///
@@ -108,14 +121,45 @@ where
     /// use std::time::Duration;
     /// use tollgate::{KeyedLimiter, Quota};
     /// let users = KeyedLimiter::new(Quota::per_second(100).burst(1))?;
-    /// users.consume(&17, 1).await?;
-    /// users.consume(&17, 1).await?; // 10 ms later
+    /// let _grant = users.consume(&17, 1).await?;
+    /// let _grant = users.consume(&17, 1).await?; // 10 ms later
     /// assert!(users.consume(&17, 5).within(Duration::from_millis(1)).await.is_err());
     /// # Ok(()) }
     /// ```
     #[inline]
     pub fn consume<'a>(&'a self, key: &'a K, cost: u64) -> KeyedConsume<'a, K, S> {
         KeyedConsume::new(self.borrowed(key), cost)
+    }
+
+    /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter where neither the keys nor the parent
+    /// have an in-flight cap; see [`Limiter::wait`](crate::Limiter::wait).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`consume`](Self::consume), and [`MustHold`](ConsumeError::MustHold), at once and always, if
+    /// the keys or the parent have an in-flight cap.
+    ///
+    /// # Cancel safety
+    ///
+    /// Same as [`consume`](Self::consume).
+    ///
+    /// # Panics
+    ///
+    /// See [`KeyedConsume`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// let users = KeyedLimiter::new(Quota::per_second(1_000).burst(1))?;
+    /// users.wait(&17, 1).await?;
+    /// users.wait(&17, 1).await?; // a millisecond later
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn wait<'a>(&'a self, key: &'a K, cost: u64) -> Wait<KeyedConsume<'a, K, S>> {
+        // A distributed limiter has no cap.
+        let capped = matches!(&self.keys, Keys::Local(map) if map.holds_in_flight());
+        Wait::new(self.consume(key, cost), capped)
     }
 
     /// Like [`consume`](Self::consume), with a future that owns the limiter and the key, for spawned tasks.

@@ -154,6 +154,11 @@ impl<K, S> Map<K, S> {
         self.template.time.now()
     }
 
+    /// Whether dropping a grant releases tokens, of the key or of the parent.
+    pub(super) fn holds_in_flight(&self) -> bool {
+        self.template.cap.is_some() || self.parent.as_ref().is_some_and(|parent| parent.capped)
+    }
+
     /// Records that the live entry of this key may not be needed any more.
     pub(super) fn may_be_idle(&self, hash: u64) {
         self.key_limit.idle_now(self.shard_of(hash));

@@ -1,6 +1,6 @@
 //! The meter of a keyed limiter.
 
-use super::meter::{Meter, Metered, Totals};
+use super::meter::{Meter, Metered, OTHERS, Totals};
 use super::names;
 use super::series::Series;
 use crate::keyed::KeyedLimiter;
@@ -10,9 +10,6 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The name shared by all keys that are not named, because the limit on names was reached.
-const OTHERS: &str = "(others)";
 
 /// How keys are named, and the names given so far.
 struct Named<K> {

@@ -2,13 +2,16 @@
 
 use super::names;
 use super::series::Series;
-use super::tally::Tally;
+use super::tally::{QUOTAS, Tally};
 use crate::limiter::Limiter;
 use crate::observe::Observers;
 use metrics::SharedString;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The name shared by everything that has no series of its own because there would be too many.
+pub(super) const OTHERS: &str = "(others)";
 
 /// Counts what a limiter does, and publishes it on request. See the [module](super).
 ///
@@ -128,6 +131,7 @@ impl Metered for Limiter {
     }
 
     fn publish(&self, series: &Series<'_>, _: &()) -> Totals {
+        let tally = series.tally();
         let seen = self.snapshot();
         let least = seen.quotas.iter().map(|quota| quota.level).min().unwrap_or(0);
         series.gauge(names::TOKENS, least.max(0) as f64);
@@ -135,7 +139,14 @@ impl Metered for Limiter {
         if seen.quotas.len() > 1 {
             for (index, quota) in seen.quotas.iter().enumerate() {
                 let name = quota.name.clone().map_or_else(|| index.to_string().into(), SharedString::from);
+                if index < QUOTAS {
+                    series.counter_of(names::QUOTA_REFUSALS, ("quota", name.clone()), tally.refused_by(index));
+                }
                 series.gauge_of(names::QUOTA_TOKENS, Some(("quota", name)), quota.level as f64);
+            }
+            if seen.quotas.len() > QUOTAS {
+                let others = ("quota", SharedString::const_str(OTHERS));
+                series.counter_of(names::QUOTA_REFUSALS, others, tally.refused_by(QUOTAS));
             }
         }
         series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());

@@ -202,7 +202,7 @@ where
             Route::Later { at, remaining } => {
                 self.spare();
                 let retry_after = Some(Duration::from_nanos(at - now));
-                return Err(Denied { retry_after, remaining, by: Bound::Quota(0) }.into());
+                return Err(Denied::new(retry_after, remaining, Bound::Quota(0)).into());
             }
             Route::Request | Route::Paused => self.place(key, hash, false),
         };
