@@ -386,9 +386,11 @@ pub enum ConfigError {
         /// The name of the builder's setting.
         setting: &'static str,
     },
-    /// The keys of a keyed limiter have no limiters of their own, unless it is distributed.
-    #[error("this keyed limiter is not distributed, so its keys have no limiters: call its methods with the key")]
-    NotDistributed,
+    /// The limiter of a key of a keyed limiter with a parent cannot be used by itself, past the parent.
+    #[error(
+        "a key under a parent has no limiter of its own: call the keyed limiter's methods, or build it without one"
+    )]
+    KeyUnderParent,
     /// The keys of a keyed limiter have more quotas than are supported.
     #[error("{count} quotas for each key: a key can have at most {most}, leave out those that another one implies")]
     TooManyQuotas {

@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(crate) use refusal::{REASONS, Reason, quota_of};
+pub(crate) use refusal::{REASONS, Reason};
 pub(crate) use wait_record::WaitRecord;
 
 /// Whether this build has any observers. Without them all reports compile to nothing.

@@ -40,7 +40,7 @@ impl<C> Wait<C> {
 impl<'a> Wait<Consume<'a>> {
     /// Limits the wait to `allowed`; see [`Consume::within`].
     pub fn within(self, allowed: Duration) -> Self {
-        Self { claim: self.claim.within(allowed), capped: self.capped }
+        Wait { claim: self.claim.within(allowed), capped: self.capped }
     }
 }
 
@@ -52,7 +52,7 @@ where
 {
     /// Limits the wait to `allowed`; see [`Consume::within`].
     pub fn within(self, allowed: Duration) -> Self {
-        Self { claim: self.claim.within(allowed), capped: self.capped }
+        Wait { claim: self.claim.within(allowed), capped: self.capped }
     }
 }
 

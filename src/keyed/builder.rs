@@ -410,7 +410,8 @@ where
             ("clock", self.clock.is_some()),
         ];
         let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
-        let Self { quotas, quota_by, max_keys, max_waiting, hasher, .. } = self;
+        let max_keys = bound(self.max_keys);
+        let Self { quotas, quota_by, max_waiting, hasher, .. } = self;
         if !quotas.is_empty() && quota_by.is_some() {
             return Err(ConfigError::QuotaAndQuotaBy);
         }

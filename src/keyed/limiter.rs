@@ -157,9 +157,13 @@ where
     /// ```
     #[inline]
     pub fn wait<'a>(&'a self, key: &'a K, cost: u64) -> Wait<KeyedConsume<'a, K, S>> {
-        // A distributed limiter has no cap.
-        let capped = matches!(&self.keys, Keys::Local(map) if map.holds_in_flight());
-        Wait::new(self.consume(key, cost), capped)
+        Wait::new(
+            self.consume(key, cost),
+            match &self.keys {
+                Keys::Local(map) => map.holds_in_flight(),
+                Keys::Distributed(_) => false,
+            },
+        )
     }
 
     /// Like [`consume`](Self::consume), with a future that owns the limiter and the key, for spawned tasks.
@@ -321,21 +325,41 @@ where
         Borrowed { keys: &self.keys, key }
     }
 
-    /// Returns the limiter of a key of a distributed keyed limiter: an ordinary node of the
-    /// key's store. It is created if there is none, and kept for as long as a handle to it exists. For streams, sockets,
-    /// services and [joint claims](crate::join).
+    /// Returns the limiter of a key: for [joint claims](crate::join), streams, sockets and services. It is the same
+    /// bucket and the same queue that the methods with the key use. The key is kept in memory, where it takes some 750
+    /// bytes, for as long as a handle to its limiter exists.
+    ///
+    /// Changes that are made through the handle, such as `set_quota`, `close` or a pause, hold for this key, and no
+    /// longer than it is kept in memory. Prefer [`set_quota_for`](Self::set_quota_for) and
+    /// [`pause_for`](Self::pause_for), which last.
+    ///
+    /// Of a distributed limiter, it is an ordinary node of the key's store.
     ///
     /// # Errors
     ///
-    /// [`TooManyKeys`](ConfigError::TooManyKeys) while as many other keys as [`max_keys`](KeyedBuilder::max_keys) allows
-    /// have limiters on this node. [`NotDistributed`](ConfigError::NotDistributed) if this limiter is not distributed.
+    /// * [`TooManyKeys`](ConfigError::TooManyKeys) for a new key, while as many other keys as
+    ///   [`max_keys`](KeyedBuilder::max_keys) allows owe tokens, or have limiters on this node. A key whose last handle
+    ///   was dropped is forgotten up to a second later.
+    /// * [`KeyUnderParent`](ConfigError::KeyUnderParent) if the keyed limiter has a
+    ///   [parent](KeyedBuilder::parent), which has to grant each claim too.
     ///
     /// # Panics
     ///
     /// See [`KeyedConsume`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota, join};
+    /// let hosts = KeyedLimiter::new(Quota::per_second(10).burst(2))?;
+    /// let users = KeyedLimiter::new([Quota::per_second(5), Quota::per_day(1_000)])?;
+    /// let (host, user) = (hosts.limiter(&"a.example")?, users.limiter(&17)?);
+    /// let _grants = join([(&host, 1), (&user, 1)]).await?; // both, or none
+    /// assert_eq!((hosts.available(&"a.example"), users.available(&17)), (1, 4));
+    /// # Ok(()) }
+    /// ```
     pub fn limiter(&self, key: &K) -> Result<Limiter, ConfigError> {
         match &self.keys {
-            Keys::Local(_) => Err(ConfigError::NotDistributed),
+            Keys::Local(map) => map.limiter(key),
             Keys::Distributed(keys) => keys.limiter(key).map_err(|error| match error {
                 ConsumeError::TooManyKeys { most } => ConfigError::TooManyKeys { most },
                 other => unreachable!("a limiter of a key is refused only for want of a place: {other}"),

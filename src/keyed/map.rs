@@ -12,6 +12,7 @@
 //! (see [`shard`](super::shard)). The calls themselves are in `map/`.
 
 mod changes;
+mod handles;
 mod pausing;
 mod paying;
 mod taking;

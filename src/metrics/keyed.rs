@@ -3,6 +3,7 @@
 use super::meter::{Meter, Metered, OTHERS, Totals};
 use super::names;
 use super::series::Series;
+use super::tally::Tally;
 use crate::keyed::KeyedLimiter;
 use crate::observe::Observers;
 use metrics::SharedString;
@@ -83,7 +84,8 @@ where
         KeyedLimiter::observers(self)
     }
 
-    fn publish(&self, series: &Series<'_>, names: &Names<K>) -> Totals {
+    #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
+    fn publish(&self, series: &Series<'_>, _: &Tally, names: &Names<K>) -> Totals {
         let seen = self.snapshot();
         series.gauge(names::KEYS, seen.keys as f64);
         series.gauge(names::KEYS_WAITING, seen.keys_waiting as f64);

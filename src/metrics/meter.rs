@@ -64,7 +64,7 @@ impl<L: Metered> Meter<L> {
             series.counter(names::REFUSALS, Some(("reason", reason.name())), calls);
         }
         series.counter(names::ACQUIRE, Some(("result", "deny")), self.tally.refused_tokens());
-        let totals = self.limiter.publish(&series, &self.names);
+        let totals = self.limiter.publish(&series, &self.tally, &self.names);
         series.counter(names::ACQUIRE, Some(("result", "allow")), totals.granted);
         series.counter(names::REFUNDED, None, totals.refunded);
         series.gauge(names::WAITING, totals.waiting_tasks as f64);
@@ -108,7 +108,8 @@ pub trait Metered: Clone {
     fn observers(&self) -> &Observers;
 
     /// Sets the series that only limiters of this kind have, and returns the values of those that all have.
-    fn publish(&self, series: &Series<'_>, names: &Self::Names) -> Totals;
+    #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
+    fn publish(&self, series: &Series<'_>, tally: &Tally, names: &Self::Names) -> Totals;
 }
 
 /// What limiters of all kinds publish.
@@ -130,8 +131,8 @@ impl Metered for Limiter {
         self.core().observers()
     }
 
-    fn publish(&self, series: &Series<'_>, _: &()) -> Totals {
-        let tally = series.tally();
+    #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
+    fn publish(&self, series: &Series<'_>, tally: &Tally, _: &()) -> Totals {
         let seen = self.snapshot();
         let least = seen.quotas.iter().map(|quota| quota.level).min().unwrap_or(0);
         series.gauge(names::TOKENS, least.max(0) as f64);

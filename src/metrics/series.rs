@@ -15,10 +15,6 @@ impl<'a> Series<'a> {
         Self { tally }
     }
 
-    pub(super) fn tally(&self) -> &'a Tally {
-        self.tally
-    }
-
     fn key(&self, name: &'static str, label: Option<(&'static str, SharedString)>) -> Key {
         let mut labels = vec![Label::new("key", self.tally.name.clone())];
         labels.extend(label.map(|(name, value)| Label::new(name, value)));

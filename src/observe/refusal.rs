@@ -1,6 +1,6 @@
 //! The reason of a refusal.
 
-use crate::error::{Bound, ConsumeError, Denied, Refused, TryAcquireError};
+use crate::error::{Bound, ConsumeError, Refused, TryAcquireError};
 
 macro_rules! reasons {
     ($($reason:ident: $name:literal,)*) => {
@@ -62,19 +62,11 @@ impl Reason {
             Refused::InLine(ConsumeError::TooLate { .. }) => Self::TooLate,
             Refused::InLine(ConsumeError::TimedOut { .. }) => Self::TimedOut,
             Refused::InLine(ConsumeError::NoRuntime) => Self::NoRuntime,
+            // Made by `Limiter::wait`, which reports nothing.
+            Refused::InLine(ConsumeError::MustHold) => Self::InFlight,
             Refused::AtOnce(TryAcquireError::Unreachable) | Refused::InLine(ConsumeError::Unreachable) => {
                 Self::Unreachable
             }
-            // Made by `Limiter::wait`, which reports nothing.
-            Refused::InLine(ConsumeError::MustHold) => Self::InFlight,
         }
-    }
-}
-
-/// The index of the quota that refused, if it was a quota.
-pub(crate) fn quota_of(refused: &Refused) -> Option<usize> {
-    match refused {
-        Refused::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(index), .. })) => Some(*index),
-        _ => None,
     }
 }
