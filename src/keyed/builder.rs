@@ -416,6 +416,7 @@ where
             return Err(ConfigError::QuotaAndQuotaBy);
         }
         let (quota, quota_by) = (quotas.get(0), quota_by.map(only_quota));
+        let max_keys = bound(max_keys);
         let config = Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot };
         Ok(KeyedLimiter { keys: Keys::Distributed(distributed::build(config)?) })
     }
