@@ -48,6 +48,7 @@ impl Core {
     }
 
     /// Whether no driver serves the queue for a caller on `host`, either not yet or no longer.
+    #[inline]
     pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
         match host {
             Some(host) => !state.serves(host),

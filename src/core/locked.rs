@@ -25,6 +25,8 @@ pub(crate) struct Locked<'a> {
     pub(crate) state: MutexGuard<'a, State>,
     /// More is due, and the drivers will serve it. Only where a single queue is locked, for a caller that allows it.
     is_behind: bool,
+    /// If the queue has to be served again after the action: the sample, and whether the queue is behind.
+    rest: Option<(Sample, bool)>,
 }
 
 /// Runs `act` on the locked states of `cores`; see the head of this file. `samples` are the readings of tail and time,
@@ -58,16 +60,15 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
         .filter(|queue| !queue.is_behind)
         .for_each(|queue| queue.state.observe(&queue.core.rovers, queue.sample));
     let result = act(&mut queues, wakes);
-    let mut rest = [None; N];
-    for (queue, rest) in queues.iter_mut().zip(&mut rest).rev() {
-        *rest = queue.finish(wakes);
+    let mut is_done = true;
+    for queue in queues.iter_mut().rev() {
+        is_done &= queue.finish(wakes);
     }
+    let rest = if is_done { None } else { Some(queues.each_ref().map(|queue| queue.rest)) };
     drop(queues);
     wakes.wake_all();
-    for (core, rest) in cores.into_iter().zip(rest) {
-        if let Some((before, is_behind)) = rest {
-            core.serve_rest(before, is_behind, wakes);
-        }
+    if let Some(rest) = rest {
+        cores.into_iter().zip(rest).for_each(|(core, rest)| core.serve_rest(rest, wakes));
     }
     result
 }
@@ -78,7 +79,7 @@ fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; N]) -> [Loc
         let state = core.state.lock();
         state.assert_kept();
         let sample = sample.unwrap_or_else(|| state.last_sample());
-        Locked { core, sample, state, is_behind: false }
+        Locked { core, sample, state, is_behind: false, rest: None }
     })
 }
 
@@ -94,17 +95,18 @@ impl Locked<'_> {
         self.sample
     }
 
-    /// Completes the action. If the queue has to be served again, returns the sample, and whether the queue is behind.
-    fn finish(&mut self, wakes: &mut Wakes) -> Option<(Sample, bool)> {
+    /// Completes the action. Returns false, and sets `rest`, if the queue has to be served again.
+    fn finish(&mut self, wakes: &mut Wakes) -> bool {
         let (rovers, now) = (&self.core.rovers, self.sample.now);
         let is_behind = self.is_behind && self.core.can_hand_over(&self.state);
         let progress =
             if is_behind { self.state.hand_over(rovers, now, wakes) } else { self.state.finish(rovers, now, wakes) };
         if progress == ServeResult::Again {
-            return Some((self.sample, is_behind || wakes.is_full()));
+            self.rest = Some((self.sample, is_behind || wakes.is_full()));
+            return false;
         }
         self.core.note_parent_poll(&self.state, wakes);
-        None
+        true
     }
 
     fn act<R>(&mut self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
@@ -180,8 +182,10 @@ impl Core {
         self.serve_locked(state, sample, false, wakes);
     }
 
-    /// Serves what is left after an operation at `before`. If the queue `is_behind`, the drivers serve it.
-    fn serve_rest(&self, before: Sample, is_behind: bool, wakes: &mut Wakes) {
+    /// Serves what an operation left; see [`Locked`].
+    #[cold]
+    fn serve_rest(&self, rest: Option<(Sample, bool)>, wakes: &mut Wakes) {
+        let Some((before, is_behind)) = rest else { return };
         let sample = self.sample_or_last().unwrap_or(before);
         self.serve_locked(self.state.lock(), sample, is_behind, wakes);
     }
@@ -232,6 +236,7 @@ impl Core {
     }
 
     /// Records, before the lock is released, whether the front of this queue needs something from the parent.
+    #[inline]
     pub(super) fn note_parent_poll(&self, state: &State, wakes: &mut Wakes) {
         if state.wants_parent() {
             wakes.push_parent_poll(self.weak());

@@ -281,6 +281,7 @@ impl State {
     /// that begin at `end` or behind it have not arrived yet.
     fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, end: Option<u64>, wakes: &mut Wakes) -> Served {
         let mut now = now;
+        let has_external = self.supply.has_external();
         while let Some(front) = self.queue.front() {
             if end.is_some_and(|end| ahead(front.start(), end) >= 0) {
                 break;
@@ -298,7 +299,7 @@ impl State {
                         self.supply.note_hold(ticket, now);
                     }
                     self.supply.mint(now, Some(ticket));
-                    if matches!(verdict, Verdict::Wait) {
+                    if has_external && matches!(verdict, Verdict::Wait) {
                         self.supply.shed(ticket);
                     }
                     return Served::All;
@@ -309,12 +310,8 @@ impl State {
                     self.recall_parent_ticket();
                 }
                 _ if wakes.is_full() => return Served::Again,
-                Verdict::Grant(at) if front.part.is_none() && self.supply.is_stale(ticket, at) => {
-                    self.supply.mint(at, Some(ticket));
-                    self.supply.shed(ticket);
-                }
                 // External tokens could be kept no longer and are gone: the next iteration decides anew.
-                Verdict::Grant(at) if front.part.is_none() && self.supply.falls_short(ticket, at) => {}
+                Verdict::Grant(at) if has_external && front.part.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
                     self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
