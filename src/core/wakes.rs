@@ -1,6 +1,5 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
-#[cfg(feature = "keyed")]
 use crate::core::Core;
 use crate::core::joint::{JointClaim, LastDecision};
 use crate::core::rovers::Rovers;
@@ -19,13 +18,20 @@ const BATCH: usize = 32;
 #[cfg(tollgate_loom)]
 const BATCH: usize = 2;
 
+/// How many parts of joint claims one caller looks at while it holds the lock.
+const LOOKS: usize = BATCH;
+
 /// Work to do when no lock is held: a bounded batch of wakers to wake, and other queues to serve.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
-    /// Joint claims that were committed or killed here, so that their other queues must be served. Empty without joint
-    /// claims.
-    joints: VecDeque<Arc<JointClaim>>,
+    /// Joint claims of which the other queues must hear: they were decided here, or this queue will be ready at another
+    /// instant. With the instant of the news, in nanoseconds since the claim entered.
+    joints: VecDeque<(Arc<JointClaim>, u64)>,
+    /// Queues to be served once no such claim is left.
+    unserved: Vec<Arc<Core>>,
+    /// How many parts of joint claims were looked at since the lock was taken.
+    pub(crate) looks: usize,
     /// The last decision made elsewhere that the caller has learned of. It has read the time since.
     pub(crate) last_decision: LastDecision,
     /// The count of releases before the caller read the time.
@@ -71,12 +77,31 @@ impl Wakes {
         self.wakers.push(waker);
     }
 
-    pub(crate) fn push_joint(&mut self, joint: Arc<JointClaim>) {
-        self.joints.push_back(joint);
+    /// True if the caller must release the lock before it looks at another part of a joint claim: no space for its waker
+    /// is left, or it has looked at enough of them.
+    pub(crate) fn must_pause(&self) -> bool {
+        self.is_full() || self.looks >= LOOKS
     }
 
-    pub(crate) fn pop_joint(&mut self) -> Option<Arc<JointClaim>> {
+    pub(crate) fn push_joint(&mut self, joint: Arc<JointClaim>, at: u64) {
+        match self.joints.back_mut() {
+            Some((last, news)) if Arc::ptr_eq(last, &joint) => *news = at.max(*news),
+            _ => self.joints.push_back((joint, at)),
+        }
+    }
+
+    pub(crate) fn pop_joint(&mut self) -> Option<(Arc<JointClaim>, u64)> {
         self.joints.pop_front()
+    }
+
+    pub(crate) fn push_unserved(&mut self, core: Arc<Core>) {
+        if !self.unserved.iter().any(|known| Arc::ptr_eq(known, &core)) {
+            self.unserved.push(core);
+        }
+    }
+
+    pub(crate) fn pop_unserved(&mut self) -> Option<Arc<Core>> {
+        if self.unserved.is_empty() { None } else { Some(self.unserved.remove(0)) }
     }
 
     #[cfg(feature = "keyed")]
@@ -93,6 +118,7 @@ impl Wakes {
     /// reach the caller, which may be any task or thread that happened to serve the queue. (The panic hook has reported
     /// it.)
     pub(crate) fn wake_all(&mut self) {
+        self.looks = 0;
         wake_each(self.wakers.drain(..));
     }
 }

@@ -6,6 +6,7 @@ mod granting;
 mod histories;
 mod leaving;
 mod oracle;
+mod passing;
 mod refusing;
 mod runtimes;
 mod wakers;
