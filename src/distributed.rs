@@ -58,11 +58,9 @@ mod terms;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
-#[cfg(feature = "keyed")]
 pub(crate) use planner::random_node;
 pub(crate) use planner::{Plan, RefillPlanner, View};
 pub(crate) use race::{First, first};
-#[cfg(feature = "keyed")]
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::{ErrorReplies, ReplyKind};

@@ -148,8 +148,11 @@ mod bucket;
 mod builder;
 mod clock;
 mod consume;
+// Compiled alike in every feature set: what no feature of this build calls is unused.
+#[cfg_attr(not(all(feature = "keyed", feature = "redis", feature = "io")), allow(dead_code))]
 mod core;
 #[cfg(feature = "redis")]
+#[cfg_attr(not(feature = "keyed"), allow(dead_code, unused_imports))]
 pub mod distributed;
 mod error;
 mod grant;
@@ -160,9 +163,11 @@ pub mod io;
 mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
+#[cfg_attr(not(all(feature = "keyed", feature = "redis")), allow(dead_code))]
 mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+#[cfg_attr(not(all(feature = "metrics", feature = "tracing")), allow(dead_code, unused_imports))]
 mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
@@ -172,6 +177,7 @@ mod redis;
 mod snapshot;
 #[cfg(feature = "stream")]
 pub mod stream;
+mod sync;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod which;

@@ -6,7 +6,6 @@ use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
 use crate::core::replenisher::Replenisher;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
-#[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
 use crate::grant::OwnedGrant;
 use crate::grant::{Grant, Permit};
 use crate::snapshot::Snapshot;
@@ -53,7 +52,6 @@ impl Limiter {
         Self { core }
     }
 
-    #[cfg(feature = "keyed")]
     pub(crate) fn into_core(self) -> Arc<Core> {
         self.core
     }
@@ -218,7 +216,6 @@ impl Limiter {
     }
 
     /// [`try_acquire`](Self::try_acquire) with a grant that owns the limiter.
-    #[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
     pub(crate) fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
         let remaining = self.core.try_acquire(cost)?;
         Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
@@ -412,7 +409,6 @@ impl Limiter {
     /// If many callers wait, the background task refuses most of them right after this call has returned.
     pub fn close(&self) {
         self.core.close();
-        #[cfg(feature = "keyed")]
         self.core.close_children();
     }
 

@@ -23,12 +23,12 @@ mod parts;
 pub(crate) use parts::{Parts, Stand};
 
 use crate::core::joint::{JointClaim, JointPart};
+use crate::core::outcome::Outcome;
 use crate::core::rovers::ahead;
 use crate::core::supply::Stretch;
-use crate::error::ConsumeError;
+use parts::Held;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
-use parts::Held;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Waker;
@@ -53,7 +53,7 @@ impl Waiter {
     }
 
     /// True if other queues take part in deciding when this claim is granted.
-    fn is_joint(&self) -> bool {
+    pub(crate) fn is_joint(&self) -> bool {
         self.part.as_ref().is_some_and(|part| !part.is_parent_ticket())
     }
 
@@ -62,42 +62,7 @@ impl Waiter {
     }
 }
 
-/// The reason for which a waiter was removed from the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Granted {
-        /// Tokens left after the claim.
-        remaining: u64,
-    },
-    Closed,
-    /// The parent's queue cannot hold so many tokens in addition to the claims that wait there.
-    #[cfg(feature = "keyed")]
-    TooLarge {
-        cost: u64,
-        most: u64,
-    },
-    /// The store of a distributed quota cannot be reached, and the limiter is set to fail its waiters then.
-    #[cfg(feature = "redis")]
-    Unreachable,
-    /// Another queue in which the claim waits has closed, or the caller gave the claim up.
-    JointEnded,
-}
-
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;
-
-impl Outcome {
-    /// The tokens left after the claim, or the reason for which it was not granted.
-    pub(crate) fn into_result(self) -> Result<u64, ConsumeError> {
-        match self {
-            Self::Granted { remaining } => Ok(remaining),
-            Self::Closed | Self::JointEnded => Err(ConsumeError::Closed),
-            #[cfg(feature = "keyed")]
-            Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most }),
-            #[cfg(feature = "redis")]
-            Self::Unreachable => Err(ConsumeError::Unreachable),
-        }
-    }
-}
 
 /// A waiter's node in the queue, kept pinned inside its future.
 #[pin_project]
@@ -132,14 +97,12 @@ pub(crate) enum Left {
     Behind { waiter: Waiter, before: u64 },
 }
 
-/// The most waiters of one queue. Their futures alone would take more than 300 GB.
-pub(crate) const MAX_WAITERS: usize = u32::MAX as usize;
-
 #[derive(Debug)]
 pub(crate) struct Queue {
     list: PinList<Types>,
     tokens: u64,
-    /// At most [`MAX_WAITERS`]. In 32 bits, as `most`: every limiter has these fields, and a test holds its size.
+    /// In 32 bits, as `most`: every limiter has these fields, and a test holds its size. The futures of so many waiters
+    /// would take more than 300 GB.
     len: u32,
     /// The most waiters that may wait.
     most: u32,
@@ -230,7 +193,6 @@ impl Queue {
     }
 
     /// Records that the front waiter also waits for another queue from now on.
-    #[cfg(feature = "keyed")]
     pub(crate) fn join_front(&mut self, part: Box<JointPart>) {
         if let Some(front) = self.list.cursor_front_mut().protected_mut() {
             front.part = Some(part);

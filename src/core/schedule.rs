@@ -157,6 +157,34 @@ impl Schedule {
         self.reached(ticket)
     }
 
+    /// The longest time, in nanoseconds, until `n` tokens have been minted. `None` if no clock can tell.
+    pub(crate) fn time_to_mint(&self, n: u64) -> Option<u64> {
+        match self.mint {
+            Mint::Continuous { amount, period, .. } => wait_for(n, period, 0, amount),
+            Mint::Stepped { amount, period, .. } => n.div_ceil(amount).checked_mul(period),
+            Mint::Manual => None,
+            #[cfg(feature = "redis")]
+            Mint::Leased(_) => None,
+        }
+    }
+
+    /// The latest instant from which on `n` tokens are minted until `at`, whatever the fraction of a token is then; 0 if
+    /// that has passed. `None` if no clock can tell.
+    pub(crate) fn start_by(&self, n: u64, at: u64) -> Option<u64> {
+        let span = self.time_to_mint(n)?;
+        match self.mint {
+            Mint::Stepped { period, next, .. } => {
+                // From just before the first of the steps that are needed, up to the last one by `at`.
+                let Some(steps) = next.and_then(|next| at.checked_sub(next)).map(|rest| rest / period) else {
+                    return Some(0);
+                };
+                let last = next.unwrap_or(0) + steps * period;
+                Some((last + period).saturating_sub(span).saturating_sub(1))
+            }
+            _ => Some(at.saturating_sub(span)),
+        }
+    }
+
     /// Makes this a leased schedule: from now on only leased tokens arrive, and the bucket holds nothing until a lease
     /// allows it.
     #[cfg(feature = "redis")]
@@ -233,7 +261,6 @@ impl Schedule {
 
     /// Creates a schedule with its head at `head`, plus `fraction` of a token, as of `now`. Steps are counted from
     /// the origin of time.
-    #[cfg(feature = "keyed")]
     pub(crate) fn resume(quota: Quota, head: u64, fraction: u64, now: u64) -> Self {
         let mut schedule = Self { head, ..Self::new(quota, head, now) };
         if let Mint::Continuous { rem, .. } = &mut schedule.mint {
@@ -245,7 +272,6 @@ impl Schedule {
 
     /// Counts steps from the origin of time, not from the instant at which the quota was set. The steps up to `now`
     /// have been minted.
-    #[cfg(feature = "keyed")]
     pub(crate) fn step_from_origin(&mut self, now: u64) {
         if let Mint::Stepped { period, next, .. } = &mut self.mint {
             *next = (now - now % *period).checked_add(*period);
@@ -253,7 +279,6 @@ impl Schedule {
     }
 
     /// The fraction of the next token: in parts of the period, in lowest terms.
-    #[cfg(feature = "keyed")]
     pub(crate) fn fraction(&self) -> u64 {
         if let Mint::Continuous { rem, .. } = self.mint { rem } else { 0 }
     }

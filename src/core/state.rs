@@ -13,29 +13,30 @@ mod changes;
 mod claims;
 mod deferred;
 mod forecast;
+mod joint;
 #[cfg(feature = "redis")]
 mod leasing;
-#[cfg(feature = "keyed")]
 mod parent;
 mod view;
 
 pub(crate) use claims::Arrival;
+pub(crate) use parent::ChildLimiter;
 
 use deferred::Deferred;
 use forecast::Forecast;
+use joint::Step;
 
 use crate::core::drivers::Drivers;
-use crate::core::joint::{JointState, LastDecision};
-use crate::core::queue::{Outcome, Queue, Waiter};
+use crate::core::joint::JointState;
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::stride::Stride;
 use crate::core::supply::Supply;
-use crate::core::wakes::{ReleaseMark, Wakes};
+use crate::core::wakes::{LastDecision, ReleaseMark, Wakes};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
-#[cfg(feature = "keyed")]
-use {crate::core::ChildLimiter, std::sync::Weak};
 
 /// The largest claim. 2^14 claims of this size, waiting or cancelled, fit within [`MAX_SPAN`].
 pub(crate) const MAX_COST: u64 = 1 << 48;
@@ -59,6 +60,9 @@ pub(crate) enum ServeResult {
     /// space for more wakers; or another queue has decided about the front claim, at an instant that the earlier
     /// reading of the time may not have reached.
     Again,
+    /// A joint claim has left the line, and its queues must hear of it before this one is served further. They are noted
+    /// in the caller's [`Wakes`], and so is this queue.
+    Stopped,
 }
 
 /// How far a queue is served if its front claim is ready here and another queue holds it back.
@@ -68,8 +72,11 @@ pub(crate) enum Reach {
     Now,
     /// Up to the instant at which the front claim became ready. The claim can then still be granted as of its own
     /// instant, and tokens minted after that instant are not cut at the burst. For callers that only look, or join the
-    /// end of the queue; and for [`State::finish`], after any action.
+    /// end of the queue.
     Held,
+    /// The same, and not past the instant at which a joint claim left the line. Its other queues must hear of that
+    /// first: what they tell then belongs to that instant. For [`State::finish`], after any action.
+    News,
 }
 
 /// How far a caller serves a queue that is behind, where a driver could do it instead.
@@ -91,6 +98,8 @@ enum Served {
     Held,
     /// See [`ServeResult::Again`].
     Again,
+    /// See [`ServeResult::Stopped`].
+    Stopped,
 }
 
 /// The decision about the front waiter.
@@ -118,19 +127,15 @@ pub(crate) struct State {
     last_due: u64,
     /// The time read by the caller that last served the queue while a waiter waited.
     last_served: u64,
-    pub(crate) max_waiting: usize,
     pub(crate) closed: bool,
     /// True if the only thing done since the lock was taken was to deny a claim: that denial then stays valid beyond
     /// the next publishing.
     denied: bool,
     /// This limiter grants nothing alone: its parent must grant it too.
-    #[cfg(feature = "keyed")]
     pub(crate) has_parent: bool,
     /// The parent ticket in the parent's queue may no longer belong to a claim here.
-    #[cfg(feature = "keyed")]
     ticket_recalled: bool,
     /// The version of the keyed map's quotas that this limiter applies.
-    #[cfg(feature = "keyed")]
     pub(crate) quota_version: u32,
     pub(crate) cap: Option<Cap>,
     pub(crate) drivers: Drivers,
@@ -153,7 +158,6 @@ pub(crate) struct Rare {
     /// While a caller acts on a queue that is behind: the time it read from the clock.
     acts_at: Option<u64>,
     /// Keyed limiters under this limiter, which close when this limiter closes.
-    #[cfg(feature = "keyed")]
     pub(crate) children: Vec<Weak<dyn ChildLimiter>>,
 }
 
@@ -195,14 +199,10 @@ impl State {
             queue: Queue::new(),
             last_due: u64::MAX,
             last_served: 0,
-            max_waiting: usize::MAX,
             closed: false,
             denied: false,
-            #[cfg(feature = "keyed")]
             has_parent: false,
-            #[cfg(feature = "keyed")]
             ticket_recalled: false,
-            #[cfg(feature = "keyed")]
             quota_version: 0,
             cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
             drivers: Drivers::default(),
@@ -243,6 +243,7 @@ impl State {
                 Served::Again => return self.leave_unfinished(rovers),
                 // Only a caller that advances to now reads releases: they take effect at that instant.
                 Served::Held => return ServeResult::Done,
+                Served::Stopped => return ServeResult::Stopped,
                 Served::All => {}
             }
             // The releases read here count from now on, not from the instants at which they were made. Otherwise the
@@ -258,7 +259,7 @@ impl State {
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
-        if self.queue.is_empty() && !watching && self.next_deferred().is_none() {
+        if self.queue.is_empty() && self.queue.parts().is_none() && !watching && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
             #[cfg(feature = "redis")]
@@ -272,8 +273,14 @@ impl State {
             return self.set_alarms(rovers, now, wakes);
         }
         self.last_served = now;
-        if self.settle(rovers, now, Reach::Held, wakes) == ServeResult::Again {
-            return ServeResult::Again;
+        match self.settle(rovers, now, Reach::News, wakes) {
+            ServeResult::Again => return ServeResult::Again,
+            // The rest follows when this queue is served again.
+            ServeResult::Stopped => {
+                self.leave_unfinished(rovers);
+                return ServeResult::Done;
+            }
+            ServeResult::Done => {}
         }
         #[cfg(feature = "redis")]
         if !self.wake_refill_task(rovers, wakes) {
@@ -297,7 +304,7 @@ impl State {
     }
 
     /// The lock is about to be released in the middle of serving: results computed before may not hold any more.
-    fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
+    pub(crate) fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
         self.last_due = 0;
         self.forget_denial(rovers);
         ServeResult::Again
@@ -313,17 +320,44 @@ impl State {
     /// that begin at `end` or behind it have not arrived yet.
     fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, end: Option<u64>, wakes: &mut Wakes) -> Served {
         let mut now = now;
-        while let Some(front) = self.queue.front() {
-            if end.is_some_and(|end| ahead(front.start(), end) >= 0) {
-                break;
-            }
+        let mut is_stopped = false;
+        loop {
             now = now.max(self.supply.synced());
-            let ticket = front.ticket;
+            match self.step(rovers, wakes) {
+                Step::Idle => {}
+                Step::Taken => continue,
+                Step::Again => return Served::Again,
+            }
+            let alarm = self.queue.next_alarm();
+            let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
+            let Some(front) = self.queue.front().filter(has_come) else {
+                if alarm > now {
+                    break;
+                }
+                match self.ring(rovers, None, wakes) {
+                    Step::Again => return Served::Again,
+                    Step::Idle | Step::Taken => continue,
+                }
+            };
+            let (ticket, is_plain) = (front.ticket, front.part.is_none());
+            let is_joint = front.is_joint();
             let verdict = self.verdict(front, now, &mut wakes.last_decision);
+            let until = match verdict {
+                Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),
+                Verdict::Held(_) | Verdict::Wait => Some(now),
+                _ => None,
+            };
+            if until.is_some_and(|until| alarm <= until) {
+                match self.ring(rovers, Some(ticket), wakes) {
+                    Step::Again => return Served::Again,
+                    Step::Idle | Step::Taken => continue,
+                }
+            }
             match verdict {
-                Verdict::Held(since) if reach == Reach::Held => {
+                Verdict::Held(since) if reach != Reach::Now => {
                     self.supply.mint(since, Some(ticket));
-                    return Served::Held;
+                    self.report_held(wakes);
+                    return if is_stopped { Served::Stopped } else { Served::Held };
                 }
                 Verdict::Held(_) | Verdict::Wait => {
                     if self.cap.is_some() {
@@ -334,7 +368,8 @@ impl State {
                     if matches!(verdict, Verdict::Wait) {
                         self.supply.shed(ticket);
                     }
-                    return Served::All;
+                    self.report_held(wakes);
+                    return if is_stopped { Served::Stopped } else { Served::All };
                 }
                 Verdict::Again => return Served::Again,
                 Verdict::TicketRecalled => {
@@ -360,9 +395,19 @@ impl State {
                     self.call_front(rovers, outcome, wakes);
                 }
             }
+            if is_joint && reach == Reach::News && self.queue.held().is_none() {
+                (now, is_stopped) = (self.supply.synced(), true);
+            }
         }
-        self.supply.mint(now.max(self.supply.synced()), None);
-        Served::All
+        self.supply.mint(now, None);
+        if is_stopped { Served::Stopped } else { Served::All }
+    }
+
+    /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left the line.
+    fn serve_up_to(&mut self, rovers: &Rovers, at: u64, wakes: &mut Wakes) {
+        if self.next_deferred().is_none() {
+            self.serve(rovers, at, Reach::News, None, wakes);
+        }
     }
 
     /// Decides about the front waiter as of `now`.
@@ -377,20 +422,20 @@ impl State {
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(part) = &front.part else {
             // Under a parent, the parent has to grant the front claim too.
-            let ready = if self.has_parent() { Verdict::Held } else { Verdict::Grant };
+            let ready = if self.has_parent { Verdict::Held } else { Verdict::Grant };
             return due.map_or(Verdict::Wait, ready);
         };
         let state = match due {
             Some(at) => part.ready(at),
             // A claim that is not ready must not hold up the parent's queue.
-            None if self.has_parent() => part.joint.kill(),
+            None if self.has_parent => part.joint.kill(),
             None => part.unready(),
         };
         if part.is_parent_ticket() && state == JointState::Committed {
             // This queue alone decides about a parent ticket, and has just done so.
             return Verdict::Grant(due.unwrap_or(now).max(self.supply.synced()));
         }
-        if self.has_parent() && due.is_none() && state == JointState::Dead {
+        if self.has_parent && due.is_none() && state == JointState::Dead {
             return Verdict::TicketRecalled;
         }
         if state != JointState::Held && part.is_new_decision(last_decision) {
@@ -399,31 +444,21 @@ impl State {
         match (state, due) {
             // The instant of the commit has passed, even if this clock has since stepped back to before it.
             (JointState::Committed, _) => Verdict::Grant(part.committed_at(now).max(self.supply.synced())),
-            (JointState::Dead, _) if self.has_parent() => Verdict::TurnAway(part.joint.parent_outcome()),
+            (JointState::Dead, _) if self.has_parent => Verdict::TurnAway(part.joint.parent_outcome()),
             (JointState::Dead, _) => Verdict::TurnAway(Outcome::JointEnded),
             (JointState::Held, Some(since)) => Verdict::Held(since),
             (JointState::Held, None) => Verdict::Wait,
         }
     }
 
-    fn has_parent(&self) -> bool {
-        #[cfg(feature = "keyed")]
-        return self.has_parent;
-        #[cfg(not(feature = "keyed"))]
-        false
-    }
-
     fn recall_parent_ticket(&mut self) {
-        #[cfg(feature = "keyed")]
-        {
-            self.ticket_recalled = true;
-        }
+        self.ticket_recalled = true;
     }
 
     /// Whether the parent has granted the front claim and this queue has not noticed yet. Such a grant stands. If the
     /// parent has not granted the claim, this call ends the joint claim, so that the parent never grants it.
     fn is_granted_by_parent(&self, front: &Waiter) -> bool {
-        self.has_parent() && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
+        self.has_parent && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
     }
 
     /// Removes the front waiter from the queue, granted or turned away.
@@ -443,8 +478,8 @@ impl State {
             // queues must look: they hold the other parts of the claim. Under a parent, the only other part is the
             // parent ticket, and only a refusal has to recall it.
             part.joint.kill_as(outcome);
-            if !self.has_parent() {
-                wakes.push_joint(part.joint);
+            if !self.has_parent {
+                wakes.push_news(part.joint.clone(), part.since_entered(self.supply.synced()));
             } else if !matches!(outcome, Outcome::Granted { .. }) {
                 self.recall_parent_ticket();
             }
@@ -461,12 +496,12 @@ impl State {
         self.queue.front().map(|front| front.ticket)
     }
 
-    /// The instant at which the queue must be served for its front waiter. `u64::MAX` if the queue is empty or no clock
-    /// can tell.
+    /// The instant at which the queue must be served, for its front waiter or for a part of a joint claim that waits
+    /// aside. `u64::MAX` if no clock can tell.
     pub(crate) fn due(&self) -> u64 {
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.
-        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
+        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm())
     }
 
     /// The same, as of when the queue [was served](Self::finish) last.

@@ -44,14 +44,15 @@ impl LiveTemplate {
         let schedule = Schedule::resume(rate.quota, head, rate.fraction(level.units), level.at);
         let supply = Supply::resume(schedule, self.cap, 0, level.at);
         let mut state = State::new(supply, self.cap, 0);
-        state.max_waiting = self.max_waiting;
+        state.queue.limit_to(self.max_waiting);
         // A stride of 0 makes the core read the time for each grant, so live entries are as exact as levels are. A
         // longer stride would save little: the shard's lock has already cost more than reading the clock.
         state.stride.fix(0);
         state.quota_version = quota_version;
         Arc::new_cyclic(|weak| {
-            let core = Core::new(Rovers::new(0), state, self.time.clone(), false, weak.clone());
-            core.one_of_many(Arc::clone(&self.driver), hash, self.observers.clone(), self.parent.clone())
+            let observers = self.observers.clone();
+            let core = Core::new(Rovers::new(0), state, self.time.clone(), false, observers, weak.clone());
+            core.one_of_many(Arc::clone(&self.driver), hash, self.parent.clone())
         })
     }
 }

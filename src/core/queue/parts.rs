@@ -4,8 +4,10 @@
 //! position at which the line ended when it came: the claims ahead of it have left once the line begins there or behind
 //! it. All parts are known by the number of their claim, and the numbers follow the order of arrival.
 
-use super::{Outcome, Waiter};
+use super::Waiter;
 use crate::core::joint::{JointClaim, JointPart};
+use crate::core::outcome::Outcome;
+use crate::core::rovers::ahead;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Waker;
@@ -17,6 +19,8 @@ pub(crate) struct Parts {
     places: BTreeMap<u64, u64>,
     /// The instants at which parts must be looked at, and their numbers.
     alarms: BTreeSet<(u64, u64)>,
+    /// The parts that wait until another queue tells them more.
+    aside: BTreeSet<u64>,
     /// The parts that wait until the held part leaves.
     blocked: BTreeSet<u64>,
     pub(super) held: Option<Held>,
@@ -107,7 +111,7 @@ impl Parts {
     /// The first place, if no claim of a line that begins at `start` is ahead of it.
     pub(super) fn first_place(&self, start: Option<u64>) -> Option<u64> {
         let (number, position) = self.places.first_key_value()?;
-        start.is_none_or(|start| crate::core::rovers::ahead(*position, start) <= 0).then_some(*number)
+        start.is_none_or(|start| ahead(*position, start) <= 0).then_some(*number)
     }
 
     /// The oldest part that waits for the held one to leave.
@@ -115,10 +119,11 @@ impl Parts {
         self.blocked.first().copied()
     }
 
-    /// The oldest part that waits and is not held.
+    /// A part that waits and is not held, if there is one.
     pub(crate) fn first_not_held(&self) -> Option<u64> {
-        let waits = |part: &Part| !matches!(part.stand, Stand::Held | Stand::Called(_));
-        self.all.iter().find(|(_, part)| waits(part)).map(|(number, _)| *number)
+        let place = self.places.first_key_value().map(|(number, _)| number);
+        let aside = self.aside.first().or(self.blocked.first()).or(self.alarms.first().map(|(_, number)| number));
+        place.or(aside).copied()
     }
 
     pub(crate) fn first_alarm(&self) -> Option<(u64, u64)> {
@@ -132,12 +137,14 @@ impl Parts {
             Stand::Place => drop(self.places.remove(&number)),
             Stand::Alarm(at) => drop(self.alarms.remove(&(at, number))),
             Stand::Blocked => drop(self.blocked.remove(&number)),
-            Stand::Aside | Stand::Held | Stand::Called(_) => {}
+            Stand::Aside => drop(self.aside.remove(&number)),
+            Stand::Held | Stand::Called(_) => {}
         }
         match stand {
             Stand::Alarm(at) => drop(self.alarms.insert((at, number))),
+            Stand::Aside => drop(self.aside.insert(number)),
             Stand::Blocked => drop(self.blocked.insert(number)),
-            _ => {}
+            Stand::Place | Stand::Held | Stand::Called(_) => {}
         }
     }
 
@@ -168,7 +175,7 @@ impl Parts {
     /// Removes a part that is not held, and returns its outcome or its waker.
     pub(super) fn remove(&mut self, number: u64) -> Option<(Option<Outcome>, Option<Waker>)> {
         let stand = self.stand(number)?;
-        self.move_to(number, Stand::Aside);
+        self.move_to(number, Stand::Held);
         let part = self.all.remove(&number)?;
         if let Stand::Called(outcome) = stand {
             return Some((Some(outcome), None));

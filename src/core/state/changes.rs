@@ -2,7 +2,8 @@
 
 use super::{MAX_COST, State};
 use crate::core::joint::JointState;
-use crate::core::queue::{Left, Outcome, Place, Waiter};
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Left, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConfigError;
 use crate::{Quota, Which};
@@ -66,7 +67,7 @@ impl State {
     /// it.
     fn recall_ticket(&mut self, waiter: &Waiter) -> u64 {
         match &waiter.part {
-            Some(part) if self.has_parent() => {
+            Some(part) if self.has_parent => {
                 self.recall_parent_ticket();
                 if part.joint.kill() == JointState::Committed { waiter.cost } else { 0 }
             }
@@ -92,6 +93,9 @@ impl State {
     pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         rovers.claim(tokens);
+        if let Some(parts) = self.queue.parts_mut() {
+            parts.charged = parts.charged.wrapping_add(tokens);
+        }
         if self.queue.is_empty() {
             self.supply.claim(tokens);
         } else {

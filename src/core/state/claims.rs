@@ -3,7 +3,7 @@
 use super::{Cap, MAX_COST, Sample, State};
 use crate::core::denial::Denial;
 use crate::core::joint::JointPart;
-use crate::core::queue::{MAX_WAITERS, Place, Waiter};
+use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::wakes::ReleaseMark;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
@@ -37,11 +37,15 @@ impl State {
 
     /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
-        if self.closed || !self.queue.is_empty() || self.has_parent() {
+        if self.closed || !self.queue.is_empty() || self.has_parent {
             return None;
         }
         #[cfg(feature = "redis")]
         if self.is_hungry(rovers) {
+            return None;
+        }
+        // A part of a joint claim comes to the front first.
+        if self.queue.next_alarm() <= sample.now {
             return None;
         }
         self.forget_denial(rovers);
@@ -166,7 +170,7 @@ impl State {
         if cost == 0 {
             return Ok(Some(self.available(rovers)));
         }
-        if !self.has_parent()
+        if !self.has_parent
             && let Some(remaining) = self.admit(rovers, cost)
         {
             return Ok(Some(remaining));
@@ -196,7 +200,7 @@ impl State {
     /// Whether one more claim may wait. `driven` tells whether a driver will serve the queue for it.
     pub(crate) fn check_queue(&self, driven: bool) -> Result<(), ConsumeError> {
         let waiting = self.queue.len();
-        if waiting >= self.max_waiting.min(MAX_WAITERS) {
+        if self.queue.is_full() {
             return Err(ConsumeError::QueueFull { waiting });
         }
         if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }

@@ -52,7 +52,7 @@ impl State {
     ///
     /// Takes a few steps per quota, and also one step per waiter in the cases that the head of this file names.
     pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        if self.queue.is_joint() || self.has_parent() && !self.queue.is_empty() {
+        if self.queue.is_joint() || self.has_parent && !self.queue.is_empty() {
             return None;
         }
         let end = rovers.tail().wrapping_add(cost);
