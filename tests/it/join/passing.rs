@@ -99,8 +99,7 @@ fn many_joint_claims_that_wait_cost_the_others_nothing() {
     let mut joint: Vec<_> = (0..100).map(|_| spawn(join([(&fast, 1), (&slow, 1)]))).collect();
     joint.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
     let mut others: Vec<_> = (0..1_000).map(|_| spawn(fast.consume(1))).collect();
-    others.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    assert!(others.iter().all(|claim| claim.is_woken()), "the whole burst is theirs");
+    others.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
     slow.replenish(1);
     pass(1, &clock, &[&fast]);
     let granted = |claims: &[Spawn<Join<'_, 2>>]| claims.iter().filter(|claim| claim.is_woken()).count();
@@ -115,8 +114,8 @@ fn joint_claims_over_other_limiters_pass_too() {
     let mut waits = spawn(join([(&all, 1), (&stuck, 1)]));
     assert_pending!(waits.poll());
     let mut passes: Vec<_> = (0..10).map(|_| spawn(join([(&all, 1), (&free, 1)]))).collect();
-    passes.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    assert!(passes.iter().all(|claim| claim.is_woken()) && !waits.is_woken());
+    passes.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
+    assert!(!waits.is_woken());
     assert_eq!((spent(&all), spent(&free), spent(&stuck)), (10, 10, 0));
     stuck.replenish(1);
     pass(1, &clock, &[&all]);
@@ -146,17 +145,16 @@ fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
     let (capped, slow) = (build().build().unwrap(), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));
     let mut joint = spawn(join([(&capped, 1), (&slow, 1)]));
     assert_pending!(joint.poll());
-    for _ in 0..9 {
+    for _ in 0..8 {
         let mut other = spawn(capped.consume(1));
-        assert_pending!(other.poll());
-        assert!(other.is_woken() && !joint.is_woken());
         drop(assert_ready_ok!(other.poll()));
+        assert!(!joint.is_woken());
         pass(1, &clock, &[&capped, &slow]);
     }
     let mut last = spawn(capped.consume(1));
-    assert_pending!(last.poll());
     let grant = assert_ready_ok!(last.poll());
-    pass(1, &clock, &[&capped, &slow]);
+    // After one of the two it has the front: it takes the capped limiter a millisecond to mint a token.
+    pass(2, &clock, &[&capped, &slow]);
     let mut behind = spawn(capped.consume(1));
     assert_pending!(behind.poll());
     drop(grant);
@@ -170,8 +168,7 @@ fn a_joint_claim_that_was_passed_and_leaves_takes_nothing_along() {
     let mut joint = spawn(join([(&fast, 3), (&slow, 1)]));
     assert_pending!(joint.poll());
     let mut passes: Vec<_> = (0..4).map(|_| spawn(fast.consume(1))).collect();
-    passes.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-    assert!(passes.iter().all(|claim| claim.is_woken()));
+    passes.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
     drop(joint);
     assert_eq!((fast.available(), spent(&fast), slow.snapshot().waiting_tasks), (1, 4, 0));
 }
