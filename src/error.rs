@@ -107,7 +107,7 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// Creates a denial: for your own implementation of `Gate` (feature `tower`), or for tests of code that handles
+    /// Creates a denial: for your own implementation of `Gate` (crate `tollgate-tower`), or for tests of code that handles
     /// denials.
     ///
     /// ```

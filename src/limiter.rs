@@ -1,15 +1,15 @@
 //! The public methods of a limiter. They document and delegate; the algorithm lives in `core`.
 
-use crate::builder::{Builder, check_cap};
+use crate::blocking;
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
 use crate::core::replenisher::Replenisher;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
-use crate::grant::OwnedGrant;
-use crate::grant::{Grant, Permit};
+use crate::grant::{Grant, OwnedGrant, Permit};
+use crate::quota::{Quota, check_cap};
 use crate::snapshot::Snapshot;
-use crate::{Quota, Which, blocking};
+use crate::which::Which;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,30 +24,6 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Creates a limiter with one quota and the defaults of [`builder`](Self::builder).
-    ///
-    /// # Errors
-    ///
-    /// Returns a [`ConfigError`] if the quota is invalid.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Limiter, Quota};
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limiter = Limiter::new(Quota::per_second(100).burst(20))?;
-    /// assert_eq!(limiter.available(), 20);
-    /// # Ok(()) }
-    /// ```
-    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
-        Self::builder().quota(quota).build()
-    }
-
-    /// Returns a builder, to set several quotas, an in-flight cap, a bound on the queue, or another clock.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     pub(crate) fn from_core(core: Arc<Core>) -> Self {
         Self { core }
     }
@@ -215,16 +191,27 @@ impl Limiter {
         Ok(Grant::new(Permit::new(&self.core, cost, remaining)))
     }
 
-    /// [`try_acquire`](Self::try_acquire) with a grant that owns the limiter.
-    pub(crate) fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter: for adapters and spawned tasks.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, OwnedGrant, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder().quota(Quota::per_second(10)).max_in_flight(1).build()?;
+    /// let grant: OwnedGrant = limiter.clone().try_acquire_owned(1)?;
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// std::thread::spawn(move || drop(grant)).join().unwrap();
+    /// assert!(limiter.try_acquire(1).is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
         let remaining = self.core.try_acquire(cost)?;
         Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
-    }
-
-    /// True if the caller holds the only reference to this limiter and dropping the limiter would lose no state.
-    #[cfg(all(feature = "keyed", feature = "redis"))]
-    pub(crate) fn is_spare(&self) -> bool {
-        Arc::strong_count(&self.core) == 1 && self.core.is_at_rest()
     }
 
     /// Adds `tokens` by hand, up to the bursts, and serves the queue.

@@ -53,14 +53,14 @@ impl Core {
         if let Some(remaining) = self.fast_admit(cost, sample) {
             return Ok(remaining);
         }
-        let answer = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-            state.try_acquire(rovers, cost, sample.now)
+        let (answer, is_unkept) = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+            (state.try_acquire(rovers, cost, sample.now), state.is_unkept())
         });
-        #[cfg(feature = "redis")]
-        if answer.is_err()
+        if is_unkept
+            && answer.is_err()
             && let Some(host) = self.host()
         {
-            self.start_refill_task(&host);
+            self.start_source_task(&host);
         }
         answer
     }

@@ -5,6 +5,7 @@
 use super::{LeaseGrant, LeaseRequest, Plan, Store, StoreError};
 use crate::core::Core;
 use crate::core::alarm::Alarm;
+use crate::core::source::RequestTask;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,7 +66,8 @@ impl Drop for RefillHandle {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
             let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
-            core.vacate(Self { core: self.core.clone(), store, final_return, unanswered: self.unanswered });
+            let next = Self { core: self.core.clone(), store, final_return, unanswered: self.unanswered };
+            core.vacate(RequestTask::new(next.run()));
         }
     }
 }
@@ -124,7 +126,7 @@ async fn persist(
         };
         is_sent |= !matches!(error, StoreError::NotSent(_));
         failures = failures.saturating_add(1);
-        *tally.error() = Some(error.to_string());
+        tally.note_error(&error);
         if matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)) {
             outage.get_or_insert_with(|| Outage::begin(store, sent)).goes_on();
         } else {

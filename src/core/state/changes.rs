@@ -6,7 +6,8 @@ use crate::core::outcome::Outcome;
 use crate::core::queue::{Left, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConfigError;
-use crate::{Quota, Which};
+use crate::quota::Quota;
+use crate::which::Which;
 use std::pin::Pin;
 use std::task::Waker;
 
@@ -130,8 +131,7 @@ impl State {
         };
         let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         quota.check(index)?;
-        #[cfg(feature = "redis")]
-        if self.supply.quotas()[index].is_leased() {
+        if self.supply.quotas()[index].is_external() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }
         self.retract(rovers);

@@ -40,7 +40,6 @@ impl State {
         if self.closed || !self.queue.is_empty() || self.has_parent {
             return None;
         }
-        #[cfg(feature = "redis")]
         if self.is_hungry(rovers) {
             return None;
         }
@@ -76,9 +75,8 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The refill task of a distributed quota must learn of each waiter.
-        #[cfg(feature = "redis")]
-        if self.supply.planner().is_some() {
+        // The task of a source must learn of each waiter.
+        if self.supply.has_external() {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();
@@ -114,7 +112,6 @@ impl State {
         if let Some(remaining) = self.admit(rovers, cost) {
             return Ok(remaining);
         }
-        #[cfg(feature = "redis")]
         if self.misses(rovers, cost) {
             return Err(TryAcquireError::Unreachable);
         }
@@ -176,7 +173,6 @@ impl State {
             return Ok(Some(remaining));
         }
         self.check_queue(arrival.driven)?;
-        #[cfg(feature = "redis")]
         if self.is_cut_off(self.claims(rovers).wrapping_add(cost)) {
             return Err(ConsumeError::Unreachable);
         }
@@ -238,8 +234,6 @@ impl State {
     /// The largest claim that can be made.
     pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
         let most = MAX_COST.min(self.most_in_flight()).min(self.space_left(rovers));
-        #[cfg(feature = "redis")]
-        let most = self.supply.planner().map_or(most, |planner| most.min(planner.terms().most_claimed()));
-        most
+        self.supply.source().map_or(most, |(_, source)| most.min(source.most_claimed()))
     }
 }

@@ -1,6 +1,6 @@
 //! Wakers that panic, and wakers that call the limiters back while their lines are being served.
 
-use super::{costs, empty, full, limiter, pass, spent, tick};
+use super::{costs, empty, full, holding, limiter, pass, spent, tick};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
