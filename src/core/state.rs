@@ -210,13 +210,13 @@ impl State {
     /// Brings everything up to `now`. Callers call this before they act on the state.
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> ServeResult {
         while let Some(deferred) = self.next_deferred() {
-            if let Served::Again = self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
+            if let Served::Again = self.serve(rovers, (deferred.at, now), Reach::Now, Some(deferred.from), wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.do_deferred(rovers);
         }
         loop {
-            match self.serve(rovers, now, reach, None, wakes) {
+            match self.serve(rovers, (now, now), reach, None, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
                 // Only a caller that advances to now reads releases: they take effect at that instant.
                 Served::Held => return ServeResult::Done,
@@ -291,9 +291,16 @@ impl State {
         rovers.last_denial().forget();
     }
 
-    /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it. Waiters
-    /// that begin at `end` or behind it have not arrived yet.
-    fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, end: Option<u64>, wakes: &mut Wakes) -> Served {
+    /// Serves the queue up to `now` in virtual time: grants each waiter at the exact instant that the schedule gives it.
+    /// The caller read `read` from the clock. Waiters that begin at `end` or behind it have not arrived yet.
+    fn serve(
+        &mut self,
+        rovers: &Rovers,
+        (now, read): (u64, u64),
+        reach: Reach,
+        end: Option<u64>,
+        wakes: &mut Wakes,
+    ) -> Served {
         let mut now = now;
         let mut is_stopped = false;
         loop {
@@ -367,8 +374,14 @@ impl State {
                     self.call_front(rovers, outcome, wakes);
                 }
             }
-            if is_joint && reach == Reach::News && self.queue.held().is_none() {
-                (now, is_stopped) = (self.supply.synced(), true);
+            if is_joint && self.queue.held().is_none() {
+                // No release was read while the claim was held back.
+                if self.supply.synced() >= read {
+                    self.refresh_ceiling(rovers, &mut wakes.release_mark);
+                }
+                if reach == Reach::News {
+                    (now, is_stopped) = (self.supply.synced(), true);
+                }
             }
         }
         self.supply.mint(now, None);
@@ -376,9 +389,10 @@ impl State {
     }
 
     /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left the line.
-    fn serve_up_to(&mut self, rovers: &Rovers, at: u64, wakes: &mut Wakes) {
+    /// The caller read `now` from the clock.
+    fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) {
         if self.next_deferred().is_none() {
-            self.serve(rovers, at, Reach::News, None, wakes);
+            self.serve(rovers, (at, now), Reach::News, None, wakes);
         }
     }
 

@@ -122,7 +122,7 @@ impl State {
             self.turn_part_away(number, Outcome::JointEnded, wakes);
         } else {
             // Claims that were granted by then are not affected by what happened then.
-            self.serve_up_to(rovers, at, wakes);
+            self.serve_up_to(rovers, at, now, wakes);
             match self.queue.parts().and_then(|parts| parts.stand(number)) {
                 Some(Stand::Held) => self.review_held(rovers, now, wakes),
                 Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked) => self.review_aside(rovers, number, wakes),

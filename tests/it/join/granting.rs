@@ -92,12 +92,10 @@ fn plain_claims_pass_a_joint_one_only_until_it_has_to_hold_the_line() {
     assert_pending!(fourth.poll());
 
     pass(2, &clock, &[&a, &b]);
-    assert!(first.is_woken() && third.is_woken() && !second.is_woken(), "the second needs a token of a one ms later");
-    pass(1, &clock, &[&a, &b]);
-    assert!(second.is_woken(), "b has its 3");
-    assert!(!other.is_woken() && !fourth.is_woken());
-    pass(1, &clock, &[&a, &b]);
-    assert!(other.is_woken() && !fourth.is_woken());
+    assert!(first.is_woken() && other.is_woken(), "while the first one waited, the second one was aside in b");
+    assert!(third.is_woken() && !second.is_woken(), "b mints the three tokens of the second until 4 ms");
+    pass(2, &clock, &[&a, &b]);
+    assert!(second.is_woken() && !fourth.is_woken());
     pass(1, &clock, &[&a, &b]);
     assert!(fourth.is_woken());
     assert_eq!((spent(&a), spent(&b)), (4, 5));

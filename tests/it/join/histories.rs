@@ -150,7 +150,15 @@ fn compare(world: &World<'_>, oracle: &Oracle, op: Op) -> Result<(), TestCaseErr
     for (queue, limiter) in world.limiters.iter().enumerate() {
         let (seen, bucket) = (limiter.snapshot(), &oracle.buckets[queue]);
         prop_assert_eq!(seen.waiting_tasks, bucket.waiting(), "in {:?} after {:?}", bucket, op);
-        prop_assert_eq!(limiter.available(), bucket.available(), "{:?} after {:?}", bucket, op);
+        prop_assert_eq!(
+            limiter.available(),
+            bucket.available(),
+            "{:?} after {:?} {:?} {:?}",
+            bucket,
+            op,
+            seen,
+            limiter
+        );
         let level = seen.quotas[0].level;
         // A queue that holds a part and is ready stands at the instant at which it became ready.
         let is_exact = !oracle.is_held_ready(queue);
