@@ -27,10 +27,15 @@ use tokio::runtime::Handle;
 /// Waits until every limiter can grant its cost, and takes all costs at that moment.
 ///
 /// Use it for quotas of different units, such as requests per minute and tokens per minute. The claim waits in all
-/// queues at once, in strict order in each. If it reaches the front of one queue before the others are ready, that
-/// queue waits, and its limiter keeps the tokens minted meanwhile up to its burst. Nothing is granted early and held,
-/// so each limiter's guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle)
-/// separately.
+/// queues at once, behind the claims that were there before it. Nothing is granted early and held, so each limiter's
+/// guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle) separately.
+///
+/// Claims that come later pass it in one limiter while another limiter has no tokens for it yet, but only so far that
+/// it does not wait longer for that: a limiter holds its line for the claim in time to mint the claim's own tokens
+/// until the slowest limiter has its tokens too. Joint claims over the same limiters are granted in the order of
+/// arrival. A limiter with a manual or a distributed quota, or with an in-flight cap that is used up, holds its line from
+/// the moment at which no claim is ahead of this one; and so do limiters on different clocks. The technique is that of
+/// reservations in batch schedulers (EASY backfilling).
 ///
 /// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
 /// because they also depend on the other queues.

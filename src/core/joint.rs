@@ -2,7 +2,9 @@
 //!
 //! Each queue marks its part ready when the part has come to the front and its tokens are available. The last queue to
 //! do so commits the claim, and from then on every queue grants its part as soon as it sees it. Until then a queue
-//! holds its part at the front, as it would for the ceiling: no part is granted while another one still waits.
+//! holds its part at the front, as it would for the ceiling: no part is granted while another one still waits. When a part
+//! is at the front, and when it lets others pass, is decided in `core/state/joint.rs`, by the instants that the queues
+//! foretell each other here.
 //!
 //! One atomic word holds that state, so that "all are ready" and "one of them is not ready any more" cannot both
 //! happen:
@@ -13,8 +15,8 @@
 //! | all ready bits | committed: granted in every queue, at sight | nothing else |
 //! | dead | turned away in every queue, at sight | nothing else |
 //!
-//! The caller that commits or kills a claim must have the other queues serve themselves: [`JointClaim::members`], after
-//! it has released its own lock.
+//! The caller that commits or kills a claim must have the other queues serve themselves: `members`, after it has
+//! released its own lock.
 //!
 //! A claim can also wait in one queue and, once it is at the front there and ready, enter another queue with a *parent
 //! ticket* (see `core/parent.rs`): then the second queue alone decides, and the first one can only withdraw the ticket.
