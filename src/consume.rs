@@ -234,7 +234,7 @@ impl<'a> Consume<'a> {
     /// use std::time::Duration;
     /// use tollgate::{ConsumeError, Limiter, Quota};
     /// let limiter = Limiter::new(Quota::per_second(1).burst(1))?;
-    /// limiter.consume(1).await?;
+    /// let _grant = limiter.consume(1).await?;
     /// let refusal = limiter.consume(1).within(Duration::from_millis(200)).await.unwrap_err();
     /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
     /// # Ok(()) }

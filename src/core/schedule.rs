@@ -80,7 +80,7 @@ impl Schedule {
                 _ => 0,
             },
             Mint::Manual => 0,
-            Mint::External(source) => source.mint(now, space, 0),
+            Mint::External(_) => return self.mint_external(now, limit, self.head),
         };
         self.head = self.head.wrapping_add(minted.min(space));
     }

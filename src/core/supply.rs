@@ -30,7 +30,7 @@ mod external;
 use crate::core::rovers::{ahead, earlier, later};
 use crate::core::schedule::Schedule;
 use crate::error::Bound;
-use crate::quota::Quota;
+use crate::quota::{MAX_BURST, Quota};
 use std::ops::{Deref, DerefMut};
 use std::slice;
 
@@ -55,7 +55,8 @@ pub(crate) struct Supply {
     quotas: Quotas,
 }
 
-/// Nearly always one quota, which is stored inline: reading it does not wait for another memory access.
+/// Nearly always one quota, which is stored inline: reading it does not wait for another memory access. None for a
+/// limiter that has only an in-flight cap.
 #[derive(Clone, Debug)]
 enum Quotas {
     One(Schedule),
@@ -64,10 +65,10 @@ enum Quotas {
 
 impl FromIterator<Schedule> for Quotas {
     fn from_iter<I: IntoIterator<Item = Schedule>>(quotas: I) -> Self {
-        let mut quotas: Vec<Schedule> = quotas.into_iter().collect();
-        match quotas.pop() {
-            Some(only) if quotas.is_empty() => Self::One(only),
-            last => Self::Many(quotas.into_iter().chain(last).collect()),
+        let mut quotas = quotas.into_iter();
+        match (quotas.next(), quotas.next()) {
+            (Some(only), None) => Self::One(only),
+            (first, second) => Self::Many(first.into_iter().chain(second).chain(quotas).collect()),
         }
     }
 }
@@ -116,10 +117,10 @@ impl Supply {
         }
     }
 
-    /// Creates a supply with one quota, minted up to `at`, when everything claimed so far ends at `claimed`.
-    pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
+    /// Creates a supply with these quotas, minted up to `at`, when everything claimed so far ends at `claimed`.
+    pub(crate) fn resume(schedules: impl Iterator<Item = Schedule>, cap: Option<u64>, claimed: u64, at: u64) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
-        Self { quotas: Quotas::One(schedule), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
+        Self { quotas: schedules.collect(), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
     }
 
     /// Counts the periods of stepped quotas from the origin of time.
@@ -162,14 +163,14 @@ impl Supply {
         self.ceiling
     }
 
-    /// The smallest burst of all quotas.
+    /// The smallest burst of all quotas; without a quota, the largest burst that there is.
     pub(crate) fn least_burst(&self) -> u64 {
-        self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(0)
+        self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(MAX_BURST)
     }
 
-    /// The largest number of tokens that can ever be available at once.
+    /// The largest number of tokens that the quotas can ever have available at once.
     pub(crate) fn most_at_once(&self) -> u64 {
-        self.quotas.iter().map(Schedule::most).min().unwrap_or(0)
+        self.quotas.iter().map(Schedule::most).min().unwrap_or(MAX_BURST)
     }
 
     pub(crate) fn quota_mut(&mut self, index: usize) -> &mut Schedule {
@@ -187,10 +188,7 @@ impl Supply {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
             if quota.is_external() {
-                quota.run_out(now);
-                Self::trim(quota, claimed, front);
-                let full = Self::bound(claimed, quota.burst, None);
-                quota.mint_external(now, full, front.unwrap_or(full));
+                Self::mint_external(quota, claimed, now, front);
                 continue;
             }
             quota.mint(now, Self::bound(claimed, quota.burst, front));
@@ -380,6 +378,23 @@ impl Supply {
     pub(crate) fn set_quota(&mut self, index: usize, quota: Quota, front: Option<u64>) {
         self.note_change();
         self.quotas[index].become_quota(quota, self.synced);
+        self.cut(front);
+    }
+
+    /// Replaces all quotas, in their order: each keeps its tokens, as with [`set_quota`](Self::set_quota). A quota that
+    /// is new starts full; one that is not among `quotas` is gone.
+    pub(crate) fn replace_quotas(&mut self, quotas: impl Iterator<Item = Quota>, front: Option<u64>) {
+        self.note_change();
+        let (now, claimed) = (self.synced, self.claimed);
+        let mut old = self.quotas.iter().cloned();
+        let replaced = quotas.map(|quota| match old.next() {
+            Some(mut schedule) => {
+                schedule.become_quota(quota, now);
+                schedule
+            }
+            None => Schedule::new(quota, claimed, now),
+        });
+        self.quotas = replaced.collect();
         self.cut(front);
     }
 

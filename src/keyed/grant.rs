@@ -89,12 +89,14 @@ impl<H: KeyRef> fmt::Debug for Pass<H> {
 ///
 /// With [`max_in_flight`](super::KeyedBuilder::max_in_flight), the tokens are in flight until the grant is dropped:
 /// keep it for as long as the work lasts. Without a cap, dropping it does nothing.
-#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
+#[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
+              `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
 pub struct KeyedGrant<'a, K: Hash + Eq + Clone, S: BuildHasher>(pub(super) Pass<Borrowed<'a, K, S>>);
 
 /// A [`KeyedGrant`] that owns the limiter and the key, for spawned tasks.
-#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
+#[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
+              `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
 pub struct OwnedKeyedGrant<K: Hash + Eq + Clone, S: BuildHasher>(pub(super) Pass<Owned<K, S>>);
 

@@ -1,14 +1,17 @@
 //! The public methods. They document and delegate; the implementation is in `map`.
 
 mod changes;
+mod pausing;
 mod view;
 
 use super::grant::Pass;
 use super::key_ref::{Borrowed, Owned};
 use super::map::{Arrival, Map};
-use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant};
+use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
+use crate::Limiter;
+use crate::blocking;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
-use crate::{Quota, blocking};
+use crate::wait::Wait;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -18,10 +21,10 @@ use std::sync::Arc;
 /// The methods are those of [`Limiter`](crate::Limiter), with the key as the first argument, and give the same
 /// guarantees for each key separately. Cloning is cheap; clones share all state.
 ///
-/// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes, or while callers wait for
-/// it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key. With
-/// [`max_keys`](KeyedBuilder::max_keys) the number of keys is bounded, and a client that cycles through random keys
-/// resets no limit.
+/// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes for a quota or 16 for two,
+/// or while callers wait for it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key.
+/// The number of keys is bounded, by 1,000,000 or by [`max_keys`](KeyedBuilder::max_keys): a client that cycles through
+/// random keys resets no limit and does not fill the memory.
 ///
 /// `Eq`, `Hash` and `Clone` of the keys, and the hasher, must not call this limiter, because they run under its locks.
 /// They may panic.
@@ -47,8 +50,12 @@ impl<K> KeyedLimiter<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
-    /// Creates a limiter with the same quota for each key and the defaults of [`builder`](Self::builder). Its memory
-    /// grows with the number of keys that owe tokens at the same time.
+    /// Creates a limiter with the same quota, or the same quotas, for each key and the defaults of
+    /// [`builder`](Self::builder).
+    ///
+    /// At most 1,000,000 keys can owe tokens at the same time; new keys are refused then. Set another bound, or another
+    /// rule for new keys, with [`max_keys`](KeyedBuilder::max_keys), [`overflow`](KeyedBuilder::overflow) and
+    /// [`unbounded_keys`](KeyedBuilder::unbounded_keys).
     ///
     /// # Errors
     ///
@@ -61,8 +68,8 @@ where
     /// assert_eq!(users.available(&"ann"), 10);
     /// # Ok(()) }
     /// ```
-    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
-        Self::builder().quota(quota).build()
+    pub fn new(quotas: impl Into<Quotas>) -> Result<Self, ConfigError> {
+        Self::builder().quotas(quotas).build()
     }
 }
 
@@ -79,6 +86,11 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
+    /// Returns the parent limiter, if there is one.
+    pub fn parent(&self) -> Option<Limiter> {
+        self.map.parent.clone().map(Limiter::from_core)
+    }
+
     /// Waits in the key's queue until `cost` tokens are available. Each key has its own queue; see
     /// [`Limiter::consume`](crate::Limiter::consume) for how it works.
     ///
@@ -101,14 +113,43 @@ where
     /// use std::time::Duration;
     /// use tollgate::{KeyedLimiter, Quota};
     /// let users = KeyedLimiter::new(Quota::per_second(100).burst(1))?;
-    /// users.consume(&17, 1).await?;
-    /// users.consume(&17, 1).await?; // 10 ms later
+    /// let _grant = users.consume(&17, 1).await?;
+    /// let _grant = users.consume(&17, 1).await?; // 10 ms later
     /// assert!(users.consume(&17, 5).within(Duration::from_millis(1)).await.is_err());
     /// # Ok(()) }
     /// ```
     #[inline]
     pub fn consume<'a>(&'a self, key: &'a K, cost: u64) -> KeyedConsume<'a, K, S> {
         KeyedConsume::new(Borrowed { map: &self.map, key }, cost)
+    }
+
+    /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter where neither the keys nor the parent
+    /// have an in-flight cap; see [`Limiter::wait`](crate::Limiter::wait).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`consume`](Self::consume), and [`MustHold`](ConsumeError::MustHold), at once and always, if
+    /// the keys or the parent have an in-flight cap.
+    ///
+    /// # Cancel safety
+    ///
+    /// Same as [`consume`](Self::consume).
+    ///
+    /// # Panics
+    ///
+    /// See [`KeyedConsume`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// let users = KeyedLimiter::new(Quota::per_second(1_000).burst(1))?;
+    /// users.wait(&17, 1).await?;
+    /// users.wait(&17, 1).await?; // a millisecond later
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn wait<'a>(&'a self, key: &'a K, cost: u64) -> Wait<KeyedConsume<'a, K, S>> {
+        Wait::new(self.consume(key, cost), self.map.holds_in_flight())
     }
 
     /// Like [`consume`](Self::consume), with a future that owns the limiter and the key, for spawned tasks.
@@ -208,12 +249,24 @@ where
         Ok(KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
     }
 
-    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key: for adapters and spawned
-    /// tasks.
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key, for spawned tasks.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// Returns the errors of [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Panics
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// let users = KeyedLimiter::new(Quota::per_second(100))?;
+    /// let grant = users.clone().try_acquire_owned("ann".to_owned(), 3)?;
+    /// tokio::spawn(async move { grant.cost() }).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
         let hash = self.map.hash(&key);
         let taken = self.map.try_acquire(&key, hash, cost)?;

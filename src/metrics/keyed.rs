@@ -1,6 +1,6 @@
 //! The meter of a keyed limiter.
 
-use super::meter::{AlreadyMetered, attach, publish_grants, publish_refusals};
+use super::meter::{AlreadyMetered, OTHERS, attach, publish_grants, publish_refusals};
 use super::names;
 use super::series::Series;
 use super::tally::Tally;
@@ -10,9 +10,6 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The name shared by all keys that are not named, because the limit on names was reached.
-const OTHERS: &str = "(others)";
 
 /// Counts what a [`KeyedLimiter`] does, summed over all its keys, and publishes it on request. See the
 /// [module](super).

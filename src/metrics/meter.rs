@@ -2,12 +2,15 @@
 
 use super::names;
 use super::series::Series;
-use super::tally::Tally;
+use super::tally::{QUOTAS, Tally};
 use crate::limiter::Limiter;
 use crate::observe::Observers;
 use crate::snapshot::Snapshot;
 use metrics::SharedString;
 use std::sync::Arc;
+
+/// The name shared by everything that has no series of its own because there would be too many.
+pub(super) const OTHERS: &str = "(others)";
 
 /// Counts what a [`Limiter`] does, and publishes it on request. See the [module](super).
 ///
@@ -91,7 +94,14 @@ fn publish(series: &Series<'_>, tally: &Tally, seen: &Snapshot) {
     if seen.quotas.len() > 1 {
         for (index, quota) in seen.quotas.iter().enumerate() {
             let name = quota.name.clone().map_or_else(|| index.to_string().into(), SharedString::from);
+            if index < QUOTAS {
+                series.counter_of(names::QUOTA_REFUSALS, ("quota", name.clone()), tally.refused_by(index));
+            }
             series.gauge_of(names::QUOTA_TOKENS, Some(("quota", name)), quota.level as f64);
+        }
+        if seen.quotas.len() > QUOTAS {
+            let others = ("quota", SharedString::const_str(OTHERS));
+            series.counter_of(names::QUOTA_REFUSALS, others, tally.refused_by(QUOTAS));
         }
     }
     series.gauge(names::WAITING, seen.waiting_tasks as f64);

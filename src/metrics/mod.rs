@@ -38,6 +38,7 @@
 //! |---|---|---|---|
 //! | `rate_limit_acquire_total` | `result`: `allow`, `deny` | counter | tokens granted; tokens of calls that were refused for now |
 //! | `rate_limit_refusals_total` | `reason` | counter | calls refused |
+//! | `rate_limit_quota_refusals_total` | `quota`: name or index | counter | calls refused by each quota; only with several quotas. Those after the eighth are `(others)` |
 //! | `rate_limit_refunded_total` | | counter | tokens granted that came back unused |
 //! | `rate_limit_acquire_duration_seconds` | `result`: `allow`, `deny`, `left` | histogram | time in the queue, of calls that waited |
 //! | `rate_limit_tokens` | | gauge | tokens in the bucket; with several quotas, in the emptiest |

@@ -1,6 +1,6 @@
 //! A refusal of any kind, and its reason.
 
-use crate::error::{Bound, ConsumeError, TryAcquireError};
+use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
 use std::fmt;
 
 /// Why a caller was refused: `InLine` for a call that may wait, `AtOnce` for a call that does not.
@@ -71,7 +71,17 @@ impl Refusal {
             Self::InLine(ConsumeError::TooLate { .. }) => Reason::TooLate,
             Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
             Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
+            // Made by `Limiter::wait`, which reports nothing.
+            Self::InLine(ConsumeError::MustHold) => Reason::InFlight,
             Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
+        }
+    }
+
+    /// The index of the quota that refused, if it was a quota.
+    pub(crate) fn quota(&self) -> Option<usize> {
+        match self {
+            Self::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(index), .. })) => Some(*index),
+            _ => None,
         }
     }
 

@@ -50,7 +50,7 @@ pub enum LimitError<E> {
 }
 
 /// Turns refusals and inner errors into the result of the limited service. The only implementations are [`AsError`],
-/// [`AsBoxError`], [`AsResponse`], and `http::AsHttp` of the feature `http`.
+/// [`AsBoxError`], [`AsResponse`], [`AsGrpc`](super::AsGrpc), and `http::AsHttp` of the feature `http`.
 pub trait Answer<Response, E>: sealed::Sealed {
     /// The response of the limited service, before it is [held](super::Hold).
     type Response;

@@ -13,16 +13,27 @@ use tollgate::Limiter;
 use tollgate::OwnedGrant;
 use tollgate::{ConsumeOwned, WithinOwned};
 
-/// How long a request may wait in the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How long a request may wait in the queue. The default is [`MaxWait::DEFAULT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxWait {
     /// As long as it takes.
-    #[default]
     Endless,
     /// At most this long; see [`Consume::within`](tollgate::Consume::within).
     AtMost(Duration),
     /// Not at all; see [`Limiter::try_acquire`].
     None,
+}
+
+impl MaxWait {
+    /// 30 seconds: about as long as clients and proxies wait for a response. A request that would wait longer is refused
+    /// at once.
+    pub const DEFAULT: Self = Self::AtMost(Duration::from_secs(30));
+}
+
+impl Default for MaxWait {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// Admits requests: decides which limiter a request asks and how many tokens it costs.

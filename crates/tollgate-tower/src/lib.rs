@@ -23,11 +23,11 @@
 //!
 //! | setting | default | or |
 //! |---|---|---|
-//! | a request without available tokens | waits in the queue | [`within`](LimitLayer::within) a time, [`refuse`](LimitLayer::refuse) |
+//! | a request without available tokens | waits in the queue, at most 30 seconds | [`within`](LimitLayer::within) another time, [`wait_without_limit`](LimitLayer::wait_without_limit), [`refuse`](LimitLayer::refuse) |
 //! | its cost | 1 | [`cost`](LimitLayer::cost) of the request |
 //! | its limiter | one for all | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, `distributed_keyed` with feature `distributed`, or any [`Gate`] |
 //! | its tokens are in flight, with [`max_in_flight`](tollgate::Builder::max_in_flight) | to the end of the response's body | [`release_at_head`](LimitLayer::release_at_head), any [`Hold`] |
-//! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, `respond` an HTTP response (feature `http`), [`box_errors`](LimitLayer::box_errors) |
+//! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, [`grpc`](LimitLayer::grpc) a gRPC status, `respond` an HTTP response (feature `http`), [`box_errors`](LimitLayer::box_errors) |
 //!
 //! An axum router, which requires services that do not fail, turns refusals into responses:
 //!
@@ -68,9 +68,12 @@ mod coop;
 #[cfg(feature = "distributed")]
 mod distributed_keyed;
 mod gate;
+mod grpc;
 mod hold;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "keyed")]
+pub mod key;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod layer;
@@ -81,6 +84,7 @@ pub use body::HeldBody;
 #[cfg(feature = "distributed")]
 pub use distributed_keyed::{DistributedKeyed, DistributedKeyedAdmission};
 pub use gate::{Admission, Chosen, Gate, MaxWait, Priced};
+pub use grpc::AsGrpc;
 pub use hold::{Hold, ToBody, ToHead};
 #[cfg(feature = "keyed")]
 pub use keyed::{Keyed, KeyedAdmission};

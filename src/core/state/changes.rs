@@ -140,6 +140,13 @@ impl State {
         Ok(())
     }
 
+    /// Replaces all quotas by checked ones; see [`Supply::replace_quotas`](crate::core::supply::Supply::replace_quotas).
+    pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: impl Iterator<Item = Quota>) {
+        self.retract(rovers);
+        self.supply.replace_quotas(quotas, self.front_ticket());
+        self.stride.shorten(self.supply.least_burst() / 64);
+    }
+
     pub(crate) fn set_max_in_flight(&mut self, rovers: &Rovers, tokens: u64) -> Result<(), ConfigError> {
         self.retract(rovers);
         let cap = self.cap.as_mut().ok_or(ConfigError::NotCapped)?;

@@ -134,7 +134,7 @@ impl State {
         let at = if self.fits_in_flight(rovers, cost) { self.foretell(rovers, cost) } else { None };
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
         let released = self.cap.as_ref().map_or(0, Cap::word);
-        Denial { cost, tail, released, until, at, remaining: self.available(rovers), by }
+        Denial { cost, tail, released, until, at, remaining: self.available(rovers), by, name: self.quota_name(by) }
     }
 
     /// Whether the cap leaves space for `cost` tokens behind all waiters.

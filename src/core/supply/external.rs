@@ -1,12 +1,22 @@
 //! Quotas with tokens from an external [`Source`].
 
-use super::Supply;
+use super::{Quotas, Supply};
 use crate::core::rovers::ahead;
 use crate::core::schedule::Schedule;
 use crate::core::source::Source;
 use std::task::Waker;
 
 impl Supply {
+    /// Mints external tokens. Kept out of the loop over all quotas, which nearly always have none.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn mint_external(quota: &mut Schedule, claimed: u64, now: u64, front: Option<u64>) {
+        quota.run_out(now);
+        Self::trim(quota, claimed, front);
+        let full = Self::bound(claimed, quota.burst, None);
+        quota.mint_external(now, full, front.unwrap_or(full));
+    }
+
     /// True if one of the quotas receives only tokens that a source has promised.
     pub(crate) fn has_external(&self) -> bool {
         self.quotas.iter().any(Schedule::is_external)
@@ -60,7 +70,10 @@ impl Supply {
     /// The source of external tokens, and the index of its quota, if one of the quotas has one.
     #[inline]
     pub(crate) fn source(&self) -> Option<(usize, &dyn Source)> {
-        self.quotas.iter().enumerate().find_map(|(index, quota)| Some((index, quota.source()?)))
+        match &self.quotas {
+            Quotas::One(only) => Some((0, only.source()?)),
+            Quotas::Many(many) => many.iter().enumerate().find_map(|(index, quota)| Some((index, quota.source()?))),
+        }
     }
 
     pub(crate) fn source_mut(&mut self) -> Option<&mut dyn Source> {

@@ -133,7 +133,7 @@ where
             Route::Later { at, remaining } => {
                 map.spare();
                 let retry_after = Some(Duration::from_nanos(at - now));
-                return Err(Denied { retry_after, remaining, by: Bound::Quota(0) }.into());
+                return Err(Denied::new(retry_after, remaining, Bound::Quota(0)).into());
             }
             Route::Request => map.limiter(key, hash, false),
         };

@@ -1,7 +1,7 @@
 //! Gates that can report the limits of a request.
 
 use super::limits::{RateLimits, Terms};
-use crate::{Admission, Chosen, Gate, MaxWait, Priced};
+use crate::{Admission, Chosen, Gate, MaxWait, Priced, Refused};
 use std::fmt;
 use std::sync::Arc;
 use tollgate::Limiter;
@@ -10,6 +10,13 @@ use tollgate::Limiter;
 pub trait View {
     /// Returns the current limits.
     fn look(&self, terms: &Terms) -> RateLimits;
+
+    /// Returns the limits that a refusal reports: those of the limiter that refused. By default the same as
+    /// [`look`](Self::look).
+    fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
+        let _ = refused;
+        self.look(terms)
+    }
 }
 
 impl View for Limiter {
@@ -110,6 +117,12 @@ impl<V: View> View for PartitionView<V> {
         limits.set_partition_key(Arc::clone(&self.key));
         limits
     }
+
+    fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
+        let mut limits = self.view.look_at_refusal(terms, refused);
+        limits.set_partition_key(Arc::clone(&self.key));
+        limits
+    }
 }
 
 #[cfg(feature = "keyed")]
@@ -117,7 +130,7 @@ mod keyed {
     use super::*;
     use crate::{Keyed, KeyedAdmission};
     use std::hash::{BuildHasher, Hash};
-    use tollgate::KeyedLimiter;
+    use tollgate::{Bound, KeyedLimiter, TryAcquireError};
 
     /// Reads the limits of one key of a keyed limiter.
     pub struct KeyView<K, S> {
@@ -128,6 +141,17 @@ mod keyed {
     impl<K: Hash + Eq + Clone, S: BuildHasher> View for KeyView<K, S> {
         fn look(&self, terms: &Terms) -> RateLimits {
             RateLimits::of_key(&self.users, &self.key, terms)
+        }
+
+        /// If the parent refused, these are the limits of the parent, which all keys share. Other responses do not show
+        /// them: a client would learn how much the others ask.
+        fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
+            match (refused, self.users.parent()) {
+                (Refused::AtOnce(TryAcquireError::Denied(denied)), Some(parent)) if denied.by == Bound::Parent => {
+                    RateLimits::of(&parent.snapshot(), &Terms { name: Arc::from("parent"), ..terms.clone() })
+                }
+                _ => self.look(terms),
+            }
         }
     }
 

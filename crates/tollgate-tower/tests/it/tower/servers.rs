@@ -57,7 +57,7 @@ async fn of_fifteen_hundred_requests_at_once_exactly_the_burst_and_the_rate_pass
         seen.fetch_add(1, Ordering::Relaxed);
         std::future::ready("hello")
     });
-    let layer = LimitLayer::new(&limiter).on_refusal(too_many);
+    let layer = LimitLayer::new(&limiter).wait_without_limit().on_refusal(too_many);
     let (address, server) = serve(Router::new().route("/", hello).layer(layer)).await;
 
     let mut requests = JoinSet::new();
