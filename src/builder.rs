@@ -241,7 +241,7 @@ impl Builder {
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         state.name_quotas(quota_names(self.names.iter()));
-        state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
+        state.queue.limit_to(self.max_waiting.unwrap_or(usize::MAX));
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
         }
