@@ -143,6 +143,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
 
+pub mod adaptive;
 mod blocking;
 mod bucket;
 mod builder;
@@ -191,13 +192,14 @@ pub use keyed::{
 #[cfg(feature = "redis")]
 pub use redis::{Circuit, RedisServerSnapshot, RedisStore};
 pub use {
+    adaptive::Adaptive,
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned, Within, WithinOwned},
     core::replenisher::Replenisher,
     error::{Bound, ConfigError, ConsumeError, Denied, ReleaseError, TryAcquireError},
-    grant::{Grant, OwnedGrant},
+    grant::{Grant, GrowWithin, OwnedGrant},
     join::{Join, JoinError, TryJoinError, join, try_join},
     limiter::Limiter,
     quota::{ParseQuotaError, Quota},
