@@ -38,6 +38,8 @@ const RECENT_REQUESTS: f64 = 6.0;
 const RECENT: (f64, f64) = (0.005, 0.1);
 /// Where between the highest accepted and the refused rate the limit is assumed at first: 0 to 1.
 const TRUST: f64 = 0.75;
+/// A guess that was accepted so many times was right.
+const GUESS_REQUESTS: f64 = 20.0;
 /// The rate changes in steps of this share, because each change makes the limiter compute all its waiters anew.
 const STEP: f64 = 1.0 / 256.0;
 
@@ -232,7 +234,8 @@ impl Control {
     /// the rate that was delivered lately.
     fn after_hold(&mut self, stamp: Stamp, cost: f64) -> (f64, Fall) {
         let lately = delivered(self.recent.accepted, self.recent.seconds, cost, stamp.rate);
-        if let Some(proven) = self.proven.take_if(|proven| *proven < stamp.rate * (1.0 - MARGIN / 2.0)) {
+        let is_young = self.accepted < GUESS_REQUESTS * cost;
+        if let Some(proven) = self.proven.take_if(|it| is_young && *it < stamp.rate * (1.0 - MARGIN / 2.0)) {
             self.trust = (self.trust / 2.0).max(MARGIN);
             return (proven.max(lately), Fall::WhileGrowing);
         }
