@@ -173,6 +173,7 @@ mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
 mod quota;
+mod reservation;
 mod snapshot;
 #[cfg(feature = "stream")]
 pub mod stream;
@@ -202,6 +203,7 @@ pub use {
     join::{Join, JoinError, TryJoinError, join, try_join},
     limiter::Limiter,
     quota::{ParseQuotaError, Quota},
+    reservation::{Reservation, Reserve, reserve},
     snapshot::{QuotaSnapshot, Snapshot},
     which::Which,
 };

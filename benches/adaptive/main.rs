@@ -29,8 +29,6 @@ fn main() -> ExitCode {
     let mut rows = Vec::new();
     for limit in LIMITS {
         for (processes, tasks) in CROWDS {
-            // The figures of a fast limit vary less, and take longer to simulate.
-            let phases = if limit > 10_000.0 { 4 } else { phases };
             let scene = Scene { limit, phase: 30, phases, tasks };
             rows.extend(contenders(scene, processes));
         }
@@ -62,7 +60,10 @@ fn contenders(scene: Scene, processes: usize) -> Vec<Row> {
         rows.push(row("fixed sleep of 1 s", simulated(scene, sleepers(Sleep::Fixed))));
         rows.push(row("exponential back-off, full jitter", simulated(scene, sleepers(Sleep::FullJitter))));
         rows.push(row("botocore, adaptive mode", simulated(scene, many(processes, |_| Botocore::new(share)))));
-        rows.push(row("AIMD with reservations (lance)", simulated(scene, many(processes, |_| Reservations::new(share)))));
+        rows.push(row(
+            "AIMD with reservations (lance)",
+            simulated(scene, many(processes, |_| Reservations::new(share))),
+        ));
     }
     rows
 }
@@ -77,6 +78,7 @@ fn simulated<C: Client>(scene: Scene, mut clients: Vec<C>) -> Figures {
 
 fn ours(scene: Scene, processes: usize, cancels: Option<u64>) -> Figures {
     let clock = ManualClock::new();
-    let mut clients = many(processes, |number| Ours::new(&clock, scene.tasks, cancels.map(|seed| seed + number as u64)));
+    let mut clients =
+        many(processes, |number| Ours::new(&clock, scene.tasks, cancels.map(|seed| seed + number as u64)));
     run(scene, &clock, &mut clients)
 }

@@ -19,6 +19,7 @@ pub struct Ours {
     /// The task that enters the queue next.
     next: usize,
     tasks: usize,
+    /// Chooses where waiters give up, if half of them do.
     cancels: Option<fastrand::Rng>,
 }
 
@@ -30,7 +31,7 @@ struct Waiter {
 }
 
 impl Ours {
-    /// `cancels`: the seed of the choice which half of the waiters gives up.
+    /// `cancels`: the seed of the choice where waiters give up, if half of them do.
     pub fn new(clock: &ManualClock, tasks: usize, cancels: Option<u64>) -> Self {
         let limiter = Limiter::builder().quota(SLOWEST.burst(1)).clock(clock.clone()).build().expect("a valid quota");
         let adaptive = Adaptive::between(SLOWEST, FASTEST).drive(&limiter).expect("valid bounds");
@@ -44,13 +45,11 @@ impl Ours {
     }
 
     /// A task enters the queue, or is granted at once.
-    fn enter(&mut self, task: usize) -> Option<AdaptiveGrant> {
+    fn enter(&mut self, task: usize, gives_up_at: Option<usize>) -> Option<AdaptiveGrant> {
         let mut claim = Box::pin(self.adaptive.consume(1));
         match poll(&mut claim) {
             Poll::Ready(grant) => Some(grant),
             Poll::Pending => {
-                let place = self.waiting.len();
-                let gives_up_at = self.cancels.as_mut().and_then(|rng| rng.bool().then(|| rng.usize(0..=place)));
                 self.waiting.push_back(Waiter { task, claim, gives_up_at });
                 None
             }
@@ -85,10 +84,13 @@ impl Client for Ours {
             self.waiting.pop_front();
         }
         while self.waiting.len() < self.enough() {
-            if let Some(grant) = self.enter(self.next) {
-                send(self.next, grant);
-            }
             self.next = (self.next + 1) % self.tasks;
+            let place = self.waiting.len();
+            let stays = self.enter(self.next, None);
+            // Each task also has a waiter that gives up somewhere on its way to the front.
+            let leaves = self.cancels.as_mut().map(|random| random.usize(0..=place));
+            let leaves = leaves.and_then(|at| self.enter(self.next, Some(at)));
+            stays.into_iter().chain(leaves).for_each(|grant| send(self.next, grant));
         }
     }
 

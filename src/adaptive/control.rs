@@ -14,7 +14,7 @@
 //! The constants were chosen by simulation; `benches/adaptive` shows what they achieve.
 
 /// By how many requests per second the rate grows in the first second after a hold.
-const INCREASE: f64 = 0.4;
+const INCREASE: f64 = 0.2;
 /// The growth is twice as fast after so many seconds.
 const DOUBLING: f64 = 0.35;
 /// ... and after so many requests in addition, because slow requests bring slow answers.
@@ -25,11 +25,11 @@ const MAX_JUMP: f64 = 1.5;
 const MARGIN: f64 = 0.02;
 /// A rate that was refused without having grown is left by at least this share: another client or a new limit is the
 /// cause, and a smaller share would be refused again soon.
-const FALL: f64 = 0.12;
+const FALL: f64 = 0.2;
 /// One decrease leaves at least this share of the rate.
 const DEEPEST: f64 = 0.5;
 /// A hold lasts for so many requests, within [`SHORTEST_HOLD`] and the settle time.
-const HOLD_REQUESTS: f64 = 100.0;
+const HOLD_REQUESTS: f64 = 150.0;
 const SHORTEST_HOLD: f64 = 0.6;
 /// The longest hold, in seconds.
 const SETTLE: f64 = 8.5;
@@ -37,9 +37,14 @@ const SETTLE: f64 = 8.5;
 const RECENT_REQUESTS: f64 = 6.0;
 const RECENT: (f64, f64) = (0.005, 0.1);
 /// Where between the highest accepted and the refused rate the limit is assumed at first: 0 to 1.
-const TRUST: f64 = 0.75;
-/// A guess that was accepted so many times was right.
+const TRUST: f64 = 0.9;
+/// Fewer accepted requests than this say nothing about the limit.
+const FEW_REQUESTS: f64 = 4.0;
+/// tokio's timer grants up to so many seconds late.
+const LATE: f64 = 0.002;
+/// A guess was right if so many requests were accepted, for so many seconds.
 const GUESS_REQUESTS: f64 = 20.0;
+const GUESS_SECONDS: f64 = 0.5;
 /// The rate changes in steps of this share, because each change makes the limiter compute all its waiters anew.
 const STEP: f64 = 1.0 / 256.0;
 
@@ -100,9 +105,19 @@ pub(super) struct Control {
     growth: Option<f64>,
     /// Tokens accepted in `elapsed`.
     accepted: f64,
+    /// The rate of the latest request of this generation that was accepted.
+    reached: f64,
+    late: Late,
     recent: Recent,
     /// How much of the growth is kept when it is refused; see [`TRUST`].
     trust: f64,
+}
+
+/// Requests that were granted at the rate before the latest decrease, but are only sent now, because timers are late.
+#[derive(Debug, Default)]
+struct Late {
+    tokens: f64,
+    rate: f64,
 }
 
 /// The tokens accepted recently, and the seconds that the schedule took to grant these and the refused ones. Both
@@ -143,6 +158,8 @@ impl Control {
             hold: 0.0,
             growth: None,
             accepted: 0.0,
+            reached: 0.0,
+            late: Late::default(),
             recent: Recent::default(),
             trust: TRUST,
         }
@@ -157,7 +174,12 @@ impl Control {
         self.elapsed <= self.hold
     }
 
-    pub(super) fn stamp(&self, limited: bool) -> Stamp {
+    /// Stamps a request of `cost` tokens that is about to be sent.
+    pub(super) fn stamp(&mut self, limited: bool, cost: f64) -> Stamp {
+        if self.late.tokens >= cost {
+            self.late.tokens -= cost;
+            return Stamp { generation: self.generation - 1, rate: self.late.rate, limited };
+        }
         Stamp { generation: self.generation, rate: self.rate, limited }
     }
 
@@ -172,6 +194,7 @@ impl Control {
         }
         let seconds = cost / stamp.rate;
         self.accepted += cost;
+        self.reached = stamp.rate;
         self.elapsed += seconds;
         if self.elapsed <= self.hold {
             return false;
@@ -206,7 +229,7 @@ impl Control {
         if stamp.generation != self.generation {
             return None;
         }
-        let has_grown = stamp.rate > self.base * (1.0 + STEP / 2.0);
+        let has_grown = stamp.rate > self.base * (1.0 + STEP / 2.0) && self.accepted >= FEW_REQUESTS * cost;
         let (rate, fall) = if has_grown { self.after_growth(stamp, cost) } else { self.after_hold(stamp, cost) };
         let rate = rate.min(stamp.rate * (1.0 - MARGIN)).max(stamp.rate * self.law.decrease);
         self.begin(rate.clamp(self.law.slowest, self.law.fastest), cost, fall);
@@ -225,8 +248,9 @@ impl Control {
             (self.base * (1.0 - MARGIN / 2.0)).max(average * (1.0 - MARGIN))
         };
         self.proven = Some(proven);
-        let guess = proven + (stamp.rate * (1.0 - MARGIN) - proven).max(0.0) * self.trust;
-        self.trust = (self.trust * 1.5).min(TRUST);
+        let highest = self.reached.min(stamp.rate * (1.0 - MARGIN));
+        let guess = proven + (highest - proven).max(0.0) * self.trust;
+        self.trust = (self.trust * 1.2).min(TRUST);
         (guess, Fall::WhileGrowing)
     }
 
@@ -234,7 +258,7 @@ impl Control {
     /// the rate that was delivered lately.
     fn after_hold(&mut self, stamp: Stamp, cost: f64) -> (f64, Fall) {
         let lately = delivered(self.recent.accepted, self.recent.seconds, cost, stamp.rate);
-        let is_young = self.accepted < GUESS_REQUESTS * cost;
+        let is_young = self.accepted < GUESS_REQUESTS * cost || self.elapsed < GUESS_SECONDS;
         if let Some(proven) = self.proven.take_if(|it| is_young && *it < stamp.rate * (1.0 - MARGIN / 2.0)) {
             self.trust = (self.trust / 2.0).max(MARGIN);
             return (proven.max(lately), Fall::WhileGrowing);
@@ -242,7 +266,7 @@ impl Control {
         (lately.min(stamp.rate * (1.0 - FALL)), Fall::WhileHolding)
     }
 
-    /// Begins a generation. The rate holds if it is known to be near the limit; else it grows at once, because the
+    /// Begins a generation. The rate holds if it is known to be near the limit. Else it grows soon, because the
     /// limit may be anywhere between it and the refused rate.
     fn begin(&mut self, rate: f64, cost: f64, fall: Fall) {
         self.hold = match fall {
@@ -250,12 +274,13 @@ impl Control {
                 let longest = self.law.settle;
                 (HOLD_REQUESTS * cost / rate).clamp(SHORTEST_HOLD.min(longest), longest)
             }
-            Fall::WhileHolding => 0.0,
+            Fall::WhileHolding => FEW_REQUESTS * cost / rate,
         };
         if fall == Fall::WhileHolding {
             self.proven = None;
         }
-        (self.rate, self.target, self.base) = (rate, rate, rate);
+        self.late = Late { tokens: self.rate * LATE, rate: self.rate };
+        (self.rate, self.target, self.base, self.reached) = (rate, rate, rate, 0.0);
         (self.elapsed, self.accepted, self.growth) = (0.0, 0.0, None);
         self.generation += 1;
     }

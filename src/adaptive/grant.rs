@@ -180,7 +180,7 @@ pub struct Attempt<T: Target = Limiter> {
 
 impl<T: Target> Attempt<T> {
     pub(super) fn new(shared: Arc<Shared<T>>, cost: u64, has_waited: bool) -> Self {
-        let stamp = shared.stamp(has_waited);
+        let stamp = shared.stamp(has_waited, cost);
         Self { shared: Some(shared), stamp, cost }
     }
 

@@ -104,17 +104,11 @@ struct State {
     control: Control,
     /// The quota of the latest rate.
     quota: Quota,
-    /// The quota that the target was given last.
-    applied: Quota,
-    /// True while a thread gives the target a quota. That thread goes on until `applied` is `quota`, so quotas arrive
-    /// in the order in which they were decided. The lock is not held meanwhile: the target reads a clock and wakes
-    /// waiters, which is user code.
-    is_applying: bool,
     /// A claim that had waited left the queue: the limiter is the bottleneck.
     has_unmet_demand: bool,
     last_change: Option<RateChange>,
-    increases: u64,
-    decreases: u64,
+    /// How often the rate has changed, by [`ChangeReason`].
+    changes: [u64; 3],
     accepted: u64,
     refused: u64,
 }
@@ -155,12 +149,9 @@ impl<T: Target> Adaptive<T> {
         let state = State {
             control,
             quota,
-            applied: quota,
-            is_applying: false,
             has_unmet_demand: false,
             last_change: None,
-            increases: 0,
-            decreases: 0,
+            changes: [0; 3],
             accepted: 0,
             refused: 0,
         };
@@ -223,8 +214,9 @@ impl<T: Target> Adaptive<T> {
             fastest: self.shared.bounds.fastest,
             is_holding: state.control.is_holding(),
             last_change: state.last_change,
-            increases: state.increases,
-            decreases: state.decreases,
+            increases: state.changes[ChangeReason::Accepted as usize],
+            probes_refused: state.changes[ChangeReason::ProbeRefused as usize],
+            falls: state.changes[ChangeReason::LimitFell as usize],
             accepted: state.accepted,
             refused: state.refused,
         }
@@ -232,10 +224,10 @@ impl<T: Target> Adaptive<T> {
 }
 
 impl<T: Target> Shared<T> {
-    fn stamp(&self, has_waited: bool) -> Stamp {
+    fn stamp(&self, has_waited: bool, cost: u64) -> Stamp {
         let mut state = self.state.lock();
         let is_limited = std::mem::take(&mut state.has_unmet_demand) || has_waited;
-        state.control.stamp(is_limited)
+        state.control.stamp(is_limited, cost as f64)
     }
 
     fn note_unmet_demand(&self) {
@@ -246,7 +238,6 @@ impl<T: Target> Shared<T> {
         let mut state = self.state.lock();
         state.accepted += 1;
         if state.control.accepted(stamp, cost as f64) {
-            state.increases += 1;
             state.change(&self.bounds, ChangeReason::Accepted);
             drop(state);
             self.apply();
@@ -266,55 +257,32 @@ impl<T: Target> Shared<T> {
                 Fall::WhileGrowing => ChangeReason::ProbeRefused,
                 Fall::WhileHolding => ChangeReason::LimitFell,
             };
-            state.decreases += 1;
             state.change(&self.bounds, reason);
             drop(state);
             self.apply();
         }
     }
 
-    /// Gives the target the latest quota, unless another thread is about to.
+    /// Gives the target the latest quota. Two threads may do this in the wrong order. So each of them looks afterwards
+    /// whether its quota is still the latest one.
+    ///
+    /// The lock is not held meanwhile: the target reads a clock and wakes waiters, which is user code.
     fn apply(&self) {
-        let mut state = self.state.lock();
-        if state.is_applying {
-            return;
-        }
-        while state.applied != state.quota {
-            state.is_applying = true;
-            let quota = state.quota;
-            drop(state);
-            let applying = Applying(&self.state);
-            // The quota is valid. A key whose quota of its own was taken away may find the map full; the next change
-            // tries again.
+        loop {
+            let quota = self.state.lock().quota;
+            // The quota is valid. If a key has lost its own quota and the map is full, the next change tries again.
             let _ = self.target.set_rate(quota);
-            state = applying.end();
-            state.applied = quota;
+            if self.state.lock().quota == quota {
+                return;
+            }
         }
-    }
-}
-
-/// Ends the application of a quota, also if it panics: then the next change applies its quota.
-struct Applying<'a>(&'a Mutex<State>);
-
-impl<'a> Applying<'a> {
-    fn end(self) -> crate::core::sync::MutexGuard<'a, State> {
-        let mutex = self.0;
-        std::mem::forget(self);
-        let mut state = mutex.lock();
-        state.is_applying = false;
-        state
-    }
-}
-
-impl Drop for Applying<'_> {
-    fn drop(&mut self) {
-        self.0.lock().is_applying = false;
     }
 }
 
 impl State {
     fn change(&mut self, bounds: &Bounds, reason: ChangeReason) {
         let to = bounds.quota(self.control.rate());
+        self.changes[reason as usize] += 1;
         self.last_change = Some(RateChange { from: self.quota, to, reason });
         self.quota = to;
     }

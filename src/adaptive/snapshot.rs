@@ -19,12 +19,25 @@ pub struct AdaptiveSnapshot {
     pub last_change: Option<RateChange>,
     /// How often the rate was raised.
     pub increases: u64,
-    /// How often the rate was lowered.
-    pub decreases: u64,
+    /// How often the rate was lowered because a rate that had grown was refused.
+    pub probes_refused: u64,
+    /// How often the rate was lowered because a rate that had been accepted was refused.
+    pub falls: u64,
     /// Requests that were accepted.
     pub accepted: u64,
     /// Requests that the server refused.
     pub refused: u64,
+}
+
+impl AdaptiveSnapshot {
+    /// Returns each reason with the number of changes that it had.
+    pub fn changes(&self) -> [(ChangeReason, u64); 3] {
+        [
+            (ChangeReason::Accepted, self.increases),
+            (ChangeReason::ProbeRefused, self.probes_refused),
+            (ChangeReason::LimitFell, self.falls),
+        ]
+    }
 }
 
 /// A change of the rate, and its reason.

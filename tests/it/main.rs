@@ -6,6 +6,7 @@
 #![cfg(not(tollgate_loom))]
 #![allow(clippy::duplicate_mod, reason = "fine_timer runs the tests of two other subjects again, with another limiter")]
 
+mod adaptive;
 mod adversarial;
 mod assert_traits;
 mod auto_traits;
