@@ -32,6 +32,7 @@
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
 //! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` |
+//! | follow a limit that is unknown or changes | [`Adaptive`] |
 //! | put a limit in front of a service | `LimitLayer` (crate `tollgate-tower`) |
 //!
 //! # Overview
@@ -66,6 +67,11 @@
 //!
 //! **Different units.** [`join`] waits in several limiters at once, for example requests per minute and tokens per
 //! minute, and takes all costs or none.
+//!
+//! **Streams.** [`reserve`] takes several resources for work whose cost becomes known while it runs;
+//! [`grow`](Grant::grow) charges more.
+//!
+//! **Unknown limits.** [`Adaptive`] learns the rate of a server from the requests that it refuses.
 //!
 //! **Changes at run time.** [`set_quota`](Limiter::set_quota), [`set_max_in_flight`](Limiter::set_max_in_flight),
 //! [`pause_for`](Limiter::pause_for) and [`close`](Limiter::close) take effect at once, also for callers that wait

@@ -1,6 +1,6 @@
 //! A process with an [`Adaptive`] limiter, as a client of the simulated server.
 
-use crate::world::Client;
+use super::world::Client;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! What clients do today, re-implemented for the simulation from their descriptions.
 
-use crate::world::Client;
+use super::world::Client;
 use std::collections::VecDeque;
 
 const STEPS_PER_SECOND: f64 = 1_000.0;

@@ -15,17 +15,23 @@
 
 /// By how many requests per second the rate grows in the first second after a hold.
 const INCREASE: f64 = 0.2;
+/// Above so many requests per second the growth begins faster, with this power of the rate: less than in proportion, so
+/// that clients that share a limit still converge.
+const SLOW: f64 = 100.0;
+const SCALING: f64 = 0.5;
 /// The growth is twice as fast after so many seconds.
-const DOUBLING: f64 = 0.35;
+const DOUBLING: f64 = 0.45;
 /// ... and after so many requests in addition, because slow requests bring slow answers.
 const DOUBLING_REQUESTS: f64 = 0.5;
 /// The rate exceeds no rate at which a request was accepted by more than this factor: no growth without answers.
 const MAX_JUMP: f64 = 1.5;
-/// A rate that was refused is left by at least this share.
+/// A rate that was refused is left by at least this share. Above [`SLOW`] the share grows like the increase, up to the
+/// second one: the faster of several clients give way to the slower ones.
 const MARGIN: f64 = 0.02;
+const LARGEST_MARGIN: f64 = 0.2;
 /// A rate that was refused without having grown is left by at least this share: another client or a new limit is the
 /// cause, and a smaller share would be refused again soon.
-const FALL: f64 = 0.2;
+const FALL: f64 = 0.15;
 /// One decrease leaves at least this share of the rate.
 const DEEPEST: f64 = 0.5;
 /// A hold lasts for so many requests, within [`SHORTEST_HOLD`] and the settle time.
@@ -212,7 +218,10 @@ impl Control {
         // Nothing is known of the limit in the first generation: search fast.
         let waiting_for_answers = if self.generation == 0 { 0.0 } else { DOUBLING_REQUESTS * seconds };
         let doubling = DOUBLING + waiting_for_answers;
-        let increase = self.law.increase.unwrap_or(INCREASE * cost);
+        let increase = self.law.increase.unwrap_or_else(|| {
+            let requests = self.base / cost;
+            INCREASE * cost * (requests / SLOW).max(1.0).powf(SCALING)
+        });
         // Its derivative at the beginning is `increase`.
         let before = self.growth.unwrap_or(increase * doubling / std::f64::consts::LN_2);
         let after = (before * (seconds / doubling).exp2()).min(self.law.fastest);
@@ -231,7 +240,8 @@ impl Control {
         }
         let has_grown = stamp.rate > self.base * (1.0 + STEP / 2.0) && self.accepted >= FEW_REQUESTS * cost;
         let (rate, fall) = if has_grown { self.after_growth(stamp, cost) } else { self.after_hold(stamp, cost) };
-        let rate = rate.min(stamp.rate * (1.0 - MARGIN)).max(stamp.rate * self.law.decrease);
+        let share = (MARGIN * (stamp.rate / cost / SLOW).max(1.0).powf(SCALING)).min(LARGEST_MARGIN);
+        let rate = rate.min(stamp.rate * (1.0 - share)).max(stamp.rate * self.law.decrease);
         self.begin(rate.clamp(self.law.slowest, self.law.fastest), cost, fall);
         Some(fall)
     }

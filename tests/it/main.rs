@@ -37,6 +37,7 @@ mod oracle_itself;
 mod paused_time;
 mod quota_text;
 mod rate_law;
+mod reservations;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod scenes;
 mod seastar_bucket;

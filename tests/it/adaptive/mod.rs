@@ -5,7 +5,6 @@ mod rules;
 mod settings;
 mod simulated;
 
-use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
@@ -58,7 +57,7 @@ fn drop_tokens(limiter: &Limiter) {
 }
 
 fn granted(claim: &mut Spawn<AdaptiveConsume>) -> AdaptiveGrant {
-    match Pin::new(claim).poll() {
+    match claim.poll() {
         Poll::Ready(grant) => grant.unwrap(),
         Poll::Pending => panic!("it should be granted by now"),
     }

@@ -271,7 +271,8 @@ fn the_meter_publishes_the_rate_and_the_reasons() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || meter.publish());
-    let seen: Vec<_> = snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| (key.key().clone(), value)).collect();
+    let seen: Vec<_> =
+        snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| (key.key().clone(), value)).collect();
     let value = |name: &str, label: &str| {
         let found = seen.iter().find(|(key, _)| key.name() == name && key.labels().any(|it| it.value() == label));
         match found.map(|(_, value)| value) {

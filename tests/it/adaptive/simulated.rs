@@ -18,10 +18,14 @@ fn simulated(limit: f64, processes: usize, tasks: usize, cancels: Option<u64>) -
 
 #[track_caller]
 fn meets(figures: &Figures) {
-    let Figures { used, refused, jain, found, left, .. } = figures;
+    let Figures { used, refused, jain, found, left, trace } = figures;
+    assert_eq!(trace.len(), 4 * 30 * 10);
     let rises = found.is_some_and(|seconds| seconds <= 10.0);
     let falls = left.is_some_and(|seconds| seconds <= 1.0);
-    assert!(*used >= 0.90 && *refused <= 0.022 && *jain >= 0.90 && rises && falls, "{used} {refused} {jain} {found:?} {left:?}");
+    assert!(
+        *used >= 0.90 && *refused <= 0.022 && *jain >= 0.90 && rises && falls,
+        "{used} {refused} {jain} {found:?} {left:?}"
+    );
 }
 
 #[test]
