@@ -45,9 +45,9 @@ impl Bounds {
         let period = (RESOLUTION / rate).clamp(1.0, LONGEST).ceil();
         // The conversion saturates.
         let quota = Quota::new((rate * period) as u64, Duration::from_secs(period as u64));
-        let quota = if quota.amount() == 0 || is_slower(quota, self.slowest) {
+        let quota = if quota.amount() == 0 || !is_slower(self.slowest, quota) {
             self.slowest
-        } else if is_slower(self.fastest, quota) {
+        } else if !is_slower(quota, self.fastest) {
             self.fastest
         } else {
             quota

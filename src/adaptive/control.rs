@@ -182,7 +182,7 @@ impl Control {
 
     /// Stamps a request of `cost` tokens that is about to be sent.
     pub(super) fn stamp(&mut self, limited: bool, cost: f64) -> Stamp {
-        if self.late.tokens >= cost {
+        if cost > 0.0 && self.late.tokens >= cost {
             self.late.tokens -= cost;
             return Stamp { generation: self.generation - 1, rate: self.late.rate, limited };
         }

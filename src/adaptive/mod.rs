@@ -245,21 +245,23 @@ impl<T: Target> Shared<T> {
     }
 
     fn refused(&self, stamp: Stamp, cost: u64, retry_after: Option<Duration>) {
-        // First, so that no claim passes until the rate is lowered.
-        if let Some(pause) = retry_after.filter(|pause| !pause.is_zero()) {
-            let rate = self.state.lock().control.rate();
-            self.target.pause(pause.min(self.longest_pause), rate);
-        }
         let mut state = self.state.lock();
         state.refused += 1;
-        if let Some(fall) = state.control.refused(stamp, cost as f64) {
+        let fall = state.control.refused(stamp, cost as f64);
+        if let Some(fall) = fall {
             let reason = match fall {
                 Fall::WhileGrowing => ChangeReason::ProbeRefused,
                 Fall::WhileHolding => ChangeReason::LimitFell,
             };
             state.change(&self.bounds, reason);
-            drop(state);
+        }
+        let rate = state.control.rate();
+        drop(state);
+        if fall.is_some() {
             self.apply();
+        }
+        if let Some(pause) = retry_after.filter(|pause| !pause.is_zero()) {
+            self.target.pause(pause.min(self.longest_pause), rate);
         }
     }
 

@@ -182,10 +182,10 @@ impl World {
     fn throttle(&mut self, pause: Option<Duration>, report: impl FnOnce(Option<Duration>)) {
         report(pause);
         self.refused += 1;
+        self.follow();
         // The documented limit.
         let pause = pause.unwrap_or_default().min(Duration::from_secs(600));
         self.oracle.pause_for(self.now, pause.as_nanos() as Int);
-        self.follow();
     }
 
     /// The oracle gets the quota that the limiter was given.

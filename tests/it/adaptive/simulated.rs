@@ -32,7 +32,7 @@ fn meets(figures: &Figures) {
 #[cfg_attr(miri, ignore = "too many requests")]
 fn a_limit_that_halves_and_doubles_is_followed() {
     meets(&simulated(10.0, 1, 1, None));
-    meets(&simulated(200.0, 1, 1, None));
+    meets(&simulated(60.0, 1, 1, None));
 }
 
 #[test]
