@@ -42,6 +42,7 @@ pub struct Builder {
     rovers_at: u64,
     stride: Option<u64>,
     fine: bool,
+    observers: Observers,
     set_twice: SetTwice,
     /// Suppliers of external tokens, each with the index of the quota given before it.
     suppliers: Vec<(Option<usize>, Arc<dyn Supplier>)>,
@@ -120,6 +121,12 @@ impl Builder {
     pub(crate) fn supplied(mut self, supplier: Arc<dyn Supplier>) -> Self {
         self.suppliers.push((self.quotas.len().checked_sub(1), supplier));
         self
+    }
+
+    /// Reports waits and refusals to `observers`, which the limiters of all keys share.
+    #[cfg(all(feature = "keyed", feature = "distributed"))]
+    pub(crate) fn observed_by(self, observers: Observers) -> Self {
+        Self { observers, ..self }
     }
 
     /// Caps the tokens in flight: the tokens of all grants that are not dropped yet.
@@ -234,7 +241,7 @@ impl Builder {
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         state.name_quotas(quota_names(self.names.iter()));
-        state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
+        state.queue.limit_to(self.max_waiting.unwrap_or(usize::MAX));
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
         }
@@ -248,8 +255,7 @@ impl Builder {
             }
             None => None,
         };
-        let observers = Observers::default();
-        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, observers, weak.clone()));
+        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, self.observers, weak.clone()));
         if let Some(supplier) = supplier {
             let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
             supplier.task(&core).spawn(&host);

@@ -151,6 +151,36 @@ impl std::fmt::Display for Named {
     }
 }
 
+/// Why a call did not get its tokens, whether it was allowed to wait or not. Nothing was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The call was allowed to wait.
+    #[error(transparent)]
+    InLine(#[from] ConsumeError),
+    /// The call was not allowed to wait.
+    #[error(transparent)]
+    AtOnce(#[from] TryAcquireError),
+}
+
+impl Refused {
+    /// Returns after how long the same call can be granted, if no other caller arrives meanwhile; `None` if the time is
+    /// unknown, or if it can never be granted.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
+            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
+            _ => None,
+        }
+    }
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        Self::AtOnce(denied.into())
+    }
+}
+
 /// The bound that keeps a request from its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -356,6 +386,11 @@ pub enum ConfigError {
         /// The name of the builder's setting.
         setting: &'static str,
     },
+    /// The limiter of a key of a keyed limiter with a parent cannot be used by itself, past the parent.
+    #[error(
+        "a key under a parent has no limiter of its own: call the keyed limiter's methods, or build it without one"
+    )]
+    KeyUnderParent,
     /// The keys of a keyed limiter have more quotas than are supported.
     #[error("{count} quotas for each key: a key can have at most {most}, leave out those that another one implies")]
     TooManyQuotas {

@@ -9,9 +9,9 @@ mod member;
 
 use crate::core::coop::poll_paid;
 use crate::core::drop_quietly;
-use crate::core::joint::{JointClaim, MAX_QUEUES};
-use crate::core::queue::Place;
+use crate::core::joint::{JointClaim, JointState, MAX_QUEUES};
 use crate::core::wakes::Peer;
+use crate::deadline::{Allowed, Deadline};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::Grant;
 use crate::limiter::Limiter;
@@ -22,19 +22,25 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Waits until every limiter can grant its cost, and takes all costs at that moment.
 ///
 /// Use it for quotas of different units, such as requests per minute and tokens per minute. The claim waits in all
-/// queues at once, in strict order in each. If it reaches the front of one queue before the others are ready, that
-/// queue waits, and its limiter keeps the tokens minted meanwhile up to its burst. Nothing is granted early and held,
-/// so each limiter's guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle)
-/// separately.
+/// queues at once, behind the claims that were there before it. Nothing is granted early and held, so each limiter's
+/// guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle) separately.
+///
+/// Claims that come later pass it in one limiter while another limiter has no tokens for it yet, but only so far that
+/// it does not wait longer for that: a limiter holds its line for the claim in time to mint the claim's own tokens
+/// until the slowest limiter has its tokens too. Joint claims over the same limiters are granted in the order of
+/// arrival. A limiter with a manual or a distributed quota, or with an in-flight cap that is used up, holds its line from
+/// the moment at which no claim is ahead of this one; and so do limiters on different clocks. The technique is that of
+/// reservations in batch schedulers (EASY backfilling).
 ///
 /// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
-/// because they also depend on the other queues.
+/// because they also depend on the other queues. [`within`](Join::within) bounds the wait.
 ///
 /// # Errors
 ///
@@ -64,7 +70,7 @@ use tokio::runtime::Handle;
 /// ```
 pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
     const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
-    Join { members: Some(claims.map(Member::new)), joint: None }
+    Join { members: Some(claims.map(Member::new)), allowed: Allowed::ANY, joint: None, deadline: None }
 }
 
 /// Takes every cost if all limiters can grant theirs now, or nothing.
@@ -152,8 +158,11 @@ pub enum TryJoinError {
 pub struct Join<'a, const N: usize> {
     /// `None` once the future has returned its result.
     members: Option<[Member<'a>; N]>,
+    allowed: Allowed,
     /// Present once the claim waits in the queues.
     joint: Option<Arc<JointClaim>>,
+    /// Present while a claim with a limit waits. Boxed, so that it can be pinned without `unsafe`.
+    deadline: Option<Pin<Box<Deadline>>>,
 }
 
 fn repeated(members: &[Member<'_>]) -> Option<usize> {
@@ -164,6 +173,44 @@ fn repeated(members: &[Member<'_>]) -> Option<usize> {
 }
 
 impl<'a, const N: usize> Join<'a, N> {
+    /// Limits the wait to `allowed`. Call it before the first poll.
+    ///
+    /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule of one of the limiters already
+    /// says that the wait there would be longer. It ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes
+    /// longer for another reason; the error then names a limiter that was not ready. The time is that of the first
+    /// limiter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, JoinError, Limiter, Quota, join};
+    /// let (requests, tokens) = (Limiter::new(Quota::per_hour(60))?, Limiter::new(Quota::per_hour(1_000))?);
+    /// let refusal = join([(&requests, 1), (&tokens, 1_500)]).within(Duration::from_secs(1)).await.unwrap_err();
+    /// assert!(matches!(refusal, JoinError::Refused { limiter: 1, error: ConsumeError::TooLate { .. } }));
+    /// # Ok(()) }
+    /// ```
+    pub fn within(mut self, allowed: Duration) -> Self {
+        self.allowed = Allowed::at_most(allowed);
+        self
+    }
+
+    fn poll_until_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
+        if let answer @ Poll::Ready(_) = self.poll_members(cx) {
+            return answer;
+        }
+        let (Some(deadline), Some(joint)) = (&mut self.deadline, &self.joint) else { return Poll::Pending };
+        let Some(clock) = self.members.iter().flatten().next() else { return Poll::Pending };
+        let waited = ready!(deadline.as_mut().poll(&clock.core.time, cx));
+        let limiter = joint.first_unready();
+        match joint.kill() {
+            // The claim is granted at this very moment: every queue grants its part as soon as it sees that.
+            JointState::Committed => Poll::Pending,
+            _ => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::TimedOut { waited } })),
+        }
+    }
+
     fn poll_members(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
         if self.joint.is_none() {
             return self.arrive(cx.waker());
@@ -186,13 +233,14 @@ impl<'a, const N: usize> Join<'a, N> {
         if let Some(limiter) = repeated(members) {
             return Poll::Ready(Err(JoinError::Repeated { limiter }));
         }
-        // Clone the wakers and create the places before taking the locks: `Waker::clone` is user code and may panic.
+        // Clone the wakers before taking the locks: `Waker::clone` is user code and may panic.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
         // Drop each waker separately: two panics while one vector is dropped would abort the process.
         let drop_each = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
         let hosts = members.each_ref().map(|member| member.core.host());
+        let allowed = self.allowed.nanos();
         let entered = LockOrder::of(members).lock(|queues| {
-            if !queues.check(members, &hosts)? {
+            if !queues.check(members, &hosts, allowed)? {
                 return Ok(None);
             }
             let joint = state(members);
@@ -210,6 +258,7 @@ impl<'a, const N: usize> Join<'a, N> {
             Some(limiter) => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime })),
             None => {
                 self.members.iter_mut().flatten().filter(|member| member.cost > 0).for_each(Member::begin_wait);
+                self.deadline = allowed.map(|allowed| Box::pin(Deadline::new(allowed)));
                 Poll::Pending
             }
         }
@@ -250,10 +299,7 @@ impl<'a, const N: usize> Join<'a, N> {
     }
 }
 
-fn state(members: &mut [Member<'_>]) -> Arc<JointClaim> {
-    for member in members.iter_mut() {
-        member.place = Some(Box::pin(Place::new()));
-    }
+fn state(members: &[Member<'_>]) -> Arc<JointClaim> {
     let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
     let one_clock = members.windows(2).all(|pair| pair[0].core.time.is_one_with(&pair[1].core.time));
     let peers = members.iter().map(|member| -> Weak<dyn Peer> { member.core.weak() }).collect();
@@ -283,7 +329,7 @@ impl<'a, const N: usize> Future for Join<'a, N> {
     type Output = Result<[Grant<'a>; N], JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = std::task::ready!(poll_paid(cx, |cx| self.poll_members(cx)));
+        let answer = ready!(poll_paid(cx, |cx| self.poll_until_deadline(cx)));
         if answer.is_err() {
             self.cancel();
         }

@@ -5,6 +5,7 @@ use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
 use crate::core::replenisher::Replenisher;
+use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant, Permit};
 use crate::quota::{Quota, check_cap};
@@ -204,6 +205,7 @@ impl Limiter {
     /// no runtime, and does not rely on one that was entered with [`Handle::enter`](tokio::runtime::Handle::enter).
     ///
     /// Do not call this from an async task: it would block the runtime's thread.
+    /// [`blocking_consume_within`](Self::blocking_consume_within) bounds the wait.
     ///
     /// # Errors
     ///
@@ -221,7 +223,31 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&*self.core, cost).map(Grant::new)
+        blocking::consume(&*self.core, cost, Allowed::ANY).map(Grant::new)
+    }
+
+    /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see [`Consume::within`].
+    ///
+    /// # Errors
+    ///
+    /// The same as [`blocking_consume`](Self::blocking_consume). Also [`TooLate`](ConsumeError::TooLate), at once, if
+    /// the schedule says that the wait would be longer than `allowed`, and [`TimedOut`](ConsumeError::TimedOut) if it
+    /// becomes longer for a reason that the schedule cannot foresee.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, Limiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Quota::per_hour(1))?;
+    /// limiter.blocking_consume_within(1, Duration::from_millis(200))?;
+    /// let refusal = limiter.blocking_consume_within(1, Duration::from_millis(200)).unwrap_err();
+    /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_>, ConsumeError> {
+        blocking::consume(&*self.core, cost, Allowed::at_most(allowed)).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are available and no caller is waiting.

@@ -114,11 +114,13 @@ impl Core {
     }
 
     /// The first poll of a claim that [`try_claim`](Self::try_claim) did not grant. Ready with how many tokens remain.
+    /// `has_timer` is true if the caller ends a wait of `allowed` nanoseconds without a timer of its runtime.
     pub(crate) fn arrive(
         &self,
         mut place: Pin<&mut Place>,
         cost: u64,
         allowed: Option<u64>,
+        has_timer: bool,
         waker: &Waker,
         wait_record: &mut WaitRecord,
     ) -> Poll<Result<u64, ConsumeError>> {
@@ -145,8 +147,8 @@ impl Core {
         }
         let (result, unserved, queue_info) =
             self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-                // `within` needs a timer of its own, and so a runtime or a manual clock.
-                let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
+                // `within` needs a timer of its own, and so a runtime, a manual clock, or a thread that parks.
+                let timed = allowed.is_none() || has_timer || host.is_some() || self.time.is_manual();
                 let driven = timed && self.is_driven(state, &host);
                 let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
                 let queue_info = state.queue_info(rovers, cost, sample.now);
@@ -192,6 +194,32 @@ impl Core {
         let (outcome, spare) = looked;
         drop_quietly(spare);
         (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
+    }
+
+    /// The same for part `number` of a joint claim.
+    pub(crate) fn check_part(&self, number: u64, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
+        let waker = waker.clone();
+        let host = self.host();
+        let mut state = self.state.lock();
+        let looked = state.queue.look_part(number, waker);
+        let unserved = self.is_unserved(&state, &host);
+        drop(state);
+        let (outcome, spare) = looked;
+        drop_quietly(spare);
+        (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
+    }
+
+    /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens that the
+    /// caller has not seen.
+    pub(crate) fn cancel_part(&self, number: u64, cost: u64) {
+        let waker = self.leaving(|state, rovers, _| {
+            let (outcome, waker) = state.remove_part(rovers, number);
+            if let Some(Outcome::Granted { .. }) = outcome {
+                state.give_back(rovers, cost);
+            }
+            waker
+        });
+        drop_quietly(waker);
     }
 
     /// `place` waits. Hires a driver if it is `unserved`: it is the first waiter on this runtime, or it was polled on
@@ -350,6 +378,15 @@ impl Core {
 
     /// Mints what is due and serves the queue.
     pub(crate) fn tick(&self) {
-        self.look_at(|_, _, _| ());
+        let sample = self.sample();
+        let state = self.state.lock();
+        if state.queue.parts().is_none() {
+            drop(state);
+            return self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |_, _, _| ());
+        }
+        // No action follows that belongs to now. So joint claims that are served late are served as they were due.
+        let mut wakes = Wakes::default();
+        self.serve_locked(state, sample, false, &mut wakes);
+        wakes.run();
     }
 }

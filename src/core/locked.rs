@@ -192,7 +192,7 @@ impl Core {
     }
 
     /// Serves one batch, or nothing if the queue `is_behind`, and leaves the rest to the drivers.
-    fn serve_locked<'a>(
+    pub(super) fn serve_locked<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         mut sample: Sample,

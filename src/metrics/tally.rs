@@ -5,7 +5,8 @@
 //! about a millisecond anyway.
 
 use super::names;
-use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason, Refusal};
+use crate::error::{Bound, Denied, Refused, TryAcquireError};
+use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};
 use std::cell::Cell;
@@ -49,12 +50,12 @@ impl Tally {
         Self { name, stripes: Default::default(), waits }
     }
 
-    fn count_refusal(&self, cost: u64, refusal: Refusal) {
-        let reason = refusal.reason();
+    fn count_refusal(&self, cost: u64, refusal: &Refused) {
+        let reason = Reason::of(refusal);
         let stripe = &self.stripes[own_number() % STRIPES];
         stripe.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
-        if let Some(quota) = refusal.quota() {
-            stripe.quotas[quota.min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
+        if let Refused::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(quota), .. })) = refusal {
+            stripe.quotas[(*quota).min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
         }
         if reason.is_for_now() {
             stripe.tokens.fetch_add(cost, Ordering::Relaxed);
@@ -90,8 +91,8 @@ impl Observer for Arc<Tally> {
         true
     }
 
-    fn refused(&self, cost: u64, refusal: Refusal) {
-        self.count_refusal(cost, refusal);
+    fn refused(&self, cost: u64, refusal: Refused) {
+        self.count_refusal(cost, &refusal);
     }
 
     fn wait(&self, _cost: u64, _queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
@@ -108,7 +109,7 @@ impl ObservedWait for Tally {
             Ending::Granted => granted,
             Ending::Left => left,
             Ending::Refused { cost, refusal } => {
-                self.count_refusal(cost, refusal);
+                self.count_refusal(cost, &refusal);
                 refused
             }
         };

@@ -25,6 +25,7 @@ mod joint;
 mod keyed;
 mod leave;
 mod line;
+mod passing;
 
 use futures::FutureExt;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -13,4 +13,5 @@ fn main() {
     limiter.clone().consume_owned(1).within(Duration::ZERO);
     limiter.replenisher();
     join([(&limiter, 1)]);
+    join([(&limiter, 1)]).within(Duration::ZERO);
 }

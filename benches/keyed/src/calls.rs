@@ -26,9 +26,9 @@ fn tollgate<S: BuildHasher + Send + Sync + 'static>(hasher: S, quanta: bool) -> 
     builder.build().expect("valid")
 }
 
-/// The same with a second quota of the same kind.
+/// The same with a second quota, whose burst fits a packed level too.
 fn with_two_quotas() -> KeyedLimiter<u64, RandomState> {
-    let second = Quota::per_hour(30).burst(BURST.into());
+    let second = Quota::per_minute(2).burst(BURST.into());
     let builder = KeyedLimiter::builder().quota(Quota::per_minute(1).burst(BURST.into())).quota(second);
     builder.hasher(RandomState::new()).build().expect("valid")
 }

@@ -1,6 +1,5 @@
 //! Gates: which limiter a request asks, for how many tokens, and how long it may wait.
 
-use super::answer::Refused;
 use crate::coop::poll_paid;
 use pin_project::pin_project;
 use std::fmt;
@@ -9,9 +8,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tollgate::ConsumeOwned;
 use tollgate::Limiter;
 use tollgate::OwnedGrant;
-use tollgate::{ConsumeOwned, WithinOwned};
+use tollgate::Refused;
 
 /// How long a request may wait in the queue. The default is [`MaxWait::DEFAULT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,8 +158,7 @@ pub struct Admission {
 #[pin_project(project = ModeProjection)]
 #[derive(Debug)]
 enum Mode {
-    Endless(#[pin] ConsumeOwned),
-    Within(#[pin] WithinOwned),
+    Wait(#[pin] ConsumeOwned),
     None(Limiter, u64),
 }
 
@@ -167,8 +166,8 @@ impl Admission {
     /// Creates a claim of `cost` tokens of `limiter`.
     pub fn new(limiter: Limiter, cost: u64, max_wait: MaxWait) -> Self {
         let mode = match max_wait {
-            MaxWait::Endless => Mode::Endless(limiter.consume_owned(cost)),
-            MaxWait::AtMost(allowed) => Mode::Within(limiter.consume_owned(cost).within(allowed)),
+            MaxWait::Endless => Mode::Wait(limiter.consume_owned(cost)),
+            MaxWait::AtMost(allowed) => Mode::Wait(limiter.consume_owned(cost).within(allowed)),
             MaxWait::None => Mode::None(limiter, cost),
         };
         Self { mode }
@@ -180,8 +179,7 @@ impl Future for Admission {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().mode.project() {
-            ModeProjection::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
-            ModeProjection::Within(within) => within.poll(cx).map_err(Refused::InLine),
+            ModeProjection::Wait(consume) => consume.poll(cx).map_err(Refused::InLine),
             ModeProjection::None(limiter, cost) => {
                 let ask = || limiter.clone().try_acquire_owned(*cost).map_err(Refused::AtOnce);
                 poll_paid(cx, |_| Poll::Ready(ask()))

@@ -6,11 +6,12 @@
 //!
 //! [gRPC protocol]: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 
-use super::answer::{Answer, Refused};
+use super::answer::Answer;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use std::fmt::Write;
 use std::time::Duration;
+use tollgate::Refused;
 use tollgate::{ConsumeError, TryAcquireError};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");

@@ -1,15 +1,13 @@
 //! The layer and its settings.
 
-use super::answer::{AsBoxError, AsError, AsResponse, Refused};
+use super::answer::{AsBoxError, AsError, AsResponse};
 use super::gate::{Chosen, MaxWait, Priced};
 use super::grpc::AsGrpc;
 use super::hold::{ToBody, ToHead};
 use super::service::Limit;
 use std::time::Duration;
-use tollgate::Limiter;
+use tollgate::{Limiter, Refused};
 use tower_layer::Layer;
-#[cfg(feature = "distributed")]
-use {super::distributed_keyed::DistributedKeyed, tollgate::DistributedKeyedLimiter};
 #[cfg(feature = "keyed")]
 use {super::keyed::Keyed, tollgate::KeyedLimiter};
 
@@ -66,7 +64,7 @@ impl<F> LimitLayer<Chosen<F>> {
 #[cfg(feature = "keyed")]
 impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
     /// Creates a layer that asks `key` for the key and the cost of each request: one queue per user, address or API
-    /// key.
+    /// key. `users` may be distributed: many machines then share the quota of each key.
     ///
     /// # Examples
     ///
@@ -85,34 +83,6 @@ impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
         F: Fn(&Request) -> (K, u64),
     {
         Self::through(Keyed::new(users, key))
-    }
-}
-
-#[cfg(feature = "distributed")]
-impl<K, S, F> LimitLayer<DistributedKeyed<K, S, F>> {
-    /// Creates a layer that asks `key` for the key and the cost of each request, with a quota that [many machines
-    /// share](DistributedKeyedLimiter).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tollgate::ConfigError> {
-    /// use tollgate::distributed::MemoryStore;
-    /// use tollgate_tower::LimitLayer;
-    /// use tollgate::{KeyedLimiter, Quota};
-    /// let store = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
-    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(store).build()?;
-    /// let layer = LimitLayer::distributed_keyed(&users, |request: &http::Request<String>| {
-    ///     let key = request.headers().get("x-api-key").and_then(|key| key.to_str().ok());
-    ///     (key.unwrap_or("anonymous").to_owned(), 1)
-    /// });
-    /// # let _ = layer; Ok(()) }
-    /// ```
-    pub fn distributed_keyed<Request>(users: &DistributedKeyedLimiter<K, S>, key: F) -> Self
-    where
-        F: Fn(&Request) -> (K, u64),
-    {
-        Self::through(DistributedKeyed::new(users, key))
     }
 }
 

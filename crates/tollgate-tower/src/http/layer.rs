@@ -6,13 +6,14 @@ use super::limits::Terms;
 use super::refusal::Refusal;
 use super::view::{Advertise, Partitioned, View};
 use crate::sealed::Sealed;
-use crate::{Answer, Hold, LimitFuture, MaxWait, Refused, ToBody, grpc, take_ready};
+use crate::{Answer, Hold, LimitFuture, MaxWait, ToBody, grpc, take_ready};
 use http::{Request, Response};
 use http_body::Body;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::Limiter;
+use tollgate::Refused;
 use tower_layer::Layer;
 use tower_service::Service;
 

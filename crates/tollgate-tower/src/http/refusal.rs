@@ -2,12 +2,12 @@
 
 use super::items::whole_seconds;
 use super::limits::RateLimits;
-use crate::Refused;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use tollgate::Refused;
 use tollgate::{Bound, ConsumeError, Denied, TryAcquireError};
 
 /// A problem type of the draft, for `application/problem+json` of RFC 9457.

@@ -1,10 +1,11 @@
 //! Gates that can report the limits of a request.
 
 use super::limits::{RateLimits, Terms};
-use crate::{Admission, Chosen, Gate, MaxWait, Priced, Refused};
+use crate::{Admission, Chosen, Gate, MaxWait, Priced};
 use std::fmt;
 use std::sync::Arc;
 use tollgate::Limiter;
+use tollgate::Refused;
 
 /// Reads the limits of one request.
 pub trait View {

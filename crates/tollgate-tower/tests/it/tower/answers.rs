@@ -6,8 +6,9 @@ use std::convert::Infallible;
 use std::io;
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready};
+use tollgate::Refused;
 use tollgate::{ConsumeError, TryAcquireError};
-use tollgate_tower::{LimitError, LimitLayer, Refused};
+use tollgate_tower::{LimitError, LimitLayer};
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn};
 
 /// Fails for 0.

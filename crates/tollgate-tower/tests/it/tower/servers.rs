@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
-use tollgate_tower::{LimitLayer, Refused};
+use tollgate::Refused;
+use tollgate_tower::LimitLayer;
 
 /// Waits until it is so: for what is on its way through sockets.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
