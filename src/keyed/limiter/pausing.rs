@@ -30,7 +30,7 @@ where
     /// hosts.pause_for(&"a.example", Duration::from_millis(20));
     /// assert_eq!((hosts.available(&"a.example"), hosts.available(&"b.example")), (0, 1_000));
     /// let start = Instant::now();
-    /// hosts.consume(&"a.example", 1).await?;
+    /// hosts.wait(&"a.example", 1).await?;
     /// assert!(start.elapsed() >= Duration::from_millis(20));
     /// # Ok(()) }
     /// ```
