@@ -172,3 +172,24 @@ fn a_joint_claim_that_was_passed_and_leaves_takes_nothing_along() {
     drop(joint);
     assert_eq!((fast.available(), spent(&fast), slow.snapshot().waiting_tasks), (1, 4, 0));
 }
+
+#[test]
+fn a_debt_charged_while_a_claim_is_aside_does_not_delay_it() {
+    let clock = ManualClock::new();
+    let (fast, slow) = (full(&clock, 5), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));
+    let mut earlier = fast.try_acquire(2).unwrap();
+    let mut joint = spawn(join([(&fast, 3), (&slow, 1)]));
+    assert_pending!(joint.poll());
+    earlier.settle(22);
+    pass(9, &clock, &[&fast, &slow]);
+    assert!(!joint.is_woken());
+    pass(1, &clock, &[&fast, &slow]);
+    assert!(joint.is_woken(), "it waited before the debt");
+    assert_eq!(fast.deficiency(), 10, "5 and 10 minted, 2 and 3 granted, 20 owed");
+    let mut newcomer = spawn(fast.consume(1));
+    assert_pending!(newcomer.poll());
+    pass(10, &clock, &[&fast]);
+    assert!(!newcomer.is_woken());
+    pass(1, &clock, &[&fast]);
+    assert!(newcomer.is_woken());
+}
