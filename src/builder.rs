@@ -264,7 +264,7 @@ impl Builder {
     }
 
     /// The index of the quota with external tokens, if there is one, its source, and its supplier.
-    fn supplied_quota(&self) -> Result<Option<(usize, Box<dyn Source>, Arc<dyn Supplier>)>, ConfigError> {
+    fn supplied_quota(&self) -> Result<Option<SuppliedQuota>, ConfigError> {
         match &self.suppliers[..] {
             [] => Ok(None),
             [(Some(index), supplier)] => {
@@ -285,3 +285,6 @@ impl Builder {
         Ok(())
     }
 }
+
+/// The index of a quota with external tokens, their source, and the supplier that made it.
+type SuppliedQuota = (usize, Box<dyn Source>, Arc<dyn Supplier>);

@@ -26,7 +26,7 @@ impl Bounds {
         checked("slowest", slowest)?;
         checked("fastest", fastest)?;
         if is_slower(fastest, slowest) {
-            return Err(AdaptiveError::Crossed { slowest, fastest });
+            return Err(AdaptiveError::Crossed { slowest: Box::new(slowest), fastest: Box::new(fastest) });
         }
         Ok(Self { slowest, fastest, burst: fastest.explicit_burst() })
     }
@@ -35,7 +35,11 @@ impl Bounds {
     pub(super) fn checked_start(&self, start: Quota) -> Result<f64, AdaptiveError> {
         checked("starting", start)?;
         if is_slower(start, self.slowest) || is_slower(self.fastest, start) {
-            return Err(AdaptiveError::StartOutside { start, slowest: self.slowest, fastest: self.fastest });
+            return Err(AdaptiveError::StartOutside {
+                start: Box::new(start),
+                slowest: Box::new(self.slowest),
+                fastest: Box::new(self.fastest),
+            });
         }
         Ok(rate(start))
     }

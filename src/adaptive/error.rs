@@ -31,19 +31,19 @@ pub enum AdaptiveError {
     #[error("the slowest rate `{slowest}` is above the fastest `{fastest}`: swap them")]
     Crossed {
         /// The slowest rate.
-        slowest: Quota,
+        slowest: Box<Quota>,
         /// The fastest rate.
-        fastest: Quota,
+        fastest: Box<Quota>,
     },
     /// The starting rate is outside of the bounds.
     #[error("the starting rate `{start}` is not between `{slowest}` and `{fastest}`: start between them")]
     StartOutside {
         /// The starting rate.
-        start: Quota,
+        start: Box<Quota>,
         /// The slowest rate.
-        slowest: Quota,
+        slowest: Box<Quota>,
         /// The fastest rate.
-        fastest: Quota,
+        fastest: Box<Quota>,
     },
     /// The additive increase is not a positive number.
     #[error("the increase is {value} tokens per second: it must be a positive number")]
