@@ -413,7 +413,8 @@ fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]
             clocks.push(ManualClock::new());
         }
         let clock = clocks.last().unwrap().clone();
-        Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock).build().unwrap()
+        // With a manual quota the line holds a joint claim that is at its front, and lets no other pass.
+        Limiter::builder().quota(Quota::new(1, MS).burst(1)).quota(Quota::manual(9)).clock(clock).build().unwrap()
     };
     let lines = sorted::<2>(build, |lines| {
         lines[1].set_quota(0, Quota::manual(1)).unwrap();
