@@ -3,14 +3,18 @@
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::Core;
 use crate::core::rovers::Rovers;
+use crate::core::source::{RequestTask, Source};
 use crate::core::state::State;
 use crate::core::supply::Supply;
-#[cfg(feature = "distributed")]
-use crate::distributed::{Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::error::ConfigError;
-use crate::quota::MAX_BURST;
-use crate::{Limiter, Quota};
+use crate::limiter::Limiter;
+use crate::name::quota_names;
+use crate::observe::Observers;
+use crate::quota::{Quota, check_cap};
+use crate::set_twice::SetTwice;
+use std::fmt;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// Configures a [`Limiter`]; created by [`Limiter::builder`].
 ///
@@ -38,9 +42,44 @@ pub struct Builder {
     rovers_at: u64,
     stride: Option<u64>,
     fine: bool,
-    /// The stores passed to `distributed`, each with the index of the quota given before it.
-    #[cfg(feature = "distributed")]
-    core: Vec<(Option<usize>, Arc<dyn Store>)>,
+    observers: Observers,
+    set_twice: SetTwice,
+    /// Suppliers of external tokens, each with the index of the quota given before it.
+    suppliers: Vec<(Option<usize>, Arc<dyn Supplier>)>,
+}
+
+/// Supplies one quota with tokens from outside of the limiter.
+pub(crate) trait Supplier: fmt::Debug + Send + Sync {
+    /// Creates the source of tokens for the checked `quota` with this index.
+    fn source(&self, index: usize, quota: &Quota) -> Result<Box<dyn Source>, ConfigError>;
+    /// The background task that requests tokens for `core`.
+    fn task(&self, core: &Arc<Core>) -> RequestTask;
+}
+
+impl Limiter {
+    /// Creates a limiter with one quota and the defaults of [`builder`](Self::builder).
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the quota is invalid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limiter = Limiter::new(Quota::per_second(100).burst(20))?;
+    /// assert_eq!(limiter.available(), 20);
+    /// # Ok(()) }
+    /// ```
+    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
+        Self::builder().quota(quota).build()
+    }
+
+    /// Returns a builder, to set several quotas, an in-flight cap, a bound on the queue, or another clock.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
 }
 
 impl Builder {
@@ -51,59 +90,82 @@ impl Builder {
         self
     }
 
-    /// Adds a quota with a name that [`set_quota`](Limiter::set_quota) accepts.
+    /// Adds a quota with a name. Refusals by this quota [carry the name](crate::Denied::quota_name), and
+    /// [`set_quota`](Limiter::set_quota) accepts it.
+    ///
+    /// Names are for a fixed set of quotas: each distinct name stays in memory for the life of the process. Where names
+    /// are made from input, use a keyed limiter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Limiter, Quota, TryAcquireError};
+    /// let limiter = Limiter::builder()
+    ///     .quota_named("second", Quota::per_second(10))
+    ///     .quota_named("day", Quota::per_day(5))
+    ///     .build()?;
+    /// let _grant = limiter.try_acquire(5)?;
+    /// let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1) else { panic!("a day has passed") };
+    /// assert_eq!(denied.quota_name(), Some("day"));
+    /// assert!(denied.to_string().starts_with("denied by quota `day`, 0 tokens remain: retry after"));
+    /// # Ok(()) }
+    /// ```
     pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
         self.quotas.push(quota);
         self.names.push(Some(name.into()));
         self
     }
 
-    /// Makes the last quota distributed: all limiters with the same quota on the same store share it, on any machine.
-    ///
-    /// See [`distributed`](crate::distributed). All other settings belong to this limiter alone.
-    ///
-    /// The limiter must be built on a tokio runtime, because it spawns a task there that asks the store for tokens. If
-    /// that runtime is shut down, the next runtime on which a caller waits takes over. If that runtime is alive but
-    /// not driven, no task asks the store.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Limiter, Quota, distributed::MemoryStore};
-    /// let store = MemoryStore::new(); // or, of tollgate-redis: RedisStore::connect("redis://...", "child:42").await?
-    /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store).build()?;
-    /// limiter.consume(1).await?;
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "distributed")]
-    pub fn distributed(self, store: impl Store) -> Self {
-        self.shared_through(Arc::new(store))
+    /// Makes the tokens of the last quota come from `supplier`.
+    pub(crate) fn supplied(mut self, supplier: Arc<dyn Supplier>) -> Self {
+        self.suppliers.push((self.quotas.len().checked_sub(1), supplier));
+        self
     }
 
-    #[cfg(feature = "distributed")]
-    pub(crate) fn shared_through(mut self, store: Arc<dyn Store>) -> Self {
-        self.core.push((self.quotas.len().checked_sub(1), store));
-        self
+    /// Reports waits and refusals to `observers`, which the limiters of all keys share.
+    #[cfg(all(feature = "keyed", feature = "distributed"))]
+    pub(crate) fn observed_by(self, observers: Observers) -> Self {
+        Self { observers, ..self }
     }
 
     /// Caps the tokens in flight: the tokens of all grants that are not dropped yet.
     ///
     /// The cap delays the queue and discards nothing: tokens minted meanwhile are kept up to the burst.
+    ///
+    /// A limiter may have a cap and no quota: it then limits how much runs at once, in FIFO order, and no rate.
+    /// [`available`](Limiter::available) is what the cap leaves, [`estimate`](Limiter::estimate) is zero (or the rest of
+    /// a pause), the [snapshot](Limiter::snapshot) has no quotas, and [`set_quota`](Limiter::set_quota) finds none.
+    ///
+    /// # Examples
+    ///
+    /// Keep the grant for as long as the work lasts; dropping it is the release.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::Limiter;
+    /// let limiter = Limiter::builder().max_in_flight(2).build()?;
+    /// let first = limiter.consume(1).await?;
+    /// let _second = limiter.consume(1).await?;
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// drop(first); // the release
+    /// assert_eq!(limiter.available(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
-        self.max_in_flight = Some(tokens);
+        self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
     }
 
     /// Refuses further waiters once this many callers are waiting; 0 refuses every caller that would have to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
-        self.max_waiting = Some(callers);
+        self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }
 
     /// Reads the time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Chosen::new(clock));
+        self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
         self
     }
 
@@ -136,7 +198,7 @@ impl Builder {
     /// use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::builder().quota(Quota::per_second(10_000).burst(1)).fine_timer().build()?;
     /// for _ in 0..10 {
-    ///     limiter.consume(1).await?; // each 0.1 ms, one by one
+    ///     limiter.wait(1).await?; // each 0.1 ms, one by one
     /// }
     /// # Ok(()) }
     /// ```
@@ -166,7 +228,8 @@ impl Builder {
     ///
     /// Returns a [`ConfigError`] that names the wrong field and says how to correct it.
     pub fn build(self) -> Result<Limiter, ConfigError> {
-        if self.quotas.is_empty() {
+        self.set_twice.check()?;
+        if self.quotas.is_empty() && self.max_in_flight.is_none() {
             return Err(ConfigError::NoQuota);
         }
         for (index, quota) in self.quotas.iter().enumerate() {
@@ -174,49 +237,41 @@ impl Builder {
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
-        #[cfg(feature = "distributed")]
-        let planner = self.planner()?;
+        let supplied = self.supplied_quota()?;
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
-        if self.names.iter().any(Option::is_some) {
-            state.rare().names = self.names.into();
-        }
+        state.name_quotas(quota_names(self.names.iter()));
         state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
         }
         let rovers = Rovers::new(self.rovers_at);
         let time = self.clock.map_or_else(Time::tokio, Time::other);
-        #[cfg(feature = "distributed")]
-        let refill_task = match planner {
+        let supplier = match supplied {
             Some(_) if time.is_manual() => return Err(ConfigError::DistributedOutsideRuntime),
-            Some((planner, store)) => Some((state.lease(planner, self.rovers_at), store)),
+            Some((index, source, supplier)) => {
+                state.use_source(index, source, self.rovers_at);
+                Some(supplier)
+            }
             None => None,
         };
-        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()));
-        #[cfg(feature = "distributed")]
-        if let Some((final_return, store)) = refill_task {
-            let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
-            host.spawn(RefillHandle::new(&core, store, final_return).run());
+        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, self.observers, weak.clone()));
+        if let Some(supplier) = supplier {
+            let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
+            supplier.task(&core).spawn(&host);
         }
         Ok(Limiter::from_core(core))
     }
 
-    /// Checks the distributed quota, if there is one, and prepares its refill plan.
-    #[cfg(feature = "distributed")]
-    fn planner(&self) -> Result<Option<PlannerAndStore>, ConfigError> {
-        let (index, store) = match &self.core[..] {
-            [] => return Ok(None),
-            [(Some(index), store)] => (*index, store),
-            _ => return Err(ConfigError::DistributedQuotaCount),
-        };
-        let terms = QuotaTerms::of(&self.quotas[index], index)?;
-        let outage = store.outage();
-        if let Outage::Share(share) = outage {
-            share.check(index)?;
-            QuotaTerms::of(&share, index)?;
+    /// The index of the quota with external tokens, if there is one, its source, and its supplier.
+    fn supplied_quota(&self) -> Result<Option<(usize, Box<dyn Source>, Arc<dyn Supplier>)>, ConfigError> {
+        match &self.suppliers[..] {
+            [] => Ok(None),
+            [(Some(index), supplier)] => {
+                Ok(Some((*index, supplier.source(*index, &self.quotas[*index])?, Arc::clone(supplier))))
+            }
+            _ => Err(ConfigError::DistributedQuotaCount),
         }
-        Ok(Some((RefillPlanner::new(index, terms, outage), Arc::clone(store))))
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {
@@ -229,15 +284,4 @@ impl Builder {
         }
         Ok(())
     }
-}
-
-/// The refill plan of a distributed quota, and its store.
-#[cfg(feature = "distributed")]
-type PlannerAndStore = (RefillPlanner, Arc<dyn Store>);
-
-pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
-    if cap == 0 || cap > MAX_BURST {
-        return Err(ConfigError::BadMaxInFlight { cap, most: MAX_BURST });
-    }
-    Ok(())
 }

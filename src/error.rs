@@ -1,6 +1,7 @@
 //! Typed errors. Each error carries the numbers it is about and says what to do. None allocates, except configuration
 //! errors that carry a name.
 
+use crate::name::{Name, QuotaNames};
 use std::time::Duration;
 
 /// The reason why [`consume`](crate::Limiter::consume) did not grant. Nothing was consumed.
@@ -39,15 +40,22 @@ pub enum ConsumeError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The caller had to wait, but there is no tokio runtime to wake it.
+    /// The caller had to wait, but there is no tokio runtime to wake it. [`Limiter::consume`](crate::Limiter::consume)
+    /// shows how to wait on another executor. `within` always needs a runtime, because its timer is tokio's.
     #[error(
-        "cannot wait outside of a tokio runtime: enter one, call blocking_consume, or spawn limiter.replenisher() on \
-         one"
+        "cannot wait outside of a tokio runtime: enter one with `handle.enter()`, call blocking_consume, or (not for \
+         `within`, whose timer is tokio's) spawn limiter.replenisher() on one"
     )]
     NoRuntime,
+    /// [`wait`](crate::Limiter::wait) was called on a limiter with an in-flight cap. It returns nothing that could hold
+    /// the tokens, so the cap would have no effect.
+    #[error(
+        "the limiter caps tokens in flight, which `wait` cannot hold: write `let _grant = limiter.consume(cost).await?` \
+         and keep the grant for as long as the work lasts"
+    )]
+    MustHold,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
-    #[cfg(feature = "distributed")]
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
@@ -80,7 +88,6 @@ pub enum TryAcquireError {
     Closed,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
-    #[cfg(feature = "distributed")]
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
@@ -95,7 +102,7 @@ pub enum TryAcquireError {
 
 /// A temporary denial: when to retry, how many tokens remain, and which bound denied the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("denied by {by}, {remaining} tokens remain: {}", RetryHint(*retry_after))]
+#[error("denied by {}, {remaining} tokens remain: {}", Named(*by, *name), RetryHint(*retry_after))]
 #[non_exhaustive]
 pub struct Denied {
     /// The shortest wait after which a retry succeeds if no other caller takes tokens meanwhile. `None` if the wait is
@@ -106,6 +113,8 @@ pub struct Denied {
     pub remaining: u64,
     /// The bound that denied the request; of several, the one with the longest wait.
     pub by: Bound,
+    /// The name of the quota that denied: of this limiter, or of its parent if that denied.
+    pub(crate) name: Name,
 }
 
 impl Denied {
@@ -119,7 +128,56 @@ impl Denied {
     /// assert_eq!(denied.to_string(), "denied by the in-flight cap, 3 tokens remain: retry after 20ms");
     /// ```
     pub const fn new(retry_after: Option<Duration>, remaining: u64, by: Bound) -> Self {
-        Self { retry_after, remaining, by }
+        Self { retry_after, remaining, by, name: Name::NONE }
+    }
+
+    /// Returns the name of the quota that denied the request, if [`quota_named`](crate::Builder::quota_named) gave it
+    /// one. If the parent of a keyed limiter denied the request, this is the name of the parent's quota.
+    pub fn quota_name(&self) -> Option<&'static str> {
+        self.name.text()
+    }
+}
+
+/// A bound, by its name if it is a quota that has one.
+struct Named(Bound, Name);
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.0, self.1.text()) {
+            (Bound::Quota(_), Some(name)) => write!(f, "quota `{name}`"),
+            (Bound::Parent, Some(name)) => write!(f, "quota `{name}` of the parent limiter"),
+            (by, _) => by.fmt(f),
+        }
+    }
+}
+
+/// Why a call did not get its tokens, whether it was allowed to wait or not. Nothing was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The call was allowed to wait.
+    #[error(transparent)]
+    InLine(#[from] ConsumeError),
+    /// The call was not allowed to wait.
+    #[error(transparent)]
+    AtOnce(#[from] TryAcquireError),
+}
+
+impl Refused {
+    /// Returns after how long the same call can be granted, if no other caller arrives meanwhile; `None` if the time is
+    /// unknown, or if it can never be granted.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
+            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
+            _ => None,
+        }
+    }
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        Self::AtOnce(denied.into())
     }
 }
 
@@ -137,6 +195,14 @@ pub enum Bound {
     Queue,
     /// The parent of a keyed limiter, which limits all keys together.
     Parent,
+}
+
+impl Bound {
+    /// The name of the quota that this bound is, if it is a quota with a name.
+    pub(crate) fn name(self, names: &QuotaNames) -> Name {
+        let Self::Quota(index) = self else { return Name::NONE };
+        names.get(index).and_then(Option::as_ref).map_or(Name::NONE, |name| name.1)
+    }
 }
 
 impl std::fmt::Display for Bound {
@@ -158,6 +224,18 @@ impl std::fmt::Display for RetryHint {
         match self.0 {
             Some(wait) => write!(f, "retry after {wait:?}"),
             None => f.write_str("retry when tokens are replenished or released"),
+        }
+    }
+}
+
+/// How many quotas a limiter has, and how they are selected.
+struct QuotaCount(usize);
+
+impl std::fmt::Display for QuotaCount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => f.write_str("this limiter has only an in-flight cap, so change it with set_max_in_flight"),
+            count => write!(f, "this limiter has {count}, counted from 0, or named by `quota_named`"),
         }
     }
 }
@@ -184,8 +262,11 @@ pub enum ReleaseError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No quota was added.
-    #[error("a limiter needs a quota: add `.quota(Quota::per_second(100))`")]
+    /// The builder has neither a quota nor an in-flight cap. A keyed limiter needs a quota.
+    #[error(
+        "nothing is limited: add a rate, `.quota(Quota::per_second(100))`, or, if the limiter is not keyed, a cap on \
+         concurrency alone, `.max_in_flight(50)`"
+    )]
     NoQuota,
     /// The rate is zero.
     #[error("quota {quota} has an amount of 0: give it at least 1 token per period, or use Quota::manual(capacity)")]
@@ -246,7 +327,7 @@ pub enum ConfigError {
         most: u64,
     },
     /// A change at run time names a quota that does not exist.
-    #[error("there is no quota {which}: this limiter has {count}, counted from 0, or named by `quota_named`")]
+    #[error("there is no quota {which}: {}", QuotaCount(*count))]
     UnknownQuota {
         /// The requested index or name.
         which: String,
@@ -257,18 +338,15 @@ pub enum ConfigError {
     #[error("this limiter has no in-flight cap to change: build it with max_in_flight")]
     NotCapped,
     /// `distributed` was called without a quota, or with more than one.
-    #[cfg(feature = "distributed")]
     #[error("a distributed limiter has exactly one quota: write `.quota(...)` once before `.distributed(store)`")]
     DistributedQuotaCount,
     /// A manual quota has no rate, so it cannot be distributed.
-    #[cfg(feature = "distributed")]
     #[error("quota {quota} is distributed and manual: give it a rate, such as Quota::per_second(10)")]
     DistributedManual {
         /// Index of the quota.
         quota: usize,
     },
     /// A distributed quota is counted in microseconds and in integers below 2<sup>53</sup>.
-    #[cfg(feature = "distributed")]
     #[error(
         "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
          must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one \
@@ -279,13 +357,11 @@ pub enum ConfigError {
         quota: usize,
     },
     /// The limiter of a distributed quota spawns its refill task on the runtime on which it is built.
-    #[cfg(feature = "distributed")]
     #[error(
         "a distributed limiter must be built on a tokio runtime, and not on a manual clock: call `build` inside one"
     )]
     DistributedOutsideRuntime,
     /// All nodes of a distributed quota must use the same quota, so it cannot change at run time.
-    #[cfg(feature = "distributed")]
     #[error("quota {quota} is distributed: build the limiters of all nodes anew, with a store of another name")]
     DistributedQuota {
         /// Index of the quota.
@@ -305,9 +381,30 @@ pub enum ConfigError {
     #[error("a keyed quota is manual: give it a rate, such as Quota::per_second(10)")]
     KeyedManual,
     /// A distributed keyed limiter does not support this setting.
-    #[cfg(feature = "distributed")]
     #[error("`{setting}` is not supported by a distributed keyed limiter: remove it")]
     DistributedKeyed {
+        /// The name of the builder's setting.
+        setting: &'static str,
+    },
+    /// The limiter of a key of a keyed limiter with a parent cannot be used by itself, past the parent.
+    #[error(
+        "a key under a parent has no limiter of its own: call the keyed limiter's methods, or build it without one"
+    )]
+    KeyUnderParent,
+    /// The keys of a keyed limiter have more quotas than are supported.
+    #[error("{count} quotas for each key: a key can have at most {most}, leave out those that another one implies")]
+    TooManyQuotas {
+        /// How many quotas were given.
+        count: usize,
+        /// The most quotas that a key can have.
+        most: usize,
+    },
+    /// The builder was given the quotas of all keys, and a function that chooses the quotas of each key.
+    #[error("both `quota` and `quota_by` are set: return all quotas of a key from `quota_by`, and remove `quota`")]
+    QuotaAndQuotaBy,
+    /// A setting that can have one value was made twice.
+    #[error("`{setting}` is set twice: remove one of the calls, the builder does not choose between them")]
+    SetTwice {
         /// The name of the builder's setting.
         setting: &'static str,
     },

@@ -77,7 +77,7 @@ pub use snapshot::{AdaptiveSnapshot, ChangeReason, RateChange};
 pub use target::KeyOf;
 pub use target::{Settle, Target};
 
-use crate::core::sync::Mutex;
+use crate::sync::Mutex;
 use crate::{Limiter, Quota};
 use bounds::Bounds;
 use control::{Control, Fall, Stamp};
@@ -255,13 +255,12 @@ impl<T: Target> Shared<T> {
             };
             state.change(&self.bounds, reason);
         }
-        let rate = state.control.rate();
         drop(state);
         if fall.is_some() {
             self.apply();
         }
         if let Some(pause) = retry_after.filter(|pause| !pause.is_zero()) {
-            self.target.pause(pause.min(self.longest_pause), rate);
+            self.target.pause(pause.min(self.longest_pause));
         }
     }
 

@@ -3,39 +3,41 @@
 //!
 //! This file holds serving. The other operations are in the files below `state/`: claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
-//! in `forecast.rs`, a distributed quota in `leasing.rs`, the link between a parent and its children in `parent.rs`,
-//! and read access in `view.rs`.
+//! in `forecast.rs`, external tokens in `source.rs`, the link between a parent and its children in `parent.rs`,
+//! read access in `view.rs`, the in-flight cap in `ceiling.rs`, and the fast path's limits in `publish.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
 
+mod ceiling;
 mod changes;
 mod claims;
 mod deferred;
 mod forecast;
-#[cfg(feature = "distributed")]
-mod leasing;
-#[cfg(feature = "keyed")]
 mod parent;
+mod publish;
+mod source;
 mod view;
 
+pub(crate) use ceiling::Cap;
 pub(crate) use claims::Arrival;
+pub(crate) use parent::ChildLimiter;
 
 use deferred::Deferred;
 use forecast::Forecast;
 
 use crate::core::drivers::Drivers;
-use crate::core::joint::{JointState, LastDecision};
-use crate::core::queue::{Outcome, Queue, Waiter};
-use crate::core::rovers::{Rovers, ahead, earlier};
+use crate::core::joint::JointState;
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Queue, Waiter};
+use crate::core::rovers::{Rovers, ahead};
 use crate::core::stride::Stride;
 use crate::core::supply::Supply;
-use crate::core::wakes::{ReleaseMark, Wakes};
+use crate::core::wakes::{LastDecision, Wakes};
+use crate::name::QuotaNames;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::Weak;
 use tokio::runtime::Handle;
-#[cfg(feature = "keyed")]
-use {crate::core::ChildLimiter, std::sync::Weak};
 
 /// The largest claim. 2^14 claims of this size, waiting or cancelled, fit within [`MAX_SPAN`].
 pub(crate) const MAX_COST: u64 = 1 << 48;
@@ -124,13 +126,10 @@ pub(crate) struct State {
     /// the next publishing.
     denied: bool,
     /// This limiter grants nothing alone: its parent must grant it too.
-    #[cfg(feature = "keyed")]
     pub(crate) has_parent: bool,
     /// The parent ticket in the parent's queue may no longer belong to a claim here.
-    #[cfg(feature = "keyed")]
     ticket_recalled: bool,
     /// The version of the keyed map's quotas that this limiter applies.
-    #[cfg(feature = "keyed")]
     pub(crate) quota_version: u32,
     pub(crate) cap: Option<Cap>,
     pub(crate) drivers: Drivers,
@@ -143,8 +142,8 @@ pub(crate) struct State {
 /// Data that most limiters never need.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
-    /// Names of the quotas; empty if no quota has one.
-    pub(crate) names: Box<[Option<Arc<str>>]>,
+    /// Names of the quotas, as text and for refusals; empty if no quota has one.
+    pub(crate) names: QuotaNames,
     /// A copy of the supply in which `foretell` tries out the future. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,
@@ -153,25 +152,7 @@ pub(crate) struct Rare {
     /// While a caller acts on a queue that is behind: the time it read from the clock.
     acts_at: Option<u64>,
     /// Keyed limiters under this limiter, which close when this limiter closes.
-    #[cfg(feature = "keyed")]
     pub(crate) children: Vec<Weak<dyn ChildLimiter>>,
-}
-
-/// The in-flight cap. Its position is `Supply::ceiling`.
-#[derive(Debug)]
-pub(crate) struct Cap {
-    pub(crate) tokens: u64,
-    /// The last reading of `Rovers::released`.
-    pub(crate) seen: u64,
-    /// True while releases report to this limiter: whenever a waiter waits.
-    pub(crate) watching: bool,
-}
-
-impl Cap {
-    /// The value of the atomic `Rovers::released` as long as it holds no release that this state has not read.
-    fn word(&self) -> u64 {
-        self.seen | u64::from(self.watching)
-    }
 }
 
 /// Counters that cannot be derived from the rovers.
@@ -198,11 +179,8 @@ impl State {
             max_waiting: usize::MAX,
             closed: false,
             denied: false,
-            #[cfg(feature = "keyed")]
             has_parent: false,
-            #[cfg(feature = "keyed")]
             ticket_recalled: false,
-            #[cfg(feature = "keyed")]
             quota_version: 0,
             cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
             drivers: Drivers::default(),
@@ -216,14 +194,6 @@ impl State {
     /// Whether waiters on the runtime `host` can rely on existing drivers to serve them.
     pub(crate) fn serves(&self, host: &Handle) -> bool {
         self.drivers.serve(host) && !self.is_unkept()
-    }
-
-    /// Whether one of the quotas is distributed and its refill task, the task that asks the store for tokens, is gone.
-    pub(crate) fn is_unkept(&self) -> bool {
-        #[cfg(feature = "distributed")]
-        return self.supply.planner().is_some_and(|planner| planner.vacant.is_some());
-        #[cfg(not(feature = "distributed"))]
-        false
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {
@@ -261,8 +231,7 @@ impl State {
         if self.queue.is_empty() && !watching && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
-            #[cfg(feature = "distributed")]
-            if !self.wake_refill_task(rovers, wakes) {
+            if !self.wake_source(rovers, wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.publish(rovers);
@@ -275,8 +244,7 @@ impl State {
         if self.settle(rovers, now, Reach::Held, wakes) == ServeResult::Again {
             return ServeResult::Again;
         }
-        #[cfg(feature = "distributed")]
-        if !self.wake_refill_task(rovers, wakes) {
+        if !self.wake_source(rovers, wakes) {
             return self.leave_unfinished(rovers);
         }
         self.publish(rovers);
@@ -297,7 +265,7 @@ impl State {
     }
 
     /// The lock is about to be released in the middle of serving: results computed before may not hold any more.
-    fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
+    pub(crate) fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
         self.last_due = 0;
         self.forget_denial(rovers);
         ServeResult::Again
@@ -330,7 +298,6 @@ impl State {
                         self.supply.note_hold(ticket, now);
                     }
                     self.supply.mint(now, Some(ticket));
-                    #[cfg(feature = "distributed")]
                     if matches!(verdict, Verdict::Wait) {
                         self.supply.shed(ticket);
                     }
@@ -342,13 +309,11 @@ impl State {
                     self.recall_parent_ticket();
                 }
                 _ if wakes.is_full() => return Served::Again,
-                #[cfg(feature = "distributed")]
                 Verdict::Grant(at) if front.part.is_none() && self.supply.is_stale(ticket, at) => {
                     self.supply.mint(at, Some(ticket));
                     self.supply.shed(ticket);
                 }
-                // The lease has expired, and the tokens kept from it are gone: the next iteration decides anew.
-                #[cfg(feature = "distributed")]
+                // External tokens could be kept no longer and are gone: the next iteration decides anew.
                 Verdict::Grant(at) if front.part.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
@@ -370,27 +335,26 @@ impl State {
         if self.closed && !self.is_granted_by_parent(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
-        #[cfg(feature = "distributed")]
         if self.is_cut_off(front.ticket) {
             return Verdict::TurnAway(Outcome::Unreachable);
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(part) = &front.part else {
             // Under a parent, the parent has to grant the front claim too.
-            let ready = if self.has_parent() { Verdict::Held } else { Verdict::Grant };
+            let ready = if self.has_parent { Verdict::Held } else { Verdict::Grant };
             return due.map_or(Verdict::Wait, ready);
         };
         let state = match due {
             Some(at) => part.ready(at),
             // A claim that is not ready must not hold up the parent's queue.
-            None if self.has_parent() => part.joint.kill(),
+            None if self.has_parent => part.joint.kill(),
             None => part.unready(),
         };
         if part.is_parent_ticket() && state == JointState::Committed {
             // This queue alone decides about a parent ticket, and has just done so.
             return Verdict::Grant(due.unwrap_or(now).max(self.supply.synced()));
         }
-        if self.has_parent() && due.is_none() && state == JointState::Dead {
+        if self.has_parent && due.is_none() && state == JointState::Dead {
             return Verdict::TicketRecalled;
         }
         if state != JointState::Held && part.is_new_decision(last_decision) {
@@ -399,31 +363,21 @@ impl State {
         match (state, due) {
             // The instant of the commit has passed, even if this clock has since stepped back to before it.
             (JointState::Committed, _) => Verdict::Grant(part.committed_at(now).max(self.supply.synced())),
-            (JointState::Dead, _) if self.has_parent() => Verdict::TurnAway(part.joint.parent_outcome()),
+            (JointState::Dead, _) if self.has_parent => Verdict::TurnAway(part.joint.parent_outcome()),
             (JointState::Dead, _) => Verdict::TurnAway(Outcome::JointEnded),
             (JointState::Held, Some(since)) => Verdict::Held(since),
             (JointState::Held, None) => Verdict::Wait,
         }
     }
 
-    fn has_parent(&self) -> bool {
-        #[cfg(feature = "keyed")]
-        return self.has_parent;
-        #[cfg(not(feature = "keyed"))]
-        false
-    }
-
     fn recall_parent_ticket(&mut self) {
-        #[cfg(feature = "keyed")]
-        {
-            self.ticket_recalled = true;
-        }
+        self.ticket_recalled = true;
     }
 
     /// Whether the parent has granted the front claim and this queue has not noticed yet. Such a grant stands. If the
     /// parent has not granted the claim, this call ends the joint claim, so that the parent never grants it.
     fn is_granted_by_parent(&self, front: &Waiter) -> bool {
-        self.has_parent() && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
+        self.has_parent && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
     }
 
     /// Removes the front waiter from the queue, granted or turned away.
@@ -443,8 +397,8 @@ impl State {
             // queues must look: they hold the other parts of the claim. Under a parent, the only other part is the
             // parent ticket, and only a refusal has to recall it.
             part.joint.kill_as(outcome);
-            if !self.has_parent() {
-                wakes.push_joint(part.joint);
+            if !self.has_parent {
+                wakes.push_peers(part.joint.members());
             } else if !matches!(outcome, Outcome::Granted { .. }) {
                 self.recall_parent_ticket();
             }
@@ -457,7 +411,7 @@ impl State {
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
     }
 
-    fn front_ticket(&self) -> Option<u64> {
+    pub(crate) fn front_ticket(&self) -> Option<u64> {
         self.queue.front().map(|front| front.ticket)
     }
 
@@ -477,73 +431,6 @@ impl State {
     /// Whether the lock was last released while more was due.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.last_due == 0
-    }
-
-    /// Reads how many tokens were released, raises the ceiling by that number, and returns it. While a waiter waits,
-    /// also asks every later release to report, so that each takes effect at its own instant.
-    ///
-    /// While a waiter waits, this counts only releases that had been made before the caller read the time, by
-    /// `release_mark`. Returns `None` if there are others only: they may have been made after that reading, so the
-    /// caller must read the time anew.
-    fn refresh_ceiling(&mut self, rovers: &Rovers, release_mark: &mut ReleaseMark) -> Option<u64> {
-        let Some(cap) = &mut self.cap else { return Some(0) };
-        let (watch, seen) = (!self.queue.is_empty(), cap.seen);
-        let mut released = if watch && !cap.watching {
-            rovers.watch_releases(&mut cap.seen)
-        } else {
-            if cap.watching && !watch {
-                rovers.ignore_releases();
-            }
-            rovers.released_since(&mut cap.seen)
-        };
-        cap.watching = watch;
-        if watch && released > 0 {
-            let count = std::mem::replace(&mut cap.seen, seen);
-            released = release_mark.of(rovers, released, count);
-            if released == 0 {
-                release_mark.note(rovers, count);
-                return None;
-            }
-            cap.seen = seen.wrapping_add(released << 1);
-        }
-        self.supply.raise_ceiling(released);
-        Some(released)
-    }
-
-    /// Tells the fast path how far claims may go, and which answer to give beyond that. While a waiter waits, the
-    /// published position does not reach the tail, so the fast path can claim nothing.
-    fn publish(&mut self, rovers: &Rovers) {
-        if !std::mem::take(&mut self.denied) {
-            self.forget_denial(rovers);
-        }
-        let limit = self.supply.limit();
-        let until = match self.queue.front() {
-            Some(front) => front.start(),
-            None if self.closed || self.supply.is_paused() => rovers.tail(),
-            None => rovers.tail().wrapping_add(self.stride.tokens),
-        };
-        rovers.publish(earlier(limit, until), limit);
-    }
-
-    /// The sample that a clock would give if it had stood still since the last reading.
-    pub(crate) fn last_sample(&self) -> Sample {
-        Sample { tail: self.supply.claimed(), now: self.supply.synced() }
-    }
-
-    /// Records `sample` once the queue has been served up to `sample.now`.
-    pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
-        self.supply.know_claimed(earlier(sample.tail, self.next_start(rovers)));
-        let most = self.supply.least_burst() / 64;
-        self.stride.adapt(rovers.tail(), sample.now, most);
-    }
-
-    /// Stops the fast path: takes back the tokens that were published and not claimed, by moving the tail past them and
-    /// shifting every other position by the same amount.
-    pub(crate) fn retract(&mut self, rovers: &Rovers) {
-        let shift = rovers.retract();
-        self.supply.shift(shift);
-        self.totals.skipped = self.totals.skipped.wrapping_add(shift);
-        self.stride.shift(shift);
     }
 
     /// The number of tokens left after a claim that ends at `ticket`.

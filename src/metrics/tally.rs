@@ -5,38 +5,37 @@
 //! about a millisecond anyway.
 
 use super::names;
-use crate::observe::{REASONS, Reason};
+use crate::error::{Bound, Denied, Refused, TryAcquireError};
+use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+
+/// Refusals are counted separately for the first quotas of a limiter, and together for all quotas after them.
+pub(super) const QUOTAS: usize = 8;
 
 /// This many threads can be refused without writing to the same cache line.
 const STRIPES: usize = 8;
 
 pub(super) const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some(module_path!()));
 
-/// How a wait ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Outcome {
-    Allowed,
-    Denied,
-    /// The caller gave up.
-    Left,
-}
-
 /// The counts of one limiter.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(super) name: SharedString,
     stripes: [CachePadded<Stripe>; STRIPES],
+    /// The series of waits that were granted, refused, and ended by the caller.
     waits: [Key; 3],
 }
 
 #[derive(Debug, Default)]
 struct Stripe {
     calls: [AtomicU64; REASONS.len()],
+    /// Calls refused by each of the first [`QUOTAS`] quotas; the last word counts for all others.
+    quotas: [AtomicU64; QUOTAS + 1],
     /// Tokens of refused calls that might have been granted at another time.
     tokens: AtomicU64,
 }
@@ -51,24 +50,26 @@ impl Tally {
         Self { name, stripes: Default::default(), waits }
     }
 
-    pub(crate) fn count_refusal(&self, cost: u64, reason: Reason) {
+    fn count_refusal(&self, cost: u64, refusal: &Refused) {
+        let reason = Reason::of(refusal);
         let stripe = &self.stripes[own_number() % STRIPES];
         stripe.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
+        if let Refused::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(quota), .. })) = refusal {
+            stripe.quotas[(*quota).min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
+        }
         if reason.is_for_now() {
             stripe.tokens.fetch_add(cost, Ordering::Relaxed);
         }
     }
 
-    /// Calls user code: the recorder.
-    pub(crate) fn record_wait(&self, nanos: u64, outcome: Outcome) {
-        let key = &self.waits[outcome as usize];
-        let waited = Duration::from_nanos(nanos);
-        metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(waited);
-    }
-
     /// Returns how many calls were refused, by reason.
     pub(super) fn refused(&self) -> impl Iterator<Item = (Reason, u64)> {
         REASONS.iter().map(|reason| (*reason, self.sum(|stripe| &stripe.calls[*reason as usize])))
+    }
+
+    /// Returns how many calls were refused by the quota with this index; from [`QUOTAS`] on, by all further quotas.
+    pub(super) fn refused_by(&self, quota: usize) -> u64 {
+        self.sum(|stripe| &stripe.quotas[quota.min(QUOTAS)])
     }
 
     /// Returns how many tokens the refused calls asked for.
@@ -78,6 +79,42 @@ impl Tally {
 
     fn sum(&self, word: impl Fn(&Stripe) -> &AtomicU64) -> u64 {
         self.stripes.iter().fold(0, |sum, stripe| sum.wrapping_add(word(stripe).load(Ordering::Relaxed)))
+    }
+}
+
+impl Observer for Arc<Tally> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn records_refusals(&self) -> bool {
+        true
+    }
+
+    fn refused(&self, cost: u64, refusal: Refused) {
+        self.count_refusal(cost, &refusal);
+    }
+
+    fn wait(&self, _cost: u64, _queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
+        Some(Arc::<Tally>::clone(self))
+    }
+}
+
+/// All waits share the counts, so the record of one allocates nothing.
+impl ObservedWait for Tally {
+    /// Calls user code: the clock and the recorder.
+    fn end(&self, lasted: &dyn Fn() -> u64, ending: Ending) {
+        let [granted, refused, left] = &self.waits;
+        let key = match ending {
+            Ending::Granted => granted,
+            Ending::Left => left,
+            Ending::Refused { cost, refusal } => {
+                self.count_refusal(cost, &refusal);
+                refused
+            }
+        };
+        let waited = Duration::from_nanos(lasted());
+        metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(waited);
     }
 }
 

@@ -37,10 +37,9 @@ impl State {
 
     /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
-        if self.closed || !self.queue.is_empty() || self.has_parent() {
+        if self.closed || !self.queue.is_empty() || self.has_parent {
             return None;
         }
-        #[cfg(feature = "distributed")]
         if self.is_hungry(rovers) {
             return None;
         }
@@ -72,9 +71,8 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The refill task of a distributed quota must learn of each waiter.
-        #[cfg(feature = "distributed")]
-        if self.supply.planner().is_some() {
+        // The task of a source must learn of each waiter.
+        if self.supply.has_external() {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();
@@ -110,7 +108,6 @@ impl State {
         if let Some(remaining) = self.admit(rovers, cost) {
             return Ok(remaining);
         }
-        #[cfg(feature = "distributed")]
         if self.misses(rovers, cost) {
             return Err(TryAcquireError::Unreachable);
         }
@@ -133,7 +130,7 @@ impl State {
         let at = if self.fits_in_flight(rovers, cost) { self.foretell(rovers, cost) } else { None };
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
         let released = self.cap.as_ref().map_or(0, Cap::word);
-        Denial { cost, tail, released, until, at, remaining: self.available(rovers), by }
+        Denial { cost, tail, released, until, at, remaining: self.available(rovers), by, name: self.quota_name(by) }
     }
 
     /// Whether the cap leaves space for `cost` tokens behind all waiters.
@@ -166,13 +163,12 @@ impl State {
         if cost == 0 {
             return Ok(Some(self.available(rovers)));
         }
-        if !self.has_parent()
+        if !self.has_parent
             && let Some(remaining) = self.admit(rovers, cost)
         {
             return Ok(Some(remaining));
         }
         self.check_queue(arrival.driven)?;
-        #[cfg(feature = "distributed")]
         if self.is_cut_off(self.claims(rovers).wrapping_add(cost)) {
             return Err(ConsumeError::Unreachable);
         }
@@ -215,7 +211,13 @@ impl State {
         self.queue.push(place, Waiter { waker, ticket, cost, skip: 0, part });
     }
 
-    fn check_in_time(&mut self, rovers: &Rovers, cost: u64, now: u64, allowed: u64) -> Result<(), ConsumeError> {
+    pub(crate) fn check_in_time(
+        &mut self,
+        rovers: &Rovers,
+        cost: u64,
+        now: u64,
+        allowed: u64,
+    ) -> Result<(), ConsumeError> {
         let estimate = self.foretell(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
         if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
@@ -234,8 +236,6 @@ impl State {
     /// The largest claim that can be made.
     pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
         let most = MAX_COST.min(self.most_in_flight()).min(self.space_left(rovers));
-        #[cfg(feature = "distributed")]
-        let most = self.supply.planner().map_or(most, |planner| most.min(planner.terms().most_claimed()));
-        most
+        self.supply.source().map_or(most, |(_, source)| most.min(source.most_claimed()))
     }
 }

@@ -249,7 +249,7 @@ fn one_key_is_driven_and_the_others_are_not() {
     adaptive.attempt(1, true).throttled(None);
     assert_eq!(hosts.quota(&"api"), adaptive.snapshot().rate);
     assert!(adaptive.tokens_per_second() < 10.0);
-    // A pause is a debt, and the longest of an event counts.
+    // The longest pause of an event counts.
     let attempts = [30, 10].map(|seconds| (seconds, adaptive.attempt(1, true)));
     let waits = attempts.map(|(seconds, attempt)| {
         attempt.throttled(Duration::from_secs(seconds));
