@@ -101,9 +101,6 @@ impl AdaptiveBuilder {
     /// Drives the quota of one key. The key gets a [quota of its
     /// own](crate::KeyedLimiter::set_quota_for), and keeps it when the `Adaptive` is dropped. Feature `keyed`.
     ///
-    /// A key has no pause. When the server says how long to wait, the key is charged with the tokens of that time:
-    /// later claims wait as long, and claims that wait already do not.
-    ///
     /// # Errors
     ///
     /// Returns an [`AdaptiveError`] that names the wrong setting, or says why the key cannot be driven.

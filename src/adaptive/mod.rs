@@ -255,13 +255,12 @@ impl<T: Target> Shared<T> {
             };
             state.change(&self.bounds, reason);
         }
-        let rate = state.control.rate();
         drop(state);
         if fall.is_some() {
             self.apply();
         }
         if let Some(pause) = retry_after.filter(|pause| !pause.is_zero()) {
-            self.target.pause(pause.min(self.longest_pause), rate);
+            self.target.pause(pause.min(self.longest_pause));
         }
     }
 

@@ -24,7 +24,7 @@ pub trait Target: sealed::Sealed + Clone {
     #[doc(hidden)]
     fn set_rate(&self, quota: Quota) -> Result<(), ConfigError>;
     #[doc(hidden)]
-    fn pause(&self, pause: Duration, rate: f64);
+    fn pause(&self, pause: Duration);
 }
 
 /// The methods that the grants of all targets have. The trait is sealed.
@@ -51,7 +51,7 @@ impl Target for Limiter {
         self.set_quota(0, quota)
     }
 
-    fn pause(&self, pause: Duration, _: f64) {
+    fn pause(&self, pause: Duration) {
         self.pause_for(pause);
     }
 }
@@ -125,15 +125,8 @@ mod keyed {
             self.limiter.set_quota_for(&self.key, quota)
         }
 
-        /// A key has no pause. A debt delays later claims as long; the tokens that are owed already count.
-        fn pause(&self, pause: Duration, rate: f64) {
-            let until_free = self.limiter.estimate(&self.key, 1).unwrap_or(pause);
-            let debt = pause.saturating_sub(until_free).as_secs_f64() * rate;
-            if debt >= 1.0
-                && let Ok(mut grant) = self.limiter.try_acquire(&self.key, 0)
-            {
-                grant.settle(debt as u64);
-            }
+        fn pause(&self, pause: Duration) {
+            self.limiter.pause_for(&self.key, pause);
         }
     }
 

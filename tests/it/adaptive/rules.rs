@@ -240,17 +240,17 @@ fn a_grant_settles_and_grows() {
 #[cfg(feature = "keyed")]
 #[test]
 fn one_key_is_driven_and_the_others_are_not() {
-    use tollgate::{KeyedLimiter, ManualClock};
+    use tollgate::{KeyedLimiter, ManualClock, Quotas};
     let clock = ManualClock::new();
     let hosts: KeyedLimiter<&str> =
         KeyedLimiter::builder().quota(Quota::per_second(7)).clock(clock.clone()).build().unwrap();
     let adaptive = Adaptive::between("1/s", "100/s").start("10/s").drive_key(&hosts, "api").unwrap();
-    assert_eq!(hosts.quotas(&"api"), adaptive.snapshot().rate.into());
-    assert_eq!(hosts.quotas(&"other"), Quota::per_second(7).into());
+    assert_eq!(hosts.quotas(&"api"), Quotas::from(adaptive.snapshot().rate));
+    assert_eq!(hosts.quotas(&"other"), Quotas::from(Quota::per_second(7)));
     adaptive.attempt(1, true).throttled(None);
-    assert_eq!(hosts.quotas(&"api"), adaptive.snapshot().rate.into());
+    assert_eq!(hosts.quotas(&"api"), Quotas::from(adaptive.snapshot().rate));
     assert!(adaptive.tokens_per_second() < 10.0);
-    // A pause is a debt, and the longest of an event counts.
+    // The longest pause of an event counts.
     let attempts = [30, 10].map(|seconds| (seconds, adaptive.attempt(1, true)));
     let waits = attempts.map(|(seconds, attempt)| {
         attempt.throttled(Duration::from_secs(seconds));
