@@ -7,8 +7,10 @@
 //! granted, or never entered the queue is read from the place, under the lock. Dropping the claim reads it again.
 
 use crate::core::Core;
+use crate::core::claims::FirstPoll;
 use crate::core::coop::pay;
 use crate::core::queue::Place;
+use crate::core::state::Sample;
 use crate::deadline::{Allowed, Deadline};
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant, Permit};
@@ -125,13 +127,14 @@ impl<S: Deref<Target = Core>> Claim<S> {
         mut self: Pin<&mut Self>,
         waker: &Waker,
     ) -> ControlFlow<Result<Permit<S>, ConsumeError>, Option<u64>> {
-        let answer = match self.as_mut().poll_queue(waker, Timer::Thread) {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => match self.as_mut().time_left() {
-                ControlFlow::Continue(end) => return ControlFlow::Continue(end),
-                ControlFlow::Break(waited) => self.as_mut().give_up(waited),
-            },
+        if let Poll::Ready(answer) = self.as_mut().poll_queue(waker, Timer::Thread) {
+            return ControlFlow::Break(answer);
+        }
+        let waited = match self.as_mut().time_left() {
+            ControlFlow::Continue(end) => return ControlFlow::Continue(end),
+            ControlFlow::Break(waited) => waited,
         };
+        let answer = self.as_mut().give_up(waited);
         ControlFlow::Break(self.finish(answer))
     }
 
@@ -148,30 +151,48 @@ impl<S: Deref<Target = Core>> Claim<S> {
     // nothing else.
     #[inline(never)]
     fn poll_slowly(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
-        let answer = match self.as_mut().poll_queue(cx.waker(), Timer::Runtime) {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => {
-                let waited = ready!(self.as_mut().poll_deadline(cx));
-                self.as_mut().give_up(waited)
-            }
-        };
+        if let answer @ Poll::Ready(_) = self.as_mut().poll_queue(cx.waker(), Timer::Runtime) {
+            return answer;
+        }
+        let waited = ready!(self.as_mut().poll_deadline(cx));
+        let answer = self.as_mut().give_up(waited);
         Poll::Ready(self.finish(answer))
     }
 
     /// Enters the queue on the first poll. Later polls read from the place what became of the claim.
-    fn poll_queue(mut self: Pin<&mut Self>, waker: &Waker, timer: Timer) -> Poll<Result<u64, ConsumeError>> {
+    fn poll_queue(mut self: Pin<&mut Self>, waker: &Waker, timer: Timer) -> Poll<Result<Permit<S>, ConsumeError>> {
         let mut this = self.as_mut().project();
-        match this.state.as_mut().project() {
-            StateProjection::Waiting { core, place, .. } => core.look(place, *this.cost, waker),
-            StateProjection::Fresh { core, allowed } => {
-                let (core, allowed) = (core.take().expect("polled after it was ready"), *allowed);
-                this.state.set(State::Waiting { core, place: Place::new(), extras: None });
-                self.arrive(allowed, waker, timer)
+        let cost = *this.cost;
+        let answer = match this.state.as_mut().project() {
+            StateProjection::Waiting { core, place, .. } => core.look(place, cost, waker),
+            StateProjection::Fresh { core: slot, allowed } => {
+                let (core, allowed) = (slot.as_ref().expect("polled after it was ready"), *allowed);
+                let early = core.arrive_early(cost, allowed.nanos());
+                let core = slot.take().expect("present: it was just used");
+                match early {
+                    ControlFlow::Break(answer) => {
+                        if let Err(error) = answer {
+                            core.observers().refused(cost, error);
+                        }
+                        return Poll::Ready(answer.map(|remaining| Permit::new(core, cost, remaining)));
+                    }
+                    ControlFlow::Continue(sample) => {
+                        this.state.set(State::Waiting { core, place: Place::new(), extras: None });
+                        self.as_mut().arrive(allowed, waker, timer, sample)
+                    }
+                }
             }
-        }
+        };
+        Poll::Ready(self.finish(ready!(answer)))
     }
 
-    fn arrive(self: Pin<&mut Self>, allowed: Allowed, waker: &Waker, timer: Timer) -> Poll<Result<u64, ConsumeError>> {
+    fn arrive(
+        self: Pin<&mut Self>,
+        allowed: Allowed,
+        waker: &Waker,
+        timer: Timer,
+        sample: Sample,
+    ) -> Poll<Result<u64, ConsumeError>> {
         let mut this = self.project();
         let StateProjection::Waiting { core, mut place, extras } = this.state.as_mut().project() else {
             unreachable!("the caller has set this state")
@@ -179,7 +200,8 @@ impl<S: Deref<Target = Core>> Claim<S> {
         let mut wait_record = WaitRecord::default();
         let limit = allowed.nanos();
         let has_timer = timer == Timer::Thread;
-        let arrive = || core.arrive(place.as_mut(), *this.cost, limit, has_timer, waker, &mut wait_record);
+        let arrival = FirstPoll { cost: *this.cost, allowed: limit, has_timer, waker, sample };
+        let arrive = || core.arrive(place.as_mut(), arrival, &mut wait_record);
         match catch_unwind(AssertUnwindSafe(arrive)) {
             Ok(Poll::Pending) => {
                 if limit.is_some() || wait_record.is_some() {

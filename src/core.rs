@@ -5,7 +5,7 @@
 //! queue in `core/driving.rs`.
 
 pub(crate) mod alarm;
-mod claims;
+pub(crate) mod claims;
 pub(crate) mod coop;
 pub(crate) mod denial;
 pub(crate) mod drivers;

@@ -9,6 +9,7 @@ use crate::core::wakes::Wakes;
 use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
 use crate::observe::{OBSERVED, QueueInfo, WaitRecord};
 use crate::sync::Ordering;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Poll, Waker};
@@ -17,6 +18,18 @@ use tokio::runtime::Handle;
 /// How late, in nanoseconds, a driver may be before an arriving caller serves the queue in its place: two ticks of
 /// tokio's timer.
 const MAX_LATE: u64 = 2_000_000;
+
+/// A claim that is polled for the first time.
+#[derive(Clone, Copy)]
+pub(crate) struct FirstPoll<'a> {
+    pub(crate) cost: u64,
+    /// The longest wait, in nanoseconds.
+    pub(crate) allowed: Option<u64>,
+    /// True if the caller ends such a wait without a timer of its runtime.
+    pub(crate) has_timer: bool,
+    pub(crate) waker: &'a Waker,
+    pub(crate) sample: Sample,
+}
 
 impl Core {
     /// Grants `cost` tokens and returns how many remain, or refuses and reports the refusal to the observers.
@@ -113,30 +126,37 @@ impl Core {
         if cost > MAX_COST { None } else { self.rovers.try_claim(cost).map(|ticket| self.rovers.left_behind(ticket)) }
     }
 
-    /// The first poll of a claim that [`try_claim`](Self::try_claim) did not grant. Ready with how many tokens remain.
-    /// `has_timer` is true if the caller ends a wait of `allowed` nanoseconds without a timer of its runtime.
-    pub(crate) fn arrive(
+    /// The beginning of the first poll of a claim that [`try_claim`](Self::try_claim) did not grant: breaks with the
+    /// result if the claim does not have to enter the queue, which is the common case.
+    pub(crate) fn arrive_early(
         &self,
-        mut place: Pin<&mut Place>,
         cost: u64,
         allowed: Option<u64>,
-        has_timer: bool,
-        waker: &Waker,
-        wait_record: &mut WaitRecord,
-    ) -> Poll<Result<u64, ConsumeError>> {
+    ) -> ControlFlow<Result<u64, ConsumeError>, Sample> {
         let sample = self.sample();
         if let Some(parent_link) = self.parent_link() {
             match self.admit_with_parent(parent_link, cost, allowed) {
                 Ok(None) => {}
-                Ok(Some(remaining)) => return Poll::Ready(Ok(remaining)),
-                Err(error) => return Poll::Ready(Err(error)),
+                Ok(Some(remaining)) => return ControlFlow::Break(Ok(remaining)),
+                Err(error) => return ControlFlow::Break(Err(error)),
             }
         }
         if cost <= MAX_COST
             && let Some(remaining) = self.fast_admit(cost, sample)
         {
-            return Poll::Ready(Ok(remaining));
+            return ControlFlow::Break(Ok(remaining));
         }
+        ControlFlow::Continue(sample)
+    }
+
+    /// The rest of the first poll, after [`arrive_early`](Self::arrive_early). Ready with how many tokens remain.
+    pub(crate) fn arrive(
+        &self,
+        mut place: Pin<&mut Place>,
+        arrival: FirstPoll<'_>,
+        wait_record: &mut WaitRecord,
+    ) -> Poll<Result<u64, ConsumeError>> {
+        let FirstPoll { cost, allowed, has_timer, waker, sample } = arrival;
         let mut waker = Some(waker.clone());
         let host = self.host();
         if allowed.is_none()

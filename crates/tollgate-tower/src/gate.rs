@@ -8,10 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tollgate::ConsumeOwned;
-use tollgate::Limiter;
-use tollgate::OwnedGrant;
-use tollgate::Refused;
+use tollgate::{ConsumeError, ConsumeOwned, Limiter, OwnedGrant, Refused, TryAcquireError};
 
 /// How long a request may wait in the queue. The default is [`MaxWait::DEFAULT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +35,8 @@ impl Default for MaxWait {
 
 /// Admits requests: decides which limiter a request asks and how many tokens it costs.
 ///
-/// A [`Limiter`] is a gate that takes a token per request. [`Priced`] computes the cost with a closure, [`Chosen`]
-/// also the limiter. Implement this trait for any other limiter. The future must take nothing before it is polled, and
+/// A [`Limiter`] is a gate that takes a token per request. [`By`] computes from the request what to take, and of which
+/// limiter or key. Implement this trait for any other limiter. The future must take nothing before it is polled, and
 /// must refund, when dropped, what it was granted. A refusal for now is a [`Denied::new`](tollgate::Denied::new), which
 /// the feature `http` answers with status 429.
 pub trait Gate<Request> {
@@ -61,129 +58,181 @@ impl<Request> Gate<Request> for Limiter {
     }
 }
 
-/// A [`Gate`] with one limiter for all requests and a cost computed from the request; created by
-/// [`LimitLayer::cost`](super::LimitLayer::cost).
-pub struct Priced<C> {
-    limiter: Limiter,
-    cost: Arc<C>,
-}
-
-impl<C> Priced<C> {
-    /// Creates a gate. `cost` returns the cost of a request in tokens.
-    pub fn new(limiter: &Limiter, cost: C) -> Self {
-        Self { limiter: limiter.clone(), cost: Arc::new(cost) }
-    }
-
-    #[cfg(feature = "http")]
-    pub(crate) fn limiter(&self) -> &Limiter {
-        &self.limiter
-    }
-}
-
-impl<Request, C: Fn(&Request) -> u64> Gate<Request> for Priced<C> {
-    type Pass = OwnedGrant;
-    type Admission = Admission;
-
-    fn admit(&self, request: &Request, max_wait: MaxWait) -> Admission {
-        Admission::new(self.limiter.clone(), (self.cost)(request), max_wait)
-    }
-}
-
-impl<C> Clone for Priced<C> {
-    fn clone(&self) -> Self {
-        Self { limiter: self.limiter.clone(), cost: Arc::clone(&self.cost) }
-    }
-}
-
-impl<C> fmt::Debug for Priced<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Priced").field("limiter", &self.limiter).finish_non_exhaustive()
-    }
-}
-
-/// A [`Gate`] that computes limiter and cost from the request; created by [`LimitLayer::by`](super::LimitLayer::by).
-pub struct Chosen<F> {
+/// A [`Gate`] that computes from each request what it takes: created by [`LimitLayer::cost`](super::LimitLayer::cost),
+/// [`LimitLayer::by`](super::LimitLayer::by) and `LimitLayer::keyed`.
+///
+/// | `L` | the function returns | created by |
+/// |---|---|---|
+/// | [`Limiter`] | the cost | `cost` |
+/// | [`AnyLimiter`] | the limiter and the cost | `by` |
+/// | `KeyedLimiter` | the key and the cost | `keyed` |
+pub struct By<L, F> {
+    limiter: L,
     choose: Arc<F>,
 }
 
-impl<F> Chosen<F> {
-    /// Creates a gate. `choose` returns the limiter of a request, and its cost in tokens.
-    pub fn new(choose: F) -> Self {
-        Self { choose: Arc::new(choose) }
+/// In a [`By`]: each request names its limiter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnyLimiter;
+
+impl<L, F> By<L, F> {
+    /// Creates a gate. `choose` returns what a request takes.
+    pub fn new(limiter: L, choose: F) -> Self {
+        Self { limiter, choose: Arc::new(choose) }
     }
 
-    pub(crate) fn choose<Request>(&self, request: &Request) -> (Limiter, u64)
+    #[cfg(feature = "http")]
+    pub(crate) fn limiter(&self) -> &L {
+        &self.limiter
+    }
+
+    pub(crate) fn choose<Request, T>(&self, request: &Request) -> T
     where
-        F: Fn(&Request) -> (Limiter, u64),
+        F: Fn(&Request) -> T,
     {
         (self.choose)(request)
     }
-}
 
-impl<Request, F: Fn(&Request) -> (Limiter, u64)> Gate<Request> for Chosen<F> {
-    type Pass = OwnedGrant;
-    type Admission = Admission;
-
-    fn admit(&self, request: &Request, max_wait: MaxWait) -> Admission {
-        let (limiter, cost) = self.choose(request);
-        Admission::new(limiter, cost, max_wait)
+    pub(crate) fn admit_chosen<T>(&self, chosen: T, max_wait: MaxWait) -> Admission<L, T>
+    where
+        L: Acquire<T>,
+    {
+        Admission::of(self.limiter.clone(), chosen, max_wait)
     }
 }
 
-impl<F> Clone for Chosen<F> {
+impl<Request, L, F, T> Gate<Request> for By<L, F>
+where
+    L: Acquire<T>,
+    F: Fn(&Request) -> T,
+{
+    type Pass = L::Pass;
+    type Admission = Admission<L, T>;
+
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> Admission<L, T> {
+        self.admit_chosen(self.choose(request), max_wait)
+    }
+}
+
+impl<L: Clone, F> Clone for By<L, F> {
     fn clone(&self) -> Self {
-        Self { choose: Arc::clone(&self.choose) }
+        Self { limiter: self.limiter.clone(), choose: Arc::clone(&self.choose) }
     }
 }
 
-impl<F> fmt::Debug for Chosen<F> {
+impl<L: fmt::Debug, F> fmt::Debug for By<L, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chosen").finish_non_exhaustive()
+        f.debug_struct("By").field("limiter", &self.limiter).finish_non_exhaustive()
     }
 }
 
-/// A claim on a [`Limiter`], with or without a limit on the wait.
+/// A limiter from which a [`By`] takes what its function has chosen. It cannot be named outside of this crate: implement
+/// [`Gate`] for other limiters.
+pub trait Acquire<T>: Clone {
+    /// The grant.
+    type Pass;
+    /// The future that waits for the grant.
+    type Claim: Future<Output = Result<Self::Pass, ConsumeError>>;
+
+    /// Waits for the grant, for at most `allowed` if that is set.
+    fn claim(self, chosen: T, allowed: Option<Duration>) -> Self::Claim;
+
+    /// Takes the grant if it is there.
+    fn try_acquire(self, chosen: T) -> Result<Self::Pass, TryAcquireError>;
+
+    /// True if only a request over the network can tell whether the grant is there: then even a request that may not
+    /// wait in the queue waits for that answer.
+    fn is_remote(&self) -> bool {
+        false
+    }
+}
+
+impl Acquire<u64> for Limiter {
+    type Pass = OwnedGrant;
+    type Claim = ConsumeOwned;
+
+    fn claim(self, cost: u64, allowed: Option<Duration>) -> ConsumeOwned {
+        let claim = self.consume_owned(cost);
+        match allowed {
+            Some(allowed) => claim.within(allowed),
+            None => claim,
+        }
+    }
+
+    fn try_acquire(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
+        self.try_acquire_owned(cost)
+    }
+}
+
+impl Acquire<(Limiter, u64)> for AnyLimiter {
+    type Pass = OwnedGrant;
+    type Claim = ConsumeOwned;
+
+    fn claim(self, (limiter, cost): (Limiter, u64), allowed: Option<Duration>) -> ConsumeOwned {
+        limiter.claim(cost, allowed)
+    }
+
+    fn try_acquire(self, (limiter, cost): (Limiter, u64)) -> Result<OwnedGrant, TryAcquireError> {
+        limiter.try_acquire_owned(cost)
+    }
+}
+
+/// A claim of a request, with or without a limit on the wait.
 ///
 /// # Cancel safety
 ///
-/// The same as [`Consume`](tollgate::Consume).
+/// The same as [`Consume`](tollgate::Consume), or `KeyedConsume` for a keyed limiter.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
-#[derive(Debug)]
-pub struct Admission {
+pub struct Admission<L: Acquire<T> = Limiter, T = u64> {
     #[pin]
-    mode: Mode,
+    mode: Mode<L, T>,
 }
 
 #[pin_project(project = ModeProjection)]
-#[derive(Debug)]
-enum Mode {
-    Wait(#[pin] ConsumeOwned),
-    None(Limiter, u64),
+enum Mode<L: Acquire<T>, T> {
+    Wait(#[pin] L::Claim),
+    /// `None` once the future has returned its result.
+    Try(Option<(L, T)>),
 }
 
 impl Admission {
     /// Creates a claim of `cost` tokens of `limiter`.
     pub fn new(limiter: Limiter, cost: u64, max_wait: MaxWait) -> Self {
+        Self::of(limiter, cost, max_wait)
+    }
+}
+
+impl<L: Acquire<T>, T> Admission<L, T> {
+    fn of(limiter: L, chosen: T, max_wait: MaxWait) -> Self {
         let mode = match max_wait {
-            MaxWait::Endless => Mode::Wait(limiter.consume_owned(cost)),
-            MaxWait::AtMost(allowed) => Mode::Wait(limiter.consume_owned(cost).within(allowed)),
-            MaxWait::None => Mode::None(limiter, cost),
+            MaxWait::Endless => Mode::Wait(limiter.claim(chosen, None)),
+            MaxWait::AtMost(allowed) => Mode::Wait(limiter.claim(chosen, Some(allowed))),
+            MaxWait::None if limiter.is_remote() => Mode::Wait(limiter.claim(chosen, Some(Duration::ZERO))),
+            MaxWait::None => Mode::Try(Some((limiter, chosen))),
         };
         Self { mode }
     }
 }
 
-impl Future for Admission {
-    type Output = Result<OwnedGrant, Refused>;
+impl<L: Acquire<T>, T> Future for Admission<L, T> {
+    type Output = Result<L::Pass, Refused>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().mode.project() {
-            ModeProjection::Wait(consume) => consume.poll(cx).map_err(Refused::InLine),
-            ModeProjection::None(limiter, cost) => {
-                let ask = || limiter.clone().try_acquire_owned(*cost).map_err(Refused::AtOnce);
-                poll_paid(cx, |_| Poll::Ready(ask()))
-            }
+            ModeProjection::Wait(claim) => claim.poll(cx).map_err(Refused::InLine),
+            ModeProjection::Try(limiter) => poll_paid(cx, |_| {
+                let (limiter, chosen) = limiter.take().expect("polled after it was ready");
+                Poll::Ready(limiter.try_acquire(chosen).map_err(Refused::AtOnce))
+            }),
         }
+    }
+}
+
+impl<L: Acquire<T>, T> fmt::Debug for Admission<L, T> {
+    /// Omits the key, if there is one: it may identify a user.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waits = matches!(self.mode, Mode::Wait(_));
+        f.debug_struct("Admission").field("waits", &waits).finish_non_exhaustive()
     }
 }

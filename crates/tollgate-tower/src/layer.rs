@@ -1,15 +1,15 @@
 //! The layer and its settings.
 
 use super::answer::{AsBoxError, AsError, AsResponse};
-use super::gate::{Chosen, MaxWait, Priced};
+use super::gate::{AnyLimiter, By, MaxWait};
 use super::grpc::AsGrpc;
 use super::hold::{ToBody, ToHead};
 use super::service::Limit;
 use std::time::Duration;
+#[cfg(feature = "keyed")]
+use tollgate::KeyedLimiter;
 use tollgate::{Limiter, Refused};
 use tower_layer::Layer;
-#[cfg(feature = "keyed")]
-use {super::keyed::Keyed, tollgate::KeyedLimiter};
 
 /// Puts services behind a limiter. See the [module](super) for the settings and their defaults.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl<G> LimitLayer<G> {
     }
 }
 
-impl<F> LimitLayer<Chosen<F>> {
+impl<F> LimitLayer<By<AnyLimiter, F>> {
     /// Creates a layer that asks `choose` for the limiter and the cost of each request: one limiter per user, tenant
     /// or route.
     ///
@@ -57,12 +57,12 @@ impl<F> LimitLayer<Chosen<F>> {
     where
         F: Fn(&Request) -> (Limiter, u64),
     {
-        Self::through(Chosen::new(choose))
+        Self::through(By::new(AnyLimiter, choose))
     }
 }
 
 #[cfg(feature = "keyed")]
-impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
+impl<K, S, F> LimitLayer<By<KeyedLimiter<K, S>, F>> {
     /// Creates a layer that asks `key` for the key and the cost of each request: one queue per user, address or API
     /// key. `users` may be distributed: many machines then share the quota of each key.
     ///
@@ -82,15 +82,15 @@ impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
     where
         F: Fn(&Request) -> (K, u64),
     {
-        Self::through(Keyed::new(users, key))
+        Self::through(By::new(users.clone(), key))
     }
 }
 
 impl<H, A> LimitLayer<Limiter, H, A> {
     /// Computes the cost of each request with `cost`; a request of cost 0 passes at once.
-    pub fn cost<Request, C: Fn(&Request) -> u64>(self, cost: C) -> LimitLayer<Priced<C>, H, A> {
+    pub fn cost<Request, C: Fn(&Request) -> u64>(self, cost: C) -> LimitLayer<By<Limiter, C>, H, A> {
         let Self { gate, max_wait, hold, answer } = self;
-        LimitLayer { gate: Priced::new(&gate, cost), max_wait, hold, answer }
+        LimitLayer { gate: By::new(gate, cost), max_wait, hold, answer }
     }
 }
 

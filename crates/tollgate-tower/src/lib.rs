@@ -79,11 +79,9 @@ mod service;
 
 pub use answer::{Answer, AsBoxError, AsError, AsResponse, LimitError};
 pub use body::HeldBody;
-pub use gate::{Admission, Chosen, Gate, MaxWait, Priced};
+pub use gate::{Admission, AnyLimiter, By, Gate, MaxWait};
 pub use grpc::AsGrpc;
 pub use hold::{Hold, ToBody, ToHead};
-#[cfg(feature = "keyed")]
-pub use keyed::{Keyed, KeyedAdmission};
 pub use layer::LimitLayer;
 pub use service::{Limit, LimitFuture};
 #[cfg(feature = "http")]

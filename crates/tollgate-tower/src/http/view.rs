@@ -1,7 +1,8 @@
 //! Gates that can report the limits of a request.
 
 use super::limits::{RateLimits, Terms};
-use crate::{Admission, Chosen, Gate, MaxWait, Priced};
+use crate::gate::Acquire;
+use crate::{Admission, AnyLimiter, By, Gate, MaxWait};
 use std::fmt;
 use std::sync::Arc;
 use tollgate::Limiter;
@@ -44,20 +45,42 @@ impl<Request> Advertise<Request> for Limiter {
     }
 }
 
-impl<Request, C: Fn(&Request) -> u64> Advertise<Request> for Priced<C> {
+/// A limiter whose limits a response can report, for what a request has chosen of it.
+pub trait Viewed<T>: Acquire<T> {
+    /// Reads the limits.
+    type View: View;
+
+    /// Returns a view of what `chosen` takes from.
+    fn view(&self, chosen: &T) -> Self::View;
+}
+
+impl Viewed<u64> for Limiter {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission, Limiter) {
-        (self.admit(request, max_wait), self.limiter().clone())
+    fn view(&self, _: &u64) -> Limiter {
+        self.clone()
     }
 }
 
-impl<Request, F: Fn(&Request) -> (Limiter, u64)> Advertise<Request> for Chosen<F> {
+impl Viewed<(Limiter, u64)> for AnyLimiter {
     type View = Limiter;
 
-    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission, Limiter) {
-        let (limiter, cost) = self.choose(request);
-        (Admission::new(limiter.clone(), cost, max_wait), limiter)
+    fn view(&self, (limiter, _): &(Limiter, u64)) -> Limiter {
+        limiter.clone()
+    }
+}
+
+impl<Request, L, F, T> Advertise<Request> for By<L, F>
+where
+    L: Viewed<T>,
+    F: Fn(&Request) -> T,
+{
+    type View = L::View;
+
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission<L, T>, L::View) {
+        let chosen = self.choose(request);
+        let view = self.limiter().view(&chosen);
+        (self.admit_chosen(chosen, max_wait), view)
     }
 }
 
@@ -129,7 +152,6 @@ impl<V: View> View for PartitionView<V> {
 #[cfg(feature = "keyed")]
 mod keyed {
     use super::*;
-    use crate::{Keyed, KeyedAdmission};
     use std::hash::{BuildHasher, Hash};
     use tollgate::{Bound, KeyedLimiter, TryAcquireError};
 
@@ -163,18 +185,15 @@ mod keyed {
         }
     }
 
-    impl<Request, K, S, F> Advertise<Request> for Keyed<K, S, F>
+    impl<K, S> Viewed<(K, u64)> for KeyedLimiter<K, S>
     where
         K: Hash + Eq + Clone,
         S: BuildHasher,
-        F: Fn(&Request) -> (K, u64),
     {
         type View = KeyView<K, S>;
 
-        fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (KeyedAdmission<K, S>, KeyView<K, S>) {
-            let (key, cost) = self.key(request);
-            let view = KeyView { users: self.users().clone(), key: key.clone() };
-            (self.admit_key(key, cost, max_wait), view)
+        fn view(&self, (key, _): &(K, u64)) -> KeyView<K, S> {
+            KeyView { users: self.clone(), key: key.clone() }
         }
     }
 }

@@ -21,7 +21,7 @@ assert_traits! {
 mod http {
     use crate::assert_traits::assert_traits;
     use tollgate::Limiter;
-    use tollgate_tower::{Chosen, http::*};
+    use tollgate_tower::{AnyLimiter, By, http::*};
 
     #[rustfmt::skip]
     assert_traits! {
@@ -35,20 +35,21 @@ mod http {
         RateLimits:                                yes yes yes;
         Refusal:                                   yes yes yes;
         Partitioned<Limiter, fn(&()) -> Vec<u8>>:  yes yes yes;
-        Chosen<fn(&()) -> (Limiter, u64)>:         yes yes yes;
+        By<AnyLimiter, fn(&()) -> (Limiter, u64)>: yes yes yes;
     }
 
     #[cfg(feature = "keyed")]
     mod keyed {
         use crate::assert_traits::assert_traits;
         use std::hash::RandomState;
-        use tollgate_tower::{Keyed, KeyedAdmission, http::*};
+        use tollgate::KeyedLimiter;
+        use tollgate_tower::{Admission, By, http::*};
 
         #[rustfmt::skip]
         assert_traits! {
             KeyView<u8, RandomState>:                  yes yes yes;
-            Keyed<u8, RandomState, fn(&()) -> (u8, u64)>:  yes yes yes;
-            KeyedAdmission<u8, RandomState>:           yes yes no;
+            By<KeyedLimiter<u8>, fn(&()) -> (u8, u64)>:  yes yes yes;
+            Admission<KeyedLimiter<u8>, (u8, u64)>:    yes yes no;
         }
     }
 }
