@@ -313,10 +313,10 @@ impl Queue {
         self.parts.as_ref()?.held()
     }
 
-    /// The next instant at which a part that waits aside must be looked at; `u64::MAX` if there is none.
+    /// The next instant at which a part that waits aside must be looked at, if there is one.
     #[inline]
-    pub(crate) fn next_alarm(&self) -> u64 {
-        self.parts.as_ref().and_then(|parts| parts.first_alarm()).map_or(u64::MAX, |(at, _)| at)
+    pub(crate) fn next_alarm(&self) -> Option<u64> {
+        self.parts.as_ref().and_then(|parts| parts.first_alarm()).map(|(at, _)| at)
     }
 
     /// The first part that waits for claims ahead of it, if all of these have left.

@@ -315,7 +315,7 @@ impl State {
             let alarm = self.queue.next_alarm();
             let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
             let Some(front) = self.queue.front().filter(has_come) else {
-                if alarm > now {
+                if alarm.is_none_or(|alarm| alarm > now) {
                     break;
                 }
                 match self.ring(rovers, None, wakes) {
@@ -331,7 +331,7 @@ impl State {
                 Verdict::Held(_) | Verdict::Wait => Some(now),
                 _ => None,
             };
-            if until.is_some_and(|until| alarm <= until) {
+            if alarm.zip(until).is_some_and(|(alarm, until)| alarm <= until) {
                 match self.ring(rovers, Some(ticket), wakes) {
                     Step::Again => return Served::Again,
                     Step::Idle | Step::Taken => continue,
@@ -484,7 +484,7 @@ impl State {
     pub(crate) fn due(&self) -> u64 {
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.
-        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm())
+        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm().unwrap_or(u64::MAX))
     }
 
     /// The same, as of when the queue [was served](Self::finish) last.

@@ -44,7 +44,7 @@ impl State {
             return None;
         }
         // A part of a joint claim comes to the front first.
-        if self.queue.next_alarm() <= sample.now {
+        if self.queue.next_alarm().is_some_and(|at| at <= sample.now) {
             return None;
         }
         self.forget_denial(rovers);
