@@ -177,7 +177,7 @@ impl<'a, const N: usize> Join<'a, N> {
     ///
     /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule of one of the limiters already
     /// says that the wait there would be longer. It ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes
-    /// longer for another reason; the error then names a limiter that was not ready. The time is that of the first
+    /// longer for another reason; the error then names the limiter that would have been ready last. The time is that of the first
     /// limiter.
     ///
     /// # Examples
@@ -203,7 +203,7 @@ impl<'a, const N: usize> Join<'a, N> {
         let (Some(deadline), Some(joint)) = (&mut self.deadline, &self.joint) else { return Poll::Pending };
         let Some(clock) = self.members.iter().flatten().next() else { return Poll::Pending };
         let waited = ready!(deadline.as_mut().poll(&clock.core.time, cx));
-        let limiter = joint.first_unready();
+        let limiter = joint.slowest();
         match joint.kill() {
             // The claim is granted at this very moment: every queue grants its part as soon as it sees that.
             JointState::Committed => Poll::Pending,

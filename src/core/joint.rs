@@ -125,9 +125,16 @@ impl JointClaim {
         others.map(|(_, due)| due.load(Ordering::SeqCst)).max().unwrap_or(0)
     }
 
-    /// The index of the first queue that is not ready.
-    pub(crate) fn first_unready(&self) -> usize {
-        (!self.word.load(Ordering::Acquire) & self.all).trailing_zeros() as usize % self.members.len().max(1)
+    /// The index of the queue that will be ready last, as far as the queues have told; of several, the first.
+    pub(crate) fn slowest(&self) -> usize {
+        let (word, arrived) = (self.word.load(Ordering::Acquire), self.arrived.load(Ordering::Acquire));
+        let is_unready = |index: &usize| word & (1 << index) == 0;
+        let due = |index: &usize| match self.dues.get(*index) {
+            Some(due) if arrived & (1 << index) != 0 => due.load(Ordering::SeqCst),
+            _ => UNKNOWN,
+        };
+        // The last of several maxima is returned.
+        (0..self.members.len()).rev().filter(is_unready).max_by_key(due).unwrap_or(0)
     }
 
     /// Gives the claim up, unless it is committed.
