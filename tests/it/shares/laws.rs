@@ -1,0 +1,1 @@
+//! The laws of the specification, checked on what the model has served.

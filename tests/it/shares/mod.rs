@@ -1,0 +1,7 @@
+//! Weighted, nested classes: an exact model, the examples and laws of its specification, and the limiter against it.
+
+pub(crate) mod bucket;
+mod examples;
+pub(crate) mod fraction;
+pub(crate) mod laws;
+pub(crate) mod model;
