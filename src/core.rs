@@ -11,6 +11,7 @@
 
 pub(crate) mod alarm;
 mod claims;
+pub(crate) mod classes;
 pub(crate) mod coop;
 pub(crate) mod denial;
 pub(crate) mod drivers;

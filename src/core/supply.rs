@@ -392,6 +392,17 @@ impl Supply {
         }
     }
 
+    /// Returns tokens that were set aside for a claim that has left, up to the position `most`. `shadow` is the same
+    /// quota without divided claims: where it bounds the level, it bounds the fraction of a token too.
+    pub(crate) fn restore(&mut self, index: usize, n: u64, most: u64, shadow: &Schedule) {
+        self.note_change();
+        let quota = &mut self.quotas[index];
+        quota.add(n, most);
+        if ahead(quota.head, most) >= 0 {
+            quota.lower_fraction(shadow);
+        }
+    }
+
     /// Adds `n` tokens by hand: to the manual quotas if there are any, else to all quotas that are not leased.
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         self.note_change();

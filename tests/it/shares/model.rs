@@ -242,7 +242,8 @@ impl Model {
 
     fn pick(&self, class: ClassId) -> (Option<Offer>, Int) {
         let node = &self.classes[class];
-        let (mut offer, mut again) = (None, NEVER);
+        let mut offer;
+        let mut again = NEVER;
         if let Some(front) = node.queue.front() {
             let q = self.installment(class, front.rest());
             let mut deadline = None;
@@ -398,6 +399,7 @@ impl Model {
         });
         if last {
             self.leave(leaf, 0);
+            self.merge_debts(leaf);
             if !front.debt {
                 self.in_flight += front.cost;
                 self.log.push(Granted { id: front.id, at, cost: front.cost });
@@ -433,6 +435,23 @@ impl Model {
         }
         if self.set_aside() == 0 {
             self.shadows.clear();
+        }
+    }
+
+    /// Debts without a claim between them are one debt. If the debt in service grows, the pick is made anew.
+    fn merge_debts(&mut self, leaf: ClassId) {
+        let queue = &mut self.classes[leaf].queue;
+        let mut index = 1;
+        while index < queue.len() {
+            if queue[index - 1].debt && queue[index].debt {
+                let rest = queue.remove(index).expect("in range").rest();
+                queue[index - 1].cost += rest;
+                if index == 1 && self.in_service.is_some_and(|service| service.leaf == leaf) {
+                    self.in_service = None;
+                }
+            } else {
+                index += 1;
+            }
         }
     }
 
@@ -522,6 +541,7 @@ impl Model {
 
     fn withdraw(&mut self, leaf: ClassId, index: usize) {
         let claim = self.leave(leaf, index);
+        self.merge_debts(leaf);
         if index == 0 && self.in_service.is_some_and(|service| service.leaf == leaf) {
             self.in_service = None;
             self.cut();
@@ -559,6 +579,7 @@ impl Model {
         self.in_flight += tokens;
         if self.waits() {
             self.enter(leaf, Claim { id: Id::MAX, cost: tokens, paid: 0, debt: true });
+            self.merge_debts(leaf);
         } else {
             self.owe(leaf, tokens);
         }
