@@ -623,7 +623,7 @@ impl Model {
         let at = Fraction::whole(self.synced);
         let class = &mut self.classes[class];
         if class.floor.is_none() {
-            class.r = class.r.max(at);
+            class.r = at;
         }
         class.floor = floor;
         self.pick_again(now);
