@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::core::rovers::Rovers;
 use crate::core::state::State;
 use crate::core::supply::Supply;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 use crate::distributed::{Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::error::ConfigError;
 use crate::quota::MAX_BURST;
@@ -39,7 +39,7 @@ pub struct Builder {
     stride: Option<u64>,
     fine: bool,
     /// The stores passed to `distributed`, each with the index of the quota given before it.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     core: Vec<(Option<usize>, Arc<dyn Store>)>,
 }
 
@@ -68,20 +68,20 @@ impl Builder {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Limiter, Quota, RedisStore};
-    /// let store = RedisStore::connect("redis://127.0.0.1/", "child:42").await?;
+    /// use tollgate::{Limiter, Quota, distributed::MemoryStore};
+    /// let store = MemoryStore::new(); // or, of tollgate-redis: RedisStore::connect("redis://...", "child:42").await?
     /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store).build()?;
     /// limiter.consume(1).await?;
     /// # Ok(()) }
     /// ```
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub fn distributed(self, store: impl Store) -> Self {
         self.shared_through(Arc::new(store))
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn shared_through(mut self, store: Arc<dyn Store>) -> Self {
         self.core.push((self.quotas.len().checked_sub(1), store));
         self
@@ -174,7 +174,7 @@ impl Builder {
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         let planner = self.planner()?;
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
@@ -187,14 +187,14 @@ impl Builder {
         }
         let rovers = Rovers::new(self.rovers_at);
         let time = self.clock.map_or_else(Time::tokio, Time::other);
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         let refill_task = match planner {
             Some(_) if time.is_manual() => return Err(ConfigError::DistributedOutsideRuntime),
             Some((planner, store)) => Some((state.lease(planner, self.rovers_at), store)),
             None => None,
         };
         let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()));
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if let Some((final_return, store)) = refill_task {
             let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
             host.spawn(RefillHandle::new(&core, store, final_return).run());
@@ -203,7 +203,7 @@ impl Builder {
     }
 
     /// Checks the distributed quota, if there is one, and prepares its refill plan.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     fn planner(&self) -> Result<Option<PlannerAndStore>, ConfigError> {
         let (index, store) = match &self.core[..] {
             [] => return Ok(None),
@@ -232,7 +232,7 @@ impl Builder {
 }
 
 /// The refill plan of a distributed quota, and its store.
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 type PlannerAndStore = (RefillPlanner, Arc<dyn Store>);
 
 pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {

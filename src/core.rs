@@ -18,7 +18,7 @@ pub(crate) mod drivers;
 mod driving;
 pub(crate) mod fine;
 pub(crate) mod joint;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 mod leasing;
 #[cfg(feature = "keyed")]
 pub(crate) mod parent;
@@ -190,7 +190,7 @@ impl Core {
 
     /// Like [`with`](Self::with), for background tasks: a clock that panics once must not end them, so the last sample
     /// is used then.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     fn with_anyway<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         self.sampled(self.sample_or_last(), Reach::Now, CatchUp::Fully, act)
     }
@@ -220,7 +220,7 @@ impl Core {
         act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
     ) -> R {
         let mut state = self.state.lock();
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         state.assert_kept();
         let mut sample = sample.unwrap_or_else(|| state.last_sample());
         let mut is_behind = false;
@@ -362,7 +362,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         let sleeping = state.drivers.take_wakers();
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         let sleeping: Vec<_> = sleeping.into_iter().chain(state.return_all(&self.rovers)).collect();
         drop(state);
         wake_each(sleeping);

@@ -31,8 +31,8 @@
 //! | wait for tokens | [`Limiter::consume`]; [`Consume::within`] limits the wait |
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
-//! | share one quota between many machines | `Builder::distributed` with a `RedisStore` (feature `redis`) |
-//! | put a limit in front of a service | `tower::LimitLayer` (feature `tower`) |
+//! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` |
+//! | put a limit in front of a service | `LimitLayer` (crate `tollgate-tower`) |
 //!
 //! # Overview
 //!
@@ -71,10 +71,11 @@
 //! [`pause_for`](Limiter::pause_for) and [`close`](Limiter::close) take effect at once, also for callers that wait
 //! already. [`snapshot`](Limiter::snapshot) returns the complete state.
 //!
-//! **Adapters.** The features `stream`, `io` and `tower` put a limiter in front of the items of a stream or sink, the
-//! bytes of a connection, or the requests of a service: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`,
-//! `LimitLayer::new(&limiter)`. The feature `http` turns the refusals of a `LimitLayer` into responses, and makes a
-//! client follow such responses. The features `metrics` and `tracing` report waits and refusals.
+//! **Adapters.** The features `stream` and `io` put a limiter in front of the items of a stream or sink, or the bytes of
+//! a connection: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`. The features `metrics` and `tracing` report
+//! waits and refusals. The crate [`tollgate-tower`](https://docs.rs/tollgate-tower) puts a limiter in front of the
+//! requests of a service, `LimitLayer::new(&limiter)`, turns its refusals into HTTP responses, and makes a client follow
+//! such responses.
 //!
 //! **Tests without a runtime.** Give the builder a [`ManualClock`].
 //!
@@ -105,15 +106,20 @@
 //! |---|---|
 //! | `keyed` | `KeyedLimiter`: a quota and a queue per user, address or API key, in bounded memory |
 //! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late, on Linux |
-//! | `redis` | `Builder::distributed`, `RedisStore`: a quota (or one per key) for many machines, in Redis or Valkey |
+//! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, with a cost per item |
 //! | `io` | `io`: paced bytes for tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
-//! | `http` | `http`: refusals as responses with `Retry-After` and `RateLimit` fields, and a client that follows them |
-//! | `tower` | `tower`: `LimitLayer`, for axum, tonic, hyper and reqwest, in flight to the end of the body |
 //! | `metrics` | `metrics`: counters and gauges for Prometheus and every other recorder of the `metrics` facade |
 //! | `tracing` | a span for each wait, an event for each refusal; see [below](#tracing) |
+//!
+//! Crates beside this one:
+//!
+//! | crate | adds |
+//! |---|---|
+//! | [`tollgate-tower`](https://docs.rs/tollgate-tower) | `LimitLayer` for axum, tonic, hyper and reqwest, in flight to the end of the body; refusals as responses with `Retry-After` and `RateLimit` fields, and a client that follows them |
+//! | [`tollgate-redis`](https://docs.rs/tollgate-redis) | `RedisStore`, which keeps distributed quotas in Redis or Valkey |
 //!
 //! # When not to use it
 //!
@@ -142,6 +148,7 @@
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod blocking;
 mod bucket;
@@ -149,12 +156,10 @@ mod builder;
 mod clock;
 mod consume;
 mod core;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 pub mod distributed;
 mod error;
 mod grant;
-#[cfg(feature = "http")]
-pub mod http;
 #[cfg(feature = "io")]
 pub mod io;
 mod join;
@@ -167,18 +172,14 @@ mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
 mod quota;
-#[cfg(feature = "redis")]
-mod redis;
 mod snapshot;
 #[cfg(feature = "stream")]
 pub mod stream;
-#[cfg(feature = "tower")]
-pub mod tower;
 mod which;
 
 #[cfg(feature = "quanta")]
 pub use clock::QuantaClock;
-#[cfg(all(feature = "keyed", feature = "redis"))]
+#[cfg(all(feature = "keyed", feature = "distributed"))]
 pub use keyed::{
     DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
     DistributedKeyedSnapshot,
@@ -188,8 +189,6 @@ pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
     KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
 };
-#[cfg(feature = "redis")]
-pub use redis::{Circuit, RedisServerSnapshot, RedisStore};
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,

@@ -6,9 +6,7 @@ use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
 use crate::core::replenisher::Replenisher;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
-#[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
-use crate::grant::OwnedGrant;
-use crate::grant::{Grant, Permit};
+use crate::grant::{Grant, OwnedGrant, Permit};
 use crate::snapshot::Snapshot;
 use crate::{Quota, Which, blocking};
 use std::fmt;
@@ -217,15 +215,31 @@ impl Limiter {
         Ok(Grant::new(Permit::new(&self.core, cost, remaining)))
     }
 
-    /// [`try_acquire`](Self::try_acquire) with a grant that owns the limiter.
-    #[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
-    pub(crate) fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter: for adapters and spawned tasks.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, OwnedGrant, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder().quota(Quota::per_second(10)).max_in_flight(1).build()?;
+    /// let grant: OwnedGrant = limiter.clone().try_acquire_owned(1)?;
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// std::thread::spawn(move || drop(grant)).join().unwrap();
+    /// assert!(limiter.try_acquire(1).is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
         let remaining = self.core.try_acquire(cost)?;
         Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
     }
 
     /// True if the caller holds the only reference to this limiter and dropping the limiter would lose no state.
-    #[cfg(all(feature = "keyed", feature = "redis"))]
+    #[cfg(all(feature = "keyed", feature = "distributed"))]
     pub(crate) fn is_spare(&self) -> bool {
         Arc::strong_count(&self.core) == 1 && self.core.is_at_rest()
     }

@@ -1,24 +1,16 @@
-//! Past this machine: a thousand nodes that share a million tokens per second, simulated; and how many asks a real Redis can
-//! answer.
+//! Past this machine: a thousand nodes that share a million tokens per second, simulated.
 //!
 //! ```text
-//! cargo run --release --features redis --example fleet_sim
-//! cargo run --release --features redis --example fleet_sim -- --nodes 1000 --quiet 200 --latency-ms 5
-//! cargo run --release --features redis --example fleet_sim -- --carry
+//! cargo run --release --features distributed --example fleet_sim
+//! cargo run --release --features distributed --example fleet_sim -- --nodes 1000 --quiet 200 --latency-ms 5
 //! ```
 //!
 //! Limiters and the tasks that ask are the real ones; time is tokio's paused time, and the line is in memory, where it does what
-//! the script in Redis does. `--carry` starts a Redis of its own and has nodes ask as fast as they can. The exit code is 1 if
-//! more was granted than the quota allows.
+//! the script in Redis does. The exit code is 1 if more was granted than the quota allows. How many requests a real Redis
+//! answers: the example `carry` of `tollgate-redis`.
 
-mod carry;
-#[path = "../fleet/guard.rs"]
-mod guard;
-#[path = "../fleet/law.rs"]
 mod law;
 mod served;
-#[path = "../fleet/server.rs"]
-mod server;
 mod world;
 
 use clap::{Parser, value_parser};
@@ -54,25 +46,13 @@ struct Options {
     /// Milliseconds to the line, and as long back
     #[arg(long, default_value_t = 1)]
     latency_ms: u64,
-    /// Microseconds for which the line is busy with an ask; the default is what `--carry` found
+    /// Microseconds for which the line is busy with an ask; the default is what the example `carry` found
     #[arg(long, default_value_t = 26)]
     service_us: u64,
-    /// How many asks a real Redis answers, instead
-    #[arg(long)]
-    carry: bool,
-    /// Be the one who starts Redis and ends it; for the program itself
-    #[arg(long, hide = true)]
-    guard: bool,
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let done = match (options.guard, options.carry) {
-        (true, _) => guard::run().map(|()| ExitCode::SUCCESS),
-        (_, true) => carry(&options).map(|()| ExitCode::SUCCESS),
-        _ => simulate(&options),
-    };
-    done.unwrap_or_else(|error| {
+    simulate(&Options::parse()).unwrap_or_else(|error| {
         eprintln!("fleet_sim: {error}");
         ExitCode::from(2)
     })
@@ -117,24 +97,4 @@ fn simulate(options: &Options) -> Result<ExitCode, Failure> {
         is_lawful &= outcome.excess(&world) == 0;
     }
     Ok(if is_lawful { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn carry(options: &Options) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    println!(
-        "{:>6} {:>10} {:>18} {:>17} {:>18}",
-        "nodes", "asks/s", "script, us/ask", "Redis, us/ask", "a core's asks/s"
-    );
-    for &nodes in &options.nodes {
-        let load = runtime.block_on(carry::measure(nodes, options.rate, Duration::from_secs(options.seconds)))?;
-        println!(
-            "{:>6} {:>10.0} {:>18.1} {:>17.1} {:>18.0}",
-            load.nodes,
-            load.asks_per_second,
-            load.script_micros,
-            load.redis_micros,
-            1e6 / load.redis_micros
-        );
-    }
-    Ok(())
 }

@@ -57,7 +57,7 @@ impl Core {
         let answer = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
             state.try_acquire(rovers, cost, sample.now)
         });
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if answer.is_err()
             && let Some(host) = self.host()
         {

@@ -123,7 +123,7 @@ impl Core {
     /// Spawns a driver on `host`, unless this queue has one there, and the refill task of a distributed quota, unless
     /// that runs on some runtime already.
     fn hire(&self, host: &Handle) -> Hired {
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         self.start_refill_task(host);
         let mut state = self.state.lock();
         if state.drivers.serve(host) {

@@ -31,7 +31,7 @@ use std::sync::{Arc, Weak};
 
 const DEAD: u64 = 1 << 63;
 /// Set together with [`DEAD`]: the claim was turned away by a distributed limiter that cannot reach its store.
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 const CUT_OFF: u64 = 1 << 62;
 
 /// The bits of a claim with a parent ticket.
@@ -108,7 +108,7 @@ impl JointClaim {
 
     /// Like [`kill`](Self::kill), after one queue has called the claim out with `outcome`.
     pub(crate) fn kill_as(&self, outcome: Outcome) -> JointState {
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if outcome == Outcome::Unreachable {
             return self.change(|_| DEAD | CUT_OFF);
         }
@@ -118,7 +118,7 @@ impl JointClaim {
 
     /// The outcome of a dead claim that had a parent ticket: the parent has turned the ticket away.
     pub(crate) fn parent_outcome(&self) -> Outcome {
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if self.word.load(Ordering::Acquire) & CUT_OFF != 0 {
             return Outcome::Unreachable;
         }

@@ -71,7 +71,7 @@ pub(crate) enum Outcome {
         most: u64,
     },
     /// The store of a distributed quota cannot be reached, and the limiter is set to fail its waiters then.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     Unreachable,
     /// Another queue in which the claim waits has closed, or the caller gave the claim up.
     JointEnded,
@@ -87,7 +87,7 @@ impl Outcome {
             Self::Closed | Self::JointEnded => Err(ConsumeError::Closed),
             #[cfg(feature = "keyed")]
             Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most }),
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             Self::Unreachable => Err(ConsumeError::Unreachable),
         }
     }

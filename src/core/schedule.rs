@@ -11,7 +11,7 @@
 
 use crate::Quota;
 use crate::core::rovers::ahead;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 use crate::distributed::{Leases, RefillPlanner};
 use crate::quota::Refill;
 use std::ops::Rem;
@@ -36,7 +36,7 @@ enum Mint {
     /// Nothing by itself.
     Manual,
     /// The tokens that the store of a distributed quota has promised.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     Leased(Box<Leases>),
 }
 
@@ -82,7 +82,7 @@ impl Schedule {
                 _ => 0,
             },
             Mint::Manual => 0,
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             Mint::Leased(leases) => leases.mint(now, space, 0),
         };
         self.head = self.head.wrapping_add(minted.min(space));
@@ -90,7 +90,7 @@ impl Schedule {
 
     /// Mints leased tokens up to `limit`, and beyond it all tokens that the front claim, which ends at `front`, needs
     /// if they were promised in one piece.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn mint_leased(&mut self, now: u64, limit: u64, front: u64) {
         let (space, lacks) = (ahead(limit, self.head).max(0) as u64, ahead(front, self.head).max(0) as u64);
         if let Mint::Leased(leases) = &mut self.mint {
@@ -102,7 +102,7 @@ impl Schedule {
     pub(crate) fn add(&mut self, n: u64, limit: u64) {
         let space = ahead(limit, self.head).max(0) as u64;
         self.head = self.head.wrapping_add(n.min(space));
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if let Mint::Leased(leases) = &mut self.mint {
             leases.spare(n - n.min(space));
         }
@@ -118,7 +118,7 @@ impl Schedule {
     /// Burns the tokens beyond `limit`.
     pub(crate) fn cut(&mut self, limit: u64) {
         if ahead(self.head, limit) > 0 {
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             if let Mint::Leased(leases) = &mut self.mint {
                 leases.spare(ahead(self.head, limit) as u64);
             }
@@ -145,7 +145,7 @@ impl Schedule {
                 next?.checked_add((steps - 1).checked_mul(period)?)
             }
             Mint::Manual => None,
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             Mint::Leased(ref leases) => leases.reached(need as u64),
         }
     }
@@ -153,34 +153,34 @@ impl Schedule {
     /// The instant at which a front claim that ends at `ticket` passes, if tokens are otherwise kept only up to
     /// `limit`. It is later than `reached` if the tokens were leased in several pieces.
     pub(crate) fn passes(&self, ticket: u64, limit: u64) -> Option<u64> {
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if let Mint::Leased(leases) = &self.mint {
             let need = ahead(ticket, self.head);
             let space = ahead(limit, self.head).max(0) as u64;
             return if need <= 0 { Some(0) } else { leases.passes(need as u64, space) };
         }
-        #[cfg(not(feature = "redis"))]
+        #[cfg(not(feature = "distributed"))]
         let _ = limit;
         self.reached(ticket)
     }
 
     /// Makes this a leased schedule: from now on only leased tokens arrive, and the bucket holds nothing until a lease
     /// allows it.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn become_leased(&mut self, start: u64) {
         (self.head, self.burst) = (start, 0);
         self.mint = Mint::Leased(Box::default());
     }
 
     /// Lowers the burst once leased tokens may not be kept any longer.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn run_out(&mut self, now: u64) {
         if let Mint::Leased(leases) = &self.mint {
             self.burst = leases.kept(self.burst, now);
         }
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn planner(&self) -> Option<&RefillPlanner> {
         if let Mint::Leased(leases) = &self.mint { leases.planner.as_deref() } else { None }
     }
@@ -188,7 +188,7 @@ impl Schedule {
     /// Whether tokens beyond the limit may be kept for a front claim that ends at `ticket`. Leased tokens may only if
     /// the next piece completes the claim.
     pub(crate) fn saves_up(&self, ticket: u64) -> bool {
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if let Mint::Leased(leases) = &self.mint {
             return ahead(ticket, self.head) <= leases.pieces().next().unwrap_or(0) as i64;
         }
@@ -197,13 +197,13 @@ impl Schedule {
     }
 
     /// The promised tokens, one count per piece.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {
         let leases = if let Mint::Leased(leases) = &self.mint { Some(leases) } else { None };
         leases.into_iter().flat_map(|leases| leases.pieces())
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn leases(&mut self) -> Option<&mut Leases> {
         if let Mint::Leased(leases) = &mut self.mint { Some(leases) } else { None }
     }
@@ -277,9 +277,9 @@ impl Schedule {
 
     /// True if tokens arrive only as promised by the store of a distributed quota.
     pub(crate) fn is_leased(&self) -> bool {
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         return matches!(self.mint, Mint::Leased(_));
-        #[cfg(not(feature = "redis"))]
+        #[cfg(not(feature = "distributed"))]
         false
     }
 
@@ -345,7 +345,7 @@ pub(crate) fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(a: N, b: N) -
     if b == N::default() { a } else { gcd(b, a % b) }
 }
 
-#[cfg(all(test, feature = "redis", not(tollgate_loom)))]
+#[cfg(all(test, feature = "distributed", not(tollgate_loom)))]
 mod tests {
     use super::*;
 

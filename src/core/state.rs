@@ -13,7 +13,7 @@ mod changes;
 mod claims;
 mod deferred;
 mod forecast;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 mod leasing;
 #[cfg(feature = "keyed")]
 mod parent;
@@ -220,9 +220,9 @@ impl State {
 
     /// Whether one of the quotas is distributed and its refill task, the task that asks the store for tokens, is gone.
     pub(crate) fn is_unkept(&self) -> bool {
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         return self.supply.planner().is_some_and(|planner| planner.vacant.is_some());
-        #[cfg(not(feature = "redis"))]
+        #[cfg(not(feature = "distributed"))]
         false
     }
 
@@ -261,7 +261,7 @@ impl State {
         if self.queue.is_empty() && !watching && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             if !self.wake_refill_task(rovers, wakes) {
                 return self.leave_unfinished(rovers);
             }
@@ -275,7 +275,7 @@ impl State {
         if self.settle(rovers, now, Reach::Held, wakes) == ServeResult::Again {
             return ServeResult::Again;
         }
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if !self.wake_refill_task(rovers, wakes) {
             return self.leave_unfinished(rovers);
         }
@@ -330,7 +330,7 @@ impl State {
                         self.supply.note_hold(ticket, now);
                     }
                     self.supply.mint(now, Some(ticket));
-                    #[cfg(feature = "redis")]
+                    #[cfg(feature = "distributed")]
                     if matches!(verdict, Verdict::Wait) {
                         self.supply.shed(ticket);
                     }
@@ -342,13 +342,13 @@ impl State {
                     self.recall_parent_ticket();
                 }
                 _ if wakes.is_full() => return Served::Again,
-                #[cfg(feature = "redis")]
+                #[cfg(feature = "distributed")]
                 Verdict::Grant(at) if front.part.is_none() && self.supply.is_stale(ticket, at) => {
                     self.supply.mint(at, Some(ticket));
                     self.supply.shed(ticket);
                 }
                 // The lease has expired, and the tokens kept from it are gone: the next iteration decides anew.
-                #[cfg(feature = "redis")]
+                #[cfg(feature = "distributed")]
                 Verdict::Grant(at) if front.part.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
@@ -370,7 +370,7 @@ impl State {
         if self.closed && !self.is_granted_by_parent(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if self.is_cut_off(front.ticket) {
             return Verdict::TurnAway(Outcome::Unreachable);
         }

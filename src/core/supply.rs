@@ -27,7 +27,7 @@
 use crate::Quota;
 use crate::core::rovers::{ahead, earlier, later};
 use crate::core::schedule::Schedule;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 use crate::distributed::RefillPlanner;
 use crate::error::Bound;
 use std::ops::{Deref, DerefMut};
@@ -176,7 +176,7 @@ impl Supply {
     /// Whether a front claim that ends at `ticket` and passes at `at` would take leased tokens that had all arrived
     /// before `at` and are more than may be kept unused. This happens if something else, such as a pause, has held the
     /// claim back.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn is_stale(&self, ticket: u64, at: u64) -> bool {
         self.quotas.iter().any(|quota| {
             quota.is_leased()
@@ -187,7 +187,7 @@ impl Supply {
 
     /// Mints up to `at`, and returns whether leased tokens are then missing for the front claim, which ends at
     /// `ticket`.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn falls_short(&mut self, ticket: u64, at: u64) -> bool {
         if !self.quotas.iter().any(Schedule::is_leased) {
             return false;
@@ -199,7 +199,7 @@ impl Supply {
     /// If the leased tokens reach the ticket of the front waiter and something else holds the waiter back: keeps of its
     /// saved tokens only as many as a lease allows to keep unused. Other nodes rely on the rest not being granted later
     /// than the instant at which it was minted.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn shed(&mut self, ticket: u64) {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
@@ -210,45 +210,45 @@ impl Supply {
     }
 
     /// The instant at which the leased tokens of this quota let a front claim pass that ends at `ticket`.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn passes_leased(&self, index: usize, ticket: u64) -> Option<u64> {
         let quota = &self.quotas[index];
         quota.passes(ticket, Self::bound(self.claimed, quota.burst, None))
     }
 
     /// Whether the ceiling and all quotas except number `but` let a claim that ends at `ticket` pass by `soon`.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
         let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
         !self.is_capped_below(ticket) && others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
     }
 
     /// The node's knowledge of the store that holds a distributed quota, if one of the quotas is distributed.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     #[inline]
     pub(crate) fn planner(&self) -> Option<&RefillPlanner> {
         self.quotas.iter().find_map(Schedule::planner)
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn planner_mut(&mut self) -> Option<&mut RefillPlanner> {
         self.quotas.iter_mut().find_map(Schedule::leases)?.planner.as_deref_mut()
     }
 
     /// Takes the feed out; the caller puts it back with [`put_feed`](Self::put_feed).
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn take_planner(&mut self) -> Option<Box<RefillPlanner>> {
         self.quotas.iter_mut().find_map(Schedule::leases)?.planner.take()
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn put_planner(&mut self, planner: Box<RefillPlanner>) {
         if let Some(leases) = self.quotas[planner.quota].leases() {
             leases.planner = Some(planner);
         }
     }
 
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub(crate) fn quota_mut(&mut self, index: usize) -> &mut Schedule {
         &mut self.quotas[index]
     }
@@ -263,7 +263,7 @@ impl Supply {
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             if quota.is_leased() {
                 quota.run_out(now);
                 Self::trim(quota, claimed, front);
@@ -505,7 +505,7 @@ impl Supply {
     }
 }
 
-#[cfg(all(test, feature = "redis", not(tollgate_loom)))]
+#[cfg(all(test, feature = "distributed", not(tollgate_loom)))]
 mod tests {
     use super::*;
 

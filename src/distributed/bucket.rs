@@ -1,4 +1,4 @@
-//! The shared bucket: the algorithm of `src/redis/store.lua`, in Rust, equal to the integer.
+//! The shared bucket: the algorithm of `store.lua` of the crate `tollgate-redis`, in Rust, equal to the integer.
 
 use super::terms::{LONGEST, MAX_DEBT};
 use super::{LeaseGrant, LeaseRequest, QuotaTerms, StoreError};

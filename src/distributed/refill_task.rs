@@ -124,7 +124,7 @@ async fn persist(
         };
         is_sent |= !matches!(error, StoreError::NotSent(_));
         failures = failures.saturating_add(1);
-        *tally.error() = Some(error.to_string());
+        tally.note_error(&error);
         if matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)) {
             outage.get_or_insert_with(|| Outage::begin(store, sent)).goes_on();
         } else {

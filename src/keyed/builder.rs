@@ -1,7 +1,7 @@
 //! Building a keyed limiter: all configuration checks.
 
 use super::KeyedLimiter;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 use super::distributed::{Config, DistributedKeyedBuilder};
 use super::driver_pool::DriverPool;
 use super::live::LiveTemplate;
@@ -10,7 +10,7 @@ use super::rate::Rate;
 use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::ChildLimiter;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
 use crate::observe::Observers;
@@ -175,15 +175,15 @@ impl<K, S> KeyedBuilder<K, S> {
     /// The text is part of a key in Redis. If a key's text is long, or a secret, use
     /// [`distributed_by`](Self::distributed_by) to choose another name.
     ///
-    /// ```no_run
+    /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{KeyedLimiter, Quota, RedisStore};
-    /// let stores = RedisStore::connect("redis://127.0.0.1/", "users").await?;
+    /// use tollgate::{KeyedLimiter, Quota, distributed::MemoryStore};
+    /// let stores = MemoryStore::new(); // or, of tollgate-redis: RedisStore::connect("redis://...", "users").await?
     /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(stores).build()?;
     /// users.consume(&"ann".to_owned(), 1).await?;
     /// # Ok(()) }
     /// ```
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub fn distributed(self, stores: impl Stores) -> DistributedKeyedBuilder<K, S>
     where
         K: fmt::Display + 'static,
@@ -193,7 +193,7 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Like [`distributed`](Self::distributed), with stores that are named by `name`. Two keys with the same name share
     /// one quota. `name` is called outside of all locks, whenever a key comes that has no limiter in this process.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     pub fn distributed_by(
         self,
         stores: impl Stores,

@@ -3,12 +3,10 @@
 mod changes;
 mod view;
 
-#[cfg(feature = "tower")]
-use super::OwnedKeyedGrant;
 use super::grant::Pass;
 use super::key_ref::{Borrowed, Owned};
 use super::map::{Arrival, Map};
-use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher};
+use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant};
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::{Quota, blocking};
 use std::fmt;
@@ -210,9 +208,13 @@ where
         Ok(KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
     }
 
-    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key.
-    #[cfg(feature = "tower")]
-    pub(crate) fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key: for adapters and spawned
+    /// tasks.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
         let hash = self.map.hash(&key);
         let taken = self.map.try_acquire(&key, hash, cost)?;
         Ok(OwnedKeyedGrant(Pass::new(Owned { map: self.map, key }, hash, cost, taken)))

@@ -38,7 +38,7 @@
 
 mod builder;
 mod claim;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 mod distributed;
 mod driver_pool;
 mod entries;
@@ -60,7 +60,7 @@ mod top;
 
 pub use builder::KeyedBuilder;
 pub use claim::{KeyedConsume, KeyedConsumeOwned, KeyedWithin, KeyedWithinOwned};
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 pub use distributed::{
     DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
     DistributedKeyedSnapshot,

@@ -52,7 +52,7 @@
 //!
 //! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting) and `parent`, which are the
 //! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and, with the feature
-//! `redis`, `unreachable`; and `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore
+//! `distributed`, `unreachable`; and `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore
 //! not counted as tokens denied.
 //!
 //! # What it costs

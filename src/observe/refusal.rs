@@ -49,7 +49,7 @@ reasons! {
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "distributed")]
     Unreachable: "unreachable",
 }
 
@@ -74,7 +74,7 @@ impl Refusal {
             Self::InLine(ConsumeError::TooLate { .. }) => Reason::TooLate,
             Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
             Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "distributed")]
             Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
         }
     }

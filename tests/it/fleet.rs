@@ -1,6 +1,6 @@
 //! Many nodes that share one quota, in paused time over the line in memory: the simulation of `examples/fleet_sim`, small.
 
-#[path = "../../examples/fleet/law.rs"]
+#[path = "../../examples/fleet_sim/law.rs"]
 mod law;
 #[path = "../../examples/fleet_sim/served.rs"]
 mod served;

@@ -126,7 +126,7 @@ impl State {
         };
         let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         quota.check(index)?;
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if self.supply.quotas()[index].is_leased() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }

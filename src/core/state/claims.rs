@@ -40,7 +40,7 @@ impl State {
         if self.closed || !self.queue.is_empty() || self.has_parent() {
             return None;
         }
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if self.is_hungry(rovers) {
             return None;
         }
@@ -73,7 +73,7 @@ impl State {
         waker: &mut Option<Waker>,
     ) -> bool {
         // The refill task of a distributed quota must learn of each waiter.
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if self.supply.planner().is_some() {
             return false;
         }
@@ -110,7 +110,7 @@ impl State {
         if let Some(remaining) = self.admit(rovers, cost) {
             return Ok(remaining);
         }
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if self.misses(rovers, cost) {
             return Err(TryAcquireError::Unreachable);
         }
@@ -172,7 +172,7 @@ impl State {
             return Ok(Some(remaining));
         }
         self.check_queue(arrival.driven)?;
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         if self.is_cut_off(self.claims(rovers).wrapping_add(cost)) {
             return Err(ConsumeError::Unreachable);
         }
@@ -234,7 +234,7 @@ impl State {
     /// The largest claim that can be made.
     pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
         let most = MAX_COST.min(self.most_in_flight()).min(self.space_left(rovers));
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "distributed")]
         let most = self.supply.planner().map_or(most, |planner| most.min(planner.terms().most_claimed()));
         most
     }

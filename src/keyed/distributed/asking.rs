@@ -55,7 +55,7 @@ where
             }
             let again = first(self.closing(), store.backoff(failures));
             match allowed {
-                None => _ = again.await,
+                None => again.await,
                 Some(allowed) => {
                     let left = allowed.saturating_sub(began.elapsed());
                     if timeout(left, again).await.is_err() {

@@ -74,8 +74,8 @@ where
     /// available. Fails with [`TimedOut`](ConsumeError::TimedOut) if a queue of callers takes longer.
     ///
     /// The request for a key without a limiter here is not cut short, because its tokens may already be
-    /// granted. So the result can be late by a round trip, or by the [`patience`](crate::RedisStore::patience) of an
-    /// unreachable store.
+    /// granted. So the result can be late by a round trip, or by the time after which an unreachable store gives up
+    /// (`RedisStore::patience` in Redis).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {

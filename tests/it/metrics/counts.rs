@@ -39,7 +39,7 @@ fn every_reason_is_there_from_the_first_scrape_on() {
     let page = book.read();
     assert_eq!(page.counter("acquire_total{key=api,result=deny}"), 0);
     let reasons = page.0.keys().filter(|series| series.starts_with("rate_limit_refusals_total{key=api,reason="));
-    assert_eq!(reasons.count(), if cfg!(feature = "redis") { 13 } else { 12 });
+    assert_eq!(reasons.count(), if cfg!(feature = "distributed") { 13 } else { 12 });
     assert_eq!(page.refusals(), []);
 }
 
@@ -205,33 +205,4 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
             assert!(allowed + denied <= 10_000);
         }
     });
-}
-
-#[cfg(feature = "tower")]
-#[test]
-fn the_calls_of_layers_are_counted() {
-    use std::time::Duration;
-    use tokio_test::assert_ready_ok;
-    use tollgate::tower::LimitLayer;
-    use tower::{Layer, Service};
-
-    let (book, (limiter, clock)) = (Book::open(), by_hand(2));
-    let meter = Meter::new("api", &limiter).unwrap();
-    let inner = tower::service_fn(async |_: ()| Ok::<_, std::io::Error>(()));
-    let mut refusing = LimitLayer::new(&limiter).release_at_head().refuse().layer(inner);
-    let mut waiting = LimitLayer::new(&limiter).release_at_head().within(Duration::from_secs(1)).layer(inner);
-    assert_ready_ok!(spawn(refusing.call(())).poll());
-    assert_ready_ok!(spawn(refusing.call(())).poll());
-    assert_ready_err!(spawn(refusing.call(())).poll());
-    with_local_recorder(&book.recorder, || {
-        let mut call = spawn(waiting.call(()));
-        assert_pending!(call.poll());
-        clock.advance(MILLI);
-        limiter.tick();
-        assert_ready_ok!(call.poll());
-        meter.publish();
-    });
-    let page = book.read();
-    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 3);
-    assert_eq!((page.refusals(), page.waits("allow")), (vec![("quota", 1)], vec![1_000_000]));
 }

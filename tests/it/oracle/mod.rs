@@ -13,8 +13,6 @@ mod changing;
 pub(crate) mod checks;
 pub(crate) mod echo;
 pub(crate) mod hands;
-#[cfg(test)]
-mod itself;
 pub(crate) mod law;
 pub(crate) mod model;
 pub(crate) mod ops;

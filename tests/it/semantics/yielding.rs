@@ -1,48 +1,18 @@
 //! A task that asks again and again, and is answered at once each time: other tasks of its runtime run meanwhile.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tokio::task::{LocalSet, coop, spawn_local, yield_now};
+use tokio::task::coop;
 use tollgate::{ConsumeError, Limiter, Quota};
 
 use super::DAY;
-
-/// More answers than tokio lets a task have in one turn, many times over.
-const ANSWERS: usize = 2_000;
+use crate::turns::{ANSWERS, yields};
 
 fn full() -> Limiter {
     Limiter::new(Quota::new(1, DAY).burst(1 << 40)).unwrap()
-}
-
-/// How many turns another task of a current_thread runtime gets while a task calls `ask` and awaits it, `ANSWERS` times.
-#[track_caller]
-fn turns_beside(mut ask: impl AsyncFnMut()) -> usize {
-    thread_local!(static TURNS: Cell<usize> = const { Cell::new(0) });
-    TURNS.set(0);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    LocalSet::new().block_on(&runtime, async move {
-        let other = spawn_local(async {
-            loop {
-                TURNS.set(TURNS.get() + 1);
-                yield_now().await;
-            }
-        });
-        for _ in 0..ANSWERS {
-            ask().await;
-        }
-        other.abort();
-    });
-    TURNS.get()
-}
-
-#[track_caller]
-fn yields(ask: impl AsyncFnMut()) {
-    let turns = turns_beside(ask);
-    assert!(turns >= ANSWERS / 200, "another task ran {turns} times");
 }
 
 #[test]
@@ -76,7 +46,7 @@ fn claims_of_keys_let_other_tasks_run() {
     yields(async || _ = users.consume(&2, 1 << 41).within(Duration::ZERO).await.unwrap_err());
 }
 
-#[cfg(all(feature = "keyed", feature = "redis"))]
+#[cfg(all(feature = "keyed", feature = "distributed"))]
 #[test]
 fn claims_of_shared_keys_let_other_tasks_run() {
     let lines = tollgate::distributed::MemoryStore::new();
@@ -87,14 +57,6 @@ fn claims_of_shared_keys_let_other_tasks_run() {
     let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).distributed(lines).build().unwrap();
     yields(async || drop(users.consume(&1, 0).await.unwrap()));
     yields(async || _ = users.consume(&1, 1 << 40).within(Duration::ZERO).await.unwrap_err());
-}
-
-#[cfg(feature = "tower")]
-#[test]
-fn requests_that_are_turned_away_let_other_tasks_run() {
-    use tollgate::tower::{Admission, MaxWait};
-    let empty = Limiter::new(Quota::new(1, DAY).initial(0)).unwrap();
-    yields(async || assert!(Admission::new(empty.clone(), 1, MaxWait::None).await.is_err()));
 }
 
 #[cfg(feature = "stream")]

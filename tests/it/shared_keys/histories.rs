@@ -1,7 +1,7 @@
 //! Random histories of several nodes and many keys, judged for each key by the law of one bucket.
 
 use super::millis;
-use crate::redis::law::Ledger;
+use crate::distributed::law::Ledger;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};

@@ -1,7 +1,7 @@
 //! The verbs, in paused time over lines in memory.
 
 use super::{millis, node};
-use crate::redis::law::Ledger;
+use crate::distributed::law::Ledger;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -290,31 +290,6 @@ async fn outside_of_a_runtime_it_says_so() {
     let (answer, users) = outside.join().unwrap();
     assert!(answer.contains("NoRuntime"), "{answer}");
     drop(users.consume(&1, 1).await.unwrap());
-}
-
-/// A layer in front of a service: two machines, one user.
-#[cfg(feature = "tower")]
-#[tokio::test(start_paused = true)]
-async fn requests_of_a_user_are_limited_together_on_all_machines() {
-    use tower::{Layer, Service, ServiceExt, service_fn};
-    let lines = MemoryStore::new();
-    let serve = || {
-        let users = node(&lines, Quota::per_hour(10));
-        let layer =
-            tollgate::tower::LimitLayer::distributed_keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
-        layer.layer(service_fn(|user: u64| async move { Ok::<u64, std::convert::Infallible>(user) }))
-    };
-    let mut machines = [serve(), serve()];
-    let mut served = [0; 2];
-    for number in 0..20 {
-        for user in [0, 1] {
-            let machine = machines[number % 2].ready().await.unwrap();
-            served[user as usize] += u64::from(machine.call(user).await.is_ok());
-        }
-    }
-    assert_eq!(served, [5, 5]);
-    // Each machine learned once of each user that nothing is left, or took it.
-    assert_eq!(lines.asks(), 10 + 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,11 @@
-//! Keyed limiters whose quotas many machines share: over lines in memory, and over Redis.
+//! Keyed limiters whose quotas many machines share: over stores in memory. The tests over Redis are those of
+//! `tollgate-redis`.
 
 mod histories;
 mod hostile;
 mod memory;
 mod outages;
 mod places;
-mod real;
-mod stalls;
 mod trips;
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Lines that cannot be reached, answers that get lost, and lines that forget.
 
 use super::{millis, node};
-use crate::redis::law::Ledger;
+use crate::distributed::law::Ledger;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{ConsumeError, Quota};

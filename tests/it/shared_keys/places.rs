@@ -1,7 +1,7 @@
 //! Bounded memory, and what can be done with it.
 
 use super::{millis, node};
-use crate::redis::law::Ledger;
+use crate::distributed::law::Ledger;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Barrier;
 use tokio::runtime::Builder;

@@ -1,0 +1,188 @@
+//! Many keys on several nodes, and a Redis that stands still for a moment: how long it takes until all is as before.
+//!
+//! ```text
+//! cargo run --release -p tollgate-redis --example fleet_stall
+//! cargo run --release -p tollgate-redis --example fleet_stall -- --nodes 4 --rate 2250 --keys 10000 --runs 20
+//! ```
+//!
+//! It starts a Redis of its own for each run, stops its process for 1.5 seconds (SIGSTOP), and continues it. Calls come all the time,
+//! at random keys, whether earlier ones were granted or not. *Recovered* is the time from the end of the stall until every call
+//! made by then has been granted. The last line printed is for machines; the exit code is 1 if a run made more than four connections
+//! a node, or did not recover within ten seconds. (2: it could not run.)
+
+#[path = "fleet/server.rs"]
+mod server;
+
+use clap::Parser;
+use server::{Server, info};
+use std::error::Error;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tokio::time::{interval, sleep};
+use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
+use tollgate_redis::RedisStore;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+const STALL: Duration = Duration::from_millis(1_500);
+const WARM_UP: Duration = Duration::from_millis(1_000);
+const LONGEST: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_millis(5);
+
+/// Stop a Redis for a moment under keyed limiters
+#[derive(Clone, Parser)]
+struct Options {
+    /// Nodes that share the keys
+    #[arg(long, default_value_t = 4)]
+    nodes: usize,
+    /// Calls per second on each node
+    #[arg(long, default_value_t = 2_250)]
+    rate: u64,
+    /// Keys that are called at random
+    #[arg(long, default_value_t = 10_000)]
+    keys: u64,
+    /// How often to do it
+    #[arg(long, default_value_t = 20)]
+    runs: usize,
+}
+
+#[derive(Default)]
+struct Counts {
+    made: AtomicU64,
+    granted: AtomicU64,
+}
+
+struct Run {
+    recovered: Option<Duration>,
+    /// New ones, of all nodes together: each has one before the stall.
+    connections: u64,
+    /// Grants in the second after the stall, for each call that came in it.
+    granted: f64,
+    calls: u64,
+    asks: u64,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run_all(&Options::parse()).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("fleet_stall: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn run_all(options: &Options) -> Result<ExitCode, Failure> {
+    let mut runs = Vec::new();
+    for number in 1..=options.runs {
+        let run = run_once(options).await?;
+        println!(
+            "run {number:>2}: recovered after {:?}, {} new connections of {} nodes, {} asks for {} calls, {:.2} grants per call in \
+             the next second",
+            run.recovered, run.connections, options.nodes, run.asks, run.calls, run.granted
+        );
+        runs.push(run);
+    }
+    let mut times: Vec<Duration> = runs.iter().map(|run| run.recovered.unwrap_or(LONGEST)).collect();
+    times.sort();
+    let connections = runs.iter().map(|run| run.connections).max().unwrap_or(0);
+    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    let in_time = times.iter().filter(|time| **time <= Duration::from_millis(500)).count();
+    println!(
+        "fleet_stall: runs={} median_ms={} worst_ms={} within_500_ms={in_time} new_connections={connections}",
+        runs.len(),
+        median.as_millis(),
+        worst.as_millis()
+    );
+    Ok(ExitCode::from(u8::from(connections > 3 * options.nodes as u64 || worst >= LONGEST)))
+}
+
+async fn run_once(options: &Options) -> Result<Run, Failure> {
+    let server = Server::start()?;
+    let (mut lines, mut callers) = (Vec::new(), Vec::new());
+    let counts = Arc::new(Counts::default());
+    for node in 0..options.nodes {
+        let line = RedisStore::connect(&*server.url(), "users").await?;
+        lines.push(line.clone());
+        let quota = Quota::per_second(100).burst(100);
+        let users = KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(line).build()?;
+        callers.push(tokio::spawn(call(users, node as u64, options.clone(), Arc::clone(&counts))));
+    }
+    sleep(WARM_UP).await;
+    let process = number(&server.url(), "server", "process_id")?;
+    let connections = number(&server.url(), "stats", "total_connections_received")?;
+    signal("-STOP", process)?;
+    sleep(STALL).await;
+    signal("-CONT", process)?;
+    let (continued, before) = (Instant::now(), counts.granted.load(Relaxed));
+    let mut recovered = None;
+    let mut granted = None;
+    while recovered.is_none() || granted.is_none() {
+        let made = counts.made.load(Relaxed);
+        sleep(TICK).await;
+        let elapsed = continued.elapsed();
+        // What was called within the last round trips is not waited for.
+        let on_their_way = options.rate * options.nodes as u64 / 100;
+        if recovered.is_none() && counts.granted.load(Relaxed) + on_their_way >= made {
+            recovered = Some(elapsed);
+        }
+        if granted.is_none() && elapsed >= Duration::from_secs(1) {
+            let came = elapsed.as_secs_f64() * (options.rate * options.nodes as u64) as f64;
+            granted = Some((counts.granted.load(Relaxed) - before) as f64 / came);
+        }
+        if elapsed > LONGEST {
+            break;
+        }
+    }
+    callers.iter().for_each(tokio::task::JoinHandle::abort);
+    // But for the one by which that is asked.
+    let connections = number(&server.url(), "stats", "total_connections_received")? - connections - 1;
+    if recovered.is_none() {
+        for line in &lines {
+            println!("not recovered: {:?} {:?}", line.servers(), line.snapshot());
+        }
+    }
+    let asks = lines.iter().map(|line| line.snapshot().round_trips).sum();
+    let calls = counts.made.load(Relaxed);
+    let due = (WARM_UP + STALL).as_secs_f64() * (options.rate * options.nodes as u64) as f64;
+    if (calls as f64) < due / 2.0 {
+        return Err(format!("the machine is too busy: {calls} calls were made and {due:.0} were due").into());
+    }
+    Ok(Run { recovered, connections, granted: granted.unwrap_or(0.0), calls, asks })
+}
+
+/// A number that Redis says of itself.
+fn number(url: &str, section: &str, name: &str) -> Result<u64, Failure> {
+    let text = info(url, section)?;
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    Ok(found.ok_or_else(|| format!("Redis does not say its {name}"))?.trim().parse()?)
+}
+
+/// Stops or continues a process.
+fn signal(name: &str, process: u64) -> Result<(), Failure> {
+    let done = Command::new("kill").args([name, &process.to_string()]).status()?;
+    if done.success() { Ok(()) } else { Err(format!("kill {name} {process} failed").into()) }
+}
+
+/// Calls at random keys, as often as said.
+async fn call(users: DistributedKeyedLimiter<u64>, seed: u64, options: Options, counts: Arc<Counts>) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut ticks, mut made, began) = (interval(TICK), 0, Instant::now());
+    loop {
+        ticks.tick().await;
+        let due = (began.elapsed().as_secs_f64() * options.rate as f64) as u64;
+        for _ in made..due {
+            counts.made.fetch_add(1, Relaxed);
+            let (claim, counts) = (users.clone().consume_owned(random.u64(..options.keys), 1), Arc::clone(&counts));
+            tokio::spawn(async move {
+                if claim.await.is_ok() {
+                    counts.granted.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        made = due;
+    }
+}

@@ -1,0 +1,19 @@
+//! Quotas kept in Redis: one server, sentinels, a cluster; outages and failovers. Each test starts servers of its own.
+
+mod cluster;
+mod failover;
+#[path = "../../../../tests/it/distributed/law.rs"]
+#[allow(dead_code, reason = "more is used by the tests over the store in memory")]
+mod law;
+mod masters;
+#[path = "../../../../tests/it/distributed/nodes.rs"]
+#[allow(dead_code, reason = "more is used by the tests over the store in memory")]
+mod nodes;
+mod outages;
+mod processes;
+mod proxy;
+mod real;
+mod replies;
+mod script;
+mod server;
+mod shared_keys;

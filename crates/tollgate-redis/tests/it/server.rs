@@ -1,0 +1,250 @@
+//! A redis-server of a test's own, on a free port of loopback; it ends with the test. `TOLLGATE_REDIS_SERVER` names another
+//! program for it, such as `valkey-server`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tokio::net::TcpSocket;
+use tollgate_redis::RedisStore;
+
+/// Longer than any test takes, on however busy a machine: a bound against a hang, and not an expectation.
+pub const FOR_EVER: Duration = Duration::from_secs(180);
+
+fn program() -> OsString {
+    std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
+/// A line whose asks wait for as long as it takes: that a machine is slow is no outage.
+pub async fn line(url: &str, name: &str) -> RedisStore {
+    let began = Instant::now();
+    loop {
+        match RedisStore::connect(url, name).await {
+            Ok(line) => return line.patience(FOR_EVER),
+            Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Says that Redis is missing and gives `None`; under `TOLLGATE_REDIS=required`, as in `scripts/test`, that is a failure.
+pub fn is_installed() -> bool {
+    let found = Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !found {
+        assert!(std::env::var_os("TOLLGATE_REDIS").is_none(), "redis-server is required and not installed");
+        eprintln!("NOT RUN: redis-server is not installed (apt-get install redis-server)");
+    }
+    found
+}
+
+pub struct Server {
+    child: Option<Child>,
+    port: Port,
+    /// By which a node of a cluster talks to the others.
+    bus: Option<Port>,
+    /// The file of options that it may write into, if it wants one.
+    file: Option<PathBuf>,
+    more: Vec<String>,
+    /// Where it may write.
+    folder: PathBuf,
+}
+
+impl Server {
+    /// `None` where Redis is not installed.
+    pub fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    pub fn start_with(more: &[&str]) -> Option<Self> {
+        Self::start_by(None, more, false)
+    }
+
+    /// A node of a cluster, which keeps a file of its own and has a second port.
+    pub fn start_node(more: &[&str]) -> Option<Self> {
+        let options = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
+        Self::start_by(None, &[&options[..], more].concat(), true)
+    }
+
+    /// A sentinel that watches a master, which it calls `name`, and is enough to have another one take its place. It is
+    /// patient, so that a busy machine is not taken for a master that is down: see [`Self::fail_over_soon`].
+    pub fn start_sentinel(name: &str, master: &Self) -> Option<Self> {
+        let of = master.port();
+        let text = format!(
+            "sentinel monitor {name} 127.0.0.1 {of} 1\nsentinel down-after-milliseconds {name} 60000\n\
+             sentinel failover-timeout {name} 10000\n"
+        );
+        Self::start_by(Some(&text), &["--sentinel"], false)
+    }
+
+    /// Has this sentinel take the master that it calls `name` for down as soon as it has not answered for a second.
+    pub fn fail_over_soon(&self, name: &str) {
+        self.say(&["SENTINEL", "SET", name, "down-after-milliseconds", "1000"]);
+    }
+
+    fn start_by(text: Option<&str>, more: &[&str], has_bus: bool) -> Option<Self> {
+        if !is_installed() {
+            return None;
+        }
+        let more: Vec<String> = more.iter().map(|&text| text.to_owned()).collect();
+        let began = Instant::now();
+        loop {
+            let (port, bus) = (Port::take(), has_bus.then(Port::take));
+            let folder = std::env::temp_dir().join(format!("tollgate-redis-{}-{}", std::process::id(), port.number));
+            std::fs::create_dir_all(&folder).unwrap();
+            let file = text.map(|text| {
+                let file = folder.join("sentinel.conf");
+                std::fs::write(&file, text).unwrap();
+                file
+            });
+            let mut server = Self { child: None, port, bus, file, more: more.clone(), folder };
+            if server.launch() {
+                return Some(server);
+            }
+            assert!(began.elapsed() < FOR_EVER, "redis-server finds every port in use");
+        }
+    }
+
+    /// Starts it and waits until it answers or ends. False if it ended because a port was in use.
+    fn launch(&mut self) -> bool {
+        let log = self.folder.join("log");
+        let output = std::fs::File::create(&log).unwrap();
+        let mut command = Command::new(program());
+        match &self.file {
+            Some(file) => command.arg(file),
+            None => command.args(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]),
+        };
+        command.args(["--port", &self.port().to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
+        if let Some(bus) = &self.bus {
+            command.args(["--cluster-port", &bus.number.to_string()]);
+        }
+        command.args(&self.more).current_dir(&self.folder);
+        command.stdout(output.try_clone().unwrap()).stderr(output);
+        let process = self.child.insert(command.spawn().unwrap()).id();
+        let began = Instant::now();
+        while self.process() != Some(process) {
+            if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
+                let said = std::fs::read_to_string(&log).unwrap();
+                assert!(said.contains("Address already in use"), "redis-server ended with {status}: {said}");
+                return false;
+            }
+            assert!(began.elapsed() < FOR_EVER, "redis-server started on port {} and does not answer", self.port());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+
+    /// Which process answers on the port.
+    fn process(&self) -> Option<u32> {
+        let mut connection = redis::Client::open(self.url()).ok()?.get_connection_with_timeout(FOR_EVER).ok()?;
+        connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        let text: String = redis::cmd("INFO").arg("server").query(&mut connection).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("process_id:"))?.parse().ok()
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port())
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port.number
+    }
+
+    /// By which a node of a cluster talks to the others.
+    pub fn bus(&self) -> Option<u16> {
+        Some(self.bus.as_ref()?.number)
+    }
+
+    /// A connection of the test's own.
+    pub fn client(&self) -> redis::Connection {
+        redis::Client::open(self.url()).unwrap().get_connection().unwrap()
+    }
+
+    /// Asks something that is answered by a text.
+    pub fn say(&self, words: &[&str]) -> String {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query(&mut self.client()).unwrap()
+    }
+
+    /// Has it follow `master`, and waits until it does.
+    pub fn follow(&self, master: &Self) {
+        self.say(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+        let began = Instant::now();
+        while !self.is_in_step() {
+            assert!(began.elapsed() < FOR_EVER, "the replica does not come up");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether it hears what its master does.
+    pub fn is_in_step(&self) -> bool {
+        self.say(&["INFO", "replication"]).contains("master_link_status:up")
+    }
+
+    /// Has it follow nobody any more, and take writes.
+    pub fn lead(&self) {
+        self.say(&["REPLICAOF", "NO", "ONE"]);
+    }
+
+    /// What it knows of a key, in an order of its own; empty if nothing.
+    pub fn knows(&self, key: &str) -> Vec<String> {
+        let mut client = self.client();
+        // For the replica of a cluster, which would name its master instead. No other one knows the word.
+        _ = redis::cmd("READONLY").exec(&mut client);
+        let mut fields: Vec<(String, String)> = redis::cmd("HGETALL").arg(key).query(&mut client).unwrap();
+        fields.sort();
+        fields.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+    }
+
+    /// Kills it by `kill -9`.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts again where it was, empty.
+    pub fn restart(&mut self) {
+        self.kill();
+        let began = Instant::now();
+        while !self.launch() {
+            assert!(began.elapsed() < FOR_EVER, "redis-server does not start again on its port");
+        }
+    }
+
+    /// Stops or continues the process.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A port of loopback, taken for as long as this lives.
+///
+/// A socket that is bound and does not listen keeps it from every other process. A server may listen there all the same, as
+/// both it and this socket allow their address to be used again. Systems other than Linux do not let it; there the port is
+/// only free when it is chosen, and a server that finds it in use ends and says so.
+struct Port {
+    number: u16,
+    _socket: Option<TcpSocket>,
+}
+
+impl Port {
+    fn take() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        // Only then may it be used again: so it was nobody else's.
+        socket.set_reuseaddr(false).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        let number = socket.local_addr().unwrap().port();
+        Self { number, _socket: cfg!(target_os = "linux").then_some(socket) }
+    }
+}

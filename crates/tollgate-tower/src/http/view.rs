@@ -1,0 +1,158 @@
+//! Gates that can report the limits of a request.
+
+use super::limits::{RateLimits, Terms};
+use crate::{Admission, Chosen, Gate, MaxWait, Priced};
+use std::fmt;
+use std::sync::Arc;
+use tollgate::Limiter;
+
+/// Reads the limits of one request.
+pub trait View {
+    /// Returns the current limits.
+    fn look(&self, terms: &Terms) -> RateLimits;
+}
+
+impl View for Limiter {
+    fn look(&self, terms: &Terms) -> RateLimits {
+        RateLimits::of(&self.snapshot(), terms)
+    }
+}
+
+/// A [`Gate`] that knows its limits, so that responses can report them. Implement it for a gate of your own, often
+/// with a [`Limiter`] as the view.
+pub trait Advertise<Request>: Gate<Request> {
+    /// Reads the limits.
+    type View: View;
+
+    /// Calls [`Gate::admit`], and returns a view that can read the limits while the request is under way.
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Self::Admission, Self::View);
+}
+
+impl<Request> Advertise<Request> for Limiter {
+    type View = Limiter;
+
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission, Limiter) {
+        (self.admit(request, max_wait), self.clone())
+    }
+}
+
+impl<Request, C: Fn(&Request) -> u64> Advertise<Request> for Priced<C> {
+    type View = Limiter;
+
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission, Limiter) {
+        (self.admit(request, max_wait), self.limiter().clone())
+    }
+}
+
+impl<Request, F: Fn(&Request) -> (Limiter, u64)> Advertise<Request> for Chosen<F> {
+    type View = Limiter;
+
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (Admission, Limiter) {
+        let (limiter, cost) = self.choose(request);
+        (Admission::new(limiter.clone(), cost, max_wait), limiter)
+    }
+}
+
+/// A gate that adds a partition key to its limits; created by
+/// [`HttpLimitLayer::partition_key`](super::HttpLimitLayer::partition_key).
+pub struct Partitioned<G, F> {
+    gate: G,
+    key: Arc<F>,
+}
+
+impl<G, F> Partitioned<G, F> {
+    pub(super) fn new(gate: G, key: F) -> Self {
+        Self { gate, key: Arc::new(key) }
+    }
+}
+
+impl<Request, G: Gate<Request>, F> Gate<Request> for Partitioned<G, F> {
+    type Pass = G::Pass;
+    type Admission = G::Admission;
+
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> G::Admission {
+        self.gate.admit(request, max_wait)
+    }
+}
+
+impl<Request, G: Advertise<Request>, F: Fn(&Request) -> Vec<u8>> Advertise<Request> for Partitioned<G, F> {
+    type View = PartitionView<G::View>;
+
+    fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (G::Admission, Self::View) {
+        let key = Arc::from((self.key)(request));
+        let (admission, view) = self.gate.admit_in_view(request, max_wait);
+        (admission, PartitionView { view, key })
+    }
+}
+
+impl<G: Clone, F> Clone for Partitioned<G, F> {
+    fn clone(&self) -> Self {
+        Self { gate: self.gate.clone(), key: Arc::clone(&self.key) }
+    }
+}
+
+impl<G: fmt::Debug, F> fmt::Debug for Partitioned<G, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partitioned").field("gate", &self.gate).finish_non_exhaustive()
+    }
+}
+
+/// The view of a [`Partitioned`] gate.
+#[derive(Clone, Debug)]
+pub struct PartitionView<V> {
+    view: V,
+    key: Arc<[u8]>,
+}
+
+impl<V: View> View for PartitionView<V> {
+    fn look(&self, terms: &Terms) -> RateLimits {
+        let mut limits = self.view.look(terms);
+        limits.set_partition_key(Arc::clone(&self.key));
+        limits
+    }
+}
+
+#[cfg(feature = "keyed")]
+mod keyed {
+    use super::*;
+    use crate::{Keyed, KeyedAdmission};
+    use std::hash::{BuildHasher, Hash};
+    use tollgate::KeyedLimiter;
+
+    /// Reads the limits of one key of a keyed limiter.
+    pub struct KeyView<K, S> {
+        users: KeyedLimiter<K, S>,
+        key: K,
+    }
+
+    impl<K: Hash + Eq + Clone, S: BuildHasher> View for KeyView<K, S> {
+        fn look(&self, terms: &Terms) -> RateLimits {
+            RateLimits::of_key(&self.users, &self.key, terms)
+        }
+    }
+
+    impl<K, S> fmt::Debug for KeyView<K, S> {
+        /// Omits the key, which identifies a user.
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("KeyView").field("users", &self.users).finish_non_exhaustive()
+        }
+    }
+
+    impl<Request, K, S, F> Advertise<Request> for Keyed<K, S, F>
+    where
+        K: Hash + Eq + Clone,
+        S: BuildHasher,
+        F: Fn(&Request) -> (K, u64),
+    {
+        type View = KeyView<K, S>;
+
+        fn admit_in_view(&self, request: &Request, max_wait: MaxWait) -> (KeyedAdmission<K, S>, KeyView<K, S>) {
+            let (key, cost) = self.key(request);
+            let view = KeyView { users: self.users().clone(), key: key.clone() };
+            (self.admit_key(key, cost, max_wait), view)
+        }
+    }
+}
+
+#[cfg(feature = "keyed")]
+pub use keyed::KeyView;

@@ -1,0 +1,81 @@
+//! A bucket per key, before services.
+
+use super::*;
+
+use http::{Request, Response, StatusCode};
+use std::convert::Infallible;
+use tokio_test::task::spawn;
+use tokio_test::{assert_pending, assert_ready};
+use tollgate::KeyedLimiter;
+use tollgate_tower::LimitLayer;
+use tower::{Layer, ServiceExt, service_fn};
+
+type Text = http_body_util::Full<axum::body::Bytes>;
+
+fn users(quota: Quota) -> (KeyedLimiter<String>, ManualClock) {
+    let clock = ManualClock::new();
+    (KeyedLimiter::builder().quota(quota).max_keys(2).clock(clock.clone()).build().unwrap(), clock)
+}
+
+fn user(request: &Request<u64>) -> (String, u64) {
+    (request.uri().path()[1..].to_owned(), *request.body())
+}
+
+fn ask(user: &str, cost: u64) -> Request<u64> {
+    Request::get(format!("/{user}")).body(cost).unwrap()
+}
+
+async fn hello(_: Request<u64>) -> Result<Response<Text>, Infallible> {
+    Ok(Response::new(Text::from("hello")))
+}
+
+#[test]
+fn each_key_is_told_of_itself() {
+    let (users, clock) = users(Quota::new(1, 2 * SECOND).burst(4));
+    users.set_quota_for(&"bob".to_owned(), Quota::per_minute(6)).unwrap();
+    let layer = LimitLayer::keyed(&users, user).refuse().respond().on_every_response().name("per-user");
+    let service = layer.partition_key(|request| user(request).0.into_bytes()).layer(service_fn(hello));
+    let told = |user, cost| {
+        let response = assert_ready!(spawn(service.clone().oneshot(ask(user, cost))).poll()).unwrap();
+        let fields = ["retry-after", "ratelimit-policy", "ratelimit"].map(|name| field(response.headers(), name));
+        (response.status().as_u16(), fields)
+    };
+    let ann = r#""per-user";q=1;w=2;pk=:YW5u:;tollgate-burst=4"#;
+    let bob = r#""per-user";q=6;w=60;pk=:Ym9i:"#;
+    let expect = |status, wait: &str, policy: &str, limit: &str| (status, [wait, policy, limit].map(str::to_owned));
+    assert_eq!(told("ann", 3), expect(200, "", ann, r#""per-user";r=1;t=2;pk=:YW5u:"#));
+    assert_eq!(told("bob", 1), expect(200, "", bob, r#""per-user";r=3;t=10;pk=:Ym9i:"#));
+    assert_eq!(told("ann", 3), expect(429, "4", ann, r#""per-user";r=1;t=2;pk=:YW5u:"#));
+    clock.advance(1_500 * MILLI);
+    assert_eq!(told("ann", 1), expect(200, "", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
+    assert_eq!(told("ann", 1), expect(429, "1", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
+    assert_eq!(told("ann", 5), expect(413, "", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
+    // Two keys owe already.
+    assert_eq!(told("eve", 1).0, 503);
+}
+
+#[test]
+fn each_key_waits_in_its_own_line_and_holds_to_the_end_of_the_body() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_in_flight(1);
+    let users: KeyedLimiter<String> = builder.clock(clock.clone()).build().unwrap();
+    let service = LimitLayer::keyed(&users, user).layer(service_fn(hello));
+    let call = |name| spawn(service.clone().oneshot(ask(name, 1)));
+    let held = assert_ready!(call("ann").poll()).unwrap();
+    let mut second = call("ann");
+    assert_pending!(second.poll());
+    let _bob = assert_ready!(call("bob").poll()).unwrap();
+    assert_eq!(users.snapshot().in_flight, Some(2));
+    drop(held);
+    assert!(second.is_woken());
+    assert_eq!(assert_ready!(second.poll()).unwrap().status(), StatusCode::OK);
+    // The response was dropped there.
+    let mut third = call("ann");
+    assert_pending!(third.poll());
+    drop(third);
+    assert_eq!((users.snapshot().waiting_tasks, users.snapshot().in_flight), (0, Some(1)));
+
+    let within = LimitLayer::keyed(&users, user).within(500 * MILLI).respond().layer(service_fn(hello));
+    let late = assert_ready!(spawn(within.oneshot(ask("ann", 1))).poll()).unwrap();
+    assert_eq!((late.status().as_u16(), field(late.headers(), "retry-after").as_str()), (429, "1"));
+}

@@ -1,0 +1,31 @@
+//! A line for each type: may it be sent, shared, moved?
+
+/// What a type must be, asked of the compiler.
+macro_rules! assert_traits {
+    ($($type:ty: $send:ident $sync:ident $unpin:ident;)*) => {
+        #[test]
+        fn every_public_type_is_what_its_line_says() {
+            $(
+                assert_traits!(@ $type, Send, $send);
+                assert_traits!(@ $type, Sync, $sync);
+                assert_traits!(@ $type, Unpin, $unpin);
+            )*
+        }
+    };
+    (@ $type:ty, $trait:ident, yes) => {{
+        fn is<T: $trait + ?Sized>() {}
+        is::<$type>();
+    }};
+    // Two ways to be `Ambiguous` if the type has the trait, and then the compiler cannot choose.
+    (@ $type:ty, $trait:ident, no) => {{
+        trait Ambiguous<A> {
+            fn some() {}
+        }
+        impl<T: ?Sized> Ambiguous<()> for T {}
+        struct HasIt;
+        impl<T: $trait + ?Sized> Ambiguous<HasIt> for T {}
+        <$type as Ambiguous<_>>::some();
+    }};
+}
+
+pub(crate) use assert_traits;
