@@ -8,6 +8,7 @@ mod ceiling;
 mod floor;
 mod heap;
 mod pick;
+mod rehearsal;
 mod scheduler;
 mod shadow;
 mod tags;
@@ -16,6 +17,7 @@ mod tests;
 mod tree;
 
 pub(crate) use pick::Pick;
+pub(crate) use rehearsal::{Rehearsal, Waiting};
 pub(crate) use scheduler::{Paid, Scheduler, Step};
 pub(crate) use tags::MAX_WEIGHT;
 pub(crate) use tree::{ClassId, ROOT};

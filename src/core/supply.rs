@@ -418,6 +418,11 @@ impl Supply {
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
     }
 
+    /// Removes the in-flight cap, on a copy that no grant is made from.
+    pub(crate) fn uncap(&mut self) {
+        self.ceiling = None;
+    }
+
     /// Moves the ceiling from `old` tokens in flight to `new` tokens in flight.
     pub(crate) fn change_cap(&mut self, old: u64, new: u64) {
         self.raise_ceiling(new.wrapping_sub(old));

@@ -7,7 +7,7 @@ mod fraction;
 #[path = "../../../tests/it/shares/model.rs"]
 mod model;
 
-use super::{ClassId, Paid, ROOT, Scheduler, Step};
+use super::{ClassId, Paid, ROOT, Rehearsal, Scheduler, Step};
 use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
@@ -211,6 +211,21 @@ impl Replica {
         self.serve(now);
     }
 
+    fn estimate(&self, class: usize, cost: u64) -> Option<u64> {
+        let leaf = self.leaf(class);
+        let end = self.base.wrapping_add(cost);
+        if !self.waits() && ahead(end, self.supply.limit()) <= 0 && !self.supply.is_paused() {
+            if !self.scheduler.tree.is_under_ceiling(leaf) {
+                return Some(self.supply.synced());
+            }
+        }
+        let queue = |id: ClassId| {
+            let known = self.classes.iter().find(|(known, _)| *known == id);
+            known.map_or_else(VecDeque::new, |(_, queue)| queue.iter().map(|claim| (claim.cost, claim.debt)).collect())
+        };
+        Rehearsal::new(&self.scheduler, &self.supply, self.base, queue).grants(leaf, cost)
+    }
+
     fn levels(&self) -> Vec<Int> {
         self.supply.quotas().iter().map(|quota| Int::from(ahead(quota.head, self.base))).collect()
     }
@@ -377,8 +392,17 @@ impl History {
                     self.replica.release(self.now, tokens);
                 }
             }
-            _ => {}
+            _ => self.estimate(),
         }
+    }
+
+    fn estimate(&mut self) {
+        self.model.serve(self.now.into());
+        self.replica.serve(self.now);
+        let leaf = *self.random.choice(&self.leaves).expect("a leaf");
+        let cost = self.random.u64(1..20);
+        let expected = self.model.estimate(self.now.into(), leaf, cost.into());
+        assert_eq!(self.replica.estimate(leaf, cost).map(Int::from), expected);
     }
 
     fn compare(&mut self, seed: u64) {

@@ -163,7 +163,7 @@ impl Tree {
     }
 
     /// One more than the largest number of a class.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
