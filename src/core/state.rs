@@ -3,7 +3,7 @@
 //!
 //! This file holds serving. The other operations are in the files below `state/`: claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
-//! in `forecast.rs`, a distributed quota in `leasing.rs`, the link between a parent and its children in `parent.rs`,
+//! in `forecast.rs`, limiters with classes in `classes.rs`, a distributed quota in `leasing.rs`, the link between a parent and its children in `parent.rs`,
 //! and read access in `view.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
@@ -11,6 +11,7 @@
 
 mod changes;
 mod claims;
+mod classes;
 mod deferred;
 mod forecast;
 #[cfg(feature = "distributed")]
@@ -24,6 +25,7 @@ pub(crate) use claims::Arrival;
 use deferred::Deferred;
 use forecast::Forecast;
 
+use crate::core::classes::Classes;
 use crate::core::drivers::Drivers;
 use crate::core::joint::{JointState, LastDecision};
 use crate::core::queue::{Outcome, Queue, Waiter};
@@ -148,6 +150,8 @@ pub(crate) struct Rare {
     /// A copy of the supply in which `foretell` tries out the future. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,
+    /// Present if the limiter was built with classes; see `state/classes.rs`.
+    classes: Option<Box<Classes>>,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
     deferred: VecDeque<Deferred>,
     /// While a caller acts on a queue that is behind: the time it read from the clock.
@@ -312,6 +316,9 @@ impl State {
     /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it. Waiters
     /// that begin at `end` or behind it have not arrived yet.
     fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, end: Option<u64>, wakes: &mut Wakes) -> Served {
+        if self.classes().is_some() {
+            return self.serve_classes(rovers, now, wakes);
+        }
         let mut now = now;
         while let Some(front) = self.queue.front() {
             if end.is_some_and(|end| ahead(front.start(), end) >= 0) {
@@ -454,16 +461,28 @@ impl State {
 
     /// The position at which the front claim begins, or the next claim would.
     fn next_start(&self, rovers: &Rovers) -> u64 {
+        if let Some(classes) = self.classes() {
+            return self.base(classes, rovers);
+        }
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
     }
 
+    /// The waiter for whose claim tokens above the burst may be saved. `None` with classes: no installment is larger
+    /// than the burst.
+    fn front(&self) -> Option<&Waiter> {
+        self.queue.front().filter(|_| self.classes().is_none())
+    }
+
     fn front_ticket(&self) -> Option<u64> {
-        self.queue.front().map(|front| front.ticket)
+        self.front().map(|front| front.ticket)
     }
 
     /// The instant at which the queue must be served for its front waiter. `u64::MAX` if the queue is empty or no clock
     /// can tell.
     pub(crate) fn due(&self) -> u64 {
+        if let Some(classes) = self.classes() {
+            return if self.queue.is_empty() { u64::MAX } else { classes.due };
+        }
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
@@ -517,10 +536,12 @@ impl State {
             self.forget_denial(rovers);
         }
         let limit = self.supply.limit();
-        let until = match self.queue.front() {
-            Some(front) => front.start(),
-            None if self.closed || self.supply.is_paused() => rovers.tail(),
-            None => rovers.tail().wrapping_add(self.stride.tokens),
+        let until = if !self.queue.is_empty() {
+            self.next_start(rovers)
+        } else if self.closed || self.supply.is_paused() {
+            rovers.tail()
+        } else {
+            rovers.tail().wrapping_add(self.stride.tokens)
         };
         rovers.publish(earlier(limit, until), limit);
     }

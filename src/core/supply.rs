@@ -259,6 +259,11 @@ impl Supply {
         heads.chain(self.ceiling).reduce(earlier).unwrap_or(self.claimed)
     }
 
+    /// The earliest of all heads.
+    pub(crate) fn least_head(&self) -> u64 {
+        self.quotas.iter().map(|quota| quota.head).reduce(earlier).unwrap_or(self.claimed)
+    }
+
     /// Mints everything up to `now`. `front` is the ticket of the front waiter, if a waiter waits.
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;

@@ -34,6 +34,10 @@ impl Ceiling {
         ahead(self.schedule.head, self.taken)
     }
 
+    pub(super) fn is_full_by(&self, now: u64) -> bool {
+        self.has(self.burst()) <= now
+    }
+
     pub(super) fn take(&mut self, tokens: u64) {
         self.taken = self.taken.wrapping_add(tokens);
     }

@@ -84,6 +84,10 @@ impl Floor {
         Self { rate, applied: rate, next: units(now) }
     }
 
+    pub(super) fn not_before(self, next: Units) -> Self {
+        Self { next: self.next.max(next), ..self }
+    }
+
     /// The class has claims again.
     pub(super) fn resume(&mut self, now: u64) {
         self.next = self.next.max(units(now));

@@ -86,6 +86,11 @@ impl Scheduler {
         self.owed
     }
 
+    /// Whether neither a claim nor a debt waits in a leaf.
+    pub(crate) fn is_idle(&self, leaf: ClassId) -> bool {
+        self.leaves[leaf as usize].front().is_none()
+    }
+
     /// Adds a leaf below `parent`. If `parent` was a leaf, its own claims become those of a first child, which is
     /// returned too.
     pub(crate) fn add(&mut self, parent: ClassId, weight: u64, now: u64) -> (ClassId, Option<ClassId>) {
@@ -130,6 +135,29 @@ impl Scheduler {
     fn file(&mut self, leaf: ClassId, now: u64) {
         let front = self.leaves[leaf as usize].front();
         self.tree.set_front(leaf, front, now);
+    }
+
+    /// Serves a claim of `cost` tokens at once, if it would be picked now and no ceiling holds it back. `take` takes the
+    /// tokens from the limiter's quotas, if they are there. No claim is in service, and none waits in `leaf`.
+    pub(crate) fn serve_at_once(
+        &mut self,
+        leaf: ClassId,
+        cost: u64,
+        supply: &mut Supply,
+        base: u64,
+        take: impl FnOnce() -> bool,
+    ) -> bool {
+        let now = supply.synced();
+        self.arrive(leaf, cost, true, now);
+        let is_picked = self.tree.pick(now).is_some_and(|pick| (pick.leaf, pick.tokens) == (leaf, cost));
+        let served = is_picked && take();
+        if served {
+            self.pay(supply, base);
+        } else {
+            self.tree.unpick();
+        }
+        self.advance(leaf, None, 0, now);
+        served
     }
 
     /// What happens next, as of the instant of `supply`.

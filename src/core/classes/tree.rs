@@ -12,11 +12,12 @@
 //! mClock (Gulati, Merchant, Varman, 2010).
 
 use super::ceiling::Ceiling;
-use super::floor::{Floor, Rate, Units};
+use super::floor::{Floor, Rate, Units, units};
 use super::heap::{Heap, NOWHERE};
 use super::pick::{Offer, Pick};
 use super::tags::{Start, Tag, Weight};
 use crate::Quota;
+use std::collections::BTreeMap;
 
 /// The number of a class in its tree.
 pub(crate) type ClassId = u32;
@@ -52,6 +53,26 @@ impl Limits {
     }
 }
 
+/// Why the floors of a tree could not all be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unkept {
+    /// Together they exceed the rate of the slowest quota.
+    Rate,
+    /// Those below a ceiling exceed its rate.
+    CeilingRate,
+    /// A ceiling above a floor has a smaller burst than the limiter.
+    CeilingBurst { burst: u64, least: u64 },
+}
+
+/// What a removed class leaves for another class of the same name.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    tag: Tag,
+    /// The instant of the next installment of its floor.
+    next: Units,
+    ceiling: Option<Ceiling>,
+}
+
 /// A class. Fields that only leaves use are empty in inner classes, and the other way round.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -62,6 +83,8 @@ pub(super) struct Node {
     /// Orders classes of equal tags by how long they have been backlogged.
     pub(super) since: u64,
     pub(super) ceiling: Option<Box<Ceiling>>,
+    /// What a former class of the same name has left for the floor and the ceiling of this one.
+    memory: Option<Box<Memory>>,
     /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back.
     pub(super) offer: Option<Offer>,
     /// The positions in the parent's `by_tag` and `by_deadline`, and in the tree's `held` and `upcoming`.
@@ -99,6 +122,7 @@ impl Node {
             start: Start::at(tag),
             since: 0,
             ceiling: None,
+            memory: None,
             offer: None,
             positions: Positions { by_tag: NOWHERE, by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE },
             front: None,
@@ -167,12 +191,35 @@ impl Tree {
         self.nodes.len()
     }
 
+    pub(crate) fn parent(&self, id: ClassId) -> ClassId {
+        self.node(id).parent
+    }
+
     pub(crate) fn depth(&self, id: ClassId) -> usize {
         self.path(id).count()
     }
 
     pub(crate) fn is_leaf(&self, id: ClassId) -> bool {
         self.node(id).children == 0
+    }
+
+    /// The largest installment of a leaf.
+    pub(crate) fn most(&self, leaf: ClassId) -> u64 {
+        self.node(leaf).most
+    }
+
+    /// How many tokens the ceilings above claims in a leaf have.
+    pub(crate) fn space_below_ceilings(&mut self, leaf: ClassId, now: u64) -> u64 {
+        let (mut id, mut space) = (leaf, u64::MAX);
+        while id != ROOT {
+            let node = self.node_mut(id);
+            if let Some(ceiling) = &mut node.ceiling {
+                ceiling.mint(now);
+                space = space.min(ceiling.level().max(0) as u64);
+            }
+            id = node.parent;
+        }
+        space
     }
 
     pub(crate) fn weight(&self, id: ClassId) -> u64 {
@@ -231,16 +278,30 @@ impl Tree {
         self.free.push(id);
     }
 
-    /// True if removing the class loses nothing: neither a charge that is still ahead of its siblings, nor a floor or a
-    /// ceiling that was used lately.
-    pub(crate) fn is_forgettable(&mut self, id: ClassId, now: u64) -> bool {
-        let virtual_time = self.node(self.node(id).parent).virtual_time;
+    /// What a class that is removed still owes; `None` if nothing is lost with it: neither a charge that is still ahead
+    /// of its siblings, nor a floor or a ceiling that was used lately.
+    pub(crate) fn memory(&self, id: ClassId, now: u64) -> Option<Memory> {
+        let node = self.node(id);
+        let memory = Memory {
+            tag: node.start.tag,
+            next: node.floor.map_or(0, |floor| floor.next),
+            ceiling: node.ceiling.as_ref().map(|ceiling| (**ceiling).clone()),
+        };
+        (!self.is_forgettable(node.parent, &memory, now)).then_some(memory)
+    }
+
+    /// Whether a class of `parent` that had left `memory` would be none the worse for it.
+    pub(crate) fn is_forgettable(&self, parent: ClassId, memory: &Memory, now: u64) -> bool {
+        let is_full = memory.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_full_by(now));
+        is_full && memory.tag <= self.node(parent).virtual_time && memory.next <= units(now)
+    }
+
+    /// A class of the same name was removed and left `memory`: otherwise a caller that makes and drops a class again and
+    /// again would gain an installment, a burst of its ceiling, and a service by floor each time.
+    pub(crate) fn recall(&mut self, id: ClassId, memory: Memory) {
         let node = self.node_mut(id);
-        let full = node.ceiling.as_mut().is_none_or(|ceiling| {
-            ceiling.mint(now);
-            ceiling.level() >= i64::try_from(ceiling.burst()).unwrap_or(i64::MAX)
-        });
-        full && node.start.tag <= virtual_time && node.floor.is_none_or(|floor| floor.is_due(now))
+        node.start.raise(memory.tag);
+        node.memory = Some(Box::new(memory));
     }
 
     /// The new weight applies from the next charge on.
@@ -260,7 +321,10 @@ impl Tree {
         }
         node.floor = rate.map(|rate| match node.floor {
             Some(floor) => Floor { rate, ..floor },
-            None => Floor::new(rate, now),
+            None => {
+                let next = node.memory.as_ref().map_or(0, |memory| memory.next);
+                Floor::new(rate, now).not_before(next)
+            }
         });
         let was_scaled = self.are_floors_scaled();
         let floors = self.nodes.iter().filter_map(|node| Some(node.floor?.rate));
@@ -284,7 +348,15 @@ impl Tree {
         let node = self.node_mut(id);
         match (&mut node.ceiling, quota) {
             (Some(ceiling), Some(quota)) => ceiling.change(quota, now),
-            (ceiling, quota) => *ceiling = quota.map(|quota| Box::new(Ceiling::new(quota, now))),
+            (ceiling, Some(quota)) => {
+                let known = node.memory.as_mut().and_then(|memory| memory.ceiling.take());
+                let known = known.map(|mut known| {
+                    known.change(quota, now);
+                    known
+                });
+                *ceiling = Some(Box::new(known.unwrap_or_else(|| Ceiling::new(quota, now))));
+            }
+            (ceiling, None) => *ceiling = None,
         }
         if !self.is_leaf(id) {
             return self.reconfigure(now);
@@ -292,6 +364,34 @@ impl Tree {
         self.picked = None;
         self.node_mut(id).most = self.most_below(id);
         self.refresh(id, now);
+    }
+
+    /// Checks that all floors can be kept if class `id` has this floor and this ceiling.
+    pub(crate) fn check(&self, id: ClassId, floor: Option<Quota>, ceiling: Option<Quota>) -> Result<(), Unkept> {
+        let floor_of = |class: ClassId| match floor {
+            floor if class == id => floor.and_then(Rate::of),
+            _ => self.node(class).floor.map(|floor| floor.rate),
+        };
+        let ceiling_of = |class: ClassId| if class == id { ceiling } else { self.ceiling(class) };
+        let (mut sum, mut below) = (None, BTreeMap::new());
+        let add = |sum: Option<Rate>, rate: Rate| Some(sum.map_or(rate, |sum| sum.plus(rate)));
+        for class in 1..self.len() as ClassId {
+            let Some(rate) = floor_of(class) else { continue };
+            sum = add(sum, rate);
+            for above in self.path(class) {
+                let Some(quota) = ceiling_of(above) else { continue };
+                let sum = below.entry(above).or_default();
+                *sum = add(*sum, rate);
+                if quota.capacity() < self.limits.burst {
+                    return Err(Unkept::CeilingBurst { burst: quota.capacity(), least: self.limits.burst });
+                }
+                if Rate::of(quota).zip(*sum).is_some_and(|(rate, sum)| rate.is_below(sum)) {
+                    return Err(Unkept::CeilingRate);
+                }
+            }
+        }
+        let is_kept = floor.is_none() || self.limits.rate.zip(sum).is_none_or(|(rate, sum)| !rate.is_below(sum));
+        if is_kept { Ok(()) } else { Err(Unkept::Rate) }
     }
 
     /// The quotas of the limiter have changed. The pick is made anew.
