@@ -26,27 +26,19 @@ impl Wake for Unpark {
 }
 
 /// This thread's registration as a driver of the parent limiter, if the queue has a parent.
-struct ParentDriver(#[cfg(feature = "keyed")] Option<(Arc<Core>, Registration)>);
+struct ParentDriver(Option<(Arc<Core>, Registration)>);
 
 impl ParentDriver {
     fn of(core: &Core) -> Self {
-        #[cfg(feature = "keyed")]
-        let parent = core.parent().map(|parent| {
+        Self(core.parent().map(|parent| {
             let kind = Kind::Thread(thread::current().id());
             (Arc::clone(parent), Registration::new(parent, kind))
-        });
-        #[cfg(not(feature = "keyed"))]
-        let _ = core;
-        Self(
-            #[cfg(feature = "keyed")]
-            parent,
-        )
+        }))
     }
 
     /// Drives the parent first, then `core`. Returns when the earlier of the two must be driven again, in the time of
     /// `core`.
     fn drive_first(&self, core: &Core, id: u64, waker: &Waker) -> Drive {
-        #[cfg(feature = "keyed")]
         if let Some((parent, driver)) = &self.0 {
             let first = parent.drive(driver.id, waker);
             let then = core.drive(id, waker);

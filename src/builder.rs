@@ -8,6 +8,7 @@ use crate::core::supply::Supply;
 #[cfg(feature = "distributed")]
 use crate::distributed::{Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::error::ConfigError;
+use crate::observe::Observers;
 use crate::quota::MAX_BURST;
 use crate::{Limiter, Quota};
 use std::sync::Arc;
@@ -193,7 +194,8 @@ impl Builder {
             Some((planner, store)) => Some((state.lease(planner, self.rovers_at), store)),
             None => None,
         };
-        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()));
+        let core =
+            Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, Observers::default(), weak.clone()));
         #[cfg(feature = "distributed")]
         if let Some((final_return, store)) = refill_task {
             let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;

@@ -105,7 +105,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
             core.arrive(this.place, *this.cost, allowed, cx.waker(), this.wait_record)
         };
         let answer = ready!(answer);
-        this.wait_record.end(core, *this.cost, answer.map(drop));
+        this.wait_record.end(core.observed(), *this.cost, answer.map(drop));
         // Present: `arrive` or `look` just used it.
         let core = this.core.take().expect("polled after it was ready");
         Poll::Ready(answer.map(|remaining| Permit::new(core, *this.cost, remaining)))
@@ -120,7 +120,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
         if this.place.is_entered() {
             core.cancel(this.place, *this.cost);
         }
-        this.wait_record.cancel(core);
+        this.wait_record.cancel(core.observed());
     }
 }
 
@@ -179,7 +179,7 @@ impl<S: Deref<Target = Core>> Deadline<S> {
             Some(outcome) => outcome.into_result(),
             None => Err(ConsumeError::TimedOut { waited }),
         };
-        claim.wait_record.end(core, *claim.cost, answer.map(drop));
+        claim.wait_record.end(core.observed(), *claim.cost, answer.map(drop));
         let core = claim.core.take().expect("present: it was just used");
         Poll::Ready(answer.map(|remaining| Permit::new(core, *claim.cost, remaining)))
     }

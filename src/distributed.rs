@@ -49,7 +49,6 @@ mod counters;
 mod leases;
 mod memory;
 mod planner;
-#[cfg(feature = "keyed")]
 mod race;
 mod refill_task;
 mod replies;
@@ -59,12 +58,9 @@ mod terms;
 pub use counters::{StoreCounters, StoreSnapshot};
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
-#[cfg(feature = "keyed")]
 pub(crate) use planner::random_node;
 pub(crate) use planner::{Plan, RefillPlanner, View};
-#[cfg(feature = "keyed")]
 pub(crate) use race::first;
-#[cfg(feature = "keyed")]
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::{ErrorReplies, ReplyKind};

@@ -47,7 +47,6 @@ pub enum ConsumeError {
     NoRuntime,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
-    #[cfg(feature = "distributed")]
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
@@ -80,7 +79,6 @@ pub enum TryAcquireError {
     Closed,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
-    #[cfg(feature = "distributed")]
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
@@ -257,18 +255,15 @@ pub enum ConfigError {
     #[error("this limiter has no in-flight cap to change: build it with max_in_flight")]
     NotCapped,
     /// `distributed` was called without a quota, or with more than one.
-    #[cfg(feature = "distributed")]
     #[error("a distributed limiter has exactly one quota: write `.quota(...)` once before `.distributed(store)`")]
     DistributedQuotaCount,
     /// A manual quota has no rate, so it cannot be distributed.
-    #[cfg(feature = "distributed")]
     #[error("quota {quota} is distributed and manual: give it a rate, such as Quota::per_second(10)")]
     DistributedManual {
         /// Index of the quota.
         quota: usize,
     },
     /// A distributed quota is counted in microseconds and in integers below 2<sup>53</sup>.
-    #[cfg(feature = "distributed")]
     #[error(
         "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
          must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one \
@@ -279,13 +274,11 @@ pub enum ConfigError {
         quota: usize,
     },
     /// The limiter of a distributed quota spawns its refill task on the runtime on which it is built.
-    #[cfg(feature = "distributed")]
     #[error(
         "a distributed limiter must be built on a tokio runtime, and not on a manual clock: call `build` inside one"
     )]
     DistributedOutsideRuntime,
     /// All nodes of a distributed quota must use the same quota, so it cannot change at run time.
-    #[cfg(feature = "distributed")]
     #[error("quota {quota} is distributed: build the limiters of all nodes anew, with a store of another name")]
     DistributedQuota {
         /// Index of the quota.
@@ -305,7 +298,6 @@ pub enum ConfigError {
     #[error("a keyed quota is manual: give it a rate, such as Quota::per_second(10)")]
     KeyedManual,
     /// A distributed keyed limiter does not support this setting.
-    #[cfg(feature = "distributed")]
     #[error("`{setting}` is not supported by a distributed keyed limiter: remove it")]
     DistributedKeyed {
         /// The name of the builder's setting.

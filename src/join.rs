@@ -8,18 +8,20 @@ mod locked;
 
 use crate::core::coop::poll_paid;
 use crate::core::joint::{JointClaim, MAX_QUEUES};
-use crate::core::queue::{Outcome, Place};
+use crate::core::outcome::Outcome;
+use crate::core::queue::Place;
+use crate::core::wakes::Peer;
 use crate::core::{Core, drop_quietly};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::{Grant, Permit};
 use crate::limiter::Limiter;
 use crate::observe::{QueueInfo, WaitRecord};
-use locked::LockedQueues;
+use locked::LockOrder;
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
@@ -91,10 +93,8 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     if let Some(limiter) = repeated(&members) {
         return Err(TryJoinError::Repeated { limiter });
     }
-    let mut locked = LockedQueues::enter(&members);
-    let granted = locked.grant_all(&mut members);
-    let refusal = if granted { None } else { locked.worst_refusal(&members) };
-    locked.leave();
+    let refusal = LockOrder::of(&members)
+        .lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal(&members) });
     match refusal {
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
@@ -206,7 +206,7 @@ impl<'a> Member<'a> {
 
     /// Starts the wait record: the member waits in its queue.
     fn begin_wait(&mut self) {
-        self.wait_record.begin(self.core, self.cost, self.queue_info);
+        self.wait_record.begin(self.core.observers(), self.cost, self.queue_info);
     }
 
     fn cancel(&mut self) {
@@ -253,19 +253,20 @@ impl<'a, const N: usize> Join<'a, N> {
         // Drop each waker separately: two panics while one vector is dropped would abort the process.
         let drop_each = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
         let hosts = members.each_ref().map(|member| member.core.host());
-        let mut locked = LockedQueues::enter(members);
-        let checked = locked.check(members, &hosts);
-        if checked != Ok(true) {
-            locked.leave();
-            drop_each(wakers);
-            let refused = |(limiter, error)| JoinError::Refused { limiter, error };
-            return Poll::Ready(checked.map(drop).map_err(refused));
-        }
-        let joint = state(members);
-        locked.wait(members, &joint, &mut wakers);
-        locked.leave();
+        let entered = LockOrder::of(members).lock(|queues| {
+            if !queues.check(members, &hosts)? {
+                return Ok(None);
+            }
+            let joint = state(members);
+            queues.wait(members, &joint, &mut wakers);
+            Ok(Some(joint))
+        });
         drop_each(wakers);
-        self.joint = Some(joint);
+        match entered {
+            Ok(Some(joint)) => self.joint = Some(joint),
+            Ok(None) => return Poll::Ready(Ok(())),
+            Err((limiter, error)) => return Poll::Ready(Err(JoinError::Refused { limiter, error })),
+        }
         let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));
         match served.unwrap_or_else(|panic| self.cancel_and(panic)) {
             Some(limiter) => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime })),
@@ -299,10 +300,14 @@ impl<'a, const N: usize> Join<'a, N> {
         let Some(members) = &mut self.members else { return };
         if let Err(JoinError::Refused { limiter, error }) = answer {
             let Member { core, cost, wait_record, .. } = &mut members[limiter];
-            wait_record.end(core, *cost, Err(error));
+            wait_record.end(core.observed(), *cost, Err(error));
         }
         for Member { core, cost, wait_record, .. } in members {
-            if answer.is_ok() { wait_record.end(core, *cost, Ok(())) } else { wait_record.cancel(core) }
+            if answer.is_ok() {
+                wait_record.end(core.observed(), *cost, Ok(()))
+            } else {
+                wait_record.cancel(core.observed())
+            }
         }
     }
 }
@@ -313,7 +318,8 @@ fn state(members: &mut [Member<'_>]) -> Arc<JointClaim> {
     }
     let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
     let one_clock = members.windows(2).all(|pair| pair[0].core.time.is_one_with(&pair[1].core.time));
-    Arc::new(JointClaim::new(members.iter().map(|member| member.core.weak()).collect(), idle, one_clock))
+    let peers = members.iter().map(|member| -> Weak<dyn Peer> { member.core.weak() }).collect();
+    Arc::new(JointClaim::new(peers, idle, one_clock))
 }
 
 /// Makes each runtime that serves one of the queues serve all of them, beginning with the current runtime. A waiter
@@ -353,7 +359,7 @@ impl<const N: usize> Drop for Join<'_, N> {
     fn drop(&mut self) {
         self.cancel();
         if let Some(members) = &mut self.members {
-            members.iter_mut().for_each(|member| member.wait_record.cancel(member.core));
+            members.iter_mut().for_each(|member| member.wait_record.cancel(member.core.observed()));
         }
     }
 }

@@ -155,8 +155,11 @@ mod bucket;
 mod builder;
 mod clock;
 mod consume;
+// Compiled alike in every feature set: what no feature of this build calls is unused.
+#[cfg_attr(not(all(feature = "keyed", feature = "distributed", feature = "io")), allow(dead_code))]
 mod core;
 #[cfg(feature = "distributed")]
+#[cfg_attr(not(feature = "keyed"), allow(dead_code, unused_imports))]
 pub mod distributed;
 mod error;
 mod grant;
@@ -165,9 +168,11 @@ pub mod io;
 mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
+#[cfg_attr(not(all(feature = "keyed", feature = "distributed")), allow(dead_code))]
 mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+#[cfg_attr(not(all(feature = "metrics", feature = "tracing")), allow(dead_code, unused_imports))]
 mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
@@ -175,6 +180,7 @@ mod quota;
 mod snapshot;
 #[cfg(feature = "stream")]
 pub mod stream;
+mod sync;
 mod which;
 
 #[cfg(feature = "quanta")]

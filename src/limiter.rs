@@ -51,7 +51,6 @@ impl Limiter {
         Self { core }
     }
 
-    #[cfg(feature = "keyed")]
     pub(crate) fn into_core(self) -> Arc<Core> {
         self.core
     }
@@ -426,7 +425,6 @@ impl Limiter {
     /// If many callers wait, the background task refuses most of them right after this call has returned.
     pub fn close(&self) {
         self.core.close();
-        #[cfg(feature = "keyed")]
         self.core.close_children();
     }
 

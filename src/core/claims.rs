@@ -1,13 +1,14 @@
 //! The life of a claim: it arrives, waits, is granted or leaves, and is settled afterwards.
 
 use super::{Core, drop_quietly};
-use crate::core::queue::{Outcome, Place};
+use crate::core::outcome::Outcome;
+use crate::core::queue::Place;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Sample, State};
-use crate::core::sync::Ordering;
 use crate::core::wakes::Wakes;
 use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
-use crate::observe::{QueueInfo, WaitRecord};
+use crate::observe::{OBSERVED, QueueInfo, WaitRecord};
+use crate::sync::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Poll, Waker};
@@ -23,9 +24,7 @@ impl Core {
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         let answer = self.try_acquire_unobserved(cost);
         // Without observers the error is not inspected: that would move it through memory.
-        if cfg!(any(feature = "metrics", feature = "tracing"))
-            && let Err(error) = &answer
-        {
+        if OBSERVED && let Err(error) = &answer {
             self.observers().refused(cost, *error);
         }
         answer
@@ -124,7 +123,6 @@ impl Core {
         wait_record: &mut WaitRecord,
     ) -> Poll<Result<u64, ConsumeError>> {
         let sample = self.sample();
-        #[cfg(feature = "keyed")]
         if let Some(parent_link) = self.parent_link() {
             match self.admit_with_parent(parent_link, cost, allowed) {
                 Ok(None) => {}
@@ -142,7 +140,7 @@ impl Core {
         if allowed.is_none()
             && let Some(queue_info) = self.enqueue_fast(place.as_mut(), cost, &mut waker, &host, sample)
         {
-            wait_record.begin(self, cost, queue_info);
+            wait_record.begin(self.observers(), cost, queue_info);
             return Poll::Pending;
         }
         let (result, unserved, queue_info) =
@@ -160,7 +158,7 @@ impl Core {
             Ok(None) => {
                 let answer = self.wait_here(place, cost, unserved, &host);
                 if answer.is_pending() {
-                    wait_record.begin(self, cost, queue_info);
+                    wait_record.begin(self.observers(), cost, queue_info);
                 }
                 answer
             }
@@ -263,14 +261,11 @@ impl Core {
 
     /// Returns tokens that the parent has granted to a claim of this limiter that is not granted.
     fn give_back_to_parent(&self, tokens: u64) {
-        #[cfg(feature = "keyed")]
         if tokens > 0
             && let Some(parent_link) = self.parent_link()
         {
             parent_link.limiter.give_back(tokens);
         }
-        #[cfg(not(feature = "keyed"))]
-        let _ = tokens;
     }
 
     /// Releases `cost` tokens from the in-flight cap.
@@ -327,7 +322,6 @@ impl Core {
 
     /// Like [`resettle`](Self::resettle), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
-    #[cfg(any(feature = "keyed", feature = "io"))]
     pub(crate) fn resettle_anyway(&self, cost: u64, actual: u64) -> u64 {
         if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), cost, actual) }
     }
@@ -350,7 +344,6 @@ impl Core {
     }
 
     /// Like [`close`](Self::close), as one of several limiters: if the clock panics, the last sample is used.
-    #[cfg(feature = "keyed")]
     pub(crate) fn close_anyway(&self) {
         self.leaving(|state, rovers, _| state.close(rovers));
     }

@@ -9,8 +9,8 @@
 //! values only if it saw the same even version before and after it read them. (After Boehm, "Can seqlocks get along
 //! with programming language memory models?", 2012.)
 
-use crate::core::sync::{AtomicU64, Ordering, fence};
 use crate::error::{Bound, Denied};
+use crate::sync::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 /// An answer, and the conditions under which it stays the answer.

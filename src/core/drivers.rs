@@ -62,14 +62,12 @@ pub(crate) struct Driver {
     alarm: u64,
     /// How many drivers were to wake before it when it set its alarm; 0 for the lead.
     rank: u32,
-    #[cfg(feature = "keyed")]
     notes: Notes,
 }
 
 /// The records of a driver of many queues about this queue in its own data structures. Stored here, next to the queue's
 /// other driver fields, because every access to the queue reads those, and a queue among a hundred thousand is in no
 /// cache.
-#[cfg(feature = "keyed")]
 #[derive(Debug, Default)]
 struct Notes {
     /// The number of the latest entry that the driver made for this queue. Odd while that entry holds.
@@ -79,7 +77,6 @@ struct Notes {
 }
 
 /// The facts that a driver of many queues must record after a turn at one of them.
-#[cfg(feature = "keyed")]
 #[derive(Debug)]
 pub(crate) struct NextLook {
     /// The instant of the next turn and the number of its entry. `None` if no clock can tell.
@@ -191,15 +188,7 @@ impl Drivers {
 
     /// Registers a driver of many queues, under the id that it has in all of them.
     pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
-        let driver = Driver {
-            id,
-            kind,
-            waker: None,
-            alarm: 0,
-            rank: 0,
-            #[cfg(feature = "keyed")]
-            notes: Notes::default(),
-        };
+        let driver = Driver { id, kind, waker: None, alarm: 0, rank: 0, notes: Notes::default() };
         if self.lead.is_none() {
             self.lead = Some(driver);
             return;
@@ -267,7 +256,6 @@ impl Drivers {
 
     /// Driver `id`, which serves many queues, goes on to another queue, and returns to this one at `due`. Its waker
     /// stays registered; `waker` replaces it after it was used.
-    #[cfg(feature = "keyed")]
     pub(crate) fn rest(&mut self, id: u64, due: u64, now: u64, waker: Option<Waker>) -> Option<NextLook> {
         let driver = self.arm(id, due, now)?;
         let alarm = driver.alarm;
@@ -283,19 +271,16 @@ impl Drivers {
     }
 
     /// Whether entry `number` of driver `id` is the latest one and still holds.
-    #[cfg(feature = "keyed")]
     pub(crate) fn is_noted(&self, id: u64, number: u64) -> bool {
         self.iter().any(|driver| driver.id == id && driver.notes.noted == number)
     }
 
     /// Whether driver `id` has an alarm for this queue, or is about to take a turn.
-    #[cfg(feature = "keyed")]
     pub(crate) fn will_look(&self, id: u64) -> bool {
         self.iter().any(|driver| driver.id == id && driver.alarm != u64::MAX)
     }
 
     /// Records that driver `id` has withdrawn its entry that this queue may be removed.
-    #[cfg(feature = "keyed")]
     pub(crate) fn stop_lingering(&mut self, id: u64) {
         if let Some(driver) = self.iter_mut().find(|driver| driver.id == id) {
             driver.notes.lingers = false;

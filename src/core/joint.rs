@@ -24,20 +24,17 @@
 //! from when it sees it. The instant of a death is not kept: a queue that learns of it reads the time again. So only a
 //! clock that steps back and forth between the two can let the claims behind pass as of an earlier time.
 
-use crate::core::Core;
-use crate::core::queue::Outcome;
-use crate::core::sync::{AtomicU64, Ordering};
+use crate::core::outcome::Outcome;
+use crate::core::wakes::{LastDecision, Peer};
+use crate::sync::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 const DEAD: u64 = 1 << 63;
 /// Set together with [`DEAD`]: the claim was turned away by a distributed limiter that cannot reach its store.
-#[cfg(feature = "distributed")]
 const CUT_OFF: u64 = 1 << 62;
 
 /// The bits of a claim with a parent ticket.
-#[cfg(feature = "keyed")]
 const CHILD: u64 = 1;
-#[cfg(feature = "keyed")]
 const PARENT: u64 = 2;
 
 /// How many queues one claim can wait in: one bit each, beside [`DEAD`] and `CUT_OFF`.
@@ -52,7 +49,7 @@ pub(crate) struct JointClaim {
     one_clock: bool,
     all: u64,
     /// The limiters that must serve their queues when the claim is decided.
-    members: Box<[Weak<Core>]>,
+    members: Box<[Weak<dyn Peer>]>,
 }
 
 /// The part of a joint claim that waits in one queue.
@@ -65,11 +62,6 @@ pub(crate) struct JointPart {
     /// This part waits here for a claim that is ready everywhere else: this queue alone decides.
     parent_ticket: bool,
 }
-
-/// The last decision that one caller has learned of, before it last read the time: a claim, and the bit of the queue in
-/// which the caller saw that it is decided.
-#[derive(Debug, Default)]
-pub(crate) struct LastDecision(Option<(Arc<JointClaim>, u64)>);
 
 /// How a queue treats a part at its front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,21 +76,21 @@ pub(crate) enum JointState {
 
 impl JointClaim {
     /// A claim over the queues of `members`. The queues in `idle` have nothing to grant to it and are ready at once.
-    pub(crate) fn new(members: Box<[Weak<Core>]>, idle: impl Iterator<Item = usize>, one_clock: bool) -> Self {
+    pub(crate) fn new(members: Box<[Weak<dyn Peer>]>, idle: impl Iterator<Item = usize>, one_clock: bool) -> Self {
         let all = (1 << members.len()) - 1;
         let word = idle.fold(0, |word, index| word | 1 << index);
         Self { word: AtomicU64::new(word), ready_at: AtomicU64::new(0), one_clock, all, members }
     }
 
     /// A claim that waits in the queue of `child`, where it is ready, and has a parent ticket in another queue.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn of_parent_ticket(child: Weak<Core>, one_clock: bool) -> Self {
+    pub(crate) fn of_parent_ticket(child: Weak<dyn Peer>, one_clock: bool) -> Self {
         let (all, word) = (CHILD | PARENT, AtomicU64::new(CHILD));
         Self { word, ready_at: AtomicU64::new(0), one_clock, all, members: Box::new([child]) }
     }
 
-    pub(crate) fn members(&self) -> impl Iterator<Item = Arc<Core>> {
-        self.members.iter().filter_map(Weak::upgrade)
+    /// The limiters that must serve their queues when the claim is decided.
+    pub(crate) fn members(&self) -> &[Weak<dyn Peer>] {
+        &self.members
     }
 
     /// Gives the claim up, unless it is committed.
@@ -108,21 +100,13 @@ impl JointClaim {
 
     /// Like [`kill`](Self::kill), after one queue has called the claim out with `outcome`.
     pub(crate) fn kill_as(&self, outcome: Outcome) -> JointState {
-        #[cfg(feature = "distributed")]
-        if outcome == Outcome::Unreachable {
-            return self.change(|_| DEAD | CUT_OFF);
-        }
-        let _ = outcome;
-        self.kill()
+        if outcome == Outcome::Unreachable { self.change(|_| DEAD | CUT_OFF) } else { self.kill() }
     }
 
     /// The outcome of a dead claim that had a parent ticket: the parent has turned the ticket away.
     pub(crate) fn parent_outcome(&self) -> Outcome {
-        #[cfg(feature = "distributed")]
-        if self.word.load(Ordering::Acquire) & CUT_OFF != 0 {
-            return Outcome::Unreachable;
-        }
-        Outcome::JointEnded
+        let is_cut_off = self.word.load(Ordering::Acquire) & CUT_OFF != 0;
+        if is_cut_off { Outcome::Unreachable } else { Outcome::JointEnded }
     }
 
     fn change(&self, to: impl Fn(u64) -> u64) -> JointState {
@@ -151,7 +135,6 @@ impl JointPart {
     }
 
     /// The two parts of a [claim with a parent ticket](JointClaim::of_parent_ticket): the child's part, and the ticket.
-    #[cfg(feature = "keyed")]
     pub(crate) fn pair(joint: JointClaim, entered: i128, parent_entered: i128) -> (Self, Self) {
         let joint = Arc::new(joint);
         let child = Self { joint: Arc::clone(&joint), bit: CHILD, entered, parent_ticket: false };
@@ -188,12 +171,7 @@ impl JointPart {
     /// then read the time again, because the reading that it has may be older than the decision. That another caller
     /// has read the time again does not help.
     pub(crate) fn is_new_decision(&self, last_decision: &mut LastDecision) -> bool {
-        let is_known =
-            last_decision.0.as_ref().is_some_and(|(joint, bit)| Arc::ptr_eq(joint, &self.joint) && *bit == self.bit);
-        if !is_known {
-            last_decision.0 = Some((Arc::clone(&self.joint), self.bit));
-        }
-        !is_known
+        last_decision.is_new(&self.joint, self.bit)
     }
 }
 

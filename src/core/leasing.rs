@@ -42,13 +42,11 @@ impl Core {
     }
 
     /// A caller wanted `cost` tokens at once and was refused; it may try again.
-    #[cfg(feature = "keyed")]
     pub(crate) fn miss(&self, cost: u64) {
         self.with(|state, rovers, _| state.misses(rovers, cost));
     }
 
     /// Whether the limiter may be dropped: no claim waits, no tokens are owed, and the store has promised none.
-    #[cfg(feature = "keyed")]
     pub(crate) fn is_at_rest(&self) -> bool {
         self.look_at(|state, rovers, sample| state.is_at_rest(rovers, sample.now))
     }

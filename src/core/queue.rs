@@ -19,9 +19,9 @@
 //! cloned or dropped here: wakers are returned to the caller, which handles them after it has released the lock.
 
 use crate::core::joint::JointPart;
+use crate::core::outcome::Outcome;
 use crate::core::rovers::ahead;
 use crate::core::supply::Stretch;
-use crate::error::ConsumeError;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
@@ -57,42 +57,7 @@ impl Waiter {
     }
 }
 
-/// The reason for which a waiter was removed from the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Granted {
-        /// Tokens left after the claim.
-        remaining: u64,
-    },
-    Closed,
-    /// The parent's queue cannot hold so many tokens in addition to the claims that wait there.
-    #[cfg(feature = "keyed")]
-    TooLarge {
-        cost: u64,
-        most: u64,
-    },
-    /// The store of a distributed quota cannot be reached, and the limiter is set to fail its waiters then.
-    #[cfg(feature = "distributed")]
-    Unreachable,
-    /// Another queue in which the claim waits has closed, or the caller gave the claim up.
-    JointEnded,
-}
-
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;
-
-impl Outcome {
-    /// The tokens left after the claim, or the reason for which it was not granted.
-    pub(crate) fn into_result(self) -> Result<u64, ConsumeError> {
-        match self {
-            Self::Granted { remaining } => Ok(remaining),
-            Self::Closed | Self::JointEnded => Err(ConsumeError::Closed),
-            #[cfg(feature = "keyed")]
-            Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most }),
-            #[cfg(feature = "distributed")]
-            Self::Unreachable => Err(ConsumeError::Unreachable),
-        }
-    }
-}
 
 /// A waiter's node in the queue, kept pinned inside its future.
 #[pin_project]
@@ -215,7 +180,6 @@ impl Queue {
     }
 
     /// Records that the front waiter also waits for another queue from now on.
-    #[cfg(feature = "keyed")]
     pub(crate) fn join_front(&mut self, part: Box<JointPart>) {
         if let Some(front) = self.list.cursor_front_mut().protected_mut() {
             front.part = Some(part);

@@ -18,7 +18,7 @@
 //! Positions are compared by wrapping difference ([`ahead`]). The owner keeps all of them within 2^62 of each other.
 
 use crate::core::denial::{Denial, LastDenial};
-use crate::core::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// How far position `a` is ahead of position `b`; negative if it is behind.
 #[inline]

@@ -240,7 +240,6 @@ impl Schedule {
 
     /// Creates a schedule with its head at `head`, plus `fraction` of a token, as of `now`. Steps are counted from
     /// the origin of time.
-    #[cfg(feature = "keyed")]
     pub(crate) fn resume(quota: Quota, head: u64, fraction: u64, now: u64) -> Self {
         let mut schedule = Self { head, ..Self::new(quota, head, now) };
         if let Mint::Continuous { rem, .. } = &mut schedule.mint {
@@ -252,7 +251,6 @@ impl Schedule {
 
     /// Counts steps from the origin of time, not from the instant at which the quota was set. The steps up to `now`
     /// have been minted.
-    #[cfg(feature = "keyed")]
     pub(crate) fn step_from_origin(&mut self, now: u64) {
         if let Mint::Stepped { period, next, .. } = &mut self.mint {
             *next = (now - now % *period).checked_add(*period);
@@ -260,7 +258,6 @@ impl Schedule {
     }
 
     /// The fraction of the next token: in parts of the period, in lowest terms.
-    #[cfg(feature = "keyed")]
     pub(crate) fn fraction(&self) -> u64 {
         if let Mint::Continuous { rem, .. } = self.mint { rem } else { 0 }
     }

@@ -16,28 +16,27 @@ mod deferred;
 mod forecast;
 #[cfg(feature = "distributed")]
 mod leasing;
-#[cfg(feature = "keyed")]
 mod parent;
 mod view;
 
 pub(crate) use claims::Arrival;
+pub(crate) use parent::ChildLimiter;
 
 use deferred::Deferred;
 use forecast::Forecast;
 
 use crate::core::classes::Classes;
 use crate::core::drivers::Drivers;
-use crate::core::joint::{JointState, LastDecision};
-use crate::core::queue::{Outcome, Queue, Waiter};
+use crate::core::joint::JointState;
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::stride::Stride;
 use crate::core::supply::Supply;
-use crate::core::wakes::{ReleaseMark, Wakes};
+use crate::core::wakes::{LastDecision, ReleaseMark, Wakes};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
-#[cfg(feature = "keyed")]
-use {crate::core::ChildLimiter, std::sync::Weak};
 
 /// The largest claim. 2^14 claims of this size, waiting or cancelled, fit within [`MAX_SPAN`].
 pub(crate) const MAX_COST: u64 = 1 << 48;
@@ -126,13 +125,10 @@ pub(crate) struct State {
     /// the next publishing.
     denied: bool,
     /// This limiter grants nothing alone: its parent must grant it too.
-    #[cfg(feature = "keyed")]
     pub(crate) has_parent: bool,
     /// The parent ticket in the parent's queue may no longer belong to a claim here.
-    #[cfg(feature = "keyed")]
     ticket_recalled: bool,
     /// The version of the keyed map's quotas that this limiter applies.
-    #[cfg(feature = "keyed")]
     pub(crate) quota_version: u32,
     pub(crate) cap: Option<Cap>,
     pub(crate) drivers: Drivers,
@@ -157,7 +153,6 @@ pub(crate) struct Rare {
     /// While a caller acts on a queue that is behind: the time it read from the clock.
     acts_at: Option<u64>,
     /// Keyed limiters under this limiter, which close when this limiter closes.
-    #[cfg(feature = "keyed")]
     pub(crate) children: Vec<Weak<dyn ChildLimiter>>,
 }
 
@@ -202,11 +197,8 @@ impl State {
             max_waiting: usize::MAX,
             closed: false,
             denied: false,
-            #[cfg(feature = "keyed")]
             has_parent: false,
-            #[cfg(feature = "keyed")]
             ticket_recalled: false,
-            #[cfg(feature = "keyed")]
             quota_version: 0,
             cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
             drivers: Drivers::default(),
@@ -301,7 +293,7 @@ impl State {
     }
 
     /// The lock is about to be released in the middle of serving: results computed before may not hold any more.
-    fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
+    pub(crate) fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
         self.last_due = 0;
         self.forget_denial(rovers);
         ServeResult::Again
@@ -384,20 +376,20 @@ impl State {
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(part) = &front.part else {
             // Under a parent, the parent has to grant the front claim too.
-            let ready = if self.has_parent() { Verdict::Held } else { Verdict::Grant };
+            let ready = if self.has_parent { Verdict::Held } else { Verdict::Grant };
             return due.map_or(Verdict::Wait, ready);
         };
         let state = match due {
             Some(at) => part.ready(at),
             // A claim that is not ready must not hold up the parent's queue.
-            None if self.has_parent() => part.joint.kill(),
+            None if self.has_parent => part.joint.kill(),
             None => part.unready(),
         };
         if part.is_parent_ticket() && state == JointState::Committed {
             // This queue alone decides about a parent ticket, and has just done so.
             return Verdict::Grant(due.unwrap_or(now).max(self.supply.synced()));
         }
-        if self.has_parent() && due.is_none() && state == JointState::Dead {
+        if self.has_parent && due.is_none() && state == JointState::Dead {
             return Verdict::TicketRecalled;
         }
         if state != JointState::Held && part.is_new_decision(last_decision) {
@@ -406,31 +398,21 @@ impl State {
         match (state, due) {
             // The instant of the commit has passed, even if this clock has since stepped back to before it.
             (JointState::Committed, _) => Verdict::Grant(part.committed_at(now).max(self.supply.synced())),
-            (JointState::Dead, _) if self.has_parent() => Verdict::TurnAway(part.joint.parent_outcome()),
+            (JointState::Dead, _) if self.has_parent => Verdict::TurnAway(part.joint.parent_outcome()),
             (JointState::Dead, _) => Verdict::TurnAway(Outcome::JointEnded),
             (JointState::Held, Some(since)) => Verdict::Held(since),
             (JointState::Held, None) => Verdict::Wait,
         }
     }
 
-    fn has_parent(&self) -> bool {
-        #[cfg(feature = "keyed")]
-        return self.has_parent;
-        #[cfg(not(feature = "keyed"))]
-        false
-    }
-
     fn recall_parent_ticket(&mut self) {
-        #[cfg(feature = "keyed")]
-        {
-            self.ticket_recalled = true;
-        }
+        self.ticket_recalled = true;
     }
 
     /// Whether the parent has granted the front claim and this queue has not noticed yet. Such a grant stands. If the
     /// parent has not granted the claim, this call ends the joint claim, so that the parent never grants it.
     fn is_granted_by_parent(&self, front: &Waiter) -> bool {
-        self.has_parent() && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
+        self.has_parent && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
     }
 
     /// Removes the front waiter from the queue, granted or turned away.
@@ -450,8 +432,8 @@ impl State {
             // queues must look: they hold the other parts of the claim. Under a parent, the only other part is the
             // parent ticket, and only a refusal has to recall it.
             part.joint.kill_as(outcome);
-            if !self.has_parent() {
-                wakes.push_joint(part.joint);
+            if !self.has_parent {
+                wakes.push_peers(part.joint.members());
             } else if !matches!(outcome, Outcome::Granted { .. }) {
                 self.recall_parent_ticket();
             }

@@ -116,14 +116,12 @@ impl Supply {
     }
 
     /// Creates a supply with one quota, minted up to `at`, when everything claimed so far ends at `claimed`.
-    #[cfg(feature = "keyed")]
     pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
         Self { quotas: Quotas::One(schedule), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
     }
 
     /// Counts the periods of stepped quotas from the origin of time.
-    #[cfg(feature = "keyed")]
     pub(crate) fn step_from_origin(&mut self) {
         let now = self.synced;
         self.quotas.iter_mut().for_each(|quota| quota.step_from_origin(now));

@@ -1,16 +1,38 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
-#[cfg(feature = "keyed")]
-use crate::core::Core;
-use crate::core::joint::{JointClaim, LastDecision};
 use crate::core::rovers::Rovers;
 use arrayvec::ArrayVec;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-#[cfg(feature = "keyed")]
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
+use tokio::runtime::Handle;
+
+/// A limiter, as the queues that are tied to it see it: queues in which the same joint claim waits, and the children of
+/// a parent. It is called while no lock is held.
+pub(crate) trait Peer: Send + Sync {
+    /// Serves this queue, and collects in `wakes` the work for other queues.
+    fn serve_into(&self, wakes: &mut Wakes);
+    /// Acts in the parent's queue for the front of this queue, and collects in `wakes` the work for other queues.
+    fn poll_parent(&self, wakes: &mut Wakes);
+    /// Drops a reference that was held for a moment.
+    fn let_go(self: Arc<Self>);
+    /// Mints what is due and serves the queue.
+    fn tick(&self);
+    /// Makes sure that the runtime `host` has a driver for this queue.
+    fn hire(&self, host: &Handle) -> Hired;
+    /// The other queues that joint claims in this queue wait in, or its parent.
+    fn tied_to(&self) -> Vec<Arc<dyn Peer>>;
+}
+
+/// The result of [`Peer::hire`].
+pub(crate) enum Hired {
+    Now,
+    Before,
+    /// The runtime is shutting down, and dropped the driver at once.
+    InVain,
+}
 
 /// How many wakers leave the lock together: tokio's batch size, small enough for the stack and large enough that taking
 /// the lock does not dominate the cost. 2 under loom, so that models see full batches.
@@ -23,16 +45,32 @@ const BATCH: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
-    /// Joint claims that were committed or killed here, so that their other queues must be served. Empty without joint
-    /// claims.
-    joints: VecDeque<Arc<JointClaim>>,
+    /// The queues of joint claims that were committed or killed here: they must be served. Empty without joint claims.
+    peers: VecDeque<Weak<dyn Peer>>,
     /// The last decision made elsewhere that the caller has learned of. It has read the time since.
     pub(crate) last_decision: LastDecision,
     /// The count of releases before the caller read the time.
     pub(crate) release_mark: ReleaseMark,
     /// Queues with a front claim that must enter or leave their parent's queue.
-    #[cfg(feature = "keyed")]
-    parent_polls: VecDeque<Weak<Core>>,
+    parent_polls: VecDeque<Weak<dyn Peer>>,
+}
+
+/// The last decision about a claim in several queues that one caller has learned of, before it last read the time: the
+/// claim, and the bit of the queue in which the caller saw that it is decided.
+#[derive(Debug, Default)]
+pub(crate) struct LastDecision(Option<(Arc<dyn Any + Send + Sync>, u64)>);
+
+impl LastDecision {
+    /// True if the last decision was another one. Records this one.
+    pub(crate) fn is_new<C: Any + Send + Sync>(&mut self, claim: &Arc<C>, bit: u64) -> bool {
+        let is_known = self.0.as_ref().is_some_and(|(known, known_bit)| {
+            std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(claim)) && *known_bit == bit
+        });
+        if !is_known {
+            self.0 = Some((Arc::clone(claim) as _, bit));
+        }
+        !is_known
+    }
 }
 
 /// How far the releases of one limiter, identified by the address of its rovers, had come at some moment.
@@ -71,22 +109,33 @@ impl Wakes {
         self.wakers.push(waker);
     }
 
-    pub(crate) fn push_joint(&mut self, joint: Arc<JointClaim>) {
-        self.joints.push_back(joint);
+    pub(crate) fn push_peers(&mut self, peers: &[Weak<dyn Peer>]) {
+        self.peers.extend(peers.iter().cloned());
     }
 
-    pub(crate) fn pop_joint(&mut self) -> Option<Arc<JointClaim>> {
-        self.joints.pop_front()
+    pub(crate) fn push_parent_poll(&mut self, child: Weak<dyn Peer>) {
+        self.parent_polls.push_back(child);
     }
 
-    #[cfg(feature = "keyed")]
-    pub(crate) fn push_parent_poll(&mut self, core: Weak<Core>) {
-        self.parent_polls.push_back(core);
-    }
-
-    #[cfg(feature = "keyed")]
-    pub(crate) fn pop_parent_poll(&mut self) -> Option<Weak<Core>> {
-        self.parent_polls.pop_front()
+    /// Does the work that must happen without a lock: wakes, then has the other queues serve themselves. These are
+    /// taken one after the other from a list, so that a chain of joint claims does not grow the stack.
+    pub(crate) fn run(&mut self) {
+        self.wake_all();
+        loop {
+            if let Some(peer) = self.peers.pop_front() {
+                if let Some(peer) = peer.upgrade() {
+                    peer.serve_into(self);
+                    peer.let_go();
+                }
+            } else if let Some(child) = self.parent_polls.pop_front() {
+                if let Some(child) = child.upgrade() {
+                    child.poll_parent(self);
+                    child.let_go();
+                }
+            } else {
+                return;
+            }
+        }
     }
 
     /// Wakes all of them. A waker that panics breaks its own task only: the others are woken, and the panic does not

@@ -101,7 +101,6 @@ pub(crate) struct RefillPlanner {
     short: bool,
     vain: bool,
     /// A request is under way.
-    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "only keyed limiters forget limiters"))]
     is_asking: bool,
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
@@ -310,7 +309,6 @@ impl RefillPlanner {
     }
 
     /// True if the node may keep no tokens, and no request is under way or wanted.
-    #[cfg(feature = "keyed")]
     pub(crate) fn is_at_rest(&self, now: u64) -> bool {
         !self.is_asking && !self.called && (self.allowance == 0 || self.until <= now)
     }

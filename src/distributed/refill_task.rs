@@ -3,8 +3,8 @@
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
 use super::{LeaseGrant, LeaseRequest, Plan, Store, StoreError};
+use crate::core::Core;
 use crate::core::alarm::Alarm;
-use crate::core::{Core, instant_or_retry};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -81,7 +81,7 @@ async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
                 Some(Plan::Request(ask)) => return Poll::Ready(Some(ask)),
                 Some(Plan::Sleep(u64::MAX)) => return Poll::Pending,
                 Some(Plan::Sleep(until)) => {
-                    let at = instant_or_retry(&core.time, until);
+                    let at = core.time.instant_or_retry(until);
                     drop(core);
                     ready!(alarm.as_mut().poll_until(at, cx));
                 }

@@ -9,7 +9,7 @@ use super::map::{Map, Parts, QuotaBy};
 use super::rate::Rate;
 use crate::builder::check_cap;
 use crate::clock::{Chosen, Clock, Time};
-use crate::core::ChildLimiter;
+use crate::core::state::ChildLimiter;
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;

@@ -50,8 +50,9 @@ impl LiveTemplate {
         state.stride.fix(0);
         state.quota_version = quota_version;
         Arc::new_cyclic(|weak| {
-            let core = Core::new(Rovers::new(0), state, self.time.clone(), false, weak.clone());
-            core.one_of_many(Arc::clone(&self.driver), hash, self.observers.clone(), self.parent.clone())
+            let observers = self.observers.clone();
+            let core = Core::new(Rovers::new(0), state, self.time.clone(), false, observers, weak.clone());
+            core.one_of_many(Arc::clone(&self.driver), hash, self.parent.clone())
         })
     }
 }

@@ -78,7 +78,7 @@ pub struct AlreadyMetered {
 /// Makes a limiter count under `key` from now on.
 pub(super) fn attach(key: SharedString, observers: &Observers) -> Result<Arc<Tally>, AlreadyMetered> {
     let tally = Arc::new(Tally::new(key));
-    observers.admit(Arc::clone(&tally)).map_err(|tally| AlreadyMetered { key: tally.name.to_string() })?;
+    observers.admit(Box::new(Arc::clone(&tally))).map_err(|key| AlreadyMetered { key })?;
     Ok(tally)
 }
 

@@ -51,9 +51,8 @@
 //! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are [named](KeyedMeter::naming) |
 //!
 //! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting) and `parent`, which are the
-//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and, with the feature
-//! `distributed`, `unreachable`; and `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore
-//! not counted as tokens denied.
+//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and `unreachable`; and
+//! `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
 //!
 //! # What it costs
 //!
@@ -82,4 +81,3 @@ mod tally;
 pub use keyed::KeyedMeter;
 pub use meter::{AlreadyMetered, Meter};
 pub use names::describe;
-pub(crate) use tally::{Outcome, Tally};

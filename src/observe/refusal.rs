@@ -11,24 +11,22 @@ pub(crate) enum Refusal {
 }
 
 macro_rules! reasons {
-    ($($(#[$when:meta])? $reason:ident: $name:literal,)*) => {
+    ($($reason:ident: $name:literal,)*) => {
         /// One variant for each reason to refuse.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Reason { $($(#[$when])? $reason,)* }
+        pub(crate) enum Reason { $($reason,)* }
 
         impl Reason {
             pub(crate) fn name(self) -> &'static str {
-                match self { $($(#[$when])? Self::$reason => $name,)* }
+                match self { $(Self::$reason => $name,)* }
             }
         }
 
         /// All reasons, in order.
-        #[cfg(feature = "metrics")]
-        pub(crate) const REASONS: &[Reason] = &[$($(#[$when])? Reason::$reason,)*];
+        pub(crate) const REASONS: &[Reason] = &[$(Reason::$reason,)*];
     };
 }
 
-#[cfg(feature = "metrics")]
 impl Reason {
     /// True if the same request could be granted at another time.
     pub(crate) fn is_for_now(self) -> bool {
@@ -49,7 +47,6 @@ reasons! {
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
-    #[cfg(feature = "distributed")]
     Unreachable: "unreachable",
 }
 
@@ -74,13 +71,11 @@ impl Refusal {
             Self::InLine(ConsumeError::TooLate { .. }) => Reason::TooLate,
             Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
             Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
-            #[cfg(feature = "distributed")]
             Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
         }
     }
 
     /// After how long the same request would be granted, if no other caller arrives meanwhile.
-    #[cfg(feature = "tracing")]
     pub(crate) fn retry_after(&self) -> Option<std::time::Duration> {
         match self {
             Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,

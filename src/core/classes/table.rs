@@ -8,7 +8,7 @@ use super::Scheduler;
 use super::tree::{ClassId, Memory, ROOT};
 use crate::core::queue::Queue;
 use crate::core::supply::Supply;
-use crate::core::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -3,7 +3,8 @@
 use super::{MAX_COST, State};
 use crate::core::classes::ROOT;
 use crate::core::joint::JointState;
-use crate::core::queue::{Left, Outcome, Place, Waiter};
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Left, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConfigError;
 use crate::{Quota, Which};
@@ -74,7 +75,7 @@ impl State {
     /// it.
     fn recall_ticket(&mut self, waiter: &Waiter) -> u64 {
         match &waiter.part {
-            Some(part) if self.has_parent() => {
+            Some(part) if self.has_parent => {
                 self.recall_parent_ticket();
                 if part.joint.kill() == JointState::Committed { waiter.cost } else { 0 }
             }

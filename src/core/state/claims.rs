@@ -40,7 +40,7 @@ impl State {
 
     /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
-        if self.closed || !self.queue.is_empty() || self.has_parent() {
+        if self.closed || !self.queue.is_empty() || self.has_parent {
             return None;
         }
         #[cfg(feature = "distributed")]
@@ -175,7 +175,7 @@ impl State {
         if self.classes().is_some() {
             return self.arrive_in_class(rovers, arrival, now);
         }
-        if !self.has_parent()
+        if !self.has_parent
             && let Some(remaining) = self.admit(rovers, cost)
         {
             return Ok(Some(remaining));

@@ -14,7 +14,8 @@
 use super::{Arrival, MAX_COST, Served, State};
 use crate::core::classes::{ClassId, Classes, Paid, ROOT, Rehearsal, Step, Waiting};
 use crate::core::denial::Denial;
-use crate::core::queue::{Outcome, Place, Queue, Waiter, Withdrawn};
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::state::changes::Departed;
 use crate::core::wakes::Wakes;

@@ -56,7 +56,7 @@ impl State {
         if self.classes().is_some() {
             return self.foretell_class(rovers, ROOT, cost);
         }
-        if self.queue.is_joint() || self.has_parent() && !self.queue.is_empty() {
+        if self.queue.is_joint() || self.has_parent && !self.queue.is_empty() {
             return None;
         }
         let end = rovers.tail().wrapping_add(cost);

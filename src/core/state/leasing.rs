@@ -262,7 +262,6 @@ impl State {
 
     /// Whether the limiter may be forgotten: no waiter, no debt, and no token promised to this node that has not come
     /// yet.
-    #[cfg(feature = "keyed")]
     pub(crate) fn is_at_rest(&mut self, rovers: &Rovers, now: u64) -> bool {
         if !self.queue.is_empty() || self.deficiency(rovers) > 0 {
             return false;
@@ -506,7 +505,6 @@ mod tests {
         assert_eq!(node.rovers.try_claim(1), None);
     }
 
-    #[cfg(feature = "keyed")]
     #[test]
     fn who_waits_owes_or_was_promised_something_is_not_at_rest() {
         let is_at_rest = |mut node: Node| node.state.is_at_rest(&node.rovers, 0);

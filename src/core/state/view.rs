@@ -2,7 +2,7 @@
 
 use super::{MAX_SPAN, State, Totals};
 use crate::core::rovers::{Rovers, ahead};
-use crate::observe::{QueueInfo, WaitRecord};
+use crate::observe::{Observers, QueueInfo};
 use std::sync::Arc;
 
 impl State {
@@ -44,7 +44,7 @@ impl State {
     /// The state of the queue as a new claim of `cost` finds it.
     pub(crate) fn queue_info(&mut self, rovers: &Rovers, cost: u64, now: u64) -> QueueInfo {
         let is_near = self.queue.is_empty() || self.supply.is_straight();
-        let estimate = if is_near && WaitRecord::is_curious() { self.estimate(rovers, cost, now) } else { None };
+        let estimate = if is_near && Observers::use_estimates() { self.estimate(rovers, cost, now) } else { None };
         QueueInfo { since: now, ahead: self.queue.len(), estimate }
     }
 

@@ -2,8 +2,8 @@
 //! limiter keeps only the cached reply.
 
 use super::map::DistributedMap;
-use crate::core::sync::Ordering;
 use crate::distributed::{LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, first, note, random_node};
+use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

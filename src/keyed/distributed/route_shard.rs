@@ -9,8 +9,8 @@
 use super::cached_reply::CachedReply;
 use crate::Limiter;
 use crate::core::drop_quietly;
-use crate::core::sync::{AtomicU64, Ordering, ShardMutex};
 use crate::keyed::groups::Groups;
+use crate::sync::{AtomicU64, Ordering, ShardMutex};
 
 /// The largest number of shards, and the smallest number of keys for each.
 const MAX_SHARDS: u64 = 64;

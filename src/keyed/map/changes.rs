@@ -3,8 +3,8 @@
 use super::{Entered, Map};
 use crate::Quota;
 use crate::core::Core;
-use crate::core::sync::Ordering;
 use crate::keyed::live;
+use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 

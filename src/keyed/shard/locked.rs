@@ -1,8 +1,8 @@
 //! The lock of a shard.
 
 use super::Shard;
-use crate::core::sync::{ShardMutex, lock_patiently};
 use crate::keyed::rate::Rate;
+use crate::sync::{ShardMutex, lock_patiently};
 use std::ops::DerefMut;
 use std::sync::Arc;
 

@@ -1,0 +1,241 @@
+//! The lock protocol: every operation on the state of one queue, or of several queues at once, goes through
+//! [`with_locked`].
+//!
+//! 1. Read the tail and the time of each queue.
+//! 2. Take the locks, in the order given by the caller. A joint claim orders its queues by address; a child comes before
+//!    its parent.
+//! 3. Serve each queue up to its time.
+//! 4. Act.
+//! 5. Serve again, publish, and set the drivers' alarms.
+//! 6. Release the locks. Then wake, and serve the queues for which the batch of wakers had no space.
+//!
+//! No user code runs under a lock: clocks are read and wakers are cloned before it is taken, wakers are woken and
+//! dropped after it is released.
+
+use super::Core;
+use crate::core::rovers::Rovers;
+use crate::core::state::{CatchUp, Reach, Sample, ServeResult, State};
+use crate::core::wakes::Wakes;
+use crate::sync::MutexGuard;
+
+/// A queue that is locked and served up to its sample.
+pub(crate) struct Locked<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) sample: Sample,
+    pub(crate) state: MutexGuard<'a, State>,
+    /// More is due, and the drivers will serve it. Only where a single queue is locked, for a caller that allows it.
+    is_behind: bool,
+}
+
+/// Runs `act` on the locked states of `cores`; see the head of this file. `samples` are the readings of tail and time,
+/// `None` where the clock panicked: the last sample is used then. `align` can change the samples once the locks are
+/// held. Afterwards the caller runs [`Wakes::run`].
+pub(crate) fn with_locked<'a, const N: usize, R>(
+    wakes: &mut Wakes,
+    cores: [&'a Core; N],
+    samples: [Option<Sample>; N],
+    (reach, catch_up): (Reach, CatchUp),
+    align: impl Fn(&mut [Locked<'a>; N]),
+    act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
+) -> R {
+    let mut queues = lock(cores, samples);
+    align(&mut queues);
+    // A parent is served before its child.
+    while !queues.iter_mut().rev().all(|queue| queue.settle(reach, wakes)) {
+        let is_full = wakes.is_full();
+        let before = queues.each_mut().map(|queue| queue.interrupt());
+        drop(queues);
+        wakes.wake_all();
+        queues = lock(cores, std::array::from_fn(|index| cores[index].sample_or_last().or(Some(before[index]))));
+        align(&mut queues);
+        if is_full && catch_up == CatchUp::Batch && queues.iter().all(|queue| queue.core.can_hand_over(&queue.state)) {
+            queues.iter_mut().for_each(|queue| queue.is_behind = true);
+            break;
+        }
+    }
+    queues
+        .iter_mut()
+        .filter(|queue| !queue.is_behind)
+        .for_each(|queue| queue.state.observe(&queue.core.rovers, queue.sample));
+    let result = act(&mut queues, wakes);
+    let mut rest = [None; N];
+    for (queue, rest) in queues.iter_mut().zip(&mut rest).rev() {
+        *rest = queue.finish(wakes);
+    }
+    drop(queues);
+    wakes.wake_all();
+    for (core, rest) in cores.into_iter().zip(rest) {
+        if let Some((before, is_behind)) = rest {
+            core.serve_rest(before, is_behind, wakes);
+        }
+    }
+    result
+}
+
+fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; N]) -> [Locked<'_>; N] {
+    std::array::from_fn(|index| {
+        let (core, sample) = (cores[index], samples[index]);
+        let state = core.state.lock();
+        #[cfg(feature = "distributed")]
+        state.assert_kept();
+        let sample = sample.unwrap_or_else(|| state.last_sample());
+        Locked { core, sample, state, is_behind: false }
+    })
+}
+
+impl Locked<'_> {
+    /// Serves the queue up to the sample. Returns false if the locks must be released before that.
+    fn settle(&mut self, reach: Reach, wakes: &mut Wakes) -> bool {
+        self.state.settle(&self.core.rovers, self.sample.now, reach, wakes) == ServeResult::Done
+    }
+
+    /// The locks are about to be released before the action.
+    fn interrupt(&mut self) -> Sample {
+        self.state.leave_unfinished(&self.core.rovers);
+        self.sample
+    }
+
+    /// Completes the action. If the queue has to be served again, returns the sample, and whether the queue is behind.
+    fn finish(&mut self, wakes: &mut Wakes) -> Option<(Sample, bool)> {
+        let (rovers, now) = (&self.core.rovers, self.sample.now);
+        let is_behind = self.is_behind && self.core.can_hand_over(&self.state);
+        let progress =
+            if is_behind { self.state.hand_over(rovers, now, wakes) } else { self.state.finish(rovers, now, wakes) };
+        if progress == ServeResult::Again {
+            return Some((self.sample, is_behind || wakes.is_full()));
+        }
+        self.core.note_parent_poll(&self.state, wakes);
+        None
+    }
+
+    fn act<R>(&mut self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        let (rovers, sample) = (&self.core.rovers, self.sample);
+        if self.is_behind {
+            self.state.act_behind(rovers, sample.now, |state| act(state, rovers, sample))
+        } else {
+            act(&mut self.state, rovers, sample)
+        }
+    }
+}
+
+impl Core {
+    /// Runs `act` on the state. The queue is served up to now before `act` and served again after it; see the head of
+    /// this file.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(Some(self.sample()), Reach::Now, CatchUp::Fully, act)
+    }
+
+    /// Like [`with`](Self::with), for acts that change nothing for the front waiter: acts that read the state, or join
+    /// the end of the queue. Serves one batch at most.
+    pub(crate) fn look_at<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(Some(self.sample()), Reach::Held, CatchUp::Batch, act)
+    }
+
+    /// Like [`with`](Self::with), for acts that are also correct on a queue that is behind. Serves one batch at most.
+    pub(crate) fn with_batch<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(Some(self.sample()), Reach::Now, CatchUp::Batch, act)
+    }
+
+    /// Like [`with_batch`](Self::with_batch), for acts that must not fail, such as a cancellation or a later step of
+    /// something that has begun: if the clock panics, the last sample is used.
+    pub(crate) fn leaving<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(self.sample_or_last(), Reach::Now, CatchUp::Batch, act)
+    }
+
+    /// Like [`with`](Self::with), for background tasks: a clock that panics once must not end them, so the last sample
+    /// is used then.
+    pub(crate) fn with_anyway<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(self.sample_or_last(), Reach::Now, CatchUp::Fully, act)
+    }
+
+    pub(super) fn sampled<R>(
+        &self,
+        sample: Option<Sample>,
+        reach: Reach,
+        catch_up: CatchUp,
+        act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
+    ) -> R {
+        self.sampled_with(Wakes::default(), sample, reach, catch_up, act)
+    }
+
+    pub(super) fn sampled_with<R>(
+        &self,
+        mut wakes: Wakes,
+        sample: Option<Sample>,
+        reach: Reach,
+        catch_up: CatchUp,
+        act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
+    ) -> R {
+        let act = |[queue]: &mut [Locked<'_>; 1], _: &mut Wakes| queue.act(act);
+        let result = with_locked(&mut wakes, [self], [sample], (reach, catch_up), |_| (), act);
+        wakes.run();
+        result
+    }
+
+    /// Serves this queue, and collects in `wakes` the work for other queues. If the clock panics, the last sample is
+    /// used: the operation that calls this has begun and must be completed.
+    pub(super) fn serve_into(&self, wakes: &mut Wakes) {
+        let sample = self.sample_or_last();
+        let state = self.state.lock();
+        let sample = sample.unwrap_or_else(|| state.last_sample());
+        self.serve_locked(state, sample, false, wakes);
+    }
+
+    /// Serves what is left after an operation at `before`. If the queue `is_behind`, the drivers serve it.
+    fn serve_rest(&self, before: Sample, is_behind: bool, wakes: &mut Wakes) {
+        let sample = self.sample_or_last().unwrap_or(before);
+        self.serve_locked(self.state.lock(), sample, is_behind, wakes);
+    }
+
+    /// Serves one batch, or nothing if the queue `is_behind`, and leaves the rest to the drivers.
+    fn serve_locked<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        mut sample: Sample,
+        mut is_behind: bool,
+        wakes: &mut Wakes,
+    ) {
+        loop {
+            is_behind = is_behind && self.can_hand_over(&state);
+            let progress = if is_behind {
+                state.hand_over(&self.rovers, sample.now, wakes)
+            } else {
+                state.finish(&self.rovers, sample.now, wakes)
+            };
+            if progress == ServeResult::Done {
+                break;
+            }
+            is_behind |= wakes.is_full();
+            (state, sample) = self.again(state, sample, wakes);
+        }
+        self.note_parent_poll(&state, wakes);
+        drop(state);
+        wakes.wake_all();
+    }
+
+    /// Whether drivers can serve the rest of the queue. With a manual clock every caller serves all of it.
+    fn can_hand_over(&self, state: &State) -> bool {
+        !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty()
+    }
+
+    /// Releases the lock, wakes, reads the time, and takes the lock again. If the clock panics, `before` is used: the
+    /// caller is in the middle of an operation.
+    pub(super) fn again<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        before: Sample,
+        wakes: &mut Wakes,
+    ) -> (MutexGuard<'a, State>, Sample) {
+        drop(state);
+        wakes.wake_all();
+        let sample = self.sample_or_last().unwrap_or(before);
+        (self.state.lock(), sample)
+    }
+
+    /// Records, before the lock is released, whether the front of this queue needs something from the parent.
+    pub(super) fn note_parent_poll(&self, state: &State, wakes: &mut Wakes) {
+        if state.wants_parent() {
+            wakes.push_parent_poll(self.weak());
+        }
+    }
+}
