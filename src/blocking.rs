@@ -2,11 +2,11 @@
 
 use crate::consume::Claim;
 use crate::core::drivers::Kind;
+use crate::core::hold::Hold;
 use crate::core::replenisher::Registration;
 use crate::core::{Core, Drive};
 use crate::error::ConsumeError;
 use crate::grant::Permit;
-use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -55,7 +55,7 @@ impl ParentDriver {
 
 pub(crate) fn consume<S>(held: S, cost: u64) -> Result<Permit<S>, ConsumeError>
 where
-    S: Deref<Target = Core> + Clone,
+    S: Hold + Clone,
 {
     if let Some(remaining) = held.try_claim(cost) {
         return Ok(Permit::new(held, cost, remaining));

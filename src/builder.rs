@@ -39,6 +39,7 @@ pub struct Builder {
     rovers_at: u64,
     stride: Option<u64>,
     fine: bool,
+    classes: bool,
     /// The stores passed to `distributed`, each with the index of the quota given before it.
     #[cfg(feature = "distributed")]
     core: Vec<(Option<usize>, Arc<dyn Store>)>,
@@ -99,6 +100,22 @@ impl Builder {
     /// Refuses further waiters once this many callers are waiting; 0 refuses every caller that would have to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
         self.max_waiting = Some(callers);
+        self
+    }
+
+    /// Lets the limiter have [classes](crate::Class), made with [`Limiter::class`]: each has a queue and a share of the
+    /// tokens of its own.
+    ///
+    /// Claims of a limiter with classes are paid in installments of at most the smallest burst, so that a large claim
+    /// does not hold up the other classes. Claims made on the limiter itself wait in a class of their own, of weight 1.
+    /// Until two classes have waiting claims at the same time, the limiter grants like one without classes, and an
+    /// uncontended grant costs the same.
+    ///
+    /// Such a limiter cannot be distributed, cannot be the parent of a keyed limiter and takes no part in
+    /// [joint claims](crate::join). The calls that wake many due waiters serve all of them, instead of leaving most of
+    /// them to the background task.
+    pub fn classes(mut self) -> Self {
+        self.classes = true;
         self
     }
 
@@ -177,12 +194,19 @@ impl Builder {
         self.max_in_flight.map_or(Ok(()), check_cap)?;
         #[cfg(feature = "distributed")]
         let planner = self.planner()?;
+        #[cfg(feature = "distributed")]
+        if self.classes && planner.is_some() {
+            return Err(ConfigError::DistributedClasses);
+        }
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         if self.names.iter().any(Option::is_some) {
             state.rare().names = self.names.into();
         }
         state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
+        if self.classes {
+            state.divide();
+        }
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
         }

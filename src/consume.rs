@@ -10,13 +10,13 @@ use crate::clock::whole_nanos;
 use crate::core::Core;
 use crate::core::alarm::Alarm;
 use crate::core::coop::{pay, poll_paid};
+use crate::core::hold::Hold;
 use crate::core::queue::Place;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant, Permit};
 use crate::observe::WaitRecord;
 use pin_project::{pin_project, pinned_drop};
 use std::future::Future;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -26,7 +26,7 @@ use tokio::task::coop::{RestoreOnPending, poll_proceed};
 /// A claim on `cost` tokens that becomes a permit.
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
-pub(crate) struct Claim<S: Deref<Target = Core>> {
+pub(crate) struct Claim<S: Hold> {
     /// `None` once the claim has returned its result.
     core: Option<S>,
     cost: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Claim<S: Deref<Target = Core>> {
     wait_record: WaitRecord,
 }
 
-impl<S: Deref<Target = Core>> Claim<S> {
+impl<S: Hold> Claim<S> {
     pub(crate) fn new(core: S, cost: u64) -> Self {
         Self { core: Some(core), cost, place: Place::new(), wait_record: WaitRecord::default() }
     }
@@ -43,7 +43,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
     /// [`poll_within`](Self::poll_within) without a limit on the wait. It takes one unit of the task's budget. It does
     /// not call `coop::poll_paid`: through that function, the compiler passes the grant through memory.
     #[inline]
-    fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+    pub(crate) fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         let budget = ready!(poll_proceed(cx));
         if let Some(permit) = self.as_mut().claim_at_once() {
             pay(budget);
@@ -72,7 +72,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
         if this.place.is_entered() {
             return None;
         }
-        let remaining = this.core.as_ref()?.try_claim(*this.cost)?;
+        let remaining = this.core.as_ref()?.claim_fast(*this.cost)?;
         Some(Permit::new(this.core.take()?, *this.cost, remaining))
     }
 
@@ -100,9 +100,9 @@ impl<S: Deref<Target = Core>> Claim<S> {
         let this = self.project();
         let core = this.core.as_ref().expect("polled after it was ready");
         let answer = if this.place.is_entered() {
-            core.look(this.place, *this.cost, cx.waker())
+            core.look(this.place, core.class(), *this.cost, cx.waker())
         } else {
-            core.arrive(this.place, *this.cost, allowed, cx.waker(), this.wait_record)
+            core.arrive(this.place, core.class(), *this.cost, allowed, cx.waker(), this.wait_record)
         };
         let answer = ready!(answer);
         this.wait_record.end(core.observed(), *this.cost, answer.map(drop));
@@ -118,14 +118,14 @@ impl<S: Deref<Target = Core>> Claim<S> {
         let this = self.project();
         let Some(core) = this.core else { return };
         if this.place.is_entered() {
-            core.cancel(this.place, *this.cost);
+            core.cancel(this.place, core.class(), *this.cost);
         }
         this.wait_record.cancel(core.observed());
     }
 }
 
 #[pinned_drop]
-impl<S: Deref<Target = Core>> PinnedDrop for Claim<S> {
+impl<S: Hold> PinnedDrop for Claim<S> {
     fn drop(self: Pin<&mut Self>) {
         // Nearly all claims have returned their result.
         if self.core.is_some() {
@@ -137,7 +137,7 @@ impl<S: Deref<Target = Core>> PinnedDrop for Claim<S> {
 /// A claim that gives up after an allowed wait.
 #[pin_project]
 #[derive(Debug)]
-pub(crate) struct Deadline<S: Deref<Target = Core>> {
+pub(crate) struct Deadline<S: Hold> {
     #[pin]
     claim: Claim<S>,
     allowed: Duration,
@@ -147,7 +147,7 @@ pub(crate) struct Deadline<S: Deref<Target = Core>> {
     alarm: Alarm,
 }
 
-impl<S: Deref<Target = Core>> Deadline<S> {
+impl<S: Hold> Deadline<S> {
     pub(crate) fn new(claim: Claim<S>, allowed: Duration) -> Self {
         Self { claim, allowed, since: None, alarm: Alarm::unset() }
     }
@@ -175,7 +175,7 @@ impl<S: Deref<Target = Core>> Deadline<S> {
             ready!(this.alarm.as_mut().poll_until(core.time.instant(end), cx));
         };
         // The claim may have been granted or refused at this very moment; then that result counts.
-        let answer = match core.give_up(claim.place) {
+        let answer = match core.give_up(claim.place, core.class()) {
             Some(outcome) => outcome.into_result(),
             None => Err(ConsumeError::TimedOut { waited }),
         };

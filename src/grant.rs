@@ -1,18 +1,18 @@
 //! Grants: the values that prove that tokens were taken.
 
 use crate::core::Core;
+use crate::core::hold::Hold;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
 /// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.
-pub(crate) struct Permit<S: Deref<Target = Core>> {
+pub(crate) struct Permit<S: Hold> {
     core: S,
     pub(crate) cost: u64,
     pub(crate) remaining: u64,
 }
 
-impl<S: Deref<Target = Core>> Permit<S> {
+impl<S: Hold> Permit<S> {
     #[inline]
     pub(crate) fn new(core: S, cost: u64, remaining: u64) -> Self {
         Self { core, cost, remaining }
@@ -24,14 +24,14 @@ impl<S: Deref<Target = Core>> Permit<S> {
     }
 
     pub(crate) fn settle(&mut self, actual: u64) {
-        self.cost = self.core.resettle(self.cost, actual);
+        self.cost = self.core.resettle(self.core.class(), self.cost, actual);
     }
 
     /// [`settle`](Self::settle) for costs that cannot be undone: if the clock panics, the last sample of the time is
     /// used.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
-        self.cost = self.core.resettle_anyway(self.cost, actual);
+        self.cost = self.core.resettle_anyway(self.core.class(), self.cost, actual);
     }
 
     pub(crate) fn forget(mut self) {
@@ -42,7 +42,7 @@ impl<S: Deref<Target = Core>> Permit<S> {
     }
 }
 
-impl<S: Deref<Target = Core>> Drop for Permit<S> {
+impl<S: Hold> Drop for Permit<S> {
     #[inline]
     fn drop(&mut self) {
         if self.core.capped && self.cost > 0 {
@@ -51,7 +51,7 @@ impl<S: Deref<Target = Core>> Drop for Permit<S> {
     }
 }
 
-impl<S: Deref<Target = Core>> fmt::Debug for Permit<S> {
+impl<S: Hold> fmt::Debug for Permit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
     }

@@ -6,6 +6,7 @@
 
 mod locked;
 
+use crate::core::classes::ROOT;
 use crate::core::coop::poll_paid;
 use crate::core::joint::{JointClaim, MAX_QUEUES};
 use crate::core::outcome::Outcome;
@@ -93,6 +94,9 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     if let Some(limiter) = repeated(&members) {
         return Err(TryJoinError::Repeated { limiter });
     }
+    if let Some(limiter) = with_classes(&members) {
+        return Err(TryJoinError::WithClasses { limiter });
+    }
     let refusal = LockOrder::of(&members)
         .lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal(&members) });
     match refusal {
@@ -117,6 +121,12 @@ pub enum JoinError {
         #[source]
         error: ConsumeError,
     },
+    /// A limiter has [classes](crate::Class), and takes no part in joint claims.
+    #[error("limiter {limiter} of the joint claim has classes: use a limiter that was built without them")]
+    WithClasses {
+        /// The index of the limiter in the array.
+        limiter: usize,
+    },
     /// A limiter is in the array twice, and would wait for itself.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
@@ -137,6 +147,12 @@ pub enum TryJoinError {
         /// Why the limiter refused.
         #[source]
         error: TryAcquireError,
+    },
+    /// A limiter has [classes](crate::Class), and takes no part in joint claims.
+    #[error("limiter {limiter} of the joint claim has classes: use a limiter that was built without them")]
+    WithClasses {
+        /// The index of the limiter in the array.
+        limiter: usize,
     },
     /// A limiter is in the array twice.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
@@ -189,7 +205,7 @@ impl<'a> Member<'a> {
     /// Checks whether this queue has granted or refused its part.
     fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
         let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
-        match self.core.check(place.as_mut(), waker) {
+        match self.core.check(place.as_mut(), ROOT, waker) {
             (Poll::Ready(Outcome::Granted { remaining }), _, _) => {
                 self.granted = Some(remaining);
                 Poll::Ready(Ok(()))
@@ -211,11 +227,15 @@ impl<'a> Member<'a> {
 
     fn cancel(&mut self) {
         if let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) {
-            self.core.cancel(place.as_mut(), self.cost);
+            self.core.cancel(place.as_mut(), ROOT, self.cost);
         } else if self.granted.take().is_some() {
             self.core.give_back(self.cost);
         }
     }
+}
+
+fn with_classes(members: &[Member<'_>]) -> Option<usize> {
+    members.iter().position(|member| member.core.has_classes)
 }
 
 fn repeated(members: &[Member<'_>]) -> Option<usize> {
@@ -247,6 +267,9 @@ impl<'a, const N: usize> Join<'a, N> {
         let members = self.members.as_mut().expect("polled after it was ready");
         if let Some(limiter) = repeated(members) {
             return Poll::Ready(Err(JoinError::Repeated { limiter }));
+        }
+        if let Some(limiter) = with_classes(members) {
+            return Poll::Ready(Err(JoinError::WithClasses { limiter }));
         }
         // Clone the wakers and create the places before taking the locks: `Waker::clone` is user code and may panic.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();

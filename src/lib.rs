@@ -153,6 +153,7 @@
 mod blocking;
 mod bucket;
 mod builder;
+mod class;
 mod clock;
 mod consume;
 // Compiled alike in every feature set: what no feature of this build calls is unused.
@@ -198,6 +199,7 @@ pub use keyed::{
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
+    class::{Class, ClassConsume, ClassConsumeOwned, ClassGrant, ClassSnapshot, OwnedClassGrant, Share},
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned, Within, WithinOwned},
     core::replenisher::Replenisher,

@@ -17,10 +17,12 @@ mod forecast;
 #[cfg(feature = "distributed")]
 mod leasing;
 mod parent;
+mod shares;
 mod view;
 
 pub(crate) use claims::Arrival;
 pub(crate) use parent::ChildLimiter;
+pub(crate) use shares::SharePlan;
 
 use deferred::Deferred;
 use forecast::Forecast;
@@ -442,7 +444,7 @@ impl State {
     }
 
     /// The position at which the front claim begins, or the next claim would.
-    fn next_start(&self, rovers: &Rovers) -> u64 {
+    pub(crate) fn next_start(&self, rovers: &Rovers) -> u64 {
         if let Some(classes) = self.classes() {
             return self.base(classes, rovers);
         }

@@ -39,6 +39,7 @@ reasons! {
     InFlight: "in_flight",
     Pause: "pause",
     Queue: "queue",
+    Ceiling: "ceiling",
     QueueFull: "queue_full",
     Parent: "parent",
     TooLate: "too_late",
@@ -58,6 +59,7 @@ impl Refusal {
                 Bound::InFlight => Reason::InFlight,
                 Bound::Pause => Reason::Pause,
                 Bound::Queue => Reason::Queue,
+                Bound::Ceiling => Reason::Ceiling,
                 Bound::Parent => Reason::Parent,
             },
             Self::AtOnce(TryAcquireError::TooLarge { .. }) | Self::InLine(ConsumeError::TooLarge { .. }) => {

@@ -5,8 +5,9 @@
 //! classes.
 
 use super::Scheduler;
-use super::tree::{ClassId, Memory, ROOT};
+use super::tree::{ClassId, Memory, ROOT, Unkept};
 use crate::core::queue::Queue;
+use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
 use crate::sync::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -139,6 +140,27 @@ impl Classes {
         self.slot_mut(parent).children.insert(name, id);
         self.mark();
         (id, Arc::clone(&self.slot(id).word))
+    }
+
+    pub(crate) fn name(&self, id: ClassId) -> String {
+        self.slot(id).name.to_string()
+    }
+
+    /// Applies a checked share to a class that was just added or has the parts of another share. On an error nothing
+    /// has changed.
+    pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan, now: u64) -> Result<(), Unkept> {
+        let tree = &mut self.scheduler.tree;
+        tree.check(id, share.floor, share.ceiling)?;
+        if tree.weight(id) != share.weight {
+            tree.set_weight(id, share.weight, now);
+        }
+        tree.set_floor(id, share.floor, now);
+        if tree.ceiling(id) != share.ceiling {
+            tree.set_ceiling(id, share.ceiling, now);
+        }
+        self.slot_mut(id).max_waiting = share.max_waiting;
+        self.mark();
+        Ok(())
     }
 
     /// The class and all classes in it.

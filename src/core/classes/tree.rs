@@ -222,6 +222,17 @@ impl Tree {
         space
     }
 
+    /// Whether a ceiling holds back all claims in a class, and the level of the ceiling of the class.
+    pub(crate) fn view(&mut self, id: ClassId, now: u64) -> (bool, Option<i64>) {
+        let node = self.node_mut(id);
+        let level = node.ceiling.as_mut().map(|ceiling| {
+            ceiling.mint(now);
+            ceiling.level()
+        });
+        let is_backlogged = node.front.is_some() || node.backlogged > 0;
+        (is_backlogged && self.path(id).any(|id| self.node(id).offer.is_none()), level)
+    }
+
     pub(crate) fn weight(&self, id: ClassId) -> u64 {
         self.node(id).weight.weight
     }
@@ -316,7 +327,7 @@ impl Tree {
     pub(crate) fn set_floor(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
         let rate = quota.and_then(Rate::of);
         let node = self.node_mut(id);
-        if node.floor.is_none() && rate.is_none() {
+        if node.floor.map(|floor| floor.rate) == rate {
             return;
         }
         node.floor = rate.map(|rate| match node.floor {

@@ -1,7 +1,7 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
 use super::{MAX_COST, State};
-use crate::core::classes::ROOT;
+use crate::core::classes::ClassId;
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Left, Place, Waiter};
@@ -50,9 +50,9 @@ impl State {
     }
 
     /// Empties the place of a future that is done with it, in any state.
-    pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> Departed {
+    pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) -> Departed {
         if self.classes().is_some() {
-            return self.depart_class(rovers, place, ROOT);
+            return self.depart_class(rovers, place, class);
         }
         match self.queue.leave(place) {
             Left::Nothing => Departed::default(),
@@ -99,9 +99,9 @@ impl State {
 
     /// Charges `tokens` on top of a grant, as a debt at the end of the queue. Returns how many of them were charged: a
     /// debt is cut to what fits between the rovers.
-    pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
+    pub(crate) fn charge(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
         if self.classes().is_some() {
-            return self.charge_class(rovers, ROOT, tokens);
+            return self.charge_class(rovers, class, tokens);
         }
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         rovers.claim(tokens);

@@ -35,6 +35,15 @@ impl State {
         self.rare.as_mut()?.classes.as_deref_mut()
     }
 
+    /// Takes the wakers of all waiters; see [`Queue::take_wakers`].
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        let mut wakers = self.queue.take_wakers();
+        for class in 1..self.classes().map_or(0, Classes::len) {
+            wakers.extend(self.queue_of(class).take_wakers());
+        }
+        wakers
+    }
+
     /// Divides the limiter into classes, before it is used.
     pub(crate) fn divide(&mut self) {
         let classes = Classes::new(&self.supply);
@@ -143,14 +152,11 @@ impl State {
     fn turn_all_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
         let count = self.classes().map_or(0, Classes::len);
         for class in 0..count {
-            while !self.queue_of(class).is_empty() && !self.queue.is_empty() {
-                if class == ROOT && self.queue.front().is_none() {
-                    break;
-                }
+            while self.queue_of(class).front().is_some() {
                 if wakes.is_full() {
                     return false;
                 }
-                let waker = self.turn_front_away(rovers, class);
+                let waker = self.turn_front_of_class_away(rovers, class);
                 wakes.push(waker);
             }
         }
@@ -158,7 +164,7 @@ impl State {
     }
 
     /// Turns the front claim of a class away: the limiter or the class was closed.
-    fn turn_front_away(&mut self, rovers: &Rovers, class: ClassId) -> Waker {
+    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId) -> Waker {
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let base = self.base(classes, rovers);
@@ -171,7 +177,7 @@ impl State {
     pub(crate) fn turn_class_away(&mut self, rovers: &Rovers, class: ClassId) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while class != ROOT && !self.queue_of(class).is_empty() {
-            wakers.push(self.turn_front_away(rovers, class));
+            wakers.push(self.turn_front_of_class_away(rovers, class));
         }
         wakers
     }
