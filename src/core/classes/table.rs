@@ -183,6 +183,8 @@ impl Classes {
             slot.children.remove(&name);
         }
         self.remember(id, now);
+        self.scheduler.tree.set_floor(id, None, now);
+        self.scheduler.tree.unpick();
         self.slot_mut(id).is_removed = true;
         self.slot(id).word.set(ClassWord::REMOVED);
     }

@@ -2,6 +2,8 @@
 
 pub(crate) mod bucket;
 mod examples;
+mod fixture;
 pub(crate) mod fraction;
+mod histories;
 pub(crate) mod laws;
 pub(crate) mod model;

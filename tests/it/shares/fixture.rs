@@ -1,0 +1,166 @@
+//! A limiter with classes on a manual clock, told the same as the model.
+
+use super::bucket::Rule;
+use super::model::{ClassId, Id, Int};
+use std::task::Poll;
+use std::time::Duration;
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{
+    Class, ClassConsumeOwned, ConfigError, ConsumeError, Limiter, ManualClock, OwnedClassGrant, Quota, Share,
+};
+
+pub(super) fn quota(rule: Rule) -> Quota {
+    let quota = match rule.period {
+        0 => Quota::manual(rule.burst as u64),
+        period => Quota::new(rule.amount as u64, Duration::from_nanos(period as u64)).burst(rule.burst as u64),
+    };
+    let quota = quota.initial(rule.initial as u64);
+    if rule.stepped { quota.stepped() } else { quota }
+}
+
+/// A floor of some tokens in some nanoseconds.
+pub(super) type Rate = (Int, Int);
+
+pub(super) fn share(weight: Int, floor: Option<Rate>, ceiling: Option<Rule>) -> Share {
+    let mut share = Share::weight(weight as u64);
+    if let Some((tokens, nanos)) = floor {
+        share = share.floor(Quota::new(tokens as u64, Duration::from_nanos(nanos as u64)));
+    }
+    if let Some(rule) = ceiling {
+        share = share.ceiling(quota(rule));
+    }
+    share
+}
+
+pub(super) struct Fixture {
+    pub(super) limiter: Limiter,
+    clock: ManualClock,
+    now: Int,
+    /// By the model's numbers; the root and dropped classes are `None`.
+    classes: Vec<Option<Class>>,
+    next: Id,
+    waiting: Vec<(Id, Spawn<ClassConsumeOwned>)>,
+    /// Grants that are held, with the claim and the class that they were made for.
+    pub(super) held: Vec<(Id, ClassId, OwnedClassGrant)>,
+    class_of: Vec<ClassId>,
+    /// Claims in the order in which their grants were seen.
+    pub(super) granted: Vec<Id>,
+    /// Claims whose grants were dropped unseen, and grants of `try_acquire`.
+    pub(super) unseen: Vec<Id>,
+    pub(super) skipped: Vec<Id>,
+    /// Claims that found their class closed.
+    pub(super) closed: Vec<Id>,
+}
+
+impl Fixture {
+    pub(super) fn new(rules: &[Rule], cap: Option<Int>) -> Self {
+        let clock = ManualClock::new();
+        let builder = rules.iter().fold(Limiter::builder(), |builder, rule| builder.quota(quota(*rule)));
+        let builder = cap.into_iter().fold(builder, |builder, cap| builder.max_in_flight(cap as u64));
+        let builder = builder.classes().rovers_at(u64::MAX - 20).clock(clock.clone());
+        Self {
+            limiter: builder.build().expect("a valid limiter"),
+            clock,
+            now: 0,
+            classes: vec![None],
+            next: 0,
+            waiting: Vec::new(),
+            held: Vec::new(),
+            class_of: Vec::new(),
+            granted: Vec::new(),
+            unseen: Vec::new(),
+            skipped: Vec::new(),
+            closed: Vec::new(),
+        }
+    }
+
+    pub(super) fn at(&mut self, now: Int) {
+        self.clock.advance(Duration::from_nanos((now - self.now) as u64));
+        self.now = now;
+    }
+
+    pub(super) fn class(&self, class: ClassId) -> &Class {
+        self.classes[class].as_ref().expect("the class was not dropped")
+    }
+
+    pub(super) fn add(&mut self, parent: ClassId, share: Share) -> Result<ClassId, ConfigError> {
+        let name = self.classes.len().to_string();
+        let class = match &self.classes[parent] {
+            None => self.limiter.class(name, share),
+            Some(parent) => parent.class(name, share),
+        }?;
+        self.classes.push(Some(class));
+        Ok(self.classes.len() - 1)
+    }
+
+    pub(super) fn drop_class(&mut self, class: ClassId) {
+        self.classes[class] = None;
+    }
+
+    pub(super) fn arrive(&mut self, class: ClassId, cost: Int) -> Id {
+        let id = self.next;
+        self.next += 1;
+        self.class_of.push(class);
+        self.waiting.push((id, spawn(self.class(class).clone().consume_owned(cost as u64))));
+        self.poll(self.waiting.len() - 1);
+        id
+    }
+
+    /// Polls a waiting claim. Returns true if it is not waiting any more.
+    fn poll(&mut self, index: usize) -> bool {
+        let id = self.waiting[index].0;
+        match self.waiting[index].1.poll() {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(grant)) => {
+                self.held.push((id, self.class_of[id], grant));
+                self.granted.push(id);
+            }
+            Poll::Ready(Err(ConsumeError::Closed)) => self.closed.push(id),
+            Poll::Ready(Err(error)) => panic!("{error}"),
+        }
+        self.waiting.remove(index);
+        true
+    }
+
+    pub(super) fn try_acquire(&mut self, class: ClassId, cost: Int) -> bool {
+        // The grant is not held: without an in-flight cap that makes no difference.
+        self.class(class).try_acquire(cost as u64).map(|grant| grant.forget()).is_ok()
+    }
+
+    /// The model gives a grant of `try_acquire` a number too.
+    pub(super) fn skip_id(&mut self, class: ClassId) {
+        self.skipped.push(self.next);
+        self.next += 1;
+        self.class_of.push(class);
+    }
+
+    /// Drops a claim, whether it waits or was granted, or settles its grant for nothing.
+    pub(super) fn cancel(&mut self, id: Id) {
+        if let Some(index) = self.waiting.iter().position(|(known, _)| *known == id) {
+            let (_, claim) = self.waiting.remove(index);
+            self.limiter.tick();
+            if claim.is_woken() {
+                self.unseen.push(id);
+            }
+            drop(claim);
+        } else if let Some(index) = self.held.iter().position(|(known, ..)| *known == id) {
+            let (.., mut grant) = self.held.remove(index);
+            grant.settle(0);
+        }
+    }
+
+    /// Serves what is due and polls the claims that were woken.
+    pub(super) fn look(&mut self) {
+        self.limiter.tick();
+        let mut index = 0;
+        while index < self.waiting.len() {
+            if !self.waiting[index].1.is_woken() || !self.poll(index) {
+                index += 1;
+            }
+        }
+    }
+
+    pub(super) fn levels(&self) -> Vec<Int> {
+        self.limiter.snapshot().quotas.iter().map(|quota| quota.level.into()).collect()
+    }
+}
