@@ -23,4 +23,4 @@ pub(crate) use rehearsal::{Rehearsal, Waiting};
 pub(crate) use scheduler::{Paid, Scheduler, Step};
 pub(crate) use table::{ClassWord, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;
-pub(crate) use tree::{ClassId, ROOT, Unkept};
+pub(crate) use tree::{ClassId, NEW, ROOT, Unkept};

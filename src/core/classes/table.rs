@@ -5,7 +5,7 @@
 //! classes.
 
 use super::Scheduler;
-use super::tree::{ClassId, Memory, ROOT, Unkept};
+use super::tree::{ClassId, Memory, ROOT};
 use crate::core::queue::Queue;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
@@ -146,11 +146,9 @@ impl Classes {
         self.slot(id).name.to_string()
     }
 
-    /// Applies a checked share to a class that was just added or has the parts of another share. On an error nothing
-    /// has changed.
-    pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan, now: u64) -> Result<(), Unkept> {
+    /// Applies a share that was checked.
+    pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan, now: u64) {
         let tree = &mut self.scheduler.tree;
-        tree.check(id, share.floor, share.ceiling)?;
         if tree.weight(id) != share.weight {
             tree.set_weight(id, share.weight, now);
         }
@@ -160,7 +158,6 @@ impl Classes {
         }
         self.slot_mut(id).max_waiting = share.max_waiting;
         self.mark();
-        Ok(())
     }
 
     /// The class and all classes in it.
@@ -184,7 +181,6 @@ impl Classes {
         }
         self.remember(id, now);
         self.scheduler.tree.set_floor(id, None, now);
-        self.scheduler.tree.unpick();
         self.slot_mut(id).is_removed = true;
         self.slot(id).word.set(ClassWord::REMOVED);
     }
@@ -203,17 +199,19 @@ impl Classes {
         }
     }
 
-    /// The last handle of a class was dropped: no claim waits in it, and it has no children.
+    /// The last handle of a class was dropped: no claim waits in it, and no class in it has a handle.
     pub(crate) fn free(&mut self, id: ClassId, now: u64) {
         if !self.slot(id).is_removed {
             self.unlist(id, now);
         }
         let leaf = self.slot(id).leaf;
-        if self.scheduler.is_idle(leaf) {
+        // A class in it may still owe a debt, as this one itself.
+        let is_bare = self.scheduler.tree.children(id) == u32::from(leaf != id);
+        if is_bare && self.scheduler.is_idle(leaf) {
             if leaf != id {
-                self.scheduler.tree.remove(leaf, now);
+                self.scheduler.tree.remove(leaf);
             }
-            self.scheduler.tree.remove(id, now);
+            self.scheduler.tree.remove(id);
         } else {
             self.indebted.push(id);
         }

@@ -25,6 +25,9 @@ pub(crate) type ClassId = u32;
 /// The class of the limiter itself. It has no weight, floor or ceiling, and is never picked for itself.
 pub(crate) const ROOT: ClassId = 0;
 
+/// Stands for a class that is about to be added.
+pub(crate) const NEW: ClassId = ClassId::MAX;
+
 /// What the limiter's quotas mean for the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -199,6 +202,10 @@ impl Tree {
         self.path(id).count()
     }
 
+    pub(crate) fn children(&self, id: ClassId) -> u32 {
+        self.node(id).children
+    }
+
     pub(crate) fn is_leaf(&self, id: ClassId) -> bool {
         self.node(id).children == 0
     }
@@ -279,11 +286,9 @@ impl Tree {
         leaf
     }
 
-    /// Removes a leaf without claims. The pick is made anew.
-    pub(crate) fn remove(&mut self, id: ClassId, now: u64) {
+    /// Removes a leaf without claims and without a floor.
+    pub(crate) fn remove(&mut self, id: ClassId) {
         debug_assert!(self.node(id).front.is_none() && self.is_leaf(id) && id != ROOT);
-        self.set_floor(id, None, now);
-        self.picked = None;
         let parent = self.node(id).parent;
         self.node_mut(parent).children -= 1;
         self.free.push(id);
@@ -377,20 +382,25 @@ impl Tree {
         self.refresh(id, now);
     }
 
-    /// Checks that all floors can be kept if class `id` has this floor and this ceiling.
-    pub(crate) fn check(&self, id: ClassId, floor: Option<Quota>, ceiling: Option<Quota>) -> Result<(), Unkept> {
-        let floor_of = |class: ClassId| match floor {
-            floor if class == id => floor.and_then(Rate::of),
-            _ => self.node(class).floor.map(|floor| floor.rate),
-        };
-        let ceiling_of = |class: ClassId| if class == id { ceiling } else { self.ceiling(class) };
+    /// Checks that all floors can be kept if a class of `parent` has this floor and this ceiling. `id` is the class, or
+    /// [`NEW`] if it is about to be added.
+    pub(crate) fn check(
+        &self,
+        (parent, id): (ClassId, ClassId),
+        floor: Option<Quota>,
+        ceiling: Option<Quota>,
+    ) -> Result<(), Unkept> {
+        let others = (1..self.len() as ClassId).filter(|class| *class != id);
+        let others = others.filter_map(|class| Some((class, self.node(class).floor?.rate)));
+        let all = others.chain(floor.and_then(Rate::of).map(|rate| (id, rate)));
         let (mut sum, mut below) = (None, BTreeMap::new());
         let add = |sum: Option<Rate>, rate: Rate| Some(sum.map_or(rate, |sum| sum.plus(rate)));
-        for class in 1..self.len() as ClassId {
-            let Some(rate) = floor_of(class) else { continue };
+        for (class, rate) in all {
             sum = add(sum, rate);
-            for above in self.path(class) {
-                let Some(quota) = ceiling_of(above) else { continue };
+            let path = if class == id { vec![id] } else { Vec::new() };
+            let rest = if class == id { parent } else { class };
+            for above in path.into_iter().chain(self.path(rest)) {
+                let Some(quota) = (if above == id { ceiling } else { self.ceiling(above) }) else { continue };
                 let sum = below.entry(above).or_default();
                 *sum = add(*sum, rate);
                 if quota.capacity() < self.limits.burst {

@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::Quota;
-use crate::core::classes::{ClassId, ClassWord, MAX_DEPTH, MAX_WEIGHT, ROOT, Unkept};
+use crate::core::classes::{ClassId, ClassWord, MAX_DEPTH, MAX_WEIGHT, NEW, ROOT, Unkept};
 use crate::core::rovers::Rovers;
 use crate::error::ConfigError;
 use std::sync::Arc;
@@ -64,12 +64,10 @@ impl State {
         if classes.scheduler.tree.has_floor(parent) {
             return Err(ConfigError::FloorWithClasses { class: classes.name(parent) });
         }
-        let (id, word) = classes.add(parent, Arc::clone(&name), share.weight, now);
-        let changed = classes.set_share(id, share, now);
-        if let Err(unkept) = changed {
-            classes.free(id, now);
-            return Err(unkept_error(unkept, &name));
-        }
+        let checked = classes.scheduler.tree.check((parent, NEW), share.floor, share.ceiling);
+        checked.map_err(|unkept| unkept_error(unkept, &name))?;
+        let (id, word) = classes.add(parent, name, share.weight, now);
+        classes.set_share(id, share, now);
         Ok((id, word))
     }
 
@@ -87,7 +85,11 @@ impl State {
         if share.floor.is_some() && !classes.scheduler.tree.is_leaf(id) {
             return Err(ConfigError::FloorWithClasses { class: name });
         }
-        classes.set_share(id, share, now).map_err(|unkept| unkept_error(unkept, &name))
+        let tree = &classes.scheduler.tree;
+        let checked = tree.check((tree.parent(id), id), share.floor, share.ceiling);
+        checked.map_err(|unkept| unkept_error(unkept, &name))?;
+        classes.set_share(id, share, now);
+        Ok(())
     }
 
     /// Removes a class and the classes in it. Returns the wakers of their waiters, who find the class closed.
@@ -97,6 +99,7 @@ impl State {
         if classes.slot(class).is_removed {
             return Vec::new();
         }
+        classes.scheduler.tree.unpick();
         let removed = classes.subtree(class);
         for class in &removed {
             classes.unlist(*class, now);

@@ -48,6 +48,7 @@ pub(super) struct Fixture {
     /// Claims whose grants were dropped unseen, and grants of `try_acquire`.
     pub(super) unseen: Vec<Id>,
     pub(super) skipped: Vec<Id>,
+    removed: Vec<ClassId>,
     /// Claims that found their class closed.
     pub(super) closed: Vec<Id>,
 }
@@ -70,6 +71,7 @@ impl Fixture {
             granted: Vec::new(),
             unseen: Vec::new(),
             skipped: Vec::new(),
+            removed: Vec::new(),
             closed: Vec::new(),
         }
     }
@@ -91,6 +93,13 @@ impl Fixture {
         }?;
         self.classes.push(Some(class));
         Ok(self.classes.len() - 1)
+    }
+
+    /// Removes a class, after all claims that were granted have been polled.
+    pub(super) fn remove(&mut self, class: ClassId) {
+        self.look();
+        self.class(class).remove();
+        self.removed.push(class);
     }
 
     pub(super) fn drop_class(&mut self, class: ClassId) {
@@ -137,12 +146,13 @@ impl Fixture {
     /// Drops a claim, whether it waits or was granted, or settles its grant for nothing.
     pub(super) fn cancel(&mut self, id: Id) {
         if let Some(index) = self.waiting.iter().position(|(known, _)| *known == id) {
-            let (_, claim) = self.waiting.remove(index);
+            let (_, waiting) = self.waiting.remove(index);
             self.limiter.tick();
-            if claim.is_woken() {
+            // It was woken with a grant, or because its class was removed.
+            if waiting.is_woken() && !self.removed.contains(&self.class_of[id]) {
                 self.unseen.push(id);
             }
-            drop(claim);
+            drop((waiting, ()));
         } else if let Some(index) = self.held.iter().position(|(known, ..)| *known == id) {
             let (.., mut grant) = self.held.remove(index);
             grant.settle(0);

@@ -242,7 +242,7 @@ impl Model {
 
     fn pick(&self, class: ClassId) -> (Option<Offer>, Int) {
         let node = &self.classes[class];
-        let mut offer;
+        let offer;
         let mut again = NEVER;
         if let Some(front) = node.queue.front() {
             let q = self.installment(class, front.rest());
