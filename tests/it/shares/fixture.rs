@@ -146,13 +146,13 @@ impl Fixture {
     /// Drops a claim, whether it waits or was granted, or settles its grant for nothing.
     pub(super) fn cancel(&mut self, id: Id) {
         if let Some(index) = self.waiting.iter().position(|(known, _)| *known == id) {
-            let (_, waiting) = self.waiting.remove(index);
+            let waiting = self.waiting.remove(index).1;
             self.limiter.tick();
             // It was woken with a grant, or because its class was removed.
             if waiting.is_woken() && !self.removed.contains(&self.class_of[id]) {
                 self.unseen.push(id);
             }
-            drop((waiting, ()));
+            drop(waiting);
         } else if let Some(index) = self.held.iter().position(|(known, ..)| *known == id) {
             let (.., mut grant) = self.held.remove(index);
             grant.settle(0);

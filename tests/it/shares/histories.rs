@@ -115,17 +115,6 @@ impl History {
         let now = self.now;
         let Some(&leaf) = self.random.choice(&self.leaves) else { return };
         let op = self.random.u8(0..if self.kind.changes { 34 } else { 20 });
-        if std::env::var("TRACE").is_ok() {
-            eprintln!(
-                "op {op} at {now} leaf {leaf} levels {:?} model {:?} granted {:?} unseen {:?} skipped {:?} claims {:?}",
-                self.fixture.levels(),
-                self.model.quotas.iter().map(|q| q.level).collect::<Vec<_>>(),
-                self.fixture.granted,
-                self.fixture.unseen,
-                self.fixture.skipped,
-                self.claims
-            );
-        }
         match op {
             0..9 => {
                 let most = self.model.least_burst();
@@ -218,7 +207,11 @@ impl History {
                 let cost = self.random.i128(1..20).min(self.cap.unwrap_or(Int::MAX));
                 let expected = self.model.estimate(now, leaf, cost).map(|at| at - now);
                 let estimate = self.fixture.class(leaf).estimate(cost as u64);
-                assert_eq!(estimate.map(|wait| wait.as_nanos() as Int), expected, "estimate of {cost} at {now}");
+                assert_eq!(
+                    estimate.map(|wait| wait.as_nanos() as Int),
+                    expected,
+                    "estimate of {cost} in {leaf} at {now}"
+                );
             }
         }
     }
@@ -231,12 +224,12 @@ impl History {
         if plan.weight != old.weight {
             self.model.set_weight(self.now, class, plan.weight);
         }
-        if plan.floor != old.floor {
-            let floor = plan.floor.map(|(tokens, nanos)| Fraction::new(tokens, nanos));
-            self.model.set_floor(self.now, class, floor);
-        }
-        if plan.ceiling != old.ceiling {
-            self.model.set_ceiling(self.now, class, plan.ceiling);
+        let floor = plan.floor.map(|(tokens, nanos)| Fraction::new(tokens, nanos));
+        match (plan.floor != old.floor, plan.ceiling != old.ceiling) {
+            (false, false) => {}
+            (true, false) => self.model.set_floor(self.now, class, floor),
+            (false, true) => self.model.set_ceiling(self.now, class, plan.ceiling),
+            (true, true) => self.model.set_bounds(self.now, class, floor, plan.ceiling),
         }
         self.plans[class] = plan;
     }
@@ -265,7 +258,7 @@ impl History {
 
 fn histories(kind: Kind) {
     let count = std::env::var("TOLLGATE_SHARES").map_or(400, |count| count.parse().expect("a number of histories"));
-    for seed in std::env::var("SEED").map_or(0, |s| s.parse().unwrap())..count {
+    for seed in 0..count {
         let mut history = History::new(seed, kind);
         for _ in 0..40 {
             history.step();

@@ -620,17 +620,34 @@ impl Model {
 
     pub(crate) fn set_floor(&mut self, now: Int, class: ClassId, floor: Option<Fraction>) {
         self.serve(now);
+        self.replace_floor(class, floor);
+        self.pick_again(now);
+    }
+
+    pub(crate) fn set_ceiling(&mut self, now: Int, class: ClassId, ceiling: Option<Rule>) {
+        self.serve(now);
+        self.replace_ceiling(class, ceiling);
+        self.pick_again(now);
+    }
+
+    /// Both at once.
+    pub(crate) fn set_bounds(&mut self, now: Int, class: ClassId, floor: Option<Fraction>, ceiling: Option<Rule>) {
+        self.serve(now);
+        self.replace_floor(class, floor);
+        self.replace_ceiling(class, ceiling);
+        self.pick_again(now);
+    }
+
+    fn replace_floor(&mut self, class: ClassId, floor: Option<Fraction>) {
         let at = Fraction::whole(self.synced);
         let class = &mut self.classes[class];
         if class.floor.is_none() {
             class.r = at;
         }
         class.floor = floor;
-        self.pick_again(now);
     }
 
-    pub(crate) fn set_ceiling(&mut self, now: Int, class: ClassId, ceiling: Option<Rule>) {
-        self.serve(now);
+    fn replace_ceiling(&mut self, class: ClassId, ceiling: Option<Rule>) {
         let at = self.synced;
         let known = &mut self.classes[class].ceiling;
         match (known.as_mut(), ceiling) {
@@ -640,7 +657,6 @@ impl Model {
             }
             (_, rule) => *known = rule.map(|rule| Bucket::starting(rule, at)),
         }
-        self.pick_again(now);
     }
 
     /// Turns the waiters of a leaf away. Its debts stay, and are paid in its turns.
@@ -653,10 +669,12 @@ impl Model {
         self.pick_again(now);
     }
 
-    /// The instant at which a claim made now would be granted if no caller did anything else.
+    /// The instant at which a claim made now would be granted if no caller did anything else and there were no in-flight
+    /// cap.
     pub(crate) fn estimate(&self, now: Int, leaf: ClassId, cost: Int) -> Option<Int> {
-        let mut tried = Self { cap: None, ..self.clone() };
+        let mut tried = self.clone();
         let id = tried.arrive(now, leaf, cost);
+        tried.cap = None;
         let mut horizon = 1_000;
         while horizon < 1 << 62 {
             tried.serve(now + horizon);
