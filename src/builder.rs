@@ -3,15 +3,17 @@
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::Core;
 use crate::core::rovers::Rovers;
+use crate::core::source::{RequestTask, Source};
 use crate::core::state::State;
 use crate::core::supply::Supply;
-#[cfg(feature = "distributed")]
-use crate::distributed::{Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::error::ConfigError;
+use crate::limiter::Limiter;
 use crate::observe::Observers;
-use crate::quota::MAX_BURST;
-use crate::{Limiter, Quota};
+use crate::quota::{Quota, check_cap};
+use crate::set_twice::SetTwice;
+use std::fmt;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// Configures a [`Limiter`]; created by [`Limiter::builder`].
 ///
@@ -40,9 +42,43 @@ pub struct Builder {
     stride: Option<u64>,
     fine: bool,
     classes: bool,
-    /// The stores passed to `distributed`, each with the index of the quota given before it.
-    #[cfg(feature = "distributed")]
-    core: Vec<(Option<usize>, Arc<dyn Store>)>,
+    set_twice: SetTwice,
+    /// Suppliers of external tokens, each with the index of the quota given before it.
+    suppliers: Vec<(Option<usize>, Arc<dyn Supplier>)>,
+}
+
+/// Supplies one quota with tokens from outside of the limiter.
+pub(crate) trait Supplier: fmt::Debug + Send + Sync {
+    /// Creates the source of tokens for the checked `quota` with this index.
+    fn source(&self, index: usize, quota: &Quota) -> Result<Box<dyn Source>, ConfigError>;
+    /// The background task that requests tokens for `core`.
+    fn task(&self, core: &Arc<Core>) -> RequestTask;
+}
+
+impl Limiter {
+    /// Creates a limiter with one quota and the defaults of [`builder`](Self::builder).
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the quota is invalid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limiter = Limiter::new(Quota::per_second(100).burst(20))?;
+    /// assert_eq!(limiter.available(), 20);
+    /// # Ok(()) }
+    /// ```
+    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
+        Self::builder().quota(quota).build()
+    }
+
+    /// Returns a builder, to set several quotas, an in-flight cap, a bound on the queue, or another clock.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
 }
 
 impl Builder {
@@ -60,32 +96,9 @@ impl Builder {
         self
     }
 
-    /// Makes the last quota distributed: all limiters with the same quota on the same store share it, on any machine.
-    ///
-    /// See [`distributed`](crate::distributed). All other settings belong to this limiter alone.
-    ///
-    /// The limiter must be built on a tokio runtime, because it spawns a task there that asks the store for tokens. If
-    /// that runtime is shut down, the next runtime on which a caller waits takes over. If that runtime is alive but
-    /// not driven, no task asks the store.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Limiter, Quota, distributed::MemoryStore};
-    /// let store = MemoryStore::new(); // or, of tollgate-redis: RedisStore::connect("redis://...", "child:42").await?
-    /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store).build()?;
-    /// limiter.consume(1).await?;
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "distributed")]
-    pub fn distributed(self, store: impl Store) -> Self {
-        self.shared_through(Arc::new(store))
-    }
-
-    #[cfg(feature = "distributed")]
-    pub(crate) fn shared_through(mut self, store: Arc<dyn Store>) -> Self {
-        self.core.push((self.quotas.len().checked_sub(1), store));
+    /// Makes the tokens of the last quota come from `supplier`.
+    pub(crate) fn supplied(mut self, supplier: Arc<dyn Supplier>) -> Self {
+        self.suppliers.push((self.quotas.len().checked_sub(1), supplier));
         self
     }
 
@@ -93,13 +106,13 @@ impl Builder {
     ///
     /// The cap delays the queue and discards nothing: tokens minted meanwhile are kept up to the burst.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
-        self.max_in_flight = Some(tokens);
+        self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
     }
 
     /// Refuses further waiters once this many callers are waiting; 0 refuses every caller that would have to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
-        self.max_waiting = Some(callers);
+        self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }
 
@@ -121,7 +134,7 @@ impl Builder {
 
     /// Reads the time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Chosen::new(clock));
+        self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
         self
     }
 
@@ -184,6 +197,7 @@ impl Builder {
     ///
     /// Returns a [`ConfigError`] that names the wrong field and says how to correct it.
     pub fn build(self) -> Result<Limiter, ConfigError> {
+        self.set_twice.check()?;
         if self.quotas.is_empty() {
             return Err(ConfigError::NoQuota);
         }
@@ -192,10 +206,8 @@ impl Builder {
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
-        #[cfg(feature = "distributed")]
-        let planner = self.planner()?;
-        #[cfg(feature = "distributed")]
-        if self.classes && planner.is_some() {
+        let supplied = self.supplied_quota()?;
+        if self.classes && supplied.is_some() {
             return Err(ConfigError::DistributedClasses);
         }
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
@@ -212,37 +224,32 @@ impl Builder {
         }
         let rovers = Rovers::new(self.rovers_at);
         let time = self.clock.map_or_else(Time::tokio, Time::other);
-        #[cfg(feature = "distributed")]
-        let refill_task = match planner {
+        let supplier = match supplied {
             Some(_) if time.is_manual() => return Err(ConfigError::DistributedOutsideRuntime),
-            Some((planner, store)) => Some((state.lease(planner, self.rovers_at), store)),
+            Some((index, source, supplier)) => {
+                state.use_source(index, source, self.rovers_at);
+                Some(supplier)
+            }
             None => None,
         };
-        let core =
-            Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, Observers::default(), weak.clone()));
-        #[cfg(feature = "distributed")]
-        if let Some((final_return, store)) = refill_task {
-            let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
-            host.spawn(RefillHandle::new(&core, store, final_return).run());
+        let observers = Observers::default();
+        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, observers, weak.clone()));
+        if let Some(supplier) = supplier {
+            let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
+            supplier.task(&core).spawn(&host);
         }
         Ok(Limiter::from_core(core))
     }
 
-    /// Checks the distributed quota, if there is one, and prepares its refill plan.
-    #[cfg(feature = "distributed")]
-    fn planner(&self) -> Result<Option<PlannerAndStore>, ConfigError> {
-        let (index, store) = match &self.core[..] {
-            [] => return Ok(None),
-            [(Some(index), store)] => (*index, store),
-            _ => return Err(ConfigError::DistributedQuotaCount),
-        };
-        let terms = QuotaTerms::of(&self.quotas[index], index)?;
-        let outage = store.outage();
-        if let Outage::Share(share) = outage {
-            share.check(index)?;
-            QuotaTerms::of(&share, index)?;
+    /// The index of the quota with external tokens, if there is one, its source, and its supplier.
+    fn supplied_quota(&self) -> Result<Option<(usize, Box<dyn Source>, Arc<dyn Supplier>)>, ConfigError> {
+        match &self.suppliers[..] {
+            [] => Ok(None),
+            [(Some(index), supplier)] => {
+                Ok(Some((*index, supplier.source(*index, &self.quotas[*index])?, Arc::clone(supplier))))
+            }
+            _ => Err(ConfigError::DistributedQuotaCount),
         }
-        Ok(Some((RefillPlanner::new(index, terms, outage), Arc::clone(store))))
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {
@@ -255,15 +262,4 @@ impl Builder {
         }
         Ok(())
     }
-}
-
-/// The refill plan of a distributed quota, and its store.
-#[cfg(feature = "distributed")]
-type PlannerAndStore = (RefillPlanner, Arc<dyn Store>);
-
-pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
-    if cap == 0 || cap > MAX_BURST {
-        return Err(ConfigError::BadMaxInFlight { cap, most: MAX_BURST });
-    }
-    Ok(())
 }

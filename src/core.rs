@@ -15,8 +15,6 @@ pub(crate) mod driving;
 mod fine;
 pub(crate) mod hold;
 pub(crate) mod joint;
-#[cfg(feature = "distributed")]
-mod leasing;
 pub(crate) mod locked;
 pub(crate) mod outcome;
 pub(crate) mod parent;
@@ -24,6 +22,7 @@ pub(crate) mod queue;
 pub(crate) mod replenisher;
 pub(crate) mod rovers;
 pub(crate) mod schedule;
+pub(crate) mod source;
 pub(crate) mod state;
 pub(crate) mod stride;
 pub(crate) mod supply;
@@ -210,10 +209,9 @@ impl Drop for Core {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         let sleeping = state.drivers.take_wakers();
-        #[cfg(feature = "distributed")]
-        let sleeping: Vec<_> = sleeping.into_iter().chain(state.return_all(&self.rovers)).collect();
+        let requests = state.end_source(&self.rovers);
         drop(state);
-        wake_each(sleeping);
+        wake_each(sleeping.into_iter().chain(requests));
     }
 }
 

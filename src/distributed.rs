@@ -36,7 +36,12 @@
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
+//! | `distributed/source.rs` | the promised tokens as the core's `Source` |
+//! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
+//! | `distributed/node.rs` | the node's state: what to request for the queue, and what the answers bring |
+//! | `distributed/refill.rs` | what the refill task calls in the limiter |
 //! | `distributed/refill_task.rs` | the refill task, which sends the requests |
+//! | `distributed/builder.rs` | `Builder::distributed` |
 //! | `distributed/counters.rs` | the counters of a store |
 //! | `distributed/replies.rs` | error replies of the server, by kind |
 //! | `distributed/race.rs` | waiting for the first of two futures |
@@ -45,13 +50,18 @@
 //! | `distributed/memory.rs` | the store in memory |
 
 mod bucket;
+mod builder;
 mod counters;
+mod cover;
 mod leases;
 mod memory;
+mod node;
 mod planner;
 mod race;
+mod refill;
 mod refill_task;
 mod replies;
+mod source;
 mod stores;
 mod terms;
 
@@ -67,7 +77,7 @@ pub use replies::{ErrorReplies, ReplyKind};
 pub use stores::Stores;
 pub use terms::QuotaTerms;
 
-use crate::Quota;
+use crate::quota::Quota;
 use std::fmt::Debug;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};

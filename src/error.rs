@@ -392,6 +392,23 @@ pub enum ConfigError {
     /// A limiter with classes cannot be the parent of a keyed limiter.
     #[error("the parent of a keyed limiter has classes: use a limiter that was built without them")]
     ParentWithClasses,
+    /// The keys of a keyed limiter have more quotas than are supported.
+    #[error("{count} quotas for each key: a key can have at most {most}, leave out those that another one implies")]
+    TooManyQuotas {
+        /// How many quotas were given.
+        count: usize,
+        /// The most quotas that a key can have.
+        most: usize,
+    },
+    /// The builder was given the quotas of all keys, and a function that chooses the quotas of each key.
+    #[error("both `quota` and `quota_by` are set: return all quotas of a key from `quota_by`, and remove `quota`")]
+    QuotaAndQuotaBy,
+    /// A setting that can have one value was made twice.
+    #[error("`{setting}` is set twice: remove one of the calls, the builder does not choose between them")]
+    SetTwice {
+        /// The name of the builder's setting.
+        setting: &'static str,
+    },
     /// The keyed limiter may hold no key.
     #[error("max_keys is 0: it must be at least 1")]
     NoKeys,

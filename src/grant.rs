@@ -24,14 +24,14 @@ impl<S: Hold> Permit<S> {
     }
 
     pub(crate) fn settle(&mut self, actual: u64) {
-        self.cost = self.core.resettle(self.core.class(), self.cost, actual);
+        self.cost = self.core.resettle_in(self.core.class(), self.cost, actual);
     }
 
     /// [`settle`](Self::settle) for costs that cannot be undone: if the clock panics, the last sample of the time is
     /// used.
     #[cfg(feature = "io")]
     pub(crate) fn settle_anyway(&mut self, actual: u64) {
-        self.cost = self.core.resettle_anyway(self.core.class(), self.cost, actual);
+        self.cost = self.core.resettle_anyway(self.cost, actual);
     }
 
     pub(crate) fn forget(mut self) {

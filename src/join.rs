@@ -5,19 +5,18 @@
 //! circle. From then on each queue serves itself; the claim's [`JointClaim`] makes the queues grant together.
 
 mod locked;
+mod member;
 
-use crate::core::classes::ROOT;
 use crate::core::coop::poll_paid;
+use crate::core::drop_quietly;
 use crate::core::joint::{JointClaim, MAX_QUEUES};
-use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
 use crate::core::wakes::Peer;
-use crate::core::{Core, drop_quietly};
 use crate::error::{ConsumeError, TryAcquireError};
-use crate::grant::{Grant, Permit};
+use crate::grant::Grant;
 use crate::limiter::Limiter;
-use crate::observe::{QueueInfo, WaitRecord};
 use locked::LockOrder;
+use member::Member;
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -170,68 +169,6 @@ pub struct Join<'a, const N: usize> {
     members: Option<[Member<'a>; N]>,
     /// Present once the claim waits in the queues.
     joint: Option<Arc<JointClaim>>,
-}
-
-/// One limiter's part of a joint claim.
-#[derive(Debug)]
-struct Member<'a> {
-    core: &'a Core,
-    cost: u64,
-    /// How many tokens remained after the grant, once it has been granted.
-    granted: Option<u64>,
-    /// Created when the claim has to wait. Boxed, so that an array of members can be pinned without `unsafe`.
-    place: Option<Pin<Box<Place>>>,
-    queue_info: QueueInfo,
-    wait_record: WaitRecord,
-}
-
-impl<'a> Member<'a> {
-    fn new((limiter, cost): (&'a Limiter, u64)) -> Self {
-        Self {
-            core: limiter.core(),
-            cost,
-            granted: None,
-            place: None,
-            queue_info: QueueInfo::default(),
-            wait_record: WaitRecord::default(),
-        }
-    }
-
-    fn into_grant(self) -> Grant<'a> {
-        let remaining = self.granted.expect("every member was granted");
-        Grant::new(Permit::new(self.core, self.cost, remaining))
-    }
-
-    /// Checks whether this queue has granted or refused its part.
-    fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
-        let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
-        match self.core.check(place.as_mut(), ROOT, waker) {
-            (Poll::Ready(Outcome::Granted { remaining }), _, _) => {
-                self.granted = Some(remaining);
-                Poll::Ready(Ok(()))
-            }
-            // The queue that closed has ended its own part first, and that part reports the error.
-            (Poll::Ready(Outcome::JointEnded), _, _) => Poll::Ready(Ok(())),
-            (Poll::Ready(outcome), _, _) => Poll::Ready(outcome.into_result().map(drop)),
-            (Poll::Pending, true, host) if !host.as_ref().is_some_and(|host| self.core.serve_here(host)) => {
-                Poll::Ready(Err(ConsumeError::NoRuntime))
-            }
-            (Poll::Pending, _, _) => Poll::Pending,
-        }
-    }
-
-    /// Starts the wait record: the member waits in its queue.
-    fn begin_wait(&mut self) {
-        self.wait_record.begin(self.core.observers(), self.cost, self.queue_info);
-    }
-
-    fn cancel(&mut self) {
-        if let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) {
-            self.core.cancel(place.as_mut(), ROOT, self.cost);
-        } else if self.granted.take().is_some() {
-            self.core.give_back(self.cost);
-        }
-    }
 }
 
 fn with_classes(members: &[Member<'_>]) -> Option<usize> {

@@ -1,14 +1,15 @@
 //! The public methods of a limiter. They document and delegate; the algorithm lives in `core`.
 
-use crate::builder::{Builder, check_cap};
+use crate::blocking;
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
 use crate::core::replenisher::Replenisher;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant, Permit};
+use crate::quota::{Quota, check_cap};
 use crate::snapshot::Snapshot;
-use crate::{Quota, Which, blocking};
+use crate::which::Which;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,30 +24,6 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Creates a limiter with one quota and the defaults of [`builder`](Self::builder).
-    ///
-    /// # Errors
-    ///
-    /// Returns a [`ConfigError`] if the quota is invalid.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Limiter, Quota};
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limiter = Limiter::new(Quota::per_second(100).burst(20))?;
-    /// assert_eq!(limiter.available(), 20);
-    /// # Ok(()) }
-    /// ```
-    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
-        Self::builder().quota(quota).build()
-    }
-
-    /// Returns a builder, to set several quotas, an in-flight cap, a bound on the queue, or another clock.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     pub(crate) fn from_core(core: Arc<Core>) -> Self {
         Self { core }
     }
@@ -239,12 +216,6 @@ impl Limiter {
     pub fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
         let remaining = self.core.try_acquire(cost)?;
         Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
-    }
-
-    /// True if the caller holds the only reference to this limiter and dropping the limiter would lose no state.
-    #[cfg(all(feature = "keyed", feature = "distributed"))]
-    pub(crate) fn is_spare(&self) -> bool {
-        Arc::strong_count(&self.core) == 1 && self.core.is_at_rest()
     }
 
     /// Adds `tokens` by hand, up to the bursts, and serves the queue.

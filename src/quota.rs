@@ -1,6 +1,6 @@
 //! A quota: how many tokens may pass in which time. A plain value, checked when a limiter is built from it.
 
-use crate::ConfigError;
+use crate::error::ConfigError;
 use std::fmt;
 use std::time::Duration;
 
@@ -320,4 +320,12 @@ mod as_serde {
             text.parse().map_err(de::Error::custom)
         }
     }
+}
+
+/// Checks an in-flight cap.
+pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
+    if cap == 0 || cap > MAX_BURST {
+        return Err(ConfigError::BadMaxInFlight { cap, most: MAX_BURST });
+    }
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! The state of a limiter at one instant.
 
-use crate::Quota;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
+use crate::quota::Quota;
 use std::sync::Arc;
 use std::time::Duration;
 

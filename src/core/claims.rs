@@ -54,14 +54,14 @@ impl Core {
         if let Some(remaining) = self.fast_admit(cost, sample) {
             return Ok(remaining);
         }
-        let answer = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-            state.try_acquire(rovers, cost, sample.now)
+        let (answer, is_unkept) = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+            (state.try_acquire(rovers, cost, sample.now), state.is_unkept())
         });
-        #[cfg(feature = "distributed")]
-        if answer.is_err()
+        if is_unkept
+            && answer.is_err()
             && let Some(host) = self.host()
         {
-            self.start_refill_task(&host);
+            self.start_source_task(&host);
         }
         answer
     }
@@ -331,19 +331,27 @@ impl Core {
     ///
     /// # Panics
     /// If the clock panics; then nothing has changed.
-    pub(crate) fn resettle(&self, class: ClassId, cost: u64, actual: u64) -> u64 {
+    pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
+        self.resettle_in(ROOT, cost, actual)
+    }
+
+    /// The same for a grant made in a class.
+    ///
+    /// # Panics
+    /// If the clock panics; then nothing has changed.
+    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64) -> u64 {
         if actual == cost { cost } else { self.resettle_by(Some(self.sample()), class, cost, actual) }
     }
 
     /// Like [`resettle`](Self::resettle), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
-    pub(crate) fn resettle_anyway(&self, class: ClassId, cost: u64, actual: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), class, cost, actual) }
+    pub(crate) fn resettle_anyway(&self, cost: u64, actual: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), ROOT, cost, actual) }
     }
 
     fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64) -> u64 {
         if actual > cost {
-            let charge = |state: &mut State, rovers: &Rovers, _| state.charge(rovers, class, actual - cost);
+            let charge = |state: &mut State, rovers: &Rovers, _| state.charge_in(rovers, class, actual - cost);
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }
         self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| state.give_back(rovers, cost - actual));

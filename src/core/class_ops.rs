@@ -1,7 +1,6 @@
 //! The operations of a class of a limiter.
 
 use super::Core;
-use crate::Quota;
 use crate::core::classes::{ClassId, ClassWord};
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
@@ -84,11 +83,5 @@ impl Core {
     /// The last handle of a class was dropped.
     pub(crate) fn free_class(&self, class: ClassId) {
         self.leaving(|state, _, _| state.free_class(class));
-    }
-
-    /// The ceiling of a class as configured.
-    pub(crate) fn ceiling_of(&self, class: ClassId) -> Option<Quota> {
-        let state = self.state.lock();
-        state.classes().and_then(|classes| classes.scheduler.tree.ceiling(class))
     }
 }

@@ -76,7 +76,6 @@ fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; N]) -> [Loc
     std::array::from_fn(|index| {
         let (core, sample) = (cores[index], samples[index]);
         let state = core.state.lock();
-        #[cfg(feature = "distributed")]
         state.assert_kept();
         let sample = sample.unwrap_or_else(|| state.last_sample());
         Locked { core, sample, state, is_behind: false }

@@ -109,11 +109,10 @@ impl Drop for Registration {
 }
 
 impl Core {
-    /// Spawns a driver on `host`, unless this queue has one there, and the refill task of a distributed quota, unless
-    /// that runs on some runtime already.
+    /// Spawns a driver on `host`, unless this queue has one there, and the task of a source, unless that runs on
+    /// some runtime already.
     pub(super) fn hire(&self, host: &Handle) -> Hired {
-        #[cfg(feature = "distributed")]
-        self.start_refill_task(host);
+        self.start_source_task(host);
         let mut state = self.state.lock();
         if state.drivers.serve(host) {
             return Hired::Before;
@@ -127,5 +126,13 @@ impl Core {
         drop(state);
         host.spawn(Replenisher::registered(Registration::adopt(self.weak(), id)));
         if self.state.lock().drivers.contains(id) { Hired::Now } else { Hired::InVain }
+    }
+
+    /// Spawns the task of a source of tokens on `host`, unless it runs already.
+    pub(super) fn start_source_task(&self, host: &Handle) {
+        let task = self.state.lock().take_source_task();
+        if let Some(task) = task {
+            task.spawn(host);
+        }
     }
 }

@@ -9,10 +9,9 @@
 //! While the head stands at its limit, time burns: a full bucket earns no credit for idle time. The remainder survives
 //! only if the last token arrived in this very nanosecond.
 
-use crate::Quota;
 use crate::core::rovers::ahead;
-#[cfg(feature = "distributed")]
-use crate::distributed::{Leases, RefillPlanner};
+use crate::core::source::Source;
+use crate::quota::Quota;
 use crate::quota::Refill;
 use std::ops::Rem;
 
@@ -35,9 +34,8 @@ enum Mint {
     Stepped { amount: u64, period: u64, next: Option<u64> },
     /// Nothing by itself.
     Manual,
-    /// The tokens that the store of a distributed quota has promised.
-    #[cfg(feature = "distributed")]
-    Leased(Box<Leases>),
+    /// The tokens that a source outside of this limiter has promised.
+    External(Box<dyn Source>),
 }
 
 impl Schedule {
@@ -82,19 +80,17 @@ impl Schedule {
                 _ => 0,
             },
             Mint::Manual => 0,
-            #[cfg(feature = "distributed")]
-            Mint::Leased(leases) => leases.mint(now, space, 0),
+            Mint::External(_) => return self.mint_external(now, limit, self.head),
         };
         self.head = self.head.wrapping_add(minted.min(space));
     }
 
-    /// Mints leased tokens up to `limit`, and beyond it all tokens that the front claim, which ends at `front`, needs
+    /// Mints external tokens up to `limit`, and beyond it all tokens that the front claim, which ends at `front`, needs
     /// if they were promised in one piece.
-    #[cfg(feature = "distributed")]
-    pub(crate) fn mint_leased(&mut self, now: u64, limit: u64, front: u64) {
+    pub(crate) fn mint_external(&mut self, now: u64, limit: u64, front: u64) {
         let (space, lacks) = (ahead(limit, self.head).max(0) as u64, ahead(front, self.head).max(0) as u64);
-        if let Mint::Leased(leases) = &mut self.mint {
-            self.head = self.head.wrapping_add(leases.mint(now, space, lacks));
+        if let Mint::External(source) = &mut self.mint {
+            self.head = self.head.wrapping_add(source.mint(now, space, lacks));
         }
     }
 
@@ -102,9 +98,8 @@ impl Schedule {
     pub(crate) fn add(&mut self, n: u64, limit: u64) {
         let space = ahead(limit, self.head).max(0) as u64;
         self.head = self.head.wrapping_add(n.min(space));
-        #[cfg(feature = "distributed")]
-        if let Mint::Leased(leases) = &mut self.mint {
-            leases.spare(n - n.min(space));
+        if let Mint::External(source) = &mut self.mint {
+            source.spare(n - n.min(space));
         }
     }
 
@@ -118,9 +113,8 @@ impl Schedule {
     /// Burns the tokens beyond `limit`.
     pub(crate) fn cut(&mut self, limit: u64) {
         if ahead(self.head, limit) > 0 {
-            #[cfg(feature = "distributed")]
-            if let Mint::Leased(leases) = &mut self.mint {
-                leases.spare(ahead(self.head, limit) as u64);
+            if let Mint::External(source) = &mut self.mint {
+                source.spare(ahead(self.head, limit) as u64);
             }
             self.head = limit;
             if let Mint::Continuous { rem, .. } = &mut self.mint {
@@ -145,67 +139,46 @@ impl Schedule {
                 next?.checked_add((steps - 1).checked_mul(period)?)
             }
             Mint::Manual => None,
-            #[cfg(feature = "distributed")]
-            Mint::Leased(ref leases) => leases.reached(need as u64),
+            Mint::External(ref source) => source.passes(need as u64, u64::MAX),
         }
     }
 
     /// The instant at which a front claim that ends at `ticket` passes, if tokens are otherwise kept only up to
-    /// `limit`. It is later than `reached` if the tokens were leased in several pieces.
+    /// `limit`. It is later than `reached` if external tokens were promised in several pieces.
     pub(crate) fn passes(&self, ticket: u64, limit: u64) -> Option<u64> {
-        #[cfg(feature = "distributed")]
-        if let Mint::Leased(leases) = &self.mint {
-            let need = ahead(ticket, self.head);
-            let space = ahead(limit, self.head).max(0) as u64;
-            return if need <= 0 { Some(0) } else { leases.passes(need as u64, space) };
-        }
-        #[cfg(not(feature = "distributed"))]
-        let _ = limit;
-        self.reached(ticket)
+        let Mint::External(source) = &self.mint else { return self.reached(ticket) };
+        let need = ahead(ticket, self.head);
+        let space = ahead(limit, self.head).max(0) as u64;
+        if need <= 0 { Some(0) } else { source.passes(need as u64, space) }
     }
 
-    /// Makes this a leased schedule: from now on only leased tokens arrive, and the bucket holds nothing until a lease
-    /// allows it.
-    #[cfg(feature = "distributed")]
-    pub(crate) fn become_leased(&mut self, start: u64) {
+    /// Makes the tokens come from `source` from now on. The bucket holds nothing until the source allows it.
+    pub(crate) fn become_external(&mut self, source: Box<dyn Source>, start: u64) {
         (self.head, self.burst) = (start, 0);
-        self.mint = Mint::Leased(Box::default());
+        self.mint = Mint::External(source);
     }
 
-    /// Lowers the burst once leased tokens may not be kept any longer.
-    #[cfg(feature = "distributed")]
+    /// Lowers the burst once external tokens may not be kept any longer.
     pub(crate) fn run_out(&mut self, now: u64) {
-        if let Mint::Leased(leases) = &self.mint {
-            self.burst = leases.kept(self.burst, now);
+        if let Mint::External(source) = &self.mint {
+            self.burst = source.kept(self.burst, now);
         }
     }
 
-    #[cfg(feature = "distributed")]
-    pub(crate) fn planner(&self) -> Option<&RefillPlanner> {
-        if let Mint::Leased(leases) = &self.mint { leases.planner.as_deref() } else { None }
-    }
-
-    /// Whether tokens beyond the limit may be kept for a front claim that ends at `ticket`. Leased tokens may only if
-    /// the next piece completes the claim.
+    /// Whether tokens beyond the limit may be kept for a front claim that ends at `ticket`. External tokens may only if
+    /// the next ones complete the claim.
     pub(crate) fn saves_up(&self, ticket: u64) -> bool {
-        #[cfg(feature = "distributed")]
-        if let Mint::Leased(leases) = &self.mint {
-            return ahead(ticket, self.head) <= leases.pieces().next().unwrap_or(0) as i64;
-        }
-        let _ = ticket;
-        true
+        let Mint::External(source) = &self.mint else { return true };
+        source.completes(ahead(ticket, self.head).max(0) as u64)
     }
 
-    /// The promised tokens, one count per piece.
-    #[cfg(feature = "distributed")]
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {
-        let leases = if let Mint::Leased(leases) = &self.mint { Some(leases) } else { None };
-        leases.into_iter().flat_map(|leases| leases.pieces())
+    #[inline]
+    pub(crate) fn source(&self) -> Option<&dyn Source> {
+        if let Mint::External(source) = &self.mint { Some(&**source) } else { None }
     }
 
-    #[cfg(feature = "distributed")]
-    pub(crate) fn leases(&mut self) -> Option<&mut Leases> {
-        if let Mint::Leased(leases) = &mut self.mint { Some(leases) } else { None }
+    pub(crate) fn source_mut(&mut self) -> Option<&mut dyn Source> {
+        if let Mint::External(source) = &mut self.mint { Some(&mut **source) } else { None }
     }
 
     /// Replaces the quota by `quota` at `now`; the old quota has been minted up to `now`.
@@ -262,22 +235,18 @@ impl Schedule {
         if let Mint::Continuous { rem, .. } = self.mint { rem } else { 0 }
     }
 
-    /// The largest number of tokens that can ever be available at once. For a distributed quota: what all nodes
-    /// together may keep.
+    /// The largest number of tokens that can ever be available at once.
     pub(crate) fn most(&self) -> u64 {
-        if self.is_leased() { self.quota.capacity() / 2 } else { self.quota.capacity() }
+        self.source().map_or_else(|| self.quota.capacity(), Source::most_at_once)
     }
 
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.mint, Mint::Manual)
     }
 
-    /// True if tokens arrive only as promised by the store of a distributed quota.
-    pub(crate) fn is_leased(&self) -> bool {
-        #[cfg(feature = "distributed")]
-        return matches!(self.mint, Mint::Leased(_));
-        #[cfg(not(feature = "distributed"))]
-        false
+    /// True if only tokens arrive that a source outside of this limiter has promised.
+    pub(crate) fn is_external(&self) -> bool {
+        matches!(self.mint, Mint::External(_))
     }
 
     /// True for a stepped quota if a limit behind the next ticket never cuts one of its steps, as long as no claim
@@ -340,17 +309,4 @@ pub(crate) fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<
 
 pub(crate) fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(a: N, b: N) -> N {
     if b == N::default() { a } else { gcd(b, a % b) }
-}
-
-#[cfg(all(test, feature = "distributed", not(tollgate_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refunded_tokens_beyond_the_limit_become_spare() {
-        let mut schedule = Schedule::new(Quota::per_second(10), 0, 0);
-        schedule.become_leased(0);
-        schedule.add(5, 3);
-        assert_eq!((schedule.head, schedule.leases().unwrap().take_spares()), (3, 2));
-    }
 }

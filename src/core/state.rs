@@ -3,23 +3,25 @@
 //!
 //! This file holds serving. The other operations are in the files below `state/`: claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
-//! in `forecast.rs`, limiters with classes in `classes.rs`, a distributed quota in `leasing.rs`, the link between a parent and its children in `parent.rs`,
-//! and read access in `view.rs`.
+//! in `forecast.rs`, limiters with classes in `classes.rs` and `shares.rs`, external tokens in `source.rs`, the link between a parent and its children in `parent.rs`,
+//! read access in `view.rs`, the in-flight cap in `ceiling.rs`, and the fast path's limits in `publish.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
 
+mod ceiling;
 mod changes;
 mod claims;
 mod classes;
 mod deferred;
 mod forecast;
-#[cfg(feature = "distributed")]
-mod leasing;
 mod parent;
+mod publish;
 mod shares;
+mod source;
 mod view;
 
+pub(crate) use ceiling::Cap;
 pub(crate) use claims::Arrival;
 pub(crate) use parent::ChildLimiter;
 pub(crate) use shares::SharePlan;
@@ -32,10 +34,10 @@ use crate::core::drivers::Drivers;
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Queue, Waiter};
-use crate::core::rovers::{Rovers, ahead, earlier};
+use crate::core::rovers::{Rovers, ahead};
 use crate::core::stride::Stride;
 use crate::core::supply::Supply;
-use crate::core::wakes::{LastDecision, ReleaseMark, Wakes};
+use crate::core::wakes::{LastDecision, Wakes};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
@@ -158,23 +160,6 @@ pub(crate) struct Rare {
     pub(crate) children: Vec<Weak<dyn ChildLimiter>>,
 }
 
-/// The in-flight cap. Its position is `Supply::ceiling`.
-#[derive(Debug)]
-pub(crate) struct Cap {
-    pub(crate) tokens: u64,
-    /// The last reading of `Rovers::released`.
-    pub(crate) seen: u64,
-    /// True while releases report to this limiter: whenever a waiter waits.
-    pub(crate) watching: bool,
-}
-
-impl Cap {
-    /// The value of the atomic `Rovers::released` as long as it holds no release that this state has not read.
-    fn word(&self) -> u64 {
-        self.seen | u64::from(self.watching)
-    }
-}
-
 /// Counters that cannot be derived from the rovers.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
@@ -216,14 +201,6 @@ impl State {
         self.drivers.serve(host) && !self.is_unkept()
     }
 
-    /// Whether one of the quotas is distributed and its refill task, the task that asks the store for tokens, is gone.
-    pub(crate) fn is_unkept(&self) -> bool {
-        #[cfg(feature = "distributed")]
-        return self.supply.planner().is_some_and(|planner| planner.vacant.is_some());
-        #[cfg(not(feature = "distributed"))]
-        false
-    }
-
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -259,8 +236,7 @@ impl State {
         if self.queue.is_empty() && !watching && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
-            #[cfg(feature = "distributed")]
-            if !self.wake_refill_task(rovers, wakes) {
+            if !self.wake_source(rovers, wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.publish(rovers);
@@ -273,8 +249,7 @@ impl State {
         if self.settle(rovers, now, Reach::Held, wakes) == ServeResult::Again {
             return ServeResult::Again;
         }
-        #[cfg(feature = "distributed")]
-        if !self.wake_refill_task(rovers, wakes) {
+        if !self.wake_source(rovers, wakes) {
             return self.leave_unfinished(rovers);
         }
         self.publish(rovers);
@@ -331,7 +306,6 @@ impl State {
                         self.supply.note_hold(ticket, now);
                     }
                     self.supply.mint(now, Some(ticket));
-                    #[cfg(feature = "distributed")]
                     if matches!(verdict, Verdict::Wait) {
                         self.supply.shed(ticket);
                     }
@@ -343,13 +317,11 @@ impl State {
                     self.recall_parent_ticket();
                 }
                 _ if wakes.is_full() => return Served::Again,
-                #[cfg(feature = "distributed")]
                 Verdict::Grant(at) if front.part.is_none() && self.supply.is_stale(ticket, at) => {
                     self.supply.mint(at, Some(ticket));
                     self.supply.shed(ticket);
                 }
-                // The lease has expired, and the tokens kept from it are gone: the next iteration decides anew.
-                #[cfg(feature = "distributed")]
+                // External tokens could be kept no longer and are gone: the next iteration decides anew.
                 Verdict::Grant(at) if front.part.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
@@ -371,7 +343,6 @@ impl State {
         if self.closed && !self.is_granted_by_parent(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
-        #[cfg(feature = "distributed")]
         if self.is_cut_off(front.ticket) {
             return Verdict::TurnAway(Outcome::Unreachable);
         }
@@ -457,7 +428,7 @@ impl State {
         self.queue.front().filter(|_| self.classes().is_none())
     }
 
-    fn front_ticket(&self) -> Option<u64> {
+    pub(crate) fn front_ticket(&self) -> Option<u64> {
         self.front().map(|front| front.ticket)
     }
 
@@ -480,75 +451,6 @@ impl State {
     /// Whether the lock was last released while more was due.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.last_due == 0
-    }
-
-    /// Reads how many tokens were released, raises the ceiling by that number, and returns it. While a waiter waits,
-    /// also asks every later release to report, so that each takes effect at its own instant.
-    ///
-    /// While a waiter waits, this counts only releases that had been made before the caller read the time, by
-    /// `release_mark`. Returns `None` if there are others only: they may have been made after that reading, so the
-    /// caller must read the time anew.
-    fn refresh_ceiling(&mut self, rovers: &Rovers, release_mark: &mut ReleaseMark) -> Option<u64> {
-        let Some(cap) = &mut self.cap else { return Some(0) };
-        let (watch, seen) = (!self.queue.is_empty(), cap.seen);
-        let mut released = if watch && !cap.watching {
-            rovers.watch_releases(&mut cap.seen)
-        } else {
-            if cap.watching && !watch {
-                rovers.ignore_releases();
-            }
-            rovers.released_since(&mut cap.seen)
-        };
-        cap.watching = watch;
-        if watch && released > 0 {
-            let count = std::mem::replace(&mut cap.seen, seen);
-            released = release_mark.of(rovers, released, count);
-            if released == 0 {
-                release_mark.note(rovers, count);
-                return None;
-            }
-            cap.seen = seen.wrapping_add(released << 1);
-        }
-        self.supply.raise_ceiling(released);
-        Some(released)
-    }
-
-    /// Tells the fast path how far claims may go, and which answer to give beyond that. While a waiter waits, the
-    /// published position does not reach the tail, so the fast path can claim nothing.
-    fn publish(&mut self, rovers: &Rovers) {
-        if !std::mem::take(&mut self.denied) {
-            self.forget_denial(rovers);
-        }
-        let limit = self.supply.limit();
-        let until = if !self.queue.is_empty() {
-            self.next_start(rovers)
-        } else if self.closed || self.supply.is_paused() {
-            rovers.tail()
-        } else {
-            rovers.tail().wrapping_add(self.stride.tokens)
-        };
-        rovers.publish(earlier(limit, until), limit);
-    }
-
-    /// The sample that a clock would give if it had stood still since the last reading.
-    pub(crate) fn last_sample(&self) -> Sample {
-        Sample { tail: self.supply.claimed(), now: self.supply.synced() }
-    }
-
-    /// Records `sample` once the queue has been served up to `sample.now`.
-    pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
-        self.supply.know_claimed(earlier(sample.tail, self.next_start(rovers)));
-        let most = self.supply.least_burst() / 64;
-        self.stride.adapt(rovers.tail(), sample.now, most);
-    }
-
-    /// Stops the fast path: takes back the tokens that were published and not claimed, by moving the tail past them and
-    /// shifting every other position by the same amount.
-    pub(crate) fn retract(&mut self, rovers: &Rovers) {
-        let shift = rovers.retract();
-        self.supply.shift(shift);
-        self.totals.skipped = self.totals.skipped.wrapping_add(shift);
-        self.stride.shift(shift);
     }
 
     /// The number of tokens left after a claim that ends at `ticket`.

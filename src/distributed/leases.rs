@@ -6,8 +6,8 @@
 //! and are returned to the store.
 
 use super::{QuotaTerms, RefillPlanner};
-use crate::Quota;
 use crate::core::schedule::{gcd, mul_div, wait_for};
+use crate::quota::Quota;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -122,6 +122,10 @@ impl Lease {
 }
 
 impl Leases {
+    pub(crate) fn of(planner: RefillPlanner) -> Self {
+        Self { planner: Some(Box::new(planner)), ..Self::default() }
+    }
+
     pub(crate) fn push(&mut self, lease: Lease) {
         if lease.tokens > 0 {
             self.list.push_back(lease);
@@ -222,12 +226,8 @@ impl Leases {
         Some(late)
     }
 
-    /// The instant at which `need` more tokens are minted, if no limit applies; `None` if fewer were promised.
-    pub(crate) fn reached(&self, need: u64) -> Option<u64> {
-        self.passes(need, u64::MAX)
-    }
-
-    /// The same for the front claim, for which at most `room` tokens are kept of those that come in other pieces.
+    /// The instant at which `need` more tokens are minted for the front claim, for which at most `room` tokens are kept
+    /// of those that come in other pieces; `None` if fewer were promised.
     pub(crate) fn passes(&self, need: u64, room: u64) -> Option<u64> {
         let (mut first, mut need, mut room, mut at) = (0, need, room, 0);
         while first < self.list.len() {

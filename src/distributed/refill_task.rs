@@ -5,6 +5,7 @@
 use super::{LeaseGrant, LeaseRequest, Plan, Store, StoreError};
 use crate::core::Core;
 use crate::core::alarm::Alarm;
+use crate::core::source::RequestTask;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,7 +66,8 @@ impl Drop for RefillHandle {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
             let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
-            core.vacate(Self { core: self.core.clone(), store, final_return, unanswered: self.unanswered });
+            let next = Self { core: self.core.clone(), store, final_return, unanswered: self.unanswered };
+            core.vacate(RequestTask::new(next.run()));
         }
     }
 }

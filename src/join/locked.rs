@@ -1,6 +1,6 @@
 //! The queues of a joint claim while all of them are locked.
 
-use super::Member;
+use super::member::Member;
 use crate::core::Core;
 use crate::core::joint::{JointClaim, JointPart};
 use crate::core::locked::{Locked, with_locked};

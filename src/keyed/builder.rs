@@ -5,15 +5,18 @@ use super::KeyedLimiter;
 use super::distributed::{Config, DistributedKeyedBuilder};
 use super::driver_pool::DriverPool;
 use super::live::LiveTemplate;
-use super::map::{Map, Parts, QuotaBy};
-use super::rate::Rate;
-use crate::builder::check_cap;
+use super::map::{Map, Parts, QuotasBy};
+use super::quotas::Quotas;
+use super::rates::Rates;
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::state::ChildLimiter;
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
 use crate::observe::Observers;
+use crate::quota::check_cap;
+use crate::set_twice::SetTwice;
+use crate::sync::AtomicU64;
 use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -41,22 +44,23 @@ const MAX_SHARDS: u64 = 8_192;
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct KeyedBuilder<K, S = RandomState> {
-    quota: Option<Quota>,
-    quota_by: Option<QuotaBy<K>>,
+    quotas: Quotas,
+    quota_by: Option<QuotasBy<K>>,
     max_keys: Option<u64>,
-    overflow: Option<Quota>,
+    overflow: Option<Quotas>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
     parent: Option<Limiter>,
     clock: Option<Chosen>,
     shards: Option<usize>,
     hasher: S,
+    set_twice: SetTwice,
 }
 
 impl<K> KeyedBuilder<K> {
     pub(super) fn new() -> Self {
         Self {
-            quota: None,
+            quotas: Quotas::default(),
             quota_by: None,
             max_keys: None,
             overflow: None,
@@ -66,36 +70,79 @@ impl<K> KeyedBuilder<K> {
             clock: None,
             shards: None,
             hasher: RandomState::new(),
+            set_twice: SetTwice::default(),
         }
     }
 }
 
 impl<K, S> KeyedBuilder<K, S> {
-    /// Sets the quota of each key.
+    /// Adds a quota for each key. Each grant takes its cost from all quotas of its key, or from none.
+    ///
+    /// A key can have up to four quotas. With one or two, a key that owes tokens takes 8 or 16 bytes beside the key;
+    /// with more, some 200.
+    ///
+    /// ```
+    /// use tollgate::{Bound, KeyedLimiter, Quota, TryAcquireError};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota(Quota::per_day(1_000));
+    /// let users: KeyedLimiter<&str> = builder.max_keys(100_000).build()?;
+    /// let _ten = users.try_acquire(&"ann", 10)?;
+    /// let Err(TryAcquireError::Denied(denied)) = users.try_acquire(&"ann", 1) else { panic!() };
+    /// assert_eq!(denied.by, Bound::Quota(0)); // the first: 10 per second
+    /// # Ok(()) }
+    /// ```
     pub fn quota(mut self, quota: Quota) -> Self {
-        self.quota = Some(quota);
+        self.quotas = self.quotas.quota(quota);
         self
     }
 
-    /// Asks `quota_by` for the quota of each key, whenever a key comes that is not in memory. It is called outside of
-    /// all locks. A key that owes nothing is forgotten, and `quota_by` is asked again when the key comes back; a key
-    /// that owes tokens keeps its quota.
+    /// Adds a quota for each key, with a name that [`KeyedLimiter::quotas`] returns.
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000));
+    /// let users = builder.build()?;
+    /// assert_eq!(users.quotas(&"ann").name(1), Some("day"));
+    /// # Ok(()) }
+    /// ```
+    pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
+        self.quotas = self.quotas.quota_named(name, quota);
+        self
+    }
+
+    /// Adds several quotas for each key, such as those of a configuration file.
+    pub fn quotas(mut self, quotas: impl Into<Quotas>) -> Self {
+        self.quotas = quotas.into().named().cloned().fold(self.quotas, Quotas::and);
+        self
+    }
+
+    /// Asks `quota_by` for the quotas of each key, whenever a key comes that is not in memory. It returns a [`Quota`],
+    /// an array of them, or [`Quotas`]. It is called outside of all locks. A key that owes nothing is forgotten, and
+    /// `quota_by` is asked again when the key comes back; a key that owes tokens keeps its quotas, until
+    /// [`renew_quotas`](KeyedLimiter::renew_quotas) is called.
     ///
     /// # Panics
     ///
     /// Calls on the limiter panic if `quota_by` returns a quota that is invalid or not supported for keys.
     ///
     /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
+    /// use tollgate::{KeyedLimiter, Quota, Quotas};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let plans = |user: &String| Quota::per_second(if user.starts_with("paid-") { 100 } else { 5 });
+    /// let plans = |user: &String| -> Quotas {
+    ///     match user.strip_prefix("paid-") {
+    ///         Some(_) => Quota::per_second(100).into(),
+    ///         None => [Quota::per_second(5), Quota::per_day(500)].into(),
+    ///     }
+    /// };
     /// let users = KeyedLimiter::builder().quota_by(plans).build()?;
     /// assert_eq!(users.available(&"paid-ann".to_owned()), 100);
     /// assert_eq!(users.available(&"bob".to_owned()), 5);
     /// # Ok(()) }
     /// ```
-    pub fn quota_by(mut self, quota_by: impl Fn(&K) -> Quota + Send + Sync + 'static) -> Self {
-        self.quota_by = Some(Box::new(quota_by));
+    pub fn quota_by<Q: Into<Quotas>>(mut self, quota_by: impl Fn(&K) -> Q + Send + Sync + 'static) -> Self {
+        let quota_by: QuotasBy<K> = Box::new(move |key| quota_by(key).into());
+        self.set_twice.set("quota_by", &mut self.quota_by, quota_by);
         self
     }
 
@@ -112,28 +159,28 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Debts from [`KeyedGrant::settle`](super::KeyedGrant::settle) are always recorded, even if this exceeds
     /// `max_keys`: at most one extra key per outstanding grant.
     pub fn max_keys(mut self, keys: u64) -> Self {
-        self.max_keys = Some(keys);
+        self.set_twice.set("max_keys", &mut self.max_keys, keys);
         self
     }
 
-    /// Lets new keys share one bucket of this quota while the map is full, instead of refusing them. Such a key gets a
+    /// Lets new keys share one bucket of this quota, or of these quotas, while the map is full, instead of refusing them. Such a key gets a
     /// bucket of its own once there is space again. One key can therefore use both, and all new keys together never get
     /// more than this quota on top.
-    pub fn overflow(mut self, quota: Quota) -> Self {
-        self.overflow = Some(quota);
+    pub fn overflow(mut self, quotas: impl Into<Quotas>) -> Self {
+        self.set_twice.set("overflow", &mut self.overflow, quotas.into());
         self
     }
 
     /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). A
     /// key with tokens in flight takes some 750 bytes instead of 16.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
-        self.max_in_flight = Some(tokens);
+        self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
     }
 
     /// Refuses callers with `QueueFull` once this many are waiting for the same key.
     pub fn max_waiting(mut self, callers: usize) -> Self {
-        self.max_waiting = Some(callers);
+        self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }
 
@@ -163,7 +210,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn parent(mut self, limiter: &Limiter) -> Self {
-        self.parent = Some(limiter.clone());
+        self.set_twice.set("parent", &mut self.parent, limiter.clone());
         self
     }
 
@@ -198,10 +245,13 @@ impl<K, S> KeyedBuilder<K, S> {
         self,
         stores: impl Stores,
         name: impl Fn(&K) -> String + Send + Sync + 'static,
-    ) -> DistributedKeyedBuilder<K, S> {
-        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards: _, hasher } =
-            self;
+    ) -> DistributedKeyedBuilder<K, S>
+    where
+        K: 'static,
+    {
+        let Self { quotas, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, hasher, .. } = self;
         let cannot = [
+            ("a second quota", quotas.len() > 1),
             ("overflow", overflow.is_some()),
             ("max_in_flight", max_in_flight.is_some()),
             ("parent", parent.is_some()),
@@ -209,21 +259,33 @@ impl<K, S> KeyedBuilder<K, S> {
         ];
         let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
         let (stores, name) = (Arc::new(stores), Box::new(name));
+        let quota = quotas.get(0);
+        let quota_by = quota_by.map(only_quota);
         DistributedKeyedBuilder::new(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
     }
 
     /// Uses `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Chosen::new(clock));
+        self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
         self
     }
 
     /// Hashes keys with `hasher` instead of the standard library's hasher, which has a secret random seed. If the
     /// collisions of `hasher` can be predicted, an attacker can make every call slow, but not wrong.
     pub fn hasher<H: BuildHasher>(self, hasher: H) -> KeyedBuilder<K, H> {
-        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards, hasher: _ } =
-            self;
-        KeyedBuilder { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards, hasher }
+        KeyedBuilder {
+            hasher,
+            quotas: self.quotas,
+            quota_by: self.quota_by,
+            max_keys: self.max_keys,
+            overflow: self.overflow,
+            max_in_flight: self.max_in_flight,
+            max_waiting: self.max_waiting,
+            parent: self.parent,
+            clock: self.clock,
+            shards: self.shards,
+            set_twice: self.set_twice,
+        }
     }
 
     /// Fixes the number of shards, for tests.
@@ -246,14 +308,16 @@ where
     ///
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
     pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
-        let quota = match (self.quota, &self.quota_by) {
-            (Some(quota), _) => quota,
-            // Never used: the quota of each key comes from `quota_by`.
-            (None, Some(_)) => Quota::per_second(1),
-            (None, None) => return Err(ConfigError::NoQuota),
+        self.set_twice.check()?;
+        let quotas = match (self.quotas.is_empty(), &self.quota_by) {
+            (false, None) => self.quotas,
+            // Never used: the quotas of each key come from `quota_by`.
+            (true, Some(_)) => Quota::per_second(1).into(),
+            (true, None) => return Err(ConfigError::NoQuota),
+            (false, Some(_)) => return Err(ConfigError::QuotaAndQuotaBy),
         };
-        check(&quota)?;
-        self.overflow.as_ref().map_or(Ok(()), check)?;
+        quotas.check()?;
+        self.overflow.as_ref().map_or(Ok(()), Quotas::check)?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
         if self.parent.as_ref().is_some_and(|parent| parent.core().has_classes) {
             return Err(ConfigError::ParentWithClasses);
@@ -268,17 +332,17 @@ where
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
             let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), parent.clone()));
             let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
-            let (cap, driver) = (self.max_in_flight, Arc::new(Arc::clone(&pool)));
+            let (cap, driver) = (self.max_in_flight.map(AtomicU64::new), Arc::new(Arc::clone(&pool)));
             let observers = Observers::default();
             let template = LiveTemplate { time, cap, max_waiting, driver, parent: parent.clone(), observers };
             Map::new(Parts {
                 hasher: self.hasher,
-                rate: Arc::new(Rate::new(quota)),
+                rates: Arc::new(Rates::new(quotas)),
                 quota_by: self.quota_by,
                 shards,
                 max_keys: self.max_keys,
                 template,
-                overflow: self.overflow.map(|quota| Arc::new(Rate::new(quota))),
+                overflow: self.overflow.map(|quotas| Arc::new(Rates::new(quotas))),
                 pool,
             })
         });
@@ -290,20 +354,28 @@ where
     }
 }
 
-/// Checks a quota for a keyed limiter: the general checks, and those that keys add.
+/// Checks the only quota of a key of a distributed limiter.
+#[cfg(feature = "distributed")]
 pub(super) fn check(quota: &Quota) -> Result<(), ConfigError> {
-    quota.check(0)?;
-    if quota.is_manual() {
-        return Err(ConfigError::KeyedManual);
-    }
-    let (initial, burst) = (quota.filled_at_start(), quota.capacity());
-    if initial != burst { Err(ConfigError::KeyedInitial { initial, burst }) } else { Ok(()) }
+    Quotas::from(*quota).check()
+}
+
+/// Of a function that chooses the quotas of a key, the only one.
+#[cfg(feature = "distributed")]
+fn only_quota<K: 'static>(quota_by: QuotasBy<K>) -> super::map::QuotaBy<K> {
+    Box::new(move |key| {
+        let quotas = quota_by(key);
+        match quotas.get(0) {
+            Some(quota) if quotas.len() == 1 => quota,
+            _ => panic!("quota_by returned {} quotas for a key of a distributed limiter: return one", quotas.len()),
+        }
+    })
 }
 
 impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedBuilder")
-            .field("quota", &self.quota)
+            .field("quotas", &self.quotas)
             .field("quota_by", &self.quota_by.is_some())
             .field("max_keys", &self.max_keys)
             .field("overflow", &self.overflow)

@@ -1,7 +1,7 @@
 //! The iterator over all keys in memory, one shard after the other.
 
 use super::map::Map;
-use super::rate::{Level, Rate};
+use super::rates::{Levels, Rates};
 use crate::core::Core;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -28,7 +28,7 @@ pub struct KeyedEntry<K> {
 
 /// The state of a key as listed by its shard.
 pub(super) enum Listed {
-    Level(Arc<Rate>, Level),
+    Levels(Arc<Rates>, Levels),
     Live(Arc<Core>),
 }
 
@@ -72,14 +72,13 @@ impl<K, S> fmt::Debug for KeyedEntries<'_, K, S> {
 
 fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
     let now = map.now();
-    let cap = map.template.cap;
+    let cap = map.template.cap();
     let listed = map.in_shard(number, |shard, context, deferred| shard.list(now, context, deferred));
     let mut has_live = false;
     let entry = |(key, listed): (K, Listed)| match listed {
-        Listed::Level(rate, level) => {
-            let tokens = rate.tokens(level.units);
-            let available = (tokens.max(0) as u64).min(cap.unwrap_or(u64::MAX));
-            let deficiency = tokens.min(0).unsigned_abs();
+        Listed::Levels(rates, levels) => {
+            let available = rates.available(&levels).min(cap.unwrap_or(u64::MAX));
+            let deficiency = rates.tokens(&levels).min(0).unsigned_abs();
             KeyedEntry { key, available, deficiency, waiting_tasks: 0, in_flight: cap.map(|_| 0) }
         }
         Listed::Live(live) => {

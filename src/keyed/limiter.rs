@@ -1,14 +1,15 @@
 //! The public methods. They document and delegate; the implementation is in `map`.
 
 mod changes;
+mod pausing;
 mod view;
 
 use super::grant::Pass;
 use super::key_ref::{Borrowed, Owned};
 use super::map::{Arrival, Map};
-use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant};
+use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
+use crate::blocking;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
-use crate::{Quota, blocking};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use std::sync::Arc;
 /// The methods are those of [`Limiter`](crate::Limiter), with the key as the first argument, and give the same
 /// guarantees for each key separately. Cloning is cheap; clones share all state.
 ///
-/// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes, or while callers wait for
-/// it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key. With
+/// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes for a quota or 16 for
+/// two, or while callers wait for it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key. With
 /// [`max_keys`](KeyedBuilder::max_keys) the number of keys is bounded, and a client that cycles through random keys
 /// resets no limit.
 ///
@@ -47,7 +48,7 @@ impl<K> KeyedLimiter<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
-    /// Creates a limiter with the same quota for each key and the defaults of [`builder`](Self::builder). Its memory
+    /// Creates a limiter with the same quota, or the same quotas, for each key and the defaults of [`builder`](Self::builder). Its memory
     /// grows with the number of keys that owe tokens at the same time.
     ///
     /// # Errors
@@ -61,8 +62,8 @@ where
     /// assert_eq!(users.available(&"ann"), 10);
     /// # Ok(()) }
     /// ```
-    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
-        Self::builder().quota(quota).build()
+    pub fn new(quotas: impl Into<Quotas>) -> Result<Self, ConfigError> {
+        Self::builder().quotas(quotas).build()
     }
 }
 
@@ -208,12 +209,24 @@ where
         Ok(KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
     }
 
-    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key: for adapters and spawned
-    /// tasks.
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key, for spawned tasks.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// Returns the errors of [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Panics
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// let users = KeyedLimiter::new(Quota::per_second(100))?;
+    /// let grant = users.clone().try_acquire_owned("ann".to_owned(), 3)?;
+    /// tokio::spawn(async move { grant.cost() }).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
         let hash = self.map.hash(&key);
         let taken = self.map.try_acquire(&key, hash, cost)?;

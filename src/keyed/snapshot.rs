@@ -46,7 +46,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
             keys_waiting: 0,
             waiting_tasks: 0,
             waiting_tokens: 0,
-            in_flight: map.template.cap.map(|_| 0),
+            in_flight: map.template.cap().map(|_| 0),
             granted: 0,
             refunded: 0,
             refused: 0,
@@ -59,7 +59,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
                 snapshot.keys += shard.len();
                 snapshot.refused += shard.refused;
                 snapshot.count(shard.totals());
-                snapshot.closed |= shard.closed;
+                snapshot.closed |= shard.is_closed();
                 shard.live_entries().cloned().collect()
             });
             if live_entries.is_empty() {

@@ -26,6 +26,13 @@ fn tollgate<S: BuildHasher + Send + Sync + 'static>(hasher: S, quanta: bool) -> 
     builder.build().expect("valid")
 }
 
+/// The same with a second quota of the same kind.
+fn with_two_quotas() -> KeyedLimiter<u64, RandomState> {
+    let second = Quota::per_hour(30).burst(BURST.into());
+    let builder = KeyedLimiter::builder().quota(Quota::per_minute(1).burst(BURST.into())).quota(second);
+    builder.hasher(RandomState::new()).build().expect("valid")
+}
+
 fn governor() -> Governor {
     let burst = NonZeroU32::new(BURST).expect("not zero");
     let quota = governor::Quota::with_period(Duration::from_secs(60)).expect("not zero").allow_burst(burst);
@@ -34,19 +41,22 @@ fn governor() -> Governor {
 
 pub fn memory() {
     println!(
-        "\nheap bytes per key of u64, all of them owing\n\n| keys | tollgate | governor + dashmap | ratio |\n|---|---|---|---|"
+        "\nheap bytes per key of u64, all of them owing\n\n\
+         | keys | tollgate | with two quotas | governor + dashmap | ratio |\n|---|---|---|---|---|"
     );
     for keys in [1_000, 100_000, 500_000, 700_000, 800_000, 880_000, 1_000_000, 1_400_000, 2_000_000] {
-        let before = alive();
-        let ours = tollgate(RandomState::new(), false);
-        (0..keys).for_each(|key| assert!(ours.try_acquire(&key, 1).is_ok()));
-        let mine = (alive() - before) as f64 / keys as f64;
-        drop(ours);
+        let make: [fn() -> KeyedLimiter<u64, RandomState>; 2] = [|| tollgate(RandomState::new(), false), with_two_quotas];
+        let [mine, two] = make.map(|make| {
+            let before = alive();
+            let ours = make();
+            (0..keys).for_each(|key| assert!(ours.try_acquire(&key, 1).is_ok()));
+            (alive() - before) as f64 / keys as f64
+        });
         let before = alive();
         let theirs = governor();
         (0..keys).for_each(|key| assert!(theirs.check_key(&key).is_ok()));
         let other = (alive() - before) as f64 / keys as f64;
-        println!("| {keys} | {mine:.1} | {other:.1} | {:.2} |", mine / other);
+        println!("| {keys} | {mine:.1} | {two:.1} | {other:.1} | {:.2} |", mine / other);
     }
 }
 
@@ -91,6 +101,7 @@ pub fn report(options: &Options) {
             Box::new(move |keys| keys.iter().for_each(|key| assert!(black_box(theirs.check_key(key)).is_ok()))),
         ),
         ("tollgate + ahash", ours(tollgate(RandomState::new(), false))),
+        ("tollgate + ahash, two quotas", ours(with_two_quotas())),
         ("tollgate + ahash, quanta clock", ours(tollgate(RandomState::new(), true))),
         ("tollgate, default hasher", ours(tollgate(std::hash::RandomState::new(), false))),
     ];

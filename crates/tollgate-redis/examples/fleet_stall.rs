@@ -5,16 +5,19 @@
 //! cargo run --release -p tollgate-redis --example fleet_stall -- --nodes 4 --rate 2250 --keys 10000 --runs 20
 //! ```
 //!
-//! It starts a Redis of its own for each run, stops its process for 1.5 seconds (SIGSTOP), and continues it. Calls come all the time,
-//! at random keys, whether earlier ones were granted or not. *Recovered* is the time from the end of the stall until every call
-//! made by then has been granted. The last line printed is for machines; the exit code is 1 if a run made more than four connections
-//! a node, or did not recover within ten seconds. (2: it could not run.)
+//! It starts a Redis of its own for each run, stops its process for 1.5 seconds (SIGSTOP), and continues it. Calls come
+//! all the time, at random keys, whether earlier ones were granted or not. The nodes have *recovered* when as many calls
+//! are granted in 100 ms as come in 100 ms. They have *caught up* when every call made by then is granted; how long that
+//! takes depends on how much faster than the calls the machine is. The last line printed is for machines. The exit code
+//! is 1 if a run made more than four connections a node or did not recover within half a second, and 2 if it could not
+//! run.
 
 #[path = "fleet/server.rs"]
 mod server;
 
 use clap::Parser;
 use server::{Server, info};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -29,6 +32,10 @@ type Failure = Box<dyn Error + Send + Sync>;
 const STALL: Duration = Duration::from_millis(1_500);
 const WARM_UP: Duration = Duration::from_millis(1_000);
 const LONGEST: Duration = Duration::from_secs(10);
+/// Recovered within this time, or the example fails.
+const TARGET: Duration = Duration::from_millis(500);
+/// Over which the grants are counted.
+const WINDOW: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(5);
 
 /// Stop a Redis for a moment under keyed limiters
@@ -56,6 +63,7 @@ struct Counts {
 
 struct Run {
     recovered: Option<Duration>,
+    caught_up: Option<Duration>,
     /// New ones, of all nodes together: each has one before the stall.
     connections: u64,
     /// Grants in the second after the stall, for each call that came in it.
@@ -64,9 +72,8 @@ struct Run {
     asks: u64,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run_all(&Options::parse()).await {
+fn main() -> ExitCode {
+    match run_all(&Options::parse()) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("fleet_stall: {error}");
@@ -75,14 +82,17 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run_all(options: &Options) -> Result<ExitCode, Failure> {
+fn run_all(options: &Options) -> Result<ExitCode, Failure> {
     let mut runs = Vec::new();
     for number in 1..=options.runs {
-        let run = run_once(options).await?;
+        // A runtime of its own for each run: calls of an earlier run that still wait end with it.
+        let runtime = tokio::runtime::Runtime::new()?;
+        let run = runtime.block_on(run_once(options))?;
+        runtime.shutdown_background();
         println!(
-            "run {number:>2}: recovered after {:?}, {} new connections of {} nodes, {} asks for {} calls, {:.2} grants per call in \
-             the next second",
-            run.recovered, run.connections, options.nodes, run.asks, run.calls, run.granted
+            "run {number:>2}: recovered after {:?}, caught up after {:?}, {} new connections of {} nodes, {} asks for {} calls, \
+             {:.2} grants per call in the next second",
+            run.recovered, run.caught_up, run.connections, options.nodes, run.asks, run.calls, run.granted
         );
         runs.push(run);
     }
@@ -90,14 +100,14 @@ async fn run_all(options: &Options) -> Result<ExitCode, Failure> {
     times.sort();
     let connections = runs.iter().map(|run| run.connections).max().unwrap_or(0);
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-    let in_time = times.iter().filter(|time| **time <= Duration::from_millis(500)).count();
+    let in_time = times.iter().filter(|time| **time <= TARGET).count();
     println!(
         "fleet_stall: runs={} median_ms={} worst_ms={} within_500_ms={in_time} new_connections={connections}",
         runs.len(),
         median.as_millis(),
         worst.as_millis()
     );
-    Ok(ExitCode::from(u8::from(connections > 3 * options.nodes as u64 || worst >= LONGEST)))
+    Ok(ExitCode::from(u8::from(connections > 3 * options.nodes as u64 || worst > TARGET)))
 }
 
 async fn run_once(options: &Options) -> Result<Run, Failure> {
@@ -118,16 +128,28 @@ async fn run_once(options: &Options) -> Result<Run, Failure> {
     sleep(STALL).await;
     signal("-CONT", process)?;
     let (continued, before) = (Instant::now(), counts.granted.load(Relaxed));
-    let mut recovered = None;
-    let mut granted = None;
-    while recovered.is_none() || granted.is_none() {
+    let (mut recovered, mut caught_up, mut granted) = (None, None, None);
+    let mut recent = VecDeque::from([(continued, before)]);
+    while caught_up.is_none() || recovered.is_none() || granted.is_none() {
         let made = counts.made.load(Relaxed);
         sleep(TICK).await;
         let elapsed = continued.elapsed();
+        recent.push_back((Instant::now(), counts.granted.load(Relaxed)));
+        while recent.len() > 2 && recent[1].0.elapsed() >= WINDOW {
+            recent.pop_front();
+        }
+        let (since, then) = recent[0];
+        let due = since.elapsed().as_secs_f64() * (options.rate * options.nodes as u64) as f64;
+        if recovered.is_none()
+            && since.elapsed() >= WINDOW
+            && (counts.granted.load(Relaxed) - then) as f64 >= 0.95 * due
+        {
+            recovered = Some(elapsed);
+        }
         // What was called within the last round trips is not waited for.
         let on_their_way = options.rate * options.nodes as u64 / 100;
-        if recovered.is_none() && counts.granted.load(Relaxed) + on_their_way >= made {
-            recovered = Some(elapsed);
+        if caught_up.is_none() && counts.granted.load(Relaxed) + on_their_way >= made {
+            caught_up = Some(elapsed);
         }
         if granted.is_none() && elapsed >= Duration::from_secs(1) {
             let came = elapsed.as_secs_f64() * (options.rate * options.nodes as u64) as f64;
@@ -151,7 +173,7 @@ async fn run_once(options: &Options) -> Result<Run, Failure> {
     if (calls as f64) < due / 2.0 {
         return Err(format!("the machine is too busy: {calls} calls were made and {due:.0} were due").into());
     }
-    Ok(Run { recovered, connections, granted: granted.unwrap_or(0.0), calls, asks })
+    Ok(Run { recovered, caught_up, connections, granted: granted.unwrap_or(0.0), calls, asks })
 }
 
 /// A number that Redis says of itself.

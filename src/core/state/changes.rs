@@ -7,7 +7,8 @@ use crate::core::outcome::Outcome;
 use crate::core::queue::{Left, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConfigError;
-use crate::{Quota, Which};
+use crate::quota::Quota;
+use crate::which::Which;
 use std::pin::Pin;
 use std::task::Waker;
 
@@ -99,10 +100,12 @@ impl State {
 
     /// Charges `tokens` on top of a grant, as a debt at the end of the queue. Returns how many of them were charged: a
     /// debt is cut to what fits between the rovers.
-    pub(crate) fn charge(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
-        if self.classes().is_some() {
-            return self.charge_class(rovers, class, tokens);
-        }
+    pub(crate) fn charge_in(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
+        if self.classes().is_some() { self.charge_class(rovers, class, tokens) } else { self.charge(rovers, tokens) }
+    }
+
+    /// The same in a limiter without classes.
+    pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         rovers.claim(tokens);
         if self.queue.is_empty() {
@@ -140,8 +143,7 @@ impl State {
         };
         let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         quota.check(index)?;
-        #[cfg(feature = "distributed")]
-        if self.supply.quotas()[index].is_leased() {
+        if self.supply.quotas()[index].is_external() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }
         self.retract(rovers);
@@ -149,6 +151,13 @@ impl State {
         self.requote_classes(index);
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
+    }
+
+    /// Replaces all quotas by checked ones; see [`Supply::replace_quotas`](crate::core::supply::Supply::replace_quotas).
+    pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: impl Iterator<Item = Quota>) {
+        self.retract(rovers);
+        self.supply.replace_quotas(quotas, self.front_ticket());
+        self.stride.shorten(self.supply.least_burst() / 64);
     }
 
     pub(crate) fn set_max_in_flight(&mut self, rovers: &Rovers, tokens: u64) -> Result<(), ConfigError> {

@@ -43,7 +43,6 @@ impl State {
         if self.closed || !self.queue.is_empty() || self.has_parent {
             return None;
         }
-        #[cfg(feature = "distributed")]
         if self.is_hungry(rovers) {
             return None;
         }
@@ -75,9 +74,8 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The refill task of a distributed quota must learn of each waiter.
-        #[cfg(feature = "distributed")]
-        if self.supply.planner().is_some() {
+        // The task of a source must learn of each waiter.
+        if self.supply.has_external() {
             return false;
         }
         let can_wait = !self.queue.is_empty() && self.classes().is_none() && cost > 0 && self.check_queue(true).is_ok();
@@ -116,7 +114,6 @@ impl State {
         if let Some(remaining) = self.admit(rovers, cost) {
             return Ok(remaining);
         }
-        #[cfg(feature = "distributed")]
         if self.misses(rovers, cost) {
             return Err(TryAcquireError::Unreachable);
         }
@@ -181,7 +178,6 @@ impl State {
             return Ok(Some(remaining));
         }
         self.check_queue(arrival.driven)?;
-        #[cfg(feature = "distributed")]
         if self.is_cut_off(self.claims(rovers).wrapping_add(cost)) {
             return Err(ConsumeError::Unreachable);
         }
@@ -249,8 +245,6 @@ impl State {
     /// The largest claim that can be made.
     pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
         let most = MAX_COST.min(self.most_in_flight()).min(self.space_left(rovers));
-        #[cfg(feature = "distributed")]
-        let most = self.supply.planner().map_or(most, |planner| most.min(planner.terms().most_claimed()));
-        most
+        self.supply.source().map_or(most, |(_, source)| most.min(source.most_claimed()))
     }
 }

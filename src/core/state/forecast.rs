@@ -92,9 +92,9 @@ impl State {
     pub(super) fn foresee(&mut self, rovers: &Rovers) -> Option<&Supply> {
         let Some(front) = self.queue.front().map(Waiter::start) else { return Some(&self.supply) };
         let changes = self.supply.changes();
-        // Leased tokens change without a call of `note_change`.
+        // External tokens change without a call of `note_change`.
         let holds =
-            |known: &Forecast| known.changes == changes && ahead(known.until, front) > 0 && !self.supply.has_leased();
+            |known: &Forecast| known.changes == changes && ahead(known.until, front) > 0 && !self.supply.has_external();
         let known = self.rare.as_mut().and_then(|rare| rare.forecast.take());
         let mut forecast = match known {
             Some(known) if holds(&known) => known,

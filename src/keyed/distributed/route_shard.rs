@@ -93,7 +93,7 @@ impl<K> RouteShards<K> {
         let Some(shard) = self.shards.get(number) else { return false };
         let mut shard = shard.lock();
         let mut gone = Vec::new();
-        shard.limiters.extract(|entry| entry.value.is_spare(), |entry| gone.push(entry));
+        shard.limiters.extract(|entry| entry.value.core().is_spare(), |entry| gone.push(entry));
         shard.limiters.shrink(SMALL, |entry| entry.hash);
         drop(shard);
         self.limiters.fetch_sub(gone.len() as u64, Ordering::AcqRel);

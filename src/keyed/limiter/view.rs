@@ -1,8 +1,8 @@
 //! Methods that only read.
 
 use super::KeyedLimiter;
-use crate::Quota;
-use crate::keyed::{KeyedEntries, KeyedSnapshot};
+use crate::QuotaSnapshot;
+use crate::keyed::{KeyedEntries, KeyedSnapshot, Quotas};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -25,18 +25,38 @@ where
         self.map.available(key)
     }
 
-    /// Returns the quota of the key.
+    /// Returns the quotas of the key.
     ///
     /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
+    /// use tollgate::{KeyedLimiter, Quota, Quotas};
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let users = KeyedLimiter::new(Quota::per_second(10))?;
-    /// users.set_quota_for(&"ann", Quota::per_second(50))?;
-    /// assert_eq!((users.quota(&"ann"), users.quota(&"bob")), (Quota::per_second(50), Quota::per_second(10)));
+    /// let own = Quotas::from([Quota::per_second(50), Quota::per_day(9_000)]);
+    /// users.set_quota_for(&"ann", own.clone())?;
+    /// assert_eq!((users.quotas(&"ann"), users.quotas(&"bob")), (own, Quota::per_second(10).into()));
     /// # Ok(()) }
     /// ```
-    pub fn quota(&self, key: &K) -> Quota {
-        self.map.quota(key)
+    pub fn quotas(&self, key: &K) -> Quotas {
+        self.map.quotas(key)
+    }
+
+    /// Returns the state of each quota of the key, in the order of [`quotas`](Self::quotas). The positions named
+    /// [`head`](QuotaSnapshot::head) mean nothing beyond this call.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimiter, ManualClock, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(86_400));
+    /// let users = builder.clock(ManualClock::new()).build()?;
+    /// let _ = users.try_acquire(&"ann", 4)?;
+    /// let [second, day] = &users.quota_snapshots(&"ann")[..] else { panic!() };
+    /// assert_eq!((second.available, second.more_in), (6, Some(Duration::from_millis(100))));
+    /// assert_eq!((day.name.as_deref(), day.available, day.more_in), (Some("day"), 86_396, Some(Duration::from_secs(1))));
+    /// # Ok(()) }
+    /// ```
+    pub fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
+        self.map.quota_snapshots(key)
     }
 
     /// Returns by how many tokens the claims on the key exceed its tokens; see

@@ -62,7 +62,8 @@ pub(crate) struct Hands<'a> {
 
 /// A keyed limiter as `setup` says, of so many rooms.
 pub(crate) fn build(setup: &Setup, rooms: usize, clock: &ManualClock) -> Keyed {
-    let builder = KeyedLimiter::builder().quota(quota(setup.rules[0])).max_waiting(setup.max_waiting);
+    let builder = KeyedLimiter::builder().max_waiting(setup.max_waiting);
+    let builder = setup.rules.iter().fold(builder, |builder, rule| builder.quota(quota(*rule)));
     let builder = builder.clock(clock.clone()).shards(rooms);
     let builder = if let Some(most) = setup.max_in_flight { builder.max_in_flight(unsigned(most)) } else { builder };
     builder.build().expect("histories are set up sensibly")
@@ -96,6 +97,8 @@ impl<'a> Hands<'a> {
             Op::Release(tokens) => return told_off(self.keyed.release(&key, unsigned(tokens))),
             Op::Estimate(cost) => return Seen::Estimate(self.keyed.estimate(&key, unsigned(cost)).map(signed)),
             Op::Heed(cost) => return self.heed(key, cost),
+            Op::Replenish(tokens) => self.keyed.replenish(&key, unsigned(tokens)),
+            Op::Pause(span) => self.keyed.pause_for(&key, nanoseconds(span)),
             other => panic!("{other:?} is not about one key"),
         }
         Seen::Nothing

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
-use tollgate::{KeyedConsume, KeyedGrant, KeyedLimiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{KeyedConsume, KeyedGrant, KeyedLimiter, ManualClock, Quota, Quotas, TryAcquireError};
 
 const KEYS: u64 = 5;
 
@@ -29,6 +29,11 @@ fn quota(dice: &mut Dice) -> Quota {
         3 => Quota::new(3, Duration::from_millis(700)).burst(5).stepped(),
         _ => Quota::new(7, Duration::from_secs(3)).burst(3),
     }
+}
+
+/// Mostly one quota, often two, sometimes more.
+fn quotas(dice: &mut Dice) -> Quotas {
+    (0..[1, 1, 2, 2, 3][dice.below(5) as usize]).map(|_| quota(dice)).collect()
 }
 
 struct World<'a> {
@@ -74,10 +79,15 @@ impl World<'_> {
             }
             8 => drop(self.waiting.swap_remove(chosen(dice, self.waiting.len()))),
             _ => match dice.below(8) {
-                0..3 => _ = self.keyed.set_quota_for(key, quota(dice)),
+                0..3 => _ = self.keyed.set_quota_for(key, quotas(dice)),
                 3..6 => self.keyed.reset_quota_for(key),
-                6 => self.keyed.set_quota(quota(dice)).unwrap(),
-                _ => _ = self.keyed.release(key, cost),
+                6 => self.keyed.set_quota(quotas(dice)).unwrap(),
+                _ => match dice.below(8) {
+                    0 => self.keyed.pause_for(key, Duration::from_millis(dice.below(2_000))),
+                    1 => self.keyed.pause_all_for(Duration::from_millis(dice.below(2_000))),
+                    2 => self.keyed.renew_quotas(),
+                    _ => _ = self.keyed.release(key, cost),
+                },
             },
         }
     }
@@ -90,12 +100,12 @@ fn who_is_turned_away_would_be_so_after_a_look_at_everybody_too() {
         let mut dice = Dice(seed);
         let clock = ManualClock::new();
         let mut builder = KeyedLimiter::builder().max_keys(1 + dice.below(2)).clock(clock.clone());
-        let (common, by_key) = (quota(&mut dice), dice.below(3) == 0);
+        let (common, by_key) = (quotas(&mut dice), dice.below(3) == 0);
         builder = if by_key {
-            let quotas: Vec<Quota> = ALL.iter().map(|_| quota(&mut dice)).collect();
-            builder.quota_by(move |key: &u64| quotas[*key as usize])
+            let quotas: Vec<Quotas> = ALL.iter().map(|_| quotas(&mut dice)).collect();
+            builder.quota_by(move |key: &u64| quotas[*key as usize].clone())
         } else {
-            builder.quota(common)
+            builder.quotas(common)
         };
         if dice.below(2) == 0 {
             builder = builder.max_in_flight(3 + dice.below(9));

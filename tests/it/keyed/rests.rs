@@ -7,39 +7,39 @@ use std::time::Duration;
 use tokio_test::{assert_pending, task};
 use tollgate::{Denied, KeyedLimiter, ManualClock, Quota, TryAcquireError};
 
-const SECOND: u64 = 1_000_000_000;
-const HOUR: u64 = 3_600 * SECOND;
-const DAY: u64 = 24 * HOUR;
-const YEAR: u64 = 365 * DAY;
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const HOUR: u64 = 3_600 * SECOND;
+pub(super) const DAY: u64 = 24 * HOUR;
+pub(super) const YEAR: u64 = 365 * DAY;
 /// All histories end before the limiter's clock does, after 584 years.
-const END: u64 = 400 * YEAR;
+pub(super) const END: u64 = 400 * YEAR;
 const KEYS: u64 = 12;
 
 /// Numbers from a seed.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
+    pub(super) fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (((self.0 >> 31) as u128 * u128::from(sides)) >> 33) as u64
     }
 
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Rule {
-    amount: u64,
-    period: u64,
-    burst: u64,
-    stepped: bool,
+pub(super) struct Rule {
+    pub(super) amount: u64,
+    pub(super) period: u64,
+    pub(super) burst: u64,
+    pub(super) stepped: bool,
 }
 
 impl Rule {
     /// Rates whose packed levels can be read for decades, for hours, for two seconds, or that have none.
-    fn any(dice: &mut Dice) -> Self {
+    pub(super) fn any(dice: &mut Dice) -> Self {
         let (amount, period) = dice.one_of(&[
             (1, SECOND),
             (10, SECOND),
@@ -58,13 +58,13 @@ impl Rule {
         Self { amount, period, burst, stepped }
     }
 
-    fn quota(&self) -> Quota {
+    pub(super) fn quota(&self) -> Quota {
         let quota = Quota::new(self.amount, Duration::from_nanos(self.period)).burst(self.burst);
         if self.stepped { quota.stepped() } else { quota }
     }
 
     /// Units that arrive with each tick, units in a token, and nanoseconds in a tick.
-    fn scale(&self) -> (i128, i128, u64) {
+    pub(super) fn scale(&self) -> (i128, i128, u64) {
         if self.stepped {
             return (self.amount.into(), 1, self.period);
         }
@@ -75,12 +75,12 @@ impl Rule {
         ((self.amount / common).into(), (self.period / common).into(), 1)
     }
 
-    fn full(&self) -> i128 {
+    pub(super) fn full(&self) -> i128 {
         i128::from(self.burst) * self.scale().1
     }
 
     /// What is above a full bucket burns, but for the fraction that came with the last token in this very tick.
-    fn burn(&self, level: i128) -> i128 {
+    pub(super) fn burn(&self, level: i128) -> i128 {
         let (amount, unit, _) = self.scale();
         if level >= self.full() + amount.min(unit) { self.full() } else { level }
     }
@@ -88,30 +88,30 @@ impl Rule {
 
 /// What a key holds, in units.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
-    rule: Rule,
-    level: i128,
+pub(super) struct Bucket {
+    pub(super) rule: Rule,
+    pub(super) level: i128,
     at: u64,
     own: bool,
 }
 
 impl Bucket {
-    fn new(rule: Rule, now: u64) -> Self {
+    pub(super) fn new(rule: Rule, now: u64) -> Self {
         Self { rule, level: rule.full(), at: now, own: false }
     }
 
-    fn come_to(&mut self, now: u64) {
+    pub(super) fn come_to(&mut self, now: u64) {
         let (amount, _, tick) = self.rule.scale();
         self.level = self.rule.burn(self.level + i128::from(now / tick - self.at / tick) * amount);
         self.at = now;
     }
 
-    fn tokens(&self) -> i128 {
+    pub(super) fn tokens(&self) -> i128 {
         self.level.div_euclid(self.rule.scale().1)
     }
 
     /// In how many nanoseconds it holds `cost` tokens, were it not for the burst; `None` after the end of time.
-    fn wait(&self, cost: u64) -> Option<u64> {
+    pub(super) fn wait(&self, cost: u64) -> Option<u64> {
         let (amount, unit, tick) = self.rule.scale();
         let need = i128::from(cost) * unit - self.level;
         if need <= 0 {
@@ -123,7 +123,7 @@ impl Bucket {
     }
 
     /// Goes on by another rule with the tokens that it has, as far as the new burst, and with the fraction of a token.
-    fn adopt(&mut self, rule: Rule) {
+    pub(super) fn adopt(&mut self, rule: Rule) {
         let (tokens, (_, unit, old_tick), (_, new, new_tick)) = (self.tokens(), self.rule.scale(), rule.scale());
         let fraction = if old_tick == 1 && new_tick == 1 { self.level.rem_euclid(unit) * new / unit } else { 0 };
         let level = if tokens > rule.burst.into() { rule.full() } else { tokens * new + fraction };
@@ -229,7 +229,7 @@ impl World {
             let wait = bucket.wait(cost).map(Duration::from_nanos);
             assert_eq!(self.keyed.estimate(&key, cost), wait, "{cost} of key {key}, {bucket:?}, {when}");
         }
-        assert_eq!(self.keyed.quota(&key), bucket.rule.quota(), "key {key}, {when}");
+        assert_eq!(self.keyed.quotas(&key), bucket.rule.quota().into(), "key {key}, {when}");
     }
 
     fn act(&mut self, dice: &mut Dice, when: &str) {

@@ -264,12 +264,6 @@ impl Model {
         Seen::Heeded { first, early, then }
     }
 
-    /// The burst of the first quota.
-    #[allow(dead_code, reason = "for histories over several models")]
-    pub(crate) fn burst(&self) -> Int {
-        self.oracle.burst()
-    }
-
     /// What the clock shows.
     #[allow(dead_code, reason = "for histories over several models")]
     pub(crate) fn now(&self) -> Int {

@@ -35,12 +35,6 @@ impl Oracle {
         debts.sum()
     }
 
-    /// The burst of the first quota.
-    #[allow(dead_code, reason = "for histories over several models")]
-    pub(crate) fn burst(&self) -> Int {
-        self.buckets[0].rule.burst
-    }
-
     pub(crate) fn levels(&self) -> Vec<Int> {
         self.buckets.iter().map(|bucket| bucket.level).collect()
     }

@@ -2,6 +2,7 @@
 //! at 0, all weights 1, and all claims arrive at 0 in the order named. Instants are in milliseconds.
 
 use super::bucket::Rule;
+use super::fixture::{Fixture, quota, share};
 use super::fraction::Fraction;
 use super::model::{ClassId, Id, Int, Model};
 use std::collections::HashMap;
@@ -44,6 +45,40 @@ impl Subject for Model {
     fn grants(&mut self, at: Int) -> Vec<(Id, Int)> {
         self.serve(at);
         self.log.iter().map(|granted| (granted.id, granted.at)).collect()
+    }
+}
+
+impl Subject for Fixture {
+    fn class(&mut self, parent: ClassId, weight: Int, floor: Option<Int>, ceiling: Option<Rule>) -> ClassId {
+        let floor = floor.map(|floor| (floor, SECOND));
+        // Example 7 has a ceiling with a small burst, but no floor below it.
+        self.add(parent, share(weight, floor, ceiling)).expect("a valid share")
+    }
+
+    fn arrive(&mut self, at: Int, class: ClassId, cost: Int) -> Id {
+        self.walk(at);
+        Fixture::arrive(self, class, cost)
+    }
+
+    fn cancel(&mut self, at: Int, id: Id) {
+        self.walk(at);
+        Fixture::cancel(self, id);
+    }
+
+    fn release(&mut self, at: Int, tokens: Int) {
+        self.walk(at);
+        let held = self.held.iter().position(|(.., grant)| Int::from(grant.cost()) == tokens);
+        drop(self.held.remove(held.expect("a grant of this cost is held")));
+    }
+
+    fn set_quota(&mut self, at: Int, rule: Rule) {
+        self.walk(at);
+        self.limiter.set_quota(0, quota(rule)).expect("a valid quota");
+    }
+
+    fn grants(&mut self, at: Int) -> Vec<(Id, Int)> {
+        self.walk(at);
+        self.instants.clone()
     }
 }
 
@@ -285,6 +320,14 @@ pub(crate) fn tell(telling: Telling, subject: &mut dyn Subject) -> String {
     let mut story = Story::new(subject);
     telling(&mut story);
     story.told()
+}
+
+#[test]
+fn a_limiter_gives_the_grants_of_every_worked_example_to_the_nanosecond() {
+    for (number, setup, telling, grants) in examples().into_iter().filter(|(_, setup, ..)| setup.classes) {
+        let mut fixture = Fixture::new(&setup.quotas, setup.cap);
+        assert_eq!(tell(telling, &mut fixture), grants, "example {number}");
+    }
 }
 
 #[test]

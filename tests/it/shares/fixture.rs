@@ -45,6 +45,8 @@ pub(super) struct Fixture {
     class_of: Vec<ClassId>,
     /// Claims in the order in which their grants were seen.
     pub(super) granted: Vec<Id>,
+    /// The instants of the grants seen by [`walk`](Self::walk).
+    pub(super) instants: Vec<(Id, Int)>,
     /// Claims whose grants were dropped unseen, and grants of `try_acquire`.
     pub(super) unseen: Vec<Id>,
     pub(super) skipped: Vec<Id>,
@@ -69,6 +71,7 @@ impl Fixture {
             held: Vec::new(),
             class_of: Vec::new(),
             granted: Vec::new(),
+            instants: Vec::new(),
             unseen: Vec::new(),
             skipped: Vec::new(),
             removed: Vec::new(),
@@ -79,6 +82,33 @@ impl Fixture {
     pub(super) fn at(&mut self, now: Int) {
         self.clock.advance(Duration::from_nanos((now - self.now) as u64));
         self.now = now;
+    }
+
+    /// Moves the clock to `to` and notes each grant at the nanosecond at which it is made: 1 ns before each millisecond
+    /// nothing may have been granted since the last one. Grants at one instant are noted in the order in which their
+    /// tasks were woken or, for calls that did not wait, made.
+    pub(super) fn walk(&mut self, to: Int) {
+        const MS: Int = 1_000_000;
+        self.note();
+        while self.now < to {
+            let next = (self.now / MS + 1) * MS;
+            if next - 1 > self.now && next <= to {
+                self.at(next - 1);
+                self.note();
+            }
+            self.at(next.min(to));
+            self.note();
+        }
+    }
+
+    fn note(&mut self) {
+        self.look();
+        let known = self.instants.len();
+        let mut new: Vec<_> = self.granted[known..].to_vec();
+        new.sort_unstable();
+        self.instants.extend(new.into_iter().map(|id| (id, self.now)));
+        let instants = &self.instants;
+        self.granted = instants.iter().map(|(id, _)| *id).collect();
     }
 
     pub(super) fn class(&self, class: ClassId) -> &Class {
@@ -127,7 +157,7 @@ impl Fixture {
             Poll::Ready(Err(ConsumeError::Closed)) => self.closed.push(id),
             Poll::Ready(Err(error)) => panic!("{error}"),
         }
-        self.waiting.remove(index);
+        drop(self.waiting.remove(index));
         true
     }
 
@@ -146,7 +176,7 @@ impl Fixture {
     /// Drops a claim, whether it waits or was granted, or settles its grant for nothing.
     pub(super) fn cancel(&mut self, id: Id) {
         if let Some(index) = self.waiting.iter().position(|(known, _)| *known == id) {
-            let waiting = self.waiting.remove(index).1;
+            let (_, waiting) = self.waiting.remove(index);
             self.limiter.tick();
             // It was woken with a grant, or because its class was removed.
             if waiting.is_woken() && !self.removed.contains(&self.class_of[id]) {

@@ -1,5 +1,6 @@
 //! Weighted, nested classes: an exact model, the examples and laws of its specification, and the limiter against it.
 
+mod api;
 pub(crate) mod bucket;
 mod examples;
 mod fixture;

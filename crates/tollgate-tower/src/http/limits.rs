@@ -3,10 +3,11 @@
 use super::format::{Format, Unit};
 use super::items::{MOST, QuotaPolicy, ServiceLimit};
 use super::{structured, x_rate_limit};
+
 use http::HeaderMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::Snapshot;
+use tollgate::{QuotaSnapshot, Snapshot};
 
 /// The names and the unit under which a limiter's limits are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,19 +75,7 @@ pub struct RateLimits {
 impl RateLimits {
     /// Creates the limits of a limiter from its snapshot.
     pub fn of(snapshot: &Snapshot, terms: &Terms) -> Self {
-        let mut limits = Self::default();
-        let unnamed = snapshot.quotas.iter().filter(|quota| quota.name.is_none()).count();
-        for (index, quota) in snapshot.quotas.iter().enumerate() {
-            let name = match &quota.name {
-                Some(name) => Arc::clone(name),
-                None if unnamed == 1 => Arc::clone(&terms.name),
-                None => format!("{}-{index}", terms.name).into(),
-            };
-            limits
-                .policies
-                .push(QuotaPolicy { unit: terms.unit.clone(), ..QuotaPolicy::of(Arc::clone(&name), &quota.quota) });
-            limits.limits.push(ServiceLimit::of(name, quota.available, quota.more_in));
-        }
+        let mut limits = Self::of_quotas(&snapshot.quotas, terms);
         if let Some((in_flight, cap)) = snapshot.in_flight.zip(snapshot.max_in_flight).filter(|_| terms.in_flight) {
             let name: Arc<str> = Arc::from("in-flight");
             let policy = QuotaPolicy::of(Arc::clone(&name), &tollgate::Quota::manual(cap));
@@ -99,6 +88,23 @@ impl RateLimits {
         limits
     }
 
+    fn of_quotas(quotas: &[QuotaSnapshot], terms: &Terms) -> Self {
+        let mut limits = Self::default();
+        let unnamed = quotas.iter().filter(|quota| quota.name.is_none()).count();
+        for (index, quota) in quotas.iter().enumerate() {
+            let name = match &quota.name {
+                Some(name) => Arc::clone(name),
+                None if unnamed == 1 => Arc::clone(&terms.name),
+                None => format!("{}-{index}", terms.name).into(),
+            };
+            limits
+                .policies
+                .push(QuotaPolicy { unit: terms.unit.clone(), ..QuotaPolicy::of(Arc::clone(&name), &quota.quota) });
+            limits.limits.push(ServiceLimit::of(name, quota.available, quota.more_in));
+        }
+        limits
+    }
+
     /// Creates the limits of one key of a keyed limiter. A key that is not in memory is written as a new one, even
     /// while it shares the bucket of the [overflow](tollgate::KeyedBuilder::overflow).
     #[cfg(feature = "keyed")]
@@ -107,11 +113,13 @@ impl RateLimits {
         K: std::hash::Hash + Eq + Clone,
         S: std::hash::BuildHasher,
     {
-        let name = &terms.name;
-        let available = users.available(key);
-        let more_in = users.estimate(key, available.saturating_add(1));
-        let policy = QuotaPolicy { unit: terms.unit.clone(), ..QuotaPolicy::of(Arc::clone(name), &users.quota(key)) };
-        Self { policies: vec![policy], limits: vec![ServiceLimit::of(Arc::clone(name), available, more_in)] }
+        let mut quotas = users.quota_snapshots(key);
+        if let [only] = &mut quotas[..] {
+            // With a single quota, what the parent limiter and the in-flight cap leave of it can be told too.
+            only.available = users.available(key);
+            only.more_in = users.estimate(key, only.available.saturating_add(1));
+        }
+        Self::of_quotas(&quotas, terms)
     }
 
     /// Sets the partition key of all policies and limits.

@@ -1,10 +1,11 @@
 //! The methods that the refill task of a distributed quota calls.
 
-use super::{Core, drop_quietly};
+use super::{LeaseGrant, LeaseRequest, Plan, Replan};
+use crate::clock::whole_nanos;
+use crate::core::source::RequestTask;
 use crate::core::wakes::wake_each;
-use crate::distributed::{LeaseGrant, LeaseRequest, Plan, RefillHandle, Replan};
+use crate::core::{Core, drop_quietly};
 use std::task::Waker;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 impl Core {
@@ -14,7 +15,7 @@ impl Core {
         // The refill task works for all waiters: a clock that panics once must not end it.
         let (plan, old) = self.with_anyway(|state, rovers, sample| {
             let plan = state.plan(rovers, sample.now);
-            let planner = state.supply.planner_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
+            let planner = state.planner_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
             (plan, planner.and_then(|planner| planner.rest(waker)))
         });
         drop_quietly(old);
@@ -27,7 +28,7 @@ impl Core {
         self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
             Some(Plan::Request(ask)) => Replan::Request(ask),
             _ if may_rest => {
-                state.supply.planner_mut().into_iter().for_each(|planner| planner.withdraw());
+                state.planner_mut().into_iter().for_each(|planner| planner.withdraw());
                 Replan::Nothing
             }
             _ => Replan::Look,
@@ -36,7 +37,7 @@ impl Core {
 
     /// The store has answered `ask`, which was sent at `sent`.
     pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) {
-        let elapsed = crate::clock::whole_nanos(sent.elapsed());
+        let elapsed = whole_nanos(sent.elapsed());
         // The answer counts even if the clock panics.
         self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
     }
@@ -46,9 +47,10 @@ impl Core {
         self.with(|state, rovers, _| state.misses(rovers, cost));
     }
 
-    /// Whether the limiter may be dropped: no claim waits, no tokens are owed, and the store has promised none.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.look_at(|state, rovers, sample| state.is_at_rest(rovers, sample.now))
+    /// Whether the caller holds the only reference to this limiter and may drop it: no claim waits, no tokens are owed,
+    /// and the store has promised none.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.weak().strong_count() == 1 && self.look_at(|state, rovers, sample| state.is_at_rest(rovers, sample.now))
     }
 
     /// The store cannot be reached.
@@ -56,25 +58,17 @@ impl Core {
         self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now));
     }
 
-    /// The refill task ends with its runtime. All waiters are woken, so that one of them starts the next refill task on
+    /// The refill task ends with its runtime. All waiters are woken, so that one of them spawns the next refill task on
     /// another runtime.
-    pub(crate) fn vacate(&self, refill: RefillHandle) {
+    pub(crate) fn vacate(&self, next: RequestTask) {
         let mut state = self.state.lock();
-        let old = state.supply.planner_mut().and_then(|planner| {
-            planner.vacant = Some(refill);
+        let old = state.planner_mut().and_then(|planner| {
+            planner.vacant = Some(next);
             planner.rouse()
         });
         let waiting = state.queue.take_wakers();
         drop(state);
         drop_quietly(old);
         wake_each(waiting);
-    }
-
-    /// Makes `host` run the refill task, if none runs.
-    pub(super) fn start_refill_task(&self, host: &Handle) {
-        let refill = self.state.lock().supply.planner_mut().and_then(|planner| planner.vacant.take());
-        if let Some(refill) = refill {
-            host.spawn(refill.run());
-        }
     }
 }
