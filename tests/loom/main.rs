@@ -15,6 +15,7 @@
 
 mod bucket;
 mod changes;
+mod classes;
 mod denials;
 mod drivers;
 mod fast;

@@ -235,7 +235,7 @@ async fn drivers_of_a_runtime_serve_the_classes_on_schedule() {
         .map(|class| {
             let class = class.clone();
             tokio::spawn(async move {
-                class.consume_owned(1).await.expect("granted");
+                let _grant = class.consume_owned(1).await.expect("granted");
                 tokio::time::Instant::now()
             })
         })

@@ -200,6 +200,11 @@ impl Fixture {
         }
     }
 
+    /// How many claims of a class were granted.
+    pub(super) fn granted_to(&self, class: ClassId) -> usize {
+        self.granted.iter().filter(|id| self.class_of[**id] == class).count()
+    }
+
     pub(super) fn levels(&self) -> Vec<Int> {
         self.limiter.snapshot().quotas.iter().map(|quota| quota.level.into()).collect()
     }

@@ -8,3 +8,4 @@ pub(crate) mod fraction;
 mod histories;
 pub(crate) mod laws;
 pub(crate) mod model;
+mod traps;
