@@ -1,7 +1,7 @@
 //! What does a grant cost that is paid from a lease, against the same limiter with a quota of its own?
 //!
 //! ```text
-//! cargo bench --features redis --bench warm
+//! cargo bench --features distributed --bench warm
 //! ```
 //!
 //! Both are called in turns, a few thousand calls each, in one process; what is printed is the ratio of the medians. The

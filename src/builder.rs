@@ -8,6 +8,7 @@ use crate::core::state::State;
 use crate::core::supply::Supply;
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
+use crate::name::quota_names;
 use crate::observe::Observers;
 use crate::quota::{Quota, check_cap};
 use crate::set_twice::SetTwice;
@@ -42,6 +43,7 @@ pub struct Builder {
     stride: Option<u64>,
     fine: bool,
     classes: bool,
+    observers: Observers,
     set_twice: SetTwice,
     /// Suppliers of external tokens, each with the index of the quota given before it.
     suppliers: Vec<(Option<usize>, Arc<dyn Supplier>)>,
@@ -89,7 +91,27 @@ impl Builder {
         self
     }
 
-    /// Adds a quota with a name that [`set_quota`](Limiter::set_quota) accepts.
+    /// Adds a quota with a name. Refusals by this quota [carry the name](crate::Denied::quota_name), and
+    /// [`set_quota`](Limiter::set_quota) accepts it.
+    ///
+    /// Names are for a fixed set of quotas: each distinct name stays in memory for the life of the process. Where names
+    /// are made from input, use a keyed limiter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Limiter, Quota, TryAcquireError};
+    /// let limiter = Limiter::builder()
+    ///     .quota_named("second", Quota::per_second(10))
+    ///     .quota_named("day", Quota::per_day(5))
+    ///     .build()?;
+    /// let _grant = limiter.try_acquire(5)?;
+    /// let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1) else { panic!("a day has passed") };
+    /// assert_eq!(denied.quota_name(), Some("day"));
+    /// assert!(denied.to_string().starts_with("denied by quota `day`, 0 tokens remain: retry after"));
+    /// # Ok(()) }
+    /// ```
     pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
         self.quotas.push(quota);
         self.names.push(Some(name.into()));
@@ -102,9 +124,35 @@ impl Builder {
         self
     }
 
+    /// Reports waits and refusals to `observers`, which the limiters of all keys share.
+    #[cfg(all(feature = "keyed", feature = "distributed"))]
+    pub(crate) fn observed_by(self, observers: Observers) -> Self {
+        Self { observers, ..self }
+    }
+
     /// Caps the tokens in flight: the tokens of all grants that are not dropped yet.
     ///
     /// The cap delays the queue and discards nothing: tokens minted meanwhile are kept up to the burst.
+    ///
+    /// A limiter may have a cap and no quota: it then limits how much runs at once, in FIFO order, and no rate.
+    /// [`available`](Limiter::available) is what the cap leaves, [`estimate`](Limiter::estimate) is zero (or the rest of
+    /// a pause), the [snapshot](Limiter::snapshot) has no quotas, and [`set_quota`](Limiter::set_quota) finds none.
+    ///
+    /// # Examples
+    ///
+    /// Keep the grant for as long as the work lasts; dropping it is the release.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::Limiter;
+    /// let limiter = Limiter::builder().max_in_flight(2).build()?;
+    /// let first = limiter.consume(1).await?;
+    /// let _second = limiter.consume(1).await?;
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// drop(first); // the release
+    /// assert_eq!(limiter.available(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
         self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
@@ -167,7 +215,7 @@ impl Builder {
     /// use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::builder().quota(Quota::per_second(10_000).burst(1)).fine_timer().build()?;
     /// for _ in 0..10 {
-    ///     limiter.consume(1).await?; // each 0.1 ms, one by one
+    ///     limiter.wait(1).await?; // each 0.1 ms, one by one
     /// }
     /// # Ok(()) }
     /// ```
@@ -198,7 +246,7 @@ impl Builder {
     /// Returns a [`ConfigError`] that names the wrong field and says how to correct it.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         self.set_twice.check()?;
-        if self.quotas.is_empty() {
+        if self.quotas.is_empty() && self.max_in_flight.is_none() {
             return Err(ConfigError::NoQuota);
         }
         for (index, quota) in self.quotas.iter().enumerate() {
@@ -212,9 +260,7 @@ impl Builder {
         }
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
-        if self.names.iter().any(Option::is_some) {
-            state.rare().names = self.names.into();
-        }
+        state.name_quotas(quota_names(self.names.iter()));
         state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
         if self.classes {
             state.divide();
@@ -232,8 +278,7 @@ impl Builder {
             }
             None => None,
         };
-        let observers = Observers::default();
-        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, observers, weak.clone()));
+        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, self.observers, weak.clone()));
         if let Some(supplier) = supplier {
             let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
             supplier.task(&core).spawn(&host);

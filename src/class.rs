@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::core::classes::{ClassId, ClassWord, ROOT};
 use crate::core::hold::Hold;
 use crate::core::state::{SharePlan, State};
+use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::grant::Permit;
 use crate::limiter::Limiter;
@@ -214,7 +215,7 @@ impl Class {
     ///
     /// The same as [`consume`](Self::consume), except [`NoRuntime`](ConsumeError::NoRuntime), which it never returns.
     pub fn blocking_consume(&self, cost: u64) -> Result<ClassGrant<'_>, ConsumeError> {
-        blocking::consume(InClass(&*self.inner), cost).map(ClassGrant)
+        blocking::consume(InClass(&*self.inner), cost, Allowed::ANY).map(ClassGrant)
     }
 
     /// Takes `cost` tokens if no claim would have to wait for it: they are there, no ceiling holds them back, and no
@@ -409,6 +410,21 @@ pub struct ClassConsume<'a> {
 pub struct ClassConsumeOwned {
     #[pin]
     claim: Claim<InClass<Arc<Inner>>>,
+}
+
+impl ClassConsume<'_> {
+    /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within). Whether the wait would be longer is
+    /// decided by [`Class::estimate`].
+    pub fn within(self, allowed: Duration) -> Self {
+        Self { claim: self.claim.within(allowed) }
+    }
+}
+
+impl ClassConsumeOwned {
+    /// Limits the wait to `allowed`; see [`ClassConsume::within`].
+    pub fn within(self, allowed: Duration) -> Self {
+        Self { claim: self.claim.within(allowed) }
+    }
 }
 
 impl<'a> Future for ClassConsume<'a> {

@@ -3,23 +3,24 @@
 //! One mechanism, [`Claim`], is generic over how it holds the limiter. The public futures are thin wrappers around it,
 //! for borrowed and owned limiters.
 //!
-//! A claim keeps no waiting state of its own: its [`Place`] is authoritative. Whether the claim waits, was granted, or
-//! never entered the queue is read from the place, under the lock. Dropping the claim reads it again.
+//! A claim keeps no copy of what became of its wait: its [`Place`] is authoritative. Whether the claim waits, was
+//! granted, or never entered the queue is read from the place, under the lock. Dropping the claim reads it again.
 
-use crate::clock::whole_nanos;
 use crate::core::Core;
-use crate::core::alarm::Alarm;
-use crate::core::coop::{pay, poll_paid};
+use crate::core::coop::pay;
 use crate::core::hold::Hold;
 use crate::core::queue::Place;
+use crate::deadline::{Allowed, Deadline};
 use crate::error::ConsumeError;
 use crate::grant::{Grant, OwnedGrant, Permit};
 use crate::observe::WaitRecord;
 use pin_project::{pin_project, pinned_drop};
 use std::future::Future;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::task::coop::{RestoreOnPending, poll_proceed};
 
@@ -27,21 +28,65 @@ use tokio::task::coop::{RestoreOnPending, poll_proceed};
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
 pub(crate) struct Claim<S: Hold> {
-    /// `None` once the claim has returned its result.
-    core: Option<S>,
     cost: u64,
     #[pin]
-    place: Place,
+    state: State<S>,
+}
+
+#[pin_project(project = StateProjection, project_replace = OwnedState)]
+#[derive(Debug)]
+enum State<S: Hold> {
+    /// Not in the queue. `core` is `None` once the claim has returned its result.
+    Fresh { core: Option<S>, allowed: Allowed },
+    /// Entering the queue, or in it.
+    Waiting {
+        core: S,
+        #[pin]
+        place: Place,
+        extras: Option<Pin<Box<Extras>>>,
+    },
+}
+
+/// What only some waits need: on the heap, so that futures do not carry space that most of them never use.
+#[pin_project]
+#[derive(Debug)]
+struct Extras {
     wait_record: WaitRecord,
+    #[pin]
+    deadline: Option<Deadline>,
+}
+
+/// What ends a wait at its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Timer {
+    /// A timer of the tokio runtime on which the claim is polled.
+    Runtime,
+    /// The thread that polls the claim: it parks until then.
+    Thread,
 }
 
 impl<S: Hold> Claim<S> {
+    #[inline]
     pub(crate) fn new(core: S, cost: u64) -> Self {
-        Self { core: Some(core), cost, place: Place::new(), wait_record: WaitRecord::default() }
+        Self::with_limit(core, cost, Allowed::ANY)
     }
 
-    /// [`poll_within`](Self::poll_within) without a limit on the wait. It takes one unit of the task's budget. It does
-    /// not call `coop::poll_paid`: through that function, the compiler passes the grant through memory.
+    /// A claim that waits for at most `allowed`.
+    #[inline]
+    pub(crate) fn with_limit(core: S, cost: u64, allowed: Allowed) -> Self {
+        Self { cost, state: State::Fresh { core: Some(core), allowed } }
+    }
+
+    /// Limits the wait of a claim that was never polled. (A claim that was polled is pinned, and cannot be moved here.)
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        if let State::Fresh { allowed, .. } = &mut self.state {
+            *allowed = Allowed::at_most(limit);
+        }
+        self
+    }
+
+    /// [`poll`](Self::poll), for one unit of the task's budget. It does not call `coop::poll_paid`: through that
+    /// function, the compiler passes the grant through memory.
     #[inline]
     pub(crate) fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         let budget = ready!(poll_proceed(cx));
@@ -58,57 +103,150 @@ impl<S: Hold> Claim<S> {
         cx: &mut Context<'_>,
         budget: RestoreOnPending,
     ) -> Poll<Result<Permit<S>, ConsumeError>> {
-        let answer = self.poll_slowly(cx, None);
+        let answer = self.poll_slowly(cx);
         if answer.is_ready() {
             pay(budget);
         }
         answer
     }
 
+    /// Enters the queue on the first poll, or refuses if the expected wait is longer than allowed.
+    #[inline]
+    #[cfg(feature = "keyed")]
+    pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+        match self.as_mut().claim_at_once() {
+            Some(permit) => Poll::Ready(Ok(permit)),
+            None => self.poll_slowly(cx),
+        }
+    }
+
+    /// Polls on a thread that keeps the deadline itself: `Continue` is the instant of the deadline, in the limiter's
+    /// nanoseconds.
+    pub(crate) fn poll_on_thread(
+        mut self: Pin<&mut Self>,
+        waker: &Waker,
+    ) -> ControlFlow<Result<Permit<S>, ConsumeError>, Option<u64>> {
+        let answer = match self.as_mut().poll_queue(waker, Timer::Thread) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => match self.as_mut().time_left() {
+                ControlFlow::Continue(end) => return ControlFlow::Continue(end),
+                ControlFlow::Break(waited) => self.as_mut().give_up(waited),
+            },
+        };
+        ControlFlow::Break(self.finish(answer))
+    }
+
     /// The fast path of the first poll.
     #[inline]
     fn claim_at_once(self: Pin<&mut Self>) -> Option<Permit<S>> {
         let this = self.project();
-        if this.place.is_entered() {
-            return None;
-        }
-        let remaining = this.core.as_ref()?.claim_fast(*this.cost)?;
-        Some(Permit::new(this.core.take()?, *this.cost, remaining))
-    }
-
-    /// Enters the queue on the first poll. Refuses if the expected wait is longer than `allowed` nanoseconds.
-    #[inline]
-    pub(crate) fn poll_within(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        allowed: Option<u64>,
-    ) -> Poll<Result<Permit<S>, ConsumeError>> {
-        match self.as_mut().claim_at_once() {
-            Some(permit) => Poll::Ready(Ok(permit)),
-            None => self.poll_slowly(cx, allowed),
-        }
+        let StateProjection::Fresh { core, .. } = this.state.project() else { return None };
+        let remaining = core.as_ref()?.claim_fast(*this.cost)?;
+        Some(Permit::new(core.take()?, *this.cost, remaining))
     }
 
     // Not inlined, so that the caller of this function is inlined at every `.await`: a grant without waiting needs
     // nothing else.
     #[inline(never)]
-    fn poll_slowly(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        allowed: Option<u64>,
-    ) -> Poll<Result<Permit<S>, ConsumeError>> {
-        let this = self.project();
-        let core = this.core.as_ref().expect("polled after it was ready");
-        let answer = if this.place.is_entered() {
-            core.look(this.place, core.class(), *this.cost, cx.waker())
-        } else {
-            core.arrive(this.place, core.class(), *this.cost, allowed, cx.waker(), this.wait_record)
+    fn poll_slowly(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+        let answer = match self.as_mut().poll_queue(cx.waker(), Timer::Runtime) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => {
+                let waited = ready!(self.as_mut().poll_deadline(cx));
+                self.as_mut().give_up(waited)
+            }
         };
-        let answer = ready!(answer);
-        this.wait_record.end(core.observed(), *this.cost, answer.map(drop));
-        // Present: `arrive` or `look` just used it.
-        let core = this.core.take().expect("polled after it was ready");
-        Poll::Ready(answer.map(|remaining| Permit::new(core, *this.cost, remaining)))
+        Poll::Ready(self.finish(answer))
+    }
+
+    /// Enters the queue on the first poll. Later polls read from the place what became of the claim.
+    fn poll_queue(mut self: Pin<&mut Self>, waker: &Waker, timer: Timer) -> Poll<Result<u64, ConsumeError>> {
+        let mut this = self.as_mut().project();
+        match this.state.as_mut().project() {
+            StateProjection::Waiting { core, place, .. } => core.look(place, core.class(), *this.cost, waker),
+            StateProjection::Fresh { core, allowed } => {
+                let (core, allowed) = (core.take().expect("polled after it was ready"), *allowed);
+                this.state.set(State::Waiting { core, place: Place::new(), extras: None });
+                self.arrive(allowed, waker, timer)
+            }
+        }
+    }
+
+    fn arrive(self: Pin<&mut Self>, allowed: Allowed, waker: &Waker, timer: Timer) -> Poll<Result<u64, ConsumeError>> {
+        let mut this = self.project();
+        let StateProjection::Waiting { core, mut place, extras } = this.state.as_mut().project() else {
+            unreachable!("the caller has set this state")
+        };
+        let mut wait_record = WaitRecord::default();
+        let limit = allowed.nanos();
+        let has_timer = timer == Timer::Thread;
+        let arrive =
+            || core.arrive(place.as_mut(), core.class(), *this.cost, limit, has_timer, waker, &mut wait_record);
+        match catch_unwind(AssertUnwindSafe(arrive)) {
+            Ok(Poll::Pending) => {
+                if limit.is_some() || wait_record.is_some() {
+                    let deadline = limit.map(Deadline::new);
+                    *extras = Some(Box::pin(Extras { wait_record, deadline }));
+                }
+                Poll::Pending
+            }
+            Ok(answer) => answer,
+            Err(panic) => {
+                // A clock or a waker has panicked. A claim that is not in the queue can be polled again.
+                if !place.is_entered()
+                    && let OwnedState::Waiting { core, .. } =
+                        this.state.as_mut().project_replace(State::Fresh { core: None, allowed })
+                {
+                    this.state.set(State::Fresh { core: Some(core), allowed });
+                }
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    /// Ready with the time waited once the deadline has come; never without a deadline.
+    fn poll_deadline(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Duration> {
+        match self.project().state.project() {
+            StateProjection::Waiting { core, extras: Some(extras), .. } => {
+                extras.as_mut().project().deadline.as_pin_mut().map_or(Poll::Pending, |it| it.poll(&core.time, cx))
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Breaks with the time waited once the deadline has come; otherwise returns its instant, if there is one.
+    fn time_left(self: Pin<&mut Self>) -> ControlFlow<Duration, Option<u64>> {
+        match self.project().state.project() {
+            StateProjection::Waiting { core, extras: Some(extras), .. } => {
+                let deadline = extras.as_mut().project().deadline.as_pin_mut();
+                deadline.map_or(ControlFlow::Continue(None), |deadline| deadline.check(&core.time).map_continue(Some))
+            }
+            _ => ControlFlow::Continue(None),
+        }
+    }
+
+    /// Leaves the queue at the deadline. The claim may have been granted or refused at this very moment: then that
+    /// result counts.
+    fn give_up(self: Pin<&mut Self>, waited: Duration) -> Result<u64, ConsumeError> {
+        let timed_out = Err(ConsumeError::TimedOut { waited });
+        let StateProjection::Waiting { core, place, .. } = self.project().state.project() else { return timed_out };
+        core.give_up(place, core.class()).map_or(timed_out, |outcome| outcome.into_result())
+    }
+
+    /// Ends the wait with the result `answer`.
+    fn finish(self: Pin<&mut Self>, answer: Result<u64, ConsumeError>) -> Result<Permit<S>, ConsumeError> {
+        let this = self.project();
+        let done = State::Fresh { core: None, allowed: Allowed::ANY };
+        let OwnedState::Waiting { core, extras, .. } = this.state.project_replace(done) else {
+            unreachable!("a claim that has arrived is waiting")
+        };
+        match extras {
+            Some(mut extras) => {
+                extras.as_mut().project().wait_record.end(core.observed(), *this.cost, answer.map(drop))
+            }
+            None => WaitRecord::default().end(core.observed(), *this.cost, answer.map(drop)),
+        }
+        answer.map(|remaining| Permit::new(core, *this.cost, remaining))
     }
 
     /// Leaves the queue: the claim is dropped before it returned a result. Not inlined, so that dropping a granted
@@ -116,72 +254,24 @@ impl<S: Hold> Claim<S> {
     #[inline(never)]
     fn cancel(self: Pin<&mut Self>) {
         let this = self.project();
-        let Some(core) = this.core else { return };
-        if this.place.is_entered() {
-            core.cancel(this.place, core.class(), *this.cost);
+        let StateProjection::Waiting { core, place, extras } = this.state.project() else { return };
+        if place.is_entered() {
+            core.cancel(place, core.class(), *this.cost);
         }
-        this.wait_record.cancel(core.observed());
+        if let Some(extras) = extras {
+            extras.as_mut().project().wait_record.cancel(core.observed());
+        }
     }
 }
 
 #[pinned_drop]
 impl<S: Hold> PinnedDrop for Claim<S> {
+    #[inline]
     fn drop(self: Pin<&mut Self>) {
         // Nearly all claims have returned their result.
-        if self.core.is_some() {
+        if matches!(self.state, State::Waiting { .. }) {
             self.cancel();
         }
-    }
-}
-
-/// A claim that gives up after an allowed wait.
-#[pin_project]
-#[derive(Debug)]
-pub(crate) struct Deadline<S: Hold> {
-    #[pin]
-    claim: Claim<S>,
-    allowed: Duration,
-    /// When the claim entered the queue and when it gives up, in the limiter's nanoseconds.
-    since: Option<(u64, u64)>,
-    #[pin]
-    alarm: Alarm,
-}
-
-impl<S: Hold> Deadline<S> {
-    pub(crate) fn new(claim: Claim<S>, allowed: Duration) -> Self {
-        Self { claim, allowed, since: None, alarm: Alarm::unset() }
-    }
-
-    pub(crate) fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
-        let mut this = self.project();
-        let allowed = whole_nanos(*this.allowed);
-        if let ready @ Poll::Ready(_) = this.claim.as_mut().poll_within(cx, Some(allowed)) {
-            return ready;
-        }
-        let claim = this.claim.project();
-        let Some(core) = claim.core.as_ref() else { return Poll::Pending };
-        let waited = loop {
-            let now = core.time.now();
-            // Only a claim that waits reads the clock: a claim that is granted at once has returned above.
-            let (start, end) = *this.since.get_or_insert_with(|| (now, now.saturating_add(allowed)));
-            if now >= end {
-                break Duration::from_nanos(now.saturating_sub(start));
-            }
-            if core.time.is_manual() {
-                // No timer runs on a manual clock: the code that moves the clock polls this future.
-                return Poll::Pending;
-            }
-            // The alarm can be ready early if the end is far away: the loop then reads the clock and sleeps again.
-            ready!(this.alarm.as_mut().poll_until(core.time.instant(end), cx));
-        };
-        // The claim may have been granted or refused at this very moment; then that result counts.
-        let answer = match core.give_up(claim.place, core.class()) {
-            Some(outcome) => outcome.into_result(),
-            None => Err(ConsumeError::TimedOut { waited }),
-        };
-        claim.wait_record.end(core.observed(), *claim.cost, answer.map(drop));
-        let core = claim.core.take().expect("present: it was just used");
-        Poll::Ready(answer.map(|remaining| Permit::new(core, *claim.cost, remaining)))
     }
 }
 
@@ -234,13 +324,13 @@ impl<'a> Consume<'a> {
     /// use std::time::Duration;
     /// use tollgate::{ConsumeError, Limiter, Quota};
     /// let limiter = Limiter::new(Quota::per_second(1).burst(1))?;
-    /// limiter.consume(1).await?;
+    /// let _grant = limiter.consume(1).await?;
     /// let refusal = limiter.consume(1).within(Duration::from_millis(200)).await.unwrap_err();
     /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
     /// # Ok(()) }
     /// ```
-    pub fn within(self, allowed: Duration) -> Within<'a> {
-        Within { timed: Deadline::new(self.claim, allowed) }
+    pub fn within(self, allowed: Duration) -> Self {
+        Self { claim: self.claim.within(allowed) }
     }
 }
 
@@ -277,8 +367,8 @@ impl ConsumeOwned {
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`].
-    pub fn within(self, allowed: Duration) -> WithinOwned {
-        WithinOwned { timed: Deadline::new(self.claim, allowed) }
+    pub fn within(self, allowed: Duration) -> Self {
+        Self { claim: self.claim.within(allowed) }
     }
 }
 
@@ -287,57 +377,5 @@ impl Future for ConsumeOwned {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().claim.poll_paid(cx).map_ok(OwnedGrant::new)
-    }
-}
-
-/// The future returned by [`Consume::within`]. It contains a timer, and is therefore larger than a [`Consume`].
-///
-/// # Cancel safety
-///
-/// The same as [`Consume`].
-///
-/// # Panics
-///
-/// The same as [`Consume`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct Within<'a> {
-    #[pin]
-    timed: Deadline<&'a Core>,
-}
-
-impl<'a> Future for Within<'a> {
-    type Output = Result<Grant<'a>, ConsumeError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let timed = self.project().timed;
-        poll_paid(cx, |cx| timed.poll(cx)).map_ok(Grant::new)
-    }
-}
-
-/// The future returned by [`ConsumeOwned::within`].
-///
-/// # Cancel safety
-///
-/// The same as [`Consume`].
-///
-/// # Panics
-///
-/// The same as [`Consume`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct WithinOwned {
-    #[pin]
-    timed: Deadline<Arc<Core>>,
-}
-
-impl Future for WithinOwned {
-    type Output = Result<OwnedGrant, ConsumeError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let timed = self.project().timed;
-        poll_paid(cx, |cx| timed.poll(cx)).map_ok(OwnedGrant::new)
     }
 }

@@ -1,6 +1,7 @@
 //! Typed errors. Each error carries the numbers it is about and says what to do. None allocates, except configuration
 //! errors that carry a name.
 
+use crate::name::{Name, QuotaNames};
 use std::time::Duration;
 
 /// The reason why [`consume`](crate::Limiter::consume) did not grant. Nothing was consumed.
@@ -39,12 +40,20 @@ pub enum ConsumeError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The caller had to wait, but there is no tokio runtime to wake it.
+    /// The caller had to wait, but there is no tokio runtime to wake it. [`Limiter::consume`](crate::Limiter::consume)
+    /// shows how to wait on another executor. `within` always needs a runtime, because its timer is tokio's.
     #[error(
-        "cannot wait outside of a tokio runtime: enter one, call blocking_consume, or spawn limiter.replenisher() on \
-         one"
+        "cannot wait outside of a tokio runtime: enter one with `handle.enter()`, call blocking_consume, or (not for \
+         `within`, whose timer is tokio's) spawn limiter.replenisher() on one"
     )]
     NoRuntime,
+    /// [`wait`](crate::Limiter::wait) was called on a limiter with an in-flight cap. It returns nothing that could hold
+    /// the tokens, so the cap would have no effect.
+    #[error(
+        "the limiter caps tokens in flight, which `wait` cannot hold: write `let _grant = limiter.consume(cost).await?` \
+         and keep the grant for as long as the work lasts"
+    )]
+    MustHold,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
@@ -93,7 +102,7 @@ pub enum TryAcquireError {
 
 /// A temporary denial: when to retry, how many tokens remain, and which bound denied the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("denied by {by}, {remaining} tokens remain: {}", RetryHint(*retry_after))]
+#[error("denied by {}, {remaining} tokens remain: {}", Named(*by, *name), RetryHint(*retry_after))]
 #[non_exhaustive]
 pub struct Denied {
     /// The shortest wait after which a retry succeeds if no other caller takes tokens meanwhile. `None` if the wait is
@@ -104,6 +113,8 @@ pub struct Denied {
     pub remaining: u64,
     /// The bound that denied the request; of several, the one with the longest wait.
     pub by: Bound,
+    /// The name of the quota that denied: of this limiter, or of its parent if that denied.
+    pub(crate) name: Name,
 }
 
 impl Denied {
@@ -117,7 +128,56 @@ impl Denied {
     /// assert_eq!(denied.to_string(), "denied by the in-flight cap, 3 tokens remain: retry after 20ms");
     /// ```
     pub const fn new(retry_after: Option<Duration>, remaining: u64, by: Bound) -> Self {
-        Self { retry_after, remaining, by }
+        Self { retry_after, remaining, by, name: Name::NONE }
+    }
+
+    /// Returns the name of the quota that denied the request, if [`quota_named`](crate::Builder::quota_named) gave it
+    /// one. If the parent of a keyed limiter denied the request, this is the name of the parent's quota.
+    pub fn quota_name(&self) -> Option<&'static str> {
+        self.name.text()
+    }
+}
+
+/// A bound, by its name if it is a quota that has one.
+struct Named(Bound, Name);
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.0, self.1.text()) {
+            (Bound::Quota(_), Some(name)) => write!(f, "quota `{name}`"),
+            (Bound::Parent, Some(name)) => write!(f, "quota `{name}` of the parent limiter"),
+            (by, _) => by.fmt(f),
+        }
+    }
+}
+
+/// Why a call did not get its tokens, whether it was allowed to wait or not. Nothing was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The call was allowed to wait.
+    #[error(transparent)]
+    InLine(#[from] ConsumeError),
+    /// The call was not allowed to wait.
+    #[error(transparent)]
+    AtOnce(#[from] TryAcquireError),
+}
+
+impl Refused {
+    /// Returns after how long the same call can be granted, if no other caller arrives meanwhile; `None` if the time is
+    /// unknown, or if it can never be granted.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
+            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
+            _ => None,
+        }
+    }
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        Self::AtOnce(denied.into())
     }
 }
 
@@ -137,6 +197,14 @@ pub enum Bound {
     Ceiling,
     /// The parent of a keyed limiter, which limits all keys together.
     Parent,
+}
+
+impl Bound {
+    /// The name of the quota that this bound is, if it is a quota with a name.
+    pub(crate) fn name(self, names: &QuotaNames) -> Name {
+        let Self::Quota(index) = self else { return Name::NONE };
+        names.get(index).and_then(Option::as_ref).map_or(Name::NONE, |name| name.1)
+    }
 }
 
 impl std::fmt::Display for Bound {
@@ -163,6 +231,18 @@ impl std::fmt::Display for RetryHint {
     }
 }
 
+/// How many quotas a limiter has, and how they are selected.
+struct QuotaCount(usize);
+
+impl std::fmt::Display for QuotaCount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => f.write_str("this limiter has only an in-flight cap, so change it with set_max_in_flight"),
+            count => write!(f, "this limiter has {count}, counted from 0, or named by `quota_named`"),
+        }
+    }
+}
+
 /// The reason why a manual release of tokens was refused. Nothing was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -185,8 +265,11 @@ pub enum ReleaseError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No quota was added.
-    #[error("a limiter needs a quota: add `.quota(Quota::per_second(100))`")]
+    /// The builder has neither a quota nor an in-flight cap. A keyed limiter needs a quota.
+    #[error(
+        "nothing is limited: add a rate, `.quota(Quota::per_second(100))`, or, if the limiter is not keyed, a cap on \
+         concurrency alone, `.max_in_flight(50)`"
+    )]
     NoQuota,
     /// The rate is zero.
     #[error("quota {quota} has an amount of 0: give it at least 1 token per period, or use Quota::manual(capacity)")]
@@ -247,7 +330,7 @@ pub enum ConfigError {
         most: u64,
     },
     /// A change at run time names a quota that does not exist.
-    #[error("there is no quota {which}: this limiter has {count}, counted from 0, or named by `quota_named`")]
+    #[error("there is no quota {which}: {}", QuotaCount(*count))]
     UnknownQuota {
         /// The requested index or name.
         which: String,
@@ -392,6 +475,11 @@ pub enum ConfigError {
     /// A limiter with classes cannot be the parent of a keyed limiter.
     #[error("the parent of a keyed limiter has classes: use a limiter that was built without them")]
     ParentWithClasses,
+    /// The limiter of a key of a keyed limiter with a parent cannot be used by itself, past the parent.
+    #[error(
+        "a key under a parent has no limiter of its own: call the keyed limiter's methods, or build it without one"
+    )]
+    KeyUnderParent,
     /// The keys of a keyed limiter have more quotas than are supported.
     #[error("{count} quotas for each key: a key can have at most {most}, leave out those that another one implies")]
     TooManyQuotas {

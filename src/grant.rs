@@ -64,12 +64,14 @@ impl<S: Hold> fmt::Debug for Permit<S> {
 ///
 /// Dropping a grant happens before every grant that it makes possible: a caller that is granted because of the drop
 /// sees all writes made before it.
-#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
+#[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
+              `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
 pub struct Grant<'a>(Permit<&'a Core>);
 
 /// A [`Grant`] that owns the limiter, for spawned tasks.
-#[must_use = "with an in-flight cap, dropping a grant releases it: bind it for as long as the work lasts"]
+#[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
+              `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
 pub struct OwnedGrant(Permit<Arc<Core>>);
 

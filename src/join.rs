@@ -9,9 +9,10 @@ mod member;
 
 use crate::core::coop::poll_paid;
 use crate::core::drop_quietly;
-use crate::core::joint::{JointClaim, MAX_QUEUES};
+use crate::core::joint::{JointClaim, JointState, MAX_QUEUES};
 use crate::core::queue::Place;
 use crate::core::wakes::Peer;
+use crate::deadline::{Allowed, Deadline};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::grant::Grant;
 use crate::limiter::Limiter;
@@ -22,7 +23,8 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Waits until every limiter can grant its cost, and takes all costs at that moment.
@@ -34,7 +36,7 @@ use tokio::runtime::Handle;
 /// separately.
 ///
 /// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
-/// because they also depend on the other queues.
+/// because they also depend on the other queues. [`within`](Join::within) bounds the wait.
 ///
 /// # Errors
 ///
@@ -64,7 +66,7 @@ use tokio::runtime::Handle;
 /// ```
 pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
     const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
-    Join { members: Some(claims.map(Member::new)), joint: None }
+    Join { members: Some(claims.map(Member::new)), allowed: Allowed::ANY, joint: None, deadline: None }
 }
 
 /// Takes every cost if all limiters can grant theirs now, or nothing.
@@ -167,8 +169,11 @@ pub enum TryJoinError {
 pub struct Join<'a, const N: usize> {
     /// `None` once the future has returned its result.
     members: Option<[Member<'a>; N]>,
+    allowed: Allowed,
     /// Present once the claim waits in the queues.
     joint: Option<Arc<JointClaim>>,
+    /// Present while a claim with a limit waits. Boxed, so that it can be pinned without `unsafe`.
+    deadline: Option<Pin<Box<Deadline>>>,
 }
 
 fn with_classes(members: &[Member<'_>]) -> Option<usize> {
@@ -183,6 +188,44 @@ fn repeated(members: &[Member<'_>]) -> Option<usize> {
 }
 
 impl<'a, const N: usize> Join<'a, N> {
+    /// Limits the wait to `allowed`. Call it before the first poll.
+    ///
+    /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule of one of the limiters already
+    /// says that the wait there would be longer. It ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes
+    /// longer for another reason; the error then names a limiter that was not ready. The time is that of the first
+    /// limiter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, JoinError, Limiter, Quota, join};
+    /// let (requests, tokens) = (Limiter::new(Quota::per_hour(60))?, Limiter::new(Quota::per_hour(1_000))?);
+    /// let refusal = join([(&requests, 1), (&tokens, 1_500)]).within(Duration::from_secs(1)).await.unwrap_err();
+    /// assert!(matches!(refusal, JoinError::Refused { limiter: 1, error: ConsumeError::TooLate { .. } }));
+    /// # Ok(()) }
+    /// ```
+    pub fn within(mut self, allowed: Duration) -> Self {
+        self.allowed = Allowed::at_most(allowed);
+        self
+    }
+
+    fn poll_until_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
+        if let answer @ Poll::Ready(_) = self.poll_members(cx) {
+            return answer;
+        }
+        let (Some(deadline), Some(joint)) = (&mut self.deadline, &self.joint) else { return Poll::Pending };
+        let Some(clock) = self.members.iter().flatten().next() else { return Poll::Pending };
+        let waited = ready!(deadline.as_mut().poll(&clock.core.time, cx));
+        let limiter = joint.first_unready();
+        match joint.kill() {
+            // The claim is granted at this very moment: every queue grants its part as soon as it sees that.
+            JointState::Committed => Poll::Pending,
+            _ => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::TimedOut { waited } })),
+        }
+    }
+
     fn poll_members(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
         if self.joint.is_none() {
             return self.arrive(cx.waker());
@@ -213,8 +256,9 @@ impl<'a, const N: usize> Join<'a, N> {
         // Drop each waker separately: two panics while one vector is dropped would abort the process.
         let drop_each = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
         let hosts = members.each_ref().map(|member| member.core.host());
+        let allowed = self.allowed.nanos();
         let entered = LockOrder::of(members).lock(|queues| {
-            if !queues.check(members, &hosts)? {
+            if !queues.check(members, &hosts, allowed)? {
                 return Ok(None);
             }
             let joint = state(members);
@@ -232,6 +276,7 @@ impl<'a, const N: usize> Join<'a, N> {
             Some(limiter) => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime })),
             None => {
                 self.members.iter_mut().flatten().filter(|member| member.cost > 0).for_each(Member::begin_wait);
+                self.deadline = allowed.map(|allowed| Box::pin(Deadline::new(allowed)));
                 Poll::Pending
             }
         }
@@ -305,7 +350,7 @@ impl<'a, const N: usize> Future for Join<'a, N> {
     type Output = Result<[Grant<'a>; N], JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = std::task::ready!(poll_paid(cx, |cx| self.poll_members(cx)));
+        let answer = ready!(poll_paid(cx, |cx| self.poll_until_deadline(cx)));
         if answer.is_err() {
             self.cancel();
         }

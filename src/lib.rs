@@ -1,6 +1,6 @@
 //! Fair, async token-bucket rate limiting for tokio: callers wait in FIFO order and no quota is ever exceeded.
 //!
-//! A request names a cost in tokens. [`Limiter::consume`] waits in a queue until the tokens are available. In any
+//! A request names a cost in tokens. [`Limiter::wait`] waits in a queue until the tokens are available. In any
 //! window, the tokens granted less the tokens refunded are at most `burst + rate x window`.
 //!
 //! ```
@@ -9,7 +9,7 @@
 //!
 //! let limiter = Limiter::new(Quota::per_second(100).burst(20))?; // 100 tokens per second, up to 20 at once
 //! for _ in 0..30 {
-//!     let _grant = limiter.consume(1).await?; // the first 20 at once, then one every 10 ms
+//!     limiter.wait(1).await?; // the first 20 at once, then one every 10 ms
 //!     // ... the work ...
 //! }
 //! # Ok(()) }
@@ -28,7 +28,9 @@
 //!
 //! | you want to | use |
 //! |---|---|
-//! | wait for tokens | [`Limiter::consume`]; [`Consume::within`] limits the wait |
+//! | wait for tokens | [`Limiter::wait`]; [`within`](Consume::within) limits the wait |
+//! | wait, hold an in-flight slot while the work lasts, or settle the cost afterwards | [`Limiter::consume`], which returns a [`Grant`] |
+//! | cap how much runs at once, with or without a rate | [`Builder::max_in_flight`] and [`Limiter::consume`] |
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
 //! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` |
@@ -36,8 +38,8 @@
 //!
 //! # Overview
 //!
-//! **Waiting or not.** [`consume`](Limiter::consume) waits. With [`.within(duration)`](Consume::within) it refuses at
-//! once if the wait would be longer than that. [`try_acquire`](Limiter::try_acquire) never waits and never overtakes a
+//! **Waiting or not.** [`wait`](Limiter::wait) and [`consume`](Limiter::consume) wait. With
+//! [`.within(duration)`](Consume::within) they refuse at once if the wait would be longer than that. [`try_acquire`](Limiter::try_acquire) never waits and never overtakes a
 //! waiter. Its refusal says when to [retry](Denied::retry_after), how many tokens [remain](Denied::remaining), and
 //! [which bound](Denied::by) refused. [`consume_owned`](Limiter::consume_owned) is for spawned tasks,
 //! [`blocking_consume`](Limiter::blocking_consume) for threads.
@@ -59,8 +61,10 @@
 //! ```
 //!
 //! **In flight.** With [`max_in_flight`](Builder::max_in_flight), a [`Grant`] holds its tokens until it is dropped:
-//! keep it for as long as the work lasts. A slow server then never gets more requests at once than the cap. The rate
-//! is still kept: tokens minted while the cap delays the queue are saved up to the burst.
+//! write `let _grant = limiter.consume(1).await?` and keep it for as long as the work lasts. (`let _ =` drops it at
+//! once. `wait`, which could hold nothing, is refused by such a limiter.) A slow server then never gets more requests
+//! at once than the cap. The rate is still kept: tokens minted while the cap delays the queue are saved up to the
+//! burst.
 //!
 //! **The real cost, known afterwards.** [`grant.settle(actual)`](Grant::settle) refunds or charges the difference.
 //!
@@ -100,6 +104,14 @@
 //!
 //! `DESIGN.md` explains the design and why these guarantees hold.
 //!
+//! `docs/choosing.md` helps to choose the numbers: rate, burst, in-flight cap, longest wait.
+//!
+//! # Other executors
+//!
+//! The limiter takes its timers from tokio. Under smol, async-std or another executor, keep one small tokio runtime and
+//! enter it; [`Limiter::consume`] shows how. [`try_acquire`](Limiter::try_acquire),
+//! [`blocking_consume`](Limiter::blocking_consume) and [`Bucket`] need no runtime.
+//!
 //! # Features
 //!
 //! | feature | adds |
@@ -124,7 +136,8 @@
 //! # When not to use it
 //!
 //! * To refuse as cheaply as possible and never wait: `governor`.
-//! * To cap concurrency only: `tokio::sync::Semaphore`.
+//! * To cap concurrency only, at the lowest price: `tokio::sync::Semaphore`. (A limiter with only
+//!   [`max_in_flight`](Builder::max_in_flight) adds pauses, deadlines, a cap that can be changed, and metrics.)
 //! * To share one limit between machines of which none may hold unused tokens: ask Redis on each call (`throttled` Lua
 //!   scripts, redis-cell).
 //!
@@ -160,6 +173,7 @@ mod consume;
 // Compiled alike in every feature set: what no feature of this build calls is unused.
 #[cfg_attr(not(all(feature = "keyed", feature = "distributed", feature = "io")), allow(dead_code))]
 mod core;
+mod deadline;
 #[cfg(feature = "distributed")]
 #[cfg_attr(not(feature = "keyed"), allow(dead_code, unused_imports))]
 pub mod distributed;
@@ -174,6 +188,7 @@ mod keyed;
 mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+mod name;
 #[cfg_attr(not(all(feature = "metrics", feature = "tracing")), allow(dead_code, unused_imports))]
 mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
@@ -184,36 +199,37 @@ mod snapshot;
 #[cfg(feature = "stream")]
 pub mod stream;
 mod sync;
+mod wait;
 mod which;
 
 #[cfg(feature = "quanta")]
 pub use clock::QuantaClock;
-#[cfg(all(feature = "keyed", feature = "distributed"))]
-pub use keyed::{
-    DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
-    DistributedKeyedSnapshot,
-};
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant, Quotas,
+    KeyedReplenisher, KeyedSnapshot, OwnedKeyedGrant, Quotas,
 };
 pub use {
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
     class::{Class, ClassConsume, ClassConsumeOwned, ClassGrant, ClassSnapshot, OwnedClassGrant, Share},
     clock::{Clock, ManualClock},
-    consume::{Consume, ConsumeOwned, Within, WithinOwned},
+    consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
-    error::{Bound, ConfigError, ConsumeError, Denied, ReleaseError, TryAcquireError},
+    error::{Bound, ConfigError, ConsumeError, Denied, Refused, ReleaseError, TryAcquireError},
     grant::{Grant, OwnedGrant},
     join::{Join, JoinError, TryJoinError, join, try_join},
     limiter::Limiter,
     quota::{ParseQuotaError, Quota},
     snapshot::{QuotaSnapshot, Snapshot},
+    wait::Wait,
     which::Which,
 };
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/choosing.md")]
+struct Choosing;

@@ -5,10 +5,12 @@ use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
 use crate::core::replenisher::Replenisher;
+use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::grant::{Grant, OwnedGrant, Permit};
 use crate::quota::{Quota, check_cap};
 use crate::snapshot::Snapshot;
+use crate::wait::Wait;
 use crate::which::Which;
 use std::fmt;
 use std::sync::Arc;
@@ -42,6 +44,8 @@ impl Limiter {
 
     /// Waits in the queue until `cost` tokens are available, and takes them.
     ///
+    /// Where the grant is not needed, [`wait`](Self::wait) returns none.
+    ///
     /// The queue is strictly first come, first served. A caller's place counts from the first poll of the future.
     /// Small claims wait behind a large one, so a large claim never starves. A cost above the burst waits until enough
     /// tokens are minted. A cost of 0 is granted at once.
@@ -58,6 +62,36 @@ impl Limiter {
     /// until another driver serves the queue. The limiter cannot detect this, because tokio does not report whether
     /// another thread drives the runtime. Use [`blocking_consume`](Self::blocking_consume) there, or spawn a
     /// [`replenisher`](Self::replenisher) on a runtime that is driven: each driver serves the whole queue.
+    ///
+    /// # Other executors
+    ///
+    /// On an executor other than tokio's (smol, async-std, `futures::executor`), keep one tokio runtime with a worker
+    /// thread and enter it where the claims are polled. The limiter then starts its background task there:
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Quota};
+    /// let timers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
+    /// let limiter = Limiter::new(Quota::per_second(1_000).burst(5))?;
+    ///
+    /// let _entered = timers.enter(); // on each thread of the executor
+    /// futures::executor::block_on(async { // or smol::block_on
+    ///     for _ in 0..10 {
+    ///         limiter.wait(1).within(Duration::from_secs(1)).await?; // 5 at once, then one each millisecond
+    ///     }
+    ///     Ok::<_, tollgate::ConsumeError>(())
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Where the executor's threads cannot enter it (their guard is not `Send`), wrap the futures in
+    /// [`async_compat::Compat`](https://docs.rs/async-compat), or spawn a [`replenisher`](Self::replenisher) on that
+    /// runtime. From its first poll on, the replenisher serves every waiter on any executor; until then a claim that has
+    /// to wait gets [`NoRuntime`](ConsumeError::NoRuntime). [`within`](Consume::within) works only where a runtime is
+    /// entered, because its timer is tokio's.
+    ///
+    /// # Several runtimes
     ///
     /// Callers on several runtimes may wait for one limiter. One of its drivers, the lead, wakes at the exact instant
     /// of each grant; the other drivers wake later. If the runtime of the lead is alive but no longer driven, the next
@@ -90,13 +124,54 @@ impl Limiter {
     /// use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::new(Quota::per_second(1_000).burst(5))?;
     /// for _ in 0..10 {
-    ///     limiter.consume(1).await?; // 5 at once, then one each millisecond
-    /// }
+    ///     let _grant = limiter.consume(1).await?; // 5 at once, then one each millisecond
+    ///     // ... the work ...
+    /// } // with an in-flight cap, the end of the block releases the grant
     /// # Ok(()) }
     /// ```
     #[inline]
     pub fn consume(&self, cost: u64) -> Consume<'_> {
         Consume::new(&self.core, cost)
+    }
+
+    /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter without an in-flight cap, where a
+    /// grant holds nothing.
+    ///
+    /// Use `consume` for a limiter with [`max_in_flight`](Builder::max_in_flight), and where the cost is
+    /// [settled](Grant::settle) afterwards.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`consume`](Self::consume), and [`MustHold`](ConsumeError::MustHold), at once and always, if the limiter
+    /// has an in-flight cap.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`consume`](Self::consume).
+    ///
+    /// # Panics
+    ///
+    /// See [`Consume`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, Limiter, Quota};
+    /// let limiter = Limiter::new(Quota::per_second(1_000).burst(5))?;
+    /// for _ in 0..10 {
+    ///     limiter.wait(1).await?; // 5 at once, then one each millisecond
+    /// }
+    /// limiter.wait(1).within(Duration::from_millis(200)).await?;
+    ///
+    /// let capped = Limiter::builder().max_in_flight(5).build()?;
+    /// assert_eq!(capped.wait(1).await, Err(ConsumeError::MustHold));
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn wait(&self, cost: u64) -> Wait<Consume<'_>> {
+        Wait::new(self.consume(cost), self.core.capped)
     }
 
     /// Waits like [`consume`](Self::consume), with a future and a grant that own the limiter, for spawned tasks.
@@ -134,6 +209,7 @@ impl Limiter {
     /// no runtime, and does not rely on one that was entered with [`Handle::enter`](tokio::runtime::Handle::enter).
     ///
     /// Do not call this from an async task: it would block the runtime's thread.
+    /// [`blocking_consume_within`](Self::blocking_consume_within) bounds the wait.
     ///
     /// # Errors
     ///
@@ -151,7 +227,31 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&*self.core, cost).map(Grant::new)
+        blocking::consume(&*self.core, cost, Allowed::ANY).map(Grant::new)
+    }
+
+    /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see [`Consume::within`].
+    ///
+    /// # Errors
+    ///
+    /// The same as [`blocking_consume`](Self::blocking_consume). Also [`TooLate`](ConsumeError::TooLate), at once, if
+    /// the schedule says that the wait would be longer than `allowed`, and [`TimedOut`](ConsumeError::TimedOut) if it
+    /// becomes longer for a reason that the schedule cannot foresee.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, Limiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Quota::per_hour(1))?;
+    /// limiter.blocking_consume_within(1, Duration::from_millis(200))?;
+    /// let refusal = limiter.blocking_consume_within(1, Duration::from_millis(200)).unwrap_err();
+    /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_>, ConsumeError> {
+        blocking::consume(&*self.core, cost, Allowed::at_most(allowed)).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are available and no caller is waiting.
@@ -429,7 +529,7 @@ impl Limiter {
     /// use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::new(Quota::per_second(1_000).burst(1))?;
     /// let task = tokio::spawn(limiter.replenisher());
-    /// limiter.consume(2).await?;
+    /// limiter.wait(2).await?;
     /// drop(limiter);
     /// task.await?; // it ends with the limiter
     /// # Ok(()) }

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `observe.rs` | the trait `Observer`, and the observers of a limiter |
 //! | `wait_record.rs` | a claim's record of its wait |
-//! | `refusal.rs` | a refusal of any kind, and its reason |
+//! | `refusal.rs` | the reason of a refusal |
 //! | `spans.rs` | the observer that reports to tracing |
 
 mod refusal;
@@ -22,12 +22,13 @@ mod spans;
 mod wait_record;
 
 use crate::clock::Time;
+use crate::error::Refused;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(crate) use refusal::{REASONS, Reason, Refusal};
+pub(crate) use refusal::{REASONS, Reason};
 pub(crate) use wait_record::WaitRecord;
 
 /// Whether this build has any observers. Without them all reports compile to nothing.
@@ -52,7 +53,7 @@ pub(crate) trait Observer: Debug + Send + Sync {
     }
 
     /// A call for `cost` tokens was refused, and this observer has no record of its wait.
-    fn refused(&self, cost: u64, refusal: Refusal);
+    fn refused(&self, cost: u64, refusal: Refused);
 
     /// A claim of `cost` tokens waits in the queue. Returns `None` if the end of the wait is of no interest.
     fn wait(&self, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>>;
@@ -70,7 +71,7 @@ pub(crate) enum Ending {
     Granted,
     Refused {
         cost: u64,
-        refusal: Refusal,
+        refusal: Refused,
     },
     /// The caller gave up.
     Left,
@@ -115,14 +116,14 @@ impl Observers {
 
     /// Reports that a call for `cost` tokens was refused.
     #[inline]
-    pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refusal>) {
+    pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refused>) {
         if OBSERVED && self.each().into_iter().flatten().any(|observer| observer.records_refusals()) {
             self.report(cost, refusal.into());
         }
     }
 
     #[inline(never)]
-    fn report(&self, cost: u64, refusal: Refusal) {
+    fn report(&self, cost: u64, refusal: Refused) {
         for observer in self.each().into_iter().flatten() {
             refused_by(observer, cost, refusal);
         }
@@ -134,7 +135,7 @@ impl Observers {
     }
 }
 
-fn refused_by(observer: &dyn Observer, cost: u64, refusal: Refusal) {
+fn refused_by(observer: &dyn Observer, cost: u64, refusal: Refused) {
     if observer.records_refusals() {
         quietly(|| observer.refused(cost, refusal));
     }

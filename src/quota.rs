@@ -214,8 +214,35 @@ impl fmt::Display for Quota {
 impl std::str::FromStr for Quota {
     type Err = ParseQuotaError;
 
-    /// Parses `AMOUNT/PERIOD` or `manual CAPACITY`, then any of `, burst N`, `, initial N`, `, stepped`. A period is a
-    /// unit (`s`, `min`, `h`, `d`, `ms`, `us`, `ns`) or a number and a unit (`10s`).
+    /// Parses a rate, then any of `, burst N`, `, initial N`, `, stepped`.
+    ///
+    /// | part | written as |
+    /// |---|---|
+    /// | rate | `AMOUNT/PERIOD`, `AMOUNT per PERIOD` or `manual CAPACITY` |
+    /// | number of tokens | `1000`, `1_000`, `1k`; the suffixes are `k`, `M` and `G` for 10^3, 10^6 and 10^9 |
+    /// | period | a unit, or a whole number and a unit: `s`, `10s`, `10 seconds` |
+    /// | unit | `ns`, `us`, `ms`, `s`, `min` or `m`, `h`, `d`; also `sec`, `hr` and other usual abbreviations, and the words, singular and plural |
+    ///
+    /// `burst=20` is read like `burst 20`. A quota prints in one form only, such as `1000/s, burst 20, initial 3, stepped`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the part that is wrong, says what it should be, and knows its place in the text.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Quota;
+    /// # fn main() -> Result<(), tollgate::ParseQuotaError> {
+    /// for text in ["1000/s", "1_000/s", "1k/sec", "1k per second"] {
+    ///     assert_eq!(text.parse::<Quota>()?.to_string(), "1000/s");
+    /// }
+    ///
+    /// let error = "100/fortnight".parse::<Quota>().unwrap_err();
+    /// assert!(error.to_string().starts_with("`fortnight` is no period"));
+    /// assert_eq!(error.span(), 4..13);
+    /// # Ok(()) }
+    /// ```
     fn from_str(text: &str) -> Result<Self, ParseQuotaError> {
         text::parse(text)
     }
@@ -227,6 +254,7 @@ mod text {
     //! Quotas as text: `100/s, burst 20`.
 
     use super::{Quota, fmt};
+    use std::ops::Range;
     use std::time::Duration;
 
     /// The error for text that is not a quota: names the wrong part and what it should be.
@@ -234,18 +262,29 @@ mod text {
     #[error("`{part}` is no {expected}; a quota is written like `100/s, burst 20`, `5/10s, stepped` or `manual 50`")]
     pub struct ParseQuotaError {
         part: String,
+        at: usize,
         expected: &'static str,
     }
 
-    const UNITS: [(&str, u64); 7] = [
-        ("d", 86_400_000_000_000),
-        ("h", 3_600_000_000_000),
-        ("min", 60_000_000_000),
-        ("s", 1_000_000_000),
-        ("ms", 1_000_000),
-        ("us", 1_000),
-        ("ns", 1),
+    impl ParseQuotaError {
+        /// Returns where in the text the wrong part stands, in bytes: to mark it in a configuration file.
+        pub fn span(&self) -> Range<usize> {
+            self.at..self.at + self.part.len()
+        }
+    }
+
+    /// Each unit with all its spellings, the first of which is printed, and its nanoseconds. The largest unit first.
+    const UNITS: [(&[&str], u64); 7] = [
+        (&["d", "day", "days"], 86_400_000_000_000),
+        (&["h", "hr", "hrs", "hour", "hours"], 3_600_000_000_000),
+        (&["min", "m", "mins", "minute", "minutes"], 60_000_000_000),
+        (&["s", "sec", "secs", "second", "seconds"], 1_000_000_000),
+        (&["ms", "msec", "millis", "millisecond", "milliseconds"], 1_000_000),
+        (&["us", "\u{b5}s", "\u{3bc}s", "usec", "micros", "microsecond", "microseconds"], 1_000),
+        (&["ns", "nsec", "nanos", "nanosecond", "nanoseconds"], 1),
     ];
+
+    const SUFFIXES: [(char, u64); 4] = [('k', 1_000), ('K', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
 
     /// A period, printed in the largest unit that divides it.
     pub(super) struct Period(pub(super) Duration);
@@ -253,51 +292,70 @@ mod text {
     impl fmt::Display for Period {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let nanos = self.0.as_nanos();
-            let fits = |unit: &&(&str, u64)| nanos.is_multiple_of(unit.1 as u128) && nanos > 0;
-            let (name, unit) = UNITS.iter().find(fits).unwrap_or(&("ns", 1));
+            let fits = |unit: &&(&[&str], u64)| nanos.is_multiple_of(unit.1 as u128) && nanos > 0;
+            let (names, unit) = UNITS.iter().find(fits).unwrap_or(&(&["ns"], 1));
             match nanos / *unit as u128 {
-                1 => f.write_str(name),
-                count => write!(f, "{count}{name}"),
+                1 => f.write_str(names[0]),
+                count => write!(f, "{count}{}", names[0]),
             }
         }
     }
 
-    fn wrong(part: &str, expected: &'static str) -> ParseQuotaError {
-        ParseQuotaError { part: part.to_owned(), expected }
+    /// A part of the text that is not what it should be.
+    struct Wrong<'t>(&'t str, &'static str);
+
+    /// Parses digits, with `_` between them.
+    fn digits(part: &str) -> Option<u64> {
+        let is_enclosed = !part.starts_with('_') && !part.ends_with('_');
+        let is_number = is_enclosed && part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+        if is_number { part.replace('_', "").parse().ok() } else { None }
     }
 
-    fn number(part: &str) -> Result<u64, ParseQuotaError> {
-        part.trim().parse().map_err(|_| wrong(part.trim(), "whole number of tokens"))
-    }
-
-    fn period(part: &str) -> Result<Duration, ParseQuotaError> {
+    fn number(part: &str) -> Result<u64, Wrong<'_>> {
         let part = part.trim();
-        let error = || wrong(part, "period such as `s`, `10s`, `min`, `h`, `d`, `ms`");
-        let digits = part.find(|c: char| !c.is_ascii_digit()).ok_or_else(error)?;
-        let (count, unit) = part.split_at(digits);
-        let count: u64 = if count.is_empty() { 1 } else { count.parse().map_err(|_| error())? };
-        let (_, nanos) = UNITS.iter().find(|(name, _)| *name == unit.trim()).ok_or_else(error)?;
-        count.checked_mul(*nanos).map(Duration::from_nanos).ok_or_else(error)
+        let suffix = SUFFIXES.iter().find_map(|(suffix, times)| Some((part.strip_suffix(*suffix)?, *times)));
+        let (count, times) = suffix.unwrap_or((part, 1));
+        let number = digits(count).and_then(|count| count.checked_mul(times));
+        number.ok_or(Wrong(part, "whole number of tokens such as `1000`, `1_000` or `1k`"))
+    }
+
+    fn period(part: &str) -> Result<Duration, Wrong<'_>> {
+        let part = part.trim();
+        let end = part.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(part.len());
+        let (count, unit) = part.split_at(end);
+        let count = if count.is_empty() { Some(1) } else { digits(count) };
+        let unit = UNITS.iter().find(|(names, _)| names.contains(&unit.trim()));
+        let nanos = unit.and_then(|(_, nanos)| count?.checked_mul(*nanos));
+        nanos.map(Duration::from_nanos).ok_or(Wrong(part, "period such as `s`, `10s`, `min`, `h`, `d`, `ms`"))
+    }
+
+    fn rate(part: &str) -> Result<Quota, Wrong<'_>> {
+        if let Some(capacity) = part.strip_prefix("manual ") {
+            return number(capacity).map(Quota::manual);
+        }
+        let (amount, every) =
+            part.split_once('/').or_else(|| part.split_once(" per ")).ok_or(Wrong(part, "rate such as `100/s`"))?;
+        Ok(Quota::new(number(amount)?, period(every)?))
+    }
+
+    fn change(quota: Quota, part: &str) -> Result<Quota, Wrong<'_>> {
+        match part.split_once('=').or_else(|| part.split_once(' ')).map(|(name, value)| (name.trim_end(), value)) {
+            Some(("burst", tokens)) => Ok(quota.burst(number(tokens)?)),
+            Some(("initial", tokens)) => Ok(quota.initial(number(tokens)?)),
+            None if part == "stepped" && !quota.is_manual() => Ok(quota.stepped()),
+            _ => Err(Wrong(part, "`burst N`, `initial N` or `stepped`")),
+        }
     }
 
     pub(super) fn parse(text: &str) -> Result<Quota, ParseQuotaError> {
         let mut parts = text.split(',').map(str::trim);
-        let rate = parts.next().unwrap_or_default();
-        let mut quota = if let Some(capacity) = rate.strip_prefix("manual ") {
-            Quota::manual(number(capacity)?)
-        } else {
-            let (amount, every) = rate.split_once('/').ok_or_else(|| wrong(rate, "rate"))?;
-            Quota::new(number(amount)?, period(every)?)
-        };
-        for part in parts {
-            quota = match part.split_once(' ') {
-                Some(("burst", tokens)) => quota.burst(number(tokens)?),
-                Some(("initial", tokens)) => quota.initial(number(tokens)?),
-                None if part == "stepped" && !quota.is_manual() => quota.stepped(),
-                _ => return Err(wrong(part, "`burst N`, `initial N` or `stepped`")),
-            };
-        }
-        Ok(quota)
+        let first = rate(parts.next().unwrap_or_default());
+        let quota = parts.fold(first, |quota, part| change(quota?, part));
+        quota.map_err(|Wrong(part, expected)| {
+            // Each part is a slice of the text.
+            let at = part.as_ptr().addr() - text.as_ptr().addr();
+            ParseQuotaError { part: part.to_owned(), at, expected }
+        })
     }
 }
 

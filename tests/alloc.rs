@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota, Within};
+use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota};
 
 struct Counting;
 
@@ -342,7 +342,6 @@ fn with_a_meter_a_wait_allocates_once_and_nothing_else_allocates() {
 #[test]
 fn the_futures_are_small() {
     println!("Consume: {} bytes, ConsumeOwned: {}", size_of::<Consume<'_>>(), size_of::<ConsumeOwned>());
-    println!("Within: {} bytes", size_of::<Within<'_>>());
     println!("Grant: {} bytes", size_of::<tollgate::Grant<'_>>());
     assert!(size_of::<Consume<'_>>() <= 96);
     assert!(size_of::<ConsumeOwned>() <= 96);

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::body::Bytes;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use tokio::task::JoinSet;
@@ -90,7 +91,7 @@ async fn run(
 struct Worker {
     limiter: Limiter,
     desk: Arc<Desk>,
-    http: Client<HttpConnector, Body>,
+    http: Client<HttpConnector, Empty<Bytes>>,
     url: String,
     costs: RangeInclusive<u64>,
     random: fastrand::Rng,
@@ -105,12 +106,12 @@ impl Worker {
                 Err(ConsumeError::Closed) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            let request = Request::get(&self.url).header(HEADER, claim.to_string()).body(Body::empty())?;
+            let request = Request::get(&self.url).header(HEADER, claim.to_string()).body(Empty::new())?;
             let answer = self.http.request(request).await?;
             if !answer.status().is_success() {
                 return Err(format!("the server answered {}", answer.status()).into());
             }
-            to_bytes(Body::new(answer.into_body()), 1 << 10).await?;
+            answer.into_body().collect().await?;
             drop(grant); // the whole answer is here: with --max-in-flight, this is the release
         }
     }

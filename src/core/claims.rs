@@ -115,12 +115,14 @@ impl Core {
     }
 
     /// The first poll of a claim that [`try_claim`](Self::try_claim) did not grant. Ready with how many tokens remain.
+    /// `has_timer` is true if the caller ends a wait of `allowed` nanoseconds without a timer of its runtime.
     pub(crate) fn arrive(
         &self,
         mut place: Pin<&mut Place>,
         class: ClassId,
         cost: u64,
         allowed: Option<u64>,
+        has_timer: bool,
         waker: &Waker,
         wait_record: &mut WaitRecord,
     ) -> Poll<Result<u64, ConsumeError>> {
@@ -148,8 +150,8 @@ impl Core {
         }
         let (result, unserved, queue_info) =
             self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-                // `within` needs a timer of its own, and so a runtime or a manual clock.
-                let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
+                // `within` needs a timer of its own, and so a runtime, a manual clock, or a thread that parks.
+                let timed = allowed.is_none() || has_timer || host.is_some() || self.time.is_manual();
                 let driven = timed && self.is_driven(state, &host);
                 let arrival = Arrival { place: place.as_mut(), class, cost, waker: &mut waker, allowed, driven };
                 let queue_info = state.queue_info(rovers, cost, sample.now);

@@ -10,6 +10,7 @@
 //! with programming language memory models?", 2012.)
 
 use crate::error::{Bound, Denied};
+use crate::name::Name;
 use crate::sync::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(crate) struct Denial {
     pub(crate) at: Option<u64>,
     pub(crate) remaining: u64,
     pub(crate) by: Bound,
+    /// The name of the quota that denied.
+    pub(crate) name: Name,
 }
 
 impl Denial {
@@ -33,7 +36,7 @@ impl Denial {
     #[inline]
     pub(crate) fn as_of(&self, now: u64) -> Denied {
         let wait = |at: u64| Duration::from_nanos(at.saturating_sub(now));
-        Denied { retry_after: self.at.map(wait), remaining: self.remaining, by: self.by }
+        Denied { retry_after: self.at.map(wait), remaining: self.remaining, by: self.by, name: self.name }
     }
 }
 
@@ -47,7 +50,7 @@ pub(crate) struct LastDenial {
     until: AtomicU64,
     at: AtomicU64,
     remaining: AtomicU64,
-    /// [`Bound`] as a number, and whether `at` is `Some`.
+    /// The name as a number in the upper half; below it [`Bound`] as a number, and whether `at` is `Some`.
     by: AtomicU64,
 }
 
@@ -86,7 +89,8 @@ impl LastDenial {
         self.until.store(denial.until, Ordering::Relaxed);
         self.at.store(denial.at.unwrap_or(0), Ordering::Relaxed);
         self.remaining.store(denial.remaining, Ordering::Relaxed);
-        self.by.store(number(denial.by) << 1 | u64::from(denial.at.is_some()), Ordering::Relaxed);
+        let name = u64::from(denial.name.number()) << 32;
+        self.by.store(name | number(denial.by) << 1 | u64::from(denial.at.is_some()), Ordering::Relaxed);
         let version = self.version.load(Ordering::Relaxed);
         // A reader that sees this even version also sees all of these values.
         self.version.store(version.wrapping_add(1), Ordering::Release);
@@ -112,10 +116,12 @@ impl LastDenial {
             return None;
         }
         let at = (by % 2 == 1).then_some(at);
-        Some(Denial { cost, tail, released, until, at, remaining, by: bound(by >> 1) })
+        let name = Name::of_number((by >> 32) as u32);
+        Some(Denial { cost, tail, released, until, at, remaining, by: bound((by & u64::from(u32::MAX)) >> 1), name })
     }
 }
 
+/// Below 2^31: a limiter with 2^31 quotas does not fit into memory.
 fn number(by: Bound) -> u64 {
     match by {
         Bound::InFlight => 0,
@@ -146,7 +152,7 @@ mod tests {
         [Bound::InFlight, Bound::Pause, Bound::Queue, Bound::Parent, Bound::Ceiling, Bound::Quota(0), Bound::Quota(7)];
 
     fn denial(by: Bound, at: Option<u64>) -> Denial {
-        Denial { cost: 2, tail: 10, released: 4, until: 100, at, remaining: 1, by }
+        Denial { cost: 2, tail: 10, released: 4, until: 100, at, remaining: 1, by, name: Name::NONE }
     }
 
     #[test]
@@ -154,10 +160,12 @@ mod tests {
         let last = LastDenial::new();
         for by in BOUNDS {
             for at in [None, Some(0), Some(700)] {
-                let denial = denial(by, at);
-                last.keep(&denial);
-                let found = last.about(2, 10, 4).expect("same cost, tail and releases");
-                assert_eq!((found.until, found.as_of(50)), (100, denial.as_of(50)));
+                for name in [Name::NONE, Name::of("minute"), Name::of_number(u32::MAX)] {
+                    let denial = Denial { name, ..denial(by, at) };
+                    last.keep(&denial);
+                    let found = last.about(2, 10, 4).expect("same cost, tail and releases");
+                    assert_eq!((found.until, found.as_of(50)), (100, denial.as_of(50)));
+                }
             }
         }
     }

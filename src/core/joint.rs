@@ -93,6 +93,11 @@ impl JointClaim {
         &self.members
     }
 
+    /// The index of the first queue that is not ready.
+    pub(crate) fn first_unready(&self) -> usize {
+        (!self.word.load(Ordering::Acquire) & self.all).trailing_zeros() as usize % self.members.len().max(1)
+    }
+
     /// Gives the claim up, unless it is committed.
     pub(crate) fn kill(&self) -> JointState {
         self.change(|_| DEAD)

@@ -38,8 +38,9 @@ use crate::core::rovers::{Rovers, ahead};
 use crate::core::stride::Stride;
 use crate::core::supply::Supply;
 use crate::core::wakes::{LastDecision, Wakes};
+use crate::name::QuotaNames;
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use tokio::runtime::Handle;
 
 /// The largest claim. 2^14 claims of this size, waiting or cancelled, fit within [`MAX_SPAN`].
@@ -145,8 +146,8 @@ pub(crate) struct State {
 /// Data that most limiters never need.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
-    /// Names of the quotas; empty if no quota has one.
-    pub(crate) names: Box<[Option<Arc<str>>]>,
+    /// Names of the quotas, as text and for refusals; empty if no quota has one.
+    pub(crate) names: QuotaNames,
     /// A copy of the supply in which `foretell` tries out the future. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,

@@ -30,7 +30,7 @@ mod external;
 use crate::core::rovers::{ahead, earlier, later};
 use crate::core::schedule::Schedule;
 use crate::error::Bound;
-use crate::quota::Quota;
+use crate::quota::{MAX_BURST, Quota};
 use std::ops::{Deref, DerefMut};
 use std::slice;
 
@@ -55,7 +55,8 @@ pub(crate) struct Supply {
     quotas: Quotas,
 }
 
-/// Nearly always one quota, which is stored inline: reading it does not wait for another memory access.
+/// Nearly always one quota, which is stored inline: reading it does not wait for another memory access. None for a
+/// limiter that has only an in-flight cap.
 #[derive(Clone, Debug)]
 enum Quotas {
     One(Schedule),
@@ -162,14 +163,14 @@ impl Supply {
         self.ceiling
     }
 
-    /// The smallest burst of all quotas.
+    /// The smallest burst of all quotas; without a quota, the largest burst that there is.
     pub(crate) fn least_burst(&self) -> u64 {
-        self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(0)
+        self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(MAX_BURST)
     }
 
-    /// The largest number of tokens that can ever be available at once.
+    /// The largest number of tokens that the quotas can ever have available at once.
     pub(crate) fn most_at_once(&self) -> u64 {
-        self.quotas.iter().map(Schedule::most).min().unwrap_or(0)
+        self.quotas.iter().map(Schedule::most).min().unwrap_or(MAX_BURST)
     }
 
     pub(crate) fn quota_mut(&mut self, index: usize) -> &mut Schedule {

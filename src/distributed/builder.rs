@@ -24,7 +24,7 @@ impl Builder {
     /// use tollgate::{Limiter, Quota, distributed::MemoryStore};
     /// let store = MemoryStore::new(); // or, of tollgate-redis: RedisStore::connect("redis://...", "child:42").await?
     /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store).build()?;
-    /// limiter.consume(1).await?;
+    /// limiter.wait(1).await?;
     /// # Ok(()) }
     /// ```
     pub fn distributed(self, store: impl Store) -> Self {

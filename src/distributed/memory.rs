@@ -20,10 +20,10 @@ use tokio::time::{Instant, sleep};
 /// let store = MemoryStore::new();
 /// let one = Limiter::builder().quota(Quota::per_second(10)).distributed(store.clone()).build()?;
 /// let two = Limiter::builder().quota(Quota::per_second(10)).distributed(store).build()?;
-/// one.consume(7).await?;
-/// two.consume(3).await?; // these were the burst of both
+/// one.wait(7).await?;
+/// two.wait(3).await?; // these were the burst of both
 /// let begun = tokio::time::Instant::now();
-/// two.consume(1).await?;
+/// two.wait(1).await?;
 /// assert!(begun.elapsed() >= std::time::Duration::from_millis(100));
 /// # Ok(()) }
 /// ```

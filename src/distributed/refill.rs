@@ -48,9 +48,10 @@ impl Core {
     }
 
     /// Whether the caller holds the only reference to this limiter and may drop it: no claim waits, no tokens are owed,
-    /// and the store has promised none.
+    /// the store has promised none, and no pause is kept.
     pub(crate) fn is_spare(&self) -> bool {
-        self.weak().strong_count() == 1 && self.look_at(|state, rovers, sample| state.is_at_rest(rovers, sample.now))
+        self.weak().strong_count() == 1
+            && self.look_at(|state, rovers, sample| !state.supply.is_paused() && state.is_at_rest(rovers, sample.now))
     }
 
     /// The store cannot be reached.

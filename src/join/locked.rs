@@ -63,14 +63,21 @@ impl<'a> LockedQueues<'_, 'a> {
         &mut self,
         members: &mut [Member<'a>],
         hosts: &[Option<Handle>],
+        allowed: Option<u64>,
     ) -> Result<bool, (usize, ConsumeError)> {
         self.first_refusal(|index, Locked { core, state, .. }| state.check_claim(&core.rovers, members[index].cost))?;
         if self.grant_all(members) {
             return Ok(false);
         }
-        self.first_refusal(|index, Locked { core, state, .. }| {
-            let enters_queue = members[index].cost > 0;
-            if enters_queue { state.check_queue(core.is_driven(state, &hosts[index])) } else { Ok(()) }
+        // The deadline needs a timer: see `Core::arrive`.
+        let has_timer = hosts.iter().any(Option::is_some) || members.iter().any(|member| member.core.time.is_manual());
+        self.first_refusal(|index, Locked { core, state, sample, .. }| {
+            let cost = members[index].cost;
+            if cost == 0 {
+                return Ok(());
+            }
+            state.check_queue((allowed.is_none() || has_timer) && core.is_driven(state, &hosts[index]))?;
+            allowed.map_or(Ok(()), |allowed| state.check_in_time(&core.rovers, cost, sample.now, allowed))
         })?;
         Ok(true)
     }
@@ -78,7 +85,7 @@ impl<'a> LockedQueues<'_, 'a> {
     /// Returns the refusal that is first in the caller's order.
     fn first_refusal(
         &mut self,
-        check: impl Fn(usize, &Locked<'a>) -> Result<(), ConsumeError>,
+        check: impl Fn(usize, &mut Locked<'a>) -> Result<(), ConsumeError>,
     ) -> Result<(), (usize, ConsumeError)> {
         let refusing =
             self.iter_mut().filter_map(|(index, queue)| check(index, queue).err().map(|error| (index, queue, error)));

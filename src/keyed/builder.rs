@@ -2,8 +2,9 @@
 
 use super::KeyedLimiter;
 #[cfg(feature = "distributed")]
-use super::distributed::{Config, DistributedKeyedBuilder};
+use super::distributed::{self, Config, Namer};
 use super::driver_pool::DriverPool;
+use super::keys::Keys;
 use super::live::LiveTemplate;
 use super::map::{Map, Parts, QuotasBy};
 use super::quotas::Quotas;
@@ -22,13 +23,16 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
-/// The number of shards without a bound on keys. Large enough that a table of a million keys is rebuilt in small
+/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys is rebuilt in small
 /// pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of two, so that these
 /// tables and those of other maps, with powers of two, do not fill up at the same counts.
 const SHARDS: usize = 270;
 /// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
 const KEYS_PER_SHARD: u64 = 384;
 const MAX_SHARDS: u64 = 8_192;
+/// The bound on keys if the builder sets none. Some 30 MB of small keys; a limit per second or minute reaches it only
+/// under attack, because a key that owes nothing is forgotten.
+const DEFAULT_MAX_KEYS: u64 = 1_000_000;
 
 /// A builder for a [`KeyedLimiter`], returned by [`KeyedLimiter::builder`].
 ///
@@ -53,6 +57,8 @@ pub struct KeyedBuilder<K, S = RandomState> {
     parent: Option<Limiter>,
     clock: Option<Chosen>,
     shards: Option<usize>,
+    #[cfg(feature = "distributed")]
+    distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
     set_twice: SetTwice,
 }
@@ -69,6 +75,8 @@ impl<K> KeyedBuilder<K> {
             parent: None,
             clock: None,
             shards: None,
+            #[cfg(feature = "distributed")]
+            distributed: None,
             hasher: RandomState::new(),
             set_twice: SetTwice::default(),
         }
@@ -148,8 +156,8 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Keeps at most this many keys in memory. A key is kept while it owes tokens, has waiters, has tokens in flight,
     /// or has a quota of its own. When the map is full, new keys are refused with `TooManyKeys`, or share a bucket if
-    /// there is an [`overflow`](Self::overflow). Without this bound, memory grows with the number of keys that owe
-    /// tokens at the same time.
+    /// there is an [`overflow`](Self::overflow). The default is 1,000,000 keys;
+    /// [`unbounded_keys`](Self::unbounded_keys) removes the bound.
     ///
     /// A new key that finds the map full looks for a key to forget, in the shards that may contain one that owes
     /// nothing any more. After a change of the common quota, or after many cancelled waits, these may be all shards:
@@ -163,7 +171,14 @@ impl<K, S> KeyedBuilder<K, S> {
         self
     }
 
-    /// Lets new keys share one bucket of this quota, or of these quotas, while the map is full, instead of refusing them. Such a key gets a
+    /// Keeps as many keys in memory as owe tokens at the same time, however many those are. For keys that are not chosen
+    /// by clients, or are bounded elsewhere: otherwise a client that uses a new key for each request fills the memory.
+    pub fn unbounded_keys(self) -> Self {
+        self.max_keys(u64::MAX)
+    }
+
+    /// Lets new keys share one bucket of this quota, or of these quotas, while the map is full, instead of refusing
+    /// them. Such a key gets a
     /// bucket of its own once there is space again. One key can therefore use both, and all new keys together never get
     /// more than this quota on top.
     pub fn overflow(mut self, quotas: impl Into<Quotas>) -> Self {
@@ -206,7 +221,7 @@ impl<K, S> KeyedBuilder<K, S> {
     /// let _grants = [users.try_acquire(&"ann", 3)?, users.try_acquire(&"bob", 2)?];
     /// assert!(users.try_acquire(&"bob", 1).is_err());
     /// assert_eq!(upstream.available(), 0);
-    /// users.consume(&"bob", 1).await?; // 10 ms later
+    /// users.wait(&"bob", 1).await?; // 10 ms later
     /// # Ok(()) }
     /// ```
     pub fn parent(mut self, limiter: &Limiter) -> Self {
@@ -215,23 +230,61 @@ impl<K, S> KeyedBuilder<K, S> {
     }
 
     /// Shares the quota of each key with all keyed limiters, on any machine, that use the same quota and the same
-    /// stores: each key has a store, named by the key's text. The result is a
-    /// [`DistributedKeyedLimiter`](super::DistributedKeyedLimiter), which supports `quota` or `quota_by`, `max_keys`,
-    /// `max_waiting` and a `hasher`.
+    /// stores: each key has a store, named by the key's text. For each key, all machines together are granted no more
+    /// than its burst and its rate, as by a single [`Limiter`] that is [distributed](crate::Builder::distributed).
     ///
     /// The text is part of a key in Redis. If a key's text is long, or a secret, use
     /// [`distributed_by`](Self::distributed_by) to choose another name.
     ///
+    /// **Most keys are seen once.** They cost one round trip and no memory: a claim requests its tokens from the key's
+    /// store, all of them at once or none. A denial takes nothing from any node. The reply is cached: until the tokens
+    /// can be available, [`within`](super::KeyedConsume::within) and [`try_acquire`](KeyedLimiter::try_acquire) refuse
+    /// without a request.
+    ///
+    /// **A busy key**, with eight requests within a second or with waiting callers, gets a
+    /// [limiter](KeyedLimiter::limiter) on this node, with its own queue, a lease and a refill task. Callers then do not
+    /// wait for the network while the node has tokens, and waiting callers are served in order. After a time without
+    /// calls the limiter returns its tokens and is forgotten.
+    ///
+    /// **Memory** holds the busy keys and the cached replies that are still useful; [`max_keys`](Self::max_keys) bounds
+    /// the number of each. A caller that uses many different keys cannot reset the limit of any key, because the limits
+    /// are kept in the store. It can only evict cached replies, at a cost of one round trip each. A claim that has to
+    /// wait while as many other keys have limiters is refused with `TooManyKeys`.
+    ///
+    /// **`try_acquire`** cannot send a request. A key without a limiter on this node is therefore denied once, without a
+    /// time to retry; a retry after a round trip finds the tokens. At most half of the burst can be taken this way. For
+    /// keys that are rarely seen, use `consume(..).within(..)`, which sends a request.
+    ///
+    /// **[`settle`](super::KeyedGrant::settle)** above the cost charges a debt of the key, which the key's limiter pays
+    /// to the store; it is made if there is none, even beyond `max_keys`. Below the cost, the difference goes to the
+    /// key's limiter as far as its allowance permits. If the key has no limiter, or the allowance is used, the
+    /// difference is lost: the store has promised the following tokens to other nodes.
+    ///
+    /// While the stores cannot be reached, callers wait, fail or use this node's own quota, as the store's
+    /// [`Outage`](crate::distributed::Outage) says. This is decided for each key separately.
+    ///
+    /// The settings `overflow`, `max_in_flight`, `parent` and `clock`, and changes of quotas at run time, are not
+    /// supported: they return [`DistributedKeyed`](ConfigError::DistributedKeyed).
+    ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::{KeyedLimiter, Quota, distributed::MemoryStore};
-    /// let stores = MemoryStore::new(); // or, of tollgate-redis: RedisStore::connect("redis://...", "users").await?
-    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(stores).build()?;
-    /// users.consume(&"ann".to_owned(), 1).await?;
+    ///
+    /// let stores = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
+    /// let quota = Quota::per_second(10).burst(5);
+    /// let node = || KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(stores.clone()).build();
+    /// let (one, two) = (node()?, node()?);
+    /// let begun = tokio::time::Instant::now();
+    /// for _ in 0..5 {
+    ///     one.consume(&"ann", 1).await?;
+    ///     two.consume(&"ann", 1).await?;
+    /// }
+    /// assert!(begun.elapsed() >= std::time::Duration::from_millis(500)); // both nodes together had 5 at once
+    /// two.consume(&"bob", 5).await?; // independent of ann
     /// # Ok(()) }
     /// ```
     #[cfg(feature = "distributed")]
-    pub fn distributed(self, stores: impl Stores) -> DistributedKeyedBuilder<K, S>
+    pub fn distributed(self, stores: impl Stores) -> Self
     where
         K: fmt::Display + 'static,
     {
@@ -241,27 +294,11 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Like [`distributed`](Self::distributed), with stores that are named by `name`. Two keys with the same name share
     /// one quota. `name` is called outside of all locks, whenever a key comes that has no limiter in this process.
     #[cfg(feature = "distributed")]
-    pub fn distributed_by(
-        self,
-        stores: impl Stores,
-        name: impl Fn(&K) -> String + Send + Sync + 'static,
-    ) -> DistributedKeyedBuilder<K, S>
-    where
-        K: 'static,
-    {
-        let Self { quotas, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, hasher, .. } = self;
-        let cannot = [
-            ("a second quota", quotas.len() > 1),
-            ("overflow", overflow.is_some()),
-            ("max_in_flight", max_in_flight.is_some()),
-            ("parent", parent.is_some()),
-            ("clock", clock.is_some()),
-        ];
-        let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
-        let (stores, name) = (Arc::new(stores), Box::new(name));
-        let quota = quotas.get(0);
-        let quota_by = quota_by.map(only_quota);
-        DistributedKeyedBuilder::new(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
+    pub fn distributed_by(mut self, stores: impl Stores, name: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
+        let stores: Arc<dyn Stores> = Arc::new(stores);
+        let name: Namer<K> = Box::new(name);
+        self.set_twice.set("distributed", &mut self.distributed, (stores, name));
+        self
     }
 
     /// Uses `clock` instead of tokio's clock.
@@ -284,6 +321,8 @@ impl<K, S> KeyedBuilder<K, S> {
             parent: self.parent,
             clock: self.clock,
             shards: self.shards,
+            #[cfg(feature = "distributed")]
+            distributed: self.distributed,
             set_twice: self.set_twice,
         }
     }
@@ -307,8 +346,14 @@ where
     /// # Errors
     ///
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
-    pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
+    pub fn build(
+        #[cfg_attr(not(feature = "distributed"), allow(unused_mut))] mut self,
+    ) -> Result<KeyedLimiter<K, S>, ConfigError> {
         self.set_twice.check()?;
+        #[cfg(feature = "distributed")]
+        if let Some((stores, name)) = self.distributed.take() {
+            return self.build_distributed(stores, name);
+        }
         let quotas = match (self.quotas.is_empty(), &self.quota_by) {
             (false, None) => self.quotas,
             // Never used: the quotas of each key come from `quota_by`.
@@ -325,8 +370,13 @@ where
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }
-        let of_bound = |keys: u64| (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize;
-        let shards = self.shards.unwrap_or(self.max_keys.map_or(SHARDS, of_bound));
+        let max_keys = bound(self.max_keys);
+        // The default bound is far above what most limiters hold, so it does not decide.
+        let of_bound = |keys: u64| match keys {
+            DEFAULT_MAX_KEYS => SHARDS,
+            keys => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
+        };
+        let shards = self.shards.unwrap_or(max_keys.map_or(SHARDS, of_bound));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         let parent = self.parent.map(Limiter::into_core);
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
@@ -340,7 +390,7 @@ where
                 rates: Arc::new(Rates::new(quotas)),
                 quota_by: self.quota_by,
                 shards,
-                max_keys: self.max_keys,
+                max_keys,
                 template,
                 overflow: self.overflow.map(|quotas| Arc::new(Rates::new(quotas))),
                 pool,
@@ -350,8 +400,33 @@ where
         if parent.is_some_and(|parent| !parent.add_child(Arc::downgrade(&child))) {
             map.close();
         }
-        Ok(KeyedLimiter { map })
+        Ok(KeyedLimiter { keys: Keys::Local(map) })
     }
+
+    #[cfg(feature = "distributed")]
+    fn build_distributed(self, stores: Arc<dyn Stores>, name: Namer<K>) -> Result<KeyedLimiter<K, S>, ConfigError> {
+        let cannot = [
+            ("a second quota", self.quotas.len() > 1),
+            ("overflow", self.overflow.is_some()),
+            ("max_in_flight", self.max_in_flight.is_some()),
+            ("parent", self.parent.is_some()),
+            ("clock", self.clock.is_some()),
+        ];
+        let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
+        let max_keys = bound(self.max_keys);
+        let Self { quotas, quota_by, max_waiting, hasher, .. } = self;
+        if !quotas.is_empty() && quota_by.is_some() {
+            return Err(ConfigError::QuotaAndQuotaBy);
+        }
+        let (quota, quota_by) = (quotas.get(0), quota_by.map(only_quota));
+        let config = Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot };
+        Ok(KeyedLimiter { keys: Keys::Distributed(distributed::build(config)?) })
+    }
+}
+
+/// The bound on keys, by what `max_keys` was set to; `None` if there is none.
+fn bound(max_keys: Option<u64>) -> Option<u64> {
+    Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
 }
 
 /// Checks the only quota of a key of a distributed limiter.

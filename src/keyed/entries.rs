@@ -34,7 +34,8 @@ pub(super) enum Listed {
 
 /// An iterator over the keys in memory, returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
 pub struct KeyedEntries<'a, K, S> {
-    map: &'a Map<K, S>,
+    /// `None` if all entries are listed already.
+    map: Option<&'a Map<K, S>>,
     /// The index of the next shard to list.
     next: usize,
     /// The remaining entries of the last shard that was listed.
@@ -42,8 +43,12 @@ pub struct KeyedEntries<'a, K, S> {
 }
 
 impl<'a, K, S> KeyedEntries<'a, K, S> {
-    pub(super) fn new(map: &'a Map<K, S>) -> Self {
-        Self { map, next: 0, shard: Vec::new().into_iter() }
+    pub(super) fn of(map: &'a Map<K, S>) -> Self {
+        Self { map: Some(map), next: 0, shard: Vec::new().into_iter() }
+    }
+
+    pub(super) fn listed(entries: Vec<KeyedEntry<K>>) -> Self {
+        Self { map: None, next: 0, shard: entries.into_iter() }
     }
 }
 
@@ -55,11 +60,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Iterator for KeyedEntries<'_, K, S> {
             if let Some(entry) = self.shard.next() {
                 return Some(entry);
             }
-            if self.next == self.map.shards.len() {
-                return None;
-            }
+            let map = self.map.filter(|map| self.next < map.shards.len())?;
             self.next += 1;
-            self.shard = list_shard(self.map, self.next - 1).into_iter();
+            self.shard = list_shard(map, self.next - 1).into_iter();
         }
     }
 }

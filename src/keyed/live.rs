@@ -63,6 +63,7 @@ impl LiveTemplate {
         // longer stride would save little: the shard's lock has already cost more than reading the clock.
         state.stride.fix(0);
         state.quota_version = quota_version;
+        state.name_quotas(Arc::clone(&rates.names));
         Arc::new_cyclic(|weak| {
             let observers = self.observers.clone();
             let core = Core::new(Rovers::new(0), state, self.time.clone(), false, observers, weak.clone());
@@ -127,6 +128,7 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
         if state.quota_version < quota_version {
             state.quota_version = quota_version;
             state.replace_quotas(rovers, rates.quotas.iter());
+            state.name_quotas(Arc::clone(&rates.names));
             state.supply.step_from_origin();
         }
     });

@@ -12,6 +12,7 @@
 //! (see [`shard`](super::shard)). The calls themselves are in `map/`.
 
 mod changes;
+mod handles;
 mod pausing;
 mod paying;
 mod taking;
@@ -152,6 +153,11 @@ impl<K, S> Map<K, S> {
 
     pub(super) fn now(&self) -> u64 {
         self.template.time.now()
+    }
+
+    /// Whether dropping a grant releases tokens, of the key or of the parent.
+    pub(super) fn holds_in_flight(&self) -> bool {
+        self.template.cap.is_some() || self.parent.as_ref().is_some_and(|parent| parent.capped)
     }
 
     /// Records that the live entry of this key may not be needed any more.
@@ -324,7 +330,7 @@ mod tests {
         drop(keyed.try_acquire(&1, 1).unwrap());
         let mut waiting = spawn(keyed.consume(&1, 1));
         assert!(waiting.poll().is_pending());
-        let live_entries = keyed.map.live_entries();
+        let live_entries = keyed.map("live_entries").unwrap().live_entries();
         assert!(live_entries[0].parent().is_some_and(|limiter| std::ptr::eq(&**limiter, parent.core())));
     }
 }

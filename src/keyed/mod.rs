@@ -27,6 +27,7 @@
 //! |---|---|
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | public types: documentation and checks |
 //! | `claim.rs`, `grant.rs`, `key_ref.rs` | the futures and the grants that callers hold |
+//! | `keys.rs` | where the keys are: in a map in memory, or in a store |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
 //! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
 //! | `packed_levels.rs`, `live_entries.rs`, `groups.rs` | the tables of a shard |
@@ -48,6 +49,7 @@ mod grant;
 mod groups;
 mod key_limit;
 mod key_ref;
+mod keys;
 mod limiter;
 mod live;
 mod live_entries;
@@ -63,12 +65,7 @@ mod timer_wheel;
 mod top;
 
 pub use builder::KeyedBuilder;
-pub use claim::{KeyedConsume, KeyedConsumeOwned, KeyedWithin, KeyedWithinOwned};
-#[cfg(feature = "distributed")]
-pub use distributed::{
-    DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
-    DistributedKeyedSnapshot,
-};
+pub use claim::{KeyedConsume, KeyedConsumeOwned};
 pub use entries::{KeyedEntries, KeyedEntry};
 pub use grant::{KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;

@@ -76,7 +76,7 @@ impl Quotas {
         self.named().nth(index)?.0.as_deref()
     }
 
-    pub(super) fn named(&self) -> impl Iterator<Item = &NamedQuota> {
+    pub(super) fn named(&self) -> impl Iterator<Item = &NamedQuota> + Clone {
         self.first.iter().chain(&self.others)
     }
 

@@ -10,6 +10,7 @@
 use super::quotas::{MAX_QUOTAS, Quotas};
 use super::rate::{Left, Level, Rate};
 use crate::error::Bound;
+use crate::name::{QuotaNames, quota_names};
 use std::num::NonZeroU64;
 
 /// The limit of a debt in tokens, the same as in a queue.
@@ -23,6 +24,7 @@ pub(super) struct Rates {
     /// The shortest window of all quotas; `None` if levels cannot be packed.
     window: Option<u64>,
     pub(super) quotas: Quotas,
+    pub(super) names: QuotaNames,
 }
 
 /// The levels of a key's buckets at an instant, in nanoseconds.
@@ -68,7 +70,8 @@ impl Rates {
         let first = rates.next().expect("the quotas were checked: there is at least one");
         let others: Box<[Rate]> = rates.collect();
         let window = others.iter().try_fold(first.window(), |least, rate| Some(least.min(Some(rate.window()?))));
-        Self { window: window.flatten(), first, others, quotas }
+        let names = quota_names(quotas.named().map(|(name, _)| name));
+        Self { window: window.flatten(), first, others, quotas, names }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -61,6 +61,9 @@ use std::sync::Arc;
 
 /// A shard with fewer slots than this is not worth sweeping or shrinking.
 const SMALL: usize = 64;
+/// How long after a look at a shard whose keys users may hold it is looked at again, in nanoseconds, if a new key finds
+/// the map full.
+const NEXT_LOOK: u64 = 1_000_000_000;
 /// Slots per group: with 8-byte keys a group is four neighbouring cache lines.
 const CUSTOM_PER_GROUP: usize = 5;
 
@@ -116,6 +119,8 @@ struct RareFields<K> {
     pending: Vec<Change>,
     /// The number of custom entries that have a live core.
     custom_live: usize,
+    /// A user may hold the limiter of a key. Dropping it tells the map nothing, so the shard has to look.
+    has_handles: bool,
 }
 
 /// A change of the common quotas, at instant `at`.
@@ -271,6 +276,7 @@ impl<K> Shard<K> {
                 version: 0,
                 pending: Vec::new(),
                 custom_live: 0,
+                has_handles: false,
             })
         })
     }
@@ -332,6 +338,12 @@ impl<K> Shard<K> {
             self.is_barred = self.closed || self.synced < self.gate();
         }
         self.synced
+    }
+
+    /// A user holds the limiter of a key.
+    pub(super) fn expect_handles(&mut self, context: &ShardContext<'_, K>) {
+        self.rare_fields().has_handles = true;
+        context.key_limit.idle_no_later_than(context.number, || Some(self.synced.saturating_add(NEXT_LOOK)));
     }
 
     pub(super) fn is_closed(&self) -> bool {

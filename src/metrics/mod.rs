@@ -38,6 +38,7 @@
 //! |---|---|---|---|
 //! | `rate_limit_acquire_total` | `result`: `allow`, `deny` | counter | tokens granted; tokens of calls that were refused for now |
 //! | `rate_limit_refusals_total` | `reason` | counter | calls refused |
+//! | `rate_limit_quota_refusals_total` | `quota`: name or index | counter | calls refused by each quota; only with several quotas. Those after the eighth are `(others)` |
 //! | `rate_limit_refunded_total` | | counter | tokens granted that came back unused |
 //! | `rate_limit_acquire_duration_seconds` | `result`: `allow`, `deny`, `left` | histogram | time in the queue, of calls that waited |
 //! | `rate_limit_tokens` | | gauge | tokens in the bucket; with several quotas, in the emptiest |
@@ -47,8 +48,8 @@
 //! | `rate_limit_in_flight_tokens` | | gauge | tokens granted and not yet released; only with a cap |
 //! | `rate_limit_paused_seconds` | | gauge | how long the pause still lasts |
 //! | `rate_limit_lateness_seconds` | | gauge | [`Snapshot::lateness`](crate::Snapshot::lateness) |
-//! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | of a `KeyedMeter`: keys in memory, and keys with waiters |
-//! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are [named](KeyedMeter::naming) |
+//! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | of a keyed limiter: keys in memory, and keys with waiters |
+//! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are named by `Meter::naming` |
 //!
 //! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting) and `parent`, which are the
 //! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and `unreachable`; and
@@ -77,7 +78,5 @@ mod names;
 mod series;
 mod tally;
 
-#[cfg(feature = "keyed")]
-pub use keyed::KeyedMeter;
 pub use meter::{AlreadyMetered, Meter};
 pub use names::describe;

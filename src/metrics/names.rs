@@ -7,6 +7,7 @@ pub(super) const TOKENS: &str = "rate_limit_tokens";
 pub(super) const DURATION: &str = "rate_limit_acquire_duration_seconds";
 pub(super) const REFUSALS: &str = "rate_limit_refusals_total";
 pub(super) const REFUNDED: &str = "rate_limit_refunded_total";
+pub(super) const QUOTA_REFUSALS: &str = "rate_limit_quota_refusals_total";
 pub(super) const QUOTA_TOKENS: &str = "rate_limit_quota_tokens";
 pub(super) const DEBT: &str = "rate_limit_debt_tokens";
 pub(super) const WAITING: &str = "rate_limit_waiting";
@@ -27,6 +28,7 @@ pub(super) const KEY_TOKENS: &str = "rate_limit_key_tokens";
 pub fn describe() {
     describe_counter!(ACQUIRE, Unit::Count, "Tokens granted (allow), and tokens asked for by calls refused (deny).");
     describe_counter!(REFUSALS, Unit::Count, "Calls refused, by reason.");
+    describe_counter!(QUOTA_REFUSALS, Unit::Count, "Calls refused by each quota, for limiters with several quotas.");
     describe_counter!(REFUNDED, Unit::Count, "Tokens granted that came back unused.");
     describe_histogram!(DURATION, Unit::Seconds, "Time in the queue, of calls that had to wait, by how it ended.");
     describe_gauge!(TOKENS, Unit::Count, "Tokens in the bucket; of several quotas, in the emptiest.");

@@ -5,7 +5,8 @@ use metrics::{Key, Label, SharedString, with_recorder};
 use std::time::Duration;
 
 /// Sets series that all have the label `key`, on the recorder that is installed at that moment.
-pub(super) struct Series<'a> {
+#[derive(Debug)]
+pub struct Series<'a> {
     tally: &'a Tally,
 }
 
@@ -21,8 +22,16 @@ impl<'a> Series<'a> {
     }
 
     pub(super) fn counter(&self, name: &'static str, label: Option<(&'static str, &'static str)>, total: u64) {
-        let key = self.key(name, label.map(|(name, value)| (name, SharedString::const_str(value))));
-        with_recorder(|recorder| recorder.register_counter(&key, &METADATA)).absolute(total);
+        let label = label.map(|(name, value)| (name, SharedString::const_str(value)));
+        self.set_counter(&self.key(name, label), total);
+    }
+
+    pub(super) fn counter_of(&self, name: &'static str, label: (&'static str, SharedString), total: u64) {
+        self.set_counter(&self.key(name, Some(label)), total);
+    }
+
+    fn set_counter(&self, key: &Key, total: u64) {
+        with_recorder(|recorder| recorder.register_counter(key, &METADATA)).absolute(total);
     }
 
     pub(super) fn gauge(&self, name: &'static str, value: f64) {

@@ -5,13 +5,17 @@
 //! about a millisecond anyway.
 
 use super::names;
-use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason, Refusal};
+use crate::error::{Bound, Denied, Refused, TryAcquireError};
+use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+
+/// Refusals are counted separately for the first quotas of a limiter, and together for all quotas after them.
+pub(super) const QUOTAS: usize = 8;
 
 /// This many threads can be refused without writing to the same cache line.
 const STRIPES: usize = 8;
@@ -30,6 +34,8 @@ pub(crate) struct Tally {
 #[derive(Debug, Default)]
 struct Stripe {
     calls: [AtomicU64; REASONS.len()],
+    /// Calls refused by each of the first [`QUOTAS`] quotas; the last word counts for all others.
+    quotas: [AtomicU64; QUOTAS + 1],
     /// Tokens of refused calls that might have been granted at another time.
     tokens: AtomicU64,
 }
@@ -44,9 +50,13 @@ impl Tally {
         Self { name, stripes: Default::default(), waits }
     }
 
-    fn count_refusal(&self, cost: u64, reason: Reason) {
+    fn count_refusal(&self, cost: u64, refusal: &Refused) {
+        let reason = Reason::of(refusal);
         let stripe = &self.stripes[own_number() % STRIPES];
         stripe.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
+        if let Refused::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(quota), .. })) = refusal {
+            stripe.quotas[(*quota).min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
+        }
         if reason.is_for_now() {
             stripe.tokens.fetch_add(cost, Ordering::Relaxed);
         }
@@ -55,6 +65,11 @@ impl Tally {
     /// Returns how many calls were refused, by reason.
     pub(super) fn refused(&self) -> impl Iterator<Item = (Reason, u64)> {
         REASONS.iter().map(|reason| (*reason, self.sum(|stripe| &stripe.calls[*reason as usize])))
+    }
+
+    /// Returns how many calls were refused by the quota with this index; from [`QUOTAS`] on, by all further quotas.
+    pub(super) fn refused_by(&self, quota: usize) -> u64 {
+        self.sum(|stripe| &stripe.quotas[quota.min(QUOTAS)])
     }
 
     /// Returns how many tokens the refused calls asked for.
@@ -76,8 +91,8 @@ impl Observer for Arc<Tally> {
         true
     }
 
-    fn refused(&self, cost: u64, refusal: Refusal) {
-        self.count_refusal(cost, refusal.reason());
+    fn refused(&self, cost: u64, refusal: Refused) {
+        self.count_refusal(cost, &refusal);
     }
 
     fn wait(&self, _cost: u64, _queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
@@ -94,7 +109,7 @@ impl ObservedWait for Tally {
             Ending::Granted => granted,
             Ending::Left => left,
             Ending::Refused { cost, refusal } => {
-                self.count_refusal(cost, refusal.reason());
+                self.count_refusal(cost, &refusal);
                 refused
             }
         };

@@ -1,14 +1,6 @@
-//! A refusal of any kind, and its reason.
+//! The reason of a refusal.
 
-use crate::error::{Bound, ConsumeError, TryAcquireError};
-use std::fmt;
-
-/// Why a caller was refused: `InLine` for a call that may wait, `AtOnce` for a call that does not.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Refusal {
-    InLine(ConsumeError),
-    AtOnce(TryAcquireError),
-}
+use crate::error::{Bound, ConsumeError, Refused, TryAcquireError};
 
 macro_rules! reasons {
     ($($reason:ident: $name:literal,)*) => {
@@ -51,59 +43,32 @@ reasons! {
     Unreachable: "unreachable",
 }
 
-impl Refusal {
-    pub(crate) fn reason(&self) -> Reason {
-        match self {
-            Self::AtOnce(TryAcquireError::Denied(denied)) => match denied.by {
-                Bound::Quota(_) => Reason::Quota,
-                Bound::InFlight => Reason::InFlight,
-                Bound::Pause => Reason::Pause,
-                Bound::Queue => Reason::Queue,
-                Bound::Ceiling => Reason::Ceiling,
-                Bound::Parent => Reason::Parent,
+impl Reason {
+    pub(crate) fn of(refused: &Refused) -> Self {
+        match refused {
+            Refused::AtOnce(TryAcquireError::Denied(denied)) => match denied.by {
+                Bound::Quota(_) => Self::Quota,
+                Bound::InFlight => Self::InFlight,
+                Bound::Pause => Self::Pause,
+                Bound::Queue => Self::Queue,
+                Bound::Ceiling => Self::Ceiling,
+                Bound::Parent => Self::Parent,
             },
-            Self::AtOnce(TryAcquireError::TooLarge { .. }) | Self::InLine(ConsumeError::TooLarge { .. }) => {
-                Reason::TooLarge
+            Refused::AtOnce(TryAcquireError::TooLarge { .. }) | Refused::InLine(ConsumeError::TooLarge { .. }) => {
+                Self::TooLarge
             }
-            Self::AtOnce(TryAcquireError::Closed) | Self::InLine(ConsumeError::Closed) => Reason::Closed,
-            Self::AtOnce(TryAcquireError::TooManyKeys { .. }) | Self::InLine(ConsumeError::TooManyKeys { .. }) => {
-                Reason::TooManyKeys
+            Refused::AtOnce(TryAcquireError::Closed) | Refused::InLine(ConsumeError::Closed) => Self::Closed,
+            Refused::AtOnce(TryAcquireError::TooManyKeys { .. })
+            | Refused::InLine(ConsumeError::TooManyKeys { .. }) => Self::TooManyKeys,
+            Refused::InLine(ConsumeError::QueueFull { .. }) => Self::QueueFull,
+            Refused::InLine(ConsumeError::TooLate { .. }) => Self::TooLate,
+            Refused::InLine(ConsumeError::TimedOut { .. }) => Self::TimedOut,
+            Refused::InLine(ConsumeError::NoRuntime) => Self::NoRuntime,
+            // Made by `Limiter::wait`, which reports nothing.
+            Refused::InLine(ConsumeError::MustHold) => Self::InFlight,
+            Refused::AtOnce(TryAcquireError::Unreachable) | Refused::InLine(ConsumeError::Unreachable) => {
+                Self::Unreachable
             }
-            Self::InLine(ConsumeError::QueueFull { .. }) => Reason::QueueFull,
-            Self::InLine(ConsumeError::TooLate { .. }) => Reason::TooLate,
-            Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
-            Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
-            Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
-        }
-    }
-
-    /// After how long the same request would be granted, if no other caller arrives meanwhile.
-    pub(crate) fn retry_after(&self) -> Option<std::time::Duration> {
-        match self {
-            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
-            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
-            _ => None,
-        }
-    }
-}
-
-impl From<ConsumeError> for Refusal {
-    fn from(error: ConsumeError) -> Self {
-        Self::InLine(error)
-    }
-}
-
-impl From<TryAcquireError> for Refusal {
-    fn from(error: TryAcquireError) -> Self {
-        Self::AtOnce(error)
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InLine(error) => error.fmt(f),
-            Self::AtOnce(error) => error.fmt(f),
         }
     }
 }

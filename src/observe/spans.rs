@@ -1,6 +1,7 @@
 //! The observer that reports to tracing: a span for each wait, an event for each refusal.
 
-use super::{Ending, ObservedWait, Observer, QueueInfo, Refusal};
+use super::{Ending, ObservedWait, Observer, QueueInfo, Reason};
+use crate::error::Refused;
 use std::sync::Arc;
 use tracing::field::{Empty, debug};
 use tracing::level_filters::LevelFilter;
@@ -27,8 +28,8 @@ impl Observer for Spans {
         LevelFilter::current() >= Level::INFO
     }
 
-    fn refused(&self, cost: u64, refusal: Refusal) {
-        let by = refusal.reason().name();
+    fn refused(&self, cost: u64, refusal: Refused) {
+        let by = Reason::of(&refusal).name();
         let retry_after = refusal.retry_after().map(debug);
         tracing::debug!(target: TARGET, cost, by, retry_after, "refused: {refusal}");
     }
@@ -51,7 +52,7 @@ impl ObservedWait for Wait {
         let outcome = match ending {
             Ending::Granted => "granted",
             Ending::Left => "left",
-            Ending::Refused { refusal, .. } => refusal.reason().name(),
+            Ending::Refused { refusal, .. } => Reason::of(&refusal).name(),
         };
         span.record("outcome", outcome);
         if let Ending::Refused { cost, refusal } = ending {

@@ -6,12 +6,9 @@ use std::sync::Arc;
 
 /// A claim's record of its wait, from entering the queue to the end of the wait, if an observer wants one.
 ///
-/// It is on the heap, so that futures do not carry space that most of them never need; in builds without observers the
-/// array is empty and takes no space at all. The `Arc` is never shared. It is an `Arc` and not a `Box` because dropping
-/// an `Arc` is a call, while dropping a box is inlined: so the drop of a future that never waited stays small enough to
-/// be inlined.
+/// In builds without observers the array is empty and takes no space at all.
 #[derive(Debug, Default)]
-pub(crate) struct WaitRecord([Option<Arc<Wait>>; OBSERVED as usize]);
+pub(crate) struct WaitRecord([Option<Wait>; OBSERVED as usize]);
 
 #[derive(Debug)]
 struct Wait {
@@ -27,8 +24,13 @@ impl WaitRecord {
         let Some(slot) = self.0.first_mut() else { return };
         let records = observers.each().map(|observer| quietly(|| observer?.wait(cost, queue_info)).flatten());
         if records.iter().any(Option::is_some) {
-            *slot = Some(Arc::new(Wait { since: queue_info.since, records }));
+            *slot = Some(Wait { since: queue_info.since, records });
         }
+    }
+
+    /// True from the beginning of an observed wait to its end.
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.first().is_some_and(Option::is_some)
     }
 
     /// Records the result of the claim, at once or after a wait.
@@ -51,7 +53,7 @@ impl WaitRecord {
 
     #[inline]
     fn take(&mut self) -> Option<Wait> {
-        self.0.first_mut()?.take().and_then(Arc::into_inner)
+        self.0.first_mut()?.take()
     }
 }
 

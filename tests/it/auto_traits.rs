@@ -25,8 +25,6 @@ assert_traits! {
     // A waiter's place in the line lives inside its future: these stay where they are once polled.
     Consume<'static>:    yes yes no;
     ConsumeOwned:        yes yes no;
-    Within<'static>:     yes yes no;
-    WithinOwned:         yes yes no;
     // Its places are in boxes of their own.
     Join<'static, 2>:    yes yes yes;
     // It holds a timer.
@@ -65,13 +63,14 @@ mod around {
 #[cfg(all(feature = "metrics", feature = "keyed"))]
 mod told {
     use crate::assert_traits::assert_traits;
-    use tollgate::metrics::{AlreadyMetered, KeyedMeter, Meter};
+    use tollgate::KeyedLimiter;
+    use tollgate::metrics::{AlreadyMetered, Meter};
 
     #[rustfmt::skip]
     assert_traits! {
         //                   Send Sync Unpin
         Meter:                yes yes yes;
-        KeyedMeter<String>:   yes yes yes;
+        Meter<KeyedLimiter<String>>: yes yes yes;
         AlreadyMetered:       yes yes yes;
     }
 }
@@ -81,7 +80,6 @@ fn what_spawned_tasks_need_is_static() {
     fn is_static<T: Send + 'static>() {}
     is_static::<Limiter>();
     is_static::<ConsumeOwned>();
-    is_static::<WithinOwned>();
     is_static::<OwnedGrant>();
     is_static::<Replenisher>();
 }

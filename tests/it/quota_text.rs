@@ -43,9 +43,20 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_read_means_what_is_printed_then(text in "[0-9]{1,3}/[0-9]{0,3} ?(s|min|h|d|ms|us|ns)(, burst [0-9])?") {
+    fn whatever_is_read_means_what_is_printed_then(
+        text in "[0-9](_?[0-9]){0,2}[kMG]?( ?/ ?| per )[0-9]{0,3} ?(s|secs?|m|min|minutes?|h|hours?|d|days?|ms|us|\u{b5}s|ns)(, ?burst ?= ?[0-9]k?)?(, initial [0-9])?",
+    ) {
         let quota: Quota = text.parse().unwrap();
-        prop_assert_eq!(quota.to_string().parse::<Quota>(), Ok(quota));
+        let printed = quota.to_string();
+        prop_assert_eq!(printed.parse::<Quota>(), Ok(quota));
+        prop_assert_eq!(printed.parse::<Quota>().unwrap().to_string(), printed, "one form only");
+    }
+
+    #[test]
+    fn whatever_is_refused_names_a_part_of_the_text(text in "[0-9_kMG./per ,=a-z\u{b5}]{0,24}") {
+        if let Err(error) = text.parse::<Quota>() {
+            prop_assert!(error.to_string().starts_with(&format!("`{}`", &text[error.span()])), "{}", error);
+        }
     }
 }
 
@@ -94,6 +105,21 @@ fn spaces_and_units_may_be_written_otherwise() {
         ("100/s,burst 20,initial 3", Quota::per_second(100).burst(20).initial(3)),
         ("100/s, initial 3, burst 20", Quota::per_second(100).burst(20).initial(3)),
         ("manual  50", Quota::manual(50)),
+        ("10/sec", Quota::per_second(10)),
+        ("10/min", Quota::per_minute(10)),
+        ("10/m", Quota::per_minute(10)),
+        ("10/minute", Quota::per_minute(10)),
+        ("5 per second", Quota::per_second(5)),
+        ("5 per 10 seconds", Quota::new(5, Duration::from_secs(10))),
+        ("2/hr, burst=3", Quota::per_hour(2).burst(3)),
+        ("2/days, burst = 3, initial=1", Quota::per_day(2).burst(3).initial(1)),
+        ("1_000/s", Quota::per_second(1_000)),
+        ("1k/s, burst 2M", Quota::per_second(1_000).burst(2_000_000)),
+        ("1_0K/1_500ms", Quota::new(10_000, Duration::from_millis(1_500))),
+        ("2G per day", Quota::per_day(2_000_000_000)),
+        ("manual 5k", Quota::manual(5_000)),
+        ("3/\u{b5}s", Quota::new(3, Duration::from_micros(1))),
+        ("3/\u{3bc}s", Quota::new(3, Duration::from_micros(1))),
     ] {
         assert_eq!(text.parse(), Ok(quota), "{text}");
     }
@@ -104,7 +130,22 @@ fn an_error_names_the_part_that_is_wrong_and_shows_one_that_is_right() {
     for (text, part, expected) in [
         ("", "``", "rate"),
         ("100", "`100`", "rate"),
-        ("100 per s", "`100 per s`", "rate"),
+        ("100 each s", "`100 each s`", "rate"),
+        ("100 per", "`100 per`", "rate"),
+        ("1.5k/s", "`1.5k`", "whole number of tokens"),
+        ("1kk/s", "`1kk`", "whole number of tokens"),
+        ("k/s", "`k`", "whole number of tokens"),
+        ("1m/s", "`1m`", "whole number of tokens"),
+        ("_1/s", "`_1`", "whole number of tokens"),
+        ("1_/s", "`1_`", "whole number of tokens"),
+        ("_/s", "`_`", "whole number of tokens"),
+        ("+1/s", "`+1`", "whole number of tokens"),
+        ("18446744073709552k/s", "`18446744073709552k`", "whole number of tokens"),
+        ("100/M", "`M`", "period"),
+        ("100/1ks", "`1ks`", "period"),
+        ("100/_s", "`_s`", "period"),
+        ("100/s, burst==3", "`=3`", "whole number of tokens"),
+        ("100/s, burst=", "``", "whole number of tokens"),
         ("manual", "`manual`", "rate"),
         ("many/s", "`many`", "whole number of tokens"),
         ("-1/s", "`-1`", "whole number of tokens"),
@@ -131,6 +172,23 @@ fn an_error_names_the_part_that_is_wrong_and_shows_one_that_is_right() {
         let error = text.parse::<Quota>().expect_err(text).to_string();
         assert!(error.contains(part) && error.contains(expected), "of `{text}` it says: {error}");
         assert!(error.contains("100/s, burst 20"), "{error}");
+    }
+}
+
+#[test]
+fn an_error_knows_where_the_wrong_part_stands() {
+    for (text, span) in [
+        ("", 0..0),
+        ("100/fortnight", 4..13),
+        ("  100 / fortnight , burst 3", 8..17),
+        ("many/s", 0..4),
+        ("10/s,  burst 3, initial x", 24..25),
+        ("10/s, stepped, \u{b5}", 15..17),
+        ("10/s,", 5..5),
+    ] {
+        let error = text.parse::<Quota>().unwrap_err();
+        assert_eq!(error.span(), span, "{text}");
+        assert!(error.to_string().starts_with(&format!("`{}`", &text[span])), "{error}");
     }
 }
 

@@ -286,6 +286,72 @@ fn a_quota_is_set_for_all_while_a_caller_comes_to_wait() {
     });
 }
 
+/// All keys are paused while a token is taken: whichever comes first, nothing is granted afterwards.
+///
+/// Plant `pause_of_all_leaves_the_fast_path_open`: a key that is found on the fast path is granted tokens.
+#[test]
+fn all_keys_are_paused_while_a_token_is_taken() {
+    explore(|race| {
+        let clock = ManualClock::new();
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).shards(1);
+        let builder = builder.clock(clock.clone()).hasher(BuildHasherDefault::<DefaultHasher>::default());
+        let keyed: Keyed = builder.build().expect("valid");
+        assert!(takes(&keyed, 1));
+        let (taker, operator) = (keyed.clone(), keyed.clone());
+        let take = actor(race, move || takes(&taker, 1));
+        let pause = actor(race, move || operator.pause_all_for(SECOND));
+        let taken = take.join().unwrap();
+        pause.join().unwrap();
+        assert!(!takes(&keyed, 1) && !takes(&keyed, 2), "granted during the pause");
+        clock.advance(SECOND);
+        assert_eq!(keyed.available(&1), if taken { 2 } else { 3 });
+    });
+}
+
+/// A caller comes to wait for a key while all keys are paused: whichever comes first, it waits to the end of the pause.
+///
+/// Plant `waiters_are_not_told_of_a_pause_of_all`: the keys that are waited on are not paused.
+#[test]
+fn all_keys_are_paused_while_a_caller_comes_to_wait() {
+    explore(|race| {
+        let (keyed, clock) = keyed(5, 1);
+        assert!(takes(&keyed, 1));
+        let mut waiting = task::spawn(keyed.clone().consume_owned(1, 1));
+        let come = actor(race, move || {
+            assert!(waiting.poll().is_pending());
+            waiting
+        });
+        let operator = keyed.clone();
+        let pause = actor(race, move || operator.pause_all_for(3 * SECOND));
+        let mut waiting = come.join().unwrap();
+        pause.join().unwrap();
+        clock.advance(2 * SECOND);
+        keyed.tick();
+        assert!(!waiting.is_woken(), "granted during the pause");
+        clock.advance(SECOND);
+        keyed.tick();
+        assert!(waiting.is_woken() && waiting.poll().is_ready(), "its token has been there for two seconds");
+    });
+}
+
+/// The in-flight cap is changed while the first grant of a key is made: whichever comes first, the key has the new cap.
+///
+/// Plant `cap_is_changed_after_the_visit`: an entry that is made between the visit and the change keeps the old cap.
+#[test]
+fn a_cap_is_set_while_a_grant_is_made() {
+    explore(|race| {
+        let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(4)).max_in_flight(1).shards(1);
+        let builder = builder.clock(ManualClock::new()).hasher(BuildHasherDefault::<DefaultHasher>::default());
+        let keyed: Keyed = builder.build().expect("valid");
+        let (taker, operator) = (keyed.clone(), keyed.clone());
+        let take = actor(race, move || taker.try_acquire_owned(1, 1).expect("one is in flight"));
+        let set = actor(race, move || operator.set_max_in_flight(2).expect("valid"));
+        let _held = take.join().unwrap();
+        set.join().unwrap();
+        assert_eq!(keyed.available(&1), 1, "two may be in flight");
+    });
+}
+
 /// Two quotas are set for all at once: keys of different rooms go on by the same one of them.
 ///
 /// Bounded: each call takes the locks of eight rooms.

@@ -1,4 +1,4 @@
-//! With an in-flight cap, a grant that nobody binds is released at once.
+//! With an in-flight cap, a grant that is not bound is released at once.
 
 #![deny(unused_must_use)]
 

@@ -21,14 +21,14 @@ type Governor = governor::RateLimiter<u64, DashMapStateStore<u64, RandomState>, 
 
 /// So slow that everybody owes, with a burst that is never used up.
 fn tollgate<S: BuildHasher + Send + Sync + 'static>(hasher: S, quanta: bool) -> KeyedLimiter<u64, S> {
-    let builder = KeyedLimiter::builder().quota(Quota::per_minute(1).burst(BURST.into())).hasher(hasher);
+    let builder = KeyedLimiter::builder().quota(Quota::per_minute(1).burst(BURST.into())).unbounded_keys().hasher(hasher);
     let builder = if quanta { builder.clock(QuantaClock::new()) } else { builder };
     builder.build().expect("valid")
 }
 
-/// The same with a second quota of the same kind.
+/// The same with a second quota, whose burst fits a packed level too.
 fn with_two_quotas() -> KeyedLimiter<u64, RandomState> {
-    let second = Quota::per_hour(30).burst(BURST.into());
+    let second = Quota::per_minute(2).burst(BURST.into());
     let builder = KeyedLimiter::builder().quota(Quota::per_minute(1).burst(BURST.into())).quota(second);
     builder.hasher(RandomState::new()).build().expect("valid")
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures::poll;
 use tokio::time::Instant;
+use tollgate::Refused;
 use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedGrant};
-use tollgate_tower::Refused;
 
 use super::books::Fate;
 use super::caller::Caller;

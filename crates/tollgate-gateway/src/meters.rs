@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tollgate::metrics::{AlreadyMetered, KeyedMeter, Meter, describe};
+use tollgate::KeyedLimiter;
+use tollgate::metrics::{AlreadyMetered, Meter, describe};
 
 use super::books::{Books, Fate};
 use super::limits::Limits;
@@ -36,13 +37,13 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
 #[derive(Clone)]
 pub(crate) struct Meters {
     all: Meter,
-    each: KeyedMeter<Who>,
+    each: Meter<KeyedLimiter<Who>>,
 }
 
 impl Meters {
     pub(crate) fn new(limits: &Limits) -> Result<Self, AlreadyMetered> {
         LazyLock::force(&PROMETHEUS);
-        let each = KeyedMeter::new("each", &limits.each)?.naming(NAMES, Who::to_string);
+        let each = Meter::new("each", &limits.each)?.naming(NAMES, Who::to_string);
         Ok(Self { all: Meter::new("all", &limits.all)?, each })
     }
 

@@ -28,11 +28,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout_at};
-use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
+use tollgate::{KeyedLimiter, Quota};
 use tollgate_redis::RedisStore;
 
 type Failure = Box<dyn Error + Send + Sync>;
-type Users = DistributedKeyedLimiter<u64>;
+type Users = KeyedLimiter<u64>;
 
 /// Of each user, in tokens per second and at once.
 const LAW: Law = Law { rate: 200, burst: 20 };
@@ -117,7 +117,7 @@ impl Kind {
     }
 
     fn trips(&self) -> u64 {
-        self.nodes.iter().map(|node| node.snapshot().store.round_trips).sum()
+        self.nodes.iter().map(|node| node.snapshot().store.unwrap().round_trips).sum()
     }
 }
 

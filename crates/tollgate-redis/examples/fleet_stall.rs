@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::time::{interval, sleep};
-use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
+use tollgate::{KeyedLimiter, Quota};
 use tollgate_redis::RedisStore;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -190,7 +190,7 @@ fn signal(name: &str, process: u64) -> Result<(), Failure> {
 }
 
 /// Calls at random keys, as often as said.
-async fn call(users: DistributedKeyedLimiter<u64>, seed: u64, options: Options, counts: Arc<Counts>) {
+async fn call(users: KeyedLimiter<u64>, seed: u64, options: Options, counts: Arc<Counts>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut ticks, mut made, began) = (interval(TICK), 0, Instant::now());
     loop {

@@ -21,9 +21,11 @@
 //! | file | contents |
 //! |---|---|
 //! | `lib.rs` | the store: one key, its requests and their retries |
+//! | `connection.rs` | the ways to connect: one server, a cluster, sentinels |
 //! | `key.rs` | the keys of stores in Redis |
 //! | `race.rs` | waiting for the first of two futures |
 //! | `reply.rs` | error replies of Redis, by kind |
+//! | `sentinels.rs` | the sentinels, which report the address of the master |
 //! | `server.rs` | the connection and its repair |
 //! | `shard.rs` | one server or cluster master: its circuit breaker, requests under way, repeats |
 //! | `slots.rs` | which master of a cluster keeps which key |
@@ -33,20 +35,27 @@
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod connection;
 mod key;
 mod race;
 mod reply;
+#[cfg(feature = "sentinel")]
+mod sentinels;
 mod server;
 mod shard;
 mod slots;
 
 pub use shard::{Circuit, RedisServerSnapshot};
 
+use connection::{Connection, Way};
 use key::{key, key_among};
+#[cfg(feature = "cluster")]
 use redis::cluster::ClusterClient;
 use redis::{Client, Cmd, IntoConnectionInfo, RedisError, Script};
 use reply::is_of_the_server;
-use server::{Connection, Sentinels, Server, Way, is_broken, reply_kind, silent, unreachable};
+#[cfg(feature = "sentinel")]
+use sentinels::Sentinels;
+use server::{Server, is_broken, reply_kind, silent, unreachable};
 use shard::Shard;
 use std::fmt;
 use std::future::Future;
@@ -98,7 +107,7 @@ struct Readme;
 /// let store = RedisStore::connect("redis://127.0.0.1/", "user:42").await?
 ///     .outage(Outage::Share(Quota::per_second(1_000).burst(50))); // while Redis cannot be reached
 /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store.clone()).build()?;
-/// limiter.consume(1).await?;
+/// limiter.wait(1).await?;
 /// println!("{:?}", store.snapshot());
 /// # Ok(()) }
 /// ```
@@ -111,8 +120,8 @@ struct Readme;
 /// * [`connect`](Self::connect) uses an address and looks it up each time. A name that is pointed to the new master is
 ///   enough, and so is a proxy in front of it. If the address belongs to the old master alone, no server is there any
 ///   more: the result is an [`Outage`](tollgate::distributed::Outage) until a server answers there.
-/// * [`connect_sentinels`](Self::connect_sentinels) asks the sentinels each time which server is the master.
-/// * [`connect_cluster`](Self::connect_cluster) learns all nodes of the cluster from the given ones. It follows the
+/// * `connect_sentinels` (feature `sentinel`) asks the sentinels each time which server is the master.
+/// * `connect_cluster` (feature `cluster`) learns all nodes of the cluster from the given ones. It follows the
 ///   cluster when a replica takes over, even if none of the given nodes is left.
 ///
 /// Replicas lag, because Redis does not wait for them. Tokens granted by the old master and unknown to the new one are
@@ -153,11 +162,13 @@ impl RedisStore {
         Self::reach(Way::One(client), name).await
     }
 
-    /// Connects to the store `name` on a cluster. `urls` are the addresses of some of its nodes.
+    /// Connects to the store `name` on a cluster. `urls` are the addresses of some of its nodes. Needs the feature
+    /// `cluster`.
     ///
     /// # Errors
     ///
     /// As [`connect`](Self::connect).
+    #[cfg(feature = "cluster")]
     pub async fn connect_cluster<U: IntoConnectionInfo>(
         urls: impl IntoIterator<Item = U>,
         name: &str,
@@ -167,7 +178,8 @@ impl RedisStore {
     }
 
     /// Connects to the store `name` on the master reported by the sentinels at `urls`. `master` is the URL of the
-    /// master, with the sentinels' name for it as the host: `redis://user:password@mymaster/0`.
+    /// master, with the sentinels' name for it as the host: `redis://user:password@mymaster/0`. Needs the
+    /// feature `sentinel`.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -180,6 +192,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// As [`connect`](Self::connect).
+    #[cfg(feature = "sentinel")]
     pub async fn connect_sentinels<U: IntoConnectionInfo>(
         urls: impl IntoIterator<Item = U>,
         master: impl IntoConnectionInfo,

@@ -1,25 +1,17 @@
-//! The connection to Redis: to one server, to a cluster, or to the master that sentinels report.
+//! The connection to Redis, shared by all stores: its shards, and its repair.
 
+use super::connection::{Connection, Way};
 use super::shard::{RedisServerSnapshot, Shard};
 use super::slots::{ranges, slot};
 use crate::race::first;
 use crate::reply::{is_of_the_server, kind_of};
 use futures_util::future::Either;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::cluster::ClusterClient;
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
-use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Pipeline,
-    RedisError, RedisFuture, TlsMode, Value,
-};
+use redis::{ErrorKind, RedisError};
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::{ReplyKind, StoreError, backoff};
 
@@ -46,22 +38,6 @@ struct Shards {
     ranges: Vec<(u16, u16, Arc<Shard>)>,
 }
 
-/// The way to connect.
-pub(super) enum Way {
-    One(Client),
-    Cluster(Box<ClusterClient>),
-    Sentinels(Box<Sentinels>),
-}
-
-/// The sentinels, which report the address of the master.
-pub(super) struct Sentinels {
-    addresses: Vec<ConnectionInfo>,
-    /// The sentinels' name of the master.
-    name: String,
-    /// The login and TLS mode for the master.
-    login: SentinelNodeConnectionInfo,
-}
-
 /// The latest connection, and whether it has broken since.
 #[derive(Clone)]
 pub(super) struct Link {
@@ -69,12 +45,6 @@ pub(super) struct Link {
     /// The serial number of the connection.
     number: u64,
     is_broken: bool,
-}
-
-#[derive(Clone)]
-pub(super) enum Connection {
-    One(MultiplexedConnection),
-    Cluster(ClusterConnection),
 }
 
 impl Shards {
@@ -104,7 +74,8 @@ impl Server {
     /// Returns the shard that keeps `key`.
     pub(super) fn shard(&self, key: &str) -> Arc<Shard> {
         let mut shards = self.shards();
-        if let Way::Cluster(_) = self.way {
+        // Only a cluster has slots.
+        if !shards.ranges.is_empty() {
             let slot = slot(key);
             if let Some((.., shard)) = shards.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)) {
                 return Arc::clone(shard);
@@ -181,11 +152,8 @@ impl Server {
     /// Learns which master of a cluster keeps which slots. Without an answer the known slots stay.
     async fn learn_slots(&self, answer_timeout: Duration) {
         let connection = self.last().as_ref().map(|link| link.connection.clone());
-        let Some(Connection::Cluster(mut connection)) = connection else { return };
-        let mut ask = redis::cmd("CLUSTER");
-        ask.arg("SLOTS");
-        let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-        let Ok(Ok(answer)) = timeout(answer_timeout, connection.route_command(ask, any)).await else { return };
+        let Some(connection) = connection else { return };
+        let Ok(Ok(Some(answer))) = timeout(answer_timeout, connection.slots()).await else { return };
         let ranges = ranges(&answer);
         if ranges.is_empty() {
             return;
@@ -319,7 +287,7 @@ impl Repair {
     /// reconnects by itself. It stays in use if no new connection can be made.
     fn keep_cluster(&self, server: &Server) {
         if let Some(link) = &mut *server.last()
-            && matches!(link.connection, Connection::Cluster(_))
+            && link.connection.reconnects()
         {
             link.is_broken = false;
         }
@@ -327,15 +295,7 @@ impl Repair {
 
     /// Checks whether the shard answers over this connection.
     async fn try_over(&self, mut connection: Connection) -> Result<(), RedisError> {
-        let command = match &connection {
-            Connection::One(_) => redis::cmd("PING"),
-            Connection::Cluster(_) => {
-                let mut exists = redis::cmd("EXISTS");
-                exists.arg(&self.key);
-                exists
-            }
-        };
-        match command.exec_async(&mut connection).await {
+        match connection.probe(&self.key).exec_async(&mut connection).await {
             Err(error) if reply_kind(&error).is_none_or(is_of_the_server) => Err(error),
             _ => {
                 self.shard.note_reply();
@@ -360,100 +320,6 @@ pub(super) fn reply_kind(error: &RedisError) -> Option<ReplyKind> {
 /// Whether the connection cannot be used any more.
 pub(super) fn is_broken(error: &RedisError) -> bool {
     reply_kind(error).is_none() && (error.is_unrecoverable_error() || error.is_io_error())
-}
-
-impl Way {
-    async fn connect(&self) -> Result<Connection, RedisError> {
-        // The caller of each request has its own timeout.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        match self {
-            Self::One(client) => {
-                client.get_multiplexed_async_connection_with_config(&config).await.map(Connection::One)
-            }
-            Self::Cluster(client) => client.get_async_connection().await.map(Connection::Cluster),
-            Self::Sentinels(sentinels) => {
-                let master = sentinels.master().await?;
-                master.get_multiplexed_async_connection_with_config(&config).await.map(Connection::One)
-            }
-        }
-    }
-}
-
-impl Sentinels {
-    /// Creates the sentinels at `addresses`. The host of `master` is the sentinels' name of the master.
-    pub(super) fn new<U: IntoConnectionInfo>(
-        addresses: impl IntoIterator<Item = U>,
-        master: impl IntoConnectionInfo,
-    ) -> Result<Self, RedisError> {
-        let addresses = addresses.into_iter().map(U::into_connection_info).collect::<Result<Vec<_>, _>>()?;
-        let master = master.into_connection_info()?;
-        let login = SentinelNodeConnectionInfo::default().set_redis_connection_info(master.redis_settings().clone());
-        let (name, login) =
-            match master.addr() {
-                ConnectionAddr::TcpTls { host, insecure: true, .. } => (host, login.set_tls_mode(TlsMode::Insecure)),
-                ConnectionAddr::TcpTls { host, .. } => (host, login.set_tls_mode(TlsMode::Secure)),
-                ConnectionAddr::Tcp(host, _) => (host, login),
-                _ => return Err((
-                    redis::ErrorKind::InvalidClientConfig,
-                    "the URL of the master has no host: write redis://name/, with the sentinels' name for the master",
-                )
-                    .into()),
-            };
-        Sentinel::build(addresses.clone())?;
-        Ok(Self { addresses, name: name.to_string(), login })
-    }
-
-    /// Returns the master reported by the first sentinel that answers. All sentinels are asked at once: a sentinel
-    /// on a machine that is gone never answers, and would use up the time that the others need.
-    async fn master(&self) -> Result<Client, RedisError> {
-        let mut asked = JoinSet::new();
-        for address in &self.addresses {
-            let mut sentinel = Sentinel::build(vec![address.clone()])?;
-            let (name, login) = (self.name.clone(), self.login.clone());
-            asked.spawn(async move { sentinel.async_master_for(&name, Some(&login)).await });
-        }
-        let mut error = RedisError::from((
-            redis::ErrorKind::MasterNameNotFoundBySentinel,
-            "no sentinel has answered: check their addresses",
-        ));
-        while let Some(answer) = asked.join_next().await {
-            match answer {
-                Ok(Ok(master)) => return Ok(master),
-                Ok(Err(refused)) => error = refused,
-                // The runtime is shutting down.
-                Err(_) => {}
-            }
-        }
-        Err(error)
-    }
-}
-
-impl ConnectionLike for Connection {
-    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        match self {
-            Self::One(connection) => connection.req_packed_command(cmd),
-            Self::Cluster(connection) => connection.req_packed_command(cmd),
-        }
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        pipeline: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        match self {
-            Self::One(connection) => connection.req_packed_commands(pipeline, offset, count),
-            Self::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
-        }
-    }
-
-    fn get_db(&self) -> i64 {
-        match self {
-            Self::One(connection) => connection.get_db(),
-            Self::Cluster(connection) => connection.get_db(),
-        }
-    }
 }
 
 pub(super) fn unreachable(error: &RedisError) -> StoreError {

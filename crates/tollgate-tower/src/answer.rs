@@ -3,40 +3,9 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use tollgate::{ConsumeError, Denied, TryAcquireError};
+use tollgate::Refused;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-
-/// Why a request was not admitted. The inner service did not see it, and nothing was consumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// The request was allowed to wait.
-    #[error(transparent)]
-    InLine(#[from] ConsumeError),
-    /// The request was not allowed to wait, and could not be admitted at once.
-    #[error(transparent)]
-    AtOnce(#[from] TryAcquireError),
-}
-
-impl From<Denied> for Refused {
-    fn from(denied: Denied) -> Self {
-        Self::AtOnce(denied.into())
-    }
-}
-
-impl Refused {
-    /// Returns after how long the same request can be admitted, if no other caller arrives meanwhile; `None` if
-    /// the time is unknown, or if it can never be admitted.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
-            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
-            _ => None,
-        }
-    }
-}
 
 /// The error of a limited service: the limiter refused, or the inner service failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +19,7 @@ pub enum LimitError<E> {
 }
 
 /// Turns refusals and inner errors into the result of the limited service. The only implementations are [`AsError`],
-/// [`AsBoxError`], [`AsResponse`], and `http::AsHttp` of the feature `http`.
+/// [`AsBoxError`], [`AsResponse`], [`AsGrpc`](super::AsGrpc), and `http::AsHttp` of the feature `http`.
 pub trait Answer<Response, E>: sealed::Sealed {
     /// The response of the limited service, before it is [held](super::Hold).
     type Response;

@@ -1,6 +1,5 @@
 //! Gates: which limiter a request asks, for how many tokens, and how long it may wait.
 
-use super::answer::Refused;
 use crate::coop::poll_paid;
 use pin_project::pin_project;
 use std::fmt;
@@ -9,20 +8,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tollgate::ConsumeOwned;
 use tollgate::Limiter;
 use tollgate::OwnedGrant;
-use tollgate::{ConsumeOwned, WithinOwned};
+use tollgate::Refused;
 
-/// How long a request may wait in the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How long a request may wait in the queue. The default is [`MaxWait::DEFAULT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxWait {
     /// As long as it takes.
-    #[default]
     Endless,
     /// At most this long; see [`Consume::within`](tollgate::Consume::within).
     AtMost(Duration),
     /// Not at all; see [`Limiter::try_acquire`].
     None,
+}
+
+impl MaxWait {
+    /// 30 seconds: about as long as clients and proxies wait for a response. A request that would wait longer is refused
+    /// at once.
+    pub const DEFAULT: Self = Self::AtMost(Duration::from_secs(30));
+}
+
+impl Default for MaxWait {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// Admits requests: decides which limiter a request asks and how many tokens it costs.
@@ -147,8 +158,7 @@ pub struct Admission {
 #[pin_project(project = ModeProjection)]
 #[derive(Debug)]
 enum Mode {
-    Endless(#[pin] ConsumeOwned),
-    Within(#[pin] WithinOwned),
+    Wait(#[pin] ConsumeOwned),
     None(Limiter, u64),
 }
 
@@ -156,8 +166,8 @@ impl Admission {
     /// Creates a claim of `cost` tokens of `limiter`.
     pub fn new(limiter: Limiter, cost: u64, max_wait: MaxWait) -> Self {
         let mode = match max_wait {
-            MaxWait::Endless => Mode::Endless(limiter.consume_owned(cost)),
-            MaxWait::AtMost(allowed) => Mode::Within(limiter.consume_owned(cost).within(allowed)),
+            MaxWait::Endless => Mode::Wait(limiter.consume_owned(cost)),
+            MaxWait::AtMost(allowed) => Mode::Wait(limiter.consume_owned(cost).within(allowed)),
             MaxWait::None => Mode::None(limiter, cost),
         };
         Self { mode }
@@ -169,8 +179,7 @@ impl Future for Admission {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().mode.project() {
-            ModeProjection::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
-            ModeProjection::Within(within) => within.poll(cx).map_err(Refused::InLine),
+            ModeProjection::Wait(consume) => consume.poll(cx).map_err(Refused::InLine),
             ModeProjection::None(limiter, cost) => {
                 let ask = || limiter.clone().try_acquire_owned(*cost).map_err(Refused::AtOnce);
                 poll_paid(cx, |_| Poll::Ready(ask()))

@@ -1,6 +1,5 @@
 //! A gate with a bucket and a queue per user, address or API key.
 
-use super::answer::Refused;
 use super::gate::{Gate, MaxWait};
 use crate::coop::poll_paid;
 use pin_project::pin_project;
@@ -10,7 +9,9 @@ use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tollgate::{KeyedConsumeOwned, KeyedLimiter, KeyedWithinOwned, OwnedKeyedGrant};
+use std::time::Duration;
+use tollgate::Refused;
+use tollgate::{KeyedConsumeOwned, KeyedLimiter, OwnedKeyedGrant};
 
 /// A [`Gate`] over a [`KeyedLimiter`] that computes key and cost from the request; created by
 /// [`LimitLayer::keyed`](super::LimitLayer::keyed).
@@ -42,8 +43,12 @@ impl<K: Hash + Eq + Clone, S: BuildHasher, F> Keyed<K, S, F> {
     pub(crate) fn admit_key(&self, key: K, cost: u64, max_wait: MaxWait) -> KeyedAdmission<K, S> {
         let users = self.users.clone();
         let mode = match max_wait {
-            MaxWait::Endless => Mode::Endless(users.consume_owned(key, cost)),
-            MaxWait::AtMost(allowed) => Mode::Within(users.consume_owned(key, cost).within(allowed)),
+            MaxWait::Endless => Mode::Wait(users.consume_owned(key, cost)),
+            MaxWait::AtMost(allowed) => Mode::Wait(users.consume_owned(key, cost).within(allowed)),
+            // Without a limiter for the key on this machine, only a request to the store can tell.
+            MaxWait::None if users.is_distributed() => {
+                Mode::Wait(users.consume_owned(key, cost).within(Duration::ZERO))
+            }
             MaxWait::None => Mode::None(Some((users, key, cost))),
         };
         KeyedAdmission { mode }
@@ -91,8 +96,7 @@ pub struct KeyedAdmission<K: Hash + Eq + Clone, S: BuildHasher> {
 
 #[pin_project(project = ModeProjection)]
 enum Mode<K: Hash + Eq + Clone, S: BuildHasher> {
-    Endless(#[pin] KeyedConsumeOwned<K, S>),
-    Within(#[pin] KeyedWithinOwned<K, S>),
+    Wait(#[pin] KeyedConsumeOwned<K, S>),
     /// `None` once the future has returned its result.
     None(Option<(KeyedLimiter<K, S>, K, u64)>),
 }
@@ -102,8 +106,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedAdmission<K, S> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().mode.project() {
-            ModeProjection::Endless(consume) => consume.poll(cx).map_err(Refused::InLine),
-            ModeProjection::Within(within) => within.poll(cx).map_err(Refused::InLine),
+            ModeProjection::Wait(consume) => consume.poll(cx).map_err(Refused::InLine),
             ModeProjection::None(ask) => poll_paid(cx, |_| {
                 let (users, key, cost) = ask.take().expect("polled after it was ready");
                 Poll::Ready(users.try_acquire_owned(key, cost).map_err(Refused::AtOnce))
@@ -115,8 +118,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedAdmission<K, S> {
 impl<K: Hash + Eq + Clone, S: BuildHasher> fmt::Debug for KeyedAdmission<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = match &self.mode {
-            Mode::Endless(_) => "endless",
-            Mode::Within(_) => "within",
+            Mode::Wait(_) => "wait",
             Mode::None(_) => "none",
         };
         f.debug_struct("KeyedAdmission").field("max_wait", &mode).finish_non_exhaustive()

@@ -1,14 +1,13 @@
 //! The layer and its settings.
 
-use super::answer::{AsBoxError, AsError, AsResponse, Refused};
+use super::answer::{AsBoxError, AsError, AsResponse};
 use super::gate::{Chosen, MaxWait, Priced};
+use super::grpc::AsGrpc;
 use super::hold::{ToBody, ToHead};
 use super::service::Limit;
 use std::time::Duration;
-use tollgate::Limiter;
+use tollgate::{Limiter, Refused};
 use tower_layer::Layer;
-#[cfg(feature = "distributed")]
-use {super::distributed_keyed::DistributedKeyed, tollgate::DistributedKeyedLimiter};
 #[cfg(feature = "keyed")]
 use {super::keyed::Keyed, tollgate::KeyedLimiter};
 
@@ -23,7 +22,8 @@ pub struct LimitLayer<G = Limiter, H = ToBody, A = AsError> {
 }
 
 impl LimitLayer {
-    /// Creates a layer in which each request waits in the queue of `limiter` for one token.
+    /// Creates a layer in which each request waits in the queue of `limiter` for one token, at most
+    /// [30 seconds](MaxWait::DEFAULT).
     pub fn new(limiter: &Limiter) -> Self {
         Self::through(limiter.clone())
     }
@@ -32,7 +32,7 @@ impl LimitLayer {
 impl<G> LimitLayer<G> {
     /// Creates a layer with a [`Gate`](super::Gate) of your own.
     pub fn through(gate: G) -> Self {
-        Self { gate, max_wait: MaxWait::Endless, hold: ToBody, answer: AsError }
+        Self { gate, max_wait: MaxWait::DEFAULT, hold: ToBody, answer: AsError }
     }
 }
 
@@ -64,7 +64,7 @@ impl<F> LimitLayer<Chosen<F>> {
 #[cfg(feature = "keyed")]
 impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
     /// Creates a layer that asks `key` for the key and the cost of each request: one queue per user, address or API
-    /// key.
+    /// key. `users` may be distributed: many machines then share the quota of each key.
     ///
     /// # Examples
     ///
@@ -86,34 +86,6 @@ impl<K, S, F> LimitLayer<Keyed<K, S, F>> {
     }
 }
 
-#[cfg(feature = "distributed")]
-impl<K, S, F> LimitLayer<DistributedKeyed<K, S, F>> {
-    /// Creates a layer that asks `key` for the key and the cost of each request, with a quota that [many machines
-    /// share](DistributedKeyedLimiter).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tollgate::ConfigError> {
-    /// use tollgate::distributed::MemoryStore;
-    /// use tollgate_tower::LimitLayer;
-    /// use tollgate::{KeyedLimiter, Quota};
-    /// let store = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
-    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(store).build()?;
-    /// let layer = LimitLayer::distributed_keyed(&users, |request: &http::Request<String>| {
-    ///     let key = request.headers().get("x-api-key").and_then(|key| key.to_str().ok());
-    ///     (key.unwrap_or("anonymous").to_owned(), 1)
-    /// });
-    /// # let _ = layer; Ok(()) }
-    /// ```
-    pub fn distributed_keyed<Request>(users: &DistributedKeyedLimiter<K, S>, key: F) -> Self
-    where
-        F: Fn(&Request) -> (K, u64),
-    {
-        Self::through(DistributedKeyed::new(users, key))
-    }
-}
-
 impl<H, A> LimitLayer<Limiter, H, A> {
     /// Computes the cost of each request with `cost`; a request of cost 0 passes at once.
     pub fn cost<Request, C: Fn(&Request) -> u64>(self, cost: C) -> LimitLayer<Priced<C>, H, A> {
@@ -123,9 +95,16 @@ impl<H, A> LimitLayer<Limiter, H, A> {
 }
 
 impl<G, H, A> LimitLayer<G, H, A> {
-    /// Refuses requests that would wait longer than `allowed`; see [`Consume::within`](tollgate::Consume::within).
+    /// Refuses requests that would wait longer than `allowed`; see [`Consume::within`](tollgate::Consume::within). The
+    /// default is 30 seconds.
     pub fn within(self, allowed: Duration) -> Self {
         Self { max_wait: MaxWait::AtMost(allowed), ..self }
+    }
+
+    /// Lets requests wait as long as it takes. Bound the queue with
+    /// [`max_waiting`](tollgate::Builder::max_waiting): on a server, each request that waits is memory and a connection.
+    pub fn wait_without_limit(self) -> Self {
+        Self { max_wait: MaxWait::Endless, ..self }
     }
 
     /// Refuses requests that cannot get their tokens at once; see [`Limiter::try_acquire`].
@@ -146,10 +125,31 @@ impl<G, H, A> LimitLayer<G, H, A> {
     }
 
     /// Turns refusals into HTTP responses with `Retry-After` and `RateLimit` fields; see [`http`](crate::http). The
-    /// error type stays that of the inner service.
+    /// error type stays that of the inner service. gRPC calls get a gRPC status, as with [`grpc`](Self::grpc).
     #[cfg(feature = "http")]
     pub fn respond(self) -> crate::http::HttpLimitLayer<G, H> {
         crate::http::HttpLimitLayer::new(self.gate, self.max_wait, self.hold)
+    }
+
+    /// Turns refusals into gRPC statuses, for tonic. The error type stays that of the inner service.
+    ///
+    /// The status is `ResourceExhausted`, or `Unavailable` if the limiter is closed. If it is known when to retry, the
+    /// fields `grpc-retry-pushback-ms` and `grpc-status-details-bin` (with a `google.rpc.RetryInfo`) say so. A call that
+    /// can never be granted has a negative pushback, which means "do not retry".
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// use tollgate::{Limiter, Quota};
+    /// use tollgate_tower::LimitLayer;
+    /// let limiter = Limiter::new(Quota::per_second(100))?;
+    /// let server = tonic::transport::Server::builder().layer(LimitLayer::new(&limiter).refuse().grpc());
+    /// # let _ = server; Ok(()) }
+    /// ```
+    pub fn grpc(self) -> LimitLayer<G, H, AsGrpc> {
+        let Self { gate, max_wait, hold, .. } = self;
+        LimitLayer { gate, max_wait, hold, answer: AsGrpc }
     }
 
     /// Turns refusals into responses, so that the error type stays that of the inner service.

@@ -23,19 +23,19 @@
 //!
 //! | setting | default | or |
 //! |---|---|---|
-//! | a request without available tokens | waits in the queue | [`within`](LimitLayer::within) a time, [`refuse`](LimitLayer::refuse) |
+//! | a request without available tokens | waits in the queue, at most 30 seconds | [`within`](LimitLayer::within) another time, [`wait_without_limit`](LimitLayer::wait_without_limit), [`refuse`](LimitLayer::refuse) |
 //! | its cost | 1 | [`cost`](LimitLayer::cost) of the request |
-//! | its limiter | one for all | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, `distributed_keyed` with feature `distributed`, or any [`Gate`] |
+//! | its limiter | one for all | [`by`](LimitLayer::by) the request, `keyed` with feature `keyed`, or any [`Gate`] |
 //! | its tokens are in flight, with [`max_in_flight`](tollgate::Builder::max_in_flight) | to the end of the response's body | [`release_at_head`](LimitLayer::release_at_head), any [`Hold`] |
-//! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, `respond` an HTTP response (feature `http`), [`box_errors`](LimitLayer::box_errors) |
+//! | a refusal | [`LimitError`] beside the inner error | [`on_refusal`](LimitLayer::on_refusal) makes a response of it, [`grpc`](LimitLayer::grpc) a gRPC status, `respond` an HTTP response (feature `http`), [`box_errors`](LimitLayer::box_errors) |
 //!
 //! An axum router, which requires services that do not fail, turns refusals into responses:
 //!
 //! ```
 //! # fn main() -> Result<(), tollgate::ConfigError> {
 //! use axum::{Router, response::IntoResponse, routing::get};
-//! use tollgate_tower::{LimitLayer, Refused};
-//! use tollgate::{Limiter, Quota};
+//! use tollgate::{Limiter, Quota, Refused};
+//! use tollgate_tower::LimitLayer;
 //! let limiter = Limiter::new(Quota::per_second(100))?;
 //! let app: Router = Router::new().route("/", get(async || "hello")).layer(LimitLayer::new(&limiter).refuse().on_refusal(
 //!     |refused: Refused| (http::StatusCode::TOO_MANY_REQUESTS, refused.to_string()).into_response(),
@@ -65,22 +65,22 @@
 mod answer;
 mod body;
 mod coop;
-#[cfg(feature = "distributed")]
-mod distributed_keyed;
 mod gate;
+mod grpc;
 mod hold;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "keyed")]
+pub mod key;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod layer;
 mod service;
 
-pub use answer::{Answer, AsBoxError, AsError, AsResponse, LimitError, Refused};
+pub use answer::{Answer, AsBoxError, AsError, AsResponse, LimitError};
 pub use body::HeldBody;
-#[cfg(feature = "distributed")]
-pub use distributed_keyed::{DistributedKeyed, DistributedKeyedAdmission};
 pub use gate::{Admission, Chosen, Gate, MaxWait, Priced};
+pub use grpc::AsGrpc;
 pub use hold::{Hold, ToBody, ToHead};
 #[cfg(feature = "keyed")]
 pub use keyed::{Keyed, KeyedAdmission};

@@ -136,7 +136,7 @@ impl State {
         let at = if self.fits_in_flight(rovers, cost) { self.foretell(rovers, cost) } else { None };
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
         let released = self.cap.as_ref().map_or(0, Cap::word);
-        Denial { cost, tail, released, until, at, remaining: self.available(rovers), by }
+        Denial { cost, tail, released, until, at, remaining: self.available(rovers), by, name: self.quota_name(by) }
     }
 
     /// Whether the cap leaves space for `cost` tokens behind all waiters.
@@ -220,7 +220,13 @@ impl State {
         self.queue.push(place, Waiter { waker, ticket, cost, skip: 0, part });
     }
 
-    fn check_in_time(&mut self, rovers: &Rovers, cost: u64, now: u64, allowed: u64) -> Result<(), ConsumeError> {
+    pub(crate) fn check_in_time(
+        &mut self,
+        rovers: &Rovers,
+        cost: u64,
+        now: u64,
+        allowed: u64,
+    ) -> Result<(), ConsumeError> {
         let at = self.foretell(rovers, cost);
         self.check_wait(at, now, allowed)
     }

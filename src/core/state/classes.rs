@@ -406,7 +406,8 @@ impl State {
         let at = if self.fits_in_flight(rovers, cost) { self.foretell_class(rovers, class, cost) } else { None };
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
         let remaining = self.available_to_class(rovers, class);
-        Denial { cost, tail: rovers.tail(), released: 0, until: 0, at, remaining, by }
+        let name = self.quota_name(by);
+        Denial { cost, tail: rovers.tail(), released: 0, until: 0, at, remaining, by, name }
     }
 
     /// What keeps a class from `cost` tokens.

@@ -82,8 +82,12 @@ impl State {
         let fits = self.fits_in_flight(rovers, cost);
         let later = |delay| if fits { self.estimate_later(rovers, cost, now, delay) } else { None };
         let retry_after = denied.retry_after.and_then(later);
-        let by = if retry_after == denied.retry_after { denied.by } else { Bound::Parent };
-        Denied { retry_after, remaining: denied.remaining.min(self.available(rovers)), by }.into()
+        let remaining = denied.remaining.min(self.available(rovers));
+        if retry_after == denied.retry_after {
+            return Denied { remaining, ..denied }.into();
+        }
+        let name = self.quota_name(self.supply.obstacle(rovers.tail().wrapping_add(cost)));
+        Denied { retry_after, remaining, by: Bound::Parent, name }.into()
     }
 
     /// Translates a refusal of this limiter into the refusal that its child, which has `remaining` tokens, returns.

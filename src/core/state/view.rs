@@ -2,13 +2,26 @@
 
 use super::{MAX_SPAN, State, Totals};
 use crate::core::rovers::{Rovers, ahead};
+use crate::error::Bound;
+use crate::name::{Name, QuotaNames};
 use crate::observe::{Observers, QueueInfo};
 use std::sync::Arc;
 
 impl State {
     /// The name of the quota with this index, if it has one.
     pub(crate) fn name(&self, index: usize) -> Option<&Arc<str>> {
-        self.rare.as_ref()?.names.get(index)?.as_ref()
+        Some(&self.rare.as_ref()?.names.get(index)?.as_ref()?.0)
+    }
+
+    pub(crate) fn name_quotas(&mut self, names: QuotaNames) {
+        if !names.is_empty() || self.rare.is_some() {
+            self.rare().names = names;
+        }
+    }
+
+    /// The name of the quota that this bound is, if it is a quota with a name.
+    pub(super) fn quota_name(&self, by: Bound) -> Name {
+        self.rare.as_ref().map_or(Name::NONE, |rare| by.name(&rare.names))
     }
 
     /// The number of tokens that `try_acquire` could get now.

@@ -3,6 +3,8 @@
 use super::KeyedLimiter;
 use crate::error::ConfigError;
 use crate::keyed::Quotas;
+use crate::keyed::keys::Keys;
+use crate::keyed::map::Map;
 use std::hash::{BuildHasher, Hash};
 
 impl<K, S> KeyedLimiter<K, S>
@@ -24,7 +26,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the new quota is invalid; nothing changes then.
+    /// Returns a [`ConfigError`] if the new quota is invalid, or if the limiter is
+    /// distributed; nothing changes then.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -38,7 +41,7 @@ where
     pub fn set_quota(&self, quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
         let quotas = quotas.into();
         quotas.check()?;
-        self.map.set_quotas(quotas);
+        self.map("set_quota")?.set_quotas(quotas);
         Ok(())
     }
 
@@ -48,18 +51,23 @@ where
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the quota is invalid, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes
+    /// Returns a [`ConfigError`] if the quota is invalid or the limiter is
+    /// distributed, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes
     /// then.
     pub fn set_quota_for(&self, key: &K, quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
         let quotas = quotas.into();
         quotas.check()?;
-        let most = self.map.key_limit.most().unwrap_or(u64::MAX);
-        if self.map.set_quotas_for(key, Some(quotas)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
+        let map = self.map("set_quota_for")?;
+        let most = map.key_limit.most().unwrap_or(u64::MAX);
+        if map.set_quotas_for(key, Some(quotas)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
     }
 
     /// Gives a key the quotas that a new key would have. The tokens of the key stay.
     pub fn reset_quota_for(&self, key: &K) {
-        self.map.set_quotas_for(key, None);
+        // A key of a distributed limiter has no other quota.
+        if let Keys::Local(map) = &self.keys {
+            map.set_quotas_for(key, None);
+        }
     }
 
     /// Asks [`quota_by`](crate::KeyedBuilder::quota_by) again for each key in memory, and gives the key the quotas that
@@ -93,17 +101,35 @@ where
     /// # Ok(()) }
     /// ```
     pub fn renew_quotas(&self) {
-        self.map.renew_quotas();
+        // A distributed limiter asks `quota_by` for each claim.
+        if let Keys::Local(map) = &self.keys {
+            map.renew_quotas();
+        }
     }
 
     /// Mints what is due by now, serves all queues, and forgets keys that owe nothing. Needed only for a limiter on a
     /// [manual clock](crate::ManualClock). Visits all keys.
     pub fn tick(&self) {
-        self.map.tick();
+        // A distributed limiter is never on a manual clock.
+        if let Keys::Local(map) = &self.keys {
+            map.tick();
+        }
     }
 
-    /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid.
+    /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid. A distributed
+    /// limiter is closed on this node.
     pub fn close(&self) {
-        self.map.close();
+        match &self.keys {
+            Keys::Local(map) => map.close(),
+            Keys::Distributed(keys) => keys.close(),
+        }
+    }
+
+    /// The map, for a change that a distributed limiter does not support: all nodes use the same quotas.
+    pub(in crate::keyed) fn map(&self, setting: &'static str) -> Result<&Map<K, S>, ConfigError> {
+        match &self.keys {
+            Keys::Local(map) => Ok(map),
+            Keys::Distributed(_) => Err(ConfigError::DistributedKeyed { setting }),
+        }
     }
 }

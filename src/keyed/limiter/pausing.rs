@@ -3,6 +3,7 @@
 use super::KeyedLimiter;
 use crate::clock::whole_nanos;
 use crate::error::ConfigError;
+use crate::keyed::keys::Keys;
 use crate::quota::check_cap;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -16,7 +17,7 @@ where
     /// Pauses a key for `duration` from now, for example after the host that the key names returned "429, retry after".
     ///
     /// No claim on the key passes during the pause. Its buckets continue to fill up to their bursts. A shorter pause
-    /// never shortens a longer one. Other keys are not delayed.
+    /// never shortens a longer one. Other keys are not delayed. A distributed limiter pauses the key on this node.
     ///
     /// A key that is paused is kept in memory, where it takes some 200 bytes until the pause is over, even if this
     /// exceeds [`max_keys`](crate::KeyedBuilder::max_keys).
@@ -34,7 +35,10 @@ where
     /// # Ok(()) }
     /// ```
     pub fn pause_for(&self, key: &K, duration: Duration) {
-        self.map.pause_for(key, whole_nanos(duration));
+        match &self.keys {
+            Keys::Local(map) => map.pause_for(key, whole_nanos(duration)),
+            Keys::Distributed(keys) => keys.pause_for(key, duration),
+        }
     }
 
     /// Pauses a key until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the past does
@@ -61,7 +65,10 @@ where
     /// # Ok(()) }
     /// ```
     pub fn pause_all_for(&self, duration: Duration) {
-        self.map.pause_all_for(whole_nanos(duration));
+        match &self.keys {
+            Keys::Local(map) => map.pause_all_for(whole_nanos(duration)),
+            Keys::Distributed(keys) => keys.pause_all_for(duration),
+        }
     }
 
     /// Pauses all keys until an instant of tokio's clock; see [`pause_all_for`](Self::pause_all_for). An instant in the
@@ -92,17 +99,26 @@ where
     /// ```
     pub fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
         check_cap(tokens)?;
-        self.map.set_max_in_flight(tokens)
+        match &self.keys {
+            Keys::Local(map) => map.set_max_in_flight(tokens),
+            Keys::Distributed(_) => Err(ConfigError::NotCapped),
+        }
     }
 
     /// Adds `tokens` to each quota of the key by hand, up to the bursts, and serves the key's queue; see
     /// [`Limiter::replenish`](crate::Limiter::replenish).
     pub fn replenish(&self, key: &K, tokens: u64) {
-        self.map.replenish(key, tokens);
+        match &self.keys {
+            Keys::Local(map) => map.replenish(key, tokens),
+            Keys::Distributed(keys) => keys.replenish(key, tokens),
+        }
     }
 
     /// Returns true once [`close`](Self::close) was called.
     pub fn is_closed(&self) -> bool {
-        self.map.is_closed()
+        match &self.keys {
+            Keys::Local(map) => map.is_closed(),
+            Keys::Distributed(keys) => keys.is_closed(),
+        }
     }
 }

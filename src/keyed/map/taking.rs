@@ -230,5 +230,7 @@ fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, now: u64) -> Tried {
         return Tried::Taken(remaining);
     }
     let retry_after = rates.reached(levels, cost).map(|at| wait(at, levels, now));
-    Tried::Refused(Denied { retry_after, remaining: rates.available(levels), by: rates.obstacle(levels, cost) }.into())
+    let by = rates.obstacle(levels, cost);
+    let name = by.name(&rates.names);
+    Tried::Refused(Denied { retry_after, remaining: rates.available(levels), by, name }.into())
 }

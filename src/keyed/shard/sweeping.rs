@@ -3,7 +3,7 @@
 //! A packed level must not be read later than `window` after the last sweep (see [`Rates::window`]). Everything in this
 //! file therefore leaves `swept` and `window` such that every packed level can be read from now on.
 
-use super::{CustomEntry, Deferred, EntryState, Levels, Rates, SMALL, Shard, ShardContext, live, span};
+use super::{CustomEntry, Deferred, EntryState, Levels, NEXT_LOOK, Rates, SMALL, Shard, ShardContext, live, span};
 use crate::core::Core;
 use crate::keyed::live::Idle;
 use crate::keyed::live_entries::hash_of;
@@ -60,6 +60,11 @@ impl<K> Shard<K> {
                 next = next.min(self.rates.full_at(&levels));
                 self.insert_levels(key, hash, &levels);
             }
+        }
+        let has_live = self.live_entries().next().is_some();
+        if let Some(rare_fields) = self.rare_fields.as_mut().filter(|rare_fields| rare_fields.has_handles) {
+            rare_fields.has_handles = has_live;
+            next = if has_live { next.min(synced.saturating_add(NEXT_LOOK)) } else { next };
         }
         let calls = 4 * self.slots().max(SMALL);
         self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);

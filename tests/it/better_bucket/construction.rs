@@ -18,10 +18,10 @@ fn says(error: &ConfigError, parts: &[&str]) {
 }
 
 #[test]
-fn no_quota_at_all_is_refused() {
-    let error = Limiter::builder().max_in_flight(5).build().unwrap_err();
+fn neither_a_quota_nor_a_cap_is_refused() {
+    let error = Limiter::builder().max_waiting(5).build().unwrap_err();
     assert_eq!(error, ConfigError::NoQuota);
-    says(&error, &["Quota::per_second"]);
+    says(&error, &["Quota::per_second", "max_in_flight"]);
 }
 
 #[test]

@@ -41,6 +41,73 @@ fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
 }
 
 #[test]
+fn a_quota_that_has_a_name_is_named_by_it_also_where_the_refusal_is_repeated() {
+    let minute = one_per_milli(4).initial(1);
+    let builder = Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute).max_in_flight(5);
+    let stand = Stand::built(builder);
+    for _ in 0..3 {
+        let denied = stand.denied(2);
+        assert_eq!((denied.by, denied.quota_name()), (Bound::Quota(1), Some("minute")));
+        says(denied, &["quota `minute`", "1 token", "retry after 1ms"]);
+    }
+    stand.limiter.pause_for(5 * MILLI);
+    assert_eq!(stand.denied(1).quota_name(), None, "a pause is no quota");
+    let unnamed = Stand::built(
+        Limiter::builder().quota(one_per_milli(9).initial(1)).quota_named("m", one_per_milli(9).initial(9)),
+    );
+    assert_eq!((unnamed.denied(2).by, unnamed.denied(2).quota_name()), (Bound::Quota(0), None));
+}
+
+#[cfg(feature = "keyed")]
+#[test]
+fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
+    use tollgate::KeyedLimiter;
+    let stand = Stand::built(
+        Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("upstream", one_per_milli(3).initial(3)),
+    );
+    let builder = KeyedLimiter::builder().quota(one_per_milli(5).initial(5)).clock(stand.clock.clone());
+    let users = builder.parent(&stand.limiter).build().unwrap();
+    let denied = |key: u8, cost| match users.try_acquire(&key, cost) {
+        Err(TryAcquireError::Denied(denied)) => denied,
+        other => panic!("{other:?}"),
+    };
+    let _taken = users.try_acquire(&1, 3).unwrap();
+    // The key has enough, the parent has not.
+    let by_parent = denied(2, 2);
+    assert_eq!((by_parent.by, by_parent.quota_name()), (Bound::Parent, Some("upstream")));
+    says(by_parent, &["quota `upstream` of the parent limiter", "retry after 2ms"]);
+    // Neither has, and the parent has longer to go.
+    stand.limiter.set_quota("upstream", Quota::new(1, 10 * MILLI).burst(3)).unwrap();
+    let by_both = denied(1, 3);
+    assert_eq!((by_both.by, by_both.quota_name()), (Bound::Parent, Some("upstream")));
+    // The key alone has not.
+    stand.limiter.replenish(3);
+    let by_key = denied(1, 3);
+    assert_eq!((by_key.by, by_key.quota_name()), (Bound::Quota(0), None));
+}
+
+#[cfg(feature = "keyed")]
+#[test]
+fn a_quota_of_a_key_is_named_whether_callers_wait_for_the_key_or_not() {
+    use tollgate::KeyedLimiter;
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(2));
+    let users = builder.clock(tollgate::ManualClock::new()).build().unwrap();
+    let denied = || match users.try_acquire(&1, 1) {
+        Err(TryAcquireError::Denied(denied)) => (denied.by, denied.quota_name()),
+        other => panic!("{other:?}"),
+    };
+    let _taken = users.try_acquire(&1, 2).unwrap();
+    assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the key is a packed level");
+    let mut waiting = tokio_test::task::spawn(users.consume(&1, 1));
+    assert!(waiting.poll().is_pending());
+    assert_eq!(denied(), (Bound::Queue, None), "the key has a queue");
+    drop(waiting);
+    assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the queue is empty again");
+    users.set_quota([("hour", Quota::per_hour(1)), ("day", Quota::per_day(2))]).unwrap();
+    assert_eq!(denied().1, Some("day"));
+}
+
+#[test]
 fn errors_of_release_name_their_values_and_say_what_to_do() {
     says(ReleaseError::TooMuch { asked: 17, owed: 5 }, &["17", "5", "forgotten"]);
     says(ReleaseError::NotCapped, &["max_in_flight"]);
@@ -66,7 +133,7 @@ fn errors_of_configuration_name_the_field_and_say_what_to_write_instead() {
     says(limiter.set_quota(3, Quota::per_second(1)).unwrap_err(), &["quota 3", "1", "from 0"]);
     says(limiter.set_quota("web", Quota::per_second(1)).unwrap_err(), &["`web`", "quota_named"]);
     says(limiter.set_max_in_flight(1).unwrap_err(), &["max_in_flight"]);
-    says("100 per s".parse::<Quota>().unwrap_err(), &["`100 per s`", "100/s, burst 20"]);
+    says("100 each s".parse::<Quota>().unwrap_err(), &["`100 each s`", "100/s, burst 20"]);
 }
 
 #[test]

@@ -199,3 +199,56 @@ fn refusals_are_counted_where_they_happened() {
     refusal([(&a, 1), (&b, 1)]);
     assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 1));
 }
+
+#[test]
+fn within_refuses_at_once_what_one_schedule_says_is_too_late() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    let error = done(&mut spawn(join([(&a, 1), (&b, 3)]).within(2 * MS))).unwrap_err();
+    assert_eq!(error, by(1, ConsumeError::TooLate { estimate: 3 * MS, allowed: 2 * MS }));
+    assert_eq!((a.available(), a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (5, 0, 0));
+    let mut claim = spawn(join([(&a, 1), (&b, 3)]).within(3 * MS));
+    assert_pending!(claim.poll());
+    pass(3, &clock, &[&a, &b]);
+    assert_eq!(costs(&mut claim), [1, 3]);
+}
+
+#[test]
+fn within_ends_a_joint_claim_at_its_time_and_names_the_limiter_that_was_not_ready() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 5);
+    let capped = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(4).clock(clock.clone()).build().unwrap();
+    let held = capped.try_acquire(4).unwrap();
+    let mut claim = spawn(join([(&a, 1), (&capped, 1)]).within(5 * MS));
+    assert_pending!(claim.poll());
+    pass(4, &clock, &[&a, &capped]);
+    assert_pending!(claim.poll());
+    pass(1, &clock, &[&a, &capped]);
+    let error = done(&mut claim).unwrap_err();
+    assert_eq!(error, by(1, ConsumeError::TimedOut { waited: 5 * MS }));
+    drop(held);
+    assert_eq!((a.available(), capped.available()), (5, 4));
+    assert_eq!((a.snapshot().waiting_tasks, capped.snapshot().waiting_tasks), (0, 0));
+}
+
+#[test]
+fn a_joint_claim_that_is_granted_in_its_last_moment_is_granted() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    let mut claim = spawn(join([(&a, 1), (&b, 2)]).within(2 * MS));
+    assert_pending!(claim.poll());
+    pass(2, &clock, &[&a, &b]);
+    assert!(claim.is_woken());
+    assert_eq!(costs(&mut claim), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_joint_claim_times_out_by_its_own_timer() {
+    let a = Limiter::new(Quota::per_second(1_000)).unwrap();
+    let b = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap();
+    let _held = b.consume(1).await.unwrap();
+    let start = tokio::time::Instant::now();
+    let error = join([(&a, 1), (&b, 1)]).within(20 * MS).await.unwrap_err();
+    assert_eq!(error, by(1, ConsumeError::TimedOut { waited: 20 * MS }));
+    assert_eq!(start.elapsed(), 20 * MS);
+}

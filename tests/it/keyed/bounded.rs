@@ -340,3 +340,37 @@ fn a_seat_that_is_looked_at_while_it_is_let_go_of_makes_room() {
     assert!(leaving.claim.lock().unwrap().is_none());
     assert!(!is_turned_away(&keyed, 2), "nobody owes, and nobody waits");
 }
+
+#[test]
+fn without_a_word_about_it_a_million_keys_are_the_bound() {
+    let clock = ManualClock::new();
+    let builder = || KeyedLimiter::builder().quota(Quota::per_day(1)).clock(clock.clone());
+    let (bounded, unbounded) = (builder().build().unwrap(), builder().unbounded_keys().build().unwrap());
+    for key in 0..1_000_000_u32 {
+        let _ = bounded.try_acquire(&key, 1).unwrap();
+    }
+    assert_eq!(bounded.try_acquire(&u32::MAX, 1).unwrap_err(), TryAcquireError::TooManyKeys { most: 1_000_000 });
+    for key in 0..1_000_001_u32 {
+        let _ = unbounded.try_acquire(&key, 1).unwrap();
+    }
+    assert_eq!((bounded.snapshot().keys, unbounded.snapshot().keys), (1_000_000, 1_000_001));
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_wait_with_nothing_to_hold_is_refused_where_a_grant_holds_something() {
+    let quota = Quota::per_second(1).burst(1);
+    let free = KeyedLimiter::new(quota).unwrap();
+    let start = tokio::time::Instant::now();
+    for _ in 0..2 {
+        free.wait(&1, 1).await.unwrap();
+    }
+    assert_eq!(start.elapsed(), SECOND);
+    assert!(free.wait(&1, 1).within(SECOND / 2).await.is_err());
+    let capped = KeyedLimiter::builder().quota(quota).max_in_flight(3).build().unwrap();
+    let parent = tollgate::Limiter::builder().max_in_flight(3).build().unwrap();
+    let child = KeyedLimiter::builder().quota(quota).parent(&parent).build().unwrap();
+    for keyed in [capped, child] {
+        assert_eq!(keyed.wait(&1, 1).await, Err(ConsumeError::MustHold));
+        assert_eq!(keyed.wait(&1, 1).within(SECOND).await, Err(ConsumeError::MustHold));
+    }
+}

@@ -3,6 +3,7 @@
 mod bounded;
 mod clocks;
 mod course_bucket;
+mod handles;
 mod hands;
 mod histories;
 mod hostile;

@@ -2,6 +2,7 @@
 
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use metrics::with_local_recorder;
 use tokio_test::{assert_pending, assert_ready_err, task::spawn};
@@ -205,4 +206,29 @@ fn scrapes_in_the_middle_see_counts_that_only_grow() {
             assert!(allowed + denied <= 10_000);
         }
     });
+}
+
+#[test]
+fn refusals_by_a_quota_are_counted_under_its_name_or_its_number() {
+    let book = Book::open();
+    let day = Duration::from_secs(86_400);
+    let mut builder = Limiter::builder().quota_named("second", Quota::manual(3)).quota(Quota::new(5, day));
+    for _ in 0..8 {
+        builder = builder.quota(Quota::new(100, day));
+    }
+    let limiter = builder.quota_named("tenth", Quota::new(6, day)).build().unwrap();
+    let meter = Meter::new("api", &limiter).unwrap();
+    let _ = limiter.try_acquire(3).unwrap();
+    assert!(limiter.try_acquire(1).is_err(), "by the first");
+    limiter.replenish(3);
+    assert!(limiter.try_acquire(3).is_err(), "by the second");
+    assert!(limiter.try_acquire(3).is_err(), "by the second");
+    limiter.set_quota(1, Quota::new(90, day)).unwrap();
+    limiter.pause_for(day);
+    assert!(limiter.try_acquire(1).is_err(), "by no quota");
+    with_local_recorder(&book.recorder, || meter.publish());
+    let page = book.read();
+    let refusals = |quota: &str| page.counter(&format!("quota_refusals_total{{key=api,quota={quota}}}"));
+    assert_eq!(["second", "1", "2", "7", "(others)"].map(refusals), [1, 2, 0, 0, 0]);
+    assert_eq!(page.counter("refusals_total{key=api,reason=quota}"), 3);
 }

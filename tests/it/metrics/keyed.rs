@@ -2,7 +2,7 @@
 
 use metrics::{set_default_local_recorder, with_local_recorder};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
-use tollgate::metrics::KeyedMeter;
+use tollgate::metrics::Meter;
 use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota};
 
 use super::{Book, Page};
@@ -15,7 +15,7 @@ fn keyed(change: impl FnOnce(KeyedBuilder<u64>) -> KeyedBuilder<u64>) -> (KeyedL
     (change(builder).build().unwrap(), clock)
 }
 
-fn scrape(meter: &KeyedMeter<u64>) -> Page {
+fn scrape(meter: &Meter<KeyedLimiter<u64>>) -> Page {
     let book = Book::open();
     with_local_recorder(&book.recorder, || meter.publish());
     book.read()
@@ -25,7 +25,7 @@ fn scrape(meter: &KeyedMeter<u64>) -> Page {
 #[test]
 fn each_refusal_of_any_key_is_counted_once() {
     let (users, clock) = keyed(|builder| builder.max_keys(3).max_waiting(1));
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     let _ = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 2).unwrap(), users.try_acquire(&3, 1).unwrap());
     assert!(users.try_acquire(&1, 1).is_err());
     assert!(users.try_acquire(&1, 4).is_err());
@@ -65,7 +65,7 @@ fn each_refusal_of_any_key_is_counted_once() {
 #[test]
 fn waits_of_all_keys_are_in_one_histogram() {
     let (book, (users, clock)) = (Book::open(), keyed(|builder| builder));
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     with_local_recorder(&book.recorder, || {
         let _ = assert_ready_ok!(spawn(users.consume(&1, 3)).poll());
         let (mut first, mut second) = (spawn(users.consume(&1, 2)), spawn(users.clone().consume_owned(2, 4)));
@@ -94,7 +94,7 @@ async fn in_paused_time_each_key_waits_by_itself() {
     let book = Book::open();
     let _here = set_default_local_recorder(&book.recorder);
     let users: KeyedLimiter<u64> = KeyedLimiter::new(Quota::per_second(100).burst(1)).unwrap();
-    let _meter = KeyedMeter::new("api", &users).unwrap();
+    let _meter = Meter::new("api", &users).unwrap();
     let keys = [1, 1, 2, 1, 2];
     for grant in futures::future::join_all(keys.iter().map(|key| users.consume(key, 1))).await {
         let _ = grant.unwrap();
@@ -107,13 +107,13 @@ async fn in_paused_time_each_key_waits_by_itself() {
 #[test]
 fn in_flight_tokens_of_all_keys_are_one_number() {
     let (users, _clock) = keyed(|builder| builder.max_in_flight(3));
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     let _flying = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 1).unwrap());
     assert_eq!(scrape(&meter).gauge("in_flight_tokens{key=api}"), 4.0);
 }
 
 /// Granted and refunded, as they are scraped.
-fn turnover(meter: &KeyedMeter<u64>) -> (u64, u64) {
+fn turnover(meter: &Meter<KeyedLimiter<u64>>) -> (u64, u64) {
     let page = scrape(meter);
     (page.counter("acquire_total{key=api,result=allow}"), page.counter("refunded_total{key=api}"))
 }
@@ -122,7 +122,7 @@ fn turnover(meter: &KeyedMeter<u64>) -> (u64, u64) {
 #[test]
 fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
     let (users, clock) = keyed(|builder| builder);
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     assert_eq!(turnover(&meter), (0, 0));
     // New, then there already; refused, then free of charge.
     let _ = (users.try_acquire(&1, 1).unwrap(), users.try_acquire(&1, 1).unwrap());
@@ -161,7 +161,7 @@ fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
 #[test]
 fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() {
     let (users, clock) = keyed(|builder| builder.max_in_flight(3).max_keys(1).overflow(Quota::new(1, MILLI).burst(2)));
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     let own = users.try_acquire(&1, 2).unwrap();
     let mut shared = users.try_acquire(&2, 2).unwrap();
     assert!(users.try_acquire(&3, 1).is_err());
@@ -175,7 +175,7 @@ fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() 
     let (all, clock) = by_hand(2);
     let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(3)).clock(clock.clone());
     let users: KeyedLimiter<u64> = builder.parent(&all).build().unwrap();
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     let _ = users.try_acquire(&1, 2).unwrap();
     assert!(users.try_acquire(&1, 1).is_err(), "not above");
     assert_ready_err!(spawn(users.consume(&1, 9).within(MILLI)).poll());
@@ -191,7 +191,7 @@ fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() 
 #[test]
 fn no_key_is_named_unless_it_was_asked_for() {
     let (users, _clock) = keyed(|builder| builder);
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     for user in 0..100 {
         assert!(users.try_acquire(&user, 4).is_err());
     }
@@ -203,7 +203,7 @@ fn no_key_is_named_unless_it_was_asked_for() {
 #[test]
 fn those_refused_most_are_named_and_shown_as_absent_when_they_are_not_any_more() {
     let (users, _clock) = keyed(|builder| builder);
-    let meter = KeyedMeter::new("api", &users).unwrap().naming(100, |user| format!("user {user}"));
+    let meter = Meter::new("api", &users).unwrap().naming(100, |user| format!("user {user}"));
     let _ = users.try_acquire(&7, 2).unwrap();
     (0..5).for_each(|_| assert!(users.try_acquire(&7, 2).is_err()));
     let page = scrape(&meter);
@@ -222,7 +222,7 @@ fn those_refused_most_are_named_and_shown_as_absent_when_they_are_not_any_more()
 #[test]
 fn churning_through_keys_makes_no_more_series_than_were_allowed() {
     let (users, _clock) = keyed(|builder| builder);
-    let meter = KeyedMeter::new("api", &users).unwrap().naming(20, |user| user.to_string());
+    let meter = Meter::new("api", &users).unwrap().naming(20, |user| user.to_string());
     let book = Book::open();
     let mut most = 0;
     with_local_recorder(&book.recorder, || {

@@ -7,6 +7,9 @@ mod asking;
 // What comes back, what is charged afterwards, the ceiling.
 mod paying;
 
+// A cap and no quota; waiting with nothing to hold.
+mod cap_alone;
+
 // Another quota, a pause, no burst given, the end.
 mod changing;
 

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tokio::time::sleep;
 use tollgate::distributed::MemoryStore;
-use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
+use tollgate::{KeyedLimiter, Quota};
 
 thread_local! {
     /// How many more comparisons and clones go well; none of them panics if it is negative.
@@ -64,7 +64,7 @@ fn harm(act: impl Fn()) -> i64 {
 
 fn bounded<K: Hash + Eq + Clone + Send + Sync + 'static>(
     name: impl Fn(&K) -> String + Send + Sync + 'static,
-) -> DistributedKeyedLimiter<K> {
+) -> KeyedLimiter<K> {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(1);
     builder.distributed_by(MemoryStore::new(), name).build().unwrap()
 }
@@ -82,7 +82,7 @@ async fn keys_that_panic_take_no_place() {
         assert!(users.limiter(&Touchy(77)).is_err());
         drop(own);
         sleep(millis(5_000)).await;
-        assert_eq!(users.snapshot().limiters, 0);
+        assert_eq!(users.snapshot().keys, 0);
     }
 }
 
@@ -116,8 +116,8 @@ async fn keys_that_panic_when_they_are_forgotten_are_forgotten() {
         for number in 0..10 {
             assert!(users.try_acquire(&Clinging { number, is_clone: false }, 1).is_err());
         }
-        assert_eq!(users.snapshot().limiters, 10);
+        assert_eq!(users.snapshot().keys, 10);
         sleep(millis(5_000)).await;
-        assert_eq!(users.snapshot().limiters, 0, "round {round}");
+        assert_eq!(users.snapshot().keys, 0, "round {round}");
     }
 }

@@ -6,10 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::MemoryStore;
-use tollgate::{
-    ConfigError, ConsumeError, DistributedKeyedLimiter, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota,
-    TryAcquireError,
-};
+use tollgate::{ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate_of_each_key() {
@@ -144,16 +141,16 @@ async fn what_is_settled_is_paid_also_by_keys_that_were_forgotten() {
     let mut grant = one.consume(&1, 1).await.unwrap();
     sleep(millis(100)).await;
     grant.settle(31);
-    assert_eq!((grant.cost(), one.snapshot().limiters), (31, 1));
+    assert_eq!((grant.cost(), one.snapshot().keys), (31, 1));
     drop(grant);
     // The limiter has taken the debt to the line, where others find it; and is not forgotten before it is paid.
     sleep(millis(1_000)).await;
     let refused = two.consume(&1, 1).within(millis(10)).await.unwrap_err();
     assert!(matches!(refused, ConsumeError::TooLate { .. }), "{refused}");
-    assert_eq!(one.snapshot().limiters, 1);
+    assert_eq!(one.snapshot().keys, 1);
     // 31 tokens of a burst of 10: paid after 2.1 s. What comes then is everybody's.
     sleep(millis(3_500)).await;
-    assert_eq!(one.snapshot().limiters, 0);
+    assert_eq!(one.snapshot().keys, 0);
     assert!(two.consume(&1, 10).within(Duration::ZERO).await.is_ok());
     let mut refund = two.consume(&3, 8).await.unwrap();
     refund.settle(2);
@@ -169,7 +166,8 @@ async fn keys_have_quotas_and_names_of_their_own() {
         KeyedLimiter::builder().quota_by(by_plan).distributed_by(lines.clone(), name).build().unwrap()
     };
     let (one, two) = (build(), build());
-    assert_eq!((one.quota(&(true, 1)), one.quota(&(false, 1))), (Quota::per_hour(50), Quota::per_hour(2)));
+    let quotas = (one.quotas(&(true, 1)), one.quotas(&(false, 1)));
+    assert_eq!(quotas, (Quota::per_hour(50).into(), Quota::per_hour(2).into()));
     drop(one.consume(&(true, 1), 30).await.unwrap());
     assert_eq!(two.consume(&(true, 1), 20).within(millis(1)).await.unwrap().remaining(), 0);
     drop(one.consume(&(false, 1), 2).await.unwrap());
@@ -208,10 +206,10 @@ async fn a_keys_limiter_is_a_node_of_its_line() {
     assert_eq!(began.elapsed(), millis(100));
     // It is kept for as long as somebody holds it.
     sleep(millis(10_000)).await;
-    assert_eq!(users.snapshot().limiters, 1);
+    assert_eq!(users.snapshot().keys, 1);
     drop(limiter);
     sleep(millis(2_000)).await;
-    assert_eq!(users.snapshot().limiters, 0);
+    assert_eq!(users.snapshot().keys, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,7 +231,7 @@ async fn closing_turns_everybody_away() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
-    type Built = Result<DistributedKeyedLimiter<u64>, ConfigError>;
+    type Built = Result<KeyedLimiter<u64>, ConfigError>;
     let lines = MemoryStore::new();
     let build = |builder: KeyedBuilder<u64>| -> Built { builder.distributed(lines.clone()).build() };
     let quota = Quota::per_second(10);
@@ -282,10 +280,8 @@ async fn outside_of_a_runtime_it_says_so() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     let outside = std::thread::spawn(move || {
-        let mut consume = tokio_test::task::spawn(users.consume(&1, 1));
-        let answer = consume.poll();
-        drop(consume);
-        (format!("{answer:?}"), users)
+        let answer = format!("{:?}", tokio_test::task::spawn(users.consume(&1, 1)).poll());
+        (answer, users)
     });
     let (answer, users) = outside.join().unwrap();
     assert!(answer.contains("NoRuntime"), "{answer}");
@@ -308,4 +304,72 @@ async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it()
     assert_eq!((grant.cost(), users.available(&1)), (21, before + 9));
     grant.settle(0);
     assert_eq!((grant.cost(), users.available(&1)), (0, 20), "no more than may be kept");
+}
+
+/// What a distributed limiter does not support is an error of the call, and the rest is the same as in memory.
+#[tokio::test(start_paused = true)]
+async fn the_verbs_of_a_keyed_limiter_work_or_say_that_they_cannot() {
+    let lines = MemoryStore::new();
+    let users = node(&lines, Quota::per_second(10));
+    assert!(users.is_distributed() && !KeyedLimiter::<u64>::new(Quota::per_second(1)).unwrap().is_distributed());
+    let unsupported = |setting| Err(ConfigError::DistributedKeyed { setting });
+    assert_eq!(users.set_quota(Quota::per_second(5)), unsupported("set_quota"));
+    assert_eq!(users.set_quota_for(&1, Quota::per_second(5)), unsupported("set_quota_for"));
+    assert_eq!(users.set_max_in_flight(3), Err(ConfigError::NotCapped));
+    assert_eq!(users.release(&1, 1), Err(tollgate::ReleaseError::NotCapped));
+    users.reset_quota_for(&1);
+    users.tick();
+    users.replenisher().await;
+    let local = KeyedLimiter::new(Quota::per_second(1)).unwrap();
+    assert_eq!(local.limiter(&1).unwrap().available(), local.available(&1));
+    // A key without a limiter here is not listed; one with a limiter is.
+    drop(users.consume(&1, 4).await.unwrap());
+    assert_eq!((users.entries().count(), users.available(&1), users.deficiency(&1)), (0, 6, 0));
+    assert_eq!(users.quota_snapshots(&1)[0].available, 6);
+    let limiter = users.limiter(&1).unwrap();
+    drop(limiter.consume(1).await.unwrap());
+    let entries: Vec<_> = users.entries().map(|entry| (entry.key, entry.waiting_tasks)).collect();
+    assert_eq!(entries, [(1, 0)]);
+    let snapshot = users.snapshot();
+    assert_eq!((snapshot.keys, snapshot.granted, snapshot.refused), (1, 5, 0));
+    drop(limiter);
+    sleep(millis(5_000)).await;
+    let snapshot = users.snapshot();
+    assert_eq!((snapshot.keys, snapshot.granted), (0, 5), "what a forgotten limiter granted still counts");
+    assert!(users.try_acquire(&1, 1 << 50).is_err());
+    assert_eq!(users.snapshot().refused, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
+    let lines = MemoryStore::new();
+    let users = node(&lines, Quota::per_second(10));
+    let began = Instant::now();
+    users.pause_for(&1, millis(5_000));
+    sleep(millis(3_000)).await;
+    assert!(matches!(users.consume(&1, 1).within(millis(10)).await, Err(ConsumeError::TooLate { .. })));
+    drop(users.consume(&2, 1).await.unwrap());
+    assert_eq!(began.elapsed(), millis(3_000));
+    drop(users.consume(&1, 1).await.unwrap());
+    assert!(began.elapsed() >= millis(5_000), "the pause is not forgotten with a limiter at rest");
+    let began = Instant::now();
+    users.pause_all_for(millis(2_000));
+    assert!(users.try_acquire(&3, 1).is_err());
+    drop(users.consume(&4, 1).await.unwrap());
+    assert!(began.elapsed() >= millis(2_000));
+}
+
+/// A thread waits in the queue of the key's limiter, whose tasks run on the runtime on which all was built.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_waits_for_a_distributed_key() {
+    let lines = MemoryStore::new();
+    let users = node(&lines, Quota::per_second(100).burst(4));
+    let blocked = std::thread::spawn(move || {
+        let granted: u64 = (0..6).map(|_| users.blocking_consume(&1, 1).unwrap().cost()).sum();
+        let late = users.blocking_consume_within(&1, 400, millis(10)).map(drop);
+        (granted, late)
+    });
+    let (granted, late) = tokio::task::spawn_blocking(|| blocked.join().unwrap()).await.unwrap();
+    assert_eq!(granted, 6);
+    assert!(matches!(late, Err(ConsumeError::TooLate { .. } | ConsumeError::TimedOut { .. })), "{late:?}");
 }

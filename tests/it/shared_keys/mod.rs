@@ -10,13 +10,13 @@ mod trips;
 
 use std::time::Duration;
 use tollgate::distributed::MemoryStore;
-use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
+use tollgate::{KeyedLimiter, Quota};
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// A node of all the lines in this memory.
-fn node(lines: &MemoryStore, quota: Quota) -> DistributedKeyedLimiter<u64> {
+fn node(lines: &MemoryStore, quota: Quota) -> KeyedLimiter<u64> {
     KeyedLimiter::builder().quota(quota).distributed(lines.clone()).build().unwrap()
 }

@@ -47,7 +47,12 @@ async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
         }
         sleep(millis(200)).await;
         let snapshot = users.snapshot();
-        assert!(snapshot.store.is_out && snapshot.store.outages >= 1 && snapshot.store.error.is_some(), "{snapshot:?}");
+        assert!(
+            snapshot.store.as_ref().unwrap().is_out
+                && snapshot.store.as_ref().unwrap().outages >= 1
+                && snapshot.store.as_ref().unwrap().error.is_some(),
+            "{snapshot:?}"
+        );
         lines.set_reachable(true);
         let back = Instant::now();
         for key in [COLD, BUSY, 3, 4] {
@@ -58,7 +63,7 @@ async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
         assert!(back.elapsed() <= millis(1_000), "{outage:?}: {:?}", back.elapsed());
         sleep(millis(5_000)).await;
         let snapshot = users.snapshot();
-        assert!(!snapshot.store.is_out && snapshot.limiters == 0, "{outage:?}: {snapshot:?}");
+        assert!(!snapshot.store.as_ref().unwrap().is_out && snapshot.keys == 0, "{outage:?}: {snapshot:?}");
     }
 }
 
@@ -74,7 +79,7 @@ async fn a_line_that_fails_is_not_tried_by_everybody() {
     }
     // One has found it out, and the others believe it.
     assert_eq!(began.elapsed(), millis(20));
-    assert_eq!((users.snapshot().limiters, users.snapshot().store.outages), (0, 1));
+    assert_eq!((users.snapshot().keys, users.snapshot().store.unwrap().outages), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,9 +116,9 @@ async fn nodes_that_disagree_about_a_quota_are_told() {
     drop(one.consume(&1, 1).await.unwrap());
     assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
     let snapshot = two.snapshot();
-    assert!(snapshot.store.error.unwrap().contains("7 1000000 7 7 0"));
+    assert!(snapshot.store.as_ref().unwrap().error.as_ref().unwrap().contains("7 1000000 7 7 0"));
     // That is between the two of them, and no reason to leave other keys alone.
-    assert!(!snapshot.store.is_out);
+    assert!(!snapshot.store.as_ref().unwrap().is_out);
     drop(two.consume(&2, 1).await.unwrap());
 }
 

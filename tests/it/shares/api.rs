@@ -256,6 +256,29 @@ fn a_thread_waits_in_a_class() {
     }
 }
 
+#[test]
+fn a_thread_under_a_ceiling_takes_from_it_too() {
+    let (limiter, _clock) = limiter(hundred());
+    let class = limiter.class("a", Share::weight(1).ceiling(Quota::per_hour(1).burst(3))).expect("valid");
+    assert_eq!(class.blocking_consume(2).expect("there").cost(), 2);
+    assert_eq!(class.snapshot().ceiling_level, Some(1));
+}
+
+#[test]
+fn within_follows_the_forecast_of_the_class() {
+    let (limiter, clock) = limiter(hundred().initial(0));
+    let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
+    let mut giant = spawn(a.consume(1_000));
+    assert_pending!(giant.poll());
+    let late = ConsumeError::TooLate { estimate: Duration::from_millis(110), allowed: Duration::from_millis(109) };
+    assert_eq!(assert_ready_err!(spawn(b.consume(1).within(Duration::from_millis(109))).poll()), late);
+    let mut patient = spawn(b.clone().consume_owned(1).within(Duration::from_millis(110)));
+    assert_pending!(patient.poll());
+    clock.advance(Duration::from_millis(110));
+    limiter.tick();
+    assert_eq!(assert_ready_ok!(patient.poll()).cost(), 1);
+}
+
 #[cfg(feature = "keyed")]
 #[test]
 fn a_keyed_limiter_takes_no_parent_with_classes() {

@@ -34,6 +34,32 @@ fn outside_of_a_runtime_what_is_there_is_granted_and_to_wait_is_refused() {
 }
 
 #[test]
+fn on_another_executor_everything_works_where_a_runtime_is_entered() {
+    to_its_end(|| {
+        let timers = workers(1);
+        let limiter = Limiter::new(Quota::per_second(1_000).burst(1)).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let _entered = timers.enter();
+                    block_on(async {
+                        for _ in 0..10 {
+                            limiter.wait(1).await.unwrap();
+                            limiter.wait(1).within(Duration::from_secs(600)).await.unwrap();
+                        }
+                    });
+                });
+            }
+        });
+        assert_eq!(limiter.snapshot().granted, 60);
+        limiter.pause_for(Duration::from_secs(600));
+        let _entered = timers.enter();
+        let late = block_on(limiter.wait(1).within(Duration::from_secs(1)));
+        assert!(matches!(late, Err(ConsumeError::TooLate { .. })), "{late:?}");
+    });
+}
+
+#[test]
 fn outside_of_a_runtime_a_replenisher_elsewhere_serves_those_who_wait() {
     to_its_end(|| {
         let (limiter, runtime) = (empty(), workers(1));

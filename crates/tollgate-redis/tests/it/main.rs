@@ -1,5 +1,7 @@
 //! Quotas kept in Redis: one server, sentinels, a cluster; outages and failovers. Each test starts servers of its own.
 
+#![cfg(all(feature = "cluster", feature = "sentinel"))]
+
 mod cluster;
 mod failover;
 #[path = "../../../../tests/it/distributed/law.rs"]

@@ -26,6 +26,10 @@ impl<B> LimitBody<B> {
         Self { kind: Kind::Inner(body) }
     }
 
+    pub(super) fn empty() -> Self {
+        Self { kind: Kind::Refusal(None) }
+    }
+
     pub(super) fn refusal(text: String) -> Self {
         Self { kind: Kind::Refusal(Some(text)) }
     }

@@ -63,7 +63,7 @@ impl<F> fmt::Debug for By<F> {
 ///
 /// let limiter = Limiter::new(Quota::per_second(100))?;
 /// let mut client = ServiceBuilder::new()
-///     .layer(LimitLayer::new(&limiter))
+///     .layer(LimitLayer::new(&limiter).wait_without_limit()) // for as long as the server says
 ///     .layer(HeedLayer::new(&limiter))
 ///     .service_fn(async |_: http::Request<String>| {
 ///         // ... a server that says:

@@ -6,13 +6,14 @@ use super::limits::Terms;
 use super::refusal::Refusal;
 use super::view::{Advertise, Partitioned, View};
 use crate::sealed::Sealed;
-use crate::{Answer, Hold, LimitFuture, MaxWait, Refused, ToBody, take_ready};
-use http::Response;
+use crate::{Answer, Hold, LimitFuture, MaxWait, ToBody, grpc, take_ready};
+use http::{Request, Response};
 use http_body::Body;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::Limiter;
+use tollgate::Refused;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -143,25 +144,26 @@ impl<S, G, H> HttpLimit<S, G, H> {
     }
 }
 
-impl<Request, S, B, G, H> Service<Request> for HttpLimit<S, G, H>
+impl<Sent, S, B, G, H> Service<Request<Sent>> for HttpLimit<S, G, H>
 where
-    S: Service<Request, Response = Response<B>> + Clone,
+    S: Service<Request<Sent>, Response = Response<B>> + Clone,
     B: Body,
     B::Data: From<String>,
-    G: Advertise<Request>,
+    G: Advertise<Request<Sent>>,
     H: Hold<Response<LimitBody<B>>, G::Pass> + Clone,
 {
     type Response = H::Response;
     type Error = S::Error;
-    type Future = LimitFuture<Request, S, G, H, AsHttp<G::View>>;
+    type Future = LimitFuture<Request<Sent>, S, G, H, AsHttp<G::View>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
+    fn call(&mut self, request: Request<Sent>) -> Self::Future {
         let (admission, view) = self.gate.admit_in_view(&request, self.max_wait);
-        let answer = AsHttp { view, settings: Arc::clone(&self.settings) };
+        let is_grpc = grpc::is_call(request.headers());
+        let answer = AsHttp { view, settings: Arc::clone(&self.settings), is_grpc };
         LimitFuture::new(admission, take_ready(&mut self.inner), request, self.hold.clone(), answer)
     }
 }
@@ -171,6 +173,8 @@ where
 pub struct AsHttp<V> {
     view: V,
     settings: Arc<Settings>,
+    /// A gRPC client reads a body as messages, so it gets the refusal as a status.
+    is_grpc: bool,
 }
 
 impl<V> Sealed for AsHttp<V> {}
@@ -194,7 +198,12 @@ where
     }
 
     fn refused(&self, refused: Refused) -> Result<Self::Response, E> {
-        let limits = self.view.look(&self.settings.terms);
+        let limits = self.view.look_at_refusal(&self.settings.terms, &refused);
+        if self.is_grpc {
+            let mut response = grpc::response(refused, LimitBody::empty());
+            self.settings.formats.iter().for_each(|format| limits.write(*format, response.headers_mut()));
+            return Ok(response);
+        }
         let mut refusal = Refusal::new(refused, &limits);
         if let Some(wait) = self.settings.otherwise {
             refusal = refusal.or_retry_after(wait);

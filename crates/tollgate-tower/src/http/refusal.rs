@@ -2,12 +2,12 @@
 
 use super::items::whole_seconds;
 use super::limits::RateLimits;
-use crate::Refused;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use tollgate::Refused;
 use tollgate::{Bound, ConsumeError, Denied, TryAcquireError};
 
 /// A problem type of the draft, for `application/problem+json` of RFC 9457.
@@ -102,9 +102,17 @@ impl Refusal {
         let wait = refused.retry_after().map_or(0, whole_seconds);
         let seconds = if is_final(refused) { 0 } else { wait.max(limits.exhausted_for()) };
         let known = seconds > 0 || refused.retry_after().is_some();
-        let violated = limits.limits.iter().enumerate().filter(|(index, limit)| {
-            limit.available == 0 || matches!(refused, Refused::AtOnce(TryAcquireError::Denied(denied)) if denied.by == Bound::Quota(*index))
-        });
+        let has_refused = |index: usize, name: &str| match refused {
+            Refused::AtOnce(TryAcquireError::Denied(denied)) => match denied.by {
+                Bound::Quota(quota) => quota == index,
+                // These are the limits of the parent then, and it says which of them refused if they have names.
+                Bound::Parent => denied.quota_name().map_or(limits.limits.len() == 1, |refuser| refuser == name),
+                _ => false,
+            },
+            _ => false,
+        };
+        let violated = limits.limits.iter().enumerate();
+        let violated = violated.filter(|(index, limit)| limit.available == 0 || has_refused(*index, &limit.name));
         let violated = violated.map(|(_, limit)| Arc::clone(&limit.name));
         Self { status, retry_after: known.then_some(seconds.max(1)), problem, violated: violated.collect() }
     }
@@ -185,7 +193,7 @@ fn is_final(refused: Refused) -> bool {
     use {ConsumeError as InLine, TryAcquireError as AtOnce};
     matches!(
         refused,
-        Refused::InLine(InLine::TooLarge { .. } | InLine::Closed | InLine::NoRuntime)
+        Refused::InLine(InLine::TooLarge { .. } | InLine::Closed | InLine::NoRuntime | InLine::MustHold)
             | Refused::AtOnce(AtOnce::TooLarge { .. } | AtOnce::Closed)
     )
 }

@@ -5,11 +5,19 @@ use crate::{Admission, Chosen, Gate, MaxWait, Priced};
 use std::fmt;
 use std::sync::Arc;
 use tollgate::Limiter;
+use tollgate::Refused;
 
 /// Reads the limits of one request.
 pub trait View {
     /// Returns the current limits.
     fn look(&self, terms: &Terms) -> RateLimits;
+
+    /// Returns the limits that a refusal reports: those of the limiter that refused. By default the same as
+    /// [`look`](Self::look).
+    fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
+        let _ = refused;
+        self.look(terms)
+    }
 }
 
 impl View for Limiter {
@@ -110,6 +118,12 @@ impl<V: View> View for PartitionView<V> {
         limits.set_partition_key(Arc::clone(&self.key));
         limits
     }
+
+    fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
+        let mut limits = self.view.look_at_refusal(terms, refused);
+        limits.set_partition_key(Arc::clone(&self.key));
+        limits
+    }
 }
 
 #[cfg(feature = "keyed")]
@@ -117,7 +131,7 @@ mod keyed {
     use super::*;
     use crate::{Keyed, KeyedAdmission};
     use std::hash::{BuildHasher, Hash};
-    use tollgate::KeyedLimiter;
+    use tollgate::{Bound, KeyedLimiter, TryAcquireError};
 
     /// Reads the limits of one key of a keyed limiter.
     pub struct KeyView<K, S> {
@@ -128,6 +142,17 @@ mod keyed {
     impl<K: Hash + Eq + Clone, S: BuildHasher> View for KeyView<K, S> {
         fn look(&self, terms: &Terms) -> RateLimits {
             RateLimits::of_key(&self.users, &self.key, terms)
+        }
+
+        /// If the parent refused, these are the limits of the parent, which all keys share. Other responses do not show
+        /// them: a client would learn how much the others ask.
+        fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
+            match (refused, self.users.parent()) {
+                (Refused::AtOnce(TryAcquireError::Denied(denied)), Some(parent)) if denied.by == Bound::Parent => {
+                    RateLimits::of(&parent.snapshot(), &Terms { name: Arc::from("parent"), ..terms.clone() })
+                }
+                _ => self.look(terms),
+            }
         }
     }
 

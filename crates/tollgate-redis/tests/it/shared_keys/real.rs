@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
-use tollgate::{ConsumeError, DistributedKeyedLimiter, KeyedLimiter, Limiter, Quota};
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
 use tollgate_redis::RedisStore;
 
-fn node(lines: &RedisStore, quota: Quota) -> DistributedKeyedLimiter<String> {
+fn node(lines: &RedisStore, quota: Quota) -> KeyedLimiter<String> {
     KeyedLimiter::builder().quota(quota).max_keys(10_000).distributed(lines.clone()).build().unwrap()
 }
 
@@ -25,12 +25,7 @@ pub fn calls(connection: &mut Connection, verb: &str) -> u64 {
 
 /// Three tasks for each key of each node take a token at a time, until each key has so many and something is so; the tokens of
 /// each.
-async fn saturate(
-    nodes: &[DistributedKeyedLimiter<String>],
-    keys: usize,
-    tokens: u64,
-    so: impl Fn() -> bool,
-) -> Vec<u64> {
+async fn saturate(nodes: &[KeyedLimiter<String>], keys: usize, tokens: u64, so: impl Fn() -> bool) -> Vec<u64> {
     let granted: Arc<[AtomicU64]> = (0..keys).map(|_| AtomicU64::new(0)).collect();
     let mut all = Vec::new();
     for node in nodes {
@@ -50,7 +45,7 @@ async fn saturate(
         assert!(began.elapsed() < FOR_EVER, "{:?} of {tokens}", so_far());
         sleep(millis(1)).await;
     }
-    nodes.iter().for_each(DistributedKeyedLimiter::close);
+    nodes.iter().for_each(KeyedLimiter::close);
     for task in all {
         timeout(FOR_EVER, task).await.expect("nobody hangs").unwrap();
     }
@@ -72,7 +67,7 @@ async fn nodes_share_each_keys_burst_and_rate_to_the_token() {
     assert!(granted.iter().all(|tokens| *tokens <= most), "{granted:?} of {most}");
     // What was counted here is what Redis has seen; and each node has one connection, whatever keys there are.
     let mut connection = server.client();
-    let counted: u64 = nodes.iter().map(|node| node.snapshot().store.round_trips).sum();
+    let counted: u64 = nodes.iter().map(|node| node.snapshot().store.unwrap().round_trips).sum();
     let seen = calls(&mut connection, "evalsha") + calls(&mut connection, "eval");
     assert!(counted <= seen && seen <= counted + 100, "{counted} counted, {seen} seen");
     let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
@@ -94,7 +89,8 @@ async fn a_key_seen_once_is_one_call_and_a_refused_one_none() {
     let mut refused = 0;
     while began.elapsed() < millis(500) {
         for number in 900..1_000 {
-            let answer = users.consume(&format!("{number}}}{{\r\n"), 5).within(Duration::ZERO).await;
+            let key = format!("{number}}}{{\r\n");
+            let answer = users.consume(&key, 5).within(Duration::ZERO).await;
             assert!(matches!(answer, Err(ConsumeError::TooLate { .. })), "{answer:?}");
             refused += 1;
         }
@@ -150,8 +146,8 @@ async fn redis_that_was_killed_is_found_again_by_all_keys() {
         .collect();
     let comes_to = async |is_out: bool| {
         let began = Instant::now();
-        while users.snapshot().store.is_out != is_out {
-            assert!(began.elapsed() < FOR_EVER, "{:?}", users.snapshot().store);
+        while users.snapshot().store.unwrap().is_out != is_out {
+            assert!(began.elapsed() < FOR_EVER, "{:?}", users.snapshot().store.unwrap());
             sleep(millis(1)).await;
         }
     };

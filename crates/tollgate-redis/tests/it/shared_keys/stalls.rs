@@ -10,7 +10,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tollgate::distributed::Outage;
-use tollgate::{ConsumeError, DistributedKeyedLimiter, KeyedLimiter, Quota};
+use tollgate::{ConsumeError, KeyedLimiter, Quota};
 use tollgate_redis::{Circuit, RedisStore};
 
 const NODES: usize = 2;
@@ -24,7 +24,7 @@ pub fn connections(observer: &mut Connection) -> u64 {
     found.expect("every Redis counts them").trim().parse().unwrap()
 }
 
-async fn nodes(server: &Server) -> Vec<DistributedKeyedLimiter<String>> {
+async fn nodes(server: &Server) -> Vec<KeyedLimiter<String>> {
     let mut nodes = Vec::new();
     for _ in 0..NODES {
         // With its default patience, of a second: the stall is longer.
@@ -35,7 +35,7 @@ async fn nodes(server: &Server) -> Vec<DistributedKeyedLimiter<String>> {
     nodes
 }
 
-fn call(calls: &mut JoinSet<()>, node: &DistributedKeyedLimiter<String>, key: String) {
+fn call(calls: &mut JoinSet<()>, node: &KeyedLimiter<String>, key: String) {
     let claim = node.clone().consume_owned(key, 1);
     calls.spawn(async move { drop(timeout(FOR_EVER, claim).await.expect("every call is answered").unwrap()) });
 }
@@ -85,12 +85,16 @@ async fn a_bad_key_fails_alone() {
     server.say(&["SET", "tollgate:{users:bad}:15", "text"]);
     let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(lines.clone()).build().unwrap();
     for number in 0..100 {
-        let bad = timeout(FOR_EVER, users.consume(&"bad".to_owned(), 1)).await.expect("it is refused");
+        let key = "bad".to_owned();
+        let bad = timeout(FOR_EVER, users.consume(&key, 1)).await.expect("it is refused");
         assert!(matches!(bad, Err(ConsumeError::Unreachable)), "{bad:?}");
         drop(timeout(FOR_EVER, users.consume(&format!("{number}"), 1)).await.expect("it is granted").unwrap());
     }
     let snapshot = users.snapshot();
-    assert!(snapshot.store.error_replies.wrong_type > 0 && !snapshot.store.is_out, "{snapshot:?}");
+    assert!(
+        snapshot.store.as_ref().unwrap().error_replies.wrong_type > 0 && !snapshot.store.as_ref().unwrap().is_out,
+        "{snapshot:?}"
+    );
     assert_eq!(lines.servers()[0].connections, 1);
 }
 
@@ -102,7 +106,8 @@ async fn a_shard_that_stands_still_fails_alone() {
     let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(lines.clone()).build().unwrap();
     // Each shard has the script.
     for number in 0..30 {
-        let granted = timeout(FOR_EVER, users.consume(&format!("first {number}"), 1)).await;
+        let key = format!("first {number}");
+        let granted = timeout(FOR_EVER, users.consume(&key, 1)).await;
         drop(granted.expect("every call is answered").unwrap());
     }
     masters[0].signal("-STOP");
@@ -132,7 +137,8 @@ async fn a_shard_that_stands_still_fails_alone() {
         sleep(millis(10)).await;
     }
     for number in 0..30 {
-        let granted = timeout(FOR_EVER, users.consume(&format!("last {number}"), 1)).await;
+        let key = format!("last {number}");
+        let granted = timeout(FOR_EVER, users.consume(&key, 1)).await;
         drop(granted.expect("every call is answered").unwrap());
     }
 }

@@ -5,8 +5,8 @@ use super::*;
 use http::StatusCode;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tollgate::Refused;
 use tollgate::{Bound, ConsumeError, Denied, TryAcquireError};
-use tollgate_tower::Refused;
 use tollgate_tower::http::{ProblemType, Refusal};
 
 fn denied(retry_after: Option<Duration>, by: Bound) -> Denied {

@@ -60,7 +60,7 @@ async fn after_one_refusal_there_is_no_second_one() {
             // As if it had never heard of limits.
             let own = Limiter::new(Quota::per_second(1_000)).unwrap();
             let client: Heeded<Wire> = HeedLayer::new(&own).follow(0).unwrap().layer(wire);
-            let client = LimitLayer::new(&own).release_at_head().layer(client);
+            let client = LimitLayer::new(&own).wait_without_limit().release_at_head().layer(client);
             // One too many, one after the other: the last of them is refused, or with `every` made to wait.
             for _ in 0..=quota.capacity() {
                 client.clone().oneshot(Request::new(())).await.unwrap();

@@ -6,8 +6,9 @@ use std::convert::Infallible;
 use std::io;
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready};
+use tollgate::Refused;
 use tollgate::{ConsumeError, TryAcquireError};
-use tollgate_tower::{LimitError, LimitLayer, Refused};
+use tollgate_tower::{LimitError, LimitLayer};
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn};
 
 /// Fails for 0.
@@ -98,4 +99,22 @@ fn requests_stand_before_the_limiter_the_closure_names() {
     let mut passed = |n: u32| assert_ready!(spawn(service.clone().oneshot(n)).poll()).is_ok();
     assert_eq!([2, 3, 4, 5, 6, 7].map(&mut passed), [true, true, false, true, false, false]);
     assert_eq!(limiters.map(|limiter| paid(&limiter)), [1, 2]);
+}
+
+#[test]
+fn without_a_word_about_it_a_request_waits_for_half_a_minute_at_most() {
+    let (limiter, clock) = built(Limiter::builder().quota(Quota::per_second(1).burst(1)));
+    let inner = service_fn(async |()| Ok::<_, std::io::Error>(()));
+    let bounded = LimitLayer::new(&limiter).release_at_head().layer(inner);
+    let unbounded = LimitLayer::new(&limiter).wait_without_limit().release_at_head().layer(inner);
+    let mut calls: Vec<_> = (0..31).map(|_| spawn(bounded.clone().oneshot(()))).collect();
+    assert!(calls[0].poll().is_ready());
+    assert!(calls[1..].iter_mut().all(|call| call.poll().is_pending()), "the last of them for 30 s");
+    let late = assert_ready!(spawn(bounded.clone().oneshot(())).poll()).unwrap_err();
+    assert!(matches!(late, LimitError::Refused(Refused::InLine(ConsumeError::TooLate { .. }))), "{late:?}");
+    let mut patient = spawn(unbounded.clone().oneshot(()));
+    assert!(patient.poll().is_pending());
+    clock.advance(31 * SECOND);
+    limiter.tick();
+    assert!(patient.poll().is_ready());
 }

@@ -61,20 +61,80 @@ async fn reqwest_s_client_is_limited_to_the_head_or_the_body() {
     assert_eq!((limiter.snapshot().in_flight, paid(&limiter)), (Some(0), 2));
 }
 
+async fn grpc_listener() -> (tonic::transport::server::TcpIncoming, tonic::transport::Channel) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let channel = tonic::transport::Endpoint::new(format!("http://{address}")).unwrap().connect_lazy();
+    (tonic::transport::server::TcpIncoming::from(listener), channel)
+}
+
+/// What a gRPC client sees of a refusal.
+fn assert_exhausted_for_100_ms(status: &tonic::Status) {
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().starts_with("denied by quota `per 100 %`"), "{status:?}");
+    assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "100");
+    // google.rpc.Status { details: [RetryInfo { retry_delay: 100,000,000 ns }] }
+    let delay = [0x12, 7, 0x0a, 5, 0x10, 0x80, 0xc2, 0xd7, 0x2f];
+    assert!(status.details().ends_with(&delay), "{:x?}", status.details());
+}
+
+#[tokio::test]
+async fn grpc_clients_are_told_when_to_retry() {
+    let quota = Quota::per_second(10).burst(1);
+    let (limiter, _clock) = built(Limiter::builder().quota_named("per 100 %", quota));
+    let (_, service) = health_reporter();
+    let (listener, channel) = grpc_listener().await;
+    let layer = LimitLayer::new(&limiter).refuse().grpc();
+    let server = tonic::transport::Server::builder().layer(layer).add_service(service);
+    tokio::spawn(server.serve_with_incoming(listener));
+    let mut client = HealthClient::new(channel);
+    let check = || HealthCheckRequest { service: String::new() };
+    client.check(check()).await.unwrap();
+    assert_exhausted_for_100_ms(&client.check(check()).await.unwrap_err());
+    limiter.close();
+    let status = client.check(check()).await.unwrap_err();
+    assert_eq!((status.code(), status.metadata().get("grpc-retry-pushback-ms")), (Code::Unavailable, None));
+}
+
+/// A body of text would be read as a message: "Internal: invalid compression flag".
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn grpc_clients_are_told_the_same_by_a_layer_that_responds() {
+    let quota = Quota::per_second(10).burst(1);
+    let (limiter, _clock) = built(Limiter::builder().quota_named("per 100 %", quota));
+    let (_, service) = health_reporter();
+    let (listener, channel) = grpc_listener().await;
+    let layer = LimitLayer::new(&limiter).refuse().respond();
+    let server = tonic::transport::Server::builder().layer(layer).add_service(service);
+    tokio::spawn(server.serve_with_incoming(listener));
+    let mut client = HealthClient::new(channel);
+    let check = || HealthCheckRequest { service: String::new() };
+    client.check(check()).await.unwrap();
+    let status = client.check(check()).await.unwrap_err();
+    assert_exhausted_for_100_ms(&status);
+    assert_eq!(status.metadata().get("ratelimit").unwrap(), r#""per 100 %";r=0;t=1"#);
+}
+
+#[tokio::test]
+async fn a_grpc_call_that_can_never_be_granted_is_not_to_be_tried_again() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(10)));
+    let inner = tower::service_fn(async |_: Request<()>| Ok::<_, std::io::Error>(Response::new(String::new())));
+    let layer = LimitLayer::new(&limiter).cost(|_: &Request<()>| 11).refuse().grpc();
+    let response = ServiceBuilder::new().layer(layer).service(inner).oneshot(Request::new(())).await.unwrap();
+    let headers = response.headers();
+    let told = ["grpc-status", "grpc-retry-pushback-ms", "content-type"].map(|name| headers[name].to_str().unwrap());
+    assert_eq!((response.status().as_u16(), told), (200, ["8", "-1", "application/grpc"]));
+    assert!(!headers.contains_key("grpc-status-details-bin"));
+}
+
 #[tokio::test]
 async fn grpc_is_limited_on_either_side() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::manual(2)).max_in_flight(1));
     let (_, service) = health_reporter();
-    let layer = LimitLayer::new(&limiter)
-        .refuse()
-        .on_refusal(|refused| tonic::Status::resource_exhausted(refused.to_string()).into_http::<tonic::body::Body>());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    let layer = LimitLayer::new(&limiter).refuse().grpc();
+    let (listener, channel) = grpc_listener().await;
     let server = tonic::transport::Server::builder().layer(layer).add_service(service);
-    tokio::spawn(server.serve_with_incoming(incoming));
-
-    let channel = tonic::transport::Endpoint::new(format!("http://{address}")).unwrap().connect().await.unwrap();
+    tokio::spawn(server.serve_with_incoming(listener));
     let mut client = HealthClient::new(channel.clone());
     let check = || HealthCheckRequest { service: String::new() };
     for _ in 0..2 {

@@ -12,7 +12,7 @@ async fn requests_of_a_user_are_limited_together_on_all_machines() {
     let lines = MemoryStore::new();
     let serve = || {
         let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(lines.clone()).build().unwrap();
-        let layer = LimitLayer::distributed_keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
+        let layer = LimitLayer::keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
         layer.layer(service_fn(|user: u64| async move { Ok::<u64, Infallible>(user) }))
     };
     let mut machines = [serve(), serve()];

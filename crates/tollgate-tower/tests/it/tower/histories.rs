@@ -13,7 +13,8 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tollgate::OwnedGrant;
-use tollgate_tower::{HeldBody, LimitError, LimitLayer, Refused};
+use tollgate::Refused;
+use tollgate_tower::{HeldBody, LimitError, LimitLayer};
 use tower::{Layer, Service};
 
 #[derive(Clone, Copy, Debug)]

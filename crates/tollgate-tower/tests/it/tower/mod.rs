@@ -4,7 +4,7 @@ mod answers;
 mod bodies;
 mod clients;
 mod contract;
-#[cfg(feature = "distributed")]
+#[cfg(feature = "keyed")]
 mod distributed;
 mod histories;
 mod metrics;

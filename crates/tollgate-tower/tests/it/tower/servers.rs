@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
-use tollgate_tower::{LimitLayer, Refused};
+use tollgate::Refused;
+use tollgate_tower::LimitLayer;
 
 /// Waits until it is so: for what is on its way through sockets.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -57,7 +58,7 @@ async fn of_fifteen_hundred_requests_at_once_exactly_the_burst_and_the_rate_pass
         seen.fetch_add(1, Ordering::Relaxed);
         std::future::ready("hello")
     });
-    let layer = LimitLayer::new(&limiter).on_refusal(too_many);
+    let layer = LimitLayer::new(&limiter).wait_without_limit().on_refusal(too_many);
     let (address, server) = serve(Router::new().route("/", hello).layer(layer)).await;
 
     let mut requests = JoinSet::new();

@@ -1,0 +1,73 @@
+//! Waiting for tokens where there is nothing to hold afterwards.
+
+use crate::consume::Consume;
+use crate::error::ConsumeError;
+#[cfg(feature = "keyed")]
+use crate::keyed::KeyedConsume;
+use pin_project::pin_project;
+use std::future::Future;
+#[cfg(feature = "keyed")]
+use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// The future returned by [`Limiter::wait`](crate::Limiter::wait): a [`Consume`] whose grant is dropped.
+///
+/// # Cancel safety
+///
+/// The same as [`Consume`].
+///
+/// # Panics
+///
+/// The same as [`Consume`].
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct Wait<C> {
+    #[pin]
+    claim: C,
+    /// Whether a dropped grant would release tokens: the claim is then refused, and never polled.
+    capped: bool,
+}
+
+impl<C> Wait<C> {
+    pub(crate) fn new(claim: C, capped: bool) -> Self {
+        Self { claim, capped }
+    }
+}
+
+impl<'a> Wait<Consume<'a>> {
+    /// Limits the wait to `allowed`; see [`Consume::within`].
+    pub fn within(self, allowed: Duration) -> Self {
+        Wait { claim: self.claim.within(allowed), capped: self.capped }
+    }
+}
+
+#[cfg(feature = "keyed")]
+impl<'a, K, S> Wait<KeyedConsume<'a, K, S>>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    /// Limits the wait to `allowed`; see [`Consume::within`].
+    pub fn within(self, allowed: Duration) -> Self {
+        Wait { claim: self.claim.within(allowed), capped: self.capped }
+    }
+}
+
+impl<C, G> Future for Wait<C>
+where
+    C: Future<Output = Result<G, ConsumeError>>,
+{
+    type Output = Result<(), ConsumeError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if *this.capped {
+            return Poll::Ready(Err(ConsumeError::MustHold));
+        }
+        this.claim.poll(cx).map_ok(drop)
+    }
+}
