@@ -116,6 +116,7 @@ impl Core {
 
     /// The first poll of a claim that [`try_claim`](Self::try_claim) did not grant. Ready with how many tokens remain.
     /// `has_timer` is true if the caller ends a wait of `allowed` nanoseconds without a timer of its runtime.
+    #[allow(clippy::too_many_arguments, reason = "one caller, which has each of them in a variable")]
     pub(crate) fn arrive(
         &self,
         mut place: Pin<&mut Place>,

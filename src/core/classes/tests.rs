@@ -214,10 +214,9 @@ impl Replica {
     fn estimate(&self, class: usize, cost: u64) -> Option<u64> {
         let leaf = self.leaf(class);
         let end = self.base.wrapping_add(cost);
-        if !self.waits() && ahead(end, self.supply.limit()) <= 0 && !self.supply.is_paused() {
-            if !self.scheduler.tree.is_under_ceiling(leaf) {
-                return Some(self.supply.synced());
-            }
+        let is_free = !self.waits() && ahead(end, self.supply.limit()) <= 0 && !self.supply.is_paused();
+        if is_free && !self.scheduler.tree.is_under_ceiling(leaf) {
+            return Some(self.supply.synced());
         }
         let queue = |id: ClassId| {
             let known = self.classes.iter().find(|(known, _)| *known == id);

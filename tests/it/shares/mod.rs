@@ -1,4 +1,5 @@
-//! Weighted, nested classes: an exact model, the examples and laws of its specification, and the limiter against it.
+//! Weighted, nested classes: an exact model, the examples and pitfalls of its specification,
+//! and the limiter against the model.
 
 mod api;
 pub(crate) mod bucket;
@@ -6,6 +7,5 @@ mod examples;
 mod fixture;
 pub(crate) mod fraction;
 mod histories;
-pub(crate) mod laws;
 pub(crate) mod model;
 mod traps;

@@ -1,7 +1,7 @@
 //! The model: how a limiter shares its tokens among classes, written from the specification and not from the code.
 //!
 //! Exact fractions, recursion over the whole tree, one step per installment; no positions, no heaps, no locks. The
-//! model keeps a log of the installments that it serves, which the checkers of [`laws`](super::laws) read.
+//! model keeps a log of the installments that it serves, for those that compare it.
 //!
 //! The terms: a *child* of an inner class has a start tag `s` in the virtual time `v` of its parent; a *leaf* has a
 //! queue of claims; an *installment* is what a claim receives in one turn.

@@ -1,1 +1,0 @@
-//! The laws of the specification, checked on what the model has served.
