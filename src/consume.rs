@@ -186,6 +186,8 @@ impl<S: Deref<Target = Core>> Claim<S> {
         Poll::Ready(self.finish(ready!(answer)))
     }
 
+    // Not inlined, so that a claim that is granted in its first poll does not pay for what a wait needs.
+    #[inline(never)]
     fn arrive(
         self: Pin<&mut Self>,
         allowed: Allowed,

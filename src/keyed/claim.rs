@@ -65,11 +65,11 @@ impl<H: KeyRef> KeyedClaim<H> {
         self
     }
 
-    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
         poll_paid(cx, |cx| self.poll_unpaid(cx))
     }
 
+    #[inline]
     fn poll_unpaid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
         let mut this = self.as_mut().project();
         let key_ref = this.key_ref.as_ref().expect("a keyed claim was polled after it had completed");
