@@ -241,7 +241,7 @@ impl Builder {
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         state.name_quotas(quota_names(self.names.iter()));
-        state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
+        state.queue.limit_to(self.max_waiting.unwrap_or(usize::MAX));
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
         }
@@ -264,7 +264,7 @@ impl Builder {
     }
 
     /// The index of the quota with external tokens, if there is one, its source, and its supplier.
-    fn supplied_quota(&self) -> Result<Option<(usize, Box<dyn Source>, Arc<dyn Supplier>)>, ConfigError> {
+    fn supplied_quota(&self) -> Result<Option<SuppliedQuota>, ConfigError> {
         match &self.suppliers[..] {
             [] => Ok(None),
             [(Some(index), supplier)] => {
@@ -285,3 +285,6 @@ impl Builder {
         Ok(())
     }
 }
+
+/// The index of a quota with external tokens, their source, and the supplier that made it.
+type SuppliedQuota = (usize, Box<dyn Source>, Arc<dyn Supplier>);

@@ -89,7 +89,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
     /// [`poll`](Self::poll), for one unit of the task's budget. It does not call `coop::poll_paid`: through that
     /// function, the compiler passes the grant through memory.
     #[inline]
-    fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
+    pub(crate) fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         let budget = ready!(poll_proceed(cx));
         if let Some(permit) = self.as_mut().claim_at_once() {
             pay(budget);

@@ -10,7 +10,6 @@ mod member;
 use crate::core::coop::poll_paid;
 use crate::core::drop_quietly;
 use crate::core::joint::{JointClaim, JointState, MAX_QUEUES};
-use crate::core::queue::Place;
 use crate::core::wakes::Peer;
 use crate::deadline::{Allowed, Deadline};
 use crate::error::{ConsumeError, TryAcquireError};
@@ -30,10 +29,15 @@ use tokio::runtime::Handle;
 /// Waits until every limiter can grant its cost, and takes all costs at that moment.
 ///
 /// Use it for quotas of different units, such as requests per minute and tokens per minute. The claim waits in all
-/// queues at once, in strict order in each. If it reaches the front of one queue before the others are ready, that
-/// queue waits, and its limiter keeps the tokens minted meanwhile up to its burst. Nothing is granted early and held,
-/// so each limiter's guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle)
-/// separately.
+/// queues at once, behind the claims that were there before it. Nothing is granted early and held, so each limiter's
+/// guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle) separately.
+///
+/// Claims that come later pass it in one limiter while another limiter has no tokens for it yet, but only so far that
+/// it does not wait longer for that: a limiter holds its line for the claim in time to mint the claim's own tokens
+/// until the slowest limiter has its tokens too. Joint claims over the same limiters are granted in the order of
+/// arrival. A limiter with a manual or a distributed quota, or with an in-flight cap that is used up, holds its line from
+/// the moment at which no claim is ahead of this one; and so do limiters on different clocks. The technique is that of
+/// reservations in batch schedulers (EASY backfilling).
 ///
 /// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
 /// because they also depend on the other queues. [`within`](Join::within) bounds the wait.
@@ -229,7 +233,7 @@ impl<'a, const N: usize> Join<'a, N> {
         if let Some(limiter) = repeated(members) {
             return Poll::Ready(Err(JoinError::Repeated { limiter }));
         }
-        // Clone the wakers and create the places before taking the locks: `Waker::clone` is user code and may panic.
+        // Clone the wakers before taking the locks: `Waker::clone` is user code and may panic.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
         // Drop each waker separately: two panics while one vector is dropped would abort the process.
         let drop_each = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
@@ -295,10 +299,7 @@ impl<'a, const N: usize> Join<'a, N> {
     }
 }
 
-fn state(members: &mut [Member<'_>]) -> Arc<JointClaim> {
-    for member in members.iter_mut() {
-        member.place = Some(Box::pin(Place::new()));
-    }
+fn state(members: &[Member<'_>]) -> Arc<JointClaim> {
     let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
     let one_clock = members.windows(2).all(|pair| pair[0].core.time.is_one_with(&pair[1].core.time));
     let peers = members.iter().map(|member| -> Weak<dyn Peer> { member.core.weak() }).collect();

@@ -34,6 +34,7 @@
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
 //! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` |
+//! | follow a limit that is unknown or changes | [`Adaptive`] |
 //! | put a limit in front of a service | `LimitLayer` (crate `tollgate-tower`) |
 //!
 //! # Overview
@@ -70,6 +71,11 @@
 //!
 //! **Different units.** [`join`] waits in several limiters at once, for example requests per minute and tokens per
 //! minute, and takes all costs or none.
+//!
+//! **Streams.** [`reserve`] takes several resources for work whose cost becomes known while it runs;
+//! [`grow`](Grant::grow) charges more.
+//!
+//! **Unknown limits.** [`Adaptive`] learns the rate of a server from the requests that it refuses.
 //!
 //! **Changes at run time.** [`set_quota`](Limiter::set_quota), [`set_max_in_flight`](Limiter::set_max_in_flight),
 //! [`pause_for`](Limiter::pause_for) and [`close`](Limiter::close) take effect at once, also for callers that wait
@@ -163,6 +169,7 @@
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod adaptive;
 mod blocking;
 mod bucket;
 #[cfg_attr(not(feature = "distributed"), allow(dead_code))]
@@ -193,6 +200,7 @@ mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
 mod quota;
+mod reservation;
 mod set_twice;
 mod snapshot;
 #[cfg(feature = "stream")]
@@ -209,16 +217,18 @@ pub use keyed::{
     KeyedReplenisher, KeyedSnapshot, OwnedKeyedGrant, Quotas,
 };
 pub use {
+    adaptive::Adaptive,
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
     error::{Bound, ConfigError, ConsumeError, Denied, Refused, ReleaseError, TryAcquireError},
-    grant::{Grant, OwnedGrant},
+    grant::{Grant, GrowWithin, OwnedGrant},
     join::{Join, JoinError, TryJoinError, join, try_join},
     limiter::Limiter,
     quota::{ParseQuotaError, Quota},
+    reservation::{Reservation, Reserve, reserve},
     snapshot::{QuotaSnapshot, Snapshot},
     wait::Wait,
     which::Which,

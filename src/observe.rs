@@ -117,7 +117,8 @@ impl Observers {
     /// Reports that a call for `cost` tokens was refused.
     #[inline]
     pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refused>) {
-        if OBSERVED && self.each().into_iter().flatten().any(|observer| observer.records_refusals()) {
+        let records = |observer: Option<&dyn Observer>| observer.is_some_and(|observer| observer.records_refusals());
+        if OBSERVED && (records(self.own.get().map(|own| &**own)) || records(GLOBAL)) {
             self.report(cost, refusal.into());
         }
     }

@@ -158,6 +158,11 @@ impl Quota {
         matches!(self.refill, Refill::Manual)
     }
 
+    /// The burst, if it was set.
+    pub(crate) const fn explicit_burst(&self) -> Option<u64> {
+        self.burst
+    }
+
     pub(crate) const fn refill(&self) -> Refill {
         self.refill
     }
@@ -245,6 +250,15 @@ impl std::str::FromStr for Quota {
     /// ```
     fn from_str(text: &str) -> Result<Self, ParseQuotaError> {
         text::parse(text)
+    }
+}
+
+impl TryFrom<&str> for Quota {
+    type Error = ParseQuotaError;
+
+    /// Parses the same text as [`FromStr`](std::str::FromStr).
+    fn try_from(text: &str) -> Result<Self, ParseQuotaError> {
+        text.parse()
     }
 }
 

@@ -98,7 +98,7 @@ impl Snapshot {
                 })
                 .collect(),
             waiting_tasks: state.queue.len(),
-            waiting_tokens: state.queue.tokens(),
+            waiting_tokens: state.queue.waiting_tokens(),
             in_flight,
             max_in_flight,
             granted: state.granted(rovers),

@@ -216,6 +216,32 @@ impl Core {
         (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
     }
 
+    /// The same for part `number` of a joint claim.
+    pub(crate) fn check_part(&self, number: u64, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
+        let waker = waker.clone();
+        let host = self.host();
+        let mut state = self.state.lock();
+        let looked = state.queue.look_part(number, waker);
+        let unserved = self.is_unserved(&state, &host);
+        drop(state);
+        let (outcome, spare) = looked;
+        drop_quietly(spare);
+        (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
+    }
+
+    /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens that the
+    /// caller has not seen.
+    pub(crate) fn cancel_part(&self, number: u64, cost: u64) {
+        let waker = self.leaving(|state, rovers, _| {
+            let (outcome, waker) = state.remove_part(rovers, number);
+            if let Some(Outcome::Granted { .. }) = outcome {
+                state.give_back(rovers, cost);
+            }
+            waker
+        });
+        drop_quietly(waker);
+    }
+
     /// `place` waits. Hires a driver if it is `unserved`: it is the first waiter on this runtime, or it was polled on
     /// another runtime before.
     fn wait_here(
@@ -372,6 +398,15 @@ impl Core {
 
     /// Mints what is due and serves the queue.
     pub(crate) fn tick(&self) {
-        self.look_at(|_, _, _| ());
+        let sample = self.sample();
+        let state = self.state.lock();
+        if state.queue.parts().is_none() {
+            drop(state);
+            return self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |_, _, _| ());
+        }
+        // No action follows that belongs to now. So joint claims that are served late are served as they were due.
+        let mut wakes = Wakes::default();
+        self.serve_locked(state, sample, false, &mut wakes);
+        wakes.run();
     }
 }

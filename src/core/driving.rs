@@ -5,7 +5,7 @@ use crate::core::alarm::Alarm;
 use crate::core::drivers::{Driver, Kind, NextLook};
 use crate::core::joint::JointClaim;
 use crate::core::state::{Sample, ServeResult, State};
-use crate::core::wakes::{Hired, Peer, Wakes, wake_each};
+use crate::core::wakes::{Hired, Peer, TiedClaim, Wakes, wake_each};
 use crate::sync::MutexGuard;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -48,6 +48,7 @@ impl Core {
     }
 
     /// Whether no driver serves the queue for a caller on `host`, either not yet or no longer.
+    #[inline]
     pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
         match host {
             Some(host) => !state.serves(host),
@@ -95,9 +96,8 @@ impl Core {
         if !state.queue.is_joint() {
             return Vec::new();
         }
-        let parts = state.queue.iter().filter_map(|waiter| waiter.part.as_ref());
-        let parts = parts.filter(|part| !part.is_parent_ticket());
-        let joints: Vec<Arc<JointClaim>> = parts.map(|part| Arc::clone(&part.joint)).collect();
+        let joints: Vec<Arc<JointClaim>> =
+            state.queue.parts().iter().flat_map(|parts| parts.claims()).cloned().collect();
         drop(state);
         let members = joints.iter().flat_map(|joint| joint.members()).filter_map(Weak::upgrade);
         members.filter(|peer| !std::ptr::addr_eq(&**peer, self)).collect()
@@ -170,6 +170,14 @@ impl Core {
         let mut wakes = Wakes::default();
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == ServeResult::Done {
+                if state.is_unfinished() {
+                    // The queues of a joint claim that left the line must hear of it before this one is served further.
+                    drop(state);
+                    wakes.run();
+                    sample = self.sample_or_last().unwrap_or(sample);
+                    state = self.state.lock();
+                    continue;
+                }
                 let due = state.last_due();
                 let rested = rest(&mut state, due);
                 self.note_parent_poll(&state, &mut wakes);
@@ -218,6 +226,15 @@ impl Core {
 }
 
 impl Peer for Core {
+    fn hear(&self, claim: u64, at: u64, wakes: &mut Wakes) {
+        let sample = self.sample_or_last();
+        let mut state = self.state.lock();
+        let now = sample.unwrap_or_else(|| state.last_sample()).now;
+        state.hear(&self.rovers, claim, at, now, wakes);
+        drop(state);
+        wakes.wake_all();
+    }
+
     fn serve_into(&self, wakes: &mut Wakes) {
         self.serve_into(wakes);
     }

@@ -25,6 +25,8 @@ pub(crate) struct Locked<'a> {
     pub(crate) state: MutexGuard<'a, State>,
     /// More is due, and the drivers will serve it. Only where a single queue is locked, for a caller that allows it.
     is_behind: bool,
+    /// If the queue has to be served again after the action: the sample, and whether the queue is behind.
+    rest: Option<(Sample, bool)>,
 }
 
 /// Runs `act` on the locked states of `cores`; see the head of this file. `samples` are the readings of tail and time,
@@ -58,16 +60,15 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
         .filter(|queue| !queue.is_behind)
         .for_each(|queue| queue.state.observe(&queue.core.rovers, queue.sample));
     let result = act(&mut queues, wakes);
-    let mut rest = [None; N];
-    for (queue, rest) in queues.iter_mut().zip(&mut rest).rev() {
-        *rest = queue.finish(wakes);
+    let mut is_done = true;
+    for queue in queues.iter_mut().rev() {
+        is_done &= queue.finish(wakes);
     }
+    let rest = if is_done { None } else { Some(queues.each_ref().map(|queue| queue.rest)) };
     drop(queues);
     wakes.wake_all();
-    for (core, rest) in cores.into_iter().zip(rest) {
-        if let Some((before, is_behind)) = rest {
-            core.serve_rest(before, is_behind, wakes);
-        }
+    if let Some(rest) = rest {
+        cores.into_iter().zip(rest).for_each(|(core, rest)| core.serve_rest(rest, wakes));
     }
     result
 }
@@ -78,7 +79,7 @@ fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; N]) -> [Loc
         let state = core.state.lock();
         state.assert_kept();
         let sample = sample.unwrap_or_else(|| state.last_sample());
-        Locked { core, sample, state, is_behind: false }
+        Locked { core, sample, state, is_behind: false, rest: None }
     })
 }
 
@@ -94,17 +95,19 @@ impl Locked<'_> {
         self.sample
     }
 
-    /// Completes the action. If the queue has to be served again, returns the sample, and whether the queue is behind.
-    fn finish(&mut self, wakes: &mut Wakes) -> Option<(Sample, bool)> {
+    /// Completes the action. Returns false, and sets `rest`, if the queue has to be served again.
+    #[inline]
+    fn finish(&mut self, wakes: &mut Wakes) -> bool {
         let (rovers, now) = (&self.core.rovers, self.sample.now);
         let is_behind = self.is_behind && self.core.can_hand_over(&self.state);
         let progress =
             if is_behind { self.state.hand_over(rovers, now, wakes) } else { self.state.finish(rovers, now, wakes) };
         if progress == ServeResult::Again {
-            return Some((self.sample, is_behind || wakes.is_full()));
+            self.rest = Some((self.sample, is_behind || wakes.is_full()));
+            return false;
         }
         self.core.note_parent_poll(&self.state, wakes);
-        None
+        true
     }
 
     fn act<R>(&mut self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
@@ -180,14 +183,16 @@ impl Core {
         self.serve_locked(state, sample, false, wakes);
     }
 
-    /// Serves what is left after an operation at `before`. If the queue `is_behind`, the drivers serve it.
-    fn serve_rest(&self, before: Sample, is_behind: bool, wakes: &mut Wakes) {
+    /// Serves what an operation left; see [`Locked`].
+    #[cold]
+    fn serve_rest(&self, rest: Option<(Sample, bool)>, wakes: &mut Wakes) {
+        let Some((before, is_behind)) = rest else { return };
         let sample = self.sample_or_last().unwrap_or(before);
         self.serve_locked(self.state.lock(), sample, is_behind, wakes);
     }
 
     /// Serves one batch, or nothing if the queue `is_behind`, and leaves the rest to the drivers.
-    fn serve_locked<'a>(
+    pub(super) fn serve_locked<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         mut sample: Sample,
@@ -232,9 +237,59 @@ impl Core {
     }
 
     /// Records, before the lock is released, whether the front of this queue needs something from the parent.
+    #[inline]
     pub(super) fn note_parent_poll(&self, state: &State, wakes: &mut Wakes) {
         if state.wants_parent() {
             wakes.push_parent_poll(self.weak());
         }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Limiter, ManualClock, Quota};
+    use std::iter;
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Wake, Waker};
+    use std::time::Duration;
+
+    /// Notes, whenever it is woken, which of the queues are in the middle of being served.
+    struct Witness {
+        limiters: [Limiter; 2],
+        unfinished: Mutex<Vec<[bool; 2]>>,
+    }
+
+    impl Wake for Witness {
+        fn wake(self: Arc<Self>) {
+            let unfinished = self.limiters.each_ref().map(|limiter| limiter.core().state.lock().is_unfinished());
+            self.unfinished.lock().unwrap().push(unfinished);
+        }
+    }
+
+    #[test]
+    fn queues_unlocked_before_the_action_are_unfinished() {
+        let clock = ManualClock::new();
+        let limiters = [(); 2].map(|()| {
+            let limiter = Limiter::builder().quota(Quota::per_second(100)).clock(clock.clone()).build().unwrap();
+            drop(limiter.try_acquire(100).unwrap());
+            limiter
+        });
+        let witness = Arc::new(Witness { limiters: limiters.clone(), unfinished: Mutex::default() });
+        let waker = Waker::from(Arc::clone(&witness));
+        // The second queue is served first. Its waker and those of the first queue do not fit into one batch.
+        let indices = iter::repeat_n(0, 32).chain([1]);
+        let mut claims: Vec<_> = indices.map(|index| Box::pin(limiters[index].consume(1))).collect();
+        for claim in &mut claims {
+            assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        clock.advance(Duration::from_secs(1));
+        let mut wakes = Wakes::default();
+        let cores = limiters.each_ref().map(Limiter::core);
+        let samples = cores.map(|core| Some(core.sample()));
+        with_locked(&mut wakes, cores, samples, (Reach::Now, CatchUp::Fully), |_| (), |_, _| ());
+        wakes.run();
+        let unfinished = witness.unfinished.lock().unwrap();
+        assert_eq!((unfinished.len(), unfinished[0], unfinished[32]), (33, [true, true], [false, false]));
     }
 }

@@ -145,6 +145,32 @@ impl Schedule {
         if need <= 0 { Some(0) } else { source.passes(need as u64, space) }
     }
 
+    /// The longest time, in nanoseconds, until `n` tokens have been minted. `None` if no clock can tell.
+    pub(crate) fn time_to_mint(&self, n: u64) -> Option<u64> {
+        match self.mint {
+            Mint::Continuous { amount, period, .. } => wait_for(n, period, 0, amount),
+            Mint::Stepped { amount, period, .. } => n.div_ceil(amount).checked_mul(period),
+            Mint::Manual | Mint::External(_) => None,
+        }
+    }
+
+    /// The latest instant from which on `n` tokens are minted until `at`, whatever the fraction of a token is then; 0 if
+    /// that has passed. `None` if no clock can tell.
+    pub(crate) fn start_by(&self, n: u64, at: u64) -> Option<u64> {
+        let span = self.time_to_mint(n)?;
+        match self.mint {
+            Mint::Stepped { period, next, .. } => {
+                // From just before the first of the steps that are needed, up to the last one by `at`.
+                let Some(steps) = next.and_then(|next| at.checked_sub(next)).map(|rest| rest / period) else {
+                    return Some(0);
+                };
+                let last = next.unwrap_or(0) + steps * period;
+                Some(last.saturating_add(period).saturating_sub(span).saturating_sub(1))
+            }
+            _ => Some(at.saturating_sub(span)),
+        }
+    }
+
     /// Makes the tokens come from `source` from now on. The bucket holds nothing until the source allows it.
     pub(crate) fn become_external(&mut self, source: Box<dyn Source>, start: u64) {
         (self.head, self.burst) = (start, 0);

@@ -14,6 +14,7 @@ mod changes;
 mod claims;
 mod deferred;
 mod forecast;
+mod joint;
 mod parent;
 mod publish;
 mod source;
@@ -25,6 +26,7 @@ pub(crate) use parent::ChildLimiter;
 
 use deferred::Deferred;
 use forecast::Forecast;
+use joint::Step;
 
 use crate::core::drivers::Drivers;
 use crate::core::joint::JointState;
@@ -61,6 +63,9 @@ pub(crate) enum ServeResult {
     /// space for more wakers; or another queue has decided about the front claim, at an instant that the earlier
     /// reading of the time may not have reached.
     Again,
+    /// A joint claim has left the line, and its queues must hear of it before this one is served further. They are noted
+    /// in the caller's [`Wakes`], and so is this queue.
+    Stopped,
 }
 
 /// How far a queue is served if its front claim is ready here and another queue holds it back.
@@ -70,8 +75,11 @@ pub(crate) enum Reach {
     Now,
     /// Up to the instant at which the front claim became ready. The claim can then still be granted as of its own
     /// instant, and tokens minted after that instant are not cut at the burst. For callers that only look, or join the
-    /// end of the queue; and for [`State::finish`], after any action.
+    /// end of the queue.
     Held,
+    /// The same, and not past the instant at which a joint claim left the line. Its other queues must hear of that
+    /// first: what they tell then belongs to that instant. For [`State::finish`], after any action.
+    News,
 }
 
 /// How far a caller serves a queue that is behind, where a driver could do it instead.
@@ -93,6 +101,8 @@ enum Served {
     Held,
     /// See [`ServeResult::Again`].
     Again,
+    /// See [`ServeResult::Stopped`].
+    Stopped,
 }
 
 /// The decision about the front waiter.
@@ -120,7 +130,6 @@ pub(crate) struct State {
     last_due: u64,
     /// The time read by the caller that last served the queue while a waiter waited.
     last_served: u64,
-    pub(crate) max_waiting: usize,
     pub(crate) closed: bool,
     /// True if the only thing done since the lock was taken was to deny a claim: that denial then stays valid beyond
     /// the next publishing.
@@ -176,7 +185,6 @@ impl State {
             queue: Queue::new(),
             last_due: u64::MAX,
             last_served: 0,
-            max_waiting: usize::MAX,
             closed: false,
             denied: false,
             has_parent: false,
@@ -203,16 +211,17 @@ impl State {
     /// Brings everything up to `now`. Callers call this before they act on the state.
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> ServeResult {
         while let Some(deferred) = self.next_deferred() {
-            if let Served::Again = self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
+            if let Served::Again = self.serve(rovers, (deferred.at, now), Reach::Now, Some(deferred.from), wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.do_deferred(rovers);
         }
         loop {
-            match self.serve(rovers, now, reach, None, wakes) {
+            match self.serve(rovers, (now, now), reach, None, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
                 // Only a caller that advances to now reads releases: they take effect at that instant.
                 Served::Held => return ServeResult::Done,
+                Served::Stopped => return ServeResult::Stopped,
                 Served::All => {}
             }
             // The releases read here count from now on, not from the instants at which they were made. Otherwise the
@@ -228,7 +237,7 @@ impl State {
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
-        if self.queue.is_empty() && !watching && self.next_deferred().is_none() {
+        if self.queue.is_empty() && self.queue.parts().is_none() && !watching && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
             if !self.wake_source(rovers, wakes) {
@@ -241,8 +250,14 @@ impl State {
             return self.set_alarms(rovers, now, wakes);
         }
         self.last_served = now;
-        if self.settle(rovers, now, Reach::Held, wakes) == ServeResult::Again {
-            return ServeResult::Again;
+        match self.settle(rovers, now, Reach::News, wakes) {
+            ServeResult::Again => return ServeResult::Again,
+            // The rest follows when this queue is served again.
+            ServeResult::Stopped => {
+                self.leave_unfinished(rovers);
+                return ServeResult::Done;
+            }
+            ServeResult::Done => {}
         }
         if !self.wake_source(rovers, wakes) {
             return self.leave_unfinished(rovers);
@@ -277,31 +292,67 @@ impl State {
         rovers.last_denial().forget();
     }
 
-    /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it. Waiters
-    /// that begin at `end` or behind it have not arrived yet.
-    fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, end: Option<u64>, wakes: &mut Wakes) -> Served {
+    /// Serves the queue up to `now` in virtual time: grants each waiter at the exact instant that the schedule gives it.
+    /// The caller read `read` from the clock. Waiters that begin at `end` or behind it have not arrived yet.
+    fn serve(
+        &mut self,
+        rovers: &Rovers,
+        (now, read): (u64, u64),
+        reach: Reach,
+        end: Option<u64>,
+        wakes: &mut Wakes,
+    ) -> Served {
         let mut now = now;
-        while let Some(front) = self.queue.front() {
-            if end.is_some_and(|end| ahead(front.start(), end) >= 0) {
-                break;
-            }
+        let has_external = self.supply.has_external();
+        let mut is_stopped = false;
+        loop {
             now = now.max(self.supply.synced());
-            let ticket = front.ticket;
+            match self.step(rovers, wakes) {
+                Step::Idle => {}
+                Step::Taken => continue,
+                Step::Again => return Served::Again,
+            }
+            let alarm = self.queue.next_alarm();
+            let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
+            let Some(front) = self.queue.front().filter(has_come) else {
+                if alarm.is_none_or(|alarm| alarm > now) {
+                    break;
+                }
+                match self.ring(rovers, None, wakes) {
+                    Step::Again => return Served::Again,
+                    Step::Idle | Step::Taken => continue,
+                }
+            };
+            let (ticket, is_plain) = (front.ticket, front.part.is_none());
+            let is_joint = front.is_joint();
             let verdict = self.verdict(front, now, &mut wakes.last_decision);
+            let until = match verdict {
+                Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),
+                Verdict::Held(_) | Verdict::Wait => Some(now),
+                _ => None,
+            };
+            if alarm.zip(until).is_some_and(|(alarm, until)| alarm <= until) {
+                match self.ring(rovers, Some(ticket), wakes) {
+                    Step::Again => return Served::Again,
+                    Step::Idle | Step::Taken => continue,
+                }
+            }
             match verdict {
-                Verdict::Held(since) if reach == Reach::Held => {
+                Verdict::Held(since) if reach != Reach::Now => {
                     self.supply.mint(since, Some(ticket));
-                    return Served::Held;
+                    self.report_held(wakes);
+                    return if is_stopped { Served::Stopped } else { Served::Held };
                 }
                 Verdict::Held(_) | Verdict::Wait => {
                     if self.cap.is_some() {
                         self.supply.note_hold(ticket, now);
                     }
                     self.supply.mint(now, Some(ticket));
-                    if matches!(verdict, Verdict::Wait) {
+                    if has_external && matches!(verdict, Verdict::Wait) {
                         self.supply.shed(ticket);
                     }
-                    return Served::All;
+                    self.report_held(wakes);
+                    return if is_stopped { Served::Stopped } else { Served::All };
                 }
                 Verdict::Again => return Served::Again,
                 Verdict::TicketRecalled => {
@@ -309,12 +360,8 @@ impl State {
                     self.recall_parent_ticket();
                 }
                 _ if wakes.is_full() => return Served::Again,
-                Verdict::Grant(at) if front.part.is_none() && self.supply.is_stale(ticket, at) => {
-                    self.supply.mint(at, Some(ticket));
-                    self.supply.shed(ticket);
-                }
                 // External tokens could be kept no longer and are gone: the next iteration decides anew.
-                Verdict::Grant(at) if front.part.is_none() && self.supply.falls_short(ticket, at) => {}
+                Verdict::Grant(at) if has_external && front.part.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
                     self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
@@ -325,9 +372,26 @@ impl State {
                     self.call_front(rovers, outcome, wakes);
                 }
             }
+            if is_joint && self.queue.held().is_none() {
+                // No release was read while the claim was held back.
+                if self.supply.synced() >= read {
+                    self.refresh_ceiling(rovers, &mut wakes.release_mark);
+                }
+                if reach == Reach::News {
+                    (now, is_stopped) = (self.supply.synced(), true);
+                }
+            }
         }
-        self.supply.mint(now.max(self.supply.synced()), None);
-        Served::All
+        self.supply.mint(now, None);
+        if is_stopped { Served::Stopped } else { Served::All }
+    }
+
+    /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left the line.
+    /// The caller read `now` from the clock.
+    fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) {
+        if self.next_deferred().is_none() {
+            self.serve(rovers, (at, now), Reach::News, None, wakes);
+        }
     }
 
     /// Decides about the front waiter as of `now`.
@@ -398,7 +462,7 @@ impl State {
             // parent ticket, and only a refusal has to recall it.
             part.joint.kill_as(outcome);
             if !self.has_parent {
-                wakes.push_peers(part.joint.members());
+                wakes.push_news(part.joint.clone(), part.since_entered(self.supply.synced()));
             } else if !matches!(outcome, Outcome::Granted { .. }) {
                 self.recall_parent_ticket();
             }
@@ -415,12 +479,12 @@ impl State {
         self.queue.front().map(|front| front.ticket)
     }
 
-    /// The instant at which the queue must be served for its front waiter. `u64::MAX` if the queue is empty or no clock
-    /// can tell.
+    /// The instant at which the queue must be served, for its front waiter or for a part of a joint claim that waits
+    /// aside. `u64::MAX` if no clock can tell.
     pub(crate) fn due(&self) -> u64 {
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.
-        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
+        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm().unwrap_or(u64::MAX))
     }
 
     /// The same, as of when the queue [was served](Self::finish) last.

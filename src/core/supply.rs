@@ -206,6 +206,30 @@ impl Supply {
         if self.is_capped_below(ticket) { None } else { self.scheduled(ticket) }
     }
 
+    /// The instant, not before `synced`, at which a claim of `cost` passes that comes to the front now, where a line begins
+    /// at `start`. `debt` of the tokens that are missing there are debts that the claim does not wait for.
+    pub(crate) fn due_in_front(&self, start: u64, cost: u64, debt: u64) -> Option<u64> {
+        let end = start.wrapping_add(cost);
+        if self.is_capped_below(end) { None } else { self.scheduled(end.wrapping_sub(debt)) }
+    }
+
+    /// How many tokens are missing, in one quota at least, for the claims that end at `position`.
+    pub(crate) fn shortfall(&self, position: u64) -> u64 {
+        self.quotas.iter().map(|quota| ahead(position, quota.head).max(0) as u64).max().unwrap_or(0)
+    }
+
+    /// The latest instant from which on every quota mints `cost` tokens until `at`, with an empty bucket at first. `None`
+    /// if no clock can tell.
+    pub(crate) fn start_by(&self, cost: u64, at: u64) -> Option<u64> {
+        self.quotas.iter().try_fold(at, |start, quota| Some(start.min(quota.start_by(cost, at)?)))
+    }
+
+    /// An instant by which every quota has minted `cost` tokens, with an empty bucket at `start`. `None` if no clock can
+    /// tell.
+    pub(crate) fn minted_from(&self, start: u64, cost: u64) -> Option<u64> {
+        self.quotas.iter().try_fold(start, |at, quota| Some(at.max(start.checked_add(quota.time_to_mint(cost)?)?)))
+    }
+
     /// The same by the quotas and the pause alone, as if there were no ceiling.
     pub(crate) fn scheduled(&self, ticket: u64) -> Option<u64> {
         let start = self.synced.max(self.gate);
@@ -279,6 +303,18 @@ impl Supply {
     pub(crate) fn shift(&mut self, n: u64) {
         self.jump(n);
         self.claimed = self.claimed.wrapping_add(n);
+    }
+
+    /// Moves every head, the ceiling and the claims known to be granted back by `n`, to make room for a claim in front of
+    /// the line. All levels stay.
+    pub(crate) fn lower(&mut self, n: u64) {
+        self.shift(n.wrapping_neg());
+    }
+
+    /// A claim has come to the front, and `n` tokens of debts that had been charged are now behind it.
+    pub(crate) fn put_debt_behind(&mut self, n: u64) {
+        self.claimed = self.claimed.wrapping_sub(n);
+        self.debts += n;
     }
 
     /// Burns the tokens above the bound.

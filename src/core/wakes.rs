@@ -2,8 +2,7 @@
 
 use crate::core::rovers::Rovers;
 use arrayvec::ArrayVec;
-use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{LinkedList, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -12,6 +11,10 @@ use tokio::runtime::Handle;
 /// A limiter, as the queues that are tied to it see it: queues in which the same joint claim waits, and the children of
 /// a parent. It is called while no lock is held.
 pub(crate) trait Peer: Send + Sync {
+    /// Another queue tells this one about a claim in both, as of `at` nanoseconds after the claim entered: it was granted
+    /// or turned away, or that queue will be ready at another instant. Looks at the claim, and serves the queue no
+    /// further than that instant.
+    fn hear(&self, claim: u64, at: u64, wakes: &mut Wakes);
     /// Serves this queue, and collects in `wakes` the work for other queues.
     fn serve_into(&self, wakes: &mut Wakes);
     /// Acts in the parent's queue for the front of this queue, and collects in `wakes` the work for other queues.
@@ -24,6 +27,13 @@ pub(crate) trait Peer: Send + Sync {
     fn hire(&self, host: &Handle) -> Hired;
     /// The other queues that joint claims in this queue wait in, or its parent.
     fn tied_to(&self) -> Vec<Arc<dyn Peer>>;
+}
+
+/// A claim in several queues.
+pub(crate) trait TiedClaim: Send + Sync {
+    fn number(&self) -> u64;
+    /// The queues that must be told about it.
+    fn members(&self) -> &[Weak<dyn Peer>];
 }
 
 /// The result of [`Peer::hire`].
@@ -41,28 +51,36 @@ const BATCH: usize = 32;
 #[cfg(tollgate_loom)]
 const BATCH: usize = 2;
 
+/// How many parts of joint claims one caller looks at while it holds the lock.
+const LOOKS: usize = BATCH;
+
 /// Work to do when no lock is held: a bounded batch of wakers to wake, and other queues to serve.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
-    /// The queues of joint claims that were committed or killed here: they must be served. Empty without joint claims.
-    peers: VecDeque<Weak<dyn Peer>>,
+    /// Claims of which their queues must [hear](Peer::hear), with the instant of the news. Empty without joint claims.
+    news: VecDeque<(Arc<dyn TiedClaim>, u64)>,
+    /// Queues to be served once all news have been heard: a queue that runs ahead of its news cannot go back.
+    unserved: Vec<Arc<dyn Peer>>,
+    /// How many parts of joint claims were looked at since the lock was taken.
+    pub(crate) looks: usize,
     /// The last decision made elsewhere that the caller has learned of. It has read the time since.
     pub(crate) last_decision: LastDecision,
     /// The count of releases before the caller read the time.
     pub(crate) release_mark: ReleaseMark,
-    /// Queues with a front claim that must enter or leave their parent's queue.
-    parent_polls: VecDeque<Weak<dyn Peer>>,
+    /// Queues with a front claim that must enter or leave their parent's queue. Nearly always empty or one: a linked
+    /// list is then the cheapest to create and drop.
+    parent_polls: LinkedList<Weak<dyn Peer>>,
 }
 
 /// The last decision about a claim in several queues that one caller has learned of, before it last read the time: the
 /// claim, and the bit of the queue in which the caller saw that it is decided.
-#[derive(Debug, Default)]
-pub(crate) struct LastDecision(Option<(Arc<dyn Any + Send + Sync>, u64)>);
+#[derive(Default)]
+pub(crate) struct LastDecision(Option<(Arc<dyn TiedClaim>, u64)>);
 
 impl LastDecision {
     /// True if the last decision was another one. Records this one.
-    pub(crate) fn is_new<C: Any + Send + Sync>(&mut self, claim: &Arc<C>, bit: u64) -> bool {
+    pub(crate) fn is_new<C: TiedClaim + 'static>(&mut self, claim: &Arc<C>, bit: u64) -> bool {
         let is_known = self.0.as_ref().is_some_and(|(known, known_bit)| {
             std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(claim)) && *known_bit == bit
         });
@@ -109,8 +127,27 @@ impl Wakes {
         self.wakers.push(waker);
     }
 
-    pub(crate) fn push_peers(&mut self, peers: &[Weak<dyn Peer>]) {
-        self.peers.extend(peers.iter().cloned());
+    /// True if the caller must release the lock before it looks at another part of a joint claim: no space for its waker
+    /// is left, or it has looked at enough of them.
+    pub(crate) fn must_pause(&self) -> bool {
+        self.is_full() || self.looks >= LOOKS
+    }
+
+    pub(crate) fn push_news(&mut self, claim: Arc<dyn TiedClaim>, at: u64) {
+        match self.news.back_mut() {
+            Some((last, news)) if Arc::ptr_eq(last, &claim) => *news = at.max(*news),
+            _ => self.news.push_back((claim, at)),
+        }
+    }
+
+    fn push_unserved(&mut self, core: Arc<dyn Peer>) {
+        if !self.unserved.iter().any(|known| Arc::ptr_eq(known, &core)) {
+            self.unserved.push(core);
+        }
+    }
+
+    fn pop_unserved(&mut self) -> Option<Arc<dyn Peer>> {
+        if self.unserved.is_empty() { None } else { Some(self.unserved.remove(0)) }
     }
 
     pub(crate) fn push_parent_poll(&mut self, child: Weak<dyn Peer>) {
@@ -118,15 +155,30 @@ impl Wakes {
     }
 
     /// Does the work that must happen without a lock: wakes, then has the other queues serve themselves. These are
-    /// taken one after the other from a list, so that a chain of joint claims does not grow the stack.
+    /// taken one after the other from lists, so that a chain of joint claims does not grow the stack.
+    #[inline]
     pub(crate) fn run(&mut self) {
         self.wake_all();
+        if !self.news.is_empty() || !self.unserved.is_empty() || !self.parent_polls.is_empty() {
+            self.run_peers();
+        }
+    }
+
+    #[cold]
+    fn run_peers(&mut self) {
         loop {
-            if let Some(peer) = self.peers.pop_front() {
-                if let Some(peer) = peer.upgrade() {
-                    peer.serve_into(self);
-                    peer.let_go();
+            if let Some((claim, at)) = self.news.pop_front() {
+                for (index, peer) in claim.members().iter().enumerate() {
+                    if let Some(peer) = peer.upgrade() {
+                        // The queue reads the time after this.
+                        self.last_decision = LastDecision(Some((Arc::clone(&claim), 1 << index)));
+                        peer.hear(claim.number(), at, self);
+                        self.push_unserved(peer);
+                    }
                 }
+            } else if let Some(peer) = self.pop_unserved() {
+                peer.serve_into(self);
+                peer.let_go();
             } else if let Some(child) = self.parent_polls.pop_front() {
                 if let Some(child) = child.upgrade() {
                     child.poll_parent(self);
@@ -141,8 +193,12 @@ impl Wakes {
     /// Wakes all of them. A waker that panics breaks its own task only: the others are woken, and the panic does not
     /// reach the caller, which may be any task or thread that happened to serve the queue. (The panic hook has reported
     /// it.)
+    #[inline]
     pub(crate) fn wake_all(&mut self) {
-        wake_each(self.wakers.drain(..));
+        self.looks = 0;
+        if !self.wakers.is_empty() {
+            wake_each(self.wakers.drain(..));
+        }
     }
 }
 

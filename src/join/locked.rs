@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::core::joint::{JointClaim, JointPart};
 use crate::core::locked::{Locked, with_locked};
 use crate::core::state::{CatchUp, Reach};
-use crate::core::wakes::Wakes;
+use crate::core::wakes::{TiedClaim, Wakes};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::QueueInfo;
 use std::sync::Arc;
@@ -121,10 +121,11 @@ impl<'a> LockedQueues<'_, 'a> {
             member.queue_info = QueueInfo { since: sample.now, ahead: state.queue.len(), estimate: None };
             if member.cost == 0 {
                 member.granted = Some(state.available(&core.rovers));
-            } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {
+            } else if let Some(waker) = wakers.pop() {
                 let entered = core.time.translate(&reference.time, entered);
                 let part = Box::new(JointPart::new(Arc::clone(joint), index, entered));
-                state.enter(&core.rovers, place.as_mut(), member.cost, waker, Some(part));
+                member.number = Some(joint.number());
+                state.enter_part(&core.rovers, member.cost, waker, part);
             }
         }
     }

@@ -2,12 +2,10 @@
 
 use crate::core::Core;
 use crate::core::outcome::Outcome;
-use crate::core::queue::Place;
 use crate::error::ConsumeError;
 use crate::grant::{Grant, Permit};
 use crate::limiter::Limiter;
 use crate::observe::{QueueInfo, WaitRecord};
-use std::pin::Pin;
 use std::task::{Poll, Waker};
 
 /// One limiter's part of a joint claim.
@@ -17,8 +15,8 @@ pub(super) struct Member<'a> {
     pub(super) cost: u64,
     /// How many tokens remained after the grant, once it has been granted.
     pub(super) granted: Option<u64>,
-    /// Created when the claim has to wait. Boxed, so that an array of members can be pinned without `unsafe`.
-    pub(super) place: Option<Pin<Box<Place>>>,
+    /// The number of the joint claim while this part is in the queue, or has an outcome there.
+    pub(super) number: Option<u64>,
     pub(super) queue_info: QueueInfo,
     pub(super) wait_record: WaitRecord,
 }
@@ -29,7 +27,7 @@ impl<'a> Member<'a> {
             core: limiter.core(),
             cost,
             granted: None,
-            place: None,
+            number: None,
             queue_info: QueueInfo::default(),
             wait_record: WaitRecord::default(),
         }
@@ -42,8 +40,12 @@ impl<'a> Member<'a> {
 
     /// Checks whether this queue has granted or refused its part.
     pub(super) fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
-        let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
-        match self.core.check(place.as_mut(), waker) {
+        let Some(number) = self.number else { return Poll::Ready(Ok(())) };
+        let looked = self.core.check_part(number, waker);
+        if looked.0.is_ready() {
+            self.number = None;
+        }
+        match looked {
             (Poll::Ready(Outcome::Granted { remaining }), _, _) => {
                 self.granted = Some(remaining);
                 Poll::Ready(Ok(()))
@@ -64,8 +66,8 @@ impl<'a> Member<'a> {
     }
 
     pub(super) fn cancel(&mut self) {
-        if let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) {
-            self.core.cancel(place.as_mut(), self.cost);
+        if let Some(number) = self.number.take() {
+            self.core.cancel_part(number, self.cost);
         } else if self.granted.take().is_some() {
             self.core.give_back(self.cost);
         }

@@ -276,11 +276,11 @@ impl<K, S> KeyedBuilder<K, S> {
     /// let (one, two) = (node()?, node()?);
     /// let begun = tokio::time::Instant::now();
     /// for _ in 0..5 {
-    ///     one.consume(&"ann", 1).await?;
-    ///     two.consume(&"ann", 1).await?;
+    ///     one.wait(&"ann", 1).await?;
+    ///     two.wait(&"ann", 1).await?;
     /// }
     /// assert!(begun.elapsed() >= std::time::Duration::from_millis(500)); // both nodes together had 5 at once
-    /// two.consume(&"bob", 5).await?; // independent of ann
+    /// two.wait(&"bob", 5).await?; // independent of ann
     /// # Ok(()) }
     /// ```
     #[cfg(feature = "distributed")]

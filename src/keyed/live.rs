@@ -58,7 +58,7 @@ impl LiveTemplate {
             supply.pause_until(levels.gate);
         }
         let mut state = State::new(supply, cap, 0);
-        state.max_waiting = self.max_waiting;
+        state.queue.limit_to(self.max_waiting);
         // A stride of 0 makes the core read the time for each grant, so live entries are as exact as levels are. A
         // longer stride would save little: the shard's lock has already cost more than reading the clock.
         state.stride.fix(0);

@@ -6,6 +6,7 @@
 #![cfg(not(tollgate_loom))]
 #![allow(clippy::duplicate_mod, reason = "fine_timer runs the tests of two other subjects again, with another limiter")]
 
+mod adaptive;
 mod adversarial;
 mod assert_traits;
 mod auto_traits;
@@ -36,6 +37,7 @@ mod oracle_itself;
 mod paused_time;
 mod quota_text;
 mod rate_law;
+mod reservations;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod scenes;
 mod seastar_bucket;

@@ -22,11 +22,11 @@ use tollgate::{ConsumeError, Grant, JoinError, Limiter, ManualClock, Quota, join
 
 const MS: Duration = Duration::from_millis(1);
 
-type Answer = Result<(), JoinError>;
-type Joint = Spawn<Pin<Box<dyn Future<Output = Answer>>>>;
+pub(crate) type Answer = Result<(), JoinError>;
+pub(crate) type Joint = Spawn<Pin<Box<dyn Future<Output = Answer>>>>;
 
 /// Explores every interleaving of the actors that `model` starts, of at most so many preemptions.
-fn explore(preemptions: usize, model: impl Fn(&Race) + Send + Sync + 'static) {
+pub(crate) fn explore(preemptions: usize, model: impl Fn(&Race) + Send + Sync + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let count = executions.clone();
     let mut builder = loom::model::Builder::new();
@@ -39,7 +39,7 @@ fn explore(preemptions: usize, model: impl Fn(&Race) + Send + Sync + 'static) {
 }
 
 #[derive(Default)]
-struct Race(Arc<AtomicU64>);
+pub(crate) struct Race(Arc<AtomicU64>);
 
 impl Race {
     fn actor<T: 'static>(&self, act: impl FnOnce() -> T + 'static) -> thread::JoinHandle<T> {
@@ -51,14 +51,14 @@ impl Race {
     }
 
     /// Runs all acts at once, to their ends.
-    fn run<const N: usize>(&self, acts: [Box<dyn FnOnce()>; N]) {
+    pub(crate) fn run<const N: usize>(&self, acts: [Box<dyn FnOnce()>; N]) {
         let actors = acts.map(|act| self.actor(act));
         actors.into_iter().for_each(|actor| actor.join().unwrap());
     }
 }
 
 /// An act on a limiter, for [`Race::run`].
-fn on(limiter: &Limiter, act: impl FnOnce(&Limiter) + 'static) -> Box<dyn FnOnce()> {
+pub(crate) fn on(limiter: &Limiter, act: impl FnOnce(&Limiter) + 'static) -> Box<dyn FnOnce()> {
     let limiter = limiter.clone();
     Box::new(move || act(&limiter))
 }
@@ -74,7 +74,7 @@ fn lines<const N: usize>(with_token: usize) -> [Limiter; N] {
     )
 }
 
-fn sorted<const N: usize>(build: impl Fn() -> Limiter, fill: impl Fn(&[Limiter; N])) -> [Limiter; N] {
+pub(crate) fn sorted<const N: usize>(build: impl Fn() -> Limiter, fill: impl Fn(&[Limiter; N])) -> [Limiter; N] {
     let mut lines = std::array::from_fn(|_| build());
     lines.sort_by_key(|limiter: &Limiter| {
         const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
@@ -96,14 +96,14 @@ fn claim<const N: usize>(lines: &[Limiter; N]) -> Joint {
 }
 
 /// The same, standing in all lines.
-fn waiting<const N: usize>(lines: &[Limiter; N]) -> Joint {
+pub(crate) fn waiting<const N: usize>(lines: &[Limiter; N]) -> Joint {
     let mut claim = claim(lines);
     assert!(claim.poll().is_pending(), "set up to wait");
     claim
 }
 
 /// Who was called out has been woken for it.
-fn answer(claim: &mut Joint) -> Option<Answer> {
+pub(crate) fn answer(claim: &mut Joint) -> Option<Answer> {
     let woken = claim.is_woken();
     match claim.poll() {
         Poll::Ready(answer) => {
@@ -114,7 +114,7 @@ fn answer(claim: &mut Joint) -> Option<Answer> {
     }
 }
 
-fn spent(limiter: &Limiter) -> u64 {
+pub(crate) fn spent(limiter: &Limiter) -> u64 {
     let seen = limiter.snapshot();
     seen.granted - seen.refunded
 }
@@ -413,7 +413,8 @@ fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]
             clocks.push(ManualClock::new());
         }
         let clock = clocks.last().unwrap().clone();
-        Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock).build().unwrap()
+        // With a manual quota the line holds a joint claim that is at its front, and lets no other pass.
+        Limiter::builder().quota(Quota::new(1, MS).burst(1)).quota(Quota::manual(9)).clock(clock).build().unwrap()
     };
     let lines = sorted::<2>(build, |lines| {
         lines[1].set_quota(0, Quota::manual(1)).unwrap();

@@ -13,6 +13,7 @@
 //! * Wakers are not loom's: whether somebody was woken is asked after all actors have ended.
 #![cfg(tollgate_loom)]
 
+mod adaptive;
 mod bucket;
 mod changes;
 mod denials;
@@ -25,6 +26,7 @@ mod joint;
 mod keyed;
 mod leave;
 mod line;
+mod passing;
 
 use futures::FutureExt;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};

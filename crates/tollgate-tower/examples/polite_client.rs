@@ -16,14 +16,16 @@ use tollgate_tower::http::{Heed, HeedLayer};
 use tollgate_tower::{LimitError, LimitLayer};
 use tower::{Service, ServiceBuilder, ServiceExt};
 
-/// At most 10 requests per second and 4 at once to each host, whatever it says; less if it says so.
+/// The most for each host, with 4 requests at once.
+const FASTEST: Quota = Quota::per_second(10).burst(4);
+
+/// A limiter for each host: at most `FASTEST`, whatever the host says; less if it says so.
 #[derive(Clone, Default)]
 struct Hosts(Arc<Mutex<HashMap<String, Limiter>>>);
 
 impl Hosts {
     fn limiter(&self, request: &Request) -> Limiter {
-        let quota = Quota::per_second(10).burst(4);
-        let new = || Limiter::builder().quota(quota).max_in_flight(4).build().expect("a valid quota");
+        let new = || Limiter::builder().quota(FASTEST).max_in_flight(4).build().expect("a valid quota");
         let mut hosts = self.0.lock().expect("no code panics with this lock");
         hosts.entry(request.url().authority().to_owned()).or_insert_with(new).clone()
     }
@@ -39,8 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut client = ServiceBuilder::new()
         .layer(LimitLayer::by(move |request: &Request| (to_ask.limiter(request), 1)).within(Duration::from_secs(60)))
         .layer(
-            HeedLayer::by(move |request: &Request| to_heed.limiter(request))
-                .with(Heed::default().jitter(Duration::from_millis(50))),
+            HeedLayer::by(move |request: &Request| to_heed.limiter(request)).with(Heed::default().follow(0, FASTEST)),
         )
         .service(reqwest::Client::new().map_response(axum::http::Response::<reqwest::Body>::from));
     for _ in 0..count {

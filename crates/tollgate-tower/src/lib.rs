@@ -87,6 +87,6 @@ pub use service::{Limit, LimitFuture};
 #[cfg(feature = "http")]
 pub(crate) use {answer::sealed, service::take_ready};
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "keyed", feature = "http"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

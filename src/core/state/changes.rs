@@ -94,6 +94,9 @@ impl State {
     pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         rovers.claim(tokens);
+        if let Some(parts) = self.queue.parts_mut() {
+            parts.charged = parts.charged.wrapping_add(tokens);
+        }
         if self.queue.is_empty() {
             self.supply.claim(tokens);
         } else {

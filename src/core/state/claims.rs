@@ -3,7 +3,7 @@
 use super::{Cap, MAX_COST, Sample, State};
 use crate::core::denial::Denial;
 use crate::core::joint::JointPart;
-use crate::core::queue::{MAX_WAITERS, Place, Waiter};
+use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::wakes::ReleaseMark;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
@@ -41,6 +41,10 @@ impl State {
             return None;
         }
         if self.is_hungry(rovers) {
+            return None;
+        }
+        // A part of a joint claim comes to the front first.
+        if self.queue.next_alarm().is_some_and(|at| at <= sample.now) {
             return None;
         }
         self.forget_denial(rovers);
@@ -192,7 +196,7 @@ impl State {
     /// Whether one more claim may wait. `driven` tells whether a driver will serve the queue for it.
     pub(crate) fn check_queue(&self, driven: bool) -> Result<(), ConsumeError> {
         let waiting = self.queue.len();
-        if waiting >= self.max_waiting.min(MAX_WAITERS) {
+        if self.queue.is_full() {
             return Err(ConsumeError::QueueFull { waiting });
         }
         if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }

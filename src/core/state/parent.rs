@@ -22,6 +22,7 @@ impl State {
     }
 
     /// Whether the parent's queue has to be changed, for the front claim here or for a claim that is gone.
+    #[inline]
     pub(crate) fn wants_parent(&self) -> bool {
         self.has_parent && (self.ticket_recalled || self.ready_front().is_some())
     }

@@ -14,10 +14,13 @@ impl State {
     }
 
     /// Wakes the source's task if it has to look. Returns false if there is no space for its waker.
+    #[inline]
     pub(super) fn wake_source(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
-        if !self.is_hungry(rovers) {
-            return true;
-        }
+        !self.is_hungry(rovers) || self.rouse_source(wakes)
+    }
+
+    #[cold]
+    fn rouse_source(&mut self, wakes: &mut Wakes) -> bool {
         if wakes.is_full() {
             return false;
         }
@@ -61,6 +64,7 @@ impl State {
 
     /// Whether a claim that ends at `ticket` gets no tokens because the source is out of reach, and has to fail for
     /// that reason.
+    #[inline]
     pub(super) fn is_cut_off(&self, ticket: u64) -> bool {
         self.supply
             .source()
@@ -80,6 +84,7 @@ impl State {
     }
 
     /// Whether there is a source and its task is gone.
+    #[inline]
     pub(crate) fn is_unkept(&self) -> bool {
         self.supply.source().is_some_and(|(_, source)| source.is_stopped())
     }

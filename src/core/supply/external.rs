@@ -18,14 +18,15 @@ impl Supply {
     }
 
     /// True if one of the quotas receives only tokens that a source has promised.
+    #[inline]
     pub(crate) fn has_external(&self) -> bool {
-        self.quotas.iter().any(Schedule::is_external)
+        self.source().is_some()
     }
 
     /// Whether a front claim that ends at `ticket` and passes at `at` would take external tokens that had all arrived
     /// before `at` and are more than may be kept unused. This happens if something else, such as a pause, has held the
     /// claim back.
-    pub(crate) fn is_stale(&self, ticket: u64, at: u64) -> bool {
+    fn is_stale(&self, ticket: u64, at: u64) -> bool {
         self.quotas.iter().any(|quota| {
             quota.is_external()
                 && ahead(ticket, self.claimed.wrapping_add(quota.burst)) > 0
@@ -33,19 +34,23 @@ impl Supply {
         })
     }
 
-    /// Mints up to `at`, and returns whether external tokens are then missing for the front claim, which ends at
-    /// `ticket`.
+    /// Mints up to `at`, when the front claim passes, which ends at `ticket`. Returns true if external tokens that the
+    /// claim would take could be kept no longer: they are gone then, and the caller has to decide anew.
+    #[cold]
     pub(crate) fn falls_short(&mut self, ticket: u64, at: u64) -> bool {
-        if !self.quotas.iter().any(Schedule::is_external) {
-            return false;
-        }
+        let is_stale = self.is_stale(ticket, at);
         self.mint(at, Some(ticket));
+        if is_stale {
+            self.shed(ticket);
+            return true;
+        }
         self.quotas.iter().any(|quota| quota.is_external() && ahead(ticket, quota.head) > 0)
     }
 
     /// If the external tokens reach the ticket of the front waiter and something else holds the waiter back: keeps of its
     /// saved tokens only as many as may be kept unused. Other users of the source rely on the rest not being granted later
     /// than the instant at which it was minted.
+    #[cold]
     pub(crate) fn shed(&mut self, ticket: u64) {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {

@@ -19,8 +19,8 @@ where
     /// No claim on the key passes during the pause. Its buckets continue to fill up to their bursts. A shorter pause
     /// never shortens a longer one. Other keys are not delayed. A distributed limiter pauses the key on this node.
     ///
-    /// A key that is paused is kept in memory, where it takes some 200 bytes until the pause is over, even if this
-    /// exceeds [`max_keys`](crate::KeyedBuilder::max_keys).
+    /// A key that is paused is kept in memory, where it takes some 200 bytes until the pause is over and it owes
+    /// nothing, even if this exceeds [`max_keys`](crate::KeyedBuilder::max_keys).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +30,7 @@ where
     /// hosts.pause_for(&"a.example", Duration::from_millis(20));
     /// assert_eq!((hosts.available(&"a.example"), hosts.available(&"b.example")), (0, 1_000));
     /// let start = Instant::now();
-    /// hosts.consume(&"a.example", 1).await?;
+    /// hosts.wait(&"a.example", 1).await?;
     /// assert!(start.elapsed() >= Duration::from_millis(20));
     /// # Ok(()) }
     /// ```

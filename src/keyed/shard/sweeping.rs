@@ -61,10 +61,9 @@ impl<K> Shard<K> {
                 self.insert_levels(key, hash, &levels);
             }
         }
-        let has_live = self.live_entries().next().is_some();
         if let Some(rare_fields) = self.rare_fields.as_mut().filter(|rare_fields| rare_fields.has_handles) {
-            rare_fields.has_handles = has_live;
-            next = if has_live { next.min(synced.saturating_add(NEXT_LOOK)) } else { next };
+            rare_fields.has_handles = self.live_entries.len() + rare_fields.custom_live > 0;
+            next = if rare_fields.has_handles { next.min(synced.saturating_add(NEXT_LOOK)) } else { next };
         }
         let calls = 4 * self.slots().max(SMALL);
         self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);

@@ -1,6 +1,6 @@
 //! One limiter is paused, given another quota or another cap while a joint claim is ready in it.
 
-use super::{MS, costs, done, empty, full, limiter, pass, spent, tick};
+use super::{MS, costs, done, empty, full, holding, limiter, pass, spent, tick};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_test::assert_pending;
@@ -65,7 +65,7 @@ fn a_pause_after_the_grant_takes_nothing_back() {
 #[test]
 fn a_smaller_burst_leaves_the_front_what_it_saved_and_a_smaller_rate_retimes_it() {
     let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), by_hand(&clock));
+    let (a, b) = (holding(&clock, 5), by_hand(&clock));
     let mut claim = half_ready(&a, 5, &b);
     a.set_quota(0, Quota::per_second(500).burst(2)).unwrap();
     assert_eq!(a.snapshot().quotas[0].level, 5);
@@ -145,7 +145,7 @@ fn caps_on_both_lines_release_whoever_is_next_whatever_the_order_of_arguments() 
 #[test]
 fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), by_hand(&clock));
+    let (a, b) = (holding(&clock, 5), by_hand(&clock));
     let mut earlier = a.try_acquire(2).unwrap();
     let mut claim = half_ready(&a, 3, &b);
     let mut behind = spawn(a.consume(1));
@@ -188,7 +188,7 @@ fn a_joint_claim_at_a_stepped_quota_passes_at_the_step() {
 #[test]
 fn a_clock_that_stepped_back_between_two_lines_lets_no_more_than_the_burst_pass() {
     let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 1), full(&clock, 5));
+    let (a, b) = (empty(&clock, 1), holding(&clock, 5));
     clock.advance(10_000 * MS);
     assert!(a.try_acquire(1).is_ok()); // a has seen this hour, b has not
     clock.step_back(10_000 * MS);
@@ -205,7 +205,7 @@ fn a_clock_that_stepped_back_between_two_lines_lets_no_more_than_the_burst_pass(
 #[test]
 fn a_clock_that_stepped_back_behind_the_building_of_one_line_lets_no_more_than_the_burst_pass() {
     let clock = ManualClock::new();
-    let b = full(&clock, 5);
+    let b = holding(&clock, 5);
     clock.advance(10_000 * MS);
     let a = limiter(&clock, Quota::manual(1).initial(0));
     clock.step_back(10_000 * MS);
@@ -265,7 +265,8 @@ impl Clock for Jumpy {
 #[test]
 fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burst_pass() {
     let clock = Jumpy(Arc::new(Mutex::new((Duration::from_secs(9), false))));
-    let builder = Limiter::builder().quota(Quota::manual(5).initial(0)).clock(clock.clone());
+    let builder =
+        Limiter::builder().quota(Quota::manual(5).initial(0)).quota(Quota::manual(1_000)).clock(clock.clone());
     let lines = [builder.clone().build().unwrap(), builder.build().unwrap()];
     for [held, last] in [[0, 1], [1, 0]].map(|order| order.map(|index: usize| &lines[index])) {
         held.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
@@ -276,7 +277,7 @@ fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burs
         assert_pending!(joint.poll());
         let mut behind: Vec<_> = (0..100).map(|_| spawn(held.consume(1))).collect();
         behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-        last.replenish(1);
+        last.replenish(1); // the second quota is full
         assert!(joint.is_woken());
         assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
         drop(behind);

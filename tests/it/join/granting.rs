@@ -78,7 +78,7 @@ fn a_held_giant_saves_up_its_cost_and_not_a_token_more() {
 }
 
 #[test]
-fn plain_and_joint_claims_are_served_in_the_order_of_arrival_in_each_line() {
+fn plain_claims_pass_a_joint_one_only_until_it_has_to_hold_the_line() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 10), empty(&clock, 10));
     let mut first = spawn(a.consume(1));
@@ -92,12 +92,10 @@ fn plain_and_joint_claims_are_served_in_the_order_of_arrival_in_each_line() {
     assert_pending!(fourth.poll());
 
     pass(2, &clock, &[&a, &b]);
-    assert!(first.is_woken() && !second.is_woken() && !third.is_woken(), "a has 1 left and holds it for the second");
-    pass(1, &clock, &[&a, &b]);
-    assert!(second.is_woken(), "b has its 3");
-    assert!(third.is_woken() && !other.is_woken() && !fourth.is_woken());
-    pass(1, &clock, &[&a, &b]);
-    assert!(other.is_woken() && !fourth.is_woken());
+    assert!(first.is_woken() && other.is_woken(), "while the first one waited, the second one was aside in b");
+    assert!(third.is_woken() && !second.is_woken(), "b mints the three tokens of the second until 4 ms");
+    pass(2, &clock, &[&a, &b]);
+    assert!(second.is_woken() && !fourth.is_woken());
     pass(1, &clock, &[&a, &b]);
     assert!(fourth.is_woken());
     assert_eq!((spent(&a), spent(&b)), (4, 5));

@@ -1,6 +1,6 @@
 //! Leaving at every stage: nothing is lost in any of the lines, and those behind move up.
 
-use super::{costs, done, empty, full, limiter, pass, spent};
+use super::{costs, done, empty, full, holding, limiter, pass, spent};
 use tokio_test::assert_pending;
 use tokio_test::task::spawn;
 use tollgate::{ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
@@ -88,10 +88,10 @@ fn dropped_when_it_was_granted_and_had_not_looked_it_gives_everything_back() {
 #[test]
 fn a_giant_that_saved_above_the_burst_and_leaves_burns_what_is_above_it() {
     let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
+    let (a, b) = (holding(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
     let mut claim = spawn(join([(&a, 20), (&b, 1)]));
     assert_pending!(claim.poll());
-    pass(20, &clock, &[&a, &b]);
+    pass(15, &clock, &[&a, &b]);
     assert_eq!(a.snapshot().quotas[0].level, 20);
     drop(claim);
     assert_eq!(a.available(), 5);

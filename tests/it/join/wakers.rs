@@ -1,6 +1,6 @@
 //! Wakers that panic, and wakers that call the limiters back while their lines are being served.
 
-use super::{costs, empty, full, limiter, pass, spent, tick};
+use super::{costs, empty, full, holding, limiter, pass, spent, tick};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -165,7 +165,7 @@ fn a_waker_may_close_pause_and_claim_again() {
 /// first one and the second one's hearing of it.
 fn passes_behind(happens: impl Fn(&Limiter)) -> usize {
     let clock = ManualClock::new();
-    let (a, b) = (forever(limiter(&clock, Quota::manual(1).initial(0))), forever(full(&clock, 5)));
+    let (a, b) = (forever(limiter(&clock, Quota::manual(1).initial(0))), forever(holding(&clock, 5)));
     let time = clock.clone();
     let held_up = Waker::from(Bell::new(move |_| {
         time.step_back(Duration::from_secs(1));

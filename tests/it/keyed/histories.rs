@@ -126,7 +126,7 @@ impl Both<'_> {
             // The clocks of keys that nobody touches go their own ways.
             Op::Back(_) => return Ok(()),
             Op::Pass(span) => self.pass(span),
-            Op::Pause(span) if place % 3 == 0 => {
+            Op::Pause(span) if place.is_multiple_of(3) => {
                 self.keyed.pause_all_for(nanoseconds(span));
                 self.gates.1 = self.gates.1.max(self.now + span);
                 self.everybody(op);
