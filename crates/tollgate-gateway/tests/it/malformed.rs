@@ -65,7 +65,7 @@ fn each_mistake_is_told_with_its_line_and_what_to_write() {
         ("127.0.0.1:8080", "localhost", 1, &["`localhost` is no address to listen on", "127.0.0.1:8080"]),
         ("http://127.0.0.1:3000", "https://api", 3, &["`https://api` is no upstream", "http://127.0.0.1:3000", "TLS"]),
         ("http://127.0.0.1:3000", "http://api/v1", 3, &["`http://api/v1` is no upstream", "without a path"]),
-        ("200/s, burst 40", "200 per second", 4, &["`200 per second` is no rate", "100/s, burst 20"]),
+        ("200/s, burst 40", "200 each second", 4, &["`200 each second` is no rate", "100/s, burst 20"]),
         ("200/s, burst 40", "0/s, burst 40", 4, &["amount of 0", "at least 1"]),
         ("200/s, burst 40", "manual 40", 4, &["manual", "100/s, burst 20"]),
         ("in_flight = 64", "in_flight = 0", 5, &["`in_flight` is 0", "at least 1"]),
