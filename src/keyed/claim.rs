@@ -220,7 +220,7 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
     /// The first caller of a key that has no limiter on this node learns after a round trip that the wait would be too
     /// long. All others learn it at once, without a request, until the tokens can be available. That request is not cut
     /// short, because its tokens may already be granted: so the result can be late by a round trip, or by the
-    /// `patience` of an unreachable `RedisStore`. With `Duration::ZERO` the caller waits for that answer only.
+    /// `answer_timeout` of an unreachable `RedisStore`. With `Duration::ZERO` the caller waits for that answer only.
     pub fn within(self, allowed: Duration) -> Self {
         Self { claim: self.claim.within(allowed) }
     }

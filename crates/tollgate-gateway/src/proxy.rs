@@ -68,7 +68,7 @@ impl Proxy {
     pub(crate) async fn forward(&self, mut request: Request<Body>) -> Response {
         let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
         let config = limits.config();
-        let patience = config.upstream_timeout;
+        let upstream_timeout = config.upstream_timeout;
         let Some(uri) = at(&config.upstream, request.uri()) else {
             return answer::plain(StatusCode::BAD_REQUEST, "this is no path");
         };
@@ -76,7 +76,7 @@ impl Proxy {
         *request.uri_mut() = uri;
         *request.version_mut() = axum::http::Version::HTTP_11;
         drop(config);
-        match tokio::time::timeout(patience, client.request(request)).await {
+        match tokio::time::timeout(upstream_timeout, client.request(request)).await {
             Ok(Ok(mut response)) => {
                 drop_hop_by_hop(response.headers_mut());
                 response.map(Body::new)

@@ -84,7 +84,7 @@ struct Readme;
 ///
 /// All stores of a server share one connection and one circuit breaker; in a cluster each master has its own breaker.
 /// While the server answers, at most 256 requests are under way there, and further requests wait for their turn. If the
-/// server does not answer for the time set by [`patience`](Self::patience), the circuit opens: no requests are sent
+/// server does not answer for the time set by [`answer_timeout`](Self::answer_timeout), the circuit opens: no requests are sent
 /// until the server answers a trial. The connection is kept unless it breaks, or stays silent while a new connection is
 /// answered. Error replies of the server are counted by [kind](tollgate::distributed::ReplyKind), and do not affect the
 /// connection. See [`servers`](Self::servers).
@@ -243,7 +243,7 @@ impl RedisStore {
 
     /// Sets how long Redis may take to answer before it counts as unreachable. The default is one second.
     #[must_use = "this returns the changed store"]
-    pub fn patience(mut self, answer_timeout: Duration) -> Self {
+    pub fn answer_timeout(mut self, answer_timeout: Duration) -> Self {
         self.answer_timeout = answer_timeout;
         self
     }

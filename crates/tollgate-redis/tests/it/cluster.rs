@@ -109,7 +109,7 @@ async fn a_replica_that_takes_over_is_followed_though_nobody_named_it() {
     let began = Instant::now();
     let named = &cluster.masters[..1];
     let lines = [cluster_line(named, &name).await, cluster_line(named, &name).await];
-    let lines = lines.map(|line| line.patience(Duration::from_secs(1)));
+    let lines = lines.map(|line| line.answer_timeout(Duration::from_secs(1)));
     let limiters = lines.clone().map(|line| Limiter::builder().quota(quota).distributed(line).build().unwrap());
     let mut tasks = Vec::new();
     for limiter in &limiters {

@@ -60,7 +60,7 @@ pub async fn cluster_line(named: &[Server], name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
         match RedisStore::connect_cluster(named.iter().map(Server::url), name).await {
-            Ok(line) => return line.patience(FOR_EVER),
+            Ok(line) => return line.answer_timeout(FOR_EVER),
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -39,7 +39,7 @@ impl World {
             Self { lines: vec![], limiters: vec![], ledger: Ledger::default(), tasks: vec![], began: Instant::now() };
         let quota = Quota::per_second(RATE).burst(burst).initial(0);
         for _ in 0..2 {
-            let line = line(url, "outages").await.outage(outage).patience(patience);
+            let line = line(url, "outages").await.outage(outage).answer_timeout(patience);
             let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
             for _ in 0..50 {
                 world.tasks.push(tokio::spawn(consume(limiter.clone(), world.ledger.clone())));
@@ -197,7 +197,7 @@ async fn callers_fail_or_share_while_redis_is_away() {
     let Some(mut server) = Server::start() else { return };
     let share = Quota::per_second(100).burst(1);
     for outage in [Outage::Fail, Outage::Share(share)] {
-        let line = line(&server.url(), "away").await.outage(outage).patience(PATIENCE);
+        let line = line(&server.url(), "away").await.outage(outage).answer_timeout(PATIENCE);
         let quota = Quota::per_second(1_000).burst(10);
         let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
         let away = Instant::now();

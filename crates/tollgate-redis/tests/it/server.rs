@@ -20,7 +20,7 @@ pub async fn line(url: &str, name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
         match RedisStore::connect(url, name).await {
-            Ok(line) => return line.patience(FOR_EVER),
+            Ok(line) => return line.answer_timeout(FOR_EVER),
             Err(error) => assert!(began.elapsed() < FOR_EVER, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

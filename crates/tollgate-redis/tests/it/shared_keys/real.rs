@@ -130,7 +130,7 @@ async fn keys_of_a_cluster_live_on_all_its_masters() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_that_was_killed_is_found_again_by_all_keys() {
     let Some(mut server) = Server::start() else { return };
-    let lines = line(&server.url(), "users").await.patience(millis(200));
+    let lines = line(&server.url(), "users").await.answer_timeout(millis(200));
     let users = node(&lines, Quota::per_second(1_000).burst(100));
     let keys: Vec<String> = (0..10).map(|number| number.to_string()).collect();
     for key in &keys {
