@@ -324,7 +324,8 @@ impl State {
                 }
             };
             let (ticket, is_plain) = (front.ticket, front.part.is_none());
-            let is_joint = front.is_joint();
+            // The claim of a child has no other queue that could tell something: its parent decides alone.
+            let is_joint = front.is_joint() && !self.has_parent;
             let verdict = self.verdict(front, now, &mut wakes.last_decision);
             let until = match verdict {
                 Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),
