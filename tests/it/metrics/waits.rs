@@ -151,6 +151,8 @@ fn every_wait_of_every_task_is_recorded_and_no_other() {
     let runtime = runtime.worker_threads(4).enable_time().build().unwrap();
     let limiter = Limiter::new(Quota::per_second(200_000).burst(100)).unwrap();
     let meter = Meter::new("storm", &limiter).unwrap();
+    // However busy the machine is, a task is polled in the meantime, and waits.
+    limiter.pause_for(Duration::from_millis(200));
     let waited = Arc::new(AtomicU64::new(0));
     let claims = {
         let waited = Arc::clone(&waited);
@@ -178,7 +180,7 @@ fn every_wait_of_every_task_is_recorded_and_no_other() {
     let Some(DebugValue::Histogram(waits)) = page.get("acquire_duration_seconds{key=storm,result=allow}") else {
         panic!("{page:#?}")
     };
-    assert!(waits.len() > 100, "hardly anybody waited: {}", waits.len());
+    assert!(!waits.is_empty(), "no claim waited");
     assert_eq!(waits.len() as u64, waited.load(Ordering::Relaxed));
     assert!(page.get("acquire_duration_seconds{key=storm,result=left}").is_none());
     assert_eq!(page.counter("acquire_total{key=storm,result=allow}"), TASKS * CLAIMS);
