@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use metrics::{set_default_local_recorder, with_local_recorder};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
