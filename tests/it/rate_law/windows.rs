@@ -145,7 +145,7 @@ fn keeps_the_law(quotas: &[Quota], ops: &[Op], step: u64, stride: Option<u64>) -
     Ok(())
 }
 
-/// The time of a token is counted in these fractions of a nanosecond: periods up to 14 ns divide it.
+/// A token is counted in this many fractions: all periods up to 14 ns divide it.
 const PARTS: u128 = 360_360;
 
 /// An event that the law counts, in its order.
