@@ -138,7 +138,7 @@ fn two_claims_in_opposite_orders() {
     });
 }
 
-/// Two queues foretell their instants at once, and a third one, in which the claim is aside, hears of both.
+/// Two queues learn their instants at once, and a third one, in which the claim is aside, hears of both.
 #[test]
 fn two_queues_become_known_at_once() {
     explore(2, |race| {
