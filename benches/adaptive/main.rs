@@ -4,7 +4,8 @@
 //! cargo bench --bench adaptive [-- --quick] [-- --plot docs/adaptive.svg]
 //! ```
 //!
-//! Simulated time, so the figures are the same on every machine. The exit code is 1 if a must is missed.
+//! The time is simulated, so the figures are the same on every machine. The exit code is 1 if a required target is
+//! missed.
 
 mod ours;
 mod peers;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     if missed.musts == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All contenders in one scene, ours first.
+/// All contenders in one scene, tollgate first.
 fn contenders(scene: Scene, processes: usize) -> Vec<Row> {
     let share = scene.limit / processes as f64;
     let row = |name: &'static str, figures: Figures| Row { name, scene, processes, figures };

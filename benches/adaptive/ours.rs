@@ -19,19 +19,19 @@ pub struct Ours {
     /// The task that enters the queue next.
     next: usize,
     tasks: usize,
-    /// Chooses where waiters give up, if half of them do.
+    /// Chooses where waiters cancel, if half of them do.
     cancels: Option<fastrand::Rng>,
 }
 
 struct Waiter {
     task: usize,
     claim: Pin<Box<AdaptiveConsume>>,
-    /// At which place in the queue the caller gives up.
+    /// At which place in the queue the caller cancels.
     gives_up_at: Option<usize>,
 }
 
 impl Ours {
-    /// `cancels`: the seed of the choice where waiters give up, if half of them do.
+    /// `cancels`: the seed of the choice where waiters cancel, if half of them do.
     pub fn new(clock: &ManualClock, tasks: usize, cancels: Option<u64>) -> Self {
         let limiter = Limiter::builder().quota(SLOWEST.burst(1)).clock(clock.clone()).build().expect("a valid quota");
         let adaptive = Adaptive::between(SLOWEST, FASTEST).drive(&limiter).expect("valid bounds");
@@ -39,7 +39,7 @@ impl Ours {
         Self { adaptive, waiting: VecDeque::new(), next: 0, tasks, cancels }
     }
 
-    /// So many callers wait that the limiter is the bottleneck, also with those that give up.
+    /// Enough callers wait that the limiter is the bottleneck, even with those that cancel.
     fn enough(&self) -> usize {
         8 + self.tasks + (self.adaptive.tokens_per_second() / 250.0) as usize
     }
@@ -87,7 +87,7 @@ impl Client for Ours {
             self.next = (self.next + 1) % self.tasks;
             let place = self.waiting.len();
             let stays = self.enter(self.next, None);
-            // Each task also has a waiter that gives up somewhere on its way to the front.
+            // Each task also has a waiter that cancels somewhere on its way to the front.
             let leaves = self.cancels.as_mut().map(|random| random.usize(0..=place));
             let leaves = leaves.and_then(|at| self.enter(self.next, Some(at)));
             stays.into_iter().chain(leaves).for_each(|grant| send(self.next, grant));

@@ -16,7 +16,7 @@ pub struct Sleepers {
 
 #[derive(Clone, Copy)]
 pub enum Sleep {
-    /// A second after each refusal: the loop that most programs begin with.
+    /// A second after each refusal: the loop that most programs start with.
     Fixed,
     /// A random time up to 0.1 s, 0.2 s, 0.4 s, ... and at most 20 s: M. Brooker, "Exponential Backoff And Jitter", AWS
     /// Architecture Blog, 2015 ("full jitter").
@@ -24,7 +24,7 @@ pub enum Sleep {
 }
 
 impl Sleepers {
-    /// So many tasks that they exceed the share `limit` of this process by half.
+    /// Enough tasks that they exceed the share `limit` of this process by half.
     pub fn new(limit: f64, sleep: Sleep, seed: u64) -> Self {
         const ROUND_TRIP: f64 = 0.02;
         let tasks = (limit * 1.5 * ROUND_TRIP).ceil() as usize;

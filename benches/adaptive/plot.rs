@@ -1,4 +1,4 @@
-//! The picture: what each contender sends, against the limit.
+//! The picture: the requests of each contender, against the limit.
 
 use crate::targets::Row;
 use plotters::prelude::*;

@@ -19,9 +19,9 @@ impl Row {
         self.name.contains("cancelled")
     }
 
-    /// Sixteen processes below a request per second each cannot keep these targets, whatever they do: after the limit
-    /// has halved, each must be refused once to notice, and 16 of the 150 requests of the phase are 11 %. With a
-    /// tolerance of one request, their requests also collide by chance. Shown, not judged.
+    /// Sixteen processes with less than a request per second each cannot keep these targets, whatever they do: after
+    /// the limit has halved, each must be refused once to notice, and 16 of the 150 requests of the phase are 11 %.
+    /// With a tolerance of one request, their requests also collide by chance. These figures are shown, and not judged.
     pub fn is_feasible(&self) -> bool {
         self.processes == 1 || self.scene.limit / self.processes as f64 >= 10.0
     }

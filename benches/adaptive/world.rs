@@ -1,6 +1,6 @@
 //! A server that refuses requests above a hidden limit, and its clients, in simulated time. Deterministic.
 //!
-//! Time goes in steps of a millisecond, which is what tokio's timer resolves. A request reaches the server half a round
+//! Time advances in steps of a millisecond, the resolution of tokio's timer. A request reaches the server half a round
 //! trip after it was sent, and its answer comes back half a round trip later. All clients always have more to send.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ const STEPS_PER_SECOND: f64 = 1_000.0;
 const ONE_WAY: usize = 10;
 /// What the server tolerates at once, in seconds of its limit; at least one request.
 const TOLERANCE: f64 = 0.05;
-/// The figures leave out so many seconds at the beginning of each phase.
+/// The figures leave out this many seconds at the start of each phase.
 const SETTLING: u64 = 10;
 
 /// A process that sends requests.
@@ -30,7 +30,7 @@ pub trait Client {
     fn rate(&self) -> Option<f64>;
 }
 
-/// What is simulated: a limit that halves and doubles.
+/// The scene: a limit that halves and doubles.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
     /// Requests per second in the even phases; half of it in the odd ones.
@@ -42,7 +42,7 @@ pub struct Scene {
     pub tasks: usize,
 }
 
-/// What came of it.
+/// The results of a simulation.
 #[derive(Clone, Debug)]
 pub struct Figures {
     /// The share of the limit that was used after the first 10 s of a phase, in the worst phase.
@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// Requests or answers on their way: those that arrive in each of the next steps.
+/// Requests or answers in transit: those that arrive in each of the next steps.
 struct Wire<T>(VecDeque<Vec<T>>);
 
 impl<T> Wire<T> {
@@ -107,7 +107,7 @@ pub fn run<C: Client>(scene: Scene, clock: &ManualClock, clients: &mut [C]) -> F
             let client: &mut C = &mut clients[client];
             client.answer(now, task, request, accepted);
         }
-        // Another client begins in each step, so that none is always refused first.
+        // Another client is first in each step, so that none is always refused first.
         for turn in 0..clients.len() {
             let number = (turn + now as usize) % clients.len();
             clients[number].send(now, &mut |task, request| {
@@ -131,7 +131,7 @@ fn tolerated(limit: f64) -> f64 {
     (limit * TOLERANCE).max(1.0)
 }
 
-/// Counts while the simulation runs.
+/// Counters during the simulation.
 struct Tally {
     scene: Scene,
     limit: f64,

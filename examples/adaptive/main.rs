@@ -1,14 +1,14 @@
-//! A client of a server whose limit is hidden, halves and doubles: the learned rate beside the true one.
+//! A client of a server with a hidden limit that halves and doubles: the learned rate and the true one.
 //!
 //! ```text
 //! cargo run --release --example adaptive [-- LIMIT]
 //! ```
 //!
 //! Sixteen tasks share one `Adaptive` limiter; LIMIT is in requests per second (1,000). The server and the time are
-//! simulated, so two minutes take seconds. The picture is written to `target/adaptive.svg`. The last line is for
-//! machines, and the exit code is 1 if a must of the targets is missed. (2: it could not run.)
+//! simulated, so two minutes take seconds. The picture is written to `target/adaptive.svg`. The last line is
+//! machine-readable. The exit code is 1 if a required target is missed, and 2 if the program could not run.
 
-// The server, the tasks and the counting are those of the benchmark.
+// The server, the tasks and the counters are those of the benchmark.
 #[path = "../../benches/adaptive/ours.rs"]
 mod ours;
 #[path = "../../benches/adaptive/world.rs"]

@@ -1,8 +1,8 @@
-//! What a quota allows over windows of time, in exact integers.
+//! The tokens that a quota allows in windows of time, in exact integers.
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// Tokens per second, and at once.
+/// Tokens per second, and burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Law {
     pub(crate) rate: u64,
@@ -18,8 +18,8 @@ pub(crate) struct Batch {
 }
 
 impl Law {
-    /// The most whole tokens over the burst and the rate in any window that begins at `start`. Batches are in the order of
-    /// their ends.
+    /// The largest excess, in whole tokens, over the burst and the rate in any window that begins at `start`. Batches
+    /// are in the order of their ends.
     pub(crate) fn excess_since(&self, start: u64, batches: &[Batch]) -> u64 {
         let (mut passed, mut worst) = (0, 0);
         for batch in batches {
@@ -29,11 +29,11 @@ impl Law {
         self.whole(worst, 0)
     }
 
-    /// The same in any window from the beginning of one batch to the end of the same or a later one, as far as it is more
-    /// than what is minted in `slack`.
+    /// The same in any window from the start of one batch to the end of the same or a later one, less the tokens minted
+    /// in `slack`.
     ///
-    /// The worst window that ends with a batch begins where the tokens before it, less those minted before it, are fewest: so one
-    /// pass sees all windows.
+    /// The worst window that ends with a batch begins where the tokens before it, less those minted before it, are
+    /// fewest. So one pass covers all windows.
     pub(crate) fn excess(&self, slack: u64, batches: &[Batch]) -> u64 {
         let (mut passed, mut lowest, mut worst) = (0, i128::MAX, 0);
         for batch in batches {

@@ -1,13 +1,13 @@
-//! Past this machine: a thousand nodes that share a million tokens per second, simulated.
+//! Beyond one machine: a simulation of a thousand nodes that share a million tokens per second.
 //!
 //! ```text
 //! cargo run --release --features distributed --example fleet_sim
 //! cargo run --release --features distributed --example fleet_sim -- --nodes 1000 --quiet 200 --latency-ms 5
 //! ```
 //!
-//! Limiters and the tasks that ask are the real ones; time is tokio's paused time, and the line is in memory, where it does what
-//! the script in Redis does. The exit code is 1 if more was granted than the quota allows. How many requests a real Redis
-//! answers: the example `carry` of `tollgate-redis`.
+//! The limiters and their refill tasks are the real ones. Time is tokio's paused time, and the store is in memory,
+//! where it gives the same answers as the script in Redis. The exit code is 1 if more was granted than the quota
+//! allows. The example `carry` of `tollgate-redis` measures how many requests a real Redis answers.
 
 mod law;
 mod served;
@@ -28,13 +28,13 @@ struct Options {
     /// Nodes that are saturated
     #[arg(long, default_values_t = [4, 100, 1_000, 10_000], num_args = 1.., value_parser = value_parser!(u64).range(1..))]
     nodes: Vec<u64>,
-    /// Nodes on which somebody asks for a token now and then
+    /// Nodes on which a caller claims a token now and then
     #[arg(long, default_value_t = 10)]
     quiet: u64,
-    /// Tokens per second, for all of them
+    /// Tokens per second, for all nodes together
     #[arg(long, default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..))]
     rate: u64,
-    /// Tokens at once [default: a tenth of a second's worth]
+    /// Burst in tokens [default: a tenth of a second's worth]
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     burst: Option<u64>,
     /// Tokens per claim
@@ -43,10 +43,10 @@ struct Options {
     /// Simulated seconds
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Milliseconds to the line, and as long back
+    /// Milliseconds to the store, and as many back
     #[arg(long, default_value_t = 1)]
     latency_ms: u64,
-    /// Microseconds for which the line is busy with an ask; the default is what the example `carry` found
+    /// Microseconds for which a request occupies the store; the default was measured by the example `carry`
     #[arg(long, default_value_t = 26)]
     service_us: u64,
 }
@@ -61,18 +61,18 @@ fn main() -> ExitCode {
 fn simulate(options: &Options) -> Result<ExitCode, Failure> {
     let law = Law { rate: options.rate, burst: options.burst.unwrap_or((options.rate / 10).max(1)) };
     println!(
-        "{} tokens/s, burst {}, {} ms each way, {} us per ask, {} s",
+        "{} tokens/s, burst {}, {} ms each way, {} us per request, {} s",
         law.rate, law.burst, options.latency_ms, options.service_us, options.seconds
     );
     println!(
-        "{:>6} {:>9} {:>7} {:>9} {:>8} {:>13} {:>13} {:>10}",
-        "nodes", "achieved", "excess", "fairness", "asks/s", "per 1,000", "quiet waits", "lived in"
+        "{:>6} {:>9} {:>7} {:>9} {:>10} {:>13} {:>13} {:>10}",
+        "nodes", "achieved", "excess", "fairness", "requests/s", "per 1,000", "quiet waits", "run time"
     );
     let mut is_lawful = true;
     for &busy in &options.nodes {
         let world = World {
             busy,
-            // For two seconds: nobody runs dry while it waits for its next turn, however long that takes.
+            // Tokens for two seconds, so that no node runs out while it waits for its next turn.
             tasks: (law.rate * 2 / busy / options.cost).max(4),
             cost: options.cost,
             quiet: options.quiet,
@@ -86,7 +86,7 @@ fn simulate(options: &Options) -> Result<ExitCode, Failure> {
         let outcome = runtime.block_on(world.live());
         let asks = outcome.asks as f64 / options.seconds as f64;
         println!(
-            "{busy:>6} {:>9.4} {:>7} {:>9.3} {asks:>8.0} {:>13.1} {:>10.0} ms {:>8.1} s",
+            "{busy:>6} {:>9.4} {:>7} {:>9.3} {asks:>10.0} {:>13.1} {:>10.0} ms {:>8.1} s",
             outcome.achieved(&world),
             outcome.excess(&world),
             outcome.fairness(),

@@ -1,6 +1,6 @@
-//! The load: tasks on one thread, each asking for tokens, then for work.
+//! The load: tasks on one thread. Each claims tokens, then sends a request.
 //!
-//! One thread, because then tasks are woken and polled one after the other, and the order of turns can be judged.
+//! One thread, because then tasks are woken and polled one after the other, and the order of the grants can be checked.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -29,9 +29,9 @@ pub(crate) struct Load {
     pub(crate) run_for: Duration,
 }
 
-/// What the limiter said of itself at one moment.
+/// A snapshot of the limiter.
 pub(crate) struct Sample {
-    /// Nanoseconds since the desk opened.
+    /// Nanoseconds since the start.
     pub(crate) at: u64,
     pub(crate) tail: u64,
     pub(crate) published: u64,
@@ -79,9 +79,9 @@ async fn run(
     }
     tokio::select! {
         () = sample(&limiter, &desk, load.run_for, samples) => {}
-        Some(ended) = tasks.join_next() => ended??, // too early: something failed
+        Some(ended) = tasks.join_next() => ended??, // too early: an error
     }
-    limiter.close(); // who stands in line is sent home; who was admitted finishes
+    limiter.close(); // waiting claims are refused; granted ones finish
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }

@@ -1,4 +1,4 @@
-//! A real HTTP server on a loopback port that writes down every request it sees.
+//! A real HTTP server on a loopback port that records every request.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,7 +24,7 @@ pub(crate) struct Server {
     runtime: Runtime,
 }
 
-/// What the server saw of a whole run.
+/// The records of a whole run.
 pub(crate) struct Seen {
     pub(crate) arrivals: Vec<Arrival>,
     /// The most tokens worked on at the same time.
@@ -33,7 +33,7 @@ pub(crate) struct Seen {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Arrival {
-    /// Nanoseconds since the desk opened.
+    /// Nanoseconds since the start.
     pub(crate) at: u64,
     pub(crate) claim: Claim,
 }
@@ -65,7 +65,7 @@ impl Server {
         self.address
     }
 
-    /// Call it when every request has been answered.
+    /// To be called when every request has been answered.
     pub(crate) fn stop(self) -> Seen {
         self.runtime.shutdown_background();
         let arrivals = std::mem::take(&mut *self.log.arrivals.lock().expect("handlers never panic with the lock"));

@@ -1,6 +1,6 @@
-//! A line for each type: may it be sent, shared, moved?
+//! One line for each type: is it `Send`, `Sync`, `Unpin`?
 
-/// What a type must be, asked of the compiler.
+/// Asks the compiler whether a type has a trait.
 macro_rules! assert_traits {
     ($($type:ty: $send:ident $sync:ident $unpin:ident;)*) => {
         #[test]
@@ -16,7 +16,7 @@ macro_rules! assert_traits {
         fn is<T: $trait + ?Sized>() {}
         is::<$type>();
     }};
-    // Two ways to be `Ambiguous` if the type has the trait, and then the compiler cannot choose.
+    // If the type has the trait, there are two implementations of `Ambiguous`, and the compiler cannot choose one.
     (@ $type:ty, $trait:ident, no) => {{
         trait Ambiguous<A> {
             fn some() {}

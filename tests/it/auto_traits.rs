@@ -1,4 +1,4 @@
-//! One line for each public type and future: may it be sent, shared, moved? A change here is a change of the contract.
+//! One line for each public type and future: is it `Send`, `Sync`, `Unpin`? A change here is a change of the contract.
 
 use crate::assert_traits::assert_traits;
 use tollgate::*;
@@ -22,12 +22,12 @@ assert_traits! {
     QuotaSnapshot:       yes yes yes;
     Which<'static>:      yes yes yes;
 
-    // A waiter's place in the line lives inside its future: these stay where they are once polled.
+    // A waiter's place in the queue is inside its future: these must not move once they are polled.
     Consume<'static>:    yes yes no;
     ConsumeOwned:        yes yes no;
-    // Its places are in boxes of their own.
+    // Its places are in boxes of their own, so it may move.
     Join<'static, 2>:    yes yes yes;
-    // It holds a timer.
+    // It contains a timer.
     Replenisher:         yes yes no;
 
     Bound:               yes yes yes;

@@ -1,8 +1,9 @@
 //! The integration tests, in one binary: a folder or a file for each subject.
 //!
-//! Roots of their own, because they need a process of their own: `alloc.rs` (its allocator counts), `fine_timer_files.rs`
-//! (it counts open files), `loom` (another build of the crate) and `ui.rs` (it runs the compiler). A test here must not need
-//! a process to itself: under `cargo test` all share one, under cargo-nextest each has its own.
+//! Some tests are binaries of their own, because they need a process of their own: `alloc.rs` (its allocator counts),
+//! `fine_timer_files.rs` (it counts open files), `loom` (another build of the crate) and `ui.rs` (it runs the
+//! compiler). A test here must not need a process to itself: under `cargo test` all share one, under cargo-nextest each
+//! has its own.
 #![cfg(not(tollgate_loom))]
 #![allow(clippy::duplicate_mod, reason = "fine_timer runs the tests of two other subjects again, with another limiter")]
 

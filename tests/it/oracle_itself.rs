@@ -1,4 +1,5 @@
-//! The oracle on trial: against a twin that lives through every nanosecond, against the law, against tables made by hand.
+//! Tests of the oracle: against a model that simulates every nanosecond, against the rate law, and against hand-made
+//! tables.
 
 use crate::oracle::law;
 use crate::oracle::model::{Model, Seen};
@@ -13,7 +14,7 @@ fn oracle(rule: Rule) -> Oracle {
     Oracle::new(&[rule], None, usize::MAX)
 }
 
-/// Few enough nanoseconds to live through one by one.
+/// Few enough nanoseconds to simulate them one by one.
 fn brief(op: Op) -> Op {
     match op {
         Op::Pass(span) => Op::Pass(span % 400),
@@ -44,7 +45,7 @@ proptest! {
     #[test]
     fn looking_changes_nothing(History { setup, ops } in history(any_scale(), 3, 60)) {
         let (mut watched, mut alone) = (Model::new(&setup), Model::new(&setup));
-        // A clock that steps back is believed as far as somebody looked at it.
+        // Only the readings of a clock count, so a step back of an unread clock differs.
         for op in ops.into_iter().filter(|op| !matches!(op, Op::Back(_))) {
             watched.view();
             prop_assert_eq!(watched.apply(op), alone.apply(op), "at {:?}", op);
@@ -56,7 +57,7 @@ proptest! {
     #[test]
     fn no_window_holds_more_than_the_law_allows(History { setup, ops } in history(any_scale(), 2, 60)) {
         let mut model = Model::new(&setup);
-        // Another quota would be another law.
+        // With another quota the law would be another one.
         for op in ops.into_iter().filter(|op| !matches!(op, Op::SetQuota(..))) {
             model.apply(op);
         }
@@ -77,7 +78,8 @@ proptest! {
     }
 }
 
-/// Chronos: each line is an instant in ms, a request, and what is left after it; requests that do not fit change nothing.
+/// Chronos: each row is an instant in ms, a request, and the tokens left after it. Requests that do not fit change
+/// nothing.
 fn balanced(rule: Rule, table: &[(Int, Int, Option<Int>)]) {
     let mut oracle = oracle(rule);
     for (id, &(ms, cost, left)) in table.iter().enumerate() {
@@ -125,13 +127,13 @@ fn chronos_comparison_rows() {
     idle.advance(2_500 * MS);
     idle.try_acquire(2_500 * MS, 0, 5);
     idle.advance(2_699 * MS);
-    assert_eq!(idle.available(), 0, "time burns while full");
+    assert_eq!(idle.available(), 0, "time is lost while full");
 
     let mut overfull = oracle(continuous(10, SECOND, 10, 8));
     overfull.advance(350 * MS);
     overfull.try_acquire(350 * MS, 0, 10);
     overfull.advance(449 * MS);
-    assert_eq!(overfull.available(), 0, "what is left over at the burst burns too");
+    assert_eq!(overfull.available(), 0, "the fraction above the burst is lost too");
 }
 
 #[test]
@@ -144,7 +146,7 @@ fn strict_mode_jumps_at_the_boundary_and_not_before() {
     assert_eq!(oracle.available(), 10);
 }
 
-/// The judge: what came back counts in the windows it lies in, its ends included, and in no other.
+/// The law: a refund counts in the windows that contain it, including their ends, and in no other.
 #[test]
 fn refunds_are_subtracted_in_their_own_windows_only() {
     let granted = |list: &[Int]| -> Vec<_> { list.iter().map(|&at| Granted { id: 0, at, cost: 1 }).collect() };
@@ -179,7 +181,7 @@ fn a_giant_that_leaves_takes_its_savings_with_it() {
     let log: Vec<_> = oracle.log().iter().map(|granted| (granted.id, granted.at)).collect();
     assert_eq!(log, [(1, 449)]);
     oracle.advance(459);
-    assert_eq!(oracle.log().len(), 2, "and the started token of its own");
+    assert_eq!(oracle.log().len(), 2, "and the fraction of its next token");
 }
 
 #[test]
@@ -215,7 +217,7 @@ fn the_ceiling_holds_back_and_burns_nothing_below_the_burst() {
     assert_eq!((oracle.log().len(), oracle.levels()), (4, vec![2]));
     oracle.settle(500, 1, 3);
     oracle.release(500, 3);
-    assert_eq!(oracle.log().len(), 5, "what was settled on top is in flight until it is released");
+    assert_eq!(oracle.log().len(), 5, "tokens settled on top are in flight until they are released");
 }
 
 #[test]

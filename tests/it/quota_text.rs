@@ -1,11 +1,11 @@
-//! Quotas as text: what is printed is read back, and what is no quota is refused by naming the part that is wrong.
+//! Quotas as text: the printed form is parsed back, and an invalid text is refused with the name of the wrong part.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate::Quota;
 
-/// Any quota that can be written: periods fit 64 bits of nanoseconds, and nothing has to make sense otherwise.
+/// Any quota that can be written: the period fits into 64 bits of nanoseconds. It need not be valid otherwise.
 fn any_quota() -> impl Strategy<Value = Quota> {
     let unit = prop::sample::select(vec![1, 1_000, 1_000_000, 1_000_000_000, 60_000_000_000, 86_400_000_000_000]);
     let period = prop_oneof![any::<u64>(), (1_u64..100_000, unit).prop_map(|(count, unit): (u64, u64)| count * unit)];
@@ -170,7 +170,7 @@ fn an_error_names_the_part_that_is_wrong_and_shows_one_that_is_right() {
         ("manual 50, stepped", "`stepped`", "burst N"),
     ] {
         let error = text.parse::<Quota>().expect_err(text).to_string();
-        assert!(error.contains(part) && error.contains(expected), "of `{text}` it says: {error}");
+        assert!(error.contains(part) && error.contains(expected), "for `{text}`: {error}");
         assert!(error.contains("100/s, burst 20"), "{error}");
     }
 }
@@ -194,7 +194,7 @@ fn an_error_knows_where_the_wrong_part_stands() {
 
 #[cfg(feature = "serde")]
 mod with_serde {
-    //! A quota is its text in every format; a snapshot is its fields.
+    //! A quota is serialized as its text in every format, a snapshot as its fields.
 
     use super::*;
     use serde_json::{from_reader, from_str, from_value, json, to_string, to_value};
@@ -221,7 +221,7 @@ mod with_serde {
         assert_eq!(from_str::<Quota>(r#""100/s, burst 20""#).unwrap(), quota, "borrowed");
         assert_eq!(from_str::<Quota>(r#""100\u002fs, burst 20""#).unwrap(), quota, "unescaped");
         assert_eq!(from_value::<Quota>(json!("100/s, burst 20")).unwrap(), quota, "owned");
-        assert_eq!(from_reader::<_, Quota>(&br#""100/s, burst 20""#[..]).unwrap(), quota, "read bit by bit");
+        assert_eq!(from_reader::<_, Quota>(&br#""100/s, burst 20""#[..]).unwrap(), quota, "from a reader");
     }
 
     #[test]

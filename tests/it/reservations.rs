@@ -1,4 +1,4 @@
-//! Grants that grow, and reservations of several resources that are dropped in the middle of the work.
+//! Grants that grow, and reservations of several resources that are dropped in the middle of their work.
 
 use crate::fixture::{Stand, one_per_milli};
 use futures::FutureExt;
@@ -81,7 +81,7 @@ fn ten_thousand_streams_of_which_half_are_aborted_leave_no_reservation() {
     for number in 0..10_000u64 {
         let estimate = 500;
         let claim = reserve([(requests, 1), (input, 100 + number % 900), (output, estimate), (flying, 600)]);
-        let mut stream = claim.now_or_never().expect("there is enough").unwrap();
+        let mut stream = claim.now_or_never().expect("all tokens are available").unwrap();
         inputs += 100 + number % 900;
         spent += 600;
         let mut counted = 0;
@@ -91,7 +91,7 @@ fn ten_thousand_streams_of_which_half_are_aborted_leave_no_reservation() {
             counted += chunk;
         }
         if random.bool() {
-            // Aborted: what was counted stays charged.
+            // Aborted: the tokens counted so far stay charged.
             outputs += counted;
             if random.bool() {
                 let thrown = catch_unwind(AssertUnwindSafe(|| {
@@ -102,7 +102,7 @@ fn ten_thousand_streams_of_which_half_are_aborted_leave_no_reservation() {
                 continue;
             }
         } else {
-            // The invoice replaces what was counted.
+            // The final bill replaces the count.
             let billed = counted + random.u64(0..5);
             stream.settle(2, billed);
             outputs += billed;

@@ -1,12 +1,13 @@
-//! How many turns other tasks of a runtime get beside one that is answered at once each time.
+//! How many turns the other tasks of a runtime get beside a task that is always answered at once.
 
 use std::cell::Cell;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
-/// More answers than tokio lets a task have in one turn, many times over.
+/// Far more answers than tokio allows a task in one turn.
 pub(crate) const ANSWERS: usize = 2_000;
 
-/// How many turns another task of a current_thread runtime gets while a task calls `ask` and awaits it, `ANSWERS` times.
+/// How many turns another task of a current_thread runtime gets while a task calls `ask` and awaits it, `ANSWERS`
+/// times.
 #[track_caller]
 fn turns_beside(mut ask: impl AsyncFnMut()) -> usize {
     thread_local!(static TURNS: Cell<usize> = const { Cell::new(0) });

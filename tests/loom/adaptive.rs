@@ -1,10 +1,10 @@
-//! Feedback of an adaptive rate, against feedback and reconfiguration by other threads.
+//! Feedback of an adaptive limiter against feedback and reconfiguration by other threads.
 
 use crate::{build, explore};
 use std::time::Duration;
 use tollgate::{Adaptive, Limiter, Quota};
 
-/// One answer raises the rate while another one lowers it: in the end the limiter has the latest rate.
+/// One result raises the rate while another one lowers it: at the end the limiter has the latest rate.
 ///
 /// Plant `adaptive_applies_a_stale_quota`: the thread that decided first changes the limiter last.
 #[test]
@@ -25,7 +25,7 @@ fn feedback_against_feedback_leaves_the_latest_rate_in_force() {
 
 /// Two refusals of one event race, and the operator pauses meanwhile: one decrease, and the longer pause.
 ///
-/// Plant `adaptive_counts_each_refusal`: the generation of the refused request is not looked at.
+/// Plant `adaptive_counts_each_refusal`: the generation of the refused request is ignored.
 #[test]
 fn refusals_of_one_event_against_a_pause() {
     explore(|race| {

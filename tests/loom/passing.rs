@@ -1,5 +1,5 @@
-//! Joint claims that stand aside while another queue is not ready: one race per model. See `join.rs` for the rules of
-//! these models.
+//! Joint claims that are set aside while another queue is not ready: one race per model. `join.rs` explains the rules
+//! of these models.
 
 use super::join::{Race, answer, explore, on, sorted, spent, waiting};
 use std::task::Poll;
@@ -48,7 +48,7 @@ fn a_claim_that_passes_against_the_last_token() {
     });
 }
 
-/// The claim is dropped while it is aside in one queue, and held in the other one, which becomes ready.
+/// The claim is dropped while it is aside in one queue and held in the other one, which becomes ready.
 #[test]
 fn cancel_aside_against_commit() {
     explore(3, |race| {
@@ -77,7 +77,8 @@ fn cancel_against_the_front() {
     });
 }
 
-/// The slow queue is paused while the part in the fast queue comes to the front: it goes aside again, and others pass.
+/// The slow queue is paused while the part in the fast queue comes to the front: it is set aside again, and others
+/// pass.
 #[test]
 fn a_pause_against_the_front() {
     explore(3, |race| {
@@ -87,14 +88,14 @@ fn a_pause_against_the_front() {
         let mut joint = waiting(&lines);
         clock.advance(9 * MS);
         race.run([on(&lines[1], |line| line.pause_for(20 * MS)), on(&lines[0], Limiter::tick)]);
-        assert_eq!(lines[0].available(), 1, "nothing holds the fast queue");
+        assert_eq!(lines[0].available(), 1, "nothing delays the fast queue");
         clock.advance(20 * MS);
         lines.iter().for_each(Limiter::tick);
         assert_eq!(answer(&mut joint), Some(Ok(())));
     });
 }
 
-/// The fast queue has a cap that others have used up. Its release comes while the slow queue is looked at, or becomes
+/// The fast queue has a cap that others have used up. Its release comes while the slow queue is served, or becomes
 /// ready: whichever is last, the claim is granted.
 #[test]
 fn a_release_in_one_queue_against_the_alarm_of_the_other() {
@@ -117,7 +118,7 @@ fn a_release_in_one_queue_against_the_alarm_of_the_other() {
     });
 }
 
-/// Two claims that name the limiters in opposite orders become ready by looks at the two queues.
+/// Two claims that name the limiters in opposite orders become ready by serving the two queues.
 #[test]
 fn two_claims_in_opposite_orders() {
     explore(2, |race| {
@@ -137,7 +138,7 @@ fn two_claims_in_opposite_orders() {
     });
 }
 
-/// Two queues foretell their instants at once, and a third one, in which the claim is aside, hears of both.
+/// Two queues learn their instants at once, and a third one, in which the claim is aside, hears of both.
 #[test]
 fn two_queues_become_known_at_once() {
     explore(2, |race| {

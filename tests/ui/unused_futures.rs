@@ -1,4 +1,4 @@
-//! A future that nobody polls does nothing.
+//! A future that is not polled does nothing.
 
 #![deny(unused_must_use)]
 

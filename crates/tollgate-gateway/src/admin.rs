@@ -1,4 +1,4 @@
-//! For the operator, on an address of its own: the live page, Prometheus' metrics, and whether all is well.
+//! The operator's HTTP server, on an address of its own: the live page, the Prometheus metrics and the health check.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::meters::Meters;
 use super::sample::Samples;
 use super::status::Status;
 
-/// The page may talk to where it comes from, and to nobody else.
+/// The page may connect to its own origin only.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -62,7 +62,7 @@ async fn events(State(desk): State<Desk>) -> Sse<impl Stream<Item = Result<Event
     Sse::new(first.chain(others).map(Ok)).keep_alive(KeepAlive::new().interval(Duration::from_secs(10)))
 }
 
-/// For a load balancer: not well from the first word of a shutdown on.
+/// The health check for a load balancer. It fails from the moment a shutdown begins.
 async fn health(State(desk): State<Desk>) -> (StatusCode, &'static str) {
     if desk.status.now().is_ending { (StatusCode::SERVICE_UNAVAILABLE, "ending\n") } else { (StatusCode::OK, "ok\n") }
 }

@@ -1,7 +1,7 @@
-//! What happened to requests, counted.
+//! Counters of the requests and of their outcomes.
 //!
-//! Threads that count in one place wait for each other: so each writes on a page that few others write on, and whoever looks
-//! adds them up.
+//! Threads that increment the same counter slow each other down. So each thread writes to a page that few other threads
+//! write to, and a reader adds up all pages.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,20 +13,20 @@ use crossbeam_utils::CachePadded;
 use super::busiest::{Busiest, Place};
 use super::who::Who;
 
-/// What became of a request. Each is counted once.
+/// The outcome of a request. Each request is counted once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// The upstream responded.
     Answered,
-    /// Refused by the limit of who asked.
+    /// Refused by the limit of its own key.
     RefusedEach,
-    /// Refused by the limit of all.
+    /// Refused by the limit of all requests.
     RefusedAll,
-    /// Nobody who is let in.
+    /// Its client is not admitted at all.
     Unknown,
     /// Forwarded, and the upstream did not respond: 502, 504.
     Failed,
-    /// Given up by its client before there was an answer.
+    /// Its client hung up before there was a response.
     Left,
 }
 
@@ -41,7 +41,7 @@ impl Fate {
     ];
 }
 
-/// As many threads as these write each on a page of its own.
+/// The number of pages. Up to this many threads each write to a page of their own.
 const PAGES: usize = 16;
 
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ struct Page {
     busiest: Mutex<Busiest>,
 }
 
-/// What the books say at one moment; all only grow.
+/// The sums of all pages at one moment. Each of them only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Counts {
     pub(crate) came: u64,
@@ -91,7 +91,7 @@ impl fmt::Display for Counts {
 }
 
 impl Books {
-    /// Somebody came; what comes of it is counted in the end, whatever happens.
+    /// Counts a new request. Its outcome is counted when the `Visit` is dropped, whatever happens.
     pub(crate) fn open(&self) -> Visit<'_> {
         self.own_page().came.fetch_add(1, Ordering::Relaxed);
         Visit { books: self, fate: Fate::Left }
@@ -101,18 +101,18 @@ impl Books {
         self.own_page().busiest().count(who, is_admitted);
     }
 
-    /// The `count` who asked most, on all pages together.
+    /// The `count` clients with the most requests, over all pages.
     pub(crate) fn busiest(&self, count: usize) -> Vec<Place> {
         Busiest::top(self.0.iter().map(|page| page.busiest().clone()), count)
     }
 
-    /// Once a second: what was asked long ago counts less.
+    /// Called once a second: older requests count less.
     pub(crate) fn fade(&self) {
         self.0.iter().for_each(|page| page.busiest().fade());
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        // Those that ended first: who comes meanwhile is not yet answered.
+        // The outcomes first: a request that arrives meanwhile has no outcome yet.
         let of = |fate: Fate| self.sum(|page| &page.fates[fate as usize]);
         Counts {
             answered: of(Fate::Answered),
@@ -149,7 +149,7 @@ impl Page {
     }
 }
 
-/// One request, until its response's head is there.
+/// One request, until the head of its response is there.
 pub(crate) struct Visit<'a> {
     books: &'a Books,
     fate: Fate,

@@ -1,7 +1,7 @@
-//! Who asks most: a few counters, whatever the number of those who ask.
+//! The clients with the most requests: a fixed number of counters for any number of clients.
 //!
-//! Metwally's space saving: a newcomer takes the place of whoever has asked least of late, and begins with its weight, so
-//! that everybody who makes up more than a 64th of the traffic has a place. Weights fade, counts do not.
+//! The space-saving algorithm by Metwally: a new client replaces the client with the least weight and starts with its
+//! weight. So each client that sends more than a 64th of the requests has an entry. Weights decay, counts do not.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use super::who::Who;
 
 const PLACES: usize = 64;
-/// What is left of a weight after each `fade`, once a second: half after 7 s.
+/// The factor by which each `fade` reduces a weight, once a second. A weight halves in 7 s.
 const FADING: f64 = 0.9;
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Busiest(Vec<Place>);
 pub(crate) struct Place {
     pub(crate) who: Who,
     weight: f64,
-    /// Since it took the place.
+    /// Since the client got this entry.
     pub(crate) admitted: u64,
     pub(crate) refused: u64,
 }
@@ -52,7 +52,7 @@ impl Busiest {
         self.0.iter_mut().for_each(|place| place.weight *= FADING);
     }
 
-    /// The `count` busiest of all that several have counted.
+    /// The `count` busiest clients of several counters together.
     pub(crate) fn top(several: impl IntoIterator<Item = Self>, count: usize) -> Vec<Place> {
         let mut all: HashMap<Who, Place> = HashMap::new();
         for place in several.into_iter().flat_map(|one| one.0) {
@@ -79,7 +79,7 @@ impl Place {
 #[test]
 fn who_asks_most_keeps_a_place_among_any_number_of_others() {
     let address = |number: u32| Who::Address(std::net::Ipv4Addr::from(number).into());
-    // Two count, and each sees every second one of them.
+    // Two counters, each of which sees every second request.
     let mut both = [Busiest::default(), Busiest::default()];
     for number in 100..200_100 {
         let busiest = &mut both[number as usize % 2];

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and what its requests need.
+//! One connection: the address of its client, and the state that its requests use.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::books::Books;
 use super::limits::Limits;
 use super::proxy::Proxy;
 
-/// Threads that count clones of one thing wait for each other: so each connection has one of these, which its requests share.
+/// Each connection has one, which its requests share: threads that clone and drop the same `Arc` slow each other down.
 pub(crate) struct Caller {
     pub(crate) peer: SocketAddr,
     pub(crate) limits: Arc<Limits>,

@@ -1,4 +1,4 @@
-//! What the TOML file says, checked. Nothing here acts: a file that is refused has changed nothing.
+//! The checked configuration of the TOML file. Parsing has no effects: a file that is refused changes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -19,11 +19,11 @@ use super::who::Name;
 pub(crate) struct Config {
     pub(crate) fixed: Fixed,
     pub(crate) upstream: Authority,
-    /// How long a request may stand in line.
+    /// How long a request may wait in the queues.
     pub(crate) max_wait: Duration,
     /// How long the upstream may take until it responds.
     pub(crate) upstream_timeout: Duration,
-    /// How long a shutdown waits for those in line and in flight.
+    /// How long a shutdown waits for the requests that wait and those in flight.
     pub(crate) grace: Duration,
     pub(crate) global: Quota,
     pub(crate) in_flight: Option<u64>,
@@ -31,7 +31,7 @@ pub(crate) struct Config {
     pub(crate) routes: Routes,
 }
 
-/// What is read at the start only.
+/// The settings that are read at the start only.
 #[derive(Clone, Debug)]
 pub(crate) struct Fixed {
     pub(crate) listen: At<SocketAddr>,
@@ -39,40 +39,41 @@ pub(crate) struct Fixed {
     pub(crate) max_connections: At<usize>,
     pub(crate) max_waiting: At<usize>,
     pub(crate) max_keys: At<u64>,
-    /// What each key may have in flight, in tokens.
+    /// How many tokens each key may have in flight.
     pub(crate) key_in_flight: At<Option<u64>>,
-    /// Whether every response says what is left, or only refusals.
+    /// Whether every response reports the remaining tokens, or only refusals.
     pub(crate) tells_always: At<bool>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// Who asks says so in this header.
+    /// The header that contains a request's key.
     pub(crate) header: HeaderName,
-    /// Each key's own.
+    /// The quota of each key that has none of its own.
     pub(crate) quota: Quota,
     pub(crate) unlisted: Unlisted,
-    /// Proxies before this one, which append to `X-Forwarded-For`: as many addresses from its end are to be believed.
+    /// The number of proxies in front of the gateway. Each appends an address to `X-Forwarded-For`, so this many
+    /// addresses at its end are trusted.
     pub(crate) proxies_before: usize,
-    /// Names by key.
+    /// The names of the listed keys, by key.
     pub(crate) names: HashMap<String, Name>,
-    /// Quotas by name, of those that have one of their own.
+    /// The quotas of the listed keys that have one of their own, by name.
     pub(crate) quotas: BTreeMap<Name, Quota>,
 }
 
-/// Whose bucket a request is charged to whose key is not listed, or that has none.
+/// The bucket of a request that has no key, or a key that is not listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unlisted {
-    /// Its address's: whoever makes up keys gains nothing.
+    /// The bucket of its address: a client that invents keys gains nothing.
     ByAddress,
-    /// Its key's, where the upstream knows which keys there are.
+    /// The bucket of its key, for an upstream that knows which keys exist.
     ByKey,
-    /// Nobody's: 401.
+    /// None: the request is refused with 401.
     Refuse,
 }
 
-/// A value, and the line it stands in.
+/// A value, and its line in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At<T> {
     pub(crate) value: T,
@@ -86,7 +87,7 @@ impl<T> At<T> {
 }
 
 impl Config {
-    /// With the text, so that whoever watches the file knows what is in force.
+    /// With the text, so that the task that watches the file knows which text is applied.
     pub(crate) fn read(path: &Path) -> Result<(Self, String), Problem> {
         let text = std::fs::read_to_string(path).map_err(|error| Problem::unreadable(path, &error))?;
         Ok((Self::parse(path, &text)?, text))
@@ -98,7 +99,7 @@ impl Config {
         file.check(&source)
     }
 
-    /// That nothing differs from `old` which only a restart can change.
+    /// Checks that every difference from `old` can be applied without a restart.
     pub(crate) fn check_fixed(&self, path: &Path, old: &Fixed) -> Result<(), Problem> {
         let new = &self.fixed;
         let changed = [

@@ -1,4 +1,4 @@
-//! An upstream and traffic to look at: some who behave, each in its own way, and one who does not.
+//! The demo: an upstream, several clients that keep their quota, each in its own way, and one that does not.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,11 +27,12 @@ use super::limits::Limits;
 use super::problem::Problem;
 
 const ABUSER: &str = "scraper";
-/// How many requests the scraper has under way at any time, and how long it rests after a refusal.
+/// The number of requests that the scraper has open at any time.
 const FLOOD: usize = 56;
+/// The pause of the scraper after a refusal.
 const SHAMELESS: Duration = Duration::from_millis(250);
 
-/// True if it went as it should. Ends by itself after `seconds`, or when told to.
+/// Runs for `seconds`, or until a signal. Returns whether all checks passed.
 pub(crate) async fn run(
     seconds: Option<u64>,
     listen: Option<SocketAddr>,
@@ -60,7 +61,7 @@ fn config(upstream: SocketAddr) -> Result<Config, Problem> {
     Ok(config)
 }
 
-/// The upstream: something quick, something dear, something long.
+/// The upstream: a fast path, an expensive one and a slow one.
 fn api() -> Router {
     let some = |least: u64, most: u64| Duration::from_millis(fastrand::u64(least..most));
     let search = async move || {
@@ -78,7 +79,7 @@ fn api() -> Router {
         .route("/status", get(async || "ok\n"))
 }
 
-/// A body that takes its time.
+/// A body that is sent slowly.
 fn export() -> Response {
     let rows = futures::stream::unfold(0, async |row| {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -87,18 +88,18 @@ fn export() -> Response {
     Response::new(Body::from_stream(rows))
 }
 
-/// An upstream that answers at once.
+/// An upstream that responds at once.
 pub(crate) async fn echo(address: SocketAddr) -> Result<(), Failure> {
     let listener = TcpListener::bind(address).await?;
     println!("gateway: an upstream at http://{}", listener.local_addr()?);
     Ok(axum::serve(listener, Router::new().fallback(async || "hello\n")).await?)
 }
 
-/// What the clients saw, by key.
+/// The responses that the clients received, by key.
 struct Tally {
     began: Instant,
     answers: Mutex<BTreeMap<&'static str, BTreeMap<u16, u64>>>,
-    /// Requests without an answer.
+    /// Errors of requests without a response.
     lost: Mutex<Vec<String>>,
 }
 
@@ -113,7 +114,8 @@ impl Tally {
         }
     }
 
-    /// That nobody got more than its quota or no answer, and that those who behave were served.
+    /// Checks that every request got a response, that the scraper got no more than its quota, and that the others were
+    /// served.
     fn is_right(&self, took: Duration, quota: tollgate::Quota) -> bool {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,7 +165,7 @@ impl Clients {
         let clients = Self { gateway, client, tally: Arc::new(tally), stop: tokio::sync::watch::Sender::new(false) };
         let mut tasks = JoinSet::new();
         let mut spawn = |client: Clients, behaviour: Behaviour| tasks.spawn(client.behave(behaviour));
-        // By day and by night: what the shop asks for comes and goes.
+        // The traffic of the shop rises and falls as between day and night.
         spawn(clients.clone(), Behaviour { key: "storefront", path: "/search", every: Every::Tide(70.0, 60.0, 14.0) });
         spawn(clients.clone(), Behaviour { key: "mobile-app", path: "/search", every: Every::Tide(30.0, 15.0, 5.0) });
         spawn(clients.clone(), Behaviour { key: "mobile-app", path: "/status", every: Every::Tide(2.0, 0.0, 1.0) });
@@ -213,7 +215,7 @@ impl Clients {
         while requests.join_next().await.is_some() {}
     }
 
-    /// The next request as soon as the last was answered, whatever the answer said.
+    /// Sends the next request as soon as the last was answered, whatever the response.
     async fn flood(self) {
         tokio::time::sleep(SHAMELESS.mul_f64(fastrand::f64())).await;
         while !self.is_over() {
@@ -228,7 +230,7 @@ impl Clients {
 }
 
 impl Running {
-    /// When all have their answers.
+    /// Waits until every request has its response.
     async fn stop(self) -> Arc<Tally> {
         self.clients.stop.send_replace(true);
         self.tasks.join_all().await;
@@ -243,19 +245,19 @@ struct Behaviour {
 }
 
 enum Every {
-    /// Requests per second: on average, up and down by how much, in how many seconds. They come as they like, not in step.
+    /// Requests at random instants. The fields are the mean rate per second, its amplitude and its period in seconds.
     Tide(f64, f64, f64),
-    /// So many at once, each so many seconds.
+    /// This many requests at once, and the period in seconds.
     Burst(u32, f64),
 }
 
 impl Every {
-    /// How many come now, and how long until others do.
+    /// The number of requests to send now, and the time until the next ones.
     fn next(&self, since: Duration) -> (u32, Duration) {
         match *self {
             Self::Tide(mean, swing, period) => {
                 let rate = mean + swing * (since.as_secs_f64() / period * std::f64::consts::TAU).sin();
-                // Between arrivals that know nothing of each other.
+                // The time between independent arrivals has an exponential distribution.
                 (1, Duration::from_secs_f64(-(1.0 - fastrand::f64()).ln() / rate.max(0.1)).min(Duration::from_secs(2)))
             }
             Self::Burst(count, period) => (count, Duration::from_secs_f64(period)),

@@ -1,7 +1,7 @@
-//! Through which limits a request goes: its own first, then that of all.
+//! Admission: a request waits for the limit of its own key first, then for the limit of all requests.
 //!
-//! Its own first, so that whoever floods stands in a line of its own and takes nothing from the others. A request that gets
-//! no further gives back what it took.
+//! The own limit comes first, so that a client that floods the gateway fills its own queue and takes nothing from the
+//! others. A request that the second limit refuses gives back the tokens of the first.
 
 use std::hash::RandomState;
 use std::pin::pin;
@@ -18,19 +18,19 @@ use super::books::Fate;
 use super::caller::Caller;
 use super::who::Who;
 
-/// What a request asks for.
+/// A request to be admitted.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) who: Who,
     pub(crate) cost: u64,
-    /// How long it may stand in both lines together.
+    /// How long it may wait in both queues together.
     pub(crate) allowed: Duration,
 }
 
-/// One's own tokens in flight, where each key has a cap on them, and those of all.
+/// The tokens in flight of a request: those of its key, if keys have a cap, and those of the limit of all.
 pub(crate) type Pass = (Option<Landing>, OwnedGrant);
 
-/// It was turned away: by which limit, and why.
+/// A refusal: the limit that refused, and the reason.
 #[derive(Debug)]
 pub(crate) struct Turned {
     pub(crate) by: Fate,
@@ -38,7 +38,7 @@ pub(crate) struct Turned {
 }
 
 impl Claim {
-    /// Waits in both lines. Who is dropped meanwhile leaves them, and takes nothing along.
+    /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back.
     pub(crate) async fn admit(&self, caller: &Arc<Caller>) -> Result<Pass, Turned> {
         let passed = self.pass(caller).await;
         caller.books.asked(&self.who, passed.is_ok());
@@ -51,7 +51,7 @@ impl Claim {
         let mut own = pin!(limits.each.consume(who, *cost).within(*allowed));
         let (own, left) = match poll!(own.as_mut()) {
             Poll::Ready(own) => (own, *allowed),
-            // Only who waits looks at the clock.
+            // Only a request that has to wait reads the clock.
             Poll::Pending => {
                 let came = Instant::now();
                 (own.await, allowed.saturating_sub(came.elapsed()))
@@ -61,14 +61,15 @@ impl Claim {
         let own = Unused(Some(own));
         let all = limits.all.clone().consume_owned(*cost).within(left).await;
         let all = all.map_err(|why| Turned { by: Fate::RefusedAll, why: why.into() })?;
-        // Without a cap nothing of it is in flight, and nothing has to land.
+        // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();
         let landing = || Landing { caller: Arc::clone(caller), who: *who, cost: *cost };
         Ok((limits.each_is_capped.then(landing), all))
     }
 }
 
-/// A line that is full or held up is no business of a client's, and answered 503; its own is, and answered 429.
+/// The queue of its own key is full or held up: that is the client's own doing, and answered with 429. With the common
+/// queue it would be 503.
 fn its_own_doing(refused: ConsumeError) -> Refused {
     match refused {
         ConsumeError::QueueFull { .. } | ConsumeError::TimedOut { .. } => Denied::new(None, 0, Bound::Queue).into(),
@@ -76,12 +77,12 @@ fn its_own_doing(refused: ConsumeError) -> Refused {
     }
 }
 
-/// Tokens of one's own with which nothing was done yet.
+/// Tokens of the request's own key that are not used yet. They are given back on drop.
 struct Unused<'a>(Option<KeyedGrant<'a, Who, RandomState>>);
 
 impl<'a> Unused<'a> {
     fn used(mut self) -> KeyedGrant<'a, Who, RandomState> {
-        self.0.take().expect("it was made with it")
+        self.0.take().expect("the grant is taken only once")
     }
 }
 
@@ -93,7 +94,7 @@ impl Drop for Unused<'_> {
     }
 }
 
-/// Releases tokens of one's own, whose grant was forgotten, once they have landed.
+/// Releases the key's tokens when they are no longer in flight. Their grant was forgotten.
 pub(crate) struct Landing {
     caller: Arc<Caller>,
     who: Who,
@@ -103,6 +104,6 @@ pub(crate) struct Landing {
 impl Drop for Landing {
     fn drop(&mut self) {
         let released = self.caller.limits.each.release(&self.who, self.cost);
-        debug_assert_eq!(released, Ok(()), "they were forgotten, once");
+        debug_assert_eq!(released, Ok(()), "the grant was forgotten, and is released once");
     }
 }

@@ -1,4 +1,4 @@
-//! The TOML file as it is written, and every rule it must keep.
+//! The TOML file as it is written, and the rules that it must follow.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -81,7 +81,7 @@ struct RouteTable {
     cost: Spanned<u64>,
 }
 
-/// What stands nowhere in the file has no line; were it ever in the way, the first one is as good as any.
+/// A value that the file does not contain has no line. If a message had to name one, the first line would do.
 fn nowhere<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
@@ -120,7 +120,7 @@ impl File {
         let max_wait = self.max_wait.as_ref().0;
         Limiter::new(*quota.as_ref()).map_err(|error| source.problem(Some(quota.span()), error))?;
         if quota.as_ref().is_manual() {
-            let what = "nobody would ever fill a manual quota here: write one with a rate, like \"100/s, burst 20\"";
+            let what = "a manual quota is never refilled here: write one with a rate, like \"100/s, burst 20\"";
             return Err(source.problem(Some(quota.span()), what));
         }
         check_cap(source, in_flight.as_ref())?;
@@ -167,7 +167,7 @@ impl File {
 impl KeysTable {
     fn check(self, source: &Source<'_>) -> Result<Keys, Problem> {
         let header = HeaderName::try_from(self.header.as_ref().as_str()).map_err(|_| {
-            let what = format!("`{}` is no name of a header: write one like \"x-api-key\"", self.header.as_ref());
+            let what = format!("`{}` is not a header name: write one like \"x-api-key\"", self.header.as_ref());
             source.problem(Some(self.header.span()), what)
         })?;
         let (most, listed) = (*self.max_keys.as_ref(), self.listed.len() as u64);
@@ -181,7 +181,7 @@ impl KeysTable {
         for (name, Listed { key, quota }) in self.listed {
             let name = Name::new(&name);
             if key.as_ref().is_empty() || HeaderValue::from_str(key.as_ref()).is_err() {
-                let what = format!("the key of `{name}` cannot stand in a header: write visible ASCII characters");
+                let what = format!("the key of `{name}` cannot be sent in a header: write visible ASCII characters");
                 return Err(source.problem(Some(key.span()), what));
             }
             if let Some(quota) = quota {
@@ -207,14 +207,14 @@ fn check_keyed(source: &Source<'_>, quota: &Spanned<Quota>) -> Result<(), Proble
 fn check_cap(source: &Source<'_>, cap: Option<&Spanned<u64>>) -> Result<(), Problem> {
     let Some(cap) = cap else { return Ok(()) };
     if *cap.as_ref() == 0 {
-        return Err(source.problem(Some(cap.span()), "`in_flight` is 0: nothing could ever pass; write at least 1"));
+        return Err(source.problem(Some(cap.span()), "`in_flight` is 0: no request could ever pass; write at least 1"));
     }
     let built = Limiter::builder().quota(Quota::per_second(1)).max_in_flight(*cap.as_ref()).build();
     built.map(drop).map_err(|error| source.problem(Some(cap.span()), error))
 }
 
 impl RouteTable {
-    /// With the span of its cost.
+    /// Parses a route, with the span of its cost.
     fn check(self, source: &Source<'_>) -> Result<(Route, Range<usize>), Problem> {
         if !self.path.as_ref().starts_with('/') {
             let what = format!("the path `{}` does not begin with a slash: write \"/reports\"", self.path.as_ref());
@@ -222,11 +222,11 @@ impl RouteTable {
         }
         let mut methods = Vec::new();
         for name in self.methods {
-            // Any token is a method; what is meant is in capitals.
+            // Any token is a valid method, but all common methods are upper case.
             let method = Method::from_bytes(name.as_ref().as_bytes()).ok();
             let method = method.filter(|method| !method.as_str().contains(|c: char| c.is_ascii_lowercase()));
             methods.push(method.ok_or_else(|| {
-                source.problem(Some(name.span()), format!("`{}` is no method: write \"POST\"", name.as_ref()))
+                source.problem(Some(name.span()), format!("`{}` is not a method: write \"POST\"", name.as_ref()))
             })?);
         }
         let cost = self.cost.span();
@@ -234,7 +234,7 @@ impl RouteTable {
     }
 }
 
-/// Why a request of `cost` could never pass, however idle the gateway is.
+/// The reason why a request of `cost` could never pass, even in an idle gateway.
 fn cannot_pass(
     cost: u64,
     global: Quota,
@@ -252,7 +252,7 @@ fn cannot_pass(
     let all = [("all", global), ("each key", keys.quota)].into_iter();
     let all = all.chain(keys.quotas.iter().map(|(name, quota)| (name.as_str(), *quota)));
     for (whose, quota) in all {
-        let full = Limiter::new(quota.initial(quota.capacity())).expect("it was checked");
+        let full = Limiter::new(quota.initial(quota.capacity())).expect("the quota was checked");
         let wait = full.estimate(cost);
         if wait.is_none_or(|wait| wait > max_wait) {
             let wait = wait.map_or("for ever".to_owned(), |wait| format!("for {}", humantime::format_duration(wait)));
@@ -273,7 +273,7 @@ impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map(Self).map_err(|_| {
-            D::Error::custom(format!("`{text}` is no address to listen on: write one like \"127.0.0.1:8080\""))
+            D::Error::custom(format!("`{text}` is not an address to listen on: write one like \"127.0.0.1:8080\""))
         })
     }
 }
@@ -286,12 +286,12 @@ impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         humantime::parse_duration(&text).map(Self).map_err(|_| {
-            D::Error::custom(format!("`{text}` is no time: write one like \"2s\", \"250ms\" or \"1m 30s\""))
+            D::Error::custom(format!("`{text}` is not a duration: write one like \"2s\", \"250ms\" or \"1m 30s\""))
         })
     }
 }
 
-/// Where requests go.
+/// The upstream's address.
 struct Upstream(Authority);
 
 impl<'de> Deserialize<'de> for Upstream {
@@ -301,7 +301,8 @@ impl<'de> Deserialize<'de> for Upstream {
         let authority = text.parse().ok().filter(plain).and_then(|uri| uri.authority().cloned());
         authority.map(Self).ok_or_else(|| {
             D::Error::custom(format!(
-                "`{text}` is no upstream: write one like \"http://127.0.0.1:3000\", without a path (TLS is not spoken here)"
+                "`{text}` is not an upstream: write one like \"http://127.0.0.1:3000\", without a path \
+                 (TLS is not supported)"
             ))
         })
     }

@@ -1,4 +1,4 @@
-//! What stands before the upstream: who asks, for how much, may it.
+//! The steps before the upstream: identify the client, compute the cost, admit or refuse the request.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -18,13 +18,13 @@ use super::door::{Claim, Pass, Turned};
 use super::server::Answers;
 use super::who::Who;
 
-/// When to come back where no clock can tell: others have to end first.
-const WHO_KNOWS: Duration = Duration::from_secs(1);
+/// The `Retry-After` of a refusal where no clock can tell the wait: other requests have to end first.
+const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
-/// In flight to its last byte; nothing is, if it was said before the door.
+/// A response. Its tokens are in flight to its last byte; without a pass it has none.
 type Answered = Response<HeldBody<Body, Pass>>;
 
-/// Answers the requests of a connection.
+/// The service that responds to the requests of a connection.
 pub(crate) fn front(caller: Caller) -> impl Answers {
     let caller = Arc::new(caller);
     service_fn(move |request| receive(Arc::clone(&caller), request))
@@ -55,35 +55,35 @@ async fn receive(caller: Arc<Caller>, request: Request<Body>) -> Result<Answered
     Ok(ToBody.hold(response, pass))
 }
 
-/// What `request` asks for; or what is said to whom nothing is asked for. Who waits in line later keeps no old
-/// configuration alive.
+/// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
+/// keep an old configuration alive.
 fn claim(caller: &Caller, request: &Request<Body>) -> Result<Claim, (StatusCode, Cow<'static, str>)> {
     let config = caller.limits.config();
     if request.method() == Method::CONNECT {
-        return Err((StatusCode::NOT_IMPLEMENTED, "this is no tunnel".into()));
+        return Err((StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported".into()));
     }
     let Some(who) = Who::of(request.headers(), caller.peer, &config.keys) else {
-        let why = format!("send a key that is known here, in the header {}", config.keys.header);
+        let why = format!("send a known key in the header {}", config.keys.header);
         return Err((StatusCode::UNAUTHORIZED, why.into()));
     };
     let cost = config.routes.cost(request.method(), request.uri().path());
     Ok(Claim { who, cost, allowed: config.max_wait })
 }
 
-/// What is left of one's own limit.
+/// The rate limit report of the request's own key.
 fn told(caller: &Caller, claim: &Claim) -> RateLimits {
     RateLimits::of_key(&caller.limits.each, &claim.who, &Terms::default().name("key"))
 }
 
 fn refusal(caller: &Caller, claim: &Claim, turned: Turned) -> Response<Body> {
     let mut limits = told(caller, claim);
-    // How much all others ask for concerns nobody, unless it is why.
+    // The state of the common limit is reported only to a client that it refused.
     if turned.by == Fate::RefusedAll {
         let all = RateLimits::of(&caller.limits.all.snapshot(), &Terms::default().name("all"));
         limits.policies.extend(all.policies);
         limits.limits.extend(all.limits);
     }
-    let mut response = Refusal::new(turned.why, &limits).or_retry_after(WHO_KNOWS).response(true).map(Body::from);
+    let mut response = Refusal::new(turned.why, &limits).or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
     response
 }

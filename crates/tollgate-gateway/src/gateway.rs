@@ -1,4 +1,4 @@
-//! The whole of it: two listeners, what they share, and the end.
+//! The whole gateway: two listeners, the state they share, and the shutdown.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,12 +21,12 @@ use super::sample::Samples;
 use super::server::Server;
 use super::status::Status;
 
-/// After the grace: for answers that say so to those who are still in line.
+/// The time after the grace period in which the requests that still wait get their refusal.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// An operator, a scraper or two, some pages.
+/// Connections of the operator: a browser, one or two scrapers, some pages.
 const ADMIN_CONNECTIONS: usize = 100;
 
-/// Where to listen.
+/// The addresses to listen on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) listen: SocketAddr,
@@ -41,12 +41,12 @@ pub(crate) struct Gateway {
     pub(crate) status: Arc<Status>,
     stop: oneshot::Sender<()>,
     front: JoinHandle<()>,
-    /// What ends with the gateway.
+    /// The tasks that end with the gateway.
     others: JoinSet<()>,
 }
 
 impl Gateway {
-    /// `is_limited` is false to measure what the limits cost.
+    /// `is_limited` is false to measure the cost of the limits.
     pub(crate) async fn start(limits: Limits, place: Place, is_limited: bool) -> io::Result<Self> {
         let most = limits.config().fixed.max_connections.value;
         let (limits, books, status) = (Arc::new(limits), Arc::<Books>::default(), Arc::new(Status::new()));
@@ -61,7 +61,7 @@ impl Gateway {
         let admin = desk.address()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
-            // Dropped, it is stopped too.
+            // Dropping this handle stops the task.
             let _ = stopped.await;
         };
         let upstream = Upstream::new(Arc::clone(&limits));
@@ -74,7 +74,7 @@ impl Gateway {
             let front = Server::bind(place.listen, meet, most).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         } else {
-            // The same, but for what stands before the proxy.
+            // The same server, without the limits before the proxy.
             let meet = move |peer| {
                 let proxy = upstream.proxy(peer);
                 service_fn(move |request| {
@@ -92,8 +92,8 @@ impl Gateway {
         Ok(Self { address, admin, limits, books, status, stop, front, others })
     }
 
-    /// Accepts nobody any more, serves those in line and in flight for as long as the grace lasts, then tells those who are
-    /// still in line. True if everybody got an answer.
+    /// Stops accepting connections, serves the requests that wait and those in flight for the grace period, then
+    /// refuses the ones that still wait. Returns true if every request got a response.
     pub(crate) async fn shut_down(self) -> bool {
         let Self { limits, status, stop, mut front, others, .. } = self;
         status.end();
@@ -104,7 +104,7 @@ impl Gateway {
             limits.close();
             is_done = tokio::time::timeout(LAST_WORDS, front).await.is_ok();
         }
-        // Until here, so that the page shows how it ends.
+        // The admin server runs until here, so that the page shows the shutdown.
         drop(others);
         is_done
     }

@@ -1,4 +1,4 @@
-//! The limits in force: made from a configuration, changed by the next one, with everybody in line.
+//! The limiters. They are built from a configuration and changed by the next one, while requests wait.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,22 +10,22 @@ use super::config::Config;
 use super::problem::Problem;
 use super::who::{Name, Who};
 
-/// What an absent cap is: more than any line holds. The limiter is built with one, so that a cap can come later, and what
-/// is in flight can be seen.
+/// Stands for an absent cap: more tokens than can ever be in flight. The limiter is built with a cap so that one can be
+/// set later, and so that the tokens in flight are counted.
 pub(crate) const UNCAPPED: u64 = 1 << 48;
 
 pub(crate) struct Limits {
     /// All requests together.
     pub(crate) all: Limiter,
-    /// Each one who asks.
+    /// The requests of each client.
     pub(crate) each: KeyedLimiter<Who>,
-    /// Whether each has a cap on what it has in flight.
+    /// Whether each client has a cap on its tokens in flight.
     pub(crate) each_is_capped: bool,
-    /// Whether every response says what is left, or only refusals.
+    /// Whether every response reports the remaining tokens, or only refusals.
     pub(crate) tells_always: bool,
-    /// Threads that read it do not write anything that others read.
+    /// An `ArcSwap`: threads that read it do not write to memory that other threads read.
     config: ArcSwap<Config>,
-    /// Held while it is changed.
+    /// Locked while the limits are changed.
     changes: Mutex<()>,
 }
 
@@ -34,7 +34,7 @@ impl Limits {
         Self::with(config, Limiter::builder(), KeyedLimiter::builder())
     }
 
-    /// With builders that know a clock already.
+    /// Builds the limits from builders that may have a clock already.
     pub(crate) fn with(config: Config, all: Builder, each: KeyedBuilder<Who>) -> Result<Self, ConfigError> {
         let all = all
             .quota(config.global)
@@ -45,7 +45,7 @@ impl Limits {
             .quota(config.keys.quota)
             .max_keys(config.fixed.max_keys.value)
             .max_waiting(config.fixed.max_waiting.value);
-        // A key with tokens in flight takes a kilobyte: so there is no cap that is more than any line holds.
+        // A key with tokens in flight takes a kilobyte. So there is no large cap by default.
         let each = match config.fixed.key_in_flight.value {
             Some(tokens) => each.max_in_flight(tokens),
             None => each,
@@ -60,13 +60,13 @@ impl Limits {
         Ok(Self { all, each, each_is_capped, tells_always, config, changes })
     }
 
-    /// What is in force at this moment: not to be kept.
+    /// The current configuration. Do not keep the guard.
     pub(crate) fn config(&self) -> Guard<Arc<Config>> {
         self.config.load()
     }
 
-    /// Puts `new` in force; `path` is where it comes from. Those in line are timed anew, nobody leaves it. On a `Problem`
-    /// everything is as it was.
+    /// Applies `new`, which was read from `path`. Waiting requests are re-timed and none is lost. On a `Problem`
+    /// nothing has changed.
     pub(crate) fn change(&self, new: Config, path: &Path) -> Result<(), Problem> {
         let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.config.load_full();
@@ -89,8 +89,8 @@ impl Limits {
         Ok(())
     }
 
-    /// The quotas of those that have one of their own. Who is new among them needs a place, the only thing that can fail;
-    /// so they come first, and what was done is taken back.
+    /// Sets the quotas of the keys that have one of their own. A new one needs an entry, the only step that can fail.
+    /// So the new ones come first, and are reset if one of them fails.
     fn give_quotas(&self, old: &Config, new: &Config, path: &Path) -> Result<(), Problem> {
         let who = |name: &Name| Who::Listed(*name);
         let is_new = |name: &Name| !old.keys.quotas.contains_key(name);
@@ -104,12 +104,12 @@ impl Limits {
         for (name, quota) in
             quotas.iter().filter(|(name, quota)| old.keys.quotas.get(*name).is_some_and(|old| old != *quota))
         {
-            self.each.set_quota_for(&who(name), *quota).expect("it has a place, and the quota was checked");
+            self.each.set_quota_for(&who(name), *quota).expect("the key has an entry, and the quota was checked");
         }
         Ok(())
     }
 
-    /// Who is in line gets an answer now, and nobody else gets in.
+    /// Refuses all requests that wait, and all later ones.
     pub(crate) fn close(&self) {
         self.each.close();
         self.all.close();

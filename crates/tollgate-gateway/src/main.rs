@@ -1,22 +1,24 @@
-//! A reverse proxy that a small team could put before an API: limits for all, for each key and by route, from a file that is
-//! read again when it changes, and a live page that shows them at work.
+//! A reverse proxy that a small team could put before an API: limits for all requests, for each key and by route, from
+//! a file that is read again when it changes, and a live page that shows them at work.
 //!
 //! ```text
 //! cargo run --release -p tollgate-gateway -- --demo
 //! cargo run --release -p tollgate-gateway -- --config crates/tollgate-gateway/gateway.toml
 //! ```
 //!
-//! `gateway.toml`, in the folder of the crate, says what can be set. A request waits in the line of its own key, then in that of all,
-//! for `max_wait` at most, and is in flight, in both, to the last byte of its response. Refusals are 429, or 503 where others are
-//! in the way for longer than any schedule says (the line of all is full, or they hold their places in flight); they say when to
-//! come back. SIGHUP reads the file again; SIGTERM and ctrl-c end it, after whoever was accepted was served.
+//! `gateway.toml`, in the folder of the crate, lists every setting. A request waits in the queue of its own key, then
+//! in the queue of all, for `max_wait` at most in total. Its tokens are in flight, in both limits, to the last byte of
+//! its response. A refusal is 429, or 503 if other requests cause a wait that no schedule can tell (the common queue is
+//! full, or they hold the places in flight). Each refusal has a `Retry-After`. SIGHUP reads the file again. SIGTERM and
+//! ctrl-c end the gateway after it has served the accepted requests.
 //!
-//! The page is for the operator, and so are `/metrics` and `/health`: they are on an address of their own, which by default
-//! is reached from this machine only, so that no path of the API is taken.
+//! The page, `/metrics` and `/health` are for the operator. They have an address of their own, which by default is
+//! reachable from this machine only. So they take no path from the API.
 //!
-//! What it is not: it speaks HTTP/1.1, no TLS (put it behind what terminates it), passes no WebSockets, and does not check
-//! keys: an upstream does. (`unlisted = "refuse"` lets in those that the file lists.) A client that hangs up while it stands
-//! in line leaves it at once, unless there is more of its request's body than the sockets hold: then nobody looks.
+//! The gateway speaks HTTP/1.1 and no TLS (put it behind a proxy that terminates TLS). It passes no WebSockets, and
+//! does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
+//! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
+//! hold: then the connection is not read, and the end is not noticed.
 
 mod admin;
 mod answer;
@@ -61,28 +63,28 @@ type Failure = Box<dyn Error + Send + Sync>;
 #[derive(Parser)]
 #[command(name = "gateway")]
 pub(crate) struct Options {
-    /// Where the limits are written
+    /// The file with the limits
     #[arg(long, value_name = "FILE", default_value = "gateway.toml")]
     config: PathBuf,
-    /// Only say whether the file is right
+    /// Only check whether the file is valid
     #[arg(long)]
     check: bool,
-    /// Run with an upstream and traffic of its own, and limits made for them
+    /// Run with an upstream and traffic of its own, and with limits made for them
     #[arg(long, conflicts_with_all = ["config", "check"])]
     demo: bool,
-    /// End after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
-    /// Where to listen, whatever the file says
+    /// The address for clients, instead of the one in the file
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Where the page is, whatever the file says
+    /// The address of the page, instead of the one in the file
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
-    /// Forward only: what the limits cost is the difference
+    /// Forward without limits, to measure their cost
     #[arg(long)]
     without_limits: bool,
-    /// Be an upstream that answers at once, and nothing else: to measure with
+    /// Run only an upstream that responds at once, for measurements
     #[arg(long, value_name = "ADDRESS", exclusive = true)]
     echo: Option<SocketAddr>,
 }
@@ -91,7 +93,8 @@ fn main() -> ExitCode {
     run(Options::parse())
 }
 
-/// 0: it ended as it should; 1: somebody got no answer, or the demo's promises were broken; 2: it could not run.
+/// Exit codes. 0: it ended as it should. 1: a request got no response, or a check of the demo failed. 2: it could not
+/// run.
 pub(crate) fn run(options: Options) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let ended = runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(serve(options)));
@@ -114,14 +117,14 @@ async fn serve(options: Options) -> Result<bool, Failure> {
     }
     let (config, text) = Config::read(&options.config)?;
     if options.check {
-        println!("{} is right", options.config.display());
+        println!("{} is valid", options.config.display());
         return Ok(true);
     }
     let place = Place {
         listen: options.listen.unwrap_or(config.fixed.listen.value),
         admin: options.admin.unwrap_or(config.fixed.admin.value),
     };
-    // Whoever reads where it listens may send signals at once.
+    // Installed before the addresses are printed: a process that reads them may send signals at once.
     let (watch, ending) = (Watch::new(options.config, text)?, Ending::new(options.seconds)?);
     let gateway = Gateway::start(Limits::new(config)?, place, !options.without_limits).await?;
     announce(&gateway);
@@ -136,16 +139,17 @@ fn announce(gateway: &Gateway) {
     println!("gateway: requests at http://{}, the page at http://{}/", gateway.address, gateway.admin);
 }
 
-/// True if everybody got an answer.
+/// Returns true if every request got a response.
 async fn end(gateway: Gateway) -> bool {
-    eprintln!("gateway: ending, with {:?} for those in line and in flight", gateway.limits.config().grace);
+    let grace = gateway.limits.config().grace;
+    eprintln!("gateway: ending, with {grace:?} for the requests that wait and those in flight");
     let books = Arc::clone(&gateway.books);
     let is_done = gateway.shut_down().await;
     println!("gateway: ended; {}", books.counts());
     is_done
 }
 
-/// SIGTERM, ctrl-c, or so many seconds.
+/// Waits for SIGTERM, ctrl-c, or the end of `seconds`.
 pub(crate) struct Ending {
     terminate: Signal,
     interrupt: Signal,

@@ -1,4 +1,4 @@
-//! What Prometheus reads: the limiters' own series, and what became of requests.
+//! The metrics for Prometheus: the limiters' own series, and the outcomes of the requests.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use super::limits::Limits;
 use super::status::Status;
 use super::who::Who;
 
-/// Upper ends of the buckets of waits, in seconds.
+/// The upper bounds of the histogram buckets of waits, in seconds.
 const WAITS: [f64; 11] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
-/// As many names of keys are given to Prometheus, which keeps each for good.
+/// The most names of keys that become labels: Prometheus keeps every label for good.
 const NAMES: usize = 200;
-/// How often what was recorded is put into its buckets, should nobody ask.
+/// How often recorded values are moved into their buckets when no scrape does it.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// A process has one recorder.
 static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     let waits = Matcher::Prefix("rate_limit_acquire_duration".to_owned());
     let builder = PrometheusBuilder::new().set_buckets_for_metric(waits, &WAITS).expect("there are some");
-    let handle = builder.install_recorder().expect("nobody else installs one");
+    let handle = builder.install_recorder().expect("no other recorder is installed");
     describe();
-    describe_counter!("gateway_received_total", Unit::Count, "Requests that came.");
-    describe_counter!("gateway_requests_total", Unit::Count, "Requests by what became of them.");
-    describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were put in force.");
+    describe_counter!("gateway_received_total", Unit::Count, "Requests received.");
+    describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
+    describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
     describe_gauge!("gateway_up_seconds", Unit::Seconds, "Time since the start.");
-    describe_gauge!("gateway_ending", Unit::Count, "1 from the first word of a shutdown on.");
+    describe_gauge!("gateway_ending", Unit::Count, "1 from the moment a shutdown begins.");
     handle
 });
 
@@ -63,7 +63,7 @@ impl Meters {
     }
 }
 
-/// Goes on until it is dropped.
+/// Runs until it is dropped.
 pub(crate) async fn upkeep() {
     loop {
         tokio::time::sleep(UPKEEP).await;

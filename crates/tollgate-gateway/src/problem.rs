@@ -1,4 +1,4 @@
-//! What is wrong with a file.
+//! An error in a configuration file.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::config::At;
 
-/// What is wrong with a file, where, and what to write instead.
+/// An error in a configuration file: its place, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     file: PathBuf,
@@ -32,19 +32,19 @@ impl Problem {
         Self { file: path.to_owned(), line: None, what }
     }
 
-    /// What only a restart can change.
+    /// A setting that only a restart can change.
     pub(crate) fn fixed(path: &Path, name: &str, line: usize) -> Self {
-        let what = format!("`{name}` is read at the start only: restart the gateway, or write what it was");
+        let what = format!("`{name}` is read at the start only: restart the gateway, or restore the old value");
         Self { file: path.to_owned(), line: Some(line), what }
     }
 
     pub(crate) fn no_room(path: &Path, name: &str, error: &tollgate::ConfigError) -> Self {
-        let what = format!("no quota of its own for `{name}` now: {error}; or try again later");
+        let what = format!("cannot set the quota of `{name}` now: {error}; or try again later");
         Self { file: path.to_owned(), line: None, what }
     }
 }
 
-/// The text at hand, to say where in it something is.
+/// The text of a file, to find the line of a span.
 pub(crate) struct Source<'a> {
     pub(crate) path: &'a Path,
     pub(crate) text: &'a str,

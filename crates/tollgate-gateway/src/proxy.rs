@@ -1,4 +1,4 @@
-//! One request, there and back: bodies stream both ways, headers that concern one hop only stay here.
+//! Forwards one request and its response. Bodies stream both ways; hop-by-hop headers are removed.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -19,7 +19,8 @@ use super::answer;
 use super::books::Fate;
 use super::limits::Limits;
 
-/// Shorter than upstreams keep idle connections: who closes first decides whether a request is lost on the way.
+/// Shorter than an upstream keeps idle connections: if the upstream closed first, a request could be lost on a closing
+/// connection.
 const IDLE: Duration = Duration::from_secs(15);
 const CONNECT: Duration = Duration::from_secs(3);
 
@@ -29,15 +30,15 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// The upstream, for whoever comes.
+/// The client for the upstream, shared by all connections.
 #[derive(Clone)]
 pub(crate) struct Upstream {
-    /// Whose configuration says where it is.
+    /// Their configuration contains the upstream's address.
     limits: Arc<Limits>,
     client: Client<HttpConnector, Body>,
 }
 
-/// The way to the upstream for one connection.
+/// The proxy of one connection.
 #[derive(Clone)]
 pub(crate) struct Proxy(Arc<Way>);
 
@@ -58,7 +59,7 @@ impl Upstream {
         Self { limits, client }
     }
 
-    /// For a connection from `peer`.
+    /// The proxy for a connection from `peer`.
     pub(crate) fn proxy(&self, peer: SocketAddr) -> Proxy {
         Proxy(Arc::new(Way { peer, upstream: self.clone() }))
     }
@@ -70,7 +71,7 @@ impl Proxy {
         let config = limits.config();
         let upstream_timeout = config.upstream_timeout;
         let Some(uri) = at(&config.upstream, request.uri()) else {
-            return answer::plain(StatusCode::BAD_REQUEST, "this is no path");
+            return answer::plain(StatusCode::BAD_REQUEST, "the request target is not a path");
         };
         outward(request.headers_mut(), *peer, &config.upstream);
         *request.uri_mut() = uri;
@@ -85,7 +86,7 @@ impl Proxy {
                 failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached")
             }
             Ok(Err(error)) => {
-                // To the operator, who can do something about it; not to the client, whom it does not concern.
+                // The details go to the operator's log, and not to the client.
                 eprintln!("gateway: upstream {}: {}", limits.config().upstream, chain(&error));
                 failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
             }
@@ -100,14 +101,14 @@ fn failed(status: StatusCode, why: &'static str) -> Response {
     response
 }
 
-/// The same path and query at the upstream; whatever else the client wrote before it.
+/// The URI of the same path and query at the upstream. A scheme and host in the request are ignored.
 fn at(upstream: &Authority, uri: &Uri) -> Option<Uri> {
     let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     Uri::builder().scheme(Scheme::HTTP).authority(upstream.clone()).path_and_query(path).build().ok()
 }
 
-/// RFC 9110, 7.6.1: what concerns this connection only, and all that `Connection` names. That trailers are welcome concerns
-/// both hops.
+/// RFC 9110, 7.6.1: the headers that concern this connection only, and all that `Connection` names. `TE: trailers`
+/// concerns both hops and stays.
 fn drop_hop_by_hop(headers: &mut HeaderMap) {
     let wants_trailers = has_token(headers, &TE, "trailers");
     let named: Vec<HeaderName> = headers
@@ -140,12 +141,12 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
 }
 
-/// What the upstream is to see.
+/// Sets the headers of the forwarded request.
 fn outward(headers: &mut HeaderMap, peer: SocketAddr, upstream: &Authority) {
     drop_hop_by_hop(headers);
-    // Has been met: who reads the body says so, and that is here.
+    // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
     headers.remove(EXPECT);
-    // Nobody here keeps it right.
+    // The gateway does not update this header, so it would become wrong.
     headers.remove(FORWARDED);
     let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
     let mut addresses: Vec<String> = before.map(str::to_owned).collect();

@@ -1,8 +1,8 @@
-//! The file of limits, read again whenever it changes, and on SIGHUP.
+//! Reads the file of limits again whenever it changes, and on SIGHUP.
 //!
-//! It is looked at twice a second, by its contents: that works on every file system, through links that are exchanged (as
-//! Kubernetes does) and for editors that write anew or in place. What was read is taken only if the next look sees the
-//! same, so that nobody's half-written file is.
+//! The task reads the contents twice a second. That works on every file system, through links that are replaced (as by
+//! Kubernetes), and for editors that replace the file or write in place. A new text is applied only if two reads in a
+//! row agree, so that a half-written file is never applied.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::status::Status;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A file that is looked at.
+/// A watched file.
 pub(crate) struct Watch {
     path: PathBuf,
     taken: Taken,
@@ -27,12 +27,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Of a file whose `text` is in force. From now on SIGHUP does not end the process.
+    /// Watches a file that contained `text` when it was applied. From now on SIGHUP does not end the process.
     pub(crate) fn new(path: PathBuf, text: String) -> io::Result<Self> {
         Ok(Self { path, taken: Taken::new(Ok(text)), hang_up: signal(SignalKind::hangup())? })
     }
 
-    /// Goes on until it is dropped.
+    /// Runs until it is dropped.
     pub(crate) async fn run(self, limits: Arc<Limits>, status: Arc<Status>) {
         let Self { path, mut taken, mut hang_up } = self;
         let mut looks = tokio::time::interval(LOOK_EVERY);
@@ -51,7 +51,7 @@ impl Watch {
 
 type Seen = Result<String, Problem>;
 
-/// What was taken of a file, and what was seen of it last.
+/// The text that was taken last, and the text that was read last.
 struct Taken {
     last: Seen,
     seen: Seen,
@@ -62,7 +62,7 @@ impl Taken {
         Self { seen: last.clone(), last }
     }
 
-    /// `seen`, if it is new and was seen twice, or if somebody says that it is whole.
+    /// Returns `seen` if it is new and was read twice, or if a signal says that the file is complete.
     fn take(&mut self, seen: Seen, is_told: bool) -> Option<Seen> {
         let is_settled = seen == self.seen && seen != self.last;
         self.seen = seen;
@@ -80,8 +80,8 @@ async fn read(path: &Path) -> Seen {
 fn put_in_force(path: &Path, seen: Seen, limits: &Limits, status: &Status) {
     let done = seen.and_then(|text| Config::parse(path, &text)).and_then(|config| limits.change(config, path));
     match &done {
-        Ok(()) => eprintln!("gateway: the limits of {} are in force", path.display()),
-        Err(problem) => eprintln!("gateway: {problem}\ngateway: the limits stay as they were"),
+        Ok(()) => eprintln!("gateway: applied the limits of {}", path.display()),
+        Err(problem) => eprintln!("gateway: {problem}\ngateway: the limits are unchanged"),
     }
     status.loaded(done);
 }
@@ -97,5 +97,5 @@ fn what_is_half_written_is_not_taken() {
     }
     assert_eq!(look("told", true).as_deref(), Some("told"));
     assert_eq!(look("told", false), None);
-    assert_eq!(look("told", true).as_deref(), Some("told"), "read again, though it is the same");
+    assert_eq!(look("told", true).as_deref(), Some("told"), "a signal reads the same text again");
 }

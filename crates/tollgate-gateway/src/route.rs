@@ -1,15 +1,15 @@
-//! What a request costs, by its path.
+//! The cost of a request, by its path.
 
 use std::borrow::Cow;
 
 use axum::http::Method;
 use percent_encoding::percent_decode_str;
 
-/// Requests whose path begins with the path of a route, segment by segment.
+/// Matches requests below the path of the route, segment by segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     segments: Vec<Box<[u8]>>,
-    /// Empty: any.
+    /// Empty if the route matches any method.
     methods: Vec<Method>,
     pub(crate) cost: u64,
 }
@@ -25,7 +25,7 @@ impl Route {
     }
 }
 
-/// All routes: the one with the longest path counts, and of several, the first in the file.
+/// All routes. The route with the longest path decides; of several, the first in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes(Vec<Route>);
 
@@ -35,12 +35,12 @@ impl Routes {
         Self(routes)
     }
 
-    /// 1 unless a route says otherwise.
+    /// 1 if no route matches.
     pub(crate) fn cost(&self, method: &Method, path: &str) -> u64 {
         if self.0.is_empty() {
             return 1;
         }
-        // Most paths are written as they are meant and go straight on: nothing of them has to be kept.
+        // Most paths need no decoding and no resolving, and are matched without an allocation.
         let is_plain = !path.contains('%') && !path.contains("..");
         let path: Cow<[u8]> = if is_plain { path.as_bytes().into() } else { percent_decode_str(path).into() };
         let path = || segments(&path);
@@ -54,13 +54,13 @@ impl Routes {
     }
 }
 
-/// The segments an upstream may make of a decoded path, before it [resolves](resolve) them: `//reports`, `/%72eports`,
-/// `/a/../reports` and `/a/..%2freports` are `/reports` to many, and must not be cheaper.
+/// The segments that an upstream may see in a decoded path before it [resolves](resolve) them. To many upstreams
+/// `//reports`, `/%72eports`, `/a/../reports` and `/a/..%2freports` are `/reports`, so they must not be cheaper.
 fn segments(decoded: &[u8]) -> impl Iterator<Item = &[u8]> {
     decoded.split(|byte| *byte == b'/').filter(|segment| !matches!(*segment, b"" | b"."))
 }
 
-/// Goes the way back that `..` says.
+/// Resolves `.` and `..`.
 fn resolve<'a>(segments: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
     let mut resolved = Vec::new();
     for segment in segments {
@@ -80,5 +80,5 @@ fn a_path_costs_the_same_however_it_is_written() {
         assert_eq!(cost(path), 5, "{path}");
     }
     assert_eq!([cost("/reports/weekly/3"), cost("/reportsx"), cost("/"), cost("*"), cost("/health")], [9, 1, 1, 1, 0]);
-    assert_eq!(routes.cost(&Method::POST, "/reports/x"), 5, "the first of the file");
+    assert_eq!(routes.cost(&Method::POST, "/reports/x"), 5, "the first in the file");
 }

@@ -1,4 +1,4 @@
-//! What the page sees: a picture four times a second, the last minute of them for whoever comes.
+//! The samples that the page shows: four a second. The samples of the last minute are kept for new viewers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +51,7 @@ struct Busy {
     quota: Quota,
 }
 
-/// Samples as JSON, as they come.
+/// Samples as JSON.
 pub(crate) struct Samples {
     kept: Mutex<VecDeque<Arc<str>>>,
     newest: watch::Sender<Arc<str>>,
@@ -86,7 +86,7 @@ impl Samples {
         self.newest.send_replace(sample);
     }
 
-    /// The last minute as a JSON array, and what comes from then on.
+    /// The samples of the last minute as a JSON array, and a receiver of the later ones.
     pub(crate) fn follow(&self) -> (String, watch::Receiver<Arc<str>>) {
         let newest = self.newest.subscribe();
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! A listener and its connections: so many at a time, and an end that loses nobody who was accepted.
+//! A listener and its connections: a bounded number at a time, and a shutdown that serves every accepted connection.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,14 +20,14 @@ use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 use tower::{BoxError, Service};
 
-/// How long a client may take until it has sent the next request's head. Balancers keep idle connections for a minute, and
-/// are not to find them closed.
+/// How long a client may take until it has sent the next request's head. Load balancers keep idle connections for a
+/// minute, and should not find them closed.
 const HEAD: Duration = Duration::from_secs(75);
-/// How long a client may read nothing of its response: it holds its place in flight meanwhile.
+/// How long a client may read nothing of its response. Its tokens are in flight meanwhile.
 const STALLED: Duration = Duration::from_secs(30);
-/// How long those are still accepted after the end was said who are on their way already.
+/// How long connections are still accepted after the shutdown began, for those that are already on their way.
 const LATE_COMERS: Duration = Duration::from_millis(20);
-/// When no more files can be opened, others have to be closed first.
+/// The pause when no more files can be opened: other connections have to be closed first.
 const OUT_OF_FILES: Duration = Duration::from_millis(50);
 
 pub(crate) struct Server<M> {
@@ -37,7 +37,7 @@ pub(crate) struct Server<M> {
     connections: GracefulShutdown,
 }
 
-/// What answers the requests of a connection, and never fails.
+/// The service of a connection. It never fails.
 pub(crate) trait Answers:
     Service<Request<Body>, Response = Response<<Self as Answers>::Body>, Error = Infallible, Future: Send + 'static>
     + Clone
@@ -61,12 +61,14 @@ where
     M: Fn(SocketAddr) -> S,
     S: Answers,
 {
-    /// Has each connection, from wherever it comes, answered by what `meet` says.
+    /// Binds the listener. `meet` makes the service for the connection from an address.
     pub(crate) async fn bind(address: SocketAddr, meet: M, max_connections: usize) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await.map_err(|error| {
             io::Error::new(
                 error.kind(),
-                format!("cannot listen on {address}: {error}; choose another, or stop who does"),
+                format!(
+                    "cannot listen on {address}: {error}; choose another address, or stop the process that listens there"
+                ),
             )
         })?;
         let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
@@ -77,8 +79,8 @@ where
         self.listener.local_addr()
     }
 
-    /// Serves until `stop`; then accepts those who are at the door and nobody else, and ends when all that were accepted
-    /// have their answers.
+    /// Serves until `stop`. Then accepts only the connections that have arrived, and ends when every accepted request
+    /// has its response.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
         let Self { listener, meet, places, connections } = self;
         let mut end = pin!(async {
@@ -87,7 +89,7 @@ where
         });
         loop {
             let place = Arc::clone(&places).acquire_owned();
-            let next = async { (place.await.expect("it is never closed"), listener.accept().await) };
+            let next = async { (place.await.expect("the semaphore is never closed"), listener.accept().await) };
             let (place, accepted) = tokio::select! {
                 biased;
                 () = &mut end => break,
@@ -98,7 +100,7 @@ where
                     let connection = serve(stream, meet(peer));
                     let connection = connections.watch(connection);
                     tokio::spawn(async move {
-                        // Whatever ends a connection early is its client's doing.
+                        // A connection that ends with an error was ended by its client.
                         let _ = connection.await;
                         drop(place);
                     });
@@ -118,12 +120,12 @@ fn serve<S: Answers>(
     stream: TcpStream,
     service: S,
 ) -> impl GracefulConnection<Output = hyper::Result<()>, Error = hyper::Error> + Send {
-    // An answer of a few bytes is not to wait for the next one. (Not on every kind of socket.)
+    // A short response must not wait for the next one. This may fail on some kinds of sockets.
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(STALLED));
     let service = service_fn(move |request: Request<Incoming>| {
-        // It is always ready.
+        // The service is always ready.
         service.clone().call(request.map(Body::new))
     });
     http1::Builder::new()

@@ -1,4 +1,4 @@
-//! What the gateway is about, for those who look at it.
+//! The state of the gateway, for its operator.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,15 +13,15 @@ pub(crate) struct Status {
 
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct Now {
-    /// True from the first word of a shutdown on.
+    /// True from the moment a shutdown begins.
     pub(crate) is_ending: bool,
-    /// How often limits were put in force.
+    /// How many times limits were applied.
     pub(crate) loads: u64,
-    /// When last, in seconds since 1970.
+    /// The last of these times, in seconds since 1970.
     pub(crate) loaded_at: u64,
-    /// How often a file was refused.
+    /// How many times a file was refused.
     pub(crate) refused_loads: u64,
-    /// What is wrong with the file that was read last.
+    /// The error in the file that was read last.
     pub(crate) problem: Option<String>,
 }
 

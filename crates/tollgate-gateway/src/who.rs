@@ -1,4 +1,4 @@
-//! Who asks: in whose bucket a request is counted.
+//! The client of a request: the bucket in which the request is counted.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 
 use super::config::{Keys, Unlisted};
 
-/// The name of a key of the file. Each is kept once and for good, so that no request counts who knows it.
+/// The name of a listed key. Each name is leaked once, so that requests copy it without a reference count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(&'static str);
 
@@ -36,12 +36,12 @@ impl fmt::Display for Name {
     }
 }
 
-/// One who asks. It does not keep the key itself, which is a secret and as long as its owner likes.
+/// A client. It does not contain the key itself, which is a secret of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
-    /// A key of the file, by its name.
+    /// A listed key, by its name.
     Listed(Name),
-    /// Another key, by 128 bits of it.
+    /// Another key, by a digest of 128 bits.
     Key {
         digest: [u64; 2],
         shown: [u8; SHOWN],
@@ -49,17 +49,17 @@ pub(crate) enum Who {
     Address(IpAddr),
 }
 
-/// What may stand before a key.
+/// The scheme that may precede a key.
 const SCHEME: &str = "bearer ";
 
-/// As many bytes of an unlisted key are shown.
+/// How many bytes of an unlisted key are shown.
 const SHOWN: usize = 4;
 
 impl Who {
-    /// `None`: nobody who is let in.
+    /// `None` if the client is not admitted.
     pub(crate) fn of(headers: &HeaderMap, peer: SocketAddr, keys: &Keys) -> Option<Self> {
         let key = headers.get(&keys.header).and_then(|value| value.to_str().ok()).map(|text| {
-            // The scheme is of no account.
+            // The scheme is ignored.
             text.split_at_checked(SCHEME.len())
                 .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
                 .map_or(text, |(_, key)| key)
@@ -77,7 +77,7 @@ impl Who {
     fn key(key: &str) -> Self {
         static HASHERS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
         let mut shown = [b'.'; SHOWN];
-        // Of a short key nothing: it would be half of it.
+        // Of a short key nothing is shown: these bytes would be too much of it.
         if key.len() >= 4 * SHOWN {
             shown.copy_from_slice(&key.as_bytes()[..SHOWN]);
         }
@@ -85,7 +85,7 @@ impl Who {
     }
 }
 
-/// The client's address, as far as it is to be believed: proxies append whom they saw to `X-Forwarded-For`.
+/// The client's address, as far as it is trusted: each proxy appends the address of its peer to `X-Forwarded-For`.
 fn address(headers: &HeaderMap, peer: SocketAddr, proxies_before: usize) -> IpAddr {
     if proxies_before == 0 {
         return peer.ip();
@@ -96,7 +96,7 @@ fn address(headers: &HeaderMap, peer: SocketAddr, proxies_before: usize) -> IpAd
     at.and_then(|at| seen[at].parse().ok()).unwrap_or_else(|| peer.ip())
 }
 
-/// IPv6 hosts have 2^64 addresses each.
+/// The /64 network of an IPv6 address: an IPv6 host can use 2^64 addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) >> 64 << 64)),

@@ -1,19 +1,19 @@
-//! A quota per user, several nodes: what most of a million users cost who come once, what a busy one costs, and what one costs
-//! who will not hear a no.
+//! A quota per user on several nodes: the cost of the many users with a single call, of a busy user, and of a user that
+//! ignores refusals.
 //!
 //! ```text
 //! cargo run --release -p tollgate-redis --example fleet_keys
 //! cargo run --release -p tollgate-redis --example fleet_keys -- --nodes 8 --keys 200000 --seconds 10
 //! ```
 //!
-//! It starts a Redis of its own on a free loopback port (and uses no other). The nodes are tasks of this process, each with a
-//! connection, a limiter and a memory of its own; what is between them is Redis. Three kinds of users call on every node:
-//! passers-by once each, busy ones from more tasks than their quota feeds, and stubborn ones who come again as soon as they were
-//! refused. The last line printed is for machines; the exit code is 1 if a user was granted more than the quota. (2: it could
-//! not run.)
+//! It starts a Redis of its own on a free loopback port, and uses no other. The nodes are tasks of this process, each
+//! with a connection, a limiter and a memory of its own; they share only Redis. Three kinds of users call on every
+//! node: users with a single call, busy users with more tasks than their quota can serve, and stubborn users that retry
+//! as soon as they are refused. The last line printed is machine-readable. The exit code is 1 if a user was granted
+//! more than the quota, and 2 if the program could not run.
 
 #[path = "../../../examples/fleet_sim/law.rs"]
-#[allow(dead_code, reason = "what is shared with other processes has no instants here to be late by")]
+#[allow(dead_code, reason = "this program has no instants of other processes")]
 mod law;
 #[path = "fleet/server.rs"]
 mod server;
@@ -34,13 +34,13 @@ use tollgate_redis::RedisStore;
 type Failure = Box<dyn Error + Send + Sync>;
 type Users = KeyedLimiter<u64>;
 
-/// Of each user, in tokens per second and at once.
+/// The quota of each user, in tokens per second and burst.
 const LAW: Law = Law { rate: 200, burst: 20 };
 const BUSY: u64 = 5;
 const STUBBORN: u64 = 20;
-/// How many tasks call for each busy user on each node.
+/// The number of tasks of each busy user on each node.
 const CROWD: u64 = 40;
-/// How many passers-by are on their way at a time, on each node.
+/// The number of single-call users at a time on each node.
 const ABREAST: u64 = 16;
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -50,10 +50,10 @@ struct Options {
     /// Nodes that share the quotas
     #[arg(long, default_value_t = 3, value_parser = value_parser!(u64).range(1..=100))]
     nodes: u64,
-    /// Users who pass by once, on all nodes together
+    /// Users with a single call, on all nodes together
     #[arg(long, default_value_t = 30_000, value_parser = value_parser!(u64).range(1..))]
     keys: u64,
-    /// Seconds to run for those who stay
+    /// Seconds to run for the users with many calls
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u64).range(1..))]
     seconds: u64,
 }
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The limiters of one kind of users on each node, and what those users were granted.
+/// The limiters of one kind of users on each node, and the grants of those users.
 struct Kind {
     nodes: Vec<Users>,
     grants: Mutex<Vec<Vec<Batch>>>,
@@ -85,7 +85,7 @@ impl Kind {
         Ok(Arc::new(Kind { nodes, grants, tries: AtomicU64::new(0), began: Instant::now() }))
     }
 
-    /// Somebody calls on a node; true if a token was granted.
+    /// A call of a user on a node; true if a token was granted.
     async fn call(&self, node: usize, key: u64, patience: Option<Duration>) -> bool {
         self.tries.fetch_add(1, Relaxed);
         let claim = self.nodes[node].consume(&key, 1);
@@ -99,13 +99,17 @@ impl Kind {
 
     fn note(&self, key: u64) {
         let at = self.began.elapsed().as_nanos() as u64;
-        self.grants.lock().expect("nobody panics")[key as usize].push(Batch { first: at, last: at, tokens: 1 });
+        self.grants.lock().expect("no thread panics with the lock")[key as usize].push(Batch {
+            first: at,
+            last: at,
+            tokens: 1,
+        });
     }
 
-    /// The tokens granted to all, the least and the most of one, and the worst excess.
+    /// The tokens granted to all users, the fewest and the most of one user, and the worst excess.
     fn judge(&self) -> Verdict {
         let mut verdict = Verdict { tokens: 0, least: u64::MAX, most: 0, excess: 0 };
-        for batches in self.grants.lock().expect("nobody panics").iter_mut() {
+        for batches in self.grants.lock().expect("no thread panics with the lock").iter_mut() {
             batches.sort_by_key(|batch| batch.last);
             let tokens = batches.len() as u64;
             verdict.tokens += tokens;
@@ -181,7 +185,7 @@ fn report(options: &Options, kinds: [&Kind; 3], [passed, stayed]: [Duration; 2])
     );
     let judged = ["passers", "busy", "stubborn"].into_iter().zip(kinds).map(|(name, kind)| {
         let (verdict, trips, tries) = (kind.judge(), kind.trips(), kind.tries.load(Relaxed));
-        let users = kind.grants.lock().expect("nobody panics").len();
+        let users = kind.grants.lock().expect("no thread panics with the lock").len();
         let per_thousand = trips as f64 * 1_000.0 / verdict.tokens.max(1) as f64;
         let each = format!("{}-{}", verdict.least, verdict.most);
         let tokens = verdict.tokens;
@@ -190,7 +194,7 @@ fn report(options: &Options, kinds: [&Kind; 3], [passed, stayed]: [Duration; 2])
         (verdict, per_thousand, tokens as f64 / allowed, trips as f64 / tries as f64)
     });
     let judged: Vec<_> = judged.collect();
-    println!("the passers-by took {:.1} s", passed.as_secs_f64());
+    println!("the single calls took {:.1} s", passed.as_secs_f64());
     let excess = judged.iter().map(|(verdict, ..)| verdict.excess).max().unwrap_or(0);
     let served = judged[0].0.tokens as f64 / options.keys as f64;
     println!(

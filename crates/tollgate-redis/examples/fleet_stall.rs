@@ -1,16 +1,16 @@
-//! Many keys on several nodes, and a Redis that stands still for a moment: how long it takes until all is as before.
+//! Many keys on several nodes, and a Redis that stalls for a moment: how long it takes to recover.
 //!
 //! ```text
 //! cargo run --release -p tollgate-redis --example fleet_stall
 //! cargo run --release -p tollgate-redis --example fleet_stall -- --nodes 4 --rate 2250 --keys 10000 --runs 20
 //! ```
 //!
-//! It starts a Redis of its own for each run, stops its process for 1.5 seconds (SIGSTOP), and continues it. Calls come
-//! all the time, at random keys, whether earlier ones were granted or not. The nodes have *recovered* when as many calls
-//! are granted in 100 ms as come in 100 ms. They have *caught up* when every call made by then is granted; how long that
-//! takes depends on how much faster than the calls the machine is. The last line printed is for machines. The exit code
-//! is 1 if a run made more than four connections a node or did not recover within half a second, and 2 if it could not
-//! run.
+//! It starts a Redis of its own for each run, stops its process for 1.5 seconds (SIGSTOP), and continues it. Calls are
+//! made all the time, at random keys, whether earlier ones were granted or not. The nodes have *recovered* when as many
+//! calls are granted in 100 ms as are made in 100 ms. They have *caught up* when every call made by then is granted;
+//! how long that takes depends on how much faster than the calls the machine is. The last line printed is
+//! machine-readable. The exit code is 1 if a run made more than four connections per node or did not recover within
+//! half a second, and 2 if it could not run.
 
 #[path = "fleet/server.rs"]
 mod server;
@@ -32,9 +32,9 @@ type Failure = Box<dyn Error + Send + Sync>;
 const STALL: Duration = Duration::from_millis(1_500);
 const WARM_UP: Duration = Duration::from_millis(1_000);
 const LONGEST: Duration = Duration::from_secs(10);
-/// Recovered within this time, or the example fails.
+/// The example fails if the nodes have not recovered after this time.
 const TARGET: Duration = Duration::from_millis(500);
-/// Over which the grants are counted.
+/// Grants are counted over this time.
 const WINDOW: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(5);
 
@@ -50,7 +50,7 @@ struct Options {
     /// Keys that are called at random
     #[arg(long, default_value_t = 10_000)]
     keys: u64,
-    /// How often to do it
+    /// The number of runs
     #[arg(long, default_value_t = 20)]
     runs: usize,
 }
@@ -64,9 +64,9 @@ struct Counts {
 struct Run {
     recovered: Option<Duration>,
     caught_up: Option<Duration>,
-    /// New ones, of all nodes together: each has one before the stall.
+    /// New connections of all nodes together: each node has one before the stall.
     connections: u64,
-    /// Grants in the second after the stall, for each call that came in it.
+    /// Grants in the second after the stall, per call made in it.
     granted: f64,
     calls: u64,
     asks: u64,
@@ -90,7 +90,7 @@ fn run_all(options: &Options) -> Result<ExitCode, Failure> {
         let run = runtime.block_on(run_once(options))?;
         runtime.shutdown_background();
         println!(
-            "run {number:>2}: recovered after {:?}, caught up after {:?}, {} new connections of {} nodes, {} asks for {} calls, \
+            "run {number:>2}: recovered after {:?}, caught up after {:?}, {} new connections of {} nodes, {} requests for {} calls, \
              {:.2} grants per call in the next second",
             run.recovered, run.caught_up, run.connections, options.nodes, run.asks, run.calls, run.granted
         );
@@ -146,7 +146,7 @@ async fn run_once(options: &Options) -> Result<Run, Failure> {
         {
             recovered = Some(elapsed);
         }
-        // What was called within the last round trips is not waited for.
+        // Calls made within the last round trips are not waited for.
         let on_their_way = options.rate * options.nodes as u64 / 100;
         if caught_up.is_none() && counts.granted.load(Relaxed) + on_their_way >= made {
             caught_up = Some(elapsed);
@@ -160,7 +160,7 @@ async fn run_once(options: &Options) -> Result<Run, Failure> {
         }
     }
     callers.iter().for_each(tokio::task::JoinHandle::abort);
-    // But for the one by which that is asked.
+    // Except the connection of this query.
     let connections = number(&server.url(), "stats", "total_connections_received")? - connections - 1;
     if recovered.is_none() {
         for line in &lines {
@@ -176,11 +176,11 @@ async fn run_once(options: &Options) -> Result<Run, Failure> {
     Ok(Run { recovered, caught_up, connections, granted: granted.unwrap_or(0.0), calls, asks })
 }
 
-/// A number that Redis says of itself.
+/// A number that Redis reports.
 fn number(url: &str, section: &str, name: &str) -> Result<u64, Failure> {
     let text = info(url, section)?;
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    Ok(found.ok_or_else(|| format!("Redis does not say its {name}"))?.trim().parse()?)
+    Ok(found.ok_or_else(|| format!("Redis does not report its {name}"))?.trim().parse()?)
 }
 
 /// Stops or continues a process.
@@ -189,7 +189,7 @@ fn signal(name: &str, process: u64) -> Result<(), Failure> {
     if done.success() { Ok(()) } else { Err(format!("kill {name} {process} failed").into()) }
 }
 
-/// Calls at random keys, as often as said.
+/// Calls at random keys, at the given rate.
 async fn call(users: KeyedLimiter<u64>, seed: u64, options: Options, counts: Arc<Counts>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut ticks, mut made, began) = (interval(TICK), 0, Instant::now());

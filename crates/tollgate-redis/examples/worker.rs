@@ -11,9 +11,9 @@ use tollgate::distributed::Outage;
 use tollgate::{Limiter, Quota};
 use tollgate_redis::RedisStore;
 
-/// All workers together.
+/// The quota of all workers together.
 const SHARED: Quota = Quota::per_second(5).burst(5);
-/// Each worker, while Redis cannot be reached: a share of that for up to five workers.
+/// The quota of each worker while Redis cannot be reached: a share for up to five workers.
 const ALONE: Quota = Quota::per_second(1);
 
 #[tokio::main]
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder().quota(SHARED).distributed(store.clone()).max_in_flight(3).build()?;
     let (mut jobs, began) = (JoinSet::new(), Instant::now());
     for job in 0..20 {
-        let grant = limiter.clone().consume_owned(1).await?; // waits in this process; no call to Redis for each job
+        let grant = limiter.clone().consume_owned(1).await?; // waits in this process, without a call to Redis per job
         println!("{:6.2} s: job {job}", began.elapsed().as_secs_f64());
         jobs.spawn(async move {
             tokio::time::sleep(Duration::from_millis(200)).await; // the work

@@ -14,17 +14,18 @@ use tokio::net::TcpListener;
 use tollgate::{KeyedLimiter, Quota};
 use tollgate_tower::{LimitLayer, key};
 
-/// Each API key, or none. The values are the keys' own, as bytes.
+/// One limit for each API key, and one for requests without a key. The keys are the header values, as bytes.
 type Keys = KeyedLimiter<Option<axum::http::HeaderValue>>;
 
 fn app(keys: Keys) -> Router {
-    // Refuses with 429, Retry-After, RateLimit and RateLimit-Policy. Replace `refuse()` by `within(..)` to let requests wait.
+    // Refuses with 429, Retry-After, RateLimit and RateLimit-Policy. Replace `refuse()` by `within(..)` to let requests
+    // wait.
     let limit = LimitLayer::keyed(&keys, key::header(HeaderName::from_static("x-api-key"))).refuse().respond();
     let api = Router::new().route("/", get(async || "hello\n")).layer(limit.problem_json());
     Router::new().route("/limit", put(set_limit)).with_state(keys).merge(api)
 }
 
-/// Takes effect at once, also for keys that are used already: their tokens so far count at the old rate.
+/// Takes effect at once, also for keys in use: their tokens so far count at the old rate.
 async fn set_limit(State(keys): State<Keys>, text: String) -> (StatusCode, String) {
     let changed = text.trim().parse::<Quota>().map_err(|error| error.to_string());
     match changed.and_then(|quota| keys.set_quota(quota).map(|()| quota).map_err(|error| error.to_string())) {

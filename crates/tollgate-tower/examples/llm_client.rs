@@ -1,15 +1,16 @@
-//! A client of a language model whose provider limits requests per minute and tokens per minute.
+//! A client of a language model, for a provider that limits requests per minute and tokens per minute.
 //!
 //! ```text
 //! cargo run --release -p tollgate-tower --example llm_client
 //! ```
 //!
-//! What an answer costs is known only when it is there. So each call claims an estimate, in both limiters at once,
-//! and settles the tokens afterwards. When the provider says "429, Retry-After", everybody stops for that long.
+//! The cost of an answer is known only when it is complete. So each call claims an estimate in both limiters at once,
+//! and settles the tokens afterwards. When the provider answers with 429 and Retry-After, all calls pause for that
+//! long.
 //!
-//! The provider is real: an HTTP server on a thread of its own, which keeps books with its own clock and its own
-//! arithmetic, and counts every request that breaks its rules. The last line printed is for machines; the exit code is
-//! 1 if it counted any. (2: it could not run.)
+//! The provider is a real HTTP server on a thread of its own, with its own clock and its own arithmetic. It counts
+//! every request that breaks its rules. The last line printed is machine-readable. The exit code is 1 if any rule was
+//! broken, and 2 if the program could not run.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -31,16 +32,16 @@ type Failure = Box<dyn Error + Send + Sync>;
 const CALLS: u64 = 130;
 const TASKS: u64 = 16;
 
-/// What the provider's terms say: each limit with the burst it tolerates.
+/// The provider's terms: each limit with the burst it tolerates.
 const REQUESTS_PER_MINUTE: u64 = 1_200;
 const REQUEST_BURST: u64 = 20;
 const TOKENS_PER_MINUTE: u64 = 120_000;
 const TOKEN_BURST: u64 = 4_000;
 
-/// How late a request may reach the provider after it was granted: a timer, a busy machine, the network.
+/// How late a request may reach the provider after its grant: because of a timer, a busy machine, the network.
 const JITTER: Duration = Duration::from_millis(250);
 
-/// An answer is thought to have so many tokens; it has at most 30 more.
+/// The estimate of the tokens in an answer; it has at most 30 more.
 const EXPECTED_ANSWER: u64 = 100;
 const MAX_BEYOND: u64 = 30;
 
@@ -62,7 +63,7 @@ async fn run() -> Result<ExitCode, Failure> {
         let model = model.clone();
         tasks.spawn(async move {
             for call in (task..CALLS).step_by(TASKS as usize) {
-                // Short questions at first, when requests are what is scarce; then longer ones: tokens.
+                // Short questions first, so that requests are scarce; then longer ones, so that tokens are.
                 model.ask(&"word ".repeat(10 + call as usize * 3 / 4)).await?;
             }
             Ok::<_, Failure>(())
@@ -74,7 +75,7 @@ async fn run() -> Result<ExitCode, Failure> {
     Ok(report(&model, &provider.stop(), began.elapsed()))
 }
 
-/// The client: what it may ask for, and how.
+/// The client, with its limiters.
 struct Model {
     requests: Limiter,
     tokens: Limiter,
@@ -90,9 +91,10 @@ enum Reply {
 }
 
 impl Model {
-    /// Both limiters stay a little below the terms, for what no client can know: the provider counts a request when it
-    /// arrives, up to `JITTER` after it was granted, and an answer may turn out longer than was claimed for it. Each
-    /// of that is taken off the burst; the rate needs 5 % only so that a bucket that ran low here is never lower there.
+    /// Both limiters stay a little below the terms, because of what no client can know: the provider counts a request
+    /// when it arrives, up to `JITTER` after its grant, and an answer may be longer than its estimate. Both are
+    /// subtracted from the burst. The rate is reduced by 5 % only so that a bucket that is low here is never lower
+    /// there.
     fn new(url: String) -> Result<Self, Failure> {
         let on_its_way = |per_minute: u64| per_minute * JITTER.as_millis() as u64 / 60_000;
         let (requests, tokens) = (REQUESTS_PER_MINUTE, TOKENS_PER_MINUTE);
@@ -108,7 +110,7 @@ impl Model {
         })
     }
 
-    /// One call, as often as it takes. Says how many tokens it used.
+    /// One call, repeated as often as needed. Returns the number of tokens used.
     async fn ask(&self, prompt: &str) -> Result<u64, Failure> {
         let estimate = tokens_in(prompt) + EXPECTED_ANSWER;
         loop {
@@ -120,7 +122,7 @@ impl Model {
                     return Ok(used);
                 }
                 Reply::Busy { retry_after } => {
-                    // Before anything is given back: that would let the next in line pass.
+                    // Before anything is refunded: a refund would let the next call pass.
                     self.requests.pause_for(retry_after);
                     self.tokens.pause_for(retry_after);
                     tokens.settle(0);
@@ -156,8 +158,8 @@ fn report(model: &Model, books: &provider::Books, took: Duration) -> ExitCode {
     let violations = books.violations();
     let [of_requests, of_tokens, too_early] = [books.requests.exceeded, books.tokens.exceeded, books.too_early];
     println!("served      {requests} requests, {tokens} tokens in {seconds:.1} s");
-    println!("estimates   {estimated} tokens were claimed for them, the rest was given back");
-    println!("429s        {pauses} heard, everybody paused");
+    println!("estimates   {estimated} tokens were claimed for them, the rest was refunded");
+    println!("429s        {pauses} received, all calls paused");
     println!("violations  {of_requests} of requests, {of_tokens} of tokens per minute, {too_early} during Retry-After");
     println!(
         "\nllm_client: requests={requests} tokens={tokens} violations={violations} pauses={pauses} seconds={seconds:.2}"
@@ -165,7 +167,7 @@ fn report(model: &Model, books: &provider::Books, took: Duration) -> ExitCode {
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The other side. Nothing in here knows of tollgate.
+/// The other side. This module does not use tollgate.
 mod provider {
     use super::{CALLS, EXPECTED_ANSWER, Failure, JITTER, MAX_BEYOND};
     use super::{REQUEST_BURST, REQUESTS_PER_MINUTE, TOKEN_BURST, TOKENS_PER_MINUTE, tokens_in};
@@ -208,7 +210,7 @@ mod provider {
             format!("http://{}/v1/complete", self.address)
         }
 
-        /// Call it when every request has been answered.
+        /// To be called when every request has been answered.
         pub(crate) fn stop(self) -> Books {
             self.runtime.shutdown_background();
             self.books.lock().expect("handlers never panic with the lock").clone()
@@ -222,7 +224,7 @@ mod provider {
             let seconds = retry.as_secs().to_string();
             return (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, seconds)]).into_response();
         }
-        tokio::time::sleep(Duration::from_millis(answer)).await; // words come one by one
+        tokio::time::sleep(Duration::from_millis(answer)).await; // words are generated one by one
         format!(r#"{{"answer": "...", "usage": {{"total_tokens": {used}}}}}"#).into_response()
     }
 
@@ -230,7 +232,7 @@ mod provider {
     pub(crate) struct Books {
         pub(crate) requests: Account,
         pub(crate) tokens: Account,
-        /// Requests that came though they had been told to retry later.
+        /// Requests that arrived before their Retry-After had passed.
         pub(crate) too_early: u64,
         overloaded: Option<Instant>,
     }
@@ -245,7 +247,7 @@ mod provider {
             }
         }
 
-        /// A request has arrived; it is charged here and now. The one that meets the overload is told when to retry.
+        /// Charges an arriving request at once. The one that meets the overload gets a Retry-After.
         fn enter(&mut self, used: u64) -> Result<(), Duration> {
             let now = Instant::now();
             self.requests.take(1, now);
@@ -254,7 +256,8 @@ mod provider {
                 return Err(RETRY);
             }
             self.tokens.take(used, now);
-            // What was on its way when the 429 went out is forgiven; and the client's second began after ours.
+            // Requests that were in transit when the 429 was sent do not count, and the client's second began after the
+            // provider's.
             let forbidden = |since: Instant| (JITTER..RETRY).contains(&(now - since));
             self.too_early += u64::from(self.overloaded.is_some_and(forbidden));
             Ok(())
@@ -265,7 +268,7 @@ mod provider {
         }
     }
 
-    /// A bucket as one would write it by hand: full at first, filled by the clock, and floating point is good enough.
+    /// A simple bucket: full at first, refilled by the clock, in floating point.
     #[derive(Clone)]
     pub(crate) struct Account {
         per_second: f64,
@@ -274,7 +277,7 @@ mod provider {
         at: Instant,
         pub(crate) arrived: u64,
         pub(crate) taken: f64,
-        /// Requests that found too little here. They take nothing, as if they had been refused.
+        /// Requests that found too few tokens. They take none, as if they had been refused.
         pub(crate) exceeded: u64,
     }
 

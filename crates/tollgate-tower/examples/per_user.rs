@@ -1,13 +1,13 @@
-//! One quota per user in front of a real HTTP server: forty users who behave, and one who does not.
+//! One quota per user in front of a real HTTP server: forty users keep it, and one does not.
 //!
 //! ```text
 //! cargo run --release -p tollgate-tower --features keyed --example per_user
 //! ```
 //!
-//! The server asks a `KeyedLimiter` before it works: a request waits in its own user's line for a quarter of a second at
-//! most, and is else refused with 429 and Retry-After. It takes some four seconds, prints what each kind of user got, and
-//! ends with a line for machines. The exit code is 1 if the abusive user got more than its quota, or if anybody else was
-//! refused or held up. (2: it could not run.)
+//! The server asks a `KeyedLimiter` before it works: a request waits in its user's queue for at most a quarter of a
+//! second, and is otherwise refused with 429 and Retry-After. The example takes some four seconds, prints the results
+//! of each kind of user, and ends with a machine-readable line. The exit code is 1 if the abusive user got more than
+//! its quota, or if any other user was refused or delayed, and 2 if the program could not run.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -33,15 +33,15 @@ use tollgate::{ConsumeError, KeyedLimiter, Quota};
 type Failure = Box<dyn Error + Send + Sync>;
 
 const USERS: usize = 40;
-/// What each user may, and what those who behave do.
+/// The quota of each user, and the rate of the polite ones.
 const RATE: u64 = 20;
 const BURST: u64 = 10;
 const POLITE_EVERY: Duration = Duration::from_millis(200);
 const RUN_FOR: Duration = Duration::from_secs(3);
-/// How many requests the abusive user has under way at any time.
+/// The number of requests that the abusive user has open at any time.
 const FLOOD: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Who has tokens is let in at once. A machine that is busy with other things may take this long for it.
+/// A user with tokens is admitted at once. On a busy machine that may take this long.
 const HELD_UP: Duration = Duration::from_millis(50);
 
 fn main() -> ExitCode {
@@ -51,12 +51,12 @@ fn main() -> ExitCode {
     })
 }
 
-/// The server's books, by its own clock.
+/// The server's records, by its own clock.
 #[derive(Clone, Debug, Default)]
 struct Account {
     served: u64,
     refused: u64,
-    /// How long requests stood at the limiter.
+    /// How long requests waited for the limiter.
     held: Vec<Duration>,
 }
 
@@ -114,7 +114,7 @@ async fn run() -> Result<ExitCode, Failure> {
     Ok(report(&books, took, &shop.users))
 }
 
-/// One request at regular times, well within the quota.
+/// Sends requests at a regular rate, well within the quota.
 async fn behave(address: SocketAddr, user: String, number: usize) -> Result<(), Failure> {
     let client = Client::builder(TokioExecutor::new()).build_http();
     tokio::time::sleep(POLITE_EVERY * number as u32 / USERS as u32).await;
@@ -127,13 +127,13 @@ async fn behave(address: SocketAddr, user: String, number: usize) -> Result<(), 
     Ok(())
 }
 
-/// The next request as soon as the last was answered, whatever the answer said.
+/// Sends the next request as soon as the last was answered, whatever the response.
 async fn flood(address: SocketAddr) -> Result<(), Failure> {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let end = Instant::now() + RUN_FOR;
     while Instant::now() < end {
         if ask(&client, address, "abuser").await? == StatusCode::TOO_MANY_REQUESTS {
-            // Not even this one floods the loopback device itself.
+            // A short pause, so that not even this user floods the loopback device.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -172,7 +172,7 @@ fn report(books: &BTreeMap<String, Account>, took: Duration, users: &KeyedLimite
     }
     let snapshot = users.snapshot();
     println!("\nkeys in memory: {}, refused most: {:?}", snapshot.keys, snapshot.most_refused);
-    // What falls due while a timer is late is delivered together.
+    // Claims that fall due while a timer is late are delivered together.
     let late = snapshot.lateness.as_secs_f64().max(0.1);
     let allowed = BURST + (RATE as f64 * (seconds + late)).ceil() as u64;
     let is_right = refused == 0 && held_up == 0 && polite > 0 && abuser.served <= allowed && abuser.refused > 0;

@@ -1,4 +1,4 @@
-//! A client with a limiter for each host, which slows down and pauses when the host says so.
+//! A client with a limiter for each host, which slows down and pauses as the host's responses say.
 //!
 //! ```text
 //! cargo run -p tollgate-tower --features http --example polite_client -- http://127.0.0.1:3000/ 10
@@ -16,10 +16,10 @@ use tollgate_tower::http::{Heed, HeedLayer};
 use tollgate_tower::{LimitError, LimitLayer};
 use tower::{Service, ServiceBuilder, ServiceExt};
 
-/// The most for each host, with 4 requests at once.
+/// The maximum for each host, with 4 requests at once.
 const FASTEST: Quota = Quota::per_second(10).burst(4);
 
-/// A limiter for each host: at most `FASTEST`, whatever the host says; less if it says so.
+/// A limiter for each host: at most `FASTEST`, and slower if the host says so.
 #[derive(Clone, Default)]
 struct Hosts(Arc<Mutex<HashMap<String, Limiter>>>);
 
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..count {
         match client.ready().await?.call(Request::new(reqwest::Method::GET, url.clone())).await {
             Ok(response) => println!("{:6.2} s: {}", began.elapsed().as_secs_f64(), response.status()),
-            Err(LimitError::Refused(refused)) => println!("not asked: {refused}"),
+            Err(LimitError::Refused(refused)) => println!("not sent: {refused}"),
             Err(LimitError::Inner(error)) => return Err(error.into()),
         }
     }

@@ -22,8 +22,8 @@ pub enum MaxWait {
 }
 
 impl MaxWait {
-    /// 30 seconds: about as long as clients and proxies wait for a response. A request that would wait longer is refused
-    /// at once.
+    /// 30 seconds: about as long as clients and proxies wait for a response. A request that would wait longer is
+    /// refused at once.
     pub const DEFAULT: Self = Self::AtMost(Duration::from_secs(30));
 }
 
@@ -126,8 +126,8 @@ impl<L: fmt::Debug, F> fmt::Debug for By<L, F> {
     }
 }
 
-/// A limiter from which a [`By`] takes what its function has chosen. It cannot be named outside of this crate: implement
-/// [`Gate`] for other limiters.
+/// A limiter from which a [`By`] takes what its function has chosen. It cannot be named outside of this crate:
+/// implement [`Gate`] for other limiters.
 pub trait Acquire<T>: Clone {
     /// The grant.
     type Pass;

@@ -1,7 +1,7 @@
 //! Refusals as gRPC statuses.
 //!
-//! A refusal is a "trailers-only" response of the [gRPC protocol]: the status stands in the header fields, and there is no
-//! body. When to retry is told twice: as server pushback, which the retry policies of gRPC clients obey, and as
+//! A refusal is a "trailers-only" response of the [gRPC protocol]: the status stands in the header fields, and there is
+//! no body. When to retry is told twice: as server pushback, which the retry policies of gRPC clients obey, and as
 //! `google.rpc.RetryInfo` in the status details, which programs read.
 //!
 //! [gRPC protocol]: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md

@@ -26,9 +26,9 @@
 //! | nothing: clients connect to it | `peer_address` (feature `axum`), or [`extension`] |
 //! | `n` proxies of your own, each of which appends to `X-Forwarded-For` | [`forwarded_for(n)`](forwarded_for) |
 //!
-//! A key taken from a field that the client writes itself is no limit: a client that invents a new value for each request
-//! is a new client each time. That includes `X-Forwarded-For` without a proxy, and API keys that are not checked before
-//! the limiter is asked.
+//! A key taken from a field that the client writes itself is no limit: a client that invents a new value for each
+//! request is a new client each time. That includes `X-Forwarded-For` without a proxy, and API keys that are not
+//! checked before the limiter is asked.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Extensions, Request};
@@ -37,8 +37,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The address of a client: an IPv4 address, or the first 64 bits of an IPv6 address.
 ///
-/// The rest of an IPv6 address is left out because a subscriber has at least all addresses of a /64, and could use a new
-/// one for each request. An IPv4 address that is written as an IPv6 address (`::ffff:192.0.2.1`) is an IPv4 address.
+/// The rest of an IPv6 address is left out because a subscriber has at least all addresses of a /64, and could use a
+/// new one for each request. An IPv4 address that is written as an IPv6 address (`::ffff:192.0.2.1`) is an IPv4
+/// address.
 ///
 /// # Examples
 ///
@@ -83,8 +84,8 @@ impl ClientAddress {
     /// Each proxy appends the address that it was called from. So the client's address is the entry number `proxies`,
     /// counted from the end; what stands before it was written by the client and is not read.
     ///
-    /// `None` if there is no such entry, which means that the request has not passed all the proxies, or if the entry is
-    /// no address. With `proxies` 0 there is no entry to trust.
+    /// `None` if there is no such entry, which means that the request has not passed all the proxies, or if the entry
+    /// is no address. With `proxies` 0 there is no entry to trust.
     pub fn forwarded_for(headers: &HeaderMap, proxies: usize) -> Option<Self> {
         let lines = headers.get_all("x-forwarded-for").iter().rev();
         let entries = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));

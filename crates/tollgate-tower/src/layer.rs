@@ -101,8 +101,8 @@ impl<G, H, A> LimitLayer<G, H, A> {
         Self { max_wait: MaxWait::AtMost(allowed), ..self }
     }
 
-    /// Lets requests wait as long as it takes. Bound the queue with
-    /// [`max_waiting`](tollgate::Builder::max_waiting): on a server, each request that waits is memory and a connection.
+    /// Lets requests wait as long as it takes. Bound the queue with [`max_waiting`](tollgate::Builder::max_waiting): on
+    /// a server, each request that waits is memory and a connection.
     pub fn wait_without_limit(self) -> Self {
         Self { max_wait: MaxWait::Endless, ..self }
     }
@@ -134,8 +134,8 @@ impl<G, H, A> LimitLayer<G, H, A> {
     /// Turns refusals into gRPC statuses, for tonic. The error type stays that of the inner service.
     ///
     /// The status is `ResourceExhausted`, or `Unavailable` if the limiter is closed. If it is known when to retry, the
-    /// fields `grpc-retry-pushback-ms` and `grpc-status-details-bin` (with a `google.rpc.RetryInfo`) say so. A call that
-    /// can never be granted has a negative pushback, which means "do not retry".
+    /// fields `grpc-retry-pushback-ms` and `grpc-status-details-bin` (with a `google.rpc.RetryInfo`) say so. A call
+    /// that can never be granted has a negative pushback, which means "do not retry".
     ///
     /// # Examples
     ///

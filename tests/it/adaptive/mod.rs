@@ -1,4 +1,4 @@
-//! Adaptive rates: the rules of the module's documentation, one by one; random feedback; the simulated server.
+//! Adaptive rates: the rules of the module's documentation, random feedback, and the simulated server.
 
 mod properties;
 mod rules;
@@ -11,7 +11,7 @@ use tokio_test::task::{Spawn, spawn};
 use tollgate::adaptive::{AdaptiveBuilder, AdaptiveConsume, AdaptiveGrant};
 use tollgate::{Adaptive, Limiter, ManualClock, Quota};
 
-/// An adaptive limiter on a clock moved by hand.
+/// An adaptive limiter with a manual clock.
 struct Fixture {
     adaptive: Adaptive,
     clock: ManualClock,
@@ -39,11 +39,11 @@ impl Fixture {
 
     fn enter(&self) -> Spawn<AdaptiveConsume> {
         let mut claim = spawn(self.adaptive.consume(1));
-        assert!(claim.poll().is_pending(), "it should have to wait");
+        assert!(claim.poll().is_pending(), "the claim should have to wait");
         claim
     }
 
-    /// `count` grants, all of which had to wait.
+    /// `count` grants that all had to wait.
     fn waited(&self, count: usize) -> Vec<AdaptiveGrant> {
         drop_tokens(self.adaptive.limiter());
         let mut claims: Vec<_> = (0..count).map(|_| self.enter()).collect();
@@ -59,6 +59,6 @@ fn drop_tokens(limiter: &Limiter) {
 fn granted(claim: &mut Spawn<AdaptiveConsume>) -> AdaptiveGrant {
     match claim.poll() {
         Poll::Ready(grant) => grant.unwrap(),
-        Poll::Pending => panic!("it should be granted by now"),
+        Poll::Pending => panic!("the claim should be granted by now"),
     }
 }

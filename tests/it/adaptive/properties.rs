@@ -1,4 +1,5 @@
-//! Random feedback: the rate stays within its bounds, the law of the current quota holds, no signal counts twice.
+//! Random feedback: the rate stays within its bounds, the rate law of the current quota holds, and no signal counts
+//! twice.
 
 use crate::oracle::ops::config;
 use crate::oracle::{Answer, Int, Oracle, Refill, Rule};
@@ -15,12 +16,12 @@ enum Op {
     /// Nanoseconds.
     Pass(u64),
     Consume(u64),
-    /// The places count around.
+    /// Indices of outstanding grants, modulo their number.
     Cancel(usize),
     Succeed(usize),
     Throttle(usize, Option<Duration>),
     Ignore(usize),
-    /// For a request whose tokens came from elsewhere.
+    /// Feedback on a request that did not get its tokens here.
     Attempt(u64, bool, Option<Duration>),
 }
 
@@ -57,7 +58,7 @@ proptest! {
     }
 }
 
-/// The limiter and the oracle, and what has been reported.
+/// The limiter, the oracle, and the feedback so far.
 struct World {
     adaptive: Adaptive,
     clock: ManualClock,
@@ -183,12 +184,12 @@ impl World {
         report(pause);
         self.refused += 1;
         self.follow();
-        // The documented limit.
+        // The bound in the documentation.
         let pause = pause.unwrap_or_default().min(Duration::from_secs(600));
         self.oracle.pause_for(self.now, pause.as_nanos() as Int);
     }
 
-    /// The oracle gets the quota that the limiter was given.
+    /// Gives the oracle the quota that the limiter now has.
     fn follow(&mut self) {
         self.oracle.set_quota(self.now, 0, rule(self.adaptive.snapshot().rate));
     }
@@ -208,7 +209,7 @@ trait CheckRate {
 }
 
 impl CheckRate for Quota {
-    /// Exactly, in integers.
+    /// Compares exactly, in integers.
     fn check_rate(&self, slowest: f64, fastest: f64) -> bool {
         let tokens = u128::from(self.amount()) * 1_000_000_000;
         let within = |rate: f64| rate as u128 * self.period().as_nanos();

@@ -50,7 +50,7 @@ fn a_waiter_that_gives_up_shows_that_the_limiter_is_the_bottleneck() {
 #[test]
 fn the_rate_exceeds_no_accepted_rate_by_more_than_half() {
     let fixture = Fixture::starting_at(10);
-    // Sent at 10 per second, answered all at once.
+    // Requests are sent at 10 per second, and answered all at once.
     fixture.waited(10_000).into_iter().for_each(|grant| grant.succeeded());
     assert_eq!(fixture.rate(), 15.0);
 }
@@ -66,7 +66,7 @@ fn refusals_of_requests_that_were_sent_together_are_one_event() {
     last.into_iter().for_each(|grant| grant.throttled(None));
     let seen = fixture.adaptive.snapshot();
     assert_eq!((fixture.rate(), seen.falls + seen.probes_refused, seen.refused), (after, 1, 200));
-    // Successes of requests that were sent before count no more.
+    // Successes of requests that were sent before the decrease do not count any more.
     let change = seen.last_change.unwrap();
     assert_eq!((change.to, change.reason), (seen.rate, ChangeReason::LimitFell));
 }
@@ -96,7 +96,7 @@ fn grants_that_a_late_timer_delivers_after_the_decrease_belong_before_it() {
     let fixture = Fixture::starting_at(10_000);
     super::drop_tokens(fixture.adaptive.limiter());
     let mut late: Vec<_> = (0..10).map(|_| fixture.enter()).collect();
-    fixture.pass(Duration::from_millis(1)); // granted, and not polled yet
+    fixture.pass(Duration::from_millis(1)); // granted, but not polled yet
     let seen = fixture.waited(1);
     seen.into_iter().for_each(|grant| grant.throttled(None));
     let after = fixture.rate();
@@ -117,7 +117,7 @@ fn a_refused_probe_returns_to_just_below_and_holds() {
     let seen = fixture.adaptive.snapshot();
     assert!(seen.is_holding);
     assert_eq!((seen.last_change.unwrap().reason, seen.probes_refused), (ChangeReason::ProbeRefused, 1));
-    // The longest hold is 8.5 s.
+    // The rate is held for 8.5 s at most.
     for _ in 0..(held * 8.0) as usize {
         fixture.waited(1).into_iter().for_each(|grant| grant.succeeded());
     }
@@ -164,7 +164,7 @@ async fn callers_that_wait_are_rescheduled_at_once() {
     let began = tokio::time::Instant::now();
     let waiting = tokio::spawn(adaptive.consume(1));
     tokio::task::yield_now().await;
-    adaptive.attempt(1, true).throttled(None); // to half the rate
+    adaptive.attempt(1, true).throttled(None); // halves the rate
     waiting.await.unwrap().unwrap().ignored();
     let rate = adaptive.tokens_per_second();
     let expected = Duration::from_secs_f64(1.0 / rate);
@@ -180,12 +180,12 @@ fn a_cancelled_claim_reports_nothing_and_loses_no_token() {
         super::drop_tokens(fixture.adaptive.limiter());
         (0..10).map(|_| fixture.enter()).collect()
     };
-    fixture.pass(10 * SECOND); // granted, and never received
+    fixture.pass(10 * SECOND); // granted, but never received
     drop(claims);
     let seen = fixture.adaptive.snapshot();
     assert_eq!((seen.accepted, seen.refused, fixture.rate()), (0, 0, 10.0));
     let limiter = fixture.adaptive.limiter().snapshot();
-    assert_eq!(limiter.granted - limiter.refunded - granted_before, 1, "what drop_tokens took");
+    assert_eq!(limiter.granted - limiter.refunded - granted_before, 1, "the token of drop_tokens");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_request_that_costs_nothing_says_nothing() {
     (0..1_000).for_each(|_| fixture.adaptive.attempt(0, true).succeeded());
     assert_eq!(fixture.rate(), 10.0);
     fixture.adaptive.attempt(0, true).throttled(None);
-    assert!(fixture.rate() < 10.0, "a refusal is one, whatever the request costs");
+    assert!(fixture.rate() < 10.0, "a refusal counts, whatever the cost of the request");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn one_key_is_driven_and_the_others_are_not() {
     adaptive.attempt(1, true).throttled(None);
     assert_eq!(hosts.quotas(&"api"), Quotas::from(adaptive.snapshot().rate));
     assert!(adaptive.tokens_per_second() < 10.0);
-    // The longest pause of an event counts.
+    // Of several pauses for one event the longest counts.
     let attempts = [30, 10].map(|seconds| (seconds, adaptive.attempt(1, true)));
     let waits = attempts.map(|(seconds, attempt)| {
         attempt.throttled(Duration::from_secs(seconds));

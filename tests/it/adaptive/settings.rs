@@ -1,4 +1,4 @@
-//! Settings: which are accepted, and what is said about the others.
+//! Settings: which are accepted, and the errors for the others.
 
 use std::time::Duration;
 use tollgate::adaptive::AdaptiveError;
@@ -57,7 +57,7 @@ fn the_widest_bounds_are_accepted() {
     let slowest = Quota::new(1, Duration::from_secs(100 * 365 * 86_400));
     let fastest = Quota::new(u64::MAX, Duration::from_nanos(1)).burst(1);
     let adaptive = Adaptive::between(slowest, fastest).build().unwrap();
-    assert_eq!(adaptive.snapshot().rate, slowest.burst(1), "exactly the bound");
+    assert_eq!(adaptive.snapshot().rate, slowest.burst(1), "the rate is exactly the bound");
     let adaptive = Adaptive::between(slowest, fastest).start(fastest).build().unwrap();
     adaptive.attempt(u64::MAX, true).throttled(Duration::MAX);
     adaptive.attempt(u64::MAX, true).succeeded();

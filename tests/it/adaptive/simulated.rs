@@ -1,4 +1,4 @@
-//! The targets of `benches/adaptive` on its simulated server, for less time.
+//! The targets of `benches/adaptive` on its simulated server, for a shorter time.
 
 #[path = "../../../benches/adaptive/ours.rs"]
 mod ours;

@@ -1,17 +1,17 @@
-//! Errors as errors: their texts, and what they cost.
+//! Errors: their texts and their sizes.
 
 use super::*;
 use std::error::Error;
 use tollgate::{ConfigError, ConsumeError, ReleaseError};
 
-/// The text names each value and says what to do.
+/// Asserts that the text contains each of `words`, and that it fits into a sentence.
 #[track_caller]
 fn says(error: impl Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "`{text}` should contain `{word}`");
     }
-    assert!(!text.ends_with('.') && !text.contains('\n'), "`{text}` is to be put into other sentences");
+    assert!(!text.ends_with('.') && !text.contains('\n'), "`{text}` must fit into another sentence");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_quota_that_has_a_name_is_named_by_it_also_where_the_refusal_is_repeated() {
         says(denied, &["quota `minute`", "1 token", "retry after 1ms"]);
     }
     stand.limiter.pause_for(5 * MILLI);
-    assert_eq!(stand.denied(1).quota_name(), None, "a pause is no quota");
+    assert_eq!(stand.denied(1).quota_name(), None, "a pause has no quota");
     let unnamed = Stand::built(
         Limiter::builder().quota(one_per_milli(9).initial(1)).quota_named("m", one_per_milli(9).initial(9)),
     );
@@ -72,15 +72,15 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
         other => panic!("{other:?}"),
     };
     let _taken = users.try_acquire(&1, 3).unwrap();
-    // The key has enough, the parent has not.
+    // The key has enough tokens, the parent has not.
     let by_parent = denied(2, 2);
     assert_eq!((by_parent.by, by_parent.quota_name()), (Bound::Parent, Some("upstream")));
     says(by_parent, &["quota `upstream` of the parent limiter", "retry after 2ms"]);
-    // Neither has, and the parent has longer to go.
+    // Neither has enough, and the parent's wait is longer.
     stand.limiter.set_quota("upstream", Quota::new(1, 10 * MILLI).burst(3)).unwrap();
     let by_both = denied(1, 3);
     assert_eq!((by_both.by, by_both.quota_name()), (Bound::Parent, Some("upstream")));
-    // The key alone has not.
+    // Only the key lacks tokens.
     stand.limiter.replenish(3);
     let by_key = denied(1, 3);
     assert_eq!((by_key.by, by_key.quota_name()), (Bound::Quota(0), None));

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use tokio_test::assert_ready_err;
 use tollgate::ConsumeError;
 
-/// A thousand tokens a second on tokio's clock, none of them there yet.
+/// A thousand tokens a second on tokio's clock, from an empty bucket.
 fn paused_time(builder: Builder) -> (Limiter, Instant) {
     let limiter = builder.quota(Quota::per_second(1_000).burst(5).initial(0)).build().unwrap();
     (limiter, Instant::now())
@@ -47,7 +47,7 @@ async fn within_ends_at_its_time_under_a_ceiling() {
     assert_eq!(error, ConsumeError::TimedOut { waited: 20 * MILLI });
     assert_eq!((Instant::now(), limiter.snapshot().waiting_tasks), (start + 25 * MILLI, 0));
     drop(held);
-    assert_eq!(limiter.available(), 5, "who gave up took nothing");
+    assert_eq!(limiter.available(), 5, "the claim that timed out took nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ fn within_by_a_clock_moved_by_hand_ends_when_it_is_polled_after_its_time() {
     assert_eq!(error, ConsumeError::TimedOut { waited: 8 * MILLI - NANO });
 }
 
-/// No runtime anywhere, and no timer: the thread keeps the deadline itself.
+/// There is no runtime and no timer: the thread watches the deadline itself.
 #[test]
 fn a_blocked_thread_refuses_at_once_what_the_schedule_says_is_too_late() {
     let limiter = Limiter::new(Quota::per_hour(1)).unwrap();
@@ -172,7 +172,7 @@ fn a_blocked_thread_is_granted_within_its_deadline() {
     }
 }
 
-/// The future returned by `within` is the one it was called on, so it can be limited again: the last limit counts.
+/// `within` returns the future it was called on, so it can be called again: the last limit counts.
 #[tokio::test(start_paused = true)]
 async fn within_limits_the_same_future_and_the_last_limit_counts() {
     let (limiter, start) = paused_time(Limiter::builder());
@@ -180,7 +180,7 @@ async fn within_limits_the_same_future_and_the_last_limit_counts() {
     assert_eq!((claim.await.unwrap().cost(), Instant::now()), (20, start + 20 * MILLI));
 }
 
-/// A manual clock that panics when it is told to.
+/// A manual clock that panics on request.
 #[derive(Clone, Debug)]
 struct Failing {
     clock: tollgate::ManualClock,

@@ -1,4 +1,4 @@
-//! Limiters over a line in memory that cannot be reached, in paused time.
+//! Limiters over an unreachable store in memory, in paused time.
 
 use super::law::Ledger;
 use super::nodes::{consume_for, limiter, millis};
@@ -19,7 +19,7 @@ async fn while_the_line_is_away_callers_wait_or_fail_or_share_as_chosen() {
         sleep(millis(4_900)).await;
         match outage {
             Outage::Share(_) => assert!((45..=60).contains(&ledger.total()), "{}", ledger.total()),
-            _ => assert!(ledger.total() <= 30, "no more than what was leased: {}", ledger.total()),
+            _ => assert!(ledger.total() <= 30, "no more than the leased tokens: {}", ledger.total()),
         }
         if outage == Outage::Fail {
             assert!(matches!(limiter.consume(1).await, Err(ConsumeError::Unreachable)));
@@ -50,10 +50,11 @@ async fn keys_under_a_line_that_is_away_are_told_so_and_not_that_it_is_closed() 
     line.set_reachable(false);
     sleep(millis(3_000)).await;
     for cost in [50, 10, 200] {
-        let answer = timeout(millis(10_000), keyed.consume(&1, cost)).await.expect("nobody waits");
+        let answer = timeout(millis(10_000), keyed.consume(&1, cost)).await.expect("no claim waits for ever");
         assert_eq!(answer.map(drop), Err(ConsumeError::Unreachable));
-        let hurried =
-            timeout(millis(10_000), keyed.consume(&2, cost).within(millis(5_000))).await.expect("nobody waits");
+        let hurried = timeout(millis(10_000), keyed.consume(&2, cost).within(millis(5_000)))
+            .await
+            .expect("no claim waits for ever");
         assert_eq!(hurried.map(drop), Err(ConsumeError::Unreachable));
     }
     line.set_reachable(true);
@@ -74,7 +75,7 @@ async fn a_key_that_waits_above_when_the_line_goes_away_is_told_so() {
     line.set_reachable(false);
     let mut waiting = tokio_test::task::spawn(keyed.consume(&1, 50));
     assert!(waiting.poll().is_pending());
-    let answer = timeout(millis(10_000), waiting).await.expect("nobody waits");
+    let answer = timeout(millis(10_000), waiting).await.expect("no claim waits for ever");
     assert_eq!(answer.map(drop), Err(ConsumeError::Unreachable));
 }
 
@@ -87,7 +88,7 @@ async fn a_joint_claim_names_the_line_that_went_away() {
     line.set_reachable(false);
     let mut waiting = tokio_test::task::spawn(join([(&plain, 1), (&shared, 50)]));
     assert!(waiting.poll().is_pending());
-    let answer = timeout(millis(10_000), waiting).await.expect("nobody waits");
+    let answer = timeout(millis(10_000), waiting).await.expect("no claim waits for ever");
     assert_eq!(answer.map(drop), Err(JoinError::Refused { limiter: 1, error: ConsumeError::Unreachable }));
     assert_eq!(plain.available(), 100);
 }

@@ -1,4 +1,4 @@
-//! The task that asks: where it lives, what it hears while it asks, and what one slow answer teaches it.
+//! The refill task: its runtime, changes during a request, and the effect of one slow answer.
 
 use super::nodes::{limiter, millis};
 use super::way::{Cut, Way};
@@ -12,7 +12,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
-/// What no test takes: whoever waits that long hangs.
+/// Longer than any test takes: a claim that waits that long hangs.
 const FOR_EVER: Duration = Duration::from_secs(600);
 
 #[test]
@@ -25,7 +25,7 @@ fn who_comes_after_the_runtime_is_gone_that_the_limiter_was_built_on_is_served()
     });
     drop(first);
     runtime().block_on(async {
-        drop(timeout(FOR_EVER, limiter.consume(20)).await.expect("nobody hangs").unwrap());
+        drop(timeout(FOR_EVER, limiter.consume(20)).await.expect("the claim hangs").unwrap());
     });
 }
 
@@ -43,11 +43,11 @@ fn who_waits_when_the_runtime_goes_that_the_limiter_was_built_on_is_served() {
     first.block_on(async { sleep(millis(10)).await });
     drop(first);
     line.set_reachable(true);
-    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("nobody hangs").unwrap() });
+    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
     drop(limiter);
 }
 
-/// Its ask was under way, and carried out: it is repeated by whoever keeps the line from then on.
+/// Its request was in flight and was carried out. The next refill task repeats it.
 #[test]
 fn what_was_promised_stays_when_the_runtime_goes_in_the_middle_of_an_ask() {
     let (first, second) = (runtime(), runtime());
@@ -66,10 +66,10 @@ fn what_was_promised_stays_when_the_runtime_goes_in_the_middle_of_an_ask() {
     let asks = line.asks();
     way.cut(Cut::Silent);
     first.block_on(async { sleep(millis(1_500)).await });
-    assert_eq!(line.asks(), asks + 1, "one is under way");
+    assert_eq!(line.asks(), asks + 1, "one request is in flight");
     way.cut(Cut::Nowhere);
     drop(first);
-    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("nobody hangs").unwrap() });
+    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
     let granted = line.snapshot().granted;
     assert!(granted < 150, "{granted}: the claim was promised its tokens twice");
     drop(limiter);
@@ -106,8 +106,8 @@ async fn one_slow_answer_does_not_have_a_node_take_turns_of_seconds() {
     sleep(millis(5_000)).await;
     let began = Instant::now();
     drop(quiet.consume(1).await.unwrap());
-    // A turn of four round trips and the half of it for which one asks ahead; on average with those before, a round trip
-    // takes a quarter of a second, since more than a second counts as one.
+    // A turn lasts four round trips, and requests are sent half a turn ahead. A round trip over a second counts as one
+    // second, so the average with the round trips before is a quarter of a second.
     assert!(began.elapsed() <= millis(1_600), "{:?}", began.elapsed());
     drop(crowd);
 }

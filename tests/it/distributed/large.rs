@@ -1,4 +1,4 @@
-//! Claims that are large: half of a burst, or more than will ever be minted.
+//! Large claims: half of a burst, or more tokens than will ever be minted.
 
 use super::law::Ledger;
 use super::nodes::{limiter, millis};
@@ -11,7 +11,7 @@ use tollgate::{ConsumeError, Limiter, Quota};
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
     let line = MemoryStore::new();
-    // 16 bursts, or what is minted in a minute.
+    // 16 bursts, or the tokens of one minute.
     for (quota, most) in [(Quota::per_day(1).burst(10), 160), (Quota::per_second(100).burst(10), 6_000)] {
         let line = line.beside(&quota.to_string());
         let (one, two) = (limiter(&line, quota), limiter(&line, quota));
@@ -22,7 +22,7 @@ async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
             let plain = Limiter::new(Quota::per_second(1_000)).unwrap();
             assert!(tollgate::join([(&one, cost), (&plain, 1)]).await.is_err());
         }
-        drop(timeout(millis(5_000), two.consume(1)).await.expect("nobody has taken anything").unwrap());
+        drop(timeout(millis(5_000), two.consume(1)).await.expect("no tokens were taken").unwrap());
     }
 }
 
@@ -33,16 +33,16 @@ async fn the_largest_claim_that_is_given_up_costs_others_its_time_and_no_more() 
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
     assert!(timeout(millis(100), one.consume(1_600)).await.is_err());
     let began = Instant::now();
-    drop(timeout(millis(600_000), two.consume(1)).await.expect("the line goes on").unwrap());
+    drop(timeout(millis(600_000), two.consume(1)).await.expect("the store continues").unwrap());
     assert!(began.elapsed() <= millis(160_100), "{:?}", began.elapsed());
-    // A debt is paid in turns: it holds up whoever owes it, and others in turns.
+    // A debt is paid in turns: it delays the node that owes it, and the others only in turns.
     drop(one);
     let three = limiter(&line, quota);
     let mut grant = three.consume(1).await.unwrap();
     grant.settle(1 << 40);
     sleep(millis(1_000)).await;
     let began = Instant::now();
-    drop(timeout(millis(600_000), two.consume(1)).await.expect("the line goes on").unwrap());
+    drop(timeout(millis(600_000), two.consume(1)).await.expect("the store continues").unwrap());
     assert!(began.elapsed() <= millis(1_000), "{:?}", began.elapsed());
 }
 
@@ -55,7 +55,8 @@ async fn what_a_claim_leaves_behind_is_not_saved_up_for_the_next_while_others_sa
     let mut tasks = Vec::new();
     for (number, node) in nodes.iter().enumerate() {
         let (first, second) = (node.clone(), (node.clone(), ledger.clone()));
-        // It gives up half-way through its turn, and the next one in its line is promised the other half much later.
+        // The claim is cancelled half-way through its turn. The next claim of its node is promised the other half much
+        // later.
         let patience = millis(5_000 * number as u64 + 2_500);
         tasks.push(tokio::spawn(async move { assert!(timeout(patience, first.consume(50)).await.is_err()) }));
         sleep(millis(1)).await;
@@ -66,13 +67,13 @@ async fn what_a_claim_leaves_behind_is_not_saved_up_for_the_next_while_others_sa
         }));
     }
     for task in tasks {
-        timeout(millis(600_000), task).await.expect("nobody hangs").unwrap();
+        timeout(millis(600_000), task).await.expect("a caller hangs").unwrap();
     }
-    // Timers take up to a millisecond.
-    assert!(ledger.excess(10, 100) <= 0.01, "{} tokens too many", ledger.excess(10, 100));
+    // Timers are late by up to a millisecond.
+    assert!(ledger.excess(10, 100) <= 0.01, "{} tokens above the law", ledger.excess(10, 100));
 }
 
-/// One caller of some node, at random: waits, gives up, tries, pays more afterwards.
+/// One random caller of some node: it waits, cancels, tries, settles.
 async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger: Ledger) {
     let mut random = fastrand::Rng::with_seed(seed);
     while Instant::now() < end {
@@ -119,7 +120,7 @@ async fn claims_of_half_a_burst_keep_the_law_where_answers_are_lost() {
     histories(true).await;
 }
 
-/// Many nodes and callers on one line, with pauses and clocks that step back; and with answers that are lost, if they may be.
+/// Many nodes and callers over one store, with pauses, clocks that step back and, if `answers_are_lost`, lost answers.
 async fn histories(answers_are_lost: bool) {
     let (mut total, mut wrong) = (0, Vec::new());
     for seed in 0..150 {
@@ -152,7 +153,8 @@ async fn histories(answers_are_lost: bool) {
         for caller in callers {
             caller.await.unwrap();
         }
-        // What is granted at once takes its time from the line to the node; timers take up to a millisecond.
+        // Tokens that are granted at once may be late by the latency from the store to the node. Timers are late by up
+        // to a millisecond.
         let excess = ledger.excess(rate, burst) - ((latency + 1) * rate) as f64 / 1_000.0;
         if excess > 1e-6 {
             wrong.push(format!("seed {seed}: {excess} above {quota}, {count} nodes, {latency} ms"));

@@ -1,4 +1,5 @@
-//! Tokens that come late, or are kept for too long, must not pass on top of what others are granted meanwhile.
+//! Tokens that arrive late, or are kept for too long, must not be granted in addition to those that other nodes got
+//! meanwhile.
 
 use super::law::Ledger;
 use super::nodes::{limiter, millis};
@@ -27,7 +28,7 @@ async fn nodes_that_were_paused_together_do_not_pass_together() {
     for task in tasks {
         task.await.unwrap();
     }
-    assert!(ledger.excess(10, 1) <= 0.01, "{} tokens too many", ledger.excess(10, 1));
+    assert!(ledger.excess(10, 1) <= 0.01, "{} tokens above the law", ledger.excess(10, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,11 +36,11 @@ async fn who_comes_after_tokens_that_nobody_took_is_served() {
     let line = MemoryStore::new();
     let node = limiter(&line, Quota::per_second(10).burst(1).initial(0));
     assert!(timeout(millis(50), node.consume(1)).await.is_err());
-    // Its token comes, nobody is there, and none may be kept.
+    // Its token arrives when no claim waits, and no token may be kept.
     sleep(millis(100)).await;
     node.tick();
     sleep(millis(10)).await;
-    drop(timeout(millis(1_000), node.consume(1)).await.expect("it is asked for again").unwrap());
+    drop(timeout(millis(1_000), node.consume(1)).await.expect("the token is requested again").unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,8 +61,8 @@ async fn what_was_promised_in_a_lost_answer_does_not_pass_after_its_time() {
         for task in tasks {
             task.await.unwrap();
         }
-        // Timers take up to a millisecond.
-        assert!(ledger.excess(100, 1) <= 0.11, "{} tokens too many", ledger.excess(100, 1));
+        // Timers are late by up to a millisecond.
+        assert!(ledger.excess(100, 1) <= 0.11, "{} tokens above the law", ledger.excess(100, 1));
     }
 }
 
@@ -80,11 +81,11 @@ async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
     sleep(millis(400)).await;
     drop(far.try_acquire(1).unwrap());
     sleep(millis(1_000)).await;
-    assert!(far.available() > 0, "its lease lasts for two seconds");
+    assert!(far.available() > 0, "the lease is valid for two seconds");
     sleep(millis(2_000)).await;
     assert_eq!(far.available(), 0);
     assert!(far.try_acquire(1).is_err());
-    // The line has given its place to others.
+    // The store has given its lease to other nodes.
     sleep(millis(1_000)).await;
     let began = Instant::now();
     drop(near.consume(100).await.unwrap());
@@ -99,7 +100,7 @@ fn an_answer_that_is_said_again_is_as_old_as_what_was_minted_since_wherever_the_
     first.want = 50;
     let then = 1_700_000_000_000_000;
     assert_eq!(line.answer(&first, then).unwrap().promised, 50);
-    // A second passes, and the clock steps back by three.
+    // A second passes, then the clock steps back by three.
     line.answer(&LeaseRequest::new(2, 1, terms), then + 1_000_000).unwrap();
     line.answer(&LeaseRequest::new(2, 2, terms), then - 2_000_000).unwrap();
     let again = line.answer(&first, then - 1_500_000).unwrap();

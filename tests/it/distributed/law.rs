@@ -1,9 +1,9 @@
-//! What many nodes are granted together, judged by the law of one bucket.
+//! Checks the grants of many nodes together against the rate law of one bucket.
 
 use std::sync::{Arc, Mutex};
 use tokio::time::Instant;
 
-/// When how many tokens were granted, by whichever node.
+/// The instants and token counts of all grants, on any node.
 #[derive(Clone, Default)]
 pub struct Ledger(Arc<Mutex<Vec<(Instant, u64)>>>);
 
@@ -16,12 +16,13 @@ impl Ledger {
         self.0.lock().unwrap().iter().map(|(_, tokens)| tokens).sum()
     }
 
-    /// By how many tokens the worst window was above `burst + rate x window`; 0 or less if none was. In parts of a token.
+    /// By how many tokens the worst window exceeded `burst + rate x window`, in fractions of a token; 0 or less if no
+    /// window did.
     pub fn excess(&self, per_second: u64, burst: u64) -> f64 {
         let mut grants = self.0.lock().unwrap().clone();
         grants.sort();
         let Some((origin, _)) = grants.first().copied() else { return -(burst as f64) };
-        // The tokens that a bucket of unlimited depth lacks: an excess is how far that rises above its lowest point.
+        // The deficit of a bucket of unlimited depth. An excess is how far the deficit rises above its lowest point.
         let (mut before, mut lowest, mut worst) = (0_i128, i128::MAX, i128::MIN);
         for (at, tokens) in grants {
             let elapsed = (at - origin).as_nanos() as i128 * per_second as i128;

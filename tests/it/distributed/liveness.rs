@@ -1,11 +1,12 @@
-//! Random fleets in paused time: every waiter is granted, and on time, and all nodes together keep the rate law.
+//! Random fleets in paused time: every waiter is granted on time, and all nodes together keep the rate law.
 //!
-//! A scene is 2 to 4 nodes that join and leave, and some tens of claims of up to three bursts, of which some are given up. Its
-//! line is up to 600 ms away and may lose answers. The test knows nothing of how nodes ask: it judges what callers see.
+//! A scene has 2 to 4 nodes that join and leave, and some tens of claims of up to three bursts, some of which are
+//! cancelled. Its store is up to 600 ms away and may lose answers. The test does not depend on how nodes send requests:
+//! it checks only results that callers see.
 //!
-//! **On time** means: while a claim waits, every token that the store mints goes to a claim, or is lost in one of the ways that
-//! DESIGN allows. So a claim waits at most for as long as these tokens take to be minted ([`Scene::tokens_before`]), and for as
-//! long as nodes and store talk ([`Scene::talk`]).
+//! **On time** means: while a claim waits, every token that the store mints goes to a claim, or is lost in one of the
+//! ways that DESIGN.md allows. So a claim waits at most for as long as these tokens take to be minted
+//! ([`Scene::tokens_before`]), plus the time of the messages between the nodes and the store ([`Scene::talk`]).
 
 use super::law::Ledger;
 use super::nodes::{limiter, millis};
@@ -15,13 +16,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tollgate::distributed::MemoryStore;
 use tollgate::{Limiter, Quota};
 
-/// How many scenes a test run plays; `TOLLGATE_SCENES` overrides it.
+/// The number of scenes in a test run; `TOLLGATE_SCENES` overrides it.
 const SCENES: u64 = 400;
 
-/// No scene takes so long, unless a waiter hangs.
+/// Longer than any scene takes, unless a waiter hangs.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// A claim, and what became of it. All times count from the beginning of the scene.
+/// A claim and its result. All times count from the start of the scene.
 #[derive(Clone, Debug)]
 struct Claim {
     node: usize,
@@ -40,7 +41,7 @@ struct Scene {
     initial: u64,
     latency: Duration,
     losses: u64,
-    /// When each node joins, and whether it stays until the end. (The others leave after their last claim.)
+    /// When each node joins, and whether it stays until the end. The others leave after their last claim.
     nodes: Vec<(Duration, bool)>,
     claims: Vec<Claim>,
 }
@@ -77,7 +78,7 @@ impl Scene {
         Quota::per_second(self.rate).burst(self.burst).initial(self.initial)
     }
 
-    /// Plays the scene, and says what was wrong.
+    /// Runs the scene and returns what went wrong.
     async fn play(mut self) -> Vec<String> {
         let line = MemoryStore::new();
         line.set_latency(self.latency);
@@ -135,7 +136,7 @@ impl Scene {
         wrong.into_iter().map(|wrong| format!("{wrong}, in {self:?}{claims}\n")).collect()
     }
 
-    /// The claims that were granted later than the store and the other nodes allow.
+    /// The claims that were granted later than the store and the other nodes explain.
     fn late(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for claim in self.claims.iter().filter(|claim| claim.patience.is_none()) {
@@ -149,8 +150,9 @@ impl Scene {
         wrong
     }
 
-    /// How many tokens the store mints while `claim` waits, at most: those of all claims that are granted meanwhile, those that
-    /// may be promised to claims that were given up, what other nodes hold, and a lease for each answer that is lost.
+    /// An upper bound for the tokens that the store mints while `claim` waits: those of all claims that are granted
+    /// meanwhile, those that may be promised to cancelled claims, those that other nodes hold, and a lease for each
+    /// lost answer.
     fn tokens_before(&self, claim: &Claim, granted: Duration) -> u64 {
         let others = self.claims.iter().filter(|other| match other.granted {
             Some(at) => at > claim.arrives && at <= granted,
@@ -159,21 +161,23 @@ impl Scene {
         others.map(|other| other.cost).sum::<u64>() + self.burst / 2 + self.losses * (self.largest() + self.burst / 2)
     }
 
-    /// For how long nodes and store talk while a claim waits: an ask may be under way when it comes, and the next is for it.
-    /// Timers take up to a millisecond, on both of these ways. An answer that is lost is asked for again after a pause of up
-    /// to 20 ms, and so is the next one.
+    /// How long the messages between the node and the store take while a claim waits: one request may be in flight when
+    /// the claim arrives, and the next one is for the claim. Timers are late by up to a millisecond for both. A lost
+    /// answer is requested again after a pause of up to 20 ms, and so is the next one.
     fn talk(&self) -> Duration {
         let round_trip = 2 * self.latency;
         2 * (round_trip + millis(1)) + (round_trip + millis(60)) * self.losses as u32
     }
 
-    /// A claim of up to half of a burst is within the law. A larger one passes whole, and may meet what other nodes hold.
+    /// A claim of up to half of a burst keeps the rate law. A larger one is granted as a whole, and may coincide with
+    /// tokens that other nodes hold.
     fn unlawful(&self, ledger: &Ledger) -> Option<String> {
         let large = self.largest().saturating_sub(self.burst / 2);
-        // What is granted at once takes its time from the store to the node; timers take up to a millisecond.
+        // Tokens that are granted at once may be late by the latency from the store to the node. Timers are late by up
+        // to a millisecond.
         let on_its_way = (self.latency + millis(1)).as_secs_f64() * self.rate as f64;
         let excess = ledger.excess(self.rate, self.burst) - large as f64 - on_its_way;
-        (excess > 1e-6).then(|| format!("{excess} tokens too many"))
+        (excess > 1e-6).then(|| format!("{excess} tokens above the law"))
     }
 
     fn largest(&self) -> u64 {
@@ -181,7 +185,7 @@ impl Scene {
     }
 }
 
-/// Whether the claim was granted.
+/// Returns whether the claim was granted.
 async fn consume(node: &Limiter, claim: &Claim, began: Instant) -> bool {
     sleep_until(began + claim.arrives).await;
     let consume = node.consume(claim.cost);

@@ -1,4 +1,4 @@
-//! Limiters over a line in memory, in paused time.
+//! Limiters over a store in memory, in paused time.
 
 use super::law::Ledger;
 use super::nodes::{consume_for, limiter, millis};
@@ -73,12 +73,16 @@ async fn waiters_of_two_nodes_are_served_in_the_order_in_which_they_came_within_
         task.await.unwrap();
     }
     let order = order.lock().unwrap();
-    // A turn of one node is a tenth of a second's tokens for both: nobody is out of order by more than two turns.
+    // A turn of one node is a tenth of a second's tokens for both nodes, so no claim is out of order by more than two
+    // turns.
     for (place, number) in order.iter().enumerate() {
-        assert!(place.abs_diff(*number) <= 100, "number {number} came as number {place}");
+        assert!(place.abs_diff(*number) <= 100, "claim {number} was granted as number {place}");
     }
     for node in 0..2 {
-        assert!(order.iter().filter(|number| *number % 2 == node).is_sorted(), "each node's own line is strict");
+        assert!(
+            order.iter().filter(|number| *number % 2 == node).is_sorted(),
+            "each node's own queue is strictly in order"
+        );
     }
 }
 
@@ -97,7 +101,7 @@ async fn a_quiet_node_waits_for_one_turn_of_the_busy_ones_and_no_more() {
     for _ in 0..20 {
         let began = Instant::now();
         drop(quiet.consume(1).await.unwrap());
-        // Alone, a node may have a turn and a quarter before it: a tenth of a second each.
+        // One node alone may have a turn and a quarter before it: a tenth of a second each.
         assert!(began.elapsed() <= millis(230), "{:?}", began.elapsed());
         sleep(millis(37)).await;
     }
@@ -113,11 +117,11 @@ async fn who_is_denied_finds_the_tokens_when_it_comes_again() {
     sleep(millis(1)).await;
     drop(limiter.try_acquire(3).unwrap());
     assert!(matches!(limiter.try_acquire(6), Err(TryAcquireError::TooLarge { most: 5, .. })));
-    // All that there is, and then what is not minted yet: it says when.
+    // All available tokens, then one that is not minted yet: the denial tells the wait.
     let mut tries = 0;
     let wait = loop {
         tries += 1;
-        assert!(tries < 1_000, "it never says when");
+        assert!(tries < 1_000, "no denial has a retry_after");
         if let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1)
             && let Some(wait) = denied.retry_after
         {
@@ -139,18 +143,18 @@ async fn an_idle_node_gives_back_what_it_has_and_is_forgotten() {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
     }
-    assert!(one.available() > 0, "it has looked ahead");
+    assert!(one.available() > 0, "the node has requested tokens in advance");
     sleep(millis(1_500)).await;
     assert_eq!(one.available(), 0);
     let began = Instant::now();
     drop(two.consume(80).await.unwrap());
-    assert_eq!(began.elapsed(), Duration::ZERO, "70 and 15 minted meanwhile");
+    assert_eq!(began.elapsed(), Duration::ZERO, "70, and 15 that were minted meanwhile");
     let asks = line.asks();
     sleep(millis(60_000)).await;
-    assert!(line.asks() <= asks + 4, "nobody who is idle asks");
+    assert!(line.asks() <= asks + 4, "an idle node sends no requests");
 }
 
-/// What callers may take without asking for the time is taken from them first.
+/// The fast path's tokens are taken back first: callers could take them without reading the clock.
 #[tokio::test(start_paused = true)]
 async fn a_node_does_not_grant_what_it_gave_back_by_its_fast_path_either() {
     let line = MemoryStore::new();
@@ -160,7 +164,7 @@ async fn a_node_does_not_grant_what_it_gave_back_by_its_fast_path_either() {
         drop(one.consume(1).await.unwrap());
         sleep(millis(1)).await;
     }
-    assert!(one.available() > 0, "it has looked ahead");
+    assert!(one.available() > 0, "the node has requested tokens in advance");
     sleep(millis(1_500)).await;
     assert!(one.try_acquire(1).is_err());
     let two = limiter(&line, quota);
@@ -187,7 +191,7 @@ async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// The line would take it for what was kept, which has been spent since.
+/// The store would count these tokens as kept, but they have been spent since.
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_is_dropped_does_not_give_back_what_had_found_no_room() {
     let line = MemoryStore::new();
@@ -198,12 +202,12 @@ async fn a_limiter_that_is_dropped_does_not_give_back_what_had_found_no_room() {
         sleep(millis(1)).await;
     }
     let mut unused = one.consume(30).await.unwrap();
-    // Until all is full again, here and there.
+    // Until the buckets of the store and of the node are full again.
     sleep(millis(200)).await;
     let kept = one.available();
-    assert!(kept > 0, "it has looked ahead");
+    assert!(kept > 0, "the node has requested tokens in advance");
     unused.settle(0);
-    assert_eq!(one.available(), kept, "there is no room for them");
+    assert_eq!(one.available(), kept, "the bucket has no space for them");
     drop(one.try_acquire(kept).unwrap());
     drop(unused);
     let began = Instant::now();
@@ -221,7 +225,7 @@ async fn tokens_of_those_who_left_serve_the_next() {
     let first = timeout(millis(5), limiter.consume(10));
     assert!(first.await.is_err());
     drop(limiter.consume(10).await.unwrap());
-    assert_eq!(began.elapsed(), millis(100), "they were promised for then");
+    assert_eq!(began.elapsed(), millis(100), "the tokens were promised for that instant");
     assert_eq!(line.snapshot().granted, 10);
 }
 
@@ -234,10 +238,10 @@ async fn what_was_lost_on_the_way_back_is_said_again() {
     drop(limiter.consume(10).await.unwrap());
     let began = Instant::now();
     drop(limiter.consume(1).await.unwrap());
-    assert!(began.elapsed() <= millis(100), "ten were taken once: {:?}", began.elapsed());
+    assert!(began.elapsed() <= millis(100), "ten tokens were taken once: {:?}", began.elapsed());
 }
 
-/// Nodes of a world in which all callers take a token after the other: what they got in `seconds`, and were asked for.
+/// Runs two nodes with callers that take one token after the other. Returns the tokens they got in `seconds`.
 async fn live_on(line: &MemoryStore, quota: Quota, seconds: u64, mut meanwhile: impl AsyncFnMut()) -> u64 {
     let ledger = Ledger::default();
     let nodes = [limiter(line, quota), limiter(line, quota)];
@@ -259,12 +263,13 @@ async fn a_line_that_is_far_away_costs_no_tokens() {
     for latency in [1, 50] {
         let line = MemoryStore::new();
         line.set_latency(millis(latency));
-        // What can be held must last for the way there and back.
+        // The tokens that may be held must last for a round trip.
         let quota = Quota::per_second(rate).burst(rate).initial(0);
         let total = live_on(&line, quota, seconds, async || {}).await;
         println!("{latency} ms: {total} of {}", rate * seconds);
         assert!(total <= rate * seconds);
-        // It is empty in the beginning, and what is minted on the first ways is not lost; what is on its way in the end is.
+        // The bucket is empty at first, and the tokens minted during the first round trips are not lost. Those in
+        // transit at the end are.
         assert!(total + rate * (2 * latency + 2) / 1_000 >= rate * seconds, "{latency} ms: {total}");
     }
 }
@@ -284,7 +289,7 @@ async fn answers_that_are_lost_cost_a_lease_each_at_most() {
     .await;
     println!("{total} of {}", rate * seconds);
     assert!(total <= rate * seconds);
-    // A lease is a share of what is minted in a tenth of a second.
+    // A lease is a share of the tokens of a tenth of a second.
     assert!(total + lost * rate / 10 / 2 + rate * 4 / 1_000 >= rate * seconds, "{total}");
 }
 
@@ -299,7 +304,7 @@ async fn what_cannot_be_shared_is_said_when_it_is_built() {
         Err(ConfigError::DistributedInexact { quota: 0 })
     );
     assert_eq!(build(Quota::new(1 << 40, millis(10)).burst(1 << 50)), Ok(()));
-    // What is carried comes on top: the sum would not be exact.
+    // Tokens carried over are added, so the sum would not be exact.
     let almost = Quota::new((1 << 26) - 1, Duration::from_micros((1 << 27) + 2));
     assert_eq!(build(almost), Err(ConfigError::DistributedInexact { quota: 0 }));
     let none = Limiter::builder().distributed(line.clone()).quota(Quota::per_second(1)).build();
@@ -341,12 +346,13 @@ async fn a_line_that_lost_everything_grants_a_burst_more_and_no_lease_twice() {
         task.await.unwrap();
     }
     let excess = ledger.excess(100, 50);
-    // A full bucket too many, and what the two were promised before they heard of it: a turn and a quarter each.
+    // A full bucket too many, and the tokens promised to the two nodes before they heard of it: a turn and a quarter
+    // each.
     assert!(excess <= 50.0 + 25.0, "{excess}");
 }
 
-/// A claim of four seconds is promised in one piece. Once its node has heard that the line knows nothing of it, others are
-/// promised the same time anew.
+/// A claim of four seconds is promised as a whole. As soon as its node hears that the store has lost that promise, the
+/// same time is promised to others.
 #[tokio::test(start_paused = true)]
 async fn what_a_line_promised_that_has_lost_everything_is_void_once_that_is_heard_of() {
     let line = MemoryStore::new();
@@ -357,7 +363,7 @@ async fn what_a_line_promised_that_has_lost_everything_is_void_once_that_is_hear
     ledger.note(50);
     let (all, time) = (ledger.clone(), millis(20_000));
     let large = tokio::spawn(async move {
-        drop(timeout(time, one.consume(400)).await.expect("it is not forgotten").unwrap());
+        drop(timeout(time, one.consume(400)).await.expect("the claim is granted in spite of the loss").unwrap());
         all.note(400);
     });
     sleep(millis(100)).await;
@@ -370,10 +376,10 @@ async fn what_a_line_promised_that_has_lost_everything_is_void_once_that_is_hear
         assert!(ledger.total() <= may, "{} of {may} after {:?}", ledger.total(), began.elapsed());
     }
     large.await.unwrap();
-    assert!(small.await.unwrap() >= 1_000, "and nobody else is");
+    assert!(small.await.unwrap() >= 1_000, "and no other claim is delayed");
 }
 
-/// One caller of some node, at random: waits, gives up, tries, pauses.
+/// One random caller of some node: it waits, cancels, tries, pauses.
 async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger: Ledger) {
     let mut random = fastrand::Rng::with_seed(seed);
     while Instant::now() < end {
@@ -384,7 +390,7 @@ async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger:
                 let patience = Duration::from_micros(random.u64(..200_000));
                 if let Ok(Ok(mut grant)) = timeout(patience, node.consume(cost)).await {
                     ledger.note(cost);
-                    // In flight for a while, where there is a cap.
+                    // The tokens stay in flight for a while, where there is a cap.
                     sleep(Duration::from_micros(random.u64(..20_000))).await;
                     if random.u32(..8) == 0 {
                         grant.settle(cost + random.u64(..3));
@@ -423,7 +429,7 @@ async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket()
         let quota = Quota::per_second(rate).burst(burst);
         let node = |_| {
             let builder = Limiter::builder().quota(quota).distributed(line.clone());
-            // What else may hold a line up.
+            // Other reasons why a queue may be held up.
             let builder = match seed % 4 {
                 0 | 1 => builder,
                 2 => builder.max_in_flight(6),
@@ -445,7 +451,7 @@ async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket()
             match random.u32(..8) {
                 0 => line.set_reachable(random.bool()),
                 1 => line.lose_answers(random.u64(..3)),
-                // Back only: a clock that leaps ahead has minted what it says.
+                // Only backward: a clock that jumps ahead mints tokens for the time it shows.
                 2 => line.step_clock(-random.i64(0..2_000_000)),
                 3 => nodes[random.usize(..nodes.len())].pause_for(millis(random.u64(..100))),
                 _ => line.set_reachable(true),
@@ -454,7 +460,8 @@ async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket()
         for caller in callers {
             caller.await.unwrap();
         }
-        // What is granted at once takes its time from the line to the node; timers take up to a millisecond.
+        // Tokens that are granted at once may be late by the latency from the store to the node. Timers are late by up
+        // to a millisecond.
         let excess = ledger.excess(rate, burst) - (lateness * rate) as f64 / 1_000.0;
         if excess > 1e-6 {
             wrong.push(format!("seed {seed}: {excess} above {quota}, {} nodes, {latency} ms", nodes.len()));
@@ -465,7 +472,7 @@ async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket()
     assert!(total > 100_000, "{total}");
 }
 
-/// Tokio's time. In background tasks a few readings fail, counted from a given one on.
+/// Tokio's time. In background tasks a few readings panic, starting with a given one.
 #[derive(Debug)]
 struct Failing {
     start: Instant,
@@ -474,16 +481,16 @@ struct Failing {
 
 impl Clock for Failing {
     fn now(&self) -> Duration {
-        // The test itself is no task.
+        // The test itself is not a task.
         if tokio::task::try_id().is_some() && (-2..=0).contains(&self.sound.fetch_sub(1, Relaxed)) {
-            // Not `panic!`: this one is meant, and need not be printed.
+            // Not `panic!`: the panic is intended, and its message would only clutter the output.
             std::panic::resume_unwind(Box::new("a clock that fails"));
         }
         self.start.elapsed()
     }
 }
 
-/// Whatever the keeper is about, nothing is lost that it was promised, and the waiters are served a retry later at most.
+/// Wherever the refill task fails, no promised token is lost, and the waiters are served at most one retry later.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_fails_in_the_background_costs_no_tokens() {
     let mut took = Vec::new();
@@ -493,7 +500,7 @@ async fn a_clock_that_fails_in_the_background_costs_no_tokens() {
         let quota = Quota::per_second(1_000).burst(10).initial(0);
         let limiter = Limiter::builder().quota(quota).distributed(MemoryStore::new()).clock(clock).build().unwrap();
         for _ in 0..30 {
-            drop(timeout(millis(10_000), limiter.consume(10)).await.expect("nobody is stranded").unwrap());
+            drop(timeout(millis(10_000), limiter.consume(10)).await.expect("the waiter is stranded").unwrap());
         }
         took.push(start.elapsed());
     }

@@ -1,4 +1,4 @@
-//! One quota for many machines, over the store in memory. The tests over Redis are those of `tollgate-redis`.
+//! One quota for many machines, over the store in memory. The tests with Redis are in `tollgate-redis`.
 
 mod away;
 mod keeper;

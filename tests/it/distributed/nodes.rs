@@ -1,4 +1,4 @@
-//! Nodes of a fleet: limiters over one line.
+//! Nodes of a fleet: limiters over one store.
 
 use super::law::Ledger;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Consumes one after the other for `time`, and notes it.
+/// Consumes one claim after the other for `time`, and records the grants.
 pub(crate) async fn consume_for(limiter: Limiter, cost: u64, time: Duration, ledger: Ledger) -> u64 {
     let mut got = 0;
     let consume = async {

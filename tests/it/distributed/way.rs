@@ -1,4 +1,4 @@
-//! The way of one node to a line in memory, which can be cut.
+//! A node's connection to a store in memory, which can be cut.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Outage, Store, StoreCounters, StoreError};
 
-/// Clones are the same way.
+/// Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Way {
     line: MemoryStore,
@@ -14,16 +14,16 @@ pub struct Way {
     outage: Outage,
 }
 
-/// Where a way is cut.
+/// Where a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cut {
     Nowhere,
-    /// Asks do not get there.
+    /// Requests do not arrive.
     Before,
-    /// Asks are carried out, and their answers get lost.
+    /// Requests are carried out, and their answers are lost.
     After,
-    /// Asks are carried out, and who asks hears nothing of it, not even that.
+    /// Requests are carried out, and the node gets neither an answer nor an error.
     Silent,
 }
 
@@ -44,7 +44,7 @@ impl Way {
 impl Store for Way {
     fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
         Box::pin(async move {
-            let cut = || StoreError::Unreachable("the way is cut".to_owned());
+            let cut = || StoreError::Unreachable("the connection is cut".to_owned());
             if self.is_cut(Cut::Before) {
                 return Err(cut());
             }

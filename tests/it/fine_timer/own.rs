@@ -1,4 +1,4 @@
-//! Real time: what is finer, what is kept, what is left.
+//! Real time: what the fine timer improves, what it keeps, and what it leaves behind.
 
 use super::*;
 use std::pin::Pin;
@@ -45,7 +45,11 @@ fn the_rate_and_the_order_are_kept_by_two_workers() {
         for (place, (number, passed)) in order.iter().enumerate() {
             assert_eq!(place, *number);
             let minted = (*passed - start).as_nanos() * 20_000 / 1_000_000_000;
-            assert!((place as u128) < minted + 6, "number {place} came early, {:?} after the start", *passed - start);
+            assert!(
+                (place as u128) < minted + 6,
+                "number {place} was granted early, {:?} after the start",
+                *passed - start
+            );
         }
     });
 }
@@ -72,7 +76,7 @@ async fn while_nobody_waits_nothing_wakes_it() {
     }
     let before = looks.load(SeqCst);
     sleep(Duration::from_millis(100)).await;
-    // At most the alarm that the last waiter left behind: the fine one's, the coarse one's.
+    // At most the alarms that the last waiter left behind: that of the fine timer and that of the coarse one.
     assert!(looks.load(SeqCst) - before <= 2);
 }
 
@@ -98,7 +102,7 @@ async fn a_clock_that_stands_still_is_not_looked_at_without_pause() {
     clock.0.store(999_999, SeqCst);
     sleep(Duration::from_millis(20)).await;
     let (looks, most) = (looks.load(SeqCst), start.elapsed().as_micros() as u64 / 400 + 5);
-    assert!(looks <= most, "{looks} looks, and {most} would do");
+    assert!(looks <= most, "{looks} readings, expected at most {most}");
     clock.0.store(1_000_000, SeqCst);
     let _grant = waiting.await.unwrap().unwrap();
 }
@@ -117,7 +121,7 @@ fn a_runtime_that_waits_for_no_files_serves_by_the_coarse_timer() {
     });
 }
 
-/// Counts how often it is read.
+/// Counts its readings.
 #[derive(Clone, Debug)]
 struct Watched(Arc<AtomicU64>, Instant);
 
@@ -136,6 +140,6 @@ async fn whoever_waits_for_the_fine_timer_sleeps() {
     for _ in 0..3 {
         drop(limiter.consume(1).await.unwrap());
     }
-    // 20 ms of each wait would be some hundred thousand readings.
+    // Polling for 20 ms of each wait would take some hundred thousand readings.
     assert!(clock.0.load(SeqCst) < 1_000, "{clock:?}");
 }

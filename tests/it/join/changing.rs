@@ -1,4 +1,4 @@
-//! One limiter is paused, given another quota or another cap while a joint claim is ready in it.
+//! One limiter is paused, or gets another quota or cap, while a joint claim is ready in it.
 
 use super::{MS, costs, done, empty, full, holding, limiter, pass, spent, tick};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use tokio_test::assert_pending;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{Clock, Grant, Join, Limiter, ManualClock, Quota, join};
 
-/// A claim that is ready in the first limiter and lacks one token, which only hands bring, in the second.
+/// A claim that is ready in the first limiter and lacks one token of the second, which only a manual replenish brings.
 fn half_ready<'a>(ready: &'a Limiter, cost: u64, by_hand: &'a Limiter) -> Spawn<Join<'a, 2>> {
     let mut claim = spawn(join([(ready, cost), (by_hand, 1)]));
     assert_pending!(claim.poll());
@@ -33,9 +33,9 @@ fn a_pause_of_the_line_that_was_ready_holds_both() {
     assert!(!claim.is_woken(), "paused");
     assert_eq!((spent(&a), spent(&b)), (0, 0));
     pass(1, &clock, &[&b, &a]);
-    assert!(claim.is_woken(), "to the millisecond");
+    assert!(claim.is_woken(), "woken in the exact millisecond");
     assert_eq!(costs(&mut claim), [5, 1]);
-    assert_eq!(a.available(), 0, "the burst, and nothing for the time of the pause");
+    assert_eq!(a.available(), 0, "the burst was saved, and nothing during the pause");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_smaller_burst_leaves_the_front_what_it_saved_and_a_smaller_rate_retimes_it(
     pass(5, &clock, &[&a, &b]);
     assert!(!claim.is_woken());
     pass(1, &clock, &[&a, &b]);
-    assert!(claim.is_woken(), "2 ms for the half, 4 ms for the second one");
+    assert!(claim.is_woken(), "2 ms for the rest of the first token, 4 ms for the second");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn caps_on_both_lines_release_whoever_is_next_whatever_the_order_of_arguments() 
         assert!(!claim.is_woken());
         let [of_a, of_b] = held;
         drop(of_b);
-        assert!(!claim.is_woken(), "one of two is not enough");
+        assert!(!claim.is_woken(), "one release of two is not enough");
         drop(of_a);
         assert!(claim.is_woken());
         held = done(claim).unwrap();
@@ -155,7 +155,7 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     assert!(claim.is_woken());
     assert_eq!(costs(&mut claim), [3, 1]);
     pass(1, &clock, &[&a]);
-    assert!(behind.is_woken(), "it stood there before the debt");
+    assert!(behind.is_woken(), "it waited before the debt");
     assert_eq!(a.deficiency(), 4);
 }
 
@@ -219,7 +219,7 @@ fn a_clock_that_stepped_back_behind_the_building_of_one_line_lets_no_more_than_t
     assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
 }
 
-/// With a late timer at b: something happens in a, which is ready, before b is looked at. B must not pay for it.
+/// The timer of b is late: something happens in a, which is ready, before b is served. This must not cost b anything.
 #[test]
 fn what_happens_in_a_line_that_is_ready_does_not_put_the_grant_off() {
     let nothing = |_: &Limiter, _: &mut Grant<'_>| ();
@@ -241,7 +241,7 @@ fn what_happens_in_a_line_that_is_ready_does_not_put_the_grant_off() {
     }
 }
 
-/// A clock that jumps by a second when it has been read once more.
+/// A clock that jumps by a second after its next reading.
 #[derive(Clone, Debug)]
 struct Jumpy(Arc<Mutex<(Duration, bool)>>);
 
@@ -260,8 +260,8 @@ impl Clock for Jumpy {
     }
 }
 
-/// The caller is held up between the readings it takes of one clock for two lines. Which line is read first is not
-/// known, so each has its turn as the one that holds the claim.
+/// The caller is delayed between its readings of one clock for two queues. The order of the readings is not known, so
+/// each queue is the one that holds the claim once.
 #[test]
 fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burst_pass() {
     let clock = Jumpy(Arc::new(Mutex::new((Duration::from_secs(9), false))));

@@ -1,4 +1,4 @@
-//! Who is granted, when, and what it takes.
+//! When joint claims are granted, and what they take.
 
 use super::{MS, costs, done, empty, full, limiter, pass, spent, tick};
 use std::time::Duration;
@@ -55,10 +55,10 @@ fn nothing_is_taken_early_from_the_line_that_is_ready_first() {
     assert_pending!(claim.poll());
     pass(19, &clock, &[&a, &b]);
     assert_eq!((spent(&a), spent(&b)), (0, 0));
-    assert_eq!(a.snapshot().quotas[0].level, 5, "kept, and no more than the burst");
+    assert_eq!(a.snapshot().quotas[0].level, 5, "the tokens are kept, up to the burst");
     pass(1, &clock, &[&a, &b]);
     assert_eq!((spent(&a), spent(&b)), (5, 20));
-    assert_eq!((a.available(), b.available()), (0, 0), "the law of the first limiter counts from this moment");
+    assert_eq!((a.available(), b.available()), (0, 0), "the rate law of the first limiter counts from this instant");
     assert_eq!(costs(&mut claim), [5, 20]);
     pass(3, &clock, &[&a, &b]);
     assert_eq!((a.available(), b.available()), (3, 3));
@@ -92,7 +92,7 @@ fn plain_claims_pass_a_joint_one_only_until_it_has_to_hold_the_line() {
     assert_pending!(fourth.poll());
 
     pass(2, &clock, &[&a, &b]);
-    assert!(first.is_woken() && other.is_woken(), "while the first one waited, the second one was aside in b");
+    assert!(first.is_woken() && other.is_woken(), "while the first waited, the second was set aside in b");
     assert!(third.is_woken() && !second.is_woken(), "b mints the three tokens of the second until 4 ms");
     pass(2, &clock, &[&a, &b]);
     assert!(second.is_woken() && !fourth.is_woken());
@@ -112,7 +112,7 @@ fn nobody_overtakes_a_joint_claim_that_is_held() {
     let mut behind = spawn(a.consume(1));
     assert_pending!(behind.poll());
     pass(1, &clock, &[&b]);
-    assert!(held.is_woken() && behind.is_woken(), "whoever commits has the other line look");
+    assert!(held.is_woken() && behind.is_woken(), "the commit has the other queue served");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_member_that_costs_nothing_touches_nothing_and_waits_for_nobody() {
     assert_eq!(
         costs(&mut spawn(join([(&a, 0), (&b, 0)]))),
         [0, 0],
-        "though somebody waits in one and the other is empty"
+        "though a claim waits in one and the other is empty"
     );
 }
 
@@ -209,7 +209,11 @@ fn grants_of_capped_limiters_release_themselves_one_by_one() {
     assert_pending!(next.poll());
     drop(of_a);
     assert!(!next.is_woken());
-    assert_eq!((a.snapshot().in_flight, b.snapshot().in_flight), (Some(0), Some(3)), "a holds nothing while it waits");
+    assert_eq!(
+        (a.snapshot().in_flight, b.snapshot().in_flight),
+        (Some(0), Some(3)),
+        "no token of a is in flight while it waits"
+    );
     drop(of_b);
     assert!(next.is_woken());
     let grants = done(&mut next).unwrap();
@@ -253,7 +257,7 @@ fn rovers_wrap_under_a_joint_claim() {
     }
 }
 
-/// However late the timer, whoever was due meanwhile is served; `consume` does the same.
+/// However late the timer is, the claims that fell due meanwhile are served, as with `consume`.
 #[test]
 fn a_late_look_costs_joint_claims_no_more_than_plain_ones() {
     let clock = ManualClock::new();

@@ -1,5 +1,5 @@
-//! Random histories of three queues: against the oracle where every nanosecond is looked at, and by the promises alone
-//! where timers are late.
+//! Random histories of three queues: compared with the oracle where every nanosecond is served, and checked by the
+//! guarantees alone where timers are late.
 
 use super::oracle::{Oracle, QUEUES, Rule};
 use super::world::{World, build_sorted, order};
@@ -11,18 +11,18 @@ use tollgate::{Limiter, ManualClock};
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Join([u64; QUEUES]),
-    /// The same with the arguments the other way round.
+    /// The same with the arguments in reverse order.
     Turned([u64; QUEUES]),
     Plain(usize, u64),
     TryJoin([u64; QUEUES]),
-    /// The claim that arrived this many claims ago, if it is still there, is dropped, granted or not.
+    /// Drops the claim that arrived this many claims ago, if it is still held, granted or not.
     Cancel(usize),
-    /// The same one is polled; what it has is kept.
+    /// Polls the same claim; its grants are kept.
     Poll(usize),
-    /// The oldest grants that were seen are dropped.
+    /// Drops the oldest grants that were received.
     Release,
     Pass(u64),
-    /// Time passes, and one line only is looked at.
+    /// Time passes, and only one queue is served.
     Glance(usize, u64),
     Pause(usize, u64),
     SetCap(usize, u64),
@@ -46,7 +46,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// In lowest terms, as the oracle wants it.
+/// In lowest terms, as the oracle expects.
 fn rule() -> impl Strategy<Value = Rule> {
     let cap = prop_oneof![Just(None), (5_u64..9).prop_map(Some)];
     (1_u64..4, prop_oneof![Just(1_u64), Just(5), Just(7), Just(13)], 1_u64..6, cap).prop_flat_map(
@@ -60,7 +60,7 @@ fn rules() -> impl Strategy<Value = [Rule; QUEUES]> {
     [rule(), rule(), rule()]
 }
 
-/// Looks at both lines in every nanosecond: then all is as the oracle has it, to the nanosecond.
+/// Serves both queues in every nanosecond, so that they agree with the oracle to the nanosecond.
 fn agree(rules: [Rule; QUEUES], ops: &[Op]) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
     let (limiters, rules) = build_sorted(rules, &clock);
@@ -135,7 +135,7 @@ fn step(world: &mut World<'_>, oracle: &mut Oracle, op: Op) -> Result<(), TestCa
     Ok(())
 }
 
-/// What a poll should say.
+/// The expected result of a poll.
 fn expected(oracle: &Oracle, number: usize, possible: bool) -> Option<bool> {
     if !possible {
         return Some(false);
@@ -160,7 +160,7 @@ fn compare(world: &World<'_>, oracle: &Oracle, op: Op) -> Result<(), TestCaseErr
             limiter
         );
         let level = seen.quotas[0].level;
-        // A queue that holds a part and is ready stands at the instant at which it became ready.
+        // A queue that is ready and holds a part for a joint claim stays at the instant at which it became ready.
         let is_exact = !oracle.is_held_ready(queue);
         prop_assert!(level <= bucket.level() as i64, "{:?} after {:?}, seen {:?}", bucket, op, seen);
         prop_assert!(!is_exact || level == bucket.level() as i64, "{:?} after {:?}, seen {:?}", bucket, op, seen);
@@ -168,7 +168,7 @@ fn compare(world: &World<'_>, oracle: &Oracle, op: Op) -> Result<(), TestCaseErr
     Ok(())
 }
 
-/// Looks once in a while, at one line first or at the other.
+/// Serves seldom: one queue first, or the other.
 fn keep_the_promises(rules: [Rule; QUEUES], ops: &[Op], turned: bool) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
     let (limiters, rules) = build_sorted(rules.map(|rule| Rule { cap: None, ..rule }), &clock);
@@ -179,7 +179,7 @@ fn keep_the_promises(rules: [Rule; QUEUES], ops: &[Op], turned: bool) -> Result<
             Op::Join(costs) | Op::Turned(costs) => drop(world.joint(costs, matches!(op, Op::Turned(_)))),
             Op::Plain(line, cost) => drop(world.plain(line, cost)),
             Op::TryJoin(costs) => drop(world.try_joint(costs)),
-            // Only claims that wait: what refunds allow would have to be added to the law.
+            // Only claims that wait: otherwise refunds would have to be added to the law.
             Op::Cancel(ago) => {
                 let waits = |number: &usize| !world.waiting[number].is_woken();
                 if let Some(number) = world.back(ago).filter(waits) {
@@ -214,11 +214,11 @@ fn keep_the_promises(rules: [Rule; QUEUES], ops: &[Op], turned: bool) -> Result<
     everybody_is_served(&mut world, rules)
 }
 
-/// When grants were seen.
+/// The instants at which grants were seen.
 #[derive(Default)]
 struct Seen {
     now: u64,
-    /// When both lines were last looked at.
+    /// The instant at which both queues were last served.
     looked: u64,
     granted: BTreeMap<usize, (u64, u64, [u64; QUEUES])>,
 }
@@ -232,8 +232,8 @@ impl Seen {
         }
     }
 
-    /// A grant seen at `at` was due after `from`. Of each window that begins with one grant and ends with another, counts
-    /// the grants that were in it for certain.
+    /// A grant seen at `at` was due after `from`. For each window that begins with one grant and ends with another,
+    /// counts the grants that were certainly in it.
     fn keeps_the_law(&self, line: usize, rule: &Rule) -> Result<(), TestCaseError> {
         let grants: Vec<_> = self.granted.values().filter(|(_, _, costs)| costs[line] > 0).collect();
         for (from, ..) in &grants {
@@ -241,7 +241,7 @@ impl Seen {
                 let inside = grants.iter().filter(|(after, seen, _)| after >= from && seen <= at);
                 let (tokens, largest) =
                     inside.fold((0, 0), |(sum, most), (_, _, costs)| (sum + costs[line], costs[line].max(most)));
-                // A claim above the burst is saved up for, so a window may open with one.
+                // Tokens are saved for a claim above the burst, so a window may open with one.
                 let most = rule.burst.max(largest) + (at - from) * rule.amount / rule.period + 1;
                 prop_assert!(
                     tokens <= most,
@@ -258,7 +258,7 @@ impl Seen {
     }
 }
 
-/// Given time, all who wait are granted, and the buckets fill to the brim and no further.
+/// Given time, all waiting claims are granted, and the buckets fill to the burst and no further.
 fn everybody_is_served(world: &mut World<'_>, rules: [Rule; QUEUES]) -> Result<(), TestCaseError> {
     for _ in 0..=world.waiting.len() {
         world.clock.advance(Duration::from_nanos(100));
@@ -277,7 +277,7 @@ fn everybody_is_served(world: &mut World<'_>, rules: [Rule; QUEUES]) -> Result<(
     Ok(())
 }
 
-/// As many cases as `PROPTEST_CASES` asks for.
+/// As many cases as `PROPTEST_CASES` says.
 fn config() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|asked| asked.parse().ok());
     let cases = asked.unwrap_or(500);

@@ -1,4 +1,4 @@
-//! Leaving at every stage: nothing is lost in any of the lines, and those behind move up.
+//! Cancellation at every stage: no queue loses tokens, and the claims behind move up.
 
 use super::{costs, done, empty, full, holding, limiter, pass, spent};
 use tokio_test::assert_pending;
@@ -33,7 +33,7 @@ fn dropped_while_it_waits_in_both_lines_it_leaves_both() {
     assert_pending!(behind_b.poll());
     pass(2, &clock, &[&a, &b]);
     drop(claim);
-    assert!(behind_a.is_woken() && behind_b.is_woken(), "what was there for the first is there for the second");
+    assert!(behind_a.is_woken() && behind_b.is_woken(), "the tokens of the first are there for the second");
     assert_eq!((spent(&a), spent(&b)), (2, 2));
     pass(1, &clock, &[&a, &b]);
     assert_eq!((a.available(), b.available()), (1, 1));
@@ -131,7 +131,7 @@ fn a_limiter_that_closes_sends_the_claim_away_by_name_and_the_other_line_moves_o
         assert_pending!(behind.poll());
         pass(2, &clock, &[&limiters[0], &limiters[1]]);
         limiters[one_that_closes].close();
-        assert!(claim.is_woken() && behind.is_woken(), "without the claim having been polled again");
+        assert!(claim.is_woken() && behind.is_woken(), "though the claim was not polled again");
         assert_eq!(done(&mut claim).unwrap_err(), closed(one_that_closes));
         assert_eq!((spent(&limiters[one_that_closes]), spent(open)), (5, 7));
     }
@@ -159,7 +159,7 @@ fn a_claim_turned_away_in_the_middle_of_the_other_line_lets_that_line_move_on_wh
     assert_pending!(behind.poll());
     b.close();
     pass(3, &clock, &[&a]);
-    assert!(in_front.is_woken() && behind.is_woken(), "the stalled one takes nothing and holds nobody up");
+    assert!(in_front.is_woken() && behind.is_woken(), "the stalled claim takes nothing and delays no other");
     assert_eq!(spent(&a), 3);
     assert_eq!(waiting(&a), 0);
 }
@@ -186,7 +186,7 @@ fn polled_once_and_then_stalled_it_does_not_keep_others_waiting() {
     line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
     pass(13, &clock, &[&a, &b]);
     assert!(line.iter().all(|claim| claim.is_woken()));
-    assert_eq!((spent(&a), spent(&b)), (12, 13), "the stalled one has its own, unseen");
+    assert_eq!((spent(&a), spent(&b)), (12, 13), "the stalled claim has its tokens, though it has not seen them");
     assert_eq!(costs(&mut stalled), [2, 3]);
 }
 

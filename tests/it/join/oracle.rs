@@ -1,4 +1,4 @@
-//! Three queues and the joint claims in them, nanosecond by nanosecond: the rule of `core/state/joint.rs`, without
+//! Three queues with joint claims, simulated nanosecond by nanosecond: the rule of `core/state/joint.rs`, without
 //! positions, virtual time, atomics and threads.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -32,7 +32,7 @@ pub(crate) struct Bucket {
     rem: u64,
     pub(crate) flying: u64,
     paused_until: u64,
-    /// Plain claims with their costs, and the places of joint claims without one.
+    /// Plain claims with their costs, and the places of joint claims, which have no cost here.
     line: VecDeque<(usize, Option<u64>)>,
     held: Option<Held>,
     blocked: BTreeSet<usize>,
@@ -40,7 +40,7 @@ pub(crate) struct Bucket {
     alarms: BTreeSet<(u64, usize)>,
 }
 
-/// A claim: its cost in each queue, and what has become of it.
+/// A claim: its cost in each queue, and its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) costs: [u64; QUEUES],
@@ -80,7 +80,7 @@ impl Bucket {
         }
     }
 
-    /// What `nanoseconds` bring: none or one. `front` is the cost of the claim at the front.
+    /// Mints the token of the next `nanoseconds`, if one is due. `front` is the cost of the claim at the front.
     fn mint(&mut self, nanoseconds: u64, front: Option<u64>) {
         let Rule { amount, period, burst, .. } = self.rule;
         self.at += nanoseconds;
@@ -88,7 +88,7 @@ impl Bucket {
         let credit = amount * nanoseconds + self.rem;
         let (minted, rem) = (credit / period, credit % period);
         let room = bound.saturating_sub(self.level);
-        // Full before this very nanosecond: time burns.
+        // The bucket was full before this nanosecond: the time is lost.
         let burned = minted > room || (minted == room && rem >= amount);
         self.level += minted.min(room);
         self.rem = if burned { 0 } else { rem };
@@ -126,7 +126,7 @@ impl Bucket {
         self.flying -= cost;
     }
 
-    /// The front left without a grant.
+    /// The front was cancelled without a grant.
     fn cut(&mut self) {
         if self.level > self.rule.burst {
             (self.level, self.rem) = (self.rule.burst, 0);
@@ -169,7 +169,7 @@ impl Bucket {
         if self.is_free() && self.at >= self.paused_until { self.level.min(most) } else { 0 }
     }
 
-    /// No claim waits in the line.
+    /// No claim waits in the queue.
     fn is_free(&self) -> bool {
         self.line.is_empty() && self.held.is_none()
     }
@@ -190,7 +190,7 @@ impl Claim {
     }
 }
 
-/// The later one; `None` is never.
+/// The later one; `None` means never.
 fn latest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     Some(one?.max(other?))
 }
@@ -201,7 +201,7 @@ impl Oracle {
         Self { now: 0, buckets, claims: HashMap::new(), news: VecDeque::new(), unserved: Vec::new() }
     }
 
-    /// A nanosecond passes, and each queue is looked at.
+    /// Advances by a nanosecond, and serves each queue.
     pub(crate) fn pass(&mut self) {
         self.now += 1;
         for queue in 0..QUEUES {
@@ -223,7 +223,7 @@ impl Oracle {
         self.buckets[queue].held.is_some() && self.front_cost(queue) <= Some(self.buckets[queue].level)
     }
 
-    /// Whether it can be claimed at all.
+    /// Whether the claim is possible at all.
     pub(crate) fn claim(
         &mut self,
         number: usize,
@@ -259,7 +259,7 @@ impl Oracle {
         true
     }
 
-    /// All now, or nothing.
+    /// Grants all now, or nothing.
     pub(crate) fn try_claim(&mut self, number: usize, costs: [u64; QUEUES], order: [usize; QUEUES]) -> bool {
         let free = |(bucket, cost): (&Bucket, u64)| cost == 0 || bucket.is_free() && bucket.fits(cost);
         let granted = self.buckets.iter().zip(costs).all(free);
@@ -281,7 +281,7 @@ impl Oracle {
         granted
     }
 
-    /// Tells the queues what happened, until nothing is left to tell.
+    /// Delivers the events to the queues until none is left.
     fn run(&mut self) {
         loop {
             if let Some((number, at)) = self.news.pop_front() {
@@ -340,7 +340,7 @@ impl Oracle {
         }
     }
 
-    /// Serves a queue as far as that takes no time.
+    /// Serves a queue up to the current instant.
     fn serve_instant(&mut self, queue: usize) {
         loop {
             let bucket = &mut self.buckets[queue];
@@ -523,9 +523,9 @@ impl Oracle {
         }
     }
 
-    /// The claim's caller has gone, and never saw a grant. What was granted is given back to one queue after the other.
+    /// The caller dropped the claim and never saw a grant. Granted tokens are refunded to one queue after the other.
     pub(crate) fn cancel(&mut self, number: usize) {
-        let claim = self.claims.get_mut(&number).expect("it was there");
+        let claim = self.claims.get_mut(&number).expect("the claim exists");
         let (order, costs) = (claim.order, claim.costs);
         if claim.granted_at.is_none() {
             claim.is_dead = true;
@@ -549,9 +549,9 @@ impl Oracle {
         self.claims.remove(&number);
     }
 
-    /// A grant that was seen is dropped.
+    /// A grant that was received is dropped.
     pub(crate) fn release(&mut self, number: usize) {
-        let claim = self.claims.remove(&number).expect("it was granted");
+        let claim = self.claims.remove(&number).expect("the claim was granted");
         for queue in claim.order.into_iter().filter(|queue| claim.costs[*queue] > 0) {
             self.buckets[queue].flying -= claim.costs[queue];
             self.serve(queue);

@@ -1,4 +1,4 @@
-//! Claims that pass a joint claim whose other limiter has no tokens for it yet: neither of them pays for the other.
+//! Claims that pass a joint claim because its other limiter has no tokens for it yet: neither costs the other anything.
 
 use super::{MS, full, limiter, pass, spent, tick};
 use std::fmt::Debug;
@@ -12,7 +12,7 @@ fn per_second(clock: &ManualClock, rate: u64, burst: u64) -> Limiter {
     limiter(clock, Quota::per_second(rate).burst(burst).initial(0))
 }
 
-/// Callers who claim anew as soon as they are granted.
+/// Callers that claim again as soon as they are granted.
 struct Crowd<F> {
     line: Vec<Spawn<F>>,
     granted: u64,
@@ -25,7 +25,7 @@ impl<T: Debug, E: Debug, F: Future<Output = Result<T, E>>> Crowd<F> {
         crowd
     }
 
-    /// The number of those that were granted and claimed again.
+    /// Returns how many were granted and claimed again.
     fn claim_again(&mut self, claim: impl Fn() -> F) -> u64 {
         let before = self.granted;
         for place in &mut self.line {
@@ -35,7 +35,7 @@ impl<T: Debug, E: Debug, F: Future<Output = Result<T, E>>> Crowd<F> {
                 self.granted += 1;
                 *place = spawn(claim());
                 if place.poll().is_ready() {
-                    panic!("nobody is granted without waiting where all wait");
+                    panic!("a claim was granted without waiting");
                 }
             }
         }
@@ -43,7 +43,7 @@ impl<T: Debug, E: Debug, F: Future<Output = Result<T, E>>> Crowd<F> {
     }
 }
 
-/// What ten plain and ten joint claims are granted in ten seconds, all of which claim again at once.
+/// The tokens that ten plain and ten joint claims are granted in ten seconds, if all of them claim again at once.
 fn share<'a, const N: usize>(clock: &ManualClock, limiters: [&'a Limiter; N], costs: [u64; N]) -> (u64, u64) {
     let claim = || join(std::array::from_fn(|index| (limiters[index], costs[index])));
     let plain = || limiters[0].consume(1);
@@ -57,7 +57,7 @@ fn share<'a, const N: usize>(clock: &ManualClock, limiters: [&'a Limiter; N], co
     (joint.granted, others.granted)
 }
 
-/// The scenario of the issue. In the last millisecond of the ten seconds all are there.
+/// The scenario of the issue. All tokens are there in the last millisecond of the ten seconds.
 #[test]
 fn a_slow_limiter_takes_nothing_from_those_who_do_not_need_it() {
     for burst in [1, 10, 100] {
@@ -91,7 +91,7 @@ fn a_joint_claim_of_ten_among_claims_of_one() {
     }
 }
 
-/// Those behind the first one of the same limiters hold up no claim, and no grant looks at them.
+/// Joint claims of the same limiters that wait behind the first delay no claim, and no grant examines them.
 #[test]
 fn many_joint_claims_that_wait_cost_the_others_nothing() {
     let clock = ManualClock::new();
@@ -106,7 +106,7 @@ fn many_joint_claims_that_wait_cost_the_others_nothing() {
     assert!(joint[0].is_woken() && granted(&joint) == 1, "in order, and with the next token");
 }
 
-/// One slow limiter beside the one that all use holds up its own joint claims only.
+/// One slow limiter beside the common one delays only its own joint claims.
 #[test]
 fn joint_claims_over_other_limiters_pass_too() {
     let clock = ManualClock::new();
@@ -122,7 +122,7 @@ fn joint_claims_over_other_limiters_pass_too() {
     assert!(waits.is_woken());
 }
 
-/// Chains of limiters, A-B and B-C and C-A, each used up by waiters: no circle, and all are served.
+/// Chains of limiters, A-B and B-C and C-A, each used up by waiters: there is no deadlock, and all are served.
 #[test]
 fn joint_claims_in_a_circle_of_limiters_are_all_served_among_waiters() {
     let clock = ManualClock::new();
@@ -137,7 +137,8 @@ fn joint_claims_in_a_circle_of_limiters_are_all_served_among_waiters() {
     assert_eq!(limiters.each_ref().map(spent), [120, 120, 120]);
 }
 
-/// One slot: while the other limiter has no tokens the others use it, and once it has, the next release is the joint claim's.
+/// One place in flight: the others use it while the other limiter has no tokens. When it has, the next release goes to
+/// the joint claim.
 #[test]
 fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
     let clock = ManualClock::new();
@@ -153,7 +154,7 @@ fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
     }
     let mut last = spawn(capped.consume(1));
     let grant = assert_ready_ok!(last.poll());
-    // After one of the two it has the front: it takes the capped limiter a millisecond to mint a token.
+    // After one of the two it is at the front: the capped limiter needs a millisecond to mint a token.
     pass(2, &clock, &[&capped, &slow]);
     let mut behind = spawn(capped.consume(1));
     assert_pending!(behind.poll());

@@ -1,4 +1,4 @@
-//! Refusals: typed, naming the limiter, and taking nothing.
+//! Refusals: they are typed, name the limiter, and take nothing.
 
 use super::{MS, costs, done, empty, full, limiter, pass, spent};
 use std::error::Error;
@@ -93,7 +93,7 @@ fn without_a_runtime_the_limiter_that_would_have_to_wait_is_named() {
     assert_eq!(refusal([(&by_hand, 1), (&by_tokio, 1)]), by(1, ConsumeError::NoRuntime));
     assert_eq!(by_hand.snapshot().waiting_tasks, 0);
     let full = Limiter::new(Quota::per_hour(1)).unwrap();
-    assert_eq!(costs(&mut spawn(join([(&full, 1)]))), [1], "who need not wait needs no runtime");
+    assert_eq!(costs(&mut spawn(join([(&full, 1)]))), [1], "a claim that need not wait needs no runtime");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn no_wait_is_foretold_while_a_joint_claim_stands_in_line() {
     assert_eq!(a.estimate(1), None);
     assert_eq!(denied([(&a, 1)]).1.retry_after, None);
     let mut patient = spawn(a.consume(1).within(MS));
-    assert_pending!(patient.poll(), "nothing says that it would be too late");
+    assert_pending!(patient.poll(), "no schedule says that it would be too late");
     drop(patient);
     drop(joint);
     assert_eq!(a.estimate(1), Some(2 * MS));
@@ -194,7 +194,7 @@ fn refusals_are_counted_where_they_happened() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
     assert!(try_join([(&a, 1), (&b, 1)]).is_err());
-    assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 0), "who only tries is not counted");
+    assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 0), "denials of try_join are not counted");
     b.close();
     refusal([(&a, 1), (&b, 1)]);
     assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 1));

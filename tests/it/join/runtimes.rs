@@ -1,4 +1,4 @@
-//! On tokio's clock: who drives the lines, and that everybody is granted at the instant the schedule says.
+//! On tokio's clock: which driver serves the queues, and that every claim is granted at the scheduled instant.
 
 use super::MS;
 use futures::future::join_all;
@@ -13,7 +13,7 @@ use tokio_test::task::spawn;
 use tollgate::{Clock, ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
 
 const LONG: Duration = Duration::from_secs(3_600);
-/// How often somebody looks, in paused time.
+/// The interval between two polls, in paused time.
 const OFTEN: Duration = if cfg!(miri) { Duration::from_secs(1) } else { MS };
 
 /// One token each `milliseconds`, none at first.
@@ -21,7 +21,7 @@ fn every(milliseconds: u32) -> Limiter {
     Limiter::new(Quota::new(1, MS * milliseconds).burst(1).initial(0)).unwrap()
 }
 
-/// A token so seldom that none comes while a test is set up in real time, however slow the machine.
+/// A rate so low that no token comes while a test is set up in real time, on any machine.
 fn seldom() -> Limiter {
     every(10_000)
 }
@@ -82,7 +82,7 @@ async fn a_joint_claim_that_is_abandoned_by_a_timeout_leaves_both_lines() {
     assert!(timeout(100 * MS, join([(&a, 1), (&b, 1)])).await.is_err());
     let began = Instant::now();
     let _grant = a.consume(1).await.unwrap();
-    assert_eq!(began.elapsed(), Duration::ZERO, "its token had been kept");
+    assert_eq!(began.elapsed(), Duration::ZERO, "its tokens had been saved");
     assert_eq!(b.snapshot().waiting_tasks, 0);
 }
 
@@ -105,7 +105,8 @@ fn a_runtime_that_nobody_drives_holds_up_nobody_on_another() {
     idle.block_on(async { assert_pending!(stalled.poll()) });
     paused().block_on(async {
         for limiter in [&a, &b] {
-            let _grant = timeout(LONG, limiter.consume(1)).await.expect("behind the stalled claim").unwrap();
+            let _grant =
+                timeout(LONG, limiter.consume(1)).await.expect("a claim behind the stalled claim is served").unwrap();
         }
     });
     drop(stalled);
@@ -119,7 +120,8 @@ fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
     let mut behind = spawn(a.consume(1));
     let mut tied = spawn(join([(&a, 1), (&b, 1)]));
     let mut further = spawn(join([(&b, 1), (&c, 1)]));
-    // The one further on comes first, so that the other waits behind it in b; then a caller of a third runtime.
+    // The claim on the later limiter enters first, so that the other waits behind it in b. Then comes a caller of a
+    // third runtime.
     first.block_on(async { assert_pending!(further.poll()) });
     second.block_on(async { assert_pending!(tied.poll()) });
     driven.block_on(async {
@@ -130,7 +132,7 @@ fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
             }
         })
         .await
-        .expect("all three lines move");
+        .expect("all three queues are served");
     });
     assert!(matches!(behind.poll(), Poll::Ready(Ok(_))));
 }
@@ -152,7 +154,7 @@ fn a_claim_that_comes_later_ties_lines_for_those_already_waiting() {
             }
         })
         .await
-        .expect("b is looked at from here");
+        .expect("b is served from this runtime");
     });
     assert!(waiting.is_woken());
 }
@@ -164,7 +166,8 @@ fn a_claim_whose_runtime_is_gone_takes_another_along_when_it_moves() {
     let mut claim = Box::pin(join([(&a, 1), (&b, 1)]));
     gone.block_on(async { assert!(futures::poll!(&mut claim).is_pending()) });
     drop(gone);
-    let _grants = paused().block_on(async { timeout(LONG, claim).await.expect("it has a driver here").unwrap() });
+    let _grants =
+        paused().block_on(async { timeout(LONG, claim).await.expect("the claim has a driver here").unwrap() });
 }
 
 #[test]
@@ -174,7 +177,7 @@ fn a_stalled_claim_whose_runtime_is_gone_holds_up_nobody() {
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     gone.block_on(async { assert_pending!(stalled.poll()) });
     drop(gone);
-    paused().block_on(async { drop(timeout(LONG, a.consume(1)).await.expect("both lines are driven").unwrap()) });
+    paused().block_on(async { drop(timeout(LONG, a.consume(1)).await.expect("both queues are driven").unwrap()) });
 }
 
 #[test]
@@ -185,7 +188,7 @@ fn a_runtime_that_is_shutting_down_is_named_and_leaves_no_driver_behind() {
     drop(runtime);
     {
         let _inside = handle.enter();
-        // Where it takes nothing it needs nobody.
+        // A claim that takes nothing needs no driver.
         for (cost, limiter) in [(1, 0), (0, 1)] {
             let refused = JoinError::Refused { limiter, error: ConsumeError::NoRuntime };
             assert!(matches!(spawn(join([(&a, cost), (&b, 1)])).poll(), Poll::Ready(Err(error)) if error == refused));
@@ -209,14 +212,14 @@ fn a_runtime_without_timers_panics_in_the_callers_hands_and_leaves_nothing_behin
     }
 }
 
-/// In real time, which decides nothing: three minutes, or an hour under Miri, is how long a hang is waited for.
+/// In real time, on which no result depends: the limit of three minutes, or an hour under Miri, only ends a hang.
 #[test]
 fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
     let (a, b) = (seldom(), seldom());
     let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     idle.block_on(async { assert_pending!(stalled.poll()) });
-    // The second is due long after the thread has looked first.
+    // The second claim is due long after the thread has first served the queue.
     a.set_quota(0, Quota::new(1, MS).burst(1)).unwrap();
     b.set_quota(0, Quota::new(1, 50 * MS).burst(1)).unwrap();
     let (tell, hear) = std::sync::mpsc::channel();
@@ -228,10 +231,10 @@ fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
         drop(stalled); // lets the thread end in any case
         served
     });
-    assert_eq!(served, Ok(Ok(1)), "both lines are its to drive");
+    assert_eq!(served, Ok(Ok(1)), "the thread drives both queues");
 }
 
-/// The first line holds the claim for a second of its own time, while no time passes for the second one.
+/// The first queue holds the claim for a second of its own time, while no time passes for the second queue.
 #[tokio::test(start_paused = true)]
 async fn a_line_that_waited_for_one_on_another_clock_keeps_at_most_its_burst() {
     let (here, elsewhere) = (Limiter::new(Quota::per_second(1_000).burst(5)).unwrap(), ManualClock::new());
@@ -250,7 +253,7 @@ async fn a_line_that_waited_for_one_on_another_clock_keeps_at_most_its_burst() {
     );
 }
 
-/// Moved by hand, though it says that it moves by itself.
+/// A clock moved by hand that reports that it moves by itself.
 #[derive(Clone, Debug, Default)]
 struct Leaping(Arc<AtomicU64>);
 
@@ -266,7 +269,8 @@ impl Clock for Leaping {
     }
 }
 
-/// Those due in one line leave the lock in batches, and the batch may be full when the other line's driver is to be woken.
+/// Due claims of one queue are delivered in batches, and a batch may be full when the other queue's driver is to be
+/// woken.
 #[tokio::test(start_paused = true)]
 async fn however_many_are_due_in_one_line_the_driver_of_the_other_is_woken() {
     for due in 1..=if cfg!(miri) { 34 } else { 70 } {
@@ -280,7 +284,7 @@ async fn however_many_are_due_in_one_line_the_driver_of_the_other_is_woken() {
         assert_pending!(passes.poll());
         clock.leap(1);
         sleep(2 * MS).await;
-        assert!(passes.is_woken(), "and now the driver sleeps without an alarm");
+        assert!(passes.is_woken(), "the driver now sleeps without an alarm");
         let crowded = built();
         let mut line: Vec<_> = (0..due).map(|_| spawn(crowded.consume(1))).collect();
         line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));

@@ -1,4 +1,4 @@
-//! Three limiters, their claims, and the grants that the callers hold.
+//! Three limiters, their claims, and the grants of the callers.
 
 use super::oracle::{QUEUES, Rule};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ pub(crate) enum Future<'a> {
     Plain(Spawn<Consume<'a>>),
 }
 
-/// A claim as its caller holds it.
+/// A claim, held by its caller.
 pub(crate) struct Claim<'a> {
     future: Future<'a>,
     pub(crate) costs: [u64; QUEUES],
@@ -63,7 +63,7 @@ pub(crate) struct World<'a> {
     pub(crate) next: usize,
     pub(crate) waiting: BTreeMap<usize, Claim<'a>>,
     pub(crate) held: BTreeMap<usize, ([u64; QUEUES], Vec<Grant<'a>>)>,
-    /// Tokens that ever stayed with somebody who saw them, in each line.
+    /// The tokens of all grants that a caller received and did not refund, for each queue.
     spent: [u64; QUEUES],
 }
 
@@ -101,7 +101,7 @@ impl<'a> World<'a> {
         Some(self.next - 1)
     }
 
-    /// Whether it was granted; `None` while it waits.
+    /// Whether the claim was granted; `None` while it waits.
     pub(crate) fn poll(&mut self, number: usize) -> Option<bool> {
         let answer = self.waiting.get_mut(&number)?.poll()?;
         let claim = self.waiting.remove(&number)?;
@@ -117,7 +117,7 @@ impl<'a> World<'a> {
         (0..QUEUES).for_each(|line| self.spent[line] += costs[line]);
     }
 
-    /// The claim that arrived `ago` claims ago, if its caller has not left it.
+    /// The claim that arrived `ago` claims ago, if its caller still has it.
     pub(crate) fn back(&self, ago: usize) -> Option<usize> {
         self.waiting.keys().rev().nth(ago).copied()
     }
@@ -126,8 +126,8 @@ impl<'a> World<'a> {
         self.waiting.iter().filter(|(_, claim)| claim.is_woken()).map(|(number, _)| *number).collect()
     }
 
-    /// What holds at any time: in each queue plain claims are granted in the order of arrival, and so are joint claims of
-    /// the same limiters; no plain claim is passed by a later joint one; and all tokens are accounted for.
+    /// Checks what holds at any time: in each queue plain claims are granted in the order of arrival, and so are joint
+    /// claims of the same limiters; no later joint claim passes a plain claim; and all tokens are accounted for.
     pub(crate) fn check(&self) -> Result<(), TestCaseError> {
         for (queue, limiter) in self.limiters.iter().enumerate() {
             let (mut unseen, mut waiting, mut tokens) = (0, 0, 0);
@@ -157,7 +157,7 @@ pub(crate) fn order(turned: bool) -> [usize; QUEUES] {
     if turned { [2, 1, 0] } else { [0, 1, 2] }
 }
 
-/// Limiters with these rules, in the order of their addresses, which is that of their locks; and the rule of each.
+/// Limiters with these rules in the order of their addresses, which is the order of their locks, and the rule of each.
 pub(crate) fn build_sorted(rules: [Rule; QUEUES], clock: &ManualClock) -> ([Limiter; QUEUES], [Rule; QUEUES]) {
     let mut limiters = rules.map(|rule| (build(rule, clock), rule));
     limiters.sort_by_key(|(limiter, _)| {

@@ -1,4 +1,4 @@
-//! The limiter of a key, in the user's hands: joint claims over keys of several keyed limiters.
+//! The limiter of a key as a value: joint claims over keys of several keyed limiters.
 
 use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready, task};
@@ -36,7 +36,7 @@ fn a_joint_claim_waits_behind_those_who_came_before_and_is_passed_where_its_othe
     let (host, user) = (hosts.limiter(&1).unwrap(), users.limiter(&7).unwrap());
     let mut both = task::spawn(join([(&host, 1), (&user, 1)]));
     assert_pending!(both.poll());
-    // It came later, and takes the token of the user, which is there again before the host has one.
+    // It came later, and takes the user's token, which is back before the host has one.
     assert!(assert_ready!(task::spawn(users.consume(&7, 1)).poll()).is_ok());
     clock.advance(SECOND);
     hosts.tick();
@@ -94,7 +94,7 @@ fn a_handle_is_the_key_itself_whatever_happens_to_the_map() {
     drop(handle);
     keyed.tick();
     clock.advance(SECOND / 2);
-    assert_eq!(keyed.available(&1), 2, "it was cut to the burst");
+    assert_eq!(keyed.available(&1), 2, "the level was cut to the burst");
     keyed.close();
     assert!(keyed.limiter(&3).unwrap().is_closed());
 }

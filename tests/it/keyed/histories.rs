@@ -1,7 +1,8 @@
-//! One history over many keys, done to a keyed limiter and to one oracle for each key: everybody must be told the same, in
-//! the same order, at the same time.
+//! One history over many keys, executed on a keyed limiter and on one oracle for each key: all results must be equal,
+//! in the same order and at the same time.
 //!
-//! A history that fails is printed as Rust. More of them: `PROPTEST_CASES=100000 cargo test --features keyed --test it keyed::histories`.
+//! A failing history is printed as Rust. To run more of them: `PROPTEST_CASES=100000 cargo test --features keyed --test
+//! it keyed::histories`.
 
 use super::hands::{Hands, Key, build};
 use crate::oracle::model::{END, Model, Seen};
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 use tollgate::{ManualClock, Quotas};
 
 const DAY: Int = 86_400_000_000_000;
-/// So few that they meet, so many that they can be mixed up.
+/// Few enough that ops meet on a key, and enough that keys could be mixed up.
 const KEYS: u8 = 3;
 
 proptest! {
@@ -49,7 +50,7 @@ proptest! {
     }
 }
 
-/// A rule that a keyed limiter can have: newcomers are full.
+/// A rule that a keyed limiter can have: new keys are full.
 fn full(rule: Rule) -> Rule {
     let rule = match rule.refill {
         Refill::Manual => continuous(3, 10, rule.burst, rule.burst),
@@ -82,16 +83,16 @@ struct Both<'a> {
     keyed: &'a tollgate::KeyedLimiter<Key>,
     /// The quotas of each key.
     rules: Vec<Vec<Rule>>,
-    /// Keys with quotas of their own.
+    /// The keys with quotas of their own.
     own: [bool; KEYS as usize],
-    /// The quotas of all others.
+    /// The quotas of all other keys.
     common: Vec<Rule>,
     now: Int,
-    /// The instants until which each key is paused, and all of them.
+    /// The instants until which each key, and all keys, are paused.
     gates: ([Int; KEYS as usize], Int),
     capped: bool,
     watched: bool,
-    /// Calls of `try_acquire` that were refused: limiters do not count them.
+    /// Refused calls of `try_acquire`: limiters do not count them.
     denied: u64,
 }
 
@@ -123,7 +124,7 @@ impl Both<'_> {
     fn step(&mut self, place: usize, key: Key, op: Op) -> Result<(), TestCaseError> {
         let own = usize::from(key);
         match op {
-            // The clocks of keys that nobody touches go their own ways.
+            // The clocks of unused keys advance independently.
             Op::Back(_) => return Ok(()),
             Op::Pass(span) => self.pass(span),
             Op::Pause(span) if place.is_multiple_of(3) => {
@@ -155,7 +156,7 @@ impl Both<'_> {
                 let before = self.models[own].now();
                 let (seen, expected) = (self.hands.apply(key, op), self.models[own].apply(op));
                 self.denied += denials(&seen);
-                prop_assert_eq!(seen, expected, "told key {} in op {}: {:?}", key, place, op);
+                prop_assert_eq!(seen, expected, "result of key {} in op {}: {:?}", key, place, op);
                 let span = self.models[own].now() - before;
                 self.now += span;
                 for (other, model) in self.models.iter_mut().enumerate() {
@@ -167,7 +168,7 @@ impl Both<'_> {
             _ => {
                 let (seen, expected) = (self.hands.apply(key, op), self.models[own].apply(op));
                 self.denied += if matches!(op, Op::Try(_)) { denials(&seen) } else { 0 };
-                prop_assert_eq!(seen, expected, "told key {} in op {}: {:?}", key, place, op);
+                prop_assert_eq!(seen, expected, "result of key {} in op {}: {:?}", key, place, op);
             }
         }
         if self.watched || matches!(op, Op::Tick | Op::Close) {
@@ -188,7 +189,8 @@ impl Both<'_> {
         }
     }
 
-    /// For all, for one, or for one no more. Steps of a keyed quota are counted from another instant than the oracle's.
+    /// For all keys, for one, or reset for one. Steps of a keyed quota are counted from another instant than the
+    /// oracle's.
     fn set_quota(&mut self, key: usize, way: usize, index: usize, rule: Rule) {
         let rule = full(rule);
         if is_stepped(&rule) {
@@ -202,7 +204,7 @@ impl Both<'_> {
         match way % 3 {
             0 => {
                 let rules = with_rule(&self.rules[key]);
-                self.keyed.set_quota_for(&(key as Key), quotas(&rules)).expect("no bound");
+                self.keyed.set_quota_for(&(key as Key), quotas(&rules)).expect("the map has no bound");
                 self.give(key, rules);
                 self.own[key] = true;
             }
@@ -213,7 +215,7 @@ impl Both<'_> {
             }
             _ => {
                 let common = with_rule(&self.common);
-                // Those that would be given steps again.
+                // The keys that would get stepped quotas again.
                 let regains =
                     |rules: &Vec<Rule>| rules.iter().zip(&common).any(|(old, new)| old != new && is_stepped(new));
                 if self.rules.iter().any(regains) {
@@ -221,7 +223,7 @@ impl Both<'_> {
                 }
                 self.let_fractions_burn();
                 let owing: Vec<bool> = (0..KEYS).map(|key| self.owes(key)).collect();
-                self.keyed.set_quota(quotas(&common)).expect("sensible quotas");
+                self.keyed.set_quota(quotas(&common)).expect("the quotas are valid");
                 self.common = common;
                 for key in (0..usize::from(KEYS)).filter(|key| !self.own[*key]).collect::<Vec<_>>() {
                     self.give(key, self.common.clone());
@@ -252,7 +254,7 @@ impl Both<'_> {
         self.models.iter_mut().zip(&self.rules).flat_map(of_key).collect()
     }
 
-    /// Lets time pass until nobody who is full has the fraction of a token on top, which the oracle would keep.
+    /// Advances the time until no full bucket has a fraction of a token in addition, which the oracle would keep.
     fn let_fractions_burn(&mut self) {
         loop {
             let before = self.brimful();
@@ -264,7 +266,7 @@ impl Both<'_> {
         }
     }
 
-    /// Who does not may be forgotten, and is full by whatever quotas come next.
+    /// Whether the key is in debt. A key that is not may be removed, and is full under the next quotas.
     fn owes(&mut self, key: Key) -> bool {
         let own = usize::from(key);
         let view = self.models[own].view();
@@ -274,7 +276,7 @@ impl Both<'_> {
         lacks || view.in_flight.is_some_and(|tokens| tokens > 0) || holds || is_paused
     }
 
-    /// Everything that can be seen of each key, and who was woken.
+    /// Compares everything visible of each key, and the claims that were woken.
     fn look(&mut self, place: usize, op: Op) -> Result<(), TestCaseError> {
         let mut turnover: (Int, Int) = (0, 0);
         let mut sums = (0, 0, 0, self.keyed.snapshot().in_flight.map(|_| 0), self.denied);
@@ -297,7 +299,7 @@ impl Both<'_> {
             turnover = (turnover.0 + view.turnover.0, turnover.1 + view.turnover.1);
         }
         let seen = self.keyed.snapshot();
-        // Also of those that have become seats and words again.
+        // Also for the keys that have become live entries or packed levels again.
         let told = (seen.granted.into(), seen.refunded.into());
         prop_assert_eq!(told, turnover, "granted and refunded after op {}: {:?}", place, op);
         let in_flight = seen.in_flight.map(Int::from);
@@ -306,7 +308,7 @@ impl Both<'_> {
         Ok(())
     }
 
-    /// Everything is given back, and every future is polled once more, now and a day later; then nobody is remembered.
+    /// Returns all tokens and polls every future once more, now and a day later. Then no key remains in memory.
     fn end(&mut self, place: usize) -> Result<(), TestCaseError> {
         for span in [0, DAY] {
             self.step(place, 0, Op::Pass(span))?;

@@ -1,4 +1,4 @@
-//! Keyed limiters: what they promise for each key, in how much memory, and whatever the keys do.
+//! Keyed limiters: their guarantees for each key, their memory, and hostile keys.
 
 mod bounded;
 mod clocks;

@@ -1,4 +1,4 @@
-//! Pauses of one key and of all keys, and the in-flight cap changed at run time. The histories of `histories.rs` pause
+//! Pauses of one key and of all keys, and in-flight caps changed at run time. The histories of `histories.rs` pause
 //! too, and compare with the oracle.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn a_pause_holds_a_key_back_and_no_other() {
     let Err(TryAcquireError::Denied(denied)) = keyed.try_acquire(&1, 3) else { panic!("not denied") };
     assert_eq!((denied.by, denied.retry_after, denied.remaining), (Bound::Pause, Some(2 * SECOND), 0));
     assert!(keyed.try_acquire(&2, 10).is_ok());
-    // A sweep does not forget it, although it owes nothing.
+    // A sweep does not remove the key, although it is not in debt.
     keyed.tick();
     assert_eq!(keyed.available(&1), 0);
     clock.advance(2 * SECOND);
@@ -81,7 +81,7 @@ fn a_pause_is_kept_in_a_full_map_and_the_key_leaves_when_it_is_over() {
     keyed.pause_for(&2, 3 * SECOND);
     assert!(matches!(keyed.try_acquire(&2, 1), Err(TryAcquireError::Denied(denied)) if denied.by == Bound::Pause));
     clock.advance(2 * SECOND);
-    assert!(keyed.try_acquire(&1, 1).is_ok(), "it was full again, and its place is free or still its own");
+    assert!(keyed.try_acquire(&1, 1).is_ok(), "the key is full again, and its entry is free or still its own");
     clock.advance(2 * SECOND);
     assert!(keyed.try_acquire(&3, 1).is_ok());
 }
@@ -131,7 +131,7 @@ fn a_raised_cap_serves_waiters_and_a_lowered_one_holds_them_back() {
     let second = assert_ready!(waiting.poll()).unwrap();
     keyed.set_max_in_flight(1).unwrap();
     drop(held);
-    assert!(keyed.try_acquire(&1, 1).is_err(), "one is in flight still");
+    assert!(keyed.try_acquire(&1, 1).is_err(), "one token is still in flight");
     drop(second);
     assert!(keyed.try_acquire(&1, 1).is_ok());
     assert_eq!(keyed.available(&2), 1);

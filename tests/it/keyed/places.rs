@@ -1,5 +1,5 @@
-//! Places of a bounded map, over random calls of every kind: who is turned away would be turned away as well if somebody
-//! had gone through the whole map just before.
+//! The entries of a bounded map, over random calls of every kind: a key that is refused would also be refused if a
+//! sweep of the whole map had just run.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -10,7 +10,7 @@ const KEYS: u64 = 5;
 
 static ALL: [u64; KEYS as usize] = [0, 1, 2, 3, 4];
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -20,7 +20,8 @@ impl Dice {
     }
 }
 
-/// Some whose words can be read for years, some for two seconds, some that have none, some with steps.
+/// Quotas with packed levels that can be read for years, others for two seconds, some that have none, and some with
+/// steps.
 fn quota(dice: &mut Dice) -> Quota {
     match dice.below(5) {
         0 => Quota::per_second(1).burst(2 + dice.below(4)),
@@ -117,5 +118,5 @@ fn who_is_turned_away_would_be_so_after_a_look_at_everybody_too() {
         }
         turned_away += world.turned_away;
     }
-    assert!(turned_away > 5_000, "the bound was felt: {turned_away}");
+    assert!(turned_away > 5_000, "too few refusals: {turned_away}");
 }

@@ -1,5 +1,5 @@
-//! Keys that rest, from a nanosecond to decades, whatever way they came by their quota: what they hold then is told by whole
-//! numbers of 128 bits, written a second time here.
+//! Keys that are unused for a nanosecond to decades, whatever the source of their quota: their levels are compared with
+//! 128-bit integer arithmetic, written independently here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(super) const YEAR: u64 = 365 * DAY;
 pub(super) const END: u64 = 400 * YEAR;
 const KEYS: u64 = 12;
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
@@ -38,7 +38,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// Rates whose packed levels can be read for decades, for hours, for two seconds, or that have none.
+    /// Rates with packed levels that can be read for decades, for hours or for two seconds, or that have none.
     pub(super) fn any(dice: &mut Dice) -> Self {
         let (amount, period) = dice.one_of(&[
             (1, SECOND),
@@ -79,14 +79,14 @@ impl Rule {
         i128::from(self.burst) * self.scale().1
     }
 
-    /// What is above a full bucket burns, but for the fraction that came with the last token in this very tick.
+    /// What exceeds a full bucket is lost, except the fraction that came with the last token in this very tick.
     pub(super) fn burn(&self, level: i128) -> i128 {
         let (amount, unit, _) = self.scale();
         if level >= self.full() + amount.min(unit) { self.full() } else { level }
     }
 }
 
-/// What a key holds, in units.
+/// The level of a key, in units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     pub(super) rule: Rule,
@@ -110,7 +110,7 @@ impl Bucket {
         self.level.div_euclid(self.rule.scale().1)
     }
 
-    /// In how many nanoseconds it holds `cost` tokens, were it not for the burst; `None` after the end of time.
+    /// In how many nanoseconds the level reaches `cost` tokens, ignoring the burst; `None` after the end of time.
     pub(super) fn wait(&self, cost: u64) -> Option<u64> {
         let (amount, unit, tick) = self.rule.scale();
         let need = i128::from(cost) * unit - self.level;
@@ -122,7 +122,7 @@ impl Bucket {
         u64::try_from(at).ok().map(|at| at - self.at)
     }
 
-    /// Goes on by another rule with the tokens that it has, as far as the new burst, and with the fraction of a token.
+    /// Continues with another rule: keeps the tokens, up to the new burst, and the fraction of a token.
     pub(super) fn adopt(&mut self, rule: Rule) {
         let (tokens, (_, unit, old_tick), (_, new, new_tick)) = (self.tokens(), self.rule.scale(), rule.scale());
         let fraction = if old_tick == 1 && new_tick == 1 { self.level.rem_euclid(unit) * new / unit } else { 0 };
@@ -130,7 +130,7 @@ impl Bucket {
         (self.level, self.rule) = (rule.burn(level), rule);
     }
 
-    /// The same where a bucket that owes nothing is as good as a new one.
+    /// The same, but a bucket without a debt becomes a new one.
     fn adopt_with_all(&mut self, rule: Rule) {
         if self.own {
             return;
@@ -143,7 +143,7 @@ impl Bucket {
     }
 }
 
-/// How keys come by their quotas in the beginning.
+/// How keys get their first quotas.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Fixed,
@@ -236,7 +236,7 @@ impl World {
         let key = dice.below(KEYS);
         let burst = self.bucket(key).rule.burst;
         match dice.below(16) {
-            // Whole bursts are what shows a bucket that is read wrong.
+            // Whole bursts show a bucket that is read wrongly.
             0..3 => self.take(key, burst, 0, when),
             3..5 => {
                 let cost = self.bucket(key).tokens().max(1) as u64;
@@ -258,7 +258,7 @@ impl World {
                 self.rest(1 + dice.below(scale));
             }
             12 if dice.below(3) == 0 => {
-                // Several in a row, with no call in between: each holds from its own instant on.
+                // Several changes in a row without a call in between: each applies from its own instant on.
                 for _ in 0..dice.one_of(&[1, 1, 2, 5, 40]) {
                     self.set_quota(Rule::any(dice));
                     let scale = dice.one_of(&[1, 1_000, SECOND, DAY]);
@@ -303,7 +303,7 @@ fn keys_of_quotas_by_key_hold_what_the_arithmetic_says_however_long_they_rest() 
     histories(Source::By);
 }
 
-/// A key of its own rate is the fifth of its table, whose room is looked for among the others first.
+/// A key with its own rate is the fifth in its table. A free slot for it is looked for among the others first.
 #[test]
 fn a_key_that_comes_when_its_table_is_full_is_read_right_after_hours() {
     for (rate, rest) in [(1_000_003, 3 * HOUR), (999, 120 * DAY)] {

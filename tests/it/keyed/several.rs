@@ -1,5 +1,5 @@
-//! Several quotas for each key: the levels are those of whole numbers of 128 bits, in whichever way a key is stored and
-//! however long it rests, and a claim takes from all quotas or from none.
+//! Several quotas for each key: the levels equal 128-bit integer arithmetic, however a key is stored and for however
+//! long it is unused, and a claim takes from all quotas or from none.
 
 use super::rests::{Bucket, DAY, Dice, END, HOUR, Rule, SECOND, YEAR};
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ impl Subject {
         waits.map(|waits| waits.into_iter().max().unwrap())
     }
 
-    /// The quota with the longest wait; the first of several.
+    /// The quota with the longest wait; of several, the first.
     fn obstacle(&self, cost: u64) -> usize {
         let waits: Vec<u64> = self.buckets.iter().map(|bucket| bucket.wait(cost).unwrap_or(u64::MAX)).collect();
         let longest = waits.iter().max().unwrap();
@@ -85,7 +85,7 @@ struct World {
     keyed: KeyedLimiter<u64>,
     clock: ManualClock,
     now: u64,
-    /// The quotas of new keys, and what `quota_by` reads.
+    /// The quotas of new keys, which `quota_by` reads.
     rules: Arc<Mutex<HashMap<u64, Vec<Rule>>>>,
     by_key: bool,
     subjects: HashMap<u64, Subject>,
@@ -136,12 +136,12 @@ impl World {
         self.by_key = false;
     }
 
-    /// Other quotas by key, of which the limiter is told, or only learns when a key is new.
+    /// Changes the quotas by key. The limiter is notified, or learns it only when a key is new.
     fn renew(&mut self, dice: &mut Dice) {
         if !self.by_key {
             return self.keyed.renew_quotas();
         }
-        // Nobody may have been forgotten or not: all owe.
+        // It must not matter whether a key was removed or not, so all keys are in debt.
         for key in 0..KEYS {
             let when = "before a renewal";
             let cost = self.subject(key).tokens().clamp(1, 1 << 40) as u64;
@@ -212,7 +212,7 @@ impl World {
         let key = dice.below(KEYS);
         let (burst, tokens) = (self.subject(key).burst(), self.subject(key).tokens());
         match dice.below(18) {
-            // Whole bursts are what shows a bucket that is read wrong.
+            // Whole bursts show a bucket that is read wrongly.
             0..3 => self.take(key, burst, burst, when),
             3..6 => {
                 let cost = tokens.max(1) as u64;
@@ -228,7 +228,7 @@ impl World {
                 self.take(key, 1, 1 + more, when);
             }
             8 => {
-                // It becomes a limiter of its own, and levels again. No claim can be larger.
+                // The key gets a live entry, and becomes packed levels again. No claim can be larger.
                 let cost = (tokens + 1).clamp(1, 1 << 48) as u64;
                 assert_pending!(task::spawn(self.keyed.consume(&key, cost)).poll());
             }
@@ -237,7 +237,7 @@ impl World {
                 self.rest(1 + dice.below(scale));
             }
             13 if dice.below(3) == 0 => {
-                // Several in a row, with no call in between: each holds from its own instant on.
+                // Several changes in a row without a call in between: each applies from its own instant on.
                 for _ in 0..dice.one_of(&[1, 1, 2, 5, 40]) {
                     self.set_quota(rules(dice));
                     let scale = dice.one_of(&[1, 1_000, SECOND, DAY]);
@@ -283,11 +283,12 @@ fn keys_with_quotas_by_key_hold_what_the_arithmetic_says_however_long_they_rest(
     histories(true);
 }
 
-/// The level of the first quota is full for longer than packed levels can be read, while the second still owes.
+/// The level of the first quota is full for longer than packed levels can be read, while the second is still in debt.
 #[test]
 fn a_quota_that_is_full_for_years_is_read_right_while_the_other_one_owes() {
     let clock = ManualClock::new();
-    // A packed level of the first can be read for 8 s after it was looked at; the second takes years to fill up.
+    // A packed level of the first quota can be read for 8 s after its last update. The second quota takes years to fill
+    // up.
     let first = Quota::per_second(300_000_007).burst(5);
     let builder = KeyedLimiter::builder().quota(first).quota(Quota::per_day(1).burst(10_000)).clock(clock.clone());
     let keyed = builder.shards(1).build().unwrap();
@@ -328,7 +329,8 @@ async fn waiters_of_a_key_are_served_when_all_its_quotas_allow() {
         drop(keyed.consume(&"ann", 1).await.unwrap());
         instants.push(start.elapsed().as_millis());
     }
-    // Two at once, then one each 100 ms while the second quota lasts, then one each 10 s. Timers count milliseconds.
+    // Two at once, then one each 100 ms while the second quota lasts, then one each 10 s. Timers have a resolution of a
+    // millisecond.
     let expected = [0, 0, 100, 10_000, 20_000, 30_000];
     assert!(instants.iter().zip(expected).all(|(at, due)| (due..=due + 1).contains(at)), "{instants:?}");
     assert!(start.elapsed() < Duration::from_secs(31));
@@ -342,7 +344,7 @@ async fn a_waiter_is_timed_anew_when_a_quota_is_added_and_when_it_is_left_out_ag
     drop(keyed.try_acquire(&1, 1).unwrap());
     let mut waiting = task::spawn(keyed.consume(&1, 2));
     assert_pending!(waiting.poll());
-    // In two seconds by the first quota; the second one has one token and gets the next in an hour.
+    // Due in two seconds by the first quota. The second quota has one token, and gets the next in an hour.
     keyed.set_quota([one, Quota::per_hour(1)]).unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_pending!(waiting.poll());

@@ -1,4 +1,4 @@
-//! Coming and passing: the order, no barging, every size of cost, the ceiling, the end.
+//! Entering and being granted: the order, no overtaking, every size of cost, the ceiling, closing.
 
 use super::*;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ fn try_acquire_never_overtakes_a_waiter_though_its_tokens_are_there() {
     let _grant = served(&mut large);
     assert_eq!(denial(&stand.limiter, 1), (Bound::Quota(0), 0));
     stand.pass(MILLI);
-    assert!(stand.limiter.try_acquire(1).is_ok(), "nobody waits any more");
+    assert!(stand.limiter.try_acquire(1).is_ok(), "no claim waits any more");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_full_line_turns_callers_away_until_somebody_passed_or_left() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(5)).max_waiting(2));
     let full = |stand: &Stand| match spawn(stand.limiter.consume(1)).poll() {
         std::task::Poll::Ready(answer) => assert_eq!(answer.unwrap_err(), ConsumeError::QueueFull { waiting: 2 }),
-        std::task::Poll::Pending => panic!("there should be no room"),
+        std::task::Poll::Pending => panic!("the queue should be full"),
     };
     let mut first = stand.enter(1);
     let second = stand.enter(1);
@@ -215,7 +215,7 @@ fn a_grant_dropped_by_a_panic_wakes_the_next() {
     let mut next = stand.enter(1);
     let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
         let _held = grant;
-        // Not `panic!`: this one is meant, and need not be printed.
+        // Not `panic!`: the panic is intended, and its message would only clutter the output.
         std::panic::resume_unwind(Box::new("the work failed"));
     }));
     assert!(died.is_err());
@@ -242,7 +242,7 @@ fn below_the_ceiling_the_rate_decides_and_below_the_rate_the_ceiling() {
     waits(&mut line[4]);
 }
 
-/// A clock that stands still and counts how often it is read.
+/// A clock that stands still and counts its readings.
 #[derive(Clone, Debug, Default)]
 struct Read(Arc<AtomicU64>);
 
@@ -257,7 +257,8 @@ impl Clock for Read {
     }
 }
 
-/// What it gave back counts from the reading that it makes after that; only what others give back meanwhile needs another.
+/// Its own refund counts from the reading that it makes afterwards. Only a refund by another thread meanwhile needs
+/// another reading.
 #[test]
 fn who_releases_to_those_in_line_reads_the_clock_once() {
     let clock = Read::default();
@@ -274,7 +275,8 @@ fn who_releases_to_those_in_line_reads_the_clock_once() {
     }
 }
 
-// ---- the end --------------------------------------------------------------------------------------------------------
+// ---- closing
+// ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn close_turns_away_everybody_in_line_and_everybody_after() {
@@ -296,7 +298,7 @@ fn who_was_granted_before_the_close_has_the_grant_though_it_looks_later() {
     let stand = Stand::new(one_per_milli(5));
     let mut due = stand.enter(1);
     let mut not_due = stand.enter(1);
-    // No tick: what fell due before the close is granted before it.
+    // No tick: claims that fell due before the close are granted before it.
     stand.clock.advance(MILLI);
     stand.limiter.close();
     assert_eq!(assert_ready!(due.poll()).unwrap().cost(), 1);

@@ -1,4 +1,4 @@
-//! Leaving: from every place and in every state. Those behind move up at once, no token is lost, and none is invented.
+//! Cancellation in every place and state. The claims behind move up at once, and no token is lost or invented.
 
 use super::*;
 
@@ -160,7 +160,7 @@ fn a_chain_of_woken_ones_that_leave_passes_one_token_along() {
     stand.pass(MILLI);
     while let Some(front) = line.pop_front() {
         assert!(front.is_woken());
-        assert!(line.iter().all(|behind| !behind.is_woken()), "one token wakes one");
+        assert!(line.iter().all(|behind| !behind.is_woken()), "one token wakes one claim");
         drop(front);
     }
     assert_eq!(stand.limiter.available(), 1);
@@ -237,7 +237,7 @@ fn a_lonely_giant_that_leaves_leaves_at_most_the_burst() {
         let giant = stand.enter(10);
         stand.pass(saved * MILLI);
         drop(giant);
-        assert_eq!(stand.limiter.available(), left, "it had saved {saved}");
+        assert_eq!(stand.limiter.available(), left, "saved for it: {saved}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Polls and wakers: too many of them, other ones than before, none ever again, and wakers that misbehave.
+//! Polls and wakers: too many polls, another waker, no further poll, and wakers that misbehave.
 
 use super::*;
 use std::future::Future;
@@ -33,7 +33,7 @@ fn who_looks_without_having_been_woken_finds_its_grant_and_is_granted_once() {
     let mut waiting = stand.enter(2);
     let mut next = stand.enter(1);
     stand.pass(2 * MILLI);
-    // The waker is there; this look would have come anyway.
+    // The claim was woken, but would have been polled now anyway.
     let grant = assert_ready_ok!(waiting.poll());
     drop(waiting);
     waits(&mut next);
@@ -107,7 +107,7 @@ fn who_is_polled_once_and_then_never_again_delays_nobody() {
     let stalled = stand.enter(3);
     let mut others: Vec<_> = (0..20).map(|_| stand.enter(1)).collect();
     stand.pass(3 * MILLI);
-    assert!(stalled.is_woken(), "it has its tokens, whether it looks or not");
+    assert!(stalled.is_woken(), "the claim is granted, whether it is polled or not");
     for waiting in &mut others {
         waits(waiting);
         stand.pass(MILLI);
@@ -193,7 +193,7 @@ fn waker(act: impl Fn() + Send + Sync + 'static) -> Waker {
 
 #[test]
 fn those_due_together_are_woken_in_the_order_of_the_line_however_many_they_are() {
-    const DUE: usize = if cfg!(miri) { 40 } else { 150 }; // either way more than one batch
+    const DUE: usize = if cfg!(miri) { 40 } else { 150 }; // more than one batch in both cases
     let stand = Stand::new(one_per_milli(5));
     let rung = Arc::new(Mutex::new(vec![]));
     let mut line: Vec<_> = (0..DUE + 10).map(|_| Box::pin(stand.limiter.consume(1))).collect();
@@ -236,7 +236,7 @@ fn a_waker_may_drop_another_waiter() {
 #[test]
 fn a_waker_that_panics_breaks_nobody_else() {
     let stand = Stand::new(one_per_milli(5));
-    // Not `panic!`: this one is meant, and need not be printed.
+    // Not `panic!`: the panic is intended, and its message would only clutter the output.
     let waker = waker(|| std::panic::resume_unwind(Box::new("a broken waker")));
     let mut broken = Box::pin(stand.limiter.consume(1));
     assert_pending!(broken.as_mut().poll(&mut Context::from_waker(&waker)));
@@ -249,7 +249,7 @@ fn a_waker_that_panics_breaks_nobody_else() {
     let _grant = assert_ready_ok!(poll_as(&mut spawn(()), &mut broken));
 }
 
-/// A waker whose end calls the limiter: with a lock held while a waker is dropped, that hangs.
+/// A waker that calls the limiter when it is dropped. If a lock were held while wakers are dropped, that would hang.
 struct CallsOnDrop(Limiter);
 
 impl Wake for CallsOnDrop {
@@ -271,7 +271,7 @@ fn the_end_of_a_waker_may_call_the_limiter_wherever_it_comes() {
     };
     let mut line: Vec<_> = (0..5).map(|_| Box::pin(stand.limiter.consume(1))).collect();
     line.iter_mut().for_each(&poll);
-    // Replaced by another, left in the middle, woken, left in front, turned away.
+    // Replaced by another waker, cancelled in the middle, woken, cancelled at the front, refused.
     line.iter_mut().for_each(&poll);
     drop(line.remove(2));
     stand.pass(MILLI);

@@ -1,10 +1,10 @@
-//! A recorder, and what it was told.
+//! A recorder, and the values it received.
 
 use std::collections::HashMap;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
-/// A recorder, and what it was told.
+/// A recorder, and the values it received.
 pub(crate) struct Book {
     pub(crate) recorder: DebuggingRecorder,
     pub(crate) told: Snapshotter,
@@ -16,7 +16,7 @@ impl Book {
         Self { told: recorder.snapshotter(), recorder }
     }
 
-    /// Takes out what was told since the last time.
+    /// Takes the values received since the last call.
     pub(crate) fn read(&self) -> Page {
         let series = self.told.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
             let (_, key) = key.into_parts();
@@ -46,7 +46,7 @@ impl Page {
         value.0
     }
 
-    /// In nanoseconds; none for a series that was never told of.
+    /// In nanoseconds; empty for a series that was never recorded.
     pub(crate) fn waits(&self, result: &str) -> Vec<u64> {
         match self.get(&format!("acquire_duration_seconds{{key=api,result={result}}}")) {
             Some(DebugValue::Histogram(values)) => values.iter().map(|value| (value.0 * 1e9).round() as u64).collect(),
@@ -55,7 +55,7 @@ impl Page {
         }
     }
 
-    /// How many calls of `api` were refused, by reason, without those of which there were none.
+    /// The refused calls of `api` by reason, without the reasons that have none.
     pub(crate) fn refusals(&self) -> Vec<(&str, u64)> {
         let prefix = "rate_limit_refusals_total{key=api,reason=";
         let mut refusals: Vec<_> = self

@@ -1,4 +1,4 @@
-//! Meters: every series exact, nothing at all for grants without waiting, and recorders that harm nobody.
+//! Meters: every series is exact, grants without waiting record nothing, and recorders do no harm.
 
 mod book;
 mod counts;

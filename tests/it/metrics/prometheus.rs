@@ -1,4 +1,4 @@
-//! The pattern of the documentation: Prometheus' text, made when it is asked for.
+//! The pattern of the documentation: the Prometheus text is rendered on request.
 
 use std::collections::BTreeSet;
 

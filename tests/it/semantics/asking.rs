@@ -1,4 +1,4 @@
-//! Costs, the line, leaving it, and being refused.
+//! Costs, the queue, cancellation, and refusals.
 
 use super::*;
 use tokio_test::assert_ready_err;
@@ -63,8 +63,8 @@ fn small_requests_behind_a_large_one_wait_and_try_acquire_never_overtakes() {
     waits(&mut small);
 }
 
-// The five points at which a waiter can be dropped. Each time the one behind moves up at once, and in the end the
-// bucket holds exactly what was minted and not granted.
+// The five points at which a waiter can be dropped. Each time the waiter behind it moves up at once, and at the end the
+// bucket contains exactly the tokens that were minted and not granted.
 
 #[test]
 fn waiter_dropped_before_its_first_poll_was_never_in_line() {
@@ -107,7 +107,7 @@ fn waiter_dropped_in_the_middle_lets_those_behind_move_up_and_those_before_pass_
 #[test]
 fn waiter_dropped_when_granted_but_not_polled_again_gives_back_all() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
-    // Nobody ticks: its instant has come, and it was neither woken nor polled.
+    // No tick: its instant has come, and it was neither woken nor polled.
     let granted = stand.enter(5);
     let mut behind = stand.enter(2);
     stand.clock.advance(5 * MILLI);

@@ -1,4 +1,4 @@
-//! Another quota, a pause, no burst given, the end.
+//! Another quota, pauses, quotas without a burst, closing.
 
 use super::*;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn set_quota_keeps_the_fraction_of_a_token() {
 fn set_quota_to_a_burst_that_is_just_full_keeps_what_came_in_this_nanosecond() {
     let quota = Quota::new(3, 10 * NANO).burst(5).initial(4);
     let stand = Stand::new(quota);
-    // A token and two tenths: the last token came in the fourth nanosecond, and so did what is on top of it.
+    // A token and two tenths: the last token and the fraction came in the fourth nanosecond.
     stand.pass(4 * NANO);
     stand.limiter.set_quota(0, quota).unwrap();
     let _grant = stand.take(5);
@@ -42,7 +42,8 @@ fn set_quota_to_a_burst_that_is_just_full_keeps_what_came_in_this_nanosecond() {
     assert_eq!(stand.limiter.available(), 1);
 }
 
-/// A smaller bucket is not to lose by how fast the larger one was emptied: with so few tokens every call reads the clock.
+/// The speed at which the larger bucket was emptied must not cost the smaller one tokens: with so few tokens every call
+/// reads the clock.
 #[test]
 fn set_quota_to_a_smaller_burst_is_exact_however_fast_callers_were() {
     let stand = Stand::new(Quota::new(1, 100 * NANO).burst(64_000));
@@ -65,7 +66,7 @@ fn pause_ends_and_who_waited_for_it_is_told_what_it_leaves_behind() {
     assert_eq!(served(&mut waiting).remaining(), 3);
 }
 
-/// Else every claim would take the lock, and no answer would show it.
+/// Otherwise every claim would take the lock, and no result would show it.
 #[test]
 fn the_fast_path_is_open_as_far_as_the_stride_and_shut_by_a_pause() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));
@@ -81,7 +82,7 @@ fn the_fast_path_is_open_as_far_as_the_stride_and_shut_by_a_pause() {
     assert_eq!(ahead(&stand.limiter), 30);
 }
 
-/// The fast path had been told that it may go on for 30 tokens: they are taken back for each change, and not lost.
+/// The fast path was allowed 30 more tokens: each change takes them back, and none is lost.
 #[test]
 fn changes_cost_nobody_what_was_published_ahead() {
     let quota = one_per_milli(100).initial(100);
@@ -118,7 +119,7 @@ fn set_quota_to_a_smaller_burst_burns_the_excess() {
     stand.limiter.set_quota(0, one_per_milli(4)).unwrap();
     assert_eq!(stand.limiter.available(), 4);
     stand.limiter.set_quota(0, one_per_milli(10)).unwrap();
-    assert_eq!(stand.limiter.available(), 4, "what burned is gone");
+    assert_eq!(stand.limiter.available(), 4, "the excess is lost");
     assert_eq!(stand.limiter.try_acquire(11).unwrap_err(), TryAcquireError::TooLarge { cost: 11, most: 10 });
 }
 
@@ -159,7 +160,7 @@ fn set_quota_with_the_same_period_leaves_the_boundaries_of_a_stepped_quota_where
     waits(&mut waiting);
     stand.pass(NANO);
     assert_eq!(served(&mut waiting).remaining(), 8);
-    // A new amount counts from the end of the period on in which it was set.
+    // A new amount counts from the end of the period in which it was set.
     stand.pass(59 * SECOND);
     stand.limiter.set_quota(0, stepped(3)).unwrap();
     stand.pass(SECOND);
@@ -168,7 +169,7 @@ fn set_quota_with_the_same_period_leaves_the_boundaries_of_a_stepped_quota_where
     assert_eq!(stand.level(), 14);
 }
 
-/// The share of the period that has passed is kept, to the nanosecond.
+/// The elapsed share of the period is kept, to the nanosecond.
 #[test]
 fn set_quota_with_another_period_keeps_the_share_of_it_that_has_passed() {
     let stepped = |period| Quota::new(10, period).stepped().initial(0);
@@ -201,7 +202,7 @@ fn set_quota_with_another_period_each_time_neither_strands_nor_hurries_anybody()
             stand.limiter.set_quota(0, stepped(if second.is_multiple_of(60) { 60 } else { 45 })).unwrap();
         }
     }
-    // 105 times 30 s at a step a minute and 30 s at a step in 45 s, each time less than a nanosecond too few.
+    // 105 times 30 s at a step a minute and 30 s at a step in 45 s, each time less than a nanosecond short.
     assert_eq!(minted, 105 * 7 / 6);
 }
 
@@ -220,8 +221,8 @@ fn set_quota_to_another_way_of_refilling_begins_anew_and_keeps_whole_tokens() {
     }
 }
 
-/// A token in 10 ms, whose quota is set every millisecond: to itself, to the same rate with another burst, and to one that is
-/// slower by a nanosecond in 10 ms. No fraction is lost on the way, and none is counted twice.
+/// A quota of a token in 10 ms that is set every millisecond: to itself, to the same rate with another burst, and to
+/// one that is slower by a nanosecond in 10 ms. No fraction is lost or counted twice.
 #[test]
 fn set_quota_every_millisecond_mints_at_the_full_rate() {
     let quota = |period| Quota::new(1, period).burst(5).initial(0);
@@ -407,7 +408,7 @@ fn set_quota_by_the_same_rate_in_other_words_is_the_same() {
     assert_eq!(half_a_token_later(Quota::new(1, NANO)), half_a_token_later(Quota::new(10, 10 * NANO)));
 }
 
-/// A clock that counts its readings, and is 10 ns further at each.
+/// A clock that counts its readings, and advances by 10 ns at each.
 #[derive(Clone, Debug, Default)]
 struct Hurried(Arc<AtomicU64>);
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Moves on in uneven steps, so that every reading leaves a fraction of a token, and compares with exact arithmetic.
+/// Advances in uneven steps, so that every reading leaves a fraction of a token, and compares with exact arithmetic.
 fn exact_in_uneven_steps(quota: Quota, steps: u32, step: Duration) {
     let stand = Stand::new(quota.burst(1 << 61).initial(0));
     let (amount, period) = (u128::from(quota.amount()), quota.period().as_nanos());
@@ -157,7 +157,7 @@ fn clock_that_trembles_is_as_good_as_its_latest_reading() {
     }
 }
 
-/// What was taken without a look at the clock is known to be gone at the next look: the bucket fills up again behind it.
+/// Tokens taken without reading the clock are accounted for at the next reading: the bucket fills up again behind them.
 #[test]
 fn idle_after_the_fast_path_fills_the_whole_burst() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));

@@ -1,4 +1,4 @@
-//! A task that asks again and again, and is answered at once each time: other tasks of its runtime run meanwhile.
+//! A task gets an answer at once again and again: other tasks of its runtime must run meanwhile.
 
 use std::future::Future;
 use std::pin::pin;
@@ -54,7 +54,7 @@ fn claims_of_shared_keys_let_other_tasks_run() {
     let lines = tollgate::distributed::MemoryStore::new();
     let quota = Quota::per_hour(1 << 20);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Neither of the two asks the line.
+    // Neither of the two sends a request to the store.
     let _inside = runtime.enter();
     let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).distributed(lines).build().unwrap();
     yields(async || drop(users.consume(&1, 0).await.unwrap()));

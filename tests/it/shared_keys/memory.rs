@@ -1,4 +1,4 @@
-//! The verbs, in paused time over lines in memory.
+//! All calls, in paused time over stores in memory.
 
 use super::{millis, node};
 use crate::distributed::law::Ledger;
@@ -58,7 +58,10 @@ async fn who_waits_for_a_key_is_served_in_order_and_at_the_instant() {
     }
     let order = order.lock().unwrap();
     for node in 0..2 {
-        assert!(order.iter().filter(|(number, _)| number / 10 == node).is_sorted(), "each node's own line is strict");
+        assert!(
+            order.iter().filter(|(number, _)| number / 10 == node).is_sorted(),
+            "each node's own queue is strictly in order"
+        );
     }
     let instants: Vec<u128> = order.iter().map(|(_, at)| *at).collect();
     assert!(instants.iter().zip(0..).all(|(at, nth)| at.abs_diff(nth * 100) <= 1), "{instants:?}");
@@ -84,12 +87,13 @@ async fn who_gives_up_while_it_asks_loses_its_own_tokens_at_most() {
     lines.set_latency(millis(20));
     let users = node(&lines, Quota::per_hour(10));
     for _ in 0..3 {
-        // There, but not back.
+        // The request arrives, and its answer is lost.
         assert!(timeout(millis(30), users.consume(&1, 2)).await.is_err());
-        // Not even there.
+        // The request does not even arrive.
         assert!(timeout(millis(10), users.consume(&1, 2)).await.is_err());
     }
-    // Three times two were taken; patience for tokens is no patience with the network, so no ask is cut short by that.
+    // Three times two tokens were taken. A deadline for tokens is no deadline for the network, so it does not end a
+    // request.
     let began = Instant::now();
     assert_eq!(users.consume(&1, 3).within(Duration::ZERO).await.unwrap().remaining(), 1);
     assert_eq!(began.elapsed(), millis(40));
@@ -103,13 +107,13 @@ async fn within_is_kept_whichever_way_a_claim_goes() {
     let began = Instant::now();
     drop(users.consume(&1, 1).within(millis(10)).await.unwrap());
     assert_eq!(began.elapsed(), millis(10));
-    // What was said counts from the answer; the limiter asks once more, and stands in the line.
+    // The cached reply counts from the answer; the limiter sends one more request, and its claim enters the queue.
     drop(users.consume(&1, 1).within(millis(200)).await.unwrap());
     assert!((105..=115).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
     let began = Instant::now();
     assert!(users.consume(&1, 3).within(millis(250)).await.is_err());
     assert!(began.elapsed() <= millis(250), "{:?}", began.elapsed());
-    // Another node has to ask first.
+    // Another node has to send a request first.
     let began = Instant::now();
     let refused = node(&lines, Quota::per_second(10).burst(1)).consume(&1, 1).within(millis(1)).await.unwrap_err();
     assert!(matches!(refused, ConsumeError::TooLate { .. }), "{refused}");
@@ -124,7 +128,7 @@ async fn who_comes_after_one_without_patience_finds_the_tokens() {
     let limiter = users.limiter(&1).unwrap();
     let patient = tokio::spawn(async move { limiter.consume(1).await.map(drop) });
     sleep(millis(10)).await;
-    // While that one's ask is under way.
+    // While the first claim's request is in flight.
     let hasty = users.consume(&1, 5).within(millis(10)).await.unwrap_err();
     assert!(matches!(hasty, ConsumeError::TimedOut { .. }), "{hasty}");
     patient.await.unwrap().unwrap();
@@ -143,12 +147,13 @@ async fn what_is_settled_is_paid_also_by_keys_that_were_forgotten() {
     grant.settle(31);
     assert_eq!((grant.cost(), one.snapshot().keys), (31, 1));
     drop(grant);
-    // The limiter has taken the debt to the line, where others find it; and is not forgotten before it is paid.
+    // The key's limiter has sent the debt to the store, where other nodes see it. The limiter is not removed before
+    // that.
     sleep(millis(1_000)).await;
     let refused = two.consume(&1, 1).within(millis(10)).await.unwrap_err();
     assert!(matches!(refused, ConsumeError::TooLate { .. }), "{refused}");
     assert_eq!(one.snapshot().keys, 1);
-    // 31 tokens of a burst of 10: paid after 2.1 s. What comes then is everybody's.
+    // 31 tokens of a burst of 10: paid after 2.1 s. Later tokens are available to all nodes.
     sleep(millis(3_500)).await;
     assert_eq!(one.snapshot().keys, 0);
     assert!(two.consume(&1, 10).within(Duration::ZERO).await.is_ok());
@@ -174,7 +179,7 @@ async fn keys_have_quotas_and_names_of_their_own() {
     assert!(two.consume(&(false, 1), 1).within(millis(1)).await.is_err());
 }
 
-/// However lines and keys are spelled.
+/// However stores and keys are named.
 #[tokio::test(start_paused = true)]
 async fn no_two_keys_of_different_lines_share_a_quota() {
     let lines = MemoryStore::new();
@@ -189,7 +194,7 @@ async fn no_two_keys_of_different_lines_share_a_quota() {
     let plain =
         |name: &str| Limiter::builder().quota(Quota::per_hour(10)).distributed(lines.beside(name)).build().unwrap();
     for name in ["a:b:c", "1:a:b:c", "3:a:b:c", ":a:b:c", "0::a:b:c"] {
-        drop(timeout(millis(1_000), plain(name).consume(10)).await.expect("they are its own").unwrap());
+        drop(timeout(millis(1_000), plain(name).consume(10)).await.expect("the tokens are its own").unwrap());
     }
 }
 
@@ -204,7 +209,7 @@ async fn a_keys_limiter_is_a_node_of_its_line() {
     let plain = Limiter::new(Quota::per_second(1_000)).unwrap();
     drop(tollgate::join([(&limiter, 1), (&plain, 1)]).await.unwrap());
     assert_eq!(began.elapsed(), millis(100));
-    // It is kept for as long as somebody holds it.
+    // The limiter is kept for as long as a handle exists.
     sleep(millis(10_000)).await;
     assert_eq!(users.snapshot().keys, 1);
     drop(limiter);
@@ -295,7 +300,7 @@ async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it()
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(100));
     let mut grant = users.consume(&1, 30).await.unwrap();
-    // What it may keep: the twenty that it is denied now, and has then.
+    // The tokens it may keep: the twenty that it is denied now, and has later.
     assert!(users.try_acquire(&1, 20).is_err());
     sleep(millis(1)).await;
     drop(users.try_acquire(&1, 20).unwrap());
@@ -305,10 +310,10 @@ async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it()
     grant.settle(21);
     assert_eq!((grant.cost(), users.available(&1)), (21, before + 9));
     grant.settle(0);
-    assert_eq!((grant.cost(), users.available(&1)), (0, 20), "no more than may be kept");
+    assert_eq!((grant.cost(), users.available(&1)), (0, 20), "no more than the limiter may keep");
 }
 
-/// What a distributed limiter does not support is an error of the call, and the rest is the same as in memory.
+/// A call that a distributed limiter does not support returns an error. The other calls work as in memory.
 #[tokio::test(start_paused = true)]
 async fn the_verbs_of_a_keyed_limiter_work_or_say_that_they_cannot() {
     let lines = MemoryStore::new();
@@ -324,7 +329,7 @@ async fn the_verbs_of_a_keyed_limiter_work_or_say_that_they_cannot() {
     users.replenisher().await;
     let local = KeyedLimiter::new(Quota::per_second(1)).unwrap();
     assert_eq!(local.limiter(&1).unwrap().available(), local.available(&1));
-    // A key without a limiter here is not listed; one with a limiter is.
+    // A key without a limiter on this node is not listed; one with a limiter is.
     drop(users.consume(&1, 4).await.unwrap());
     assert_eq!((users.entries().count(), users.available(&1), users.deficiency(&1)), (0, 6, 0));
     assert_eq!(users.quota_snapshots(&1)[0].available, 6);
@@ -337,7 +342,7 @@ async fn the_verbs_of_a_keyed_limiter_work_or_say_that_they_cannot() {
     drop(limiter);
     sleep(millis(5_000)).await;
     let snapshot = users.snapshot();
-    assert_eq!((snapshot.keys, snapshot.granted), (0, 5), "what a forgotten limiter granted still counts");
+    assert_eq!((snapshot.keys, snapshot.granted), (0, 5), "the grants of a removed limiter still count");
     assert!(users.try_acquire(&1, 1 << 50).is_err());
     assert_eq!(users.snapshot().refused, 1);
 }
@@ -354,7 +359,7 @@ async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
     assert_eq!(began.elapsed(), millis(3_000));
     assert!(users.consume(&1, 1).within(millis(10)).await.is_err());
     drop(users.consume(&1, 1).await.unwrap());
-    assert!(began.elapsed() >= millis(5_000), "the pause is not forgotten with a limiter at rest");
+    assert!(began.elapsed() >= millis(5_000), "the pause outlives an unused limiter");
     let began = Instant::now();
     users.pause_all_for(millis(2_000));
     assert!(users.try_acquire(&3, 1).is_err());
@@ -362,7 +367,8 @@ async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
     assert!(began.elapsed() >= millis(2_000));
 }
 
-/// A thread waits in the queue of the key's limiter, whose tasks run on the runtime on which all was built.
+/// A thread waits in the queue of the key's limiter. The limiter's tasks run on the runtime on which the keyed limiter
+/// was built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_waits_for_a_distributed_key() {
     let lines = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! Keyed limiters whose quotas many machines share: over stores in memory. The tests over Redis are those of
+//! Keyed limiters with quotas that many machines share, over stores in memory. The tests with Redis are in
 //! `tollgate-redis`.
 
 mod histories;
@@ -16,7 +16,7 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A node of all the lines in this memory.
+/// A node of all the stores in this memory.
 fn node(lines: &MemoryStore, quota: Quota) -> KeyedLimiter<u64> {
     KeyedLimiter::builder().quota(quota).distributed(lines.clone()).build().unwrap()
 }

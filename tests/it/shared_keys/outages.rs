@@ -1,4 +1,4 @@
-//! Lines that cannot be reached, answers that get lost, and lines that forget.
+//! Unreachable stores, lost answers, and stores that lose their data.
 
 use super::{millis, node};
 use crate::distributed::law::Ledger;
@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{ConsumeError, Quota};
 
-/// A key that nobody has asked for, and one that is busy.
+/// A key that was never requested, and one that is busy.
 const COLD: u64 = 1;
 const BUSY: u64 = 2;
 
@@ -36,14 +36,14 @@ async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
         for (ledger, leased) in ledgers.iter().zip([0, 20]) {
             match outage {
                 Outage::Share(_) => assert!((45..=52 + leased).contains(&ledger.total()), "{}", ledger.total()),
-                _ => assert!(ledger.total() <= leased, "no more than what was leased: {}", ledger.total()),
+                _ => assert!(ledger.total() <= leased, "no more than the leased tokens: {}", ledger.total()),
             }
         }
         let answer = timeout(millis(50), users.consume(&3, 1)).await;
         match outage {
             Outage::Fail => assert!(matches!(answer, Ok(Err(ConsumeError::Unreachable))), "{answer:?}"),
             Outage::Wait => assert!(answer.is_err(), "{answer:?}"),
-            _ => assert!(answer.is_err(), "the share begins empty: {answer:?}"),
+            _ => assert!(answer.is_err(), "the share starts empty: {answer:?}"),
         }
         sleep(millis(200)).await;
         let snapshot = users.snapshot();
@@ -77,7 +77,7 @@ async fn a_line_that_fails_is_not_tried_by_everybody() {
     for key in 0..10_000 {
         assert!(matches!(users.consume(&key, 1).await, Err(ConsumeError::Unreachable)));
     }
-    // One has found it out, and the others believe it.
+    // One caller has noticed the outage, and the others use that.
     assert_eq!(began.elapsed(), millis(20));
     assert_eq!((users.snapshot().keys, users.snapshot().store.unwrap().outages), (0, 1));
 }
@@ -89,7 +89,7 @@ async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
     let users = node(&lines, quota);
     for _ in 0..2 {
         lines.lose_answers(1);
-        // The second ask is that of a limiter.
+        // The second request is that of a limiter.
         drop(users.consume(&1, 2).await.unwrap());
         sleep(millis(2_000)).await;
     }
@@ -103,7 +103,7 @@ async fn a_line_that_lost_everything_grants_a_burst_more_and_what_was_said_of_it
     let users = node(&lines, Quota::per_second(1).burst(5));
     drop(users.consume(&1, 5).await.unwrap());
     lines.forget();
-    // It is full, and nobody here knows; but for a token's time.
+    // The bucket is full, and this node does not know it, except for the time of a token.
     assert!(users.consume(&1, 1).within(millis(10)).await.is_err());
     sleep(millis(1_000)).await;
     assert_eq!(users.consume(&1, 1).within(millis(10)).await.unwrap().remaining(), 4);
@@ -117,7 +117,7 @@ async fn nodes_that_disagree_about_a_quota_are_told() {
     assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
     let snapshot = two.snapshot();
     assert!(snapshot.store.as_ref().unwrap().error.as_ref().unwrap().contains("7 1000000 7 7 0"));
-    // That is between the two of them, and no reason to leave other keys alone.
+    // The disagreement concerns this key only, and does not stop requests for other keys.
     assert!(!snapshot.store.as_ref().unwrap().is_out);
     drop(two.consume(&2, 1).await.unwrap());
 }
@@ -129,7 +129,7 @@ async fn a_line_that_is_back_is_found_by_whoever_comes_next() {
     lines.set_reachable(false);
     assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
     lines.set_reachable(true);
-    // Nobody here has a limiter that would find it out.
+    // No limiter on this node would notice it.
     sleep(millis(100)).await;
     drop(users.consume(&2, 1).await.unwrap());
 }

@@ -1,4 +1,4 @@
-//! Bounded memory, and what can be done with it.
+//! Bounded memory, and what still works when it is full.
 
 use super::{millis, node};
 use crate::distributed::law::Ledger;
@@ -28,7 +28,7 @@ async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_take
     assert!(matches!(users.consume(&3, 1).await, Err(ConsumeError::TooManyKeys { most: 3 })));
     assert!(matches!(users.try_acquire(&4, 1), Err(TryAcquireError::TooLarge { .. })));
     assert!(users.limiter(&4).is_err());
-    // Who is refused, or finds its tokens, needs no place.
+    // A claim that is refused, or finds its tokens, needs no entry.
     assert!(matches!(users.consume(&3, 1).within(millis(5)).await, Err(ConsumeError::TooLate { .. })));
     for key in 10..20 {
         drop(users.consume(&key, 1).await.unwrap());
@@ -36,7 +36,7 @@ async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_take
     assert_eq!(users.snapshot().keys, 3);
     waiting[0].abort();
     sleep(millis(20)).await;
-    // A place is free once its limiter has nothing out any more: its token was promised to it, and is spare now.
+    // An entry is free again when its limiter holds nothing any more: its token was promised to it, and is unused now.
     let began = Instant::now();
     let limiter = loop {
         match users.limiter(&3) {
@@ -95,7 +95,7 @@ async fn churning_through_keys_resets_nobodys_limit() {
     assert!((12..=13).contains(&ledger.total()), "{}", ledger.total());
 }
 
-/// With one place, and many keys that are busy, each is asked for by itself.
+/// With one entry and many busy keys, each key is requested separately.
 #[tokio::test(start_paused = true)]
 async fn busy_keys_without_a_place_are_served_all_the_same() {
     let lines = MemoryStore::new();
@@ -129,14 +129,14 @@ async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
     sleep(millis(100)).await;
     grant.settle(21);
     drop(grant);
-    // Somebody is in want of the place before the key's limiter could ask.
+    // Another key needs the entry before the key's limiter could send a request.
     assert!(users.limiter(&2).is_err());
     sleep(millis(100)).await;
     let other = bounded(&lines, quota, 1);
     assert!(other.consume(&1, 1).within(millis(0)).await.is_err());
 }
 
-/// The key's limiter is paused and nobody holds it: nothing is asked for it, nothing is promised to it, and it still owes.
+/// The key's limiter is paused and has no handles: it requests nothing, is promised nothing, and is still in debt.
 #[tokio::test(start_paused = true)]
 async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
     let lines = MemoryStore::new();
@@ -150,7 +150,7 @@ async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
     sleep(millis(5_000)).await;
     let snapshot = users.snapshot();
     assert_eq!((snapshot.keys, snapshot.store.as_ref().unwrap().granted), (1, 1));
-    // Once it can, it is.
+    // It is removed as soon as the debt can be paid.
     sleep(millis(10_000)).await;
     let snapshot = users.snapshot();
     assert_eq!(
@@ -159,7 +159,7 @@ async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
     );
 }
 
-/// Every limiter that comes to rest is forgotten: not only the first ones.
+/// Every limiter that becomes unused is removed, not only the first ones.
 #[tokio::test(start_paused = true)]
 async fn whoever_comes_after_a_rest_is_forgotten_too() {
     let lines = MemoryStore::new();
@@ -174,7 +174,7 @@ async fn whoever_comes_after_a_rest_is_forgotten_too() {
     }
 }
 
-/// Who comes elsewhere has them forgotten there.
+/// A call on another runtime removes them.
 #[test]
 fn limiters_are_forgotten_also_when_the_runtime_is_gone_that_all_was_built_on() {
     let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -223,12 +223,12 @@ async fn keys_of_one_hash_have_nothing_else_in_common() {
     assert_eq!(users.consume(&2, 4).within(millis(1)).await.unwrap().remaining(), 6);
     let limiters = [users.limiter(&1).unwrap(), users.limiter(&2).unwrap()];
     assert_eq!(users.snapshot().keys, 2);
-    drop(timeout(millis(10), limiters[1].consume(3)).await.expect("they are there").unwrap());
-    drop(timeout(millis(10), users.consume(&2, 3)).await.expect("they are there").unwrap());
+    drop(timeout(millis(10), limiters[1].consume(3)).await.expect("the tokens are available").unwrap());
+    drop(timeout(millis(10), users.consume(&2, 3)).await.expect("the tokens are available").unwrap());
     assert!(timeout(millis(10), users.consume(&1, 1)).await.is_err());
 }
 
-/// Whoever comes first, on whichever thread: a key has one limiter here.
+/// Whichever thread is first: a key has one limiter on this node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_threads_find_the_same_limiter_of_a_key() {
     let lines = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! Callers outside of every runtime: those who block, and those who are driven from elsewhere.
+//! Callers outside of every runtime: blocked threads, and futures that are driven from elsewhere.
 
 use super::*;
 use futures::executor::block_on;
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio_test::task::spawn;
 use tollgate::{Clock, ConsumeError};
 
-/// Spawns the limiter's replenisher, and returns when it is there.
+/// Spawns the limiter's replenisher, and returns when it is registered.
 fn drive(limiter: &Limiter, runtime: &Runtime) -> tokio::task::JoinHandle<()> {
     let (ready, is_ready) = oneshot::channel();
     let replenisher = limiter.replenisher();
@@ -73,7 +73,7 @@ fn outside_of_a_runtime_a_replenisher_elsewhere_serves_those_who_wait() {
     });
 }
 
-/// It was let in because somebody would wake it; now nobody will.
+/// The claim was let in because a replenisher would wake it, and that one has ended.
 #[test]
 fn outside_of_a_runtime_a_waiter_whose_replenisher_ends_is_told() {
     to_its_end(|| {
@@ -91,7 +91,7 @@ fn outside_of_a_runtime_a_waiter_whose_replenisher_ends_is_told() {
     });
 }
 
-/// A blocked thread drives the line while it waits; it is no reason to let others rely on it.
+/// A blocked thread drives the queue while it waits; other claims must not rely on it.
 #[test]
 fn outside_of_a_runtime_a_waiter_does_not_outlive_the_blocked_thread_it_counted_on() {
     to_its_end(|| {
@@ -100,7 +100,7 @@ fn outside_of_a_runtime_a_waiter_does_not_outlive_the_blocked_thread_it_counted_
             let blocked = scope.spawn(|| limiter.blocking_consume(1).unwrap().cost());
             await_line(&limiter, 1);
             let outside = scope.spawn(|| block_on(limiter.consume(1)).map(|grant| grant.cost()));
-            // It is refused at once, or stands in line until the thread is served.
+            // The claim is refused at once, or waits until the thread is served.
             while !outside.is_finished() && limiter.snapshot().waiting_tasks < 2 {
                 thread::yield_now();
             }
@@ -126,7 +126,7 @@ fn threads_that_block_share_the_rate_without_any_runtime() {
     });
 }
 
-/// Threads and tasks, all in one line: each notes its number while it holds the only slot.
+/// Threads and tasks in one queue: each records its number while it holds the only token in flight.
 #[test]
 fn threads_that_block_and_tasks_that_wait_are_served_in_the_order_they_came() {
     const COUNT: usize = 60;
@@ -175,7 +175,7 @@ fn a_limiter_that_is_closed_lets_blocked_threads_go() {
     });
 }
 
-/// Whoever leaves the line wakes those whose turn has come, and nobody for nothing.
+/// A thread that leaves the queue wakes the claims that are due, and no others.
 #[test]
 fn a_blocked_thread_that_was_served_wakes_nobody_whose_turn_has_not_come() {
     to_its_end(|| {
@@ -194,7 +194,7 @@ fn a_blocked_thread_that_was_served_wakes_nobody_whose_turn_has_not_come() {
     });
 }
 
-/// Real time, or time that stands still, and how often somebody asked for it.
+/// Real time, or time that stands still, and the number of readings.
 #[derive(Clone, Debug)]
 struct Asked {
     start: std::time::Instant,
@@ -232,7 +232,8 @@ fn a_thread_that_blocks_sleeps_until_its_turn() {
         let before = clock.times();
         drop(limiter.blocking_consume(1).unwrap());
         let asked = clock.times() - before;
-        // A few times when it comes and when it goes; looking around every 10 ms would be a hundred times.
+        // It reads the clock a few times when it enters and when it leaves. Waking every 10 ms would be a hundred
+        // times.
         assert!(asked <= 20, "{asked} times");
     });
 }
@@ -251,7 +252,7 @@ fn a_thread_that_blocks_by_a_clock_moved_by_hand_sleeps_until_somebody_looks() {
             let asked = clock.times() - before;
             limiter.replenish(1);
             blocked.join().unwrap();
-            // It may just have come. By the schedule it would have looked each millisecond.
+            // The thread may just have entered. By the schedule it would have woken each millisecond.
             assert!(asked <= 10, "{asked} times");
         });
     });

@@ -100,7 +100,7 @@ fn dropped_at_every_poll_it_loses_no_item_and_no_token() {
         let mut paced = Drain::new(ready).pace_sends_by(&limiter, |(_, cost): &(usize, u64)| *cost);
         let mut left = costs.into_iter().enumerate();
         for _ in 0..dropped_at {
-            // A future of its own for each poll: none of them lives to be polled twice.
+            // A new future for each poll: none of them is polled twice.
             let mut ready = spawn(futures::future::poll_fn(|cx| paced.poll_ready_unpin(cx)));
             let ready = matches!(ready.poll(), Poll::Ready(Ok(())));
             if ready && let Some(item) = left.next() {

@@ -1,4 +1,4 @@
-//! What a subscriber is told, word for word.
+//! The exact texts that a subscriber receives.
 
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::{Limiter, Quota, join, try_join};
@@ -30,7 +30,7 @@ fn a_wait_is_a_span_from_the_line_to_the_grant() {
         assert_eq!(scribe.read(), ["span 1 closed", "INFO span 3 in 0: wait ahead=1 cost=5 estimate=7ms"]);
         clock.advance(2 * MILLI);
         limiter.tick();
-        assert!(scribe.read().is_empty(), "it is told by whoever waited");
+        assert!(scribe.read().is_empty(), "the waiting task reports its outcome");
         let _ = assert_ready_ok!(first.poll());
         assert_eq!(scribe.read(), ["span 2: outcome=granted", "span 2 closed"]);
         drop(second);
@@ -73,7 +73,7 @@ fn a_refusal_is_an_event_that_says_who_refused_and_when_to_come_back() {
         assert!(limiter.try_acquire(1).is_err());
         let first = scribe.read();
         assert!(limiter.try_acquire(1).is_err());
-        assert_eq!(scribe.read(), first, "also where the last denial is repeated");
+        assert_eq!(scribe.read(), first, "the same where the last denial is repeated");
         let denied = "DEBUG event in 0: by=quota cost=1 message=refused: denied by quota 0, 0 tokens remain: retry after \
                       750µs retry_after=750µs";
         assert_eq!(first, [denied]);
@@ -104,7 +104,7 @@ fn who_would_come_too_late_is_told_by_how_much() {
     assert_eq!(told.len(), 1);
 }
 
-/// It is told only what takes no step per waiter.
+/// An estimate that needs a step per waiter is not reported.
 #[test]
 fn behind_several_quotas_the_first_in_line_has_an_estimate() {
     let (limiter, _clock) =

@@ -26,7 +26,7 @@ const FLAGS: [&str; 8] = [
 
 pub struct Browser {
     driver: WebDriver,
-    /// Ends with this.
+    /// The browser ends when this is dropped.
     _chromedriver: Child,
     _profile: tempfile::TempDir,
 }
@@ -67,7 +67,7 @@ impl Browser {
         self.driver.execute(script, vec![argument]).await.unwrap().json().clone()
     }
 
-    /// Waits until the script says so.
+    /// Waits until the script returns true.
     pub async fn until(&self, what: &str, script: &str) {
         self.until_with(what, script, Value::Null).await;
     }
@@ -79,7 +79,7 @@ impl Browser {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("never {what}: {script}");
+        panic!("never happened: {what}: {script}");
     }
 
     async fn tell(&self, command: &str, parameters: Value) -> Value {
@@ -94,14 +94,14 @@ impl Browser {
         self.tell("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// All of the page, also what is below the fold.
+    /// A picture of the whole page, also of the part below the visible one.
     pub async fn picture(&self, path: &Path) {
         let taken =
             self.tell("Page.captureScreenshot", json!({ "captureBeyondViewport": true, "format": "png" })).await;
         std::fs::write(path, BASE64_STANDARD.decode(taken["data"].as_str().unwrap()).unwrap()).unwrap();
     }
 
-    /// Where the browser has sent requests.
+    /// The addresses of all requests of the browser.
     pub async fn requests(&self) -> Vec<String> {
         let events =
             self.log("performance").await.into_iter().map(|entry| {
@@ -112,11 +112,11 @@ impl Browser {
             Some("Network.webSocketCreated") => Some(event["params"]["url"].clone()),
             _ => None,
         });
-        // What the browser shows before it is told of a page.
+        // The browser's own start page.
         urls.map(|url| url.as_str().unwrap().to_owned()).filter(|url| !url.starts_with("chrome:")).collect()
     }
 
-    /// Errors and warnings of the console.
+    /// The errors and warnings of the console.
     pub async fn complaints(&self) -> Vec<String> {
         let entries = self.log("browser").await.into_iter();
         let bad = entries.filter(|entry| entry["level"] != "INFO" && entry["level"] != "DEBUG");
@@ -133,7 +133,7 @@ impl Browser {
     }
 }
 
-/// chromedriver's log of `browser` or `performance`, since it was asked last.
+/// The entries of chromedriver's log of `browser` or `performance` since the last call.
 #[derive(Debug)]
 struct Log(&'static str);
 

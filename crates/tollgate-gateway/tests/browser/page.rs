@@ -1,6 +1,6 @@
-//! The gateway's page in a real browser, under the demo's traffic.
+//! The gateway's page in a real browser, with the traffic of the demo.
 //!
-//! `GATEWAY` names the gateway's binary, `PICTURES` the folder for what the page looked like.
+//! `GATEWAY` names the gateway's binary, `PICTURES` the folder for the screenshots.
 
 mod browser;
 mod process;
@@ -26,7 +26,7 @@ async fn metrics(gateway: &Process) -> BTreeMap<String, f64> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(series).collect()
 }
 
-/// What the page says, and the series that says the same.
+/// The elements of the page, and the series of `/metrics` with the same values.
 const SAME: [(&str, &str); 8] = [
     ("total-came", "gateway_received_total"),
     ("total-answered", "gateway_requests_total{fate=\"answered\"}"),
@@ -35,11 +35,11 @@ const SAME: [(&str, &str); 8] = [
     ("total-unknown", "gateway_requests_total{fate=\"unknown\"}"),
     ("total-failed", "gateway_requests_total{fate=\"failed\"}"),
     ("total-left", "gateway_requests_total{fate=\"left\"}"),
-    // Refunds are none here, so that the ceiling is the cap and what was released.
+    // There are no refunds here, so the ceiling is the cap plus the released tokens.
     ("granted", "rate_limit_acquire_total{key=\"all\",result=\"allow\"}"),
 ];
 
-/// What the page says at one moment.
+/// The values that the page shows at one moment.
 async fn said(browser: &Browser) -> BTreeMap<String, f64> {
     let script = "const seen = {}; for (const b of document.querySelectorAll('#totals b')) seen[b.id] = b.textContent; \
                   seen.granted = String(samples.at(-1).all.granted); seen.at = String(samples.at(-1).at); return seen;";
@@ -56,16 +56,16 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
     let is_busy = "return document.getElementById('state').textContent === 'live' \
                    && +document.getElementById('refused').textContent > 0 \
                    && +document.getElementById('granted').textContent > 0";
-    browser.until("live, and somebody refused", is_busy).await;
+    browser.until("live, with a refusal", is_busy).await;
 
-    // Numbers and pictures move.
+    // The numbers and the drawings change.
     let look = "return ['tail', 'head', 'ceiling', 'total-answered'].map(id => document.getElementById(id).textContent) \
                 .concat(['track', 'rovers', 'rates'].map(id => document.getElementById(id).toDataURL()))";
     let before = browser.run(look).await;
     assert!(before.as_array().unwrap().iter().all(|seen| seen.as_str().is_some_and(|seen| !seen.is_empty())));
     for index in 0..7 {
         let moved = format!("{}[{index}] !== arguments[0]", look.replace("return ", "return (").to_owned() + ")");
-        browser.until_with("it moved", &moved, before[index].clone()).await;
+        browser.until_with("it changed", &moved, before[index].clone()).await;
     }
     let blank = "const node = document.createElement('canvas'), like = document.getElementById(arguments[0]); \
                  node.width = like.width; node.height = like.height; return node.toDataURL() !== like.toDataURL()";
@@ -73,7 +73,7 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
         assert_eq!(browser.run_with(blank, id.into()).await, Value::Bool(true), "{id} is blank");
     }
 
-    // All grow; so what the page said between two scrapes lies between what these said.
+    // All values only grow. So a value that the page showed between two scrapes lies between theirs.
     for _ in 0..3 {
         let first = metrics(&gateway).await;
         let at = said(&browser).await["at"];
@@ -86,12 +86,12 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
         }
         assert!(page["total-answered"] > 0.0 && page["total-refused_each"] > 0.0 && page["total-failed"] == 0.0);
     }
-    // What the tiles say can be, by the demo's limits.
+    // The values of the tiles are possible under the demo's limits.
     let tiles = browser.run("return ['line', 'flight'].map(id => +document.getElementById(id).textContent)").await;
     let [line, flight] = [0, 1].map(|index| tiles[index].as_f64().unwrap());
     assert!((0.0..=2_000.0).contains(&line) && (0.0..=60.0).contains(&flight), "{tiles}");
 
-    // Whoever asks most is there by name; what a name says is text.
+    // The busiest client is listed by name, and its name is shown as text.
     gateway.ask("<img src=x onerror=document.title=1>".repeat(3).as_str(), 30).await;
     let keys = "return document.getElementById('busiest').textContent";
     browser.until("the strange key", &format!("{keys}.includes('<img\u{2026}')",)).await;
@@ -104,7 +104,7 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
 
     for (name, width, height, scheme) in SIZES {
         browser.resize(width, height, scheme, name == "phone").await;
-        // Painted anew, in these colours and this width.
+        // Repaints in these colors and this width.
         let painted =
             "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
         browser.until("repainted", painted).await;
@@ -117,7 +117,7 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
             let small = "return [...document.querySelectorAll('p, dd, dt, td, th, span, small')].filter(node => \
                          node.textContent.trim() && node.offsetParent \
                          && parseFloat(getComputedStyle(node).fontSize) < 12).length";
-            assert_eq!(browser.run(small).await, 0, "nothing is too small to read");
+            assert_eq!(browser.run(small).await, 0, "no text is too small to read");
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
         browser.picture(&pictures().join(format!("gateway-{name}.png"))).await;
@@ -128,11 +128,11 @@ async fn the_page_shows_what_happens_and_what_the_metrics_say() {
     assert!(asked.len() >= 2 && asked.iter().all(is_ours), "{asked:?}");
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 
-    // How it ends is seen too.
+    // The page shows the shutdown too.
     gateway.terminate();
     browser.until("the end", "return document.getElementById('state').textContent === 'connection lost'").await;
     browser.close().await;
-    assert!(gateway.ended().await, "the demo's promises were kept");
+    assert!(gateway.ended().await, "the checks of the demo failed");
 }
 
 #[tokio::test]
@@ -148,10 +148,10 @@ async fn a_file_that_was_refused_is_shown_with_its_line() {
     browser.until("live", "return document.getElementById('state').textContent === 'live'").await;
     assert_eq!(browser.run("return document.getElementById('problem').hidden").await, true);
     std::fs::write(&file, right.replace("1s", "soon")).unwrap();
-    let told = "return document.getElementById('problem').textContent.includes('line 5: `soon` is no time')";
+    let told = "return document.getElementById('problem').textContent.includes('line 5: `soon` is not a duration')";
     browser.until("told", told).await;
     std::fs::write(&file, right.replace("9/s", "8/s")).unwrap();
-    browser.until("put right", "return document.getElementById('problem').hidden").await;
+    browser.until("the problem is hidden", "return document.getElementById('problem').hidden").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     browser.close().await;
     gateway.terminate();

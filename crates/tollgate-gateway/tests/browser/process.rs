@@ -1,4 +1,4 @@
-//! The gateway.
+//! The gateway as a child process.
 
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -7,7 +7,7 @@ use tokio::process::{Child, Command};
 pub struct Process {
     child: Child,
     api: String,
-    /// With a slash at its end.
+    /// The address of the page, with a slash at its end.
     pub page: String,
 }
 
@@ -21,7 +21,7 @@ impl Process {
         let mut child = Command::new(binary).args(arguments).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let greeting = lines.next_line().await.unwrap().expect("it says where it is");
-        // Whatever else it says.
+        // Reads the rest of its output, so that it does not block.
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 println!("{line}")
@@ -33,7 +33,7 @@ impl Process {
         Self { child, api, page }
     }
 
-    /// Sends requests with `key`.
+    /// Sends `times` requests with `key`.
     pub async fn ask(&self, key: &str, times: usize) {
         let client = reqwest::Client::new();
         for _ in 0..times {
@@ -46,7 +46,7 @@ impl Process {
         assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     }
 
-    /// Whether all was well.
+    /// Waits for its end. Returns whether it succeeded.
     pub async fn ended(mut self) -> bool {
         self.child.wait().await.unwrap().success()
     }

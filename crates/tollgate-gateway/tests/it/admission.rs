@@ -1,5 +1,5 @@
-//! How many come through, whose they are, and what they cost. The clock is moved by hand, so that what must pass is known
-//! to the request.
+//! Admission: how many requests pass, from which clients, and at which cost. The test moves the clock by hand, so that
+//! it knows exactly which requests pass.
 
 use super::world::*;
 
@@ -7,14 +7,14 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use reqwest::StatusCode;
 
-/// For keys that are not what is looked at.
+/// A large quota for keys, where the test is about another limit.
 const ROOMY: &str = "[keys]\nheader = \"x-api-key\"\nquota = \"1000/s\"\nunlisted = \"by-key\"\n";
 
 #[tokio::test]
 async fn exactly_the_burst_and_the_rate_come_through_in_order() {
     let world = World::new(&format!("quota = \"10/s, burst 20\"\nmax_wait = \"1h\"\n{ROOMY}")).await;
     let answers: FuturesUnordered<_> = (0..300).map(|_| world.send("/x", "a")).collect();
-    until("all in line", || world.waiting() == (0, 280)).await;
+    until("all wait", || world.waiting() == (0, 280)).await;
     for step in [SECOND, SECOND * 3 / 5, SECOND * 39 / 100, SECOND / 100] {
         world.advance(step);
     }
@@ -35,7 +35,7 @@ async fn keys_are_limited_each_by_itself() {
          unlisted = \"by-key\"\n[keys.listed.ann]\nkey = \"k-ann\"\nquota = \"20/s, burst 30\"\n",
     )
     .await;
-    // By the header that the file names, not by another.
+    // Keys are read from the header that the file names, and from no other.
     let send = |key: &str| {
         let request = reqwest::Client::new().get(format!("http://{}/", world.address));
         let request = request.header("authorization", format!("Bearer {key}")).header("x-api-key", key);
@@ -45,7 +45,7 @@ async fn keys_are_limited_each_by_itself() {
     for _ in 0..60 {
         answers.extend(["k-ann", "bob", "eve"].map(send));
     }
-    until("all in line", || world.waiting() == (30 + 55 + 55, 0)).await;
+    until("all wait", || world.waiting() == (30 + 55 + 55, 0)).await;
     until("served", || world.upstream.count() == 40).await;
     let counts = || ["k-ann", "bob", "eve"].map(|key| world.upstream.count_of(key));
     assert_eq!(counts(), [30, 5, 5]);
@@ -72,14 +72,14 @@ async fn made_up_keys_gain_nothing_where_addresses_count() {
         passed += usize::from(status == StatusCode::OK);
     }
     assert_eq!((passed, world.upstream.count()), (5, 5));
-    // Nor does saying to come from elsewhere.
+    // A forged `X-Forwarded-For` gains nothing either.
     let elsewhere = world.get("/", "x").header("x-forwarded-for", "192.0.2.1").send().await.unwrap();
     assert_eq!(elsewhere.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]
-async fn behind_a_proxy_its_word_counts_and_no_others() {
+async fn behind_a_proxy_only_the_address_it_appended_is_trusted() {
     let world = World::new(
         "quota = \"10000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s, burst 2\"\n\
          proxies_before = 1\n",
@@ -91,7 +91,7 @@ async fn behind_a_proxy_its_word_counts_and_no_others() {
     }
     assert_eq!(status("198.51.100.3, 192.0.2.1").await, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(status("192.0.2.2").await, StatusCode::OK);
-    // One network, one client.
+    // Addresses of one /64 network are one client.
     for (address, expected) in
         [("1::1", StatusCode::OK), ("1::2", StatusCode::OK), ("1::3", StatusCode::TOO_MANY_REQUESTS)]
     {
@@ -111,17 +111,17 @@ async fn a_route_costs_what_the_file_says() {
     }
     assert_eq!(world.gateway.limits.all.available(), 0);
     let third = world.send("/%72eports", "a");
-    until("in line", || world.waiting() == (0, 1)).await;
-    // What costs nothing does not wait.
+    until("it waits", || world.waiting() == (0, 1)).await;
+    // A request of cost 0 does not wait.
     assert_eq!(world.get("/status", "a").send().await.unwrap().status(), StatusCode::OK);
     let cheap = world.send("/reportsx", "a");
-    until("in line", || world.waiting() == (0, 2)).await;
+    until("both wait", || world.waiting() == (0, 2)).await;
     world.advance(SECOND - MILLI);
     a_moment().await;
     assert_eq!(world.waiting(), (0, 2));
     world.advance(MILLI);
     assert_eq!(third.await.unwrap().status(), StatusCode::OK);
-    assert_eq!(world.waiting(), (0, 1), "the line is strict");
+    assert_eq!(world.waiting(), (0, 1), "the queue is strictly in order");
     world.advance(SECOND / 10);
     assert_eq!(cheap.await.unwrap().status(), StatusCode::OK);
     assert_eq!(world.gateway.limits.all.snapshot().granted, 31);
@@ -134,7 +134,7 @@ async fn a_slow_streaming_body_is_in_flight_to_its_last_byte() {
     let mut first = world.get("/stream", "a").send().await.unwrap();
     let second = world.get("/stream", "a").send().await.unwrap();
     let third = world.send("/stream", "a");
-    until("in line", || world.waiting() == (0, 1)).await;
+    until("it waits", || world.waiting() == (0, 1)).await;
     for _ in 0..3 {
         streams[0].unbounded_send("more").unwrap();
         assert_eq!(first.chunk().await.unwrap().unwrap(), "more");
@@ -144,16 +144,16 @@ async fn a_slow_streaming_body_is_in_flight_to_its_last_byte() {
     assert!(first.chunk().await.unwrap().is_none());
     let third = third.await.unwrap();
     assert_eq!((world.waiting(), world.upstream.count()), ((0, 0), 3));
-    // And to its end where the client leaves early, or the upstream breaks.
+    // The tokens are also released when the client leaves early, or when the upstream breaks.
     drop(second);
     until("landed", || world.gateway.limits.all.snapshot().in_flight == Some(1)).await;
     drop((third, streams));
     until("landed", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
 }
 
-/// Its own requests wait, in its own line; and those of others do not.
+/// Requests of the key wait in its own queue, and those of other keys do not wait.
 #[tokio::test]
-async fn a_key_has_so_many_in_flight_and_holds_up_nobody_else() {
+async fn a_key_at_its_cap_in_flight_delays_no_other_key() {
     let world = World::new(
         "quota = \"1000/s\"\nmax_wait = \"1h\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1000/s\"\nin_flight = 2\n\
          unlisted = \"by-key\"\n",
@@ -164,14 +164,14 @@ async fn a_key_has_so_many_in_flight_and_holds_up_nobody_else() {
     let mut first = world.get("/stream", "a").send().await.unwrap();
     let second = world.get("/stream", "a").send().await.unwrap();
     let third = world.send("/stream", "a");
-    until("in its own line", || world.waiting() == (1, 0)).await;
+    until("it waits in the queue of its key", || world.waiting() == (1, 0)).await;
     let other = world.get("/stream", "b").send().await.unwrap();
     assert_eq!((flying(), world.upstream.count_of("a")), (Some(3), 2));
     streams[0].close_channel();
     assert!(first.chunk().await.unwrap().is_none());
     let third = third.await.unwrap();
     assert_eq!((flying(), world.upstream.count_of("a"), world.waiting()), (Some(3), 3, (0, 0)));
-    // And to its end where the client leaves early, or the upstream breaks.
+    // The tokens are also released when the client leaves early, or when the upstream breaks.
     drop(second);
     until("landed", || flying() == Some(2)).await;
     drop((third, other, streams));
@@ -180,7 +180,7 @@ async fn a_key_has_so_many_in_flight_and_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn who_gets_no_further_keeps_its_own_tokens_and_has_none_in_flight() {
+async fn a_request_refused_by_the_limit_of_all_keeps_the_tokens_of_its_key() {
     for cap in ["", "in_flight = 1\n"] {
         let world = World::new(&format!(
             "quota = \"1/h, burst 1\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/h, burst 3\"\n{cap}"
@@ -197,7 +197,7 @@ async fn who_gets_no_further_keeps_its_own_tokens_and_has_none_in_flight() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_in_line_leaves_it_at_once() {
+async fn a_client_that_hangs_up_leaves_its_queue_at_once() {
     let world = World::new(
         "quota = \"1/s, burst 1\"\nmax_wait = \"1h\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/s, burst 2\"\n\
          unlisted = \"by-key\"\n",
@@ -205,16 +205,16 @@ async fn a_client_that_hangs_up_in_line_leaves_it_at_once() {
     .await;
     assert_eq!(world.get("/", "a").send().await.unwrap().status(), StatusCode::OK);
     let for_all = world.send("/", "a");
-    until("in line for all", || world.waiting() == (0, 1)).await;
-    let for_itself = world.send("/", "a");
-    until("in line for itself", || world.waiting() == (1, 1)).await;
+    until("it waits for the limit of all", || world.waiting() == (0, 1)).await;
+    let own = world.send("/", "a");
+    until("it waits for the limit of its key", || world.waiting() == (1, 1)).await;
     let last = world.send("/last", "b");
-    until("in line behind", || world.waiting() == (1, 2)).await;
-    for_itself.abort();
+    until("it waits behind the first", || world.waiting() == (1, 2)).await;
+    own.abort();
     until("gone", || world.waiting() == (0, 2)).await;
     for_all.abort();
     until("gone", || world.waiting() == (0, 1)).await;
-    // What it had of its own was not used.
+    // The tokens of its own key were not used.
     until("given back", || world.gateway.limits.each.snapshot().keys > 0).await;
     world.advance(SECOND);
     assert_eq!(last.await.unwrap().status(), StatusCode::OK);

@@ -1,4 +1,4 @@
-//! The end: who was accepted gets an answer.
+//! Shutdown: every accepted request gets a response.
 
 use super::process::Process;
 use super::world::*;
@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 const KEYS: &str = "[keys]\nheader = \"x-api-key\"\nquota = \"100000/s\"\nunlisted = \"by-key\"\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_in_line_and_in_flight_are_served_and_nobody_else_is_accepted() {
+async fn waiting_and_forwarded_requests_are_served_and_no_connection_is_accepted() {
     for signal in ["TERM", "INT"] {
         let (upstream, address) = Upstream::start().await;
         let stream = upstream.stream();
@@ -19,7 +19,7 @@ async fn those_in_line_and_in_flight_are_served_and_nobody_else_is_accepted() {
         let ask = || tokio::spawn(reqwest::Client::new().get(&url).send());
         let line: Vec<_> = (0..20).map(|_| ask()).collect();
         until("come", || upstream.count() >= 5).await;
-        // All connections have been accepted once a picture says that all have come.
+        // All connections have been accepted as soon as a sample shows that all requests have arrived.
         let mut events = reqwest::get(format!("http://{}/events", process.admin)).await.unwrap();
         let mut seen = String::new();
         while !seen.contains("\"came\":21,") {
@@ -31,9 +31,9 @@ async fn those_in_line_and_in_flight_are_served_and_nobody_else_is_accepted() {
             assert_eq!(answer.await.unwrap().expect("an answer").status(), StatusCode::OK);
         }
         assert_eq!(upstream.count(), 21);
-        assert!(ask().await.unwrap().is_err(), "nobody listens");
+        assert!(ask().await.unwrap().is_err(), "the address is no longer listened on");
         let health = reqwest::get(format!("http://{}/health", process.admin)).await.unwrap();
-        assert_eq!(health.status(), StatusCode::SERVICE_UNAVAILABLE, "and the balancer is told");
+        assert_eq!(health.status(), StatusCode::SERVICE_UNAVAILABLE, "the load balancer sees the shutdown");
         stream.unbounded_send("the last").unwrap();
         assert_eq!(flying.chunk().await.unwrap().unwrap(), "the last");
         stream.close_channel();
@@ -44,14 +44,14 @@ async fn those_in_line_and_in_flight_are_served_and_nobody_else_is_accepted() {
 }
 
 #[tokio::test]
-async fn when_the_grace_is_over_those_still_in_line_are_told() {
+async fn requests_that_wait_after_the_grace_period_are_refused() {
     let world = World::new(&format!("quota = \"1/s, burst 1\"\nmax_wait = \"1h\"\ngrace = \"100ms\"\n{KEYS}")).await;
     assert_eq!(world.get("/", "a").send().await.unwrap().status(), StatusCode::OK);
     let line: Vec<_> = (0..10).map(|_| world.send("/", "a")).collect();
-    until("in line", || world.waiting() == (0, 10)).await;
+    until("all wait", || world.waiting() == (0, 10)).await;
     let World { gateway, .. } = world;
     let books = std::sync::Arc::clone(&gateway.books);
-    assert!(gateway.shut_down().await, "everybody got an answer");
+    assert!(gateway.shut_down().await, "every request got a response");
     for answer in line {
         let answer = answer.await.unwrap();
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -62,13 +62,13 @@ async fn when_the_grace_is_over_those_still_in_line_are_told() {
 }
 
 #[tokio::test]
-async fn what_never_ends_does_not_hold_up_the_end() {
+async fn an_endless_response_does_not_delay_the_shutdown() {
     let world = World::new(&format!("quota = \"9/s\"\nmax_wait = \"1h\"\ngrace = \"50ms\"\n{KEYS}")).await;
     let _endless = world.upstream.stream();
     let mut response = world.get("/stream", "a").send().await.unwrap();
-    // A connection that says nothing is nobody's request.
+    // A connection without a request does not count as a request.
     let _silent = tokio::net::TcpStream::connect(world.address).await.unwrap();
     let World { gateway, .. } = world;
-    assert!(!gateway.shut_down().await, "one was cut off");
+    assert!(!gateway.shut_down().await, "one response was cut off");
     drop(response.chunk());
 }

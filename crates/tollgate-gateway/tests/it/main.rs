@@ -1,6 +1,6 @@
-//! The gateway before a real upstream, by real clients.
+//! The gateway in front of a real upstream, with real clients.
 //!
-//! Most tests run it in their own process, with a clock moved by hand, so its files are a module here. The tests about
+//! Most tests run it in their own process, with a clock moved by hand, so its files are a module here. The tests of
 //! signals start the program itself.
 
 #[allow(dead_code, reason = "its `main` is not called here")]

@@ -1,4 +1,4 @@
-//! The gateway as a process of its own, that can be sent signals.
+//! The gateway as a child process, which can be sent signals.
 
 use super::world::{FOR_EVER, MILLI, file};
 
@@ -14,13 +14,13 @@ pub(crate) struct Process {
     file: PathBuf,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
-    /// What it said on its standard error so far.
+    /// The lines of its standard error so far.
     said: Arc<Mutex<Vec<String>>>,
     output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Process {
-    /// Started with a file of `limits`, whose name is its own.
+    /// Starts it with a file of `limits` that is named after `name`.
     pub(crate) fn start(name: &str, upstream: SocketAddr, limits: &str) -> Self {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.toml", std::process::id()));
         std::fs::write(&path, file(upstream, limits)).unwrap();
@@ -46,14 +46,14 @@ impl Process {
         assert!(sent.unwrap().success());
     }
 
-    /// Writes the file anew, as an editor does that keeps no half of it.
+    /// Replaces the file at once, as an editor does that never leaves a partial file.
     pub(crate) fn write(&self, upstream: SocketAddr, limits: &str) {
         let other = self.file.with_extension("new");
         std::fs::write(&other, file(upstream, limits)).unwrap();
         std::fs::rename(other, &self.file).unwrap();
     }
 
-    /// Waits until it has said a line that contains `part` for the `times`-th time.
+    /// Waits for the `times`-th line that contains `part`.
     pub(crate) async fn says(&self, part: &str, times: usize) -> String {
         let began = Instant::now();
         while began.elapsed() < FOR_EVER {
@@ -63,10 +63,10 @@ impl Process {
             }
             tokio::time::sleep(MILLI).await;
         }
-        panic!("never said {part:?}, but {:?}", self.said.lock().unwrap());
+        panic!("no line contains {part:?}: {:?}", self.said.lock().unwrap());
     }
 
-    /// Waits for its end: how, and its last words on its standard output.
+    /// Waits for its end. Returns its exit status and the last line of its standard output.
     pub(crate) fn ended(mut self) -> (ExitStatus, String) {
         let last = self.output.by_ref().map(Result::unwrap).last().unwrap_or_default();
         (self.child.wait().unwrap(), last)
@@ -75,7 +75,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended, and the file is only a temporary one.
+        // The process may have ended already, and the file is only a temporary one.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.file);

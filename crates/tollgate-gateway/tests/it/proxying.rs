@@ -1,4 +1,4 @@
-//! There and back: streams, headers, and upstreams that fail.
+//! Forwarding: streams, headers, and upstreams that fail.
 
 use super::world::*;
 
@@ -24,7 +24,7 @@ async fn before(router: Router) -> World {
 
 #[tokio::test]
 async fn bodies_stream_both_ways() {
-    // Each chunk comes back before the next one is sent: whoever waits for the whole of a body hangs here.
+    // Each chunk comes back before the next one is sent: a proxy that waits for the whole body hangs here.
     let world = before(Router::new().route("/echo", any(async |request: Request| request.into_body()))).await;
     let (send, receive) = futures::channel::mpsc::unbounded::<Result<&str, std::io::Error>>();
     let body = reqwest::Body::wrap_stream(receive);
@@ -81,7 +81,7 @@ async fn status_of(world: &World, path: &str) -> (StatusCode, String) {
 }
 
 #[tokio::test]
-async fn an_upstream_that_fails_is_told_from_one_that_is_late() {
+async fn a_failed_upstream_and_a_late_one_have_different_status_codes() {
     let document = "application/problem+json".to_owned();
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let world = World::before(Upstream::default(), nobody, OPEN).await;
@@ -96,7 +96,7 @@ async fn an_upstream_that_fails_is_told_from_one_that_is_late() {
 async fn a_response_that_breaks_off_breaks_off_for_the_client_too() {
     let broken = async || {
         let chunks = futures::stream::iter([Ok("half of"), Err(std::io::Error::other("broken"))]);
-        // Chunk by chunk, so that the first one is out.
+        // Chunk by chunk, so that the first chunk has been sent when the upstream breaks.
         let chunks = chunks.then(async |chunk| {
             tokio::time::sleep(10 * MILLI).await;
             chunk
@@ -110,7 +110,7 @@ async fn a_response_that_breaks_off_breaks_off_for_the_client_too() {
 }
 
 #[tokio::test]
-async fn what_is_no_path_is_no_tunnel_either() {
+async fn a_request_target_without_a_path_opens_no_tunnel() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let world = World::new(OPEN).await;
     for (request, expected) in [
@@ -126,11 +126,11 @@ async fn what_is_no_path_is_no_tunnel_either() {
         assert!(answer.starts_with(expected), "{request:?}: {answer}");
     }
     let paths: Vec<String> = world.upstream.came.lock().unwrap().iter().map(|(_, path)| path.clone()).collect();
-    assert_eq!(paths[0], "/x", "at our upstream, whoever was meant");
+    assert_eq!(paths[0], "/x", "forwarded to the configured upstream, whatever host was named");
 }
 
 #[tokio::test]
-async fn a_body_is_not_asked_for_before_the_request_is_admitted() {
+async fn no_100_continue_is_sent_before_the_request_is_admitted() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let world =
         World::new("quota = \"1/s, burst 1\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"9/s\"\n")

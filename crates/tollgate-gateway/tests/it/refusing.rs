@@ -1,4 +1,4 @@
-//! Refusals: what they say, and that they cost nothing.
+//! Refusals: their contents, and that they cost no tokens.
 
 use super::world::*;
 
@@ -32,13 +32,13 @@ async fn a_refusal_says_when_to_come_back_and_every_response_what_is_left() {
 }
 
 #[tokio::test]
-async fn refused_by_the_limit_of_all_it_keeps_its_own_tokens_and_is_told_of_both() {
+async fn a_refusal_by_the_limit_of_all_costs_no_tokens_and_reports_both_limits() {
     let world = World::new(&LIMITS.replace("99ms", "1h")).await;
     for _ in 0..4 {
         assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
     }
     let waits = world.send("/", "k-ann");
-    until("in line", || world.waiting() == (0, 1)).await;
+    until("it waits", || world.waiting() == (0, 1)).await;
     let response = world.get("/", "bob").send().await.unwrap();
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "1");
@@ -49,15 +49,15 @@ async fn refused_by_the_limit_of_all_it_keeps_its_own_tokens_and_is_told_of_both
     assert_eq!((counts.answered, counts.refused_all, counts.refused_each), (5, 1, 0));
 }
 
-/// Nobody but itself is in its way: that is 429, where a full line of all is 503.
+/// The client's own requests fill the queue of its key: 429. A full common queue is 503.
 #[tokio::test]
-async fn who_fills_its_own_line_has_asked_too_much() {
+async fn a_client_that_fills_its_own_queue_gets_429() {
     let world = World::new(&LIMITS.replace("99ms", "1h")).await;
     for _ in 0..3 {
         assert_eq!(world.get("/", "bob").send().await.unwrap().status(), StatusCode::OK);
     }
     let waits = world.send("/", "bob");
-    until("in its own line", || world.waiting() == (1, 0)).await;
+    until("it waits in the queue of its key", || world.waiting() == (1, 0)).await;
     let response = world.get("/", "bob").send().await.unwrap();
     assert_eq!(
         (response.status(), &response.headers()["retry-after"]),
@@ -68,9 +68,9 @@ async fn who_fills_its_own_line_has_asked_too_much() {
     assert_eq!(world.gateway.books.counts().refused_each, 1);
 }
 
-/// By the clock: who waits for a place in flight has no schedule.
+/// With the real clock: the wait for a place in flight has no schedule.
 #[tokio::test]
-async fn who_has_too_much_in_flight_itself_has_asked_too_much_and_behind_others_it_has_not() {
+async fn in_flight_caps_answer_429_for_the_own_key_and_503_for_all() {
     for (caps, expected) in [
         ("[keys]\nin_flight = 1\n", StatusCode::TOO_MANY_REQUESTS),
         ("in_flight = 1\n[keys]\n", StatusCode::SERVICE_UNAVAILABLE),
@@ -87,7 +87,7 @@ async fn who_has_too_much_in_flight_itself_has_asked_too_much_and_behind_others_
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_hears_why() {
+async fn a_client_without_a_known_key_gets_401_with_the_reason() {
     let limits = LIMITS.replace("by-key", "refuse");
     let world = World::new(&limits).await;
     let stranger = world.get("/", "nobody").send().await.unwrap();
@@ -98,7 +98,7 @@ async fn who_is_not_let_in_hears_why() {
 }
 
 #[tokio::test]
-async fn the_operator_has_an_address_of_their_own_and_no_key_is_ever_shown_there() {
+async fn the_admin_address_never_shows_a_key() {
     let world = World::new(LIMITS).await;
     let secret = "sk-0123456789abcdefghij";
     for key in ["k-ann", secret, "qx7z"] {
@@ -106,7 +106,7 @@ async fn the_operator_has_an_address_of_their_own_and_no_key_is_ever_shown_there
             world.get("/metrics", key).send().await.unwrap();
         }
     }
-    // The API has its own /metrics.
+    // The API may have a /metrics of its own.
     assert!(world.upstream.came.lock().unwrap().iter().all(|(_, path)| path == "/metrics"));
     let mut events = world.client.get(format!("http://{}/events", world.gateway.admin)).send().await.unwrap();
     let mut seen = world.page("/metrics").await + &world.page("/").await;

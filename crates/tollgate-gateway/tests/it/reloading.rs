@@ -1,4 +1,4 @@
-//! Limits changed while requests are served.
+//! Changes of the limits while requests are served.
 
 use super::app::config::Config;
 use super::app::who::{Name, Who};
@@ -17,7 +17,7 @@ fn limits(quota: &str) -> String {
     format!("quota = \"{quota}\"\nin_flight = 40\nmax_wait = \"1h\"\n{KEYS}")
 }
 
-/// Requests without pause by `clients` of them, until told to stop: how many were answered. Every one must be, with 200.
+/// Sends requests without pause from `clients` clients until stopped, and counts the responses. Each must be a 200.
 struct Load {
     stop: Arc<AtomicBool>,
     clients: JoinSet<usize>,
@@ -36,7 +36,7 @@ impl Load {
                         let response = client.get(format!("http://{address}/")).header("x-api-key", "a").send().await;
                         let response = response.expect("no request is lost");
                         assert_eq!(response.status(), StatusCode::OK);
-                        assert_eq!(response.text().await.expect("nor half of one"), "hello");
+                        assert_eq!(response.text().await.expect("no body is cut off"), "hello");
                         answered += 1;
                     }
                     answered
@@ -60,20 +60,20 @@ async fn signals_and_changes_of_the_file_under_load_lose_no_request() {
     let mut loads = 0;
     for round in 0..4 {
         process.write(address, &limits(["2000/s", "300/s, burst 5"][round % 2]));
-        // Found by itself, within a second.
+        // The gateway notices the change by itself, within a second.
         loads += 1;
-        process.says("are in force", loads).await;
+        process.says("applied the limits", loads).await;
         process.write(address, &limits(["700/s", "900/s, burst 100"][round % 2]));
         process.signal("HUP");
         loads += 1;
-        process.says("are in force", loads).await;
-        // A file that is wrong changes nothing.
+        process.says("applied the limits", loads).await;
+        // A wrong file changes nothing.
         process.write(address, &limits("none"));
         process.signal("HUP");
-        process.says("the limits stay as they were", round + 1).await;
+        process.says("the limits are unchanged", round + 1).await;
     }
     let before = upstream.count();
-    until("served on", || upstream.count() > before + 50).await;
+    until("more requests are served", || upstream.count() > before + 50).await;
     let answered = load.stop().await;
     assert_eq!(answered, upstream.count());
     process.signal("TERM");
@@ -98,14 +98,14 @@ async fn a_malformed_file_is_refused_with_its_line_and_the_old_limits_hold() {
     assert_eq!([status().await, status().await], [StatusCode::OK; 2]);
     assert_eq!(status().await, StatusCode::TOO_MANY_REQUESTS, "three at once, not thirty");
     assert_eq!(upstream.count(), 3);
-    // The operator sees it too.
+    // The page shows the error too.
     let events = client.get(format!("http://{}/events", process.admin));
     let mut events = events.send().await.unwrap();
     let mut seen = String::new();
     while !seen.contains("invalid type") {
         seen.push_str(&String::from_utf8_lossy(&events.chunk().await.unwrap().expect("events go on")));
     }
-    // And what only a restart can change is said to be so.
+    // A setting that only a restart can change is reported as such.
     process.write(address, &limits("1/h, burst 30").replace("max_wait", "max_waiting = 7\nmax_wait"));
     process.signal("HUP");
     let said = process.says("line 6: `max_waiting` is read at the start only: restart the gateway", 1).await;
@@ -119,11 +119,11 @@ fn change(world: &World, text: &str) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn those_in_line_are_timed_anew_and_nobody_leaves_it() {
+async fn waiting_requests_are_retimed_and_none_is_lost() {
     let (upstream, address) = Upstream::start().await;
     let world = World::before(upstream, address, &limits("1/s, burst 1")).await;
     let requests: Vec<_> = (0..11).map(|_| world.send("/", "a")).collect();
-    until("in line", || world.waiting() == (0, 10)).await;
+    until("all wait", || world.waiting() == (0, 10)).await;
     let faster = file(address, &limits("10/s, burst 1"));
     let path = Path::new("gateway.toml");
     world.gateway.limits.change(Config::parse(path, &faster).unwrap(), path).unwrap();
@@ -138,7 +138,7 @@ async fn those_in_line_are_timed_anew_and_nobody_leaves_it() {
 }
 
 #[tokio::test]
-async fn a_change_is_whole_or_not_at_all() {
+async fn a_change_is_applied_as_a_whole_or_not_at_all() {
     let with = |max_keys: u64, quotas: &[(&str, &str)]| {
         let listed =
             quotas.iter().map(|(name, quota)| format!("[keys.listed.{name}]\nkey = \"{name}\"\nquota = \"{quota}\"\n"));
@@ -151,28 +151,28 @@ async fn a_change_is_whole_or_not_at_all() {
     let world = World::new(&with(4, &[("ann", "5/s"), ("bob", "6/s")])).await;
     let limits = &world.gateway.limits;
     let of = |name: &str| limits.each.available(&Who::Listed(Name::new(name)));
-    // Two unlisted keys owe: with those of the file there is no room for a third listed one.
+    // Two unlisted keys are in debt. With those of the file, `max_keys` leaves no space for a third listed one.
     for key in ["x", "y"] {
         assert_eq!(world.get("/", key).send().await.unwrap().status(), StatusCode::OK);
     }
     let refused = change(&world, &with(4, &[("ann", "2/s"), ("bob", "3/s"), ("eve", "7/s")])).unwrap_err();
-    assert!(refused.contains("no quota of its own for `eve` now") && refused.contains("raise max_keys"), "{refused}");
+    assert!(refused.contains("cannot set the quota of `eve` now") && refused.contains("raise max_keys"), "{refused}");
     assert_eq!([of("ann"), of("bob"), of("eve")], [5, 6, 5]);
-    // Now they owe nothing.
+    // Now their debts are paid.
     world.advance(10 * SECOND);
     change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")])).unwrap();
     world.advance(10 * SECOND);
     assert_eq!([of("ann"), of("bob"), of("eve")], [5, 3, 7]);
     change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")]).replace("1/s, burst 5", "1/s, burst 2")).unwrap();
-    assert_eq!([of("ann"), of("bob"), of("eve")], [2, 3, 7], "who has a quota of their own keeps it");
+    assert_eq!([of("ann"), of("bob"), of("eve")], [2, 3, 7], "a key with a quota of its own keeps it");
     let all = change(&world, &with(5, &[])).unwrap_err();
     assert!(
-        all.ends_with("`keys.max_keys` is read at the start only: restart the gateway, or write what it was"),
+        all.ends_with("`keys.max_keys` is read at the start only: restart the gateway, or restore the old value"),
         "{all}"
     );
     let cap = change(&world, &with(4, &[]).replace("max_keys", "in_flight = 3\nmax_keys")).unwrap_err();
     assert!(cap.contains("`keys.in_flight` is read at the start only"), "{cap}");
-    // A cap can come and go.
+    // The common cap can be removed and added.
     let capped = |cap: &str| with(4, &[]).replace("max_wait", &format!("{cap}max_wait"));
     change(&world, &capped("in_flight = 3\n")).unwrap();
     assert_eq!(limits.all.available(), 3);

@@ -1,4 +1,4 @@
-//! A gateway in this process, by a clock moved by hand, before an upstream that notes who came.
+//! A gateway in this process, with a clock moved by hand, in front of an upstream that records the requests.
 
 use super::app::config::Config;
 use super::app::gateway::{Gateway, Place};
@@ -21,15 +21,15 @@ use tollgate::{KeyedLimiter, Limiter, ManualClock};
 
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// Longer than any test takes, on however busy a machine: a bound against a hang, and not an expectation.
+/// Longer than any test takes on any machine: it only stops a test that hangs.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(180);
 
-/// Requests whose path begins with `/stream` are answered by the next of these, chunk by chunk.
+/// The bodies for requests below `/stream`, one each, chunk by chunk.
 type Streams = Arc<Mutex<VecDeque<mpsc::UnboundedReceiver<&'static str>>>>;
 
 #[derive(Clone, Default)]
 pub(crate) struct Upstream {
-    /// Keys and paths, in the order they came.
+    /// The keys and paths of the requests, in the order of their arrival.
     pub(crate) came: Arc<Mutex<Vec<(String, String)>>>,
     streams: Streams,
 }
@@ -54,7 +54,7 @@ impl Upstream {
         Body::from_stream(futures::StreamExt::map(stream, Ok::<_, Infallible>)).into_response()
     }
 
-    /// Of the next streaming response, what to send and to close.
+    /// The sender of the next streaming response's chunks. Closing it ends the response.
     pub(crate) fn stream(&self) -> mpsc::UnboundedSender<&'static str> {
         let (send, receive) = mpsc::unbounded();
         self.streams.lock().unwrap().push_back(receive);
@@ -70,7 +70,7 @@ impl Upstream {
     }
 }
 
-/// Serves `router` on an address of its own, as long as the test lasts.
+/// Serves `router` on an address of its own until the test ends.
 pub(crate) async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -78,7 +78,7 @@ pub(crate) async fn serve(router: Router) -> SocketAddr {
     address
 }
 
-/// The file: addresses of the test's own, then `limits`.
+/// A configuration file: addresses for this test, then `limits`.
 pub(crate) fn file(upstream: SocketAddr, limits: &str) -> String {
     format!("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\n{limits}")
 }
@@ -97,7 +97,7 @@ impl World {
         Self::before(upstream, address, limits).await
     }
 
-    /// With tokio's clock: there is nothing to be moved by hand.
+    /// Runs on tokio's clock instead of a manual one.
     pub(crate) async fn by_the_clock(limits: &str) -> Self {
         let (upstream, address) = Upstream::start().await;
         let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
@@ -110,7 +110,7 @@ impl World {
         let all = Limiter::builder().clock(clock.clone());
         let limits = Limits::with(config, all, KeyedLimiter::builder().clock(clock.clone())).unwrap();
         let world = Self::within(upstream, limits, clock).await;
-        // A key that is given a larger burst than all others fills up to it first.
+        // Full buckets: a key that gets a larger burst than the others would have to fill up to it first.
         world.advance(SECOND * 3_600);
         world
     }
@@ -126,7 +126,7 @@ impl World {
         self.client.get(format!("http://{}{path}", self.address)).header("x-api-key", key)
     }
 
-    /// Sent, by a connection of its own: it is lost with the task.
+    /// Sends a request on a connection of its own, which closes when the task is aborted.
     pub(crate) fn send(&self, path: &str, key: &str) -> tokio::task::JoinHandle<reqwest::Response> {
         let request = reqwest::Client::new().get(format!("http://{}{path}", self.address)).header("x-api-key", key);
         tokio::spawn(async move { request.send().await.unwrap() })
@@ -138,7 +138,7 @@ impl World {
         self.gateway.limits.all.tick();
     }
 
-    /// Requests in both lines.
+    /// The numbers of requests that wait for their own keys' limits, and for the limit of all.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let limits = &self.gateway.limits;
         (limits.each.snapshot().waiting_tasks, limits.all.snapshot().waiting_tasks)
@@ -150,16 +150,16 @@ impl World {
     }
 }
 
-/// Waits until it is so: for what is on its way through sockets.
+/// Waits until the condition is true, for effects that travel through sockets.
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < FOR_EVER, "never {what}");
+        assert!(began.elapsed() < FOR_EVER, "never happened: {what}");
         tokio::time::sleep(MILLI).await;
     }
 }
 
-/// That nothing more is on its way: whoever was let through by mistake would have come by then.
+/// Waits long enough that a request admitted by mistake would have arrived.
 pub(crate) async fn a_moment() {
     tokio::time::sleep(50 * MILLI).await;
 }

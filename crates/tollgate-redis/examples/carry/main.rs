@@ -1,4 +1,4 @@
-//! How many requests of nodes a single Redis can answer: nodes that do nothing but ask, as fast as they are answered.
+//! How many requests of nodes a single Redis can answer: the nodes only send requests, as fast as they are answered.
 //!
 //! ```text
 //! cargo run --release -p tollgate-redis --example carry
@@ -23,16 +23,16 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// Measure how many requests of nodes a single Redis answers
 #[derive(Parser)]
 struct Options {
-    /// Nodes that ask at the same time
+    /// Nodes that send requests at the same time
     #[arg(long, default_values_t = [4, 100, 1_000, 10_000], num_args = 1.., value_parser = value_parser!(u64).range(1..))]
     nodes: Vec<u64>,
-    /// Tokens per second, for all of them
+    /// Tokens per second, for all nodes together
     #[arg(long, default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..))]
     rate: u64,
     /// Seconds for each number of nodes
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Be the process that starts Redis and ends it; for the program itself
+    /// Run as the process that starts and ends Redis; used by the program itself
     #[arg(long, hide = true)]
     guard: bool,
 }
@@ -53,7 +53,7 @@ fn carry(options: &Options) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     println!(
         "{:>6} {:>10} {:>18} {:>17} {:>18}",
-        "nodes", "asks/s", "script, us/ask", "Redis, us/ask", "a core's asks/s"
+        "nodes", "requests/s", "script, us/req.", "Redis, us/req.", "requests/s per core"
     );
     for &nodes in &options.nodes {
         let load = runtime.block_on(measure::measure(nodes, options.rate, Duration::from_secs(options.seconds)))?;

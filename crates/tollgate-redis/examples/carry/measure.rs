@@ -1,4 +1,4 @@
-//! How much a single Redis can carry: nodes that do nothing but ask, as fast as they are answered.
+//! Measures how many requests a single Redis can answer: the nodes only send requests, as fast as they are answered.
 
 use crate::Failure;
 use crate::guard::Guard;
@@ -9,15 +9,15 @@ use tollgate::Quota;
 use tollgate::distributed::{LeaseRequest, QuotaTerms, Store};
 use tollgate_redis::RedisStore;
 
-/// Connections that carry the asks of all nodes.
+/// Connections for the requests of all nodes.
 const CONNECTIONS: u64 = 8;
 
-/// What the asks of so many nodes cost.
+/// The cost of the requests of this many nodes.
 pub(crate) struct Load {
     pub(crate) nodes: u64,
-    /// Answered, per second, by Redis and who asks on this machine together.
+    /// Requests answered per second, with Redis and the nodes on this machine.
     pub(crate) asks_per_second: f64,
-    /// CPU of Redis per ask, in microseconds: the script alone, and all of it.
+    /// CPU time of Redis per request, in microseconds: of the script alone, and in total.
     pub(crate) script_micros: f64,
     pub(crate) redis_micros: f64,
 }
@@ -54,7 +54,7 @@ pub(crate) async fn measure(nodes: u64, rate: u64, time: Duration) -> Result<Loa
     let elapsed = began.elapsed();
     let script = info(&url, "commandstats")?;
     let figure = script.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:"));
-    let usec = figure.and_then(|line| field(line, "usec=")).ok_or("Redis does not say what scripts cost")?;
+    let usec = figure.and_then(|line| field(line, "usec=")).ok_or("Redis does not report the cost of scripts")?;
     Ok(Load {
         nodes,
         asks_per_second: asks as f64 / elapsed.as_secs_f64(),
@@ -63,12 +63,12 @@ pub(crate) async fn measure(nodes: u64, rate: u64, time: Duration) -> Result<Loa
     })
 }
 
-/// Seconds.
+/// In seconds.
 fn used_cpu(url: &str) -> Result<f64, Failure> {
     let text = info(url, "cpu")?;
     let of = |name| text.lines().find_map(|line| field(line, name));
     let both = of("used_cpu_user:").zip(of("used_cpu_sys:"));
-    both.map(|(user, system)| user + system).ok_or_else(|| "Redis does not say what CPU it used".into())
+    both.map(|(user, system)| user + system).ok_or_else(|| "Redis does not report its CPU time".into())
 }
 
 fn field(line: &str, name: &str) -> Option<f64> {

@@ -1,12 +1,12 @@
-//! Who ends Redis whatever happens: a process of its own, out of reach of Ctrl-C, that holds Redis until its input ends.
-//! The other end of that is the parent's, and the system closes it however the parent ends.
+//! The guard: a process of its own, out of reach of Ctrl-C, that ends Redis when its input ends. The parent holds the
+//! other end of that input, and the system closes it however the parent ends.
 
 use crate::Failure;
 use crate::server::Server;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-/// In the process that guards.
+/// Runs in the guard process.
 pub(crate) fn run() -> Result<(), Failure> {
     let server = Server::start()?;
     println!("{}", server.url());
@@ -14,7 +14,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// In the parent. Redis ends when this is dropped.
+/// Runs in the parent. Redis ends when this is dropped.
 pub(crate) struct Guard {
     child: Child,
     url: String,
@@ -27,10 +27,10 @@ impl Guard {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut guard = Guard { child: command.spawn()?, url: String::new() };
-        let answers = guard.child.stdout.take().expect("it is piped");
+        let answers = guard.child.stdout.take().expect("the output is piped");
         BufReader::new(answers).read_line(&mut guard.url)?;
         guard.url.truncate(guard.url.trim_end().len());
-        // What is wrong it has said already.
+        // The guard has printed the error already.
         if guard.url.is_empty() { Err("there is no Redis".into()) } else { Ok(guard) }
     }
 

@@ -1,45 +1,47 @@
-//! Was the law kept, by all of them together? Judged from what each node reported, in exact integers.
+//! Checks the rate law for all nodes together, from the reports of each node, in exact integers.
 
 use crate::Failure;
 use crate::law::{Law, SECOND};
 use crate::parent::Log;
 use std::ops::Deref;
 
-/// The line counts who asks in epochs of this time.
+/// The store counts active nodes in epochs of this length.
 const EPOCH: u64 = SECOND / 4;
-/// How often is looked for what a killed node took with it; and the end is left out, where what is late may still come.
+/// The step of the search for the tokens that a killed node took. The last part of the run is left out, because late
+/// tokens may still come there.
 const STEP: u64 = SECOND / 100;
 const GLANCE: u64 = SECOND / 5;
 
 pub(crate) struct Verdict {
-    /// When the first node began to ask; the line was not there before.
+    /// When the first node sent its first request. The store did not exist before that.
     pub(crate) began: u64,
-    /// From then until the first node was done: from then on not all of them asked. In nanoseconds.
+    /// From then until the first node stopped sending requests, in nanoseconds.
     pub(crate) elapsed: u64,
-    /// What was granted in that time.
+    /// The tokens granted in that time.
     pub(crate) tokens: u64,
     /// Tokens granted / (burst + rate x elapsed).
     pub(crate) achieved: f64,
-    /// Whole tokens above burst + rate x time, at the worst moment since `began`. Who comes late counts late, so this needs no
-    /// allowance.
+    /// Whole tokens above burst + rate x time, at the worst moment since `began`. A late grant counts late, so this
+    /// needs no allowance.
     pub(crate) excess_since_start: u64,
-    /// The same in the worst of all windows, against burst + rate x (window + `late`): whom a timer serves late is seen in
-    /// another window than the one in which the schedule granted.
+    /// The same in the worst of all windows, against burst + rate x (window + `late`): a grant that a timer delivers
+    /// late is seen in another window than that of its schedule.
     pub(crate) excess_in_windows: u64,
-    /// The longest time by which anybody was late, in nanoseconds.
+    /// The longest lateness of a grant, in nanoseconds.
     pub(crate) late: u64,
-    /// The least that a node got / the most, since all were there and the line knew: the burst at the beginning is for whoever
-    /// comes first.
+    /// The fewest tokens of a node / the most, since all nodes were known to the store: the burst at the start goes to
+    /// the first nodes.
     pub(crate) fairness: f64,
     pub(crate) trips_per_1000: f64,
     pub(crate) kill: Option<Kill>,
 }
 
-/// What became of the share of a node that was killed.
+/// What happened to the share of a killed node.
 pub(crate) struct Kill {
-    /// Nanoseconds after the line began.
+    /// Nanoseconds since the start of the run.
     pub(crate) at: u64,
-    /// After so many nanoseconds the others had the whole rate: of the tokens that nobody ever got, 95 % were lost by then.
+    /// After this many nanoseconds the others had the whole rate: 95 % of the tokens that no node ever got were lost by
+    /// then.
     pub(crate) made_up: u64,
     /// Those tokens.
     pub(crate) lost: u64,
@@ -80,7 +82,7 @@ pub(crate) fn judge(
     })
 }
 
-/// While all live; and then among the survivors, if that is less fair.
+/// While all nodes live; then among the survivors, if that is less fair.
 fn fairness(logs: &[impl Deref<Target = Log>], end: u64, killed: Option<(usize, u64)>) -> f64 {
     let all_there = logs.iter().filter_map(|log| log.began).max().unwrap_or(end) + EPOCH;
     let (until, victim) = killed.map_or((end, None), |(victim, at)| (at, Some(victim)));
@@ -89,7 +91,7 @@ fn fairness(logs: &[impl Deref<Target = Log>], end: u64, killed: Option<(usize, 
     all.min(ratio(survivors.map(|(_, log)| log.tokens_in(until + EPOCH..end))))
 }
 
-/// The least / the most.
+/// The fewest / the most.
 fn ratio(tokens: impl Iterator<Item = u64> + Clone) -> f64 {
     match (tokens.clone().min(), tokens.max()) {
         (Some(least), Some(most)) if most > 0 => least as f64 / most as f64,
@@ -97,8 +99,8 @@ fn ratio(tokens: impl Iterator<Item = u64> + Clone) -> f64 {
     }
 }
 
-/// What is late comes yet; what a dead node was promised does not. So what is lost for good by an instant is the least that
-/// is missing at any later one.
+/// Late tokens still arrive; tokens promised to a dead node do not. So the tokens lost for good by an instant are the
+/// fewest that are missing at any later instant.
 fn made_up(law: &Law, logs: &[impl Deref<Target = Log>], victim: usize, at: u64, began: u64, end: u64) -> Kill {
     let others = || logs.iter().enumerate().filter(|(number, _)| *number != victim);
     let due = |time: u64| (u128::from(law.rate) * u128::from(time) / u128::from(SECOND)) as u64;
@@ -134,7 +136,7 @@ mod tests {
     fn nodes_that_keep_the_law_together_achieve_one() {
         let verdict = judge(&LAW, &[log(&[(0, 6), (4, 4)]), log(&[(0, 4), (8, 4)])], None).unwrap();
         assert_eq!((verdict.excess(), verdict.tokens, verdict.achieved), (0, 18, 1.0));
-        // The first quarter of a second is whoever's comes first.
+        // The tokens of the first quarter of a second go to the first nodes.
         assert_eq!(verdict.fairness, 1.0);
         let verdict = judge(&LAW, &[log(&[(0, 9), (300, 5)]), log(&[(310, 4), (400, 1)])], None).unwrap();
         assert_eq!(verdict.fairness, 0.8);
@@ -144,7 +146,7 @@ mod tests {
     fn one_token_too_many_between_them_is_seen() {
         let verdict = judge(&LAW, &[log(&[(0, 6), (4, 4)]), log(&[(0, 4), (8, 5)])], None).unwrap();
         assert_eq!((verdict.excess_since_start, verdict.excess_in_windows), (1, 1));
-        // Late in the run, where there was room since the start.
+        // Late in the run, where the law had a margin since the start.
         let verdict = judge(&LAW, &[log(&[(0, 1), (50, 8)]), log(&[(51, 5)])], None).unwrap();
         assert_eq!((verdict.excess_since_start, verdict.excess_in_windows), (0, 2));
     }

@@ -1,14 +1,15 @@
-//! One quota, several processes: each its own limiter, all of them fed by one line in a Redis that this program starts.
+//! One quota, several processes: each has a limiter of its own, and all of them use one store in a Redis that this
+//! program starts.
 //!
 //! ```text
 //! cargo run --release -p tollgate-redis --example fleet
 //! cargo run --release -p tollgate-redis --example fleet -- --nodes 8 --rate 50000 --seconds 10 --kill
 //! ```
 //!
-//! Every node has more tasks than its share can feed, so the line is saturated; each reports its grants with their instants,
-//! and this process judges them. `--kill` ends one node by `kill -9` half-way. The picture, `target/fleet.svg`, shows what
-//! each node got over time. The last line printed is for machines; the exit code is 1 if more was granted than the quota
-//! allows. (2: it could not run.)
+//! Every node has more tasks than its share can serve, so the quota is saturated. Each node reports its grants with
+//! their instants, and this process checks them. `--kill` ends one node by `kill -9` half-way. The picture,
+//! `target/fleet.svg`, shows the tokens of each node over time. The last line printed is machine-readable. The exit
+//! code is 1 if more was granted than the quota allows, and 2 if the program could not run.
 //!
 //! It needs `redis-server`, starts its own on a free loopback port, and uses no other.
 
@@ -30,19 +31,20 @@ use std::process::ExitCode;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Let several processes share one quota through a Redis of their own, and judge what they got
+/// Let several processes share one quota through a Redis of their own, and check what they got
 #[derive(Clone, Parser)]
 struct Options {
     /// Processes that share the quota
     #[arg(long, default_value_t = 4, value_parser = value_parser!(u64).range(1..=100))]
     nodes: u64,
-    /// Tokens per second, for all of them
+    /// Tokens per second, for all processes together
     #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u64).range(1..))]
     rate: u64,
-    /// Tokens at once, for all of them [default: a tenth of a second's worth]
+    /// Burst in tokens, for all processes together [default: a tenth of a second's worth]
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     burst: Option<u64>,
-    /// Tasks of each process that ask at the same time [default: a fifth of a second's worth of the rate of each node]
+    /// Tasks of each process that claim at the same time [default: a fifth of a second's worth of the rate of each
+    /// node]
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     tasks: Option<u64>,
     /// Seconds to run
@@ -51,13 +53,13 @@ struct Options {
     /// End one node by `kill -9` half-way
     #[arg(long)]
     kill: bool,
-    /// Where the picture goes
+    /// The file for the picture
     #[arg(long, default_value = "target/fleet.svg", value_name = "FILE")]
     plot: PathBuf,
-    /// Be the node that uses the Redis at this address; for the program itself
+    /// Run as the node that uses the Redis at this address; used by the program itself
     #[arg(long, hide = true, value_name = "URL")]
     node: Option<String>,
-    /// Be the one who starts Redis and ends it; for the program itself
+    /// Run as the guard that starts and ends Redis; used by the program itself
     #[arg(long, hide = true)]
     guard: bool,
 }

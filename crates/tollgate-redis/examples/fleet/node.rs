@@ -1,4 +1,4 @@
-//! A node: many tasks that ask one limiter, and one that reports what they were granted.
+//! A node: many tasks that claim from one limiter, and one task that reports their grants.
 
 use crate::report::{Report, Sample, now};
 use crate::{Failure, Options};
@@ -14,16 +14,16 @@ use tollgate_redis::RedisStore;
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
-/// Grants that were not reported yet.
+/// Grants that are not reported yet.
 #[derive(Default)]
 struct Desk {
-    /// From when to when, and how many tokens.
+    /// The instants of the first and the last grant, and the number of tokens.
     granted: Cell<Option<(u64, u64, u64)>>,
     news: Notify,
 }
 
 pub(crate) fn run(options: &Options, url: &str) -> Result<(), Failure> {
-    // One thread, so that all who are woken at once are in one report, written before anything else happens.
+    // One thread, so that all claims woken at once are in one report, written before anything else happens.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let line = runtime.block_on(RedisStore::connect(url, "fleet"))?;
     say(Report::Ready)?;
@@ -36,10 +36,10 @@ pub(crate) fn run(options: &Options, url: &str) -> Result<(), Failure> {
     say(Report::Sample(sample(&limiter, &line, 0)))
 }
 
-/// Waits for the parent's word; and ends this process when the parent has gone.
+/// Waits for the parent's start line, and ends this process when the parent has ended.
 fn wait_for_go() -> Result<(), Failure> {
     if stdin().lock().read_line(&mut String::new())? == 0 {
-        return Err("the parent has gone before it began".into());
+        return Err("the parent ended before it started this node".into());
     }
     std::thread::spawn(|| {
         _ = stdin().lock().read_line(&mut String::new());
@@ -65,7 +65,7 @@ async fn work(options: &Options, line: &RedisStore, desk: &Rc<Desk>) -> Result<L
     Ok(limiter)
 }
 
-/// Says what was granted, until nobody listens.
+/// Reports the grants until the parent does not read any more.
 async fn report(desk: &Desk) -> Result<(), Failure> {
     loop {
         desk.news.notified().await;
@@ -73,7 +73,7 @@ async fn report(desk: &Desk) -> Result<(), Failure> {
     }
 }
 
-/// Says how it looks, until nobody listens.
+/// Reports samples until the parent does not read any more.
 async fn watch(limiter: &Limiter, line: &RedisStore) -> Result<(), Failure> {
     let mut ticks = interval(SAMPLE_EVERY);
     loop {
@@ -113,5 +113,5 @@ fn sample(limiter: &Limiter, line: &RedisStore, late: u64) -> Sample {
 }
 
 fn say(report: Report) -> Result<(), Failure> {
-    writeln!(stdout(), "{report}").map_err(|error| format!("the parent does not listen: {error}").into())
+    writeln!(stdout(), "{report}").map_err(|error| format!("the parent does not read the reports: {error}").into())
 }

@@ -1,4 +1,4 @@
-//! Starts everybody, listens to what they report, and says what became of it.
+//! Starts all processes, reads their reports, and prints the results.
 
 use crate::guard::Guard;
 use crate::judge::{Verdict, judge};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-/// How often reports are read, and looked at.
+/// The interval between two readings of the reports.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     Ok(if verdict.excess() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Shows how it goes until all have ended. Says which node was killed, and when.
+/// Shows the progress until all nodes have ended. Returns the killed node and the instant.
 fn watch(options: &Options, nodes: &mut [Node]) -> Result<Option<(usize, u64)>, Failure> {
     let half = Duration::from_secs_f64(options.seconds / 2.0);
     let mut show = Show::new(nodes.len());
@@ -100,7 +100,7 @@ impl Node {
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(output).lines() {
                 let entry = line?.parse()?;
-                filled.lock().expect("nobody panics with it").enter(entry);
+                filled.lock().expect("no thread panics with the lock").enter(entry);
             }
             Ok(())
         });
@@ -108,19 +108,19 @@ impl Node {
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().expect("nobody panics with it")
+        self.log.lock().expect("no thread panics with the lock")
     }
 
     fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Reads the rest of what it said.
+    /// Reads the rest of its output.
     fn finish(&mut self, was_killed: bool) -> Result<(), Failure> {
         let status = self.child.wait()?;
         let read = self.reader.take().map_or(Ok(()), |reader| reader.join().expect("readers never panic"));
         match (was_killed, status.success()) {
-            // What it was saying may end in the middle of a line.
+            // Its last line may be incomplete.
             (true, _) => Ok(()),
             (false, true) => read,
             (false, false) => Err("a node has failed".into()),
@@ -150,7 +150,7 @@ impl Log {
         self.grants.iter().map(|batch| batch.tokens).sum()
     }
 
-    /// Tokens that were granted in these nanoseconds.
+    /// The tokens granted in these nanoseconds.
     pub(crate) fn tokens_in(&self, time: std::ops::Range<u64>) -> u64 {
         let since = self.grants.partition_point(|batch| batch.last < time.start);
         self.grants[since..].iter().take_while(|batch| batch.last < time.end).map(|batch| batch.tokens).sum()
@@ -171,20 +171,20 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, logs: &[MutexGuard<'_
     for (number, log) in logs.iter().enumerate() {
         let Sample { round_trips, lease, hold, late, .. } = log.last;
         println!(
-            "node {number}: {} tokens, {round_trips} round trips, last lease {lease}, may keep {hold}, up to {:.1} ms late",
+            "node {number}: {} tokens, {round_trips} round trips, last lease {lease}, may keep {hold}, at most {:.1} ms late",
             log.tokens(),
             ms(late)
         );
     }
-    println!("excess: {} tokens since the line was there, with no allowance for anything", verdict.excess_since_start);
+    println!("excess: {} tokens since the start, without any allowance", verdict.excess_since_start);
     println!(
-        "        {} in the worst of all windows, less what came due in {:.1} ms: so late were timers and answers",
+        "        {} in the worst of all windows, less the tokens of {:.1} ms: the lateness of timers and answers",
         verdict.excess_in_windows,
         ms(verdict.late)
     );
     if let Some(kill) = &verdict.kill {
         println!(
-            "kill:   {:.2} s after the start; the others have the whole rate from {:.0} ms after it on; {} tokens went with it",
+            "kill:   {:.2} s after the start; the others have the whole rate from {:.0} ms after it on; {} tokens were lost with it",
             ms(kill.at) / 1e3,
             ms(kill.made_up),
             kill.lost

@@ -1,4 +1,4 @@
-//! The picture: what each node got over time, and all of them together.
+//! The picture: the tokens of each node over time, and of all nodes together.
 
 use crate::Failure;
 use crate::law::Law;
@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use std::ops::Deref;
 use std::path::Path;
 
-// Okabe and Ito's colours: told apart by everybody.
+// Okabe and Ito's colors, which people with color blindness can distinguish.
 const COLOURS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -19,7 +19,7 @@ const ALLOWED: RGBColor = RGBColor(213, 94, 0);
 const INK: RGBColor = RGBColor(60, 60, 60);
 const FONT: &str = "Helvetica, Arial, sans-serif";
 
-/// Rates are over this time: nodes take turns of a tenth of a second.
+/// Rates are averages over this time: nodes take turns of a tenth of a second.
 const OVER: u64 = 200_000_000;
 const STEP: u64 = OVER / 8;
 

@@ -1,42 +1,42 @@
-//! What a node tells its parent, a line of text each.
+//! The reports of a node to its parent, one line of text each.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Instants are nanoseconds of the system's clock, by which Redis counts too, and all processes of a machine.
+/// Instants are in nanoseconds of the system's clock, which Redis and all processes of a machine share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// It is connected.
+    /// The node is connected.
     Ready,
-    /// It begins to ask.
+    /// The node begins to claim.
     Began {
         at: u64,
     },
-    /// Tokens that were granted from `first` to `last`.
+    /// The tokens granted from `first` to `last`.
     Grants {
         first: u64,
         last: u64,
         tokens: u64,
     },
     Sample(Sample),
-    /// It does not ask any more.
+    /// The node has stopped claiming.
     Ended {
         at: u64,
     },
 }
 
-/// What a node's limiter, and its line, look like.
+/// The state of a node's limiter and of its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Callers who wait.
+    /// The number of waiters.
     pub(crate) waiting: u64,
     pub(crate) round_trips: u64,
-    /// Tokens of the last lease.
+    /// The tokens of the last lease.
     pub(crate) lease: u64,
-    /// Tokens that may be kept unused.
+    /// The tokens that may be kept unused.
     pub(crate) hold: u64,
-    /// How late a grant of the line may be seen here: a timer, and the way of an answer. In nanoseconds.
+    /// How late a grant may be seen by the node: the lateness of a timer, and the latency of an answer. In nanoseconds.
     pub(crate) late: u64,
 }
 
@@ -62,7 +62,7 @@ impl FromStr for Report {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let unknown = || format!("a node said what is no report: `{text}`");
+        let unknown = || format!("not a report of a node: `{text}`");
         let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
         let numbers: Result<Vec<u64>, _> = rest.split_whitespace().map(str::parse).collect();
         match (verb, numbers.map_err(|_| unknown())?.as_slice()) {

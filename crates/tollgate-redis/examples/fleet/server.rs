@@ -1,4 +1,4 @@
-//! A redis-server of the program's own, on a free port of loopback, with nothing on disk but its log.
+//! A redis-server of this program's own, on a free loopback port, with no data on disk but its log.
 //! `TOLLGATE_REDIS_SERVER` names another program for it, such as `valkey-server`.
 
 use crate::Failure;
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A bound against a hang: a busy machine may take long to start a process.
+/// This only ends a hang: a busy machine may take long to start a process.
 const HANGS: Duration = Duration::from_secs(120);
 
-/// Ends when it is dropped.
+/// The server ends when this is dropped.
 pub(crate) struct Server {
     child: Child,
     folder: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Result<Server, Failure> {
-        // Another process may take a port that was free: then another one is tried.
+        // Another process may take the free port first: then another port is tried.
         let began = Instant::now();
         loop {
             if let Some(server) = Self::start_on(free_port()?)? {
@@ -31,7 +31,7 @@ impl Server {
         }
     }
 
-    /// `None` if it ends because the port is in use, or if it is another process that answers there.
+    /// `None` if the server ends because the port is in use, or if another process answers there.
     fn start_on(port: u16) -> Result<Option<Server>, Failure> {
         let folder = std::env::temp_dir().join(format!("tollgate-redis-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
@@ -66,7 +66,7 @@ impl Server {
         Err(format!("redis-server was started on port {port} and does not answer").into())
     }
 
-    /// Which process answers on the port.
+    /// The process that answers on the port.
     fn process(&self) -> Option<u32> {
         let text = info(&self.url(), "server").ok()?;
         text.lines().find_map(|line| line.strip_prefix("process_id:"))?.parse().ok()
@@ -85,7 +85,7 @@ impl Drop for Server {
     }
 }
 
-/// What the Redis at this address says of itself.
+/// The `INFO` of the Redis at this address.
 pub(crate) fn info(url: &str, section: &str) -> Result<String, Failure> {
     Ok(redis::cmd("INFO").arg(section).query(&mut redis::Client::open(url)?.get_connection()?)?)
 }

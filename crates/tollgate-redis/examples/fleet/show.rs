@@ -1,4 +1,4 @@
-//! The live table: a row for each node. Where there is no terminal, a line each second.
+//! The live table, with a row for each node. Without a terminal, a line each second.
 
 use crate::parent::Log;
 use crate::report::now;
@@ -13,7 +13,7 @@ pub(crate) struct Show {
     table: MultiProgress,
     head: ProgressBar,
     rows: Vec<ProgressBar>,
-    /// Lines that were printed.
+    /// The number of printed lines.
     printed: u64,
 }
 
@@ -37,10 +37,10 @@ impl Show {
             "{:>5.1} s  {:>9} {:>7} {:>7} {:>7} {:>7}    all: {total:.0}/s",
             elapsed.as_secs_f64(),
             "tokens/s",
-            "in line",
+            "waiting",
             "trips",
             "lease",
-            "hold"
+            "keep"
         ));
         for (number, (row, log)) in self.rows.iter().zip(logs).enumerate() {
             let last = &log.last;

@@ -9,7 +9,7 @@ use tollgate::{Limiter, Quota};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lines_of_a_cluster_live_on_all_its_masters_and_keep_their_law() {
     let Some(masters) = masters() else { return };
-    // One that would not begin full is remembered when it is.
+    // A bucket that does not start full is remembered even when it is full.
     let quota = Quota::per_second(1_000).burst(50).initial(49);
     let began = Instant::now();
     let mut tenants = Vec::new();
@@ -29,17 +29,17 @@ async fn lines_of_a_cluster_live_on_all_its_masters_and_keep_their_law() {
             })
         });
         for task in tasks {
-            timeout(FOR_EVER, task).await.expect("nobody hangs").unwrap();
+            timeout(FOR_EVER, task).await.expect("the task hangs").unwrap();
         }
         let granted: u64 = limiters.iter().map(|limiter| limiter.snapshot().granted).sum();
         assert_eq!(granted, 120);
     }
-    // 120 tokens from a burst of 50 take 70 ms at least; each tenant had its own.
+    // 120 tokens from a burst of 50 take at least 70 ms; each store has its own quota.
     assert!(began.elapsed() >= Duration::from_millis(70));
     let keys: Vec<u64> =
         masters.iter().map(|master| redis::cmd("DBSIZE").query(&mut master.client()).unwrap()).collect();
-    assert_eq!(keys.iter().sum::<u64>(), 12, "a key per line");
-    assert!(keys.iter().all(|count| *count > 0), "on all masters: {keys:?}");
+    assert_eq!(keys.iter().sum::<u64>(), 12, "one key of Redis per store");
+    assert!(keys.iter().all(|count| *count > 0), "each master must have some: {keys:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,7 +55,7 @@ async fn a_line_that_moves_to_another_master_is_followed_with_all_that_it_knows(
             tokio::spawn(async move { while limiter.consume(1).await.is_ok() {} })
         })
         .collect();
-    // So many are granted anew, wherever the line is now.
+    // This many more must be granted, wherever the store is now.
     let goes_on = async |count: u64| {
         let before = limiter.snapshot().granted;
         let more = async {
@@ -63,7 +63,7 @@ async fn a_line_that_moves_to_another_master_is_followed_with_all_that_it_knows(
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        timeout(FOR_EVER, more).await.expect("it grants again");
+        timeout(FOR_EVER, more).await.expect("no grants after the move");
     };
     goes_on(100).await;
     let say = |server: &Server, args: &[&str]| server.say(&[&["CLUSTER"], args].concat());
@@ -76,7 +76,7 @@ async fn a_line_that_moves_to_another_master_is_followed_with_all_that_it_knows(
     let mut migrate = redis::cmd("MIGRATE");
     migrate.arg("127.0.0.1").arg(masters[to].port()).arg(line.key()).arg(0).arg(5_000);
     migrate.exec(&mut masters[from].client()).unwrap();
-    // The old master says where to ask, and the new one has never seen the script.
+    // The old master redirects the requests, and the new one does not have the script yet.
     goes_on(300).await;
     for master in [to, from, 3 - from - to] {
         say(&masters[master], &["SETSLOT", &slot, "NODE", &new]);
@@ -84,19 +84,19 @@ async fn a_line_that_moves_to_another_master_is_followed_with_all_that_it_knows(
     goes_on(300).await;
     limiter.close();
     for task in tasks {
-        timeout(FOR_EVER, task).await.expect("nobody hangs").unwrap();
+        timeout(FOR_EVER, task).await.expect("the task hangs").unwrap();
     }
     let (granted, may) = (limiter.snapshot().granted, began.elapsed().as_nanos() as u64 / 1_000_000);
     assert!(granted <= may, "{granted} of {may}");
     let keys: u64 = redis::cmd("DBSIZE").query(&mut masters[to].client()).unwrap();
-    assert_eq!(keys, 1, "it lives there now");
+    assert_eq!(keys, 1, "the store is on the new master");
 }
 
-/// The only address that anybody was told is that of the master that is killed.
+/// The stores were given only one address, that of the master that is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_takes_over_is_followed_though_nobody_named_it() {
     let Some(mut cluster) = Cluster::start() else { return };
-    // A line that its first master keeps, whose replica it is.
+    // A store on the first master, to which the replica belongs.
     let key = |name: &str| -> u64 {
         redis::cmd("CLUSTER")
             .arg("KEYSLOT")
@@ -126,18 +126,18 @@ async fn a_replica_that_takes_over_is_followed_though_nobody_named_it() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        timeout(FOR_EVER, more).await.expect("it grants again");
+        timeout(FOR_EVER, more).await.expect("no grants after the failover");
     };
     goes_on(500).await;
-    assert!(cluster.replica.knows(lines[0].key()).len() > 3, "it hears of the nodes");
+    assert!(cluster.replica.knows(lines[0].key()).len() > 3, "the replica has the data of the nodes");
     cluster.kill_first();
     goes_on(500).await;
     assert!(cluster.replica.say(&["INFO", "replication"]).contains("role:master"));
     limiters.iter().for_each(Limiter::close);
     for task in tasks {
-        timeout(FOR_EVER, task).await.expect("nobody hangs").unwrap();
+        timeout(FOR_EVER, task).await.expect("the task hangs").unwrap();
     }
     let may = began.elapsed().as_nanos() as u64 / 1_000_000;
-    // What it was not told of any more: a burst at most, and a turn and a quarter of each node.
+    // The replica may lack the last writes: at most a burst, and a turn and a quarter of each node.
     assert!(granted() <= may + 100 + 125, "{} of {may}", granted());
 }

@@ -1,7 +1,7 @@
-//! Masters that are killed, and replicas that take their place: real servers.
+//! Masters that are killed, and replicas that replace them: real servers.
 //!
-//! The quota is so slow that what is minted in the time of a test is next to nothing: so what is granted can be counted. Nobody
-//! waits for the last third of the burst, of which the other node may hold a part.
+//! The quota is so slow that almost no token is minted during a test, so the grants can be counted. No claim waits for
+//! the last third of the burst, because the other node may hold a part of it.
 
 use super::proxy::{Proxy, in_the_end, mutes};
 use super::server::{FOR_EVER, Server, line};
@@ -34,16 +34,16 @@ impl World {
         Self::of(lines)
     }
 
-    /// Takes so many tokens, some on each node.
+    /// Takes this many tokens, some on each node.
     async fn take(&mut self, tokens: u64) {
         for number in 0..tokens / 10 {
             let limiter = &self.limiters[number as usize % self.limiters.len()];
-            drop(timeout(FOR_EVER, limiter.consume(10)).await.expect("nobody hangs").unwrap());
+            drop(timeout(FOR_EVER, limiter.consume(10)).await.expect("the claim hangs").unwrap());
             self.granted += 10;
         }
     }
 
-    /// Takes all that there is, for a while.
+    /// Takes all available tokens for a while.
     async fn drain(&mut self) {
         for limiter in &self.limiters {
             while let Ok(Ok(grant)) = timeout(Duration::from_millis(1_000), limiter.consume(1)).await {
@@ -52,19 +52,19 @@ impl World {
         }
     }
 
-    /// What nodes have of the line, used or not.
+    /// The tokens leased by the nodes, used or not.
     fn leased(&self) -> u64 {
         let snapshots = self.lines.iter().map(RedisStore::snapshot);
         snapshots.map(|snapshot| snapshot.granted - snapshot.returned).sum()
     }
 
-    /// Waits until the nodes have given back what they have, and the replica knows it.
+    /// Waits until the nodes have returned their leases, and the replica has seen that.
     async fn rests(&self, master: &Server, replica: &Server) {
         let key = self.lines[0].key();
         let rest = async {
             loop {
                 let known = master.knows(key);
-                // The bucket, its quota, what is held; and no node.
+                // The bucket, its quota, the held tokens; and no node.
                 if known.len() == 3 && known == replica.knows(key) && self.leased() == self.granted {
                     return;
                 }
@@ -74,13 +74,13 @@ impl World {
         timeout(FOR_EVER, rest).await.expect("idle nodes give back what they have, and replicas follow");
     }
 
-    /// What may be granted by now, by one server that forgets nothing.
+    /// The tokens that one server that loses nothing may have granted by now.
     fn may(&self) -> u64 {
         BURST + (self.began.elapsed().as_nanos() * u128::from(BURST) / HOUR.as_nanos()) as u64
     }
 }
 
-/// A master, and a replica that follows it.
+/// A master and its replica.
 fn pair() -> Option<(Server, Server)> {
     let (master, replica) = (Server::start()?, Server::start()?);
     replica.follow(&master);
@@ -101,7 +101,7 @@ async fn a_replica_that_heard_all_goes_on_to_the_token() {
         replica.lead();
         way.port.store(replica.port(), Ordering::Release);
         if !is_killed {
-            // It is there, and the nodes are connected to it; but it takes no writes any more.
+            // The old master is still there, and the nodes are connected to it; but it accepts no writes any more.
             master.follow(&replica);
         }
         world.take(200).await;
@@ -118,7 +118,7 @@ async fn a_replica_that_lost_the_last_writes_grants_those_again_and_no_more() {
     let mut world = World::at(&url).await;
     world.take(200).await;
     world.rests(&master, &replica).await;
-    // From here on it hears nothing.
+    // From here on the replica gets no writes.
     replica.lead();
     let known = world.leased();
     world.take(600).await;
@@ -128,10 +128,11 @@ async fn a_replica_that_lost_the_last_writes_grants_those_again_and_no_more() {
     world.take(500).await;
     world.drain().await;
     let (granted, may) = (world.granted, world.may());
-    // What was granted and not heard of; an answer may have been on its way when its master was killed, and its asker hold it.
+    // The grants that the replica did not see. An answer may have been in transit when the master was killed, and its
+    // node holds those tokens.
     let answer = BURST / 6;
-    assert!(lost <= BURST && granted <= may + lost + 2 * answer, "{granted} of {may} and {lost} of which nobody heard");
-    assert!(granted >= may + 200, "{granted} of {may}: nothing was lost, and nothing is shown");
+    assert!(lost <= BURST && granted <= may + lost + 2 * answer, "{granted} of {may} and {lost} lost writes");
+    assert!(granted >= may + 200, "{granted} of {may}: no write was lost, so the test shows nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,7 +145,7 @@ async fn sentinels_are_asked_where_the_master_is() {
         sleep(Duration::from_millis(50)).await;
     }
     let line = loop {
-        // Nobody is at the first address.
+        // The first address has no listener.
         let urls = ["redis://127.0.0.1:1/", &sentinel.url()];
         match RedisStore::connect_sentinels(urls, "redis://tollgate-test/", "failover").await {
             Ok(line) => break line,
@@ -163,7 +164,7 @@ async fn sentinels_are_asked_where_the_master_is() {
     assert!(replica.say(&["INFO", "replication"]).contains("role:master"));
 }
 
-/// The first two machines are gone: they take the connection, and say nothing.
+/// The first two machines are gone: they accept connections, and do not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_that_do_not_answer_are_in_nobodys_way() {
     let Some(master) = Server::start() else { return };
@@ -173,7 +174,7 @@ async fn sentinels_that_do_not_answer_are_in_nobodys_way() {
     let connect = || RedisStore::connect_sentinels(urls.clone(), "redis://tollgate-test/", "failover");
     let line = in_the_end(connect).await;
     let limiter = Limiter::builder().quota(Quota::per_hour(10)).distributed(line).build().unwrap();
-    drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("nobody hangs").unwrap());
+    drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs").unwrap());
     drop(mute);
 }
 
@@ -185,7 +186,7 @@ async fn who_is_to_be_the_master_has_a_name() {
     }
 }
 
-/// Whoever answers nothing in paused time has not been waited for.
+/// In paused time a timeout passes without a real wait, so a missing answer says nothing.
 #[tokio::test(start_paused = true)]
 async fn a_paused_clock_is_named_as_what_it_is() {
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,15 +1,15 @@
-//! Quotas kept in Redis: one server, sentinels, a cluster; outages and failovers. Each test starts servers of its own.
+//! Quotas in Redis: one server, sentinels, a cluster; outages and failovers. Each test starts servers of its own.
 
 #![cfg(all(feature = "cluster", feature = "sentinel"))]
 
 mod cluster;
 mod failover;
 #[path = "../../../../tests/it/distributed/law.rs"]
-#[allow(dead_code, reason = "more is used by the tests over the store in memory")]
+#[allow(dead_code, reason = "the tests with the store in memory use the rest")]
 mod law;
 mod masters;
 #[path = "../../../../tests/it/distributed/nodes.rs"]
-#[allow(dead_code, reason = "more is used by the tests over the store in memory")]
+#[allow(dead_code, reason = "the tests with the store in memory use the rest")]
 mod nodes;
 mod outages;
 mod processes;

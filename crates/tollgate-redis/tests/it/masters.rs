@@ -1,4 +1,4 @@
-//! A Redis Cluster of a test's own: three masters on loopback, and perhaps a replica of the first.
+//! A Redis Cluster for one test: three masters on loopback, and an optional replica of the first.
 
 use super::server::{FOR_EVER, Server};
 use std::time::{Duration, Instant};
@@ -7,16 +7,17 @@ use tollgate_redis::RedisStore;
 pub struct Cluster {
     /// They share all slots: the first has those below 5,462.
     pub masters: Vec<Server>,
-    /// Of the first.
+    /// The replica of the first master.
     pub replica: Server,
 }
 
-/// A node. It is patient, so that a busy machine is not taken for a master that is down: see [`Cluster::kill_first`].
+/// A node with a long timeout, so that a slow master on a busy machine does not count as down: see
+/// [`Cluster::kill_first`].
 fn node() -> Option<Server> {
     Server::start_node(&["--cluster-node-timeout", "60000"])
 }
 
-/// Has them meet, and waits until each knows all and the cluster is up.
+/// Connects the nodes, and waits until each knows all others and the cluster is up.
 fn meet(nodes: &[Server]) {
     for server in &nodes[1..] {
         let (port, bus) = (server.port().to_string(), server.bus().unwrap().to_string());
@@ -38,7 +39,7 @@ fn wait_until(or_else: &str, so: impl Fn() -> bool) {
     }
 }
 
-/// Gives each of three all its slots.
+/// Assigns all slots to the three nodes.
 fn share_slots(nodes: &[Server]) {
     for (index, server) in nodes.iter().take(3).enumerate() {
         let (from, to) = (index * 5_462, ((index + 1) * 5_462 - 1).min(16_383));
@@ -47,7 +48,7 @@ fn share_slots(nodes: &[Server]) {
     }
 }
 
-/// Three masters that know of each other and share all slots; `None` where Redis is not installed.
+/// Three masters that know each other and share all slots; `None` where Redis is not installed.
 pub fn masters() -> Option<Vec<Server>> {
     let nodes = [node()?, node()?, node()?];
     share_slots(&nodes);
@@ -55,7 +56,7 @@ pub fn masters() -> Option<Vec<Server>> {
     Some(nodes.into())
 }
 
-/// A line of the cluster of which these are some nodes. That a machine is slow is no outage.
+/// A store in the cluster of these nodes. Its timeout is long, so that a slow machine is no outage.
 pub async fn cluster_line(named: &[Server], name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
@@ -75,14 +76,14 @@ impl Cluster {
         let mut masters = Vec::from(nodes);
         let replica = masters.pop()?;
         replica.say(&["CLUSTER", "REPLICATE", &masters[0].say(&["CLUSTER", "MYID"])]);
-        // All know it as a replica, so that they let it take over.
+        // All masters know the replica, so that they vote for it.
         let knows = |server: &Server| server.say(&["CLUSTER", "NODES"]).contains(" slave ");
         wait_until("the replica is not known", || masters.iter().all(knows));
         wait_until("the replica does not come up", || replica.is_in_step());
         Some(Self { masters, replica })
     }
 
-    /// Kills the first master, and has the others find that out soon.
+    /// Kills the first master, and makes the others detect that soon.
     pub fn kill_first(&mut self) {
         for node in self.masters.iter().chain([&self.replica]) {
             node.say(&["CONFIG", "SET", "cluster-node-timeout", "3000"]);

@@ -1,5 +1,5 @@
-//! What becomes of a shared quota when Redis is away, slow, forgetful or cut off. Real servers, real time: what is asserted is
-//! what was granted, against what may be in the time that was measured.
+//! A shared quota while Redis is unreachable, slow, restarted empty or cut off. Real servers, real time: the tests
+//! compare the tokens granted with those allowed in the measured time.
 
 use super::law::Ledger;
 use super::proxy::Proxy;
@@ -14,10 +14,10 @@ use tollgate_redis::RedisStore;
 
 const RATE: u64 = 2_000;
 const BURST: u64 = 200;
-/// For how long Redis stands still, at least.
+/// How long Redis stalls, at least.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// How long an answer may take, where it is to be noticed that there is none.
+/// The timeout of a request where a missing answer must be noticed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 struct World {
@@ -50,27 +50,27 @@ impl World {
         world
     }
 
-    /// Waits until 100 more tokens were granted: Redis is back.
+    /// Waits until 100 more tokens are granted: Redis is back.
     async fn recovers(&self) -> Duration {
         let before = self.ledger.total();
-        self.comes_to("it grants again", || self.ledger.total() >= before + 100).await
+        self.comes_to("grants after the outage", || self.ledger.total() >= before + 100).await
     }
 
-    /// Waits until this is so, for as long as it takes.
+    /// Waits until the condition is true, for as long as it takes.
     async fn comes_to(&self, what: &str, so: impl Fn() -> bool) -> Duration {
         let since = Instant::now();
         while !so() {
-            assert!(since.elapsed() < FOR_EVER, "in vain: {what}");
+            assert!(since.elapsed() < FOR_EVER, "never happened: {what}");
             sleep(Duration::from_millis(1)).await;
         }
         since.elapsed()
     }
 
-    /// Ends it; says what was granted, and what may be.
+    /// Ends the tasks. Returns the tokens granted, and those allowed.
     async fn stop(&mut self) -> (u64, u64) {
         self.limiters.iter().for_each(Limiter::close);
         for task in self.tasks.drain(..) {
-            timeout(FOR_EVER, task).await.expect("nobody hangs").unwrap();
+            timeout(FOR_EVER, task).await.expect("the task hangs").unwrap();
         }
         let granted = self.limiters.iter().map(|limiter| limiter.snapshot().granted).sum();
         let elapsed = self.began.elapsed().as_nanos() as u64;
@@ -99,17 +99,17 @@ async fn a_redis_that_stands_still_and_goes_on_has_granted_nothing_twice() {
         let mut world = World::start(&server.url(), outage).await;
         sleep(Duration::from_millis(500)).await;
         if paused {
-            // Nobody is let in to end that, and nobody has to notice.
+            // No operator intervenes, and no error is required.
             let millis = AWAY.as_millis() as u64;
             redis::cmd("CLIENT").arg("PAUSE").arg(millis).arg("ALL").exec(&mut server.client()).unwrap();
             sleep(AWAY).await;
         } else {
             server.signal("-STOP");
             sleep(AWAY).await;
-            world.comes_to("somebody notices", || world.outages() >= 1).await;
+            world.comes_to("a node notices the outage", || world.outages() >= 1).await;
             server.signal("-CONT");
         }
-        println!("{outage:?}: grants again after {:?}", world.recovers().await);
+        println!("{outage:?}: first grants after {:?}", world.recovers().await);
         sleep(Duration::from_millis(300)).await;
         let (granted, may) = world.stop().await;
         assert!(granted <= may, "{granted} of {may}");
@@ -125,10 +125,10 @@ async fn a_redis_that_was_killed_and_comes_back_empty_grants_what_it_starts_with
     server.kill();
     sleep(Duration::from_millis(1_000)).await;
     server.restart();
-    println!("grants again after {:?}", world.recovers().await);
+    println!("first grants after {:?}", world.recovers().await);
     let (granted, may) = world.stop().await;
-    // It starts empty, as the quota says. What the two were promised and had not yet: a turn and a quarter each, and the
-    // turn that starts while they do not know yet.
+    // Redis restarts with an empty bucket, as the quota says. In addition there are the tokens promised to the two
+    // nodes and not received yet: a turn and a quarter each, and the turn that begins before they notice.
     assert!(granted <= may + 5 * RATE / 10, "{granted} of {may}");
 }
 
@@ -143,10 +143,10 @@ async fn scripts_that_are_flushed_are_sent_again() {
     world.recovers().await;
     let (granted, may) = world.stop().await;
     assert!(granted <= may, "{granted} of {may}");
-    assert_eq!(world.outages(), 0, "nobody noticed");
+    assert_eq!(world.outages(), 0, "no outage was noticed");
 }
 
-/// What that costs is counted in paused time, by `a_line_that_is_far_away_costs_no_tokens`.
+/// The cost of latency is counted in paused time, by `a_line_that_is_far_away_costs_no_tokens`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_milliseconds_each_way_are_waited_for() {
     let Some(server) = Server::start() else { return };
@@ -162,7 +162,7 @@ async fn fifty_milliseconds_each_way_are_waited_for() {
     }
 }
 
-/// What that costs is counted in paused time, by `answers_that_are_lost_cost_a_lease_each_at_most`.
+/// The cost of lost answers is counted in paused time, by `answers_that_are_lost_cost_a_lease_each_at_most`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_was_lost_after_the_script_ran_is_given_again() {
     let Some(server) = Server::start() else { return };
@@ -203,13 +203,13 @@ async fn callers_fail_or_share_while_redis_is_away() {
         let away = Instant::now();
         // Until a busy machine has answered in time.
         let first = async { while limiter.consume(5).await.is_err() {} };
-        timeout(FOR_EVER, first).await.expect("it grants");
+        timeout(FOR_EVER, first).await.expect("no grant before the outage");
         server.kill();
         let (mut got, mut refused) = (0_u64, 0);
         let is_shown = |got, refused| if outage == Outage::Fail { refused > 0 } else { got > 20 };
         while !is_shown(got, refused) {
             assert!(away.elapsed() < FOR_EVER, "{got}, {refused} refused");
-            match timeout(FOR_EVER, limiter.consume(1)).await.expect("nobody hangs") {
+            match timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs") {
                 Ok(_) => got += 1,
                 Err(error) => {
                     assert_eq!(error, ConsumeError::Unreachable);
@@ -229,23 +229,23 @@ async fn callers_fail_or_share_while_redis_is_away() {
                 sleep(Duration::from_millis(5)).await
             }
         };
-        timeout(FOR_EVER, again).await.expect("it grants again");
+        timeout(FOR_EVER, again).await.expect("no grants after the outage");
         assert!(line.snapshot().outage > Duration::ZERO && line.snapshot().outages > 0);
     }
 }
 
-/// Ends all connections of clients, but for the one by which that is said.
+/// Ends all client connections except the one of this command.
 fn end_connections(server: &Server) {
     redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").exec(&mut server.client()).unwrap();
 }
 
-/// Servers, and whoever is between, end connections that nobody used for a while.
+/// Servers and proxies end connections that were idle for a while.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_was_ended_is_no_outage() {
     let Some(server) = Server::start() else { return };
     let line = line(&server.url(), "outages").await.outage(Outage::Fail);
-    // Limiters of their own each time, over one connection: a limiter that gives back its tokens late, because the machine is
-    // busy, may lose two connections one after the other, which is an outage.
+    // New limiters each time, over one connection: a limiter that returns its tokens late, because the machine is busy,
+    // may lose two connections in a row, which is an outage.
     for number in 0..9 {
         let lines = line.beside(&format!("users {number}")).unwrap();
         let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(lines.clone()).build().unwrap();
@@ -264,7 +264,7 @@ async fn a_connection_that_was_ended_is_no_outage() {
     }
 }
 
-/// A hundred nodes find at once that it is gone.
+/// A hundred nodes notice the broken connection at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_broke_is_made_anew_once_for_all() {
     let Some(server) = Server::start() else { return };
@@ -279,7 +279,7 @@ async fn a_connection_that_broke_is_made_anew_once_for_all() {
             tokio::spawn(async move { while line.ask(LeaseRequest::new(node, number, terms)).await.is_err() {} })
         });
         for ask in asks.collect::<Vec<_>>() {
-            timeout(FOR_EVER, ask).await.expect("nobody hangs").unwrap();
+            timeout(FOR_EVER, ask).await.expect("the request hangs").unwrap();
         }
         end_connections(&server);
     }

@@ -9,7 +9,7 @@ use tollgate::{Limiter, Quota};
 const RATE: u64 = 4_000;
 const BURST: u64 = 400;
 
-/// Not a test of its own: what each of the four processes is.
+/// Not a test of its own: the code of each of the four processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node() {
     let Ok(url) = std::env::var("TOLLGATE_TEST_NODE") else { return };
@@ -20,7 +20,7 @@ async fn node() {
         let limiter = limiter.clone();
         tokio::spawn(async move { while limiter.consume(1).await.is_ok() {} });
     }
-    // What it was granted, every 10 ms, until it is killed or nobody listens any more.
+    // Reports its grants every 10 ms, until it is killed or its reader has ended.
     use std::io::Write;
     while writeln!(std::io::stdout(), "granted {}", limiter.snapshot().granted).is_ok() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -42,7 +42,7 @@ impl Node {
         Self { child, said, granted: 0 }
     }
 
-    /// Hears what it says next. False if that was its last word.
+    /// Reads the next report. False if there are no more.
     fn listen(&mut self) -> bool {
         let mut line = String::new();
         if self.said.read_line(&mut line).unwrap() == 0 {
@@ -54,7 +54,7 @@ impl Node {
         true
     }
 
-    /// Listens until it was granted so many.
+    /// Reads until this many tokens were granted.
     fn comes_to(&mut self, tokens: u64) {
         let began = Instant::now();
         while self.granted < tokens {
@@ -62,7 +62,7 @@ impl Node {
         }
     }
 
-    /// Kills it; the last that it said.
+    /// Kills the process. Returns its last reported number.
     fn end(mut self) -> u64 {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -78,7 +78,7 @@ fn when_one_of_four_processes_is_killed_the_others_take_its_share_and_no_token_m
     let mut nodes: Vec<Node> = (0..4).map(|_| Node::start(&server.url())).collect();
     nodes.iter_mut().for_each(|node| node.comes_to(1_000));
     let first = nodes.remove(0).end();
-    // As much again, and more than it ever got.
+    // As many again, which is more than the killed process ever got.
     nodes.iter_mut().for_each(|node| node.comes_to(node.granted.max(first) + 1_000));
     let others: Vec<u64> = nodes.into_iter().map(Node::end).collect();
     let may = (began.elapsed().as_nanos() * u128::from(RATE) / 1_000_000_000) as u64;

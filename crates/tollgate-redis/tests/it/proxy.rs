@@ -1,4 +1,5 @@
-//! Between a node and its Redis, on loopback: slow, or cutting the wire at the worst moment, or leading elsewhere.
+//! A proxy between a node and its Redis, on loopback: it delays, cuts the connection at the worst moment, or changes
+//! the target.
 
 use super::server::FOR_EVER;
 use std::net;
@@ -14,25 +15,25 @@ use tollgate_redis::RedisStore;
 
 #[derive(Default)]
 pub struct Proxy {
-    /// Each way, in milliseconds.
+    /// The delay in each direction, in milliseconds.
     pub latency: AtomicU64,
-    /// The next answer is not passed on: the connection ends instead.
+    /// If set, the next answer is dropped and its connection closed.
     pub cuts: AtomicBool,
     pub cut: AtomicU64,
-    /// Where new connections lead.
+    /// The target of new connections.
     pub port: AtomicU16,
-    /// How many there were.
+    /// The number of connections.
     pub connections: AtomicU64,
 }
 
-/// Machines that are gone: they take connections, and say nothing. With their URLs.
+/// Machines that are gone: they accept connections, and do not answer. With their URLs.
 pub fn mutes<const COUNT: usize>() -> ([net::TcpListener; COUNT], [String; COUNT]) {
     let mutes = [(); COUNT].map(|()| net::TcpListener::bind("127.0.0.1:0").unwrap());
     let urls = mutes.each_ref().map(|mute| format!("redis://{}/", mute.local_addr().unwrap()));
     (mutes, urls)
 }
 
-/// Connects, again as long as that fails: a machine may be slow. But not for ever.
+/// Connects, and retries for a while: a machine may be slow.
 pub async fn in_the_end<F>(connect: impl Fn() -> F) -> RedisStore
 where
     F: Future<Output = Result<RedisStore, StoreError>>,
@@ -47,7 +48,7 @@ where
 }
 
 impl Proxy {
-    /// Its URL, in front of the server at `port`.
+    /// A proxy in front of the server at `port`, with its URL.
     pub async fn before(port: u16) -> (Arc<Self>, String) {
         let proxy = Arc::new(Self { port: port.into(), ..Self::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -80,7 +81,7 @@ impl Proxy {
         });
         let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            // An array of numbers is an answer of the script, and nothing that a client says for itself.
+            // An array of numbers is an answer of the script; the client's own setup commands have other answers.
             if is_answer && buffer.starts_with(b"*10\r\n") && self.cuts.swap(false, Ordering::AcqRel) {
                 self.cut.fetch_add(1, Ordering::AcqRel);
                 break;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tollgate::{Limiter, Quota};
 
-/// Has `tasks` tasks of each limiter consume one token at a time until all have so many; says what each limiter got.
+/// Has `tasks` tasks of each limiter consume one token at a time until `tokens` are granted in total. Returns the
+/// tokens of each limiter.
 async fn saturate(limiters: &[Limiter], tasks: usize, tokens: u64) -> Vec<u64> {
     let granted = || limiters.iter().map(|limiter| limiter.snapshot().granted);
     let mut all = Vec::new();
@@ -28,7 +29,7 @@ async fn saturate(limiters: &[Limiter], tasks: usize, tokens: u64) -> Vec<u64> {
     granted().collect()
 }
 
-/// How many trips that takes, and how fast it is, is counted in paused time: `tests/it/fleet.rs`.
+/// The number of round trips and the speed are tested in paused time: `tests/it/fleet.rs`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_share_one_burst_and_one_rate_to_the_token() {
     let Some(server) = Server::start() else { return };
@@ -47,7 +48,7 @@ async fn nodes_share_one_burst_and_one_rate_to_the_token() {
     println!("{granted:?} of {most}");
     assert!(total <= most, "{granted:?}: {total} of {most}");
     assert!(granted.iter().all(|tokens| *tokens > 0), "{granted:?}");
-    // Each was granted what its line has counted.
+    // Each limiter was granted the tokens that its store has counted.
     for (tokens, line) in granted.iter().zip(&lines) {
         let snapshot = line.snapshot();
         assert!(

@@ -1,4 +1,5 @@
-//! Errors that Redis answers with: the connection stays, each is counted by its kind, and other lines are well.
+//! Error replies of Redis: the connection stays open, each error is counted by its kind, and other stores are not
+//! affected.
 
 use super::server::{FOR_EVER, Server, line};
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ fn ask(node: u128, number: u64) -> LeaseRequest {
     ask
 }
 
-/// What kind of error the line is answered with.
+/// The kind of the error reply to a request.
 async fn refused(line: &RedisStore, ask: LeaseRequest) -> ReplyKind {
-    match timeout(FOR_EVER, line.ask(ask)).await.expect("it is answered") {
+    match timeout(FOR_EVER, line.ask(ask)).await.expect("the request hangs") {
         Err(StoreError::Reply { kind, .. }) => kind,
         other => panic!("{other:?}"),
     }
@@ -57,14 +58,14 @@ async fn error_replies_are_counted_by_kind_and_leave_the_connection_as_it_is() {
         let ErrorReplies { wrong_type, out_of_memory, no_permission, no_script, .. } = errors(line);
         [wrong_type, out_of_memory, no_permission, no_script]
     };
-    assert_eq!(counts(&of_the_wrong_type), [1, 0, 0, 1], "the script was not there before");
+    assert_eq!(counts(&of_the_wrong_type), [1, 0, 0, 1], "the script was not loaded before");
     assert_eq!([counts(&full), counts(&forbidden), counts(&line)], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]);
     assert_eq!(errors(&well), ErrorReplies::default());
     assert_eq!((made(&line), made(&well)), (1, 1));
     assert!(line.servers()[0].circuit == Circuit::Closed && line.servers()[0].opened == 0, "{:?}", line.servers());
 }
 
-/// No line is served meanwhile: the circuit opens, and closes when the script is over.
+/// No store is served meanwhile: the circuit opens, and closes when the script ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
     let Some(server) = Server::start() else { return };
@@ -90,7 +91,7 @@ async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
             line.backoff(1).await
         }
     };
-    timeout(FOR_EVER, again).await.expect("it is tried again");
+    timeout(FOR_EVER, again).await.expect("the request is not repeated");
     assert_eq!((made(&line), line.snapshot().error_replies.busy), (1, 1));
     let [server] = &line.servers()[..] else { panic!("one server") };
     assert_eq!((server.circuit, server.opened), (Circuit::Closed, 1));
@@ -111,7 +112,7 @@ async fn a_foreign_field_is_named_and_removed_and_the_line_goes_on() {
     ]);
     let is_clean =
         || !server.knows(line.key()).iter().any(|field| field.starts_with("visitor") || field.starts_with(&node));
-    // Nodes are looked through every half a second. No ask fails.
+    // The script examines the nodes every half a second. No request fails.
     let mut number = 1;
     let began = Instant::now();
     while !is_clean() {
@@ -125,7 +126,7 @@ async fn a_foreign_field_is_named_and_removed_and_the_line_goes_on() {
     let error = snapshot.error.unwrap();
     assert!(error.contains("\"visitor\"") || error.contains(&node), "{error}");
     assert!(error.contains(line.key()) && error.contains("2 such fields"), "{error}");
-    // The field of the node that asks.
+    // The field of the requesting node.
     let own = format!("{:032x}", 1);
     server.say(&["EVAL", "redis.call('HSET', KEYS[1], ARGV[1], 'mine') return 'OK'", "1", line.key(), &own]);
     line.ask(ask(1, number + 1)).await.unwrap();
@@ -149,7 +150,7 @@ async fn a_line_whose_sums_were_overwritten_is_fenced_and_others_are_not() {
     assert_eq!(made(&line), 1);
 }
 
-/// As a limiter sees it: callers of one line are turned away, those of others are not, and that ends with its cause.
+/// Seen through limiters: the callers of one store are refused, those of others are not, and this ends with its cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limiter_is_served_again_once_its_key_is_free() {
     let Some(server) = Server::start() else { return };
@@ -157,14 +158,14 @@ async fn a_limiter_is_served_again_once_its_key_is_free() {
     server.say(&["SET", line.key(), "text"]);
     let limiter = |line: &RedisStore| Limiter::builder().quota(QUOTA).distributed(line.clone()).build().unwrap();
     let (here, beside) = (limiter(&line), limiter(&line.beside("well").unwrap()));
-    assert!(timeout(FOR_EVER, here.consume(1)).await.expect("it is refused").is_err());
-    drop(timeout(FOR_EVER, beside.consume(1)).await.expect("it is granted").unwrap());
+    assert!(timeout(FOR_EVER, here.consume(1)).await.expect("the claim hangs").is_err());
+    drop(timeout(FOR_EVER, beside.consume(1)).await.expect("the claim hangs").unwrap());
     server.say(&["EVAL", "redis.call('DEL', KEYS[1]) return 'OK'", "1", line.key()]);
     let again = async {
         while here.consume(1).await.is_err() {
             sleep(Duration::from_millis(5)).await
         }
     };
-    timeout(FOR_EVER, again).await.expect("it is granted again");
+    timeout(FOR_EVER, again).await.expect("no grants after the key was removed");
     assert_eq!(made(&line), 1);
 }

@@ -1,4 +1,5 @@
-//! The script and the line in memory agree to the integer: the same asks at the same instants of the server's clock.
+//! The script and the store in memory agree to the integer: the same requests at the same instants of the server's
+//! clock.
 
 use super::server::Server;
 use redis::{Cmd, Connection};
@@ -7,7 +8,8 @@ use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, QuotaTerms};
 
 const SCRIPT: &str = include_str!("../../src/store.lua");
 
-/// The script, told the time instead of reading it, and noting when to forget instead of having it forgotten by Redis' clock.
+/// The script, which gets the time as an argument instead of reading it, and records the expiry instead of setting it
+/// in Redis.
 fn timed() -> String {
     let mut told = SCRIPT.to_owned();
     for (by_its_clock, by_ours) in
@@ -16,14 +18,14 @@ fn timed() -> String {
         assert_eq!(
             told.matches(by_its_clock).count(),
             1,
-            "the script has another way with time than this test replaces"
+            "the script uses the time in a way that this test does not replace"
         );
         told = told.replace(by_its_clock, by_ours);
     }
     told
 }
 
-/// Forgets the key when Redis would.
+/// Deletes the key when Redis would.
 fn expire(connection: &mut Connection, key: &str, answered: u64, now: u64) {
     let millis: Option<u64> = redis::cmd("HGET").arg(key).arg("x").query(connection).unwrap();
     if millis.is_some_and(|millis| now > answered + millis * 1_000) {
@@ -74,7 +76,7 @@ fn quotas() -> Vec<Quota> {
     ]
 }
 
-/// An ask as no sane node makes it.
+/// A request that no correct node sends.
 fn random_ask(random: &mut fastrand::Rng, number: u64, terms: QuotaTerms) -> LeaseRequest {
     let most = if random.bool() { 2 * terms.burst() } else { 5 }.min(1 << 45);
     let mut some = |odds: u32| if random.u32(..odds) == 0 { random.u64(..=most) } else { 0 };
@@ -89,7 +91,7 @@ fn random_ask(random: &mut fastrand::Rng, number: u64, terms: QuotaTerms) -> Lea
     ask
 }
 
-/// Redis has no such expiry: the script would fail after it has written, and so would each ask after it.
+/// Redis does not support such an expiry: the script would fail after its writes, and so would every later request.
 #[test]
 fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
     let Some(server) = Server::start() else { return };
@@ -107,7 +109,7 @@ fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
     }
 }
 
-/// Beyond 2^53 Lua would round what the line owes: both refuse to promise more than 2^52, at the same token.
+/// Beyond 2^53 Lua would round the owed tokens: both refuse to promise more than 2^52, at the same token.
 #[test]
 fn a_line_that_owes_more_than_lua_can_count_promises_no_more() {
     let Some(server) = Server::start() else { return };
@@ -144,11 +146,11 @@ fn a_line_that_owes_more_than_lua_can_count_promises_no_more() {
     assert_eq!(ask(16, u64::MAX, 0, 0), refused(owed));
     assert_eq!(ask(16, 10, 0, 0), Ok(owed));
     assert_eq!(ask(17, 1, 0, 0), refused(owed + 10));
-    // Who wants nothing is answered, and a second later one more token can be promised, and is counted exactly.
+    // A request for no tokens is answered. A second later one more token can be promised, and is counted exactly.
     assert_eq!(ask(17, 0, 0, 0), Ok(owed + 10));
     assert_eq!(ask(17, 2, 0, 1), refused(owed + 9));
     assert_eq!(ask(17, 1, 0, 0), Ok(owed + 9));
-    // All nodes but the last have been forgotten, and what was promised to them has not.
+    // All nodes but the last were forgotten, but their promised tokens were not.
     assert_eq!(ask(18, 7, 0, 7), Ok(owed + 3));
     assert_eq!(ask(18, 0, 1, 0), Ok(owed + 10));
 }
@@ -205,7 +207,7 @@ fn the_script_answers_as_the_line_in_memory_does() {
                     assert!(real.contains(said), "seed {seed}: {real} is not {model}");
                     refusals += 1;
                 }
-                _ => panic!("seed {seed}, at {now}: {ask:?} is answered by {real:?} and {model:?}"),
+                _ => panic!("seed {seed}, at {now}: {ask:?} gets {real:?} and {model:?}"),
             }
             last.push(ask);
         }

@@ -1,4 +1,4 @@
-//! A redis-server of a test's own, on a free port of loopback; it ends with the test. `TOLLGATE_REDIS_SERVER` names another
+//! A redis-server for one test, on a free loopback port; it ends with the test. `TOLLGATE_REDIS_SERVER` names another
 //! program for it, such as `valkey-server`.
 
 use std::ffi::OsString;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
 use tollgate_redis::RedisStore;
 
-/// Longer than any test takes, on however busy a machine: a bound against a hang, and not an expectation.
+/// Longer than any test takes on any machine: it only ends a hang.
 pub const FOR_EVER: Duration = Duration::from_secs(180);
 
 fn program() -> OsString {
     std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
-/// A line whose asks wait for as long as it takes: that a machine is slow is no outage.
+/// A store with a very long request timeout, so that a slow machine is no outage.
 pub async fn line(url: &str, name: &str) -> RedisStore {
     let began = Instant::now();
     loop {
@@ -27,7 +27,8 @@ pub async fn line(url: &str, name: &str) -> RedisStore {
     }
 }
 
-/// Says that Redis is missing and gives `None`; under `TOLLGATE_REDIS=required`, as in `scripts/test`, that is a failure.
+/// Prints that Redis is missing and returns false. With `TOLLGATE_REDIS=required`, as in `scripts/test`, that is a
+/// failure.
 pub fn is_installed() -> bool {
     let found = Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
@@ -40,12 +41,12 @@ pub fn is_installed() -> bool {
 pub struct Server {
     child: Option<Child>,
     port: Port,
-    /// By which a node of a cluster talks to the others.
+    /// The port on which a node of a cluster talks to the others.
     bus: Option<Port>,
-    /// The file of options that it may write into, if it wants one.
+    /// The file of options that the server may write to, if there is one.
     file: Option<PathBuf>,
     more: Vec<String>,
-    /// Where it may write.
+    /// The directory that the server may write to.
     folder: PathBuf,
 }
 
@@ -59,14 +60,14 @@ impl Server {
         Self::start_by(None, more, false)
     }
 
-    /// A node of a cluster, which keeps a file of its own and has a second port.
+    /// A node of a cluster, which has a file of its own and a second port.
     pub fn start_node(more: &[&str]) -> Option<Self> {
         let options = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
         Self::start_by(None, &[&options[..], more].concat(), true)
     }
 
-    /// A sentinel that watches a master, which it calls `name`, and is enough to have another one take its place. It is
-    /// patient, so that a busy machine is not taken for a master that is down: see [`Self::fail_over_soon`].
+    /// A sentinel that monitors a master under the name `name`, and alone can start a failover. Its timeout is long, so
+    /// that a slow master on a busy machine does not count as down: see [`Self::fail_over_soon`].
     pub fn start_sentinel(name: &str, master: &Self) -> Option<Self> {
         let of = master.port();
         let text = format!(
@@ -76,7 +77,7 @@ impl Server {
         Self::start_by(Some(&text), &["--sentinel"], false)
     }
 
-    /// Has this sentinel take the master that it calls `name` for down as soon as it has not answered for a second.
+    /// Makes this sentinel count the master `name` as down as soon as it has not answered for a second.
     pub fn fail_over_soon(&self, name: &str) {
         self.say(&["SENTINEL", "SET", name, "down-after-milliseconds", "1000"]);
     }
@@ -104,7 +105,7 @@ impl Server {
         }
     }
 
-    /// Starts it and waits until it answers or ends. False if it ended because a port was in use.
+    /// Starts the server and waits until it answers or ends. False if it ended because a port was in use.
     fn launch(&mut self) -> bool {
         let log = self.folder.join("log");
         let output = std::fs::File::create(&log).unwrap();
@@ -133,7 +134,7 @@ impl Server {
         true
     }
 
-    /// Which process answers on the port.
+    /// The process that answers on the port.
     fn process(&self) -> Option<u32> {
         let mut connection = redis::Client::open(self.url()).ok()?.get_connection_with_timeout(FOR_EVER).ok()?;
         connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
@@ -149,24 +150,24 @@ impl Server {
         self.port.number
     }
 
-    /// By which a node of a cluster talks to the others.
+    /// The port on which a node of a cluster talks to the others.
     pub fn bus(&self) -> Option<u16> {
         Some(self.bus.as_ref()?.number)
     }
 
-    /// A connection of the test's own.
+    /// A connection for the test itself.
     pub fn client(&self) -> redis::Connection {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    /// Asks something that is answered by a text.
+    /// Sends a command with a text reply.
     pub fn say(&self, words: &[&str]) -> String {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         command.query(&mut self.client()).unwrap()
     }
 
-    /// Has it follow `master`, and waits until it does.
+    /// Makes this server follow `master`, and waits until it does.
     pub fn follow(&self, master: &Self) {
         self.say(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
         let began = Instant::now();
@@ -176,27 +177,27 @@ impl Server {
         }
     }
 
-    /// Whether it hears what its master does.
+    /// Whether the replica receives the writes of its master.
     pub fn is_in_step(&self) -> bool {
         self.say(&["INFO", "replication"]).contains("master_link_status:up")
     }
 
-    /// Has it follow nobody any more, and take writes.
+    /// Makes this server a master, which accepts writes.
     pub fn lead(&self) {
         self.say(&["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// What it knows of a key, in an order of its own; empty if nothing.
+    /// All data of a key, in a fixed order; empty if there is none.
     pub fn knows(&self, key: &str) -> Vec<String> {
         let mut client = self.client();
-        // For the replica of a cluster, which would name its master instead. No other one knows the word.
+        // For a replica in a cluster, which would redirect to its master. Other servers do not know the command.
         _ = redis::cmd("READONLY").exec(&mut client);
         let mut fields: Vec<(String, String)> = redis::cmd("HGETALL").arg(key).query(&mut client).unwrap();
         fields.sort();
         fields.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
     }
 
-    /// Kills it by `kill -9`.
+    /// Kills the server by `kill -9`.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -204,7 +205,7 @@ impl Server {
         }
     }
 
-    /// Starts again where it was, empty.
+    /// Starts the server again on its port, without data.
     pub fn restart(&mut self) {
         self.kill();
         let began = Instant::now();
@@ -213,7 +214,7 @@ impl Server {
         }
     }
 
-    /// Stops or continues the process.
+    /// Sends a signal that stops or continues the process.
     pub fn signal(&self, name: &str) {
         let id = self.child.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
@@ -227,11 +228,11 @@ impl Drop for Server {
     }
 }
 
-/// A port of loopback, taken for as long as this lives.
+/// A loopback port, reserved for as long as this lives.
 ///
-/// A socket that is bound and does not listen keeps it from every other process. A server may listen there all the same, as
-/// both it and this socket allow their address to be used again. Systems other than Linux do not let it; there the port is
-/// only free when it is chosen, and a server that finds it in use ends and says so.
+/// A socket that is bound and does not listen keeps other processes from the port. A server can listen there all the
+/// same, because it and this socket both allow the address to be reused. Systems other than Linux do not support that;
+/// there the port is only free when it is chosen, and a server that finds it in use ends with an error.
 struct Port {
     number: u16,
     _socket: Option<TcpSocket>,
@@ -240,7 +241,7 @@ struct Port {
 impl Port {
     fn take() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        // Only then may it be used again: so it was nobody else's.
+        // Reuse is allowed only after the bind, so the bind proves that the port was free.
         socket.set_reuseaddr(false).unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         socket.set_reuseaddr(true).unwrap();

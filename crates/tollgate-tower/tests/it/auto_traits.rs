@@ -1,4 +1,4 @@
-//! One line for each public type and future: may it be sent, shared, moved? A change here is a change of the contract.
+//! One line for each public type and future: is it `Send`, `Sync`, `Unpin`? A change here is a change of the contract.
 
 use crate::assert_traits::assert_traits;
 use tollgate::{Limiter, OwnedGrant};

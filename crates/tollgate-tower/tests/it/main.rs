@@ -1,4 +1,4 @@
-//! The layer and its responses. Fixtures that the tests of `tollgate` use too are taken from there.
+//! The layer and its responses. Fixtures shared with the tests of `tollgate` are included from there.
 
 #[path = "../../../../tests/it/assert_traits.rs"]
 mod assert_traits;

@@ -1,4 +1,4 @@
-//! Keyed limiters whose quotas many machines share, over Redis.
+//! Keyed limiters with quotas that many machines share, over Redis.
 
 mod real;
 mod stalls;

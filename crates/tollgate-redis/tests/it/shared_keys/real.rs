@@ -1,4 +1,4 @@
-//! Over a real Redis, and a cluster of three, in real time.
+//! Over a real Redis, and over a cluster of three, in real time.
 
 use super::millis;
 use crate::masters::{cluster_line, masters};
@@ -15,7 +15,7 @@ fn node(lines: &RedisStore, quota: Quota) -> KeyedLimiter<String> {
     KeyedLimiter::builder().quota(quota).max_keys(10_000).distributed(lines.clone()).build().unwrap()
 }
 
-/// How often the server was called by this verb.
+/// How often the server has executed this command.
 pub fn calls(connection: &mut Connection, verb: &str) -> u64 {
     let stats: String = redis::cmd("INFO").arg("commandstats").query(connection).unwrap();
     let name = format!("cmdstat_{verb}:calls=");
@@ -23,8 +23,8 @@ pub fn calls(connection: &mut Connection, verb: &str) -> u64 {
     found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
-/// Three tasks for each key of each node take a token at a time, until each key has so many and something is so; the tokens of
-/// each.
+/// Three tasks for each key of each node take one token at a time, until each key has this many and the condition is
+/// true. Returns the tokens of each key.
 async fn saturate(nodes: &[KeyedLimiter<String>], keys: usize, tokens: u64, so: impl Fn() -> bool) -> Vec<u64> {
     let granted: Arc<[AtomicU64]> = (0..keys).map(|_| AtomicU64::new(0)).collect();
     let mut all = Vec::new();
@@ -47,7 +47,7 @@ async fn saturate(nodes: &[KeyedLimiter<String>], keys: usize, tokens: u64, so: 
     }
     nodes.iter().for_each(KeyedLimiter::close);
     for task in all {
-        timeout(FOR_EVER, task).await.expect("nobody hangs").unwrap();
+        timeout(FOR_EVER, task).await.expect("the task hangs").unwrap();
     }
     so_far()
 }
@@ -65,7 +65,8 @@ async fn nodes_share_each_keys_burst_and_rate_to_the_token() {
     let most = 40 + (began.elapsed().as_nanos() * 200 / 1_000_000_000) as u64;
     println!("{granted:?} of {most}");
     assert!(granted.iter().all(|tokens| *tokens <= most), "{granted:?} of {most}");
-    // What was counted here is what Redis has seen; and each node has one connection, whatever keys there are.
+    // The round trips counted here are those that Redis has seen. Each node has one connection, however many keys there
+    // are.
     let mut connection = server.client();
     let counted: u64 = nodes.iter().map(|node| node.snapshot().store.unwrap().round_trips).sum();
     let seen = calls(&mut connection, "evalsha") + calls(&mut connection, "eval");
@@ -83,7 +84,7 @@ async fn a_key_seen_once_is_one_call_and_a_refused_one_none() {
         drop(users.consume(&format!("{number}}}{{\r\n"), 5).await.unwrap());
     }
     let mut connection = server.client();
-    assert_eq!(calls(&mut connection, "evalsha"), 1_000, "but for the script itself, the first time");
+    assert_eq!(calls(&mut connection, "evalsha"), 1_000, "one call per key, except for loading the script");
     assert_eq!(calls(&mut connection, "eval"), 1);
     let began = Instant::now();
     let mut refused = 0;
@@ -97,14 +98,14 @@ async fn a_key_seen_once_is_one_call_and_a_refused_one_none() {
     }
     assert_eq!((calls(&mut connection, "evalsha"), users.snapshot().spared), (1_000, refused));
     assert_eq!(redis::cmd("DBSIZE").query::<u64>(&mut connection).unwrap(), 1_000);
-    // Redis forgets who is full.
+    // Redis deletes the keys of full buckets.
     let soon_full = node(&lines.beside("soon full").unwrap(), Quota::per_second(10).burst(5));
     for number in 0..100 {
         drop(soon_full.consume(&number.to_string(), 5).await.unwrap());
     }
     let began = Instant::now();
     while redis::cmd("DBSIZE").query::<u64>(&mut connection).unwrap() > 1_000 {
-        assert!(began.elapsed() < FOR_EVER, "keys are not forgotten");
+        assert!(began.elapsed() < FOR_EVER, "the keys are not deleted");
         sleep(millis(100)).await;
     }
 }
@@ -116,7 +117,7 @@ async fn keys_of_a_cluster_live_on_all_its_masters() {
     let nodes =
         [node(&cluster_line(&masters, "users").await, quota), node(&cluster_line(&masters, "users").await, quota)];
     let began = Instant::now();
-    // A key of Redis for each, on all masters. (Who is full and not called is forgotten: so while they are.)
+    // One key of Redis for each, on all masters. Keys of full buckets are deleted, so this checks during the load.
     let are_spread = || {
         let size = |master: &Server| redis::cmd("DBSIZE").query::<u64>(&mut master.client()).unwrap();
         let sizes: Vec<u64> = masters.iter().map(size).collect();
@@ -154,15 +155,15 @@ async fn redis_that_was_killed_is_found_again_by_all_keys() {
     comes_to(true).await;
     server.restart();
     for task in waiting {
-        drop(task.await.unwrap().expect("nobody hangs").unwrap());
+        drop(task.await.unwrap().expect("the claim hangs").unwrap());
     }
     for key in &keys {
-        drop(timeout(FOR_EVER, users.consume(key, 1)).await.expect("nobody hangs").unwrap());
+        drop(timeout(FOR_EVER, users.consume(key, 1)).await.expect("the claim hangs").unwrap());
     }
     comes_to(false).await;
 }
 
-/// However lines and keys are spelled.
+/// However stores and keys are named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_keys_of_different_lines_share_a_key_of_redis() {
     let Some(server) = Server::start() else { return };
@@ -170,11 +171,11 @@ async fn no_two_keys_of_different_lines_share_a_key_of_redis() {
     let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c")];
     for (name, key) in spelled {
         let users = node(&lines.beside(name).unwrap(), Quota::per_hour(10));
-        drop(timeout(FOR_EVER, users.consume(&key.to_owned(), 1)).await.expect("nobody hangs").unwrap());
+        drop(timeout(FOR_EVER, users.consume(&key.to_owned(), 1)).await.expect("the claim hangs").unwrap());
     }
     let plain = lines.beside("a:b:c").unwrap();
     let limiter = Limiter::builder().quota(Quota::per_hour(10)).distributed(plain).build().unwrap();
-    drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("nobody hangs").unwrap());
+    drop(timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs").unwrap());
     let keys: usize = redis::cmd("DBSIZE").query(&mut server.client()).unwrap();
     assert_eq!(keys, spelled.len() + 1);
 }

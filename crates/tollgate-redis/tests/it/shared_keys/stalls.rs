@@ -1,4 +1,4 @@
-//! A Redis that stands still for a moment under many keys: what that costs in connections and asks, and that all calls are
+//! A Redis that stalls for a moment under many keys: the cost in connections and requests, and that all calls are
 //! granted afterwards.
 
 use super::millis;
@@ -14,10 +14,10 @@ use tollgate::{ConsumeError, KeyedLimiter, Quota};
 use tollgate_redis::{Circuit, RedisStore};
 
 const NODES: usize = 2;
-/// Calls of each node while Redis stands still, each for a key of its own.
+/// Calls of each node during the stall, each for a key of its own.
 const CALLS: usize = 1_500;
 
-/// How many connections the server has taken so far.
+/// How many connections the server has accepted so far.
 pub fn connections(observer: &mut Connection) -> u64 {
     let stats: String = redis::cmd("INFO").arg("stats").query(observer).unwrap();
     let found = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
@@ -27,7 +27,7 @@ pub fn connections(observer: &mut Connection) -> u64 {
 async fn nodes(server: &Server) -> Vec<KeyedLimiter<String>> {
     let mut nodes = Vec::new();
     for _ in 0..NODES {
-        // With its default patience, of a second: the stall is longer.
+        // With the default timeout of a second: the stall is longer.
         let lines = RedisStore::connect(server.url(), "users").await.unwrap();
         let quota = Quota::per_second(100).burst(100);
         nodes.push(KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(lines).build().unwrap());
@@ -71,13 +71,13 @@ async fn a_stall_of_redis_costs_few_connections_and_every_call_is_granted() {
     }
     let (made, asked) = (connections(&mut observer) - before, calls(&mut observer, "evalsha") - asked);
     let all = (2 * CALLS * NODES) as u64;
-    println!("{made} connections, {asked} asks for {all} calls");
-    // Each node has one already.
+    println!("{made} connections, {asked} requests for {all} calls");
+    // Each node already has one connection.
     assert!(made <= 3 * NODES as u64, "{made} new connections of {NODES} nodes");
-    assert!(asked <= all + all / 2, "{asked} asks for {all} calls");
+    assert!(asked <= all + all / 2, "{asked} requests for {all} calls");
 }
 
-/// One key of the wrong type, and one whose quota another node has otherwise.
+/// One key of the wrong type, and one that another node uses with another quota.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_key_fails_alone() {
     let Some(server) = Server::start() else { return };
@@ -86,9 +86,9 @@ async fn a_bad_key_fails_alone() {
     let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(lines.clone()).build().unwrap();
     for number in 0..100 {
         let key = "bad".to_owned();
-        let bad = timeout(FOR_EVER, users.consume(&key, 1)).await.expect("it is refused");
+        let bad = timeout(FOR_EVER, users.consume(&key, 1)).await.expect("the claim hangs");
         assert!(matches!(bad, Err(ConsumeError::Unreachable)), "{bad:?}");
-        drop(timeout(FOR_EVER, users.consume(&format!("{number}"), 1)).await.expect("it is granted").unwrap());
+        drop(timeout(FOR_EVER, users.consume(&format!("{number}"), 1)).await.expect("the claim hangs").unwrap());
     }
     let snapshot = users.snapshot();
     assert!(
@@ -98,7 +98,7 @@ async fn a_bad_key_fails_alone() {
     assert_eq!(lines.servers()[0].connections, 1);
 }
 
-/// Callers of the shard's keys are refused, and all others are served as if nothing was.
+/// Callers of the shard's keys are refused, and all others are served normally.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_stands_still_fails_alone() {
     let Some(masters) = masters() else { return };

@@ -1,4 +1,4 @@
-//! The client's limiter does as it is told, and no more than that.
+//! The client's limiter follows the server's responses, and does no more than that.
 
 use super::*;
 
@@ -10,7 +10,7 @@ use tollgate_tower::http::{Advice, Heed, HeedLayer, Unit};
 const OK: StatusCode = StatusCode::OK;
 const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
-/// Every format there is.
+/// Reads every supported format.
 fn read(status: StatusCode, fields: &[(&str, &str)]) -> Advice {
     Advice::read(status, &headers(fields), &[Format::Draft11, Format::XRateLimit], &Unit::Requests)
 }
@@ -38,14 +38,14 @@ fn retry_after_is_in_seconds_or_a_date_of_the_server_s_clock() {
         assert_eq!(after(malformed), None, "{malformed}");
     }
 
-    // All three kinds of dates of RFC 9110; the draft's example is the first.
+    // All three date formats of RFC 9110; the first is the draft's example.
     let made = ("date", "Mon, 05 Aug 2019 09:27:00 GMT");
     for date in ["Mon, 05 Aug 2019 09:27:05 GMT", "Monday, 05-Aug-19 09:27:05 GMT", "Mon Aug  5 09:27:05 2019"] {
         assert_eq!(wait(TOO_MANY, &[made, ("retry-after", date)]), Some(5 * SECOND), "{date}");
     }
     let past = ("retry-after", "Mon, 05 Aug 2019 09:26:59 GMT");
     assert_eq!(wait(TOO_MANY, &[made, past]), Some(Duration::ZERO));
-    // A server without a clock: by ours.
+    // A server without a `Date`: the client's clock counts.
     assert_eq!(after("Mon, 05 Aug 2019 09:27:05 GMT"), Some(Duration::ZERO));
     let in_a_while = httpdate::fmt_http_date(SystemTime::now() + 1_000 * SECOND);
     let seen = after(&in_a_while).unwrap();
@@ -58,7 +58,7 @@ fn retry_after_is_about_refusals_and_goes_before_windows() {
     for status in [429, 503, 403, 500] {
         assert_eq!(wait(StatusCode::from_u16(status).unwrap(), &fields), Some(3 * SECOND), "{status}");
     }
-    // "Look again in 3 s", of what was accepted or moved, is no limit.
+    // "Look again in 3 s" after a request that was accepted or redirected is not a limit.
     for status in [200, 202, 301] {
         assert_eq!(wait(StatusCode::from_u16(status).unwrap(), &fields), Some(20 * SECOND), "{status}");
         assert_eq!(wait(StatusCode::from_u16(status).unwrap(), &fields[..1]), None, "{status}");
@@ -76,7 +76,7 @@ fn what_is_used_up_is_waited_for_and_what_is_left_is_not() {
     assert_eq!(advice, Advice::default());
     let advice = read(OK, &[("ratelimit", r#""b";r=3;t=60, "d";r=2"#)]);
     assert_eq!((advice.wait, advice.available), (None, Some(2)));
-    // A refusal that says nothing says that there is nothing.
+    // A refusal without details means that nothing is left.
     assert_eq!((read(TOO_MANY, &[]).wait, read(TOO_MANY, &[]).available), (None, Some(0)));
 }
 
@@ -123,7 +123,7 @@ fn x_fields_are_read_whatever_their_reset_means() {
     assert_eq!(x("0", &(now.as_secs() - 1).to_string(), date), (Some(Duration::ZERO), Some(0)));
     assert_eq!(x("0", "2030-01-01", date), (None, Some(0)));
     assert_eq!(x("none", "30", date), (None, None));
-    // The specified fields go before those that are not.
+    // The specified fields take precedence over the unspecified ones.
     let both = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "30"), ("ratelimit", r#""a";r=5"#)];
     assert_eq!((read(OK, &both).wait, read(OK, &both).available), (None, Some(5)));
 }
@@ -167,7 +167,7 @@ fn a_limiter_gives_up_what_the_server_has_not_and_gains_nothing() {
     heed(&[("ratelimit", r#""a";r=0;t=2"#)]);
     assert_eq!((limiter.available(), paused(&limiter)), (0, Some(2 * SECOND)));
     clock.advance(2 * SECOND);
-    assert_eq!(limiter.available(), 20, "its own rate, meanwhile");
+    assert_eq!(limiter.available(), 20, "refilled at its own rate meanwhile");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_quota_follows_the_slowest_policy_and_never_gets_faster_than_it_was() {
     assert_eq!(follow(r#""a";q=100000;w=1"#), built_as);
     assert_eq!(follow(r#""a";q=1000;w=1;tollgate-burst=5"#), Quota::per_second(100).burst(4));
     assert_eq!(follow(r#""a";q=999999999999999;w=1;tollgate-burst=999999999999999"#), built_as);
-    // No slower than a token per longest pause.
+    // No slower than one token per longest pause.
     let slowest = Quota::new(1, 600 * SECOND).burst(1);
     assert_eq!(follow(r#""a";q=0;w=1"#), slowest);
     assert_eq!(follow(r#""a";q=1;w=999999999999999"#), slowest);
@@ -197,7 +197,7 @@ fn a_quota_follows_the_slowest_policy_and_never_gets_faster_than_it_was() {
     assert_eq!(follow(r#""a";q=100;w=1"#), built_as);
     assert_eq!(limiter.snapshot().quotas[0].quota, Quota::manual(1_000));
 
-    // Who was told so may run faster.
+    // A limiter that was told a faster policy may run faster.
     Heed::default().follow(1, Quota::per_second(500)).heed(
         &limiter,
         OK,
@@ -231,7 +231,7 @@ fn what_cannot_follow_stays_as_it_is() {
     Heed::default().follow("api", Quota::per_second(9)).heed(&limiter, OK, &policy);
     assert_eq!(quota(&limiter), manual);
 
-    // A stepped one steps on, unless it is slowed down.
+    // A stepped quota stays stepped, unless it is slowed down.
     let stepped = Quota::per_second(4).burst(8).stepped();
     let (limiter, _clock) = by_hand(stepped);
     let heed = Heed::default().follow(0, stepped);

@@ -1,4 +1,4 @@
-//! Servers that lie, by mistake or on purpose.
+//! Servers that send wrong data, by mistake or on purpose.
 
 use super::*;
 
@@ -18,7 +18,7 @@ const NAMES: [&str; 9] = [
     "other",
 ];
 
-/// Bytes that a header can carry, and what looks like a field and is none, or is one that asks for too much.
+/// Bytes that a header can contain: texts that look like a field but are invalid, and fields with extreme values.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![0x20u8..0x7f, 0x80u8..=0xff];
     let number = prop_oneof![Just(0), any::<u64>(), 0u64..5, 1_000_000_000u64..4_000_000_000];
@@ -63,7 +63,7 @@ fn response() -> impl Strategy<Value = (StatusCode, HeaderMap)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Whatever a server says: no panic, no pause beyond what is allowed, no token too many, and it ends.
+    /// Whatever a server sends: no panic, no pause longer than allowed, no token too many, and every wait ends.
     #[test]
     fn nothing_makes_a_limiter_faster_or_holds_it_for_ever(
         responses in prop::collection::vec((response(), 0u64..100_000), 1..8),
@@ -96,7 +96,7 @@ proptest! {
         prop_assert!(limiter.try_acquire(1).is_ok());
     }
 
-    /// What is read can be written, and read again.
+    /// A parsed response can be written, and parsed again.
     #[test]
     fn whatever_is_read_can_be_written((_, headers) in response()) {
         let told = RateLimits::read(Format::Draft11, &headers);

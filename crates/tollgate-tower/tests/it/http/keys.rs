@@ -51,7 +51,7 @@ fn each_key_is_told_of_itself() {
     assert_eq!(told("ann", 1), expect(200, "", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
     assert_eq!(told("ann", 1), expect(429, "1", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
     assert_eq!(told("ann", 5), expect(413, "", ann, r#""per-user";r=0;t=1;pk=:YW5u:"#));
-    // Two keys owe already.
+    // Two keys are in debt already.
     assert_eq!(told("eve", 1).0, 503);
 }
 

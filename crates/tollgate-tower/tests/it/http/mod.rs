@@ -1,4 +1,4 @@
-//! HTTP: what responses say of limits, to the letter and to the second; a client that does as it is told.
+//! HTTP: the exact fields of responses, and a client that follows them.
 
 mod heeding;
 mod hostile;
@@ -19,7 +19,7 @@ use tollgate_tower::http::{Format, RateLimits, Terms};
 const MILLI: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// On a clock moved by hand.
+/// On a manual clock.
 fn built(builder: Builder) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     (builder.clock(clock.clone()).build().unwrap(), clock)
@@ -33,7 +33,7 @@ fn take(limiter: &Limiter, tokens: u64) {
     limiter.try_acquire(tokens).unwrap().forget();
 }
 
-/// All fields of the name, one after the other.
+/// All fields of this name, joined.
 fn field(headers: &HeaderMap, name: &str) -> String {
     let values = headers.get_all(name).iter().map(|value| value.to_str().unwrap());
     values.collect::<Vec<_>>().join(", ")

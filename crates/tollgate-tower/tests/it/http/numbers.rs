@@ -1,4 +1,4 @@
-//! What q, w, r and t say of a limiter, on a clock moved by hand.
+//! The values of q, w, r and t for a limiter, on a manual clock.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn the_issue_s_own_example() {
 fn the_window_is_until_one_more_is_there_rounded_up() {
     let (limiter, clock) = by_hand(Quota::new(1, 10 * SECOND).burst(3));
     let policy = r#""default";q=1;w=10;tollgate-burst=3"#;
-    // Full: taken now, the next one takes 10 s.
+    // Full: if a token is taken now, the next one takes 10 s.
     assert_eq!(plain(&limiter), [policy, r#""default";r=3;t=10"#]);
     take(&limiter, 3);
     assert_eq!(plain(&limiter), [policy, r#""default";r=0;t=10"#]);
@@ -54,15 +54,15 @@ fn a_period_that_is_no_whole_number_of_seconds_is_told_exactly_or_rounded_up() {
     assert_eq!(policy(Quota::new(3, 1_500 * MILLI)), (6, 3));
     assert_eq!(policy(Quota::new(1, 1_010 * MILLI)), (100, 101));
     assert_eq!(policy(Quota::new(1, Duration::from_nanos(1))), (1_000_000_000, 1));
-    // Of what is told only a part can be had at once.
+    // Only a part of the reported quota can be taken at once.
     let burst = |quota: Quota| tollgate_tower::http::QuotaPolicy::of("x", &quota).burst;
     assert_eq!(burst(Quota::new(1, 700 * MILLI)), Some(1));
     assert_eq!((burst(Quota::new(7, 700 * MILLI).burst(70)), burst(Quota::manual(3))), (None, None));
-    // Only after ten years would it come out even.
+    // The exact fraction would need a window of ten years.
     assert_eq!(policy(Quota::new(1, Duration::from_nanos(333_333_333))), (3, 1));
     assert_eq!(policy(Quota::new(10, Duration::from_nanos(1_000_000_001))), (19, 2));
     assert_eq!(policy(Quota::new(1, Duration::from_nanos(u64::MAX))), (1, 18_446_744_074));
-    // No field carries more than 15 digits.
+    // No field has more than 15 digits.
     assert_eq!(policy(Quota::new(u64::MAX, Duration::from_nanos(1))), (999_999_999_999_999, 1));
     assert_eq!(policy(Quota::new(u64::MAX, Duration::from_nanos(u64::MAX))).0, 999_999_999_999_999);
 }
@@ -80,7 +80,7 @@ fn what_is_claimed_in_line_is_not_there_for_newcomers() {
     take(&limiter, 2);
     let mut waiting = tokio_test::task::spawn(limiter.consume(5));
     assert!(waiting.poll().is_pending());
-    // Two more for who waits, and one.
+    // Two more for the waiter, and one.
     assert_eq!(plain(&limiter)[1], r#""default";r=0;t=3"#);
     clock.advance(1_500 * MILLI);
     assert_eq!(plain(&limiter)[1], r#""default";r=0;t=2"#);

@@ -1,4 +1,4 @@
-//! Which refusal is which response.
+//! The response to each refusal.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn another_retry_after_is_for_those_who_have_none_and_can_be_helped() {
     assert_eq!(with(TryAcquireError::TooLarge { cost: 5, most: 4 }.into()), None);
 }
 
-/// The draft: not before the end of the window that is told of what is used up.
+/// The draft: not before the end of the window of the exhausted quota.
 #[test]
 fn a_full_line_is_to_be_tried_when_it_has_been_served() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(1).initial(0)).max_waiting(1));
@@ -103,12 +103,12 @@ fn problems_are_those_of_the_draft() {
             "violated-policies": [],
         })
     );
-    // Who knows more can say so.
+    // A caller that knows a better time can set it.
     let mut refusal = Refusal::new(limiter.try_acquire(1).unwrap_err(), &limits);
     refusal.problem = Some(ProblemType::AbnormalUsageDetected);
     let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
     assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
-    // The draft has no type for this: `about:blank`, whose title is the status'.
+    // The draft has no type for this: `about:blank`, with the title of the status.
     let refusal = Refusal::new(TryAcquireError::TooLarge { cost: 5, most: 4 }, &RateLimits::default());
     let body: Value = serde_json::from_str(&refusal.problem_json()).unwrap();
     assert_eq!(body, json!({ "title": "Payload Too Large", "status": 413 }));
@@ -122,7 +122,7 @@ fn problems_are_those_of_the_draft() {
     }
 }
 
-/// A quota that still has tokens refuses what costs more.
+/// A quota that still has tokens refuses a claim that costs more.
 #[test]
 fn who_refused_is_named_though_something_is_left() {
     let builder =
@@ -135,7 +135,7 @@ fn who_refused_is_named_though_something_is_left() {
 }
 
 proptest! {
-    /// Whoever does as `Retry-After` says succeeds, and was not sent away for longer than the rounding.
+    /// A client that waits for `Retry-After` succeeds, and did not wait longer than the rounding.
     #[test]
     fn who_comes_back_when_told_to_succeeds(
         quotas in prop::collection::vec((1u64..20, 1u64..30_000, 1u64..20, any::<bool>()), 1..4),

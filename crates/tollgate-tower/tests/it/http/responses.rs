@@ -1,4 +1,4 @@
-//! The server's layer, its choices and its bodies.
+//! The server's layer, its options and its bodies.
 
 use super::*;
 
@@ -16,12 +16,12 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 type Text = Full<axum::body::Bytes>;
 
-/// A service that says hello.
+/// A service with a fixed response.
 fn hello() -> impl Service<Request<()>, Response = Response<Text>, Error = Infallible, Future: Unpin> + Clone {
     service_fn(|_: Request<()>| std::future::ready(Ok(Response::new(Text::from("hello")))))
 }
 
-/// Calls `service`, which answers at once.
+/// Calls `service`, which responds at once.
 fn call<S, B>(service: &S, request: Request<()>) -> Response<B>
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone,
@@ -115,7 +115,7 @@ fn costs_and_limiters_of_the_request_are_told_of() {
     assert_eq!(left("/small"), r#""default";r=1;t=20"#);
     assert_eq!(left("/small"), r#""default";r=1;t=20"#);
     assert_eq!(left("/large"), r#""default";r=26;t=2"#);
-    assert_eq!(chosen.load(Ordering::Relaxed), 4, "asked once for each request");
+    assert_eq!(chosen.load(Ordering::Relaxed), 4, "called once for each request");
 
     let (limiter, _clock) = by_hand(Quota::per_minute(30));
     let service =
@@ -123,7 +123,7 @@ fn costs_and_limiters_of_the_request_are_told_of() {
     assert_eq!(field(call(&service, Request::new(())).headers(), "ratelimit"), r#""default";r=23;t=2"#);
 }
 
-/// Two limits, one inside the other: their lists become one, and of what cannot be a list the tighter stays.
+/// Two limits, one inside the other: their lists are joined, and of single values the tighter one stays.
 #[test]
 fn layers_within_layers_tell_of_both() {
     let ((user, _), (all, _)) = (by_hand(Quota::per_minute(3)), by_hand(Quota::per_minute(30)));
@@ -192,7 +192,7 @@ fn errors_are_the_inner_service_s_and_waiting_goes_on_as_before() {
     assert_pending!(first.poll());
     assert_pending!(second.poll());
     let refused = assert_ready!(third.poll()).unwrap();
-    // It was too late by 1 s; the line is served in 2, and one more is there in 3.
+    // It was too late by 1 s: the queue is served in 2 s, and one more token is available in 3.
     assert_eq!((refused.status().as_u16(), field(refused.headers(), "retry-after").as_str()), (429, "3"));
     clock.advance(SECOND);
     limiter.tick();
@@ -202,7 +202,7 @@ fn errors_are_the_inner_service_s_and_waiting_goes_on_as_before() {
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
 }
 
-/// A gate of one's own says whom to look at.
+/// A user's gate names the limiter to report.
 #[derive(Clone)]
 struct Odd(Limiter);
 

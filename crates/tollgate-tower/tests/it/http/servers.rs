@@ -1,5 +1,5 @@
-//! Real servers on the loopback: axum, before reqwest's and hyper's clients. Clocks moved by hand, but where a client is to
-//! wait as it was told.
+//! Real servers on loopback: axum, with the clients of reqwest and hyper. The clocks are manual, except where a client
+//! waits as the response says.
 
 use super::*;
 
@@ -53,11 +53,11 @@ async fn a_refusal_over_the_wire_says_everything() {
 
 #[tokio::test]
 async fn a_client_that_comes_back_when_told_to_is_served() {
-    // By real clocks: the token is there after 0.7 s.
+    // With real clocks: the token is available after 0.7 s.
     let limiter = Limiter::new(Quota::new(1, 700 * MILLI)).unwrap();
     let layer = LimitLayer::new(&limiter).refuse().respond();
     let url = serve(Router::new().route("/", get(async || "hello")).layer(layer)).await;
-    // Two that are answered within 0.7 s: on a machine that is busy, some attempts.
+    // Two requests that are answered within 0.7 s: a busy machine may need several attempts.
     for _ in 0..100 {
         assert_eq!(reqwest::get(&url).await.unwrap().status(), StatusCode::OK);
         let second = reqwest::get(&url).await.unwrap();
@@ -127,14 +127,14 @@ async fn a_streaming_body_holds_its_slot_and_a_refusal_says_when_to_try_again() 
     }
     send.close_channel();
     assert!(first.chunk().await.unwrap().is_none());
-    // The server lands it when it has written the end, which the client may have read by then.
+    // The server releases the tokens after it has written the end, which the client may have read by then.
     while limiter.snapshot().in_flight != Some(0) {
         sleep(MILLI).await;
     }
     assert_eq!(reqwest::get(&url).await.unwrap().status(), StatusCode::OK);
 }
 
-/// What axum's own layers and handlers are put around and inside compiles and works.
+/// Axum's own layers and handlers compile and work around the layer and inside it.
 #[tokio::test]
 async fn any_body_of_axum_s_ecosystem_will_do() {
     let (limiter, _clock) = by_hand(Quota::per_minute(1));

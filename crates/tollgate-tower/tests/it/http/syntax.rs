@@ -1,4 +1,4 @@
-//! The letter of the fields: RFC 9651 as somebody else's parser reads it, and the examples of the draft.
+//! The syntax of the fields: RFC 9651 as an independent parser reads it, and the examples of the draft.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sfv::{BareItem, Integer, List, ListEntry, Parser};
 use tollgate_tower::http::{QuotaPolicy, ServiceLimit, Unit};
 
-/// The items of a field, as sfv reads them: names, and parameters in their order.
+/// The items of a field as sfv parses them: names, and parameters in their order.
 fn items(field: &str) -> Vec<(String, Vec<(String, BareItem)>)> {
     let list: List = Parser::new(field).parse().unwrap_or_else(|error| panic!("{field}: {error}"));
     let item = |entry: &ListEntry| {
@@ -46,8 +46,8 @@ fn somebody_else_s_parser_reads_what_was_meant() {
     );
 }
 
-/// Every field of the sections 3, 4 and 7 and of the appendix of draft-ietf-httpapi-ratelimit-headers-11, but for those of its
-/// FAQ, which are of an older syntax.
+/// Every field of sections 3, 4 and 7 and of the appendix of draft-ietf-httpapi-ratelimit-headers-11, except those of
+/// its FAQ, which use an older syntax.
 const EXAMPLES: [&str; 24] = [
     r#"RateLimit-Policy: "burst";q=100;w=60,"daily";q=1000;w=86400"#,
     r#"RateLimit-Policy: "default";q=100;w=10"#,
@@ -88,7 +88,7 @@ fn the_draft_s_own_examples_are_read_and_written_as_they_are() {
         told.write(Format::Draft11, &mut written);
         let (name, value) = line.split_once(": ").unwrap();
         assert_eq!(written.len(), 1, "{line}");
-        // Item by item: the draft leaves out a space here and there, and two of its keys end in bits that mean nothing.
+        // Item by item: the draft leaves out a space here and there, and two of its keys end in unused bits.
         assert_eq!(items(&field(&written, &name.to_lowercase())), items(value), "{line}");
         let again = RateLimits::read(Format::Draft11, &written);
         assert_eq!(again, told, "{line}");
@@ -132,7 +132,7 @@ fn what_is_malformed_is_ignored() {
     ] {
         assert_eq!(read(line), RateLimits::default(), "{line}");
     }
-    // An item that is none leaves the others; the last of several parameters counts; comments are comments.
+    // An invalid item does not affect the others; the last of several equal parameters counts; comments are ignored.
     let told = read(r#"RateLimit: "a";r=x, "b";r=2;r=3;acme-burst="much", c;r=4"#);
     let told: Vec<_> = told.limits.iter().map(|limit| (&*limit.name, limit.available)).collect();
     assert_eq!(told, [("b", 3), ("c", 4)]);
@@ -190,7 +190,7 @@ proptest! {
         limits.write(Format::Draft11, &mut written);
         prop_assert_eq!(items(&field(&written, "ratelimit-policy")).len(), names.len());
         prop_assert_eq!(items(&field(&written, "ratelimit")).len(), names.len());
-        // The same but for names that had to be put into ASCII, and for numbers no field can carry.
+        // The same, except for names that had to be converted to ASCII, and for numbers that no field can represent.
         let mut read = RateLimits::read(Format::Draft11, &written);
         for (read, meant) in read.limits.iter_mut().zip(&limits.limits) {
             read.name = std::sync::Arc::clone(&meant.name);

@@ -1,4 +1,4 @@
-//! A client that heeds before a server that tells, under paused time.
+//! A client that follows, and a server that reports, in paused time.
 
 use super::*;
 
@@ -16,12 +16,12 @@ type Text = http_body_util::Full<axum::body::Bytes>;
 type Answered = Arc<Mutex<Vec<(Duration, StatusCode)>>>;
 type Wire = BoxCloneService<Request<()>, Response<()>, Infallible>;
 
-/// A server some 5 ms away, and the statuses with which it answered, each with its instant.
+/// A server some 5 ms away, with the status and the instant of each response.
 fn server(limiter: &Limiter, every: bool) -> (Wire, Answered) {
     server_at(limiter, every, || 5 * MILLI)
 }
 
-/// A server that far away.
+/// The same with another latency.
 fn server_at(
     limiter: &Limiter,
     every: bool,
@@ -57,11 +57,11 @@ async fn after_one_refusal_there_is_no_second_one() {
         for quota in [Quota::per_second(2), Quota::per_second(2).burst(1), Quota::new(3, 7 * SECOND).burst(2)] {
             let theirs = Limiter::new(quota).unwrap();
             let (wire, answered) = server(&theirs, every);
-            // As if it had never heard of limits.
+            // As if it had never received a limit.
             let own = Limiter::new(Quota::per_second(1_000)).unwrap();
             let client: Heeded<Wire> = HeedLayer::new(&own).follow(0).unwrap().layer(wire);
             let client = LimitLayer::new(&own).wait_without_limit().release_at_head().layer(client);
-            // One too many, one after the other: the last of them is refused, or with `every` made to wait.
+            // One request too many, one after the other: the last one is refused, or delayed with `every`.
             for _ in 0..=quota.capacity() {
                 client.clone().oneshot(Request::new(())).await.unwrap();
             }
@@ -90,18 +90,18 @@ async fn the_pace_is_the_server_s_from_then_on() {
         assert_eq!(response.unwrap().status(), StatusCode::OK);
     }
     let answered = answered.lock().unwrap();
-    // Granted at once, refused 10 ms later, and told at 20 ms to come back after a second, when the client's own bucket has its
-    // token back; then a tenth slower than one each half second.
+    // Granted at once, refused 10 ms later, and told at 20 ms to retry after a second, when the client's own bucket has
+    // its token back; then a tenth slower than one each half second.
     assert_eq!(answered[..2], [(5 * MILLI, StatusCode::OK), (15 * MILLI, StatusCode::TOO_MANY_REQUESTS)]);
     for (index, (at, status)) in answered[2..].iter().enumerate() {
-        // tokio's timers go by whole milliseconds, and each is up to one late.
+        // Tokio's timers have a resolution of a millisecond, and each may be late by one.
         let due = 1_025 * MILLI + index as u32 * 550 * MILLI;
         assert!(*at >= due && *at <= due + 2 * MILLI, "{index}: {at:?}");
         assert_eq!(*status, StatusCode::OK);
     }
 }
 
-/// Requests that take now more, now less time on their way arrive in bunches.
+/// Requests with a varying latency arrive in groups.
 #[tokio::test(start_paused = true)]
 async fn a_network_that_wavers_brings_no_second_refusal() {
     // As far apart as the slack: a tenth of the half second, or a token's time.
@@ -114,7 +114,7 @@ async fn a_network_that_wavers_brings_no_second_refusal() {
         let one_too_many = (0..=quota.capacity()).map(|_| client.clone().oneshot(Request::new(())));
         futures::future::join_all(one_too_many).await;
         assert_eq!(count(&answered, StatusCode::TOO_MANY_REQUESTS), 1, "{quota}");
-        // Who waits for each answer does not send many at once; who does not, does.
+        // A client that waits for each answer never has many requests open; the other one has.
         for _ in 0..100 {
             client.clone().oneshot(Request::new(())).await.unwrap();
         }
@@ -134,7 +134,7 @@ async fn who_does_not_follow_still_waits_when_told_to() {
     for _ in 0..6 {
         statuses.push(client.clone().oneshot(Request::new(())).await.unwrap().status().as_u16());
     }
-    // Each refusal costs one pause, and who waited for it passes.
+    // Each refusal costs one pause, and the request that waited for it passes.
     assert_eq!(statuses, [200, 429, 200, 429, 200, 429]);
     let at: Vec<_> = answered.lock().unwrap().iter().map(|(at, _)| at.as_secs()).collect();
     assert_eq!(at, [0, 0, 5, 5, 10, 10]);
@@ -159,7 +159,7 @@ async fn a_retry_that_waits_as_it_is_told_succeeds() {
     assert!(refused > 5, "{refused}");
 }
 
-/// One limiter per host, and a server of each: what one says holds up nobody of the other.
+/// One limiter per host, and one server per host: a pause of one host does not delay the other.
 #[tokio::test(start_paused = true)]
 async fn each_host_is_heeded_by_its_own_limiter() {
     let [one, other] = [(); 2].map(|()| Limiter::new(Quota::per_second(100)).unwrap());

@@ -1,4 +1,4 @@
-//! What a refusal becomes, what a request costs, and before whom it stands.
+//! The response to a refusal, the cost of a request, and the limiter it uses.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_refusal_says_when_to_come_back() {
     let service = LimitLayer::new(&limiter).release_at_head().refuse().layer(service_fn(picky));
     assert_eq!(assert_ready!(spawn(service.clone().oneshot(7)).poll()).unwrap(), 7);
     let LimitError::Refused(refused) = assert_ready!(spawn(service.clone().oneshot(7)).poll()).unwrap_err() else {
-        panic!("the inner service saw it")
+        panic!("the inner service got the request")
     };
     assert!(matches!(refused, Refused::AtOnce(TryAcquireError::Denied(denied)) if denied.remaining == 0));
     assert_eq!(refused.retry_after(), Some(MILLI));
@@ -54,7 +54,7 @@ fn the_inner_error_stays_what_it_is() {
     assert_eq!(error.to_string(), "nothing");
     assert!(matches!(error, LimitError::Inner(inner) if inner.kind() == io::ErrorKind::Other));
 
-    // Boxed, as tower's own layers have it, and with one of them in between.
+    // Boxed, as tower's own layers do it, and with one of them in between.
     let inner = || ServiceBuilder::new().buffer(4).map_err(BoxError::from).service(service_fn(picky));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
@@ -83,7 +83,7 @@ fn requests_cost_what_the_closure_says() {
     let mut large = spawn(service.clone().oneshot(30));
     assert_pending!(large.poll());
     let mut free = spawn(service.oneshot(0));
-    assert!(assert_ready!(free.poll()).is_err(), "of no cost, it reached the service");
+    assert!(assert_ready!(free.poll()).is_err(), "at no cost, the request reached the service");
     clock.advance(28 * MILLI);
     limiter.tick();
     assert!(large.is_woken() && assert_ready!(large.poll()).is_ok());

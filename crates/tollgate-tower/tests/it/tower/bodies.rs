@@ -1,4 +1,4 @@
-//! Until when a request is in flight.
+//! When the tokens of a request stop being in flight.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn a_body_holds_to_its_last_frame() {
     }
     drop(send);
     assert!(assert_ready!(spawn(body.frame()).poll()).is_none());
-    assert_eq!((in_flight(&limiter), body.pass().is_none()), (0, true), "the body is still here");
+    assert_eq!((in_flight(&limiter), body.pass().is_none()), (0, true), "the body still exists");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn released_at_the_head_it_lands_with_the_response_and_while_the_service_works_i
     assert_eq!(in_flight(&limiter), 1);
     let _response: Response<Full<Bytes>> = assert_ready!(call.poll()).unwrap();
     assert_eq!(in_flight(&limiter), 0);
-    // Or with the future.
+    // Or when the future is dropped.
     let mut call = spawn(service.oneshot(Request::new(())));
     assert_pending!(call.poll());
     assert_eq!(in_flight(&limiter), 1);

@@ -1,4 +1,4 @@
-//! The layer on the client's side, and under tonic: hyper, reqwest, gRPC.
+//! The layer in clients, and under tonic: hyper, reqwest, gRPC.
 
 use super::*;
 
@@ -16,7 +16,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::server::health_reporter;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
-/// Three requests' worth, one of them in flight.
+/// Tokens for three requests, one of them in flight.
 fn three() -> Limiter {
     built(Limiter::builder().quota(Quota::manual(3)).max_in_flight(1)).0
 }
@@ -68,7 +68,7 @@ async fn grpc_listener() -> (tonic::transport::server::TcpIncoming, tonic::trans
     (tonic::transport::server::TcpIncoming::from(listener), channel)
 }
 
-/// What a gRPC client sees of a refusal.
+/// A refusal, as a gRPC client sees it.
 fn assert_exhausted_for_100_ms(status: &tonic::Status) {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     assert!(status.message().starts_with("denied by quota `per 100 %`"), "{status:?}");
@@ -96,7 +96,7 @@ async fn grpc_clients_are_told_when_to_retry() {
     assert_eq!((status.code(), status.metadata().get("grpc-retry-pushback-ms")), (Code::Unavailable, None));
 }
 
-/// A body of text would be read as a message: "Internal: invalid compression flag".
+/// A text body would be parsed as a message: "Internal: invalid compression flag".
 #[cfg(feature = "http")]
 #[tokio::test]
 async fn grpc_clients_are_told_the_same_by_a_layer_that_responds() {

@@ -1,4 +1,4 @@
-//! Tower's contract: what is taken when, in which order, and what comes back wherever a future is dropped.
+//! Tower's contract: what is taken, when and in which order, and what is returned wherever a future is dropped.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn being_ready_takes_no_token_and_no_place_in_line() {
     handle.allow(0);
     assert_pending!(service.poll_ready());
     handle.allow(1);
-    assert!(service.is_woken(), "the inner service says when it is ready");
+    assert!(service.is_woken(), "the inner service wakes it when it is ready");
     for _ in 0..10 {
         assert_ready_ok!(service.poll_ready());
     }
@@ -85,7 +85,7 @@ fn clones_and_layers_share_their_limiter() {
     assert_eq!(passed, 3);
 }
 
-/// Is only ready for a call after it said so, and what it reserves then is lost with it.
+/// Ready for a call only after it has reported so. What it reserves then is released with the call.
 #[derive(Default)]
 struct Reserving {
     is_ready: bool,
@@ -139,20 +139,20 @@ fn what_was_reserved_goes_with_the_call_and_is_let_go_with_it() {
     let (mut second, mut third) = (call(2), call(3));
     assert_pending!(second.poll());
     assert_pending!(third.poll());
-    assert_eq!(reserved(), 2, "while they wait");
+    assert_eq!(reserved(), 2, "reserved while the calls wait");
     drop(second);
     assert_eq!((reserved(), limiter.snapshot().waiting_tasks), (1, 1));
     clock.advance(MILLI);
     limiter.tick();
     assert_eq!(assert_ready_ok!(third.poll()), 3);
     assert_eq!(reserved(), 0);
-    // A refusal lets go of it too.
+    // A refusal releases the reservation too.
     limiter.close();
     assert!(assert_ready!(call(4).poll()).is_err());
     assert_eq!(reserved(), 0);
 }
 
-/// Requests of which each needs several polls, in line and at work.
+/// Each of these requests needs several polls, in the queue and in the service.
 #[test]
 fn dropped_at_every_poll_nothing_is_lost() {
     for dropped_at in 0..40 {
@@ -193,7 +193,7 @@ fn dropped_at_every_poll_nothing_is_lost() {
             assert!(others, "dropped {victim} at {dropped_at}: {ends:?}");
             let seen = limiter.snapshot();
             assert_eq!((seen.waiting_tasks, seen.in_flight), (0, Some(0)), "dropped {victim} at {dropped_at}");
-            // Paid for if the service saw it, and not else.
+            // Paid for if the service got the request, and not otherwise.
             let rest: u64 = (0..3).filter(|who| *who != victim).map(|who| costs[who]).sum();
             let saw_it = calls.load(Ordering::Relaxed) == 3;
             let paid_for = rest + if saw_it { costs[victim] } else { 0 };

@@ -24,6 +24,6 @@ async fn requests_of_a_user_are_limited_together_on_all_machines() {
         }
     }
     assert_eq!(served, [5, 5]);
-    // Each machine learned once of each user that nothing is left, or took it.
+    // Each machine learned once per user that no token is left, or took the last one.
     assert_eq!(lines.asks(), 10 + 2);
 }

@@ -1,5 +1,5 @@
-//! Random histories of requests, against the oracle: each is admitted as `consume` or `try_acquire` would be, and lands
-//! when its body ends or it is dropped, wherever that happens.
+//! Random histories of requests, compared with the oracle: each is admitted as `consume` or `try_acquire` would be, and
+//! its tokens are released when its body ends or it is dropped, wherever that happens.
 
 use super::*;
 use crate::oracle::ops::{config, continuous};
@@ -19,12 +19,12 @@ use tower::{Layer, Service};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// A request of this cost, polled once; of little patience or of much.
+    /// A request of this cost, polled once; with a short or a long deadline.
     Call(u64, bool),
-    /// These name a request by its place among those that live.
+    /// These select a request by its index among the live ones.
     Poll(usize),
     Drop(usize),
-    /// Reads the body, whole.
+    /// Reads the whole body.
     Read(usize),
     Pass(u64),
 }
@@ -42,13 +42,13 @@ fn op() -> impl Strategy<Value = Op> {
 type Head = Response<HeldBody<Full<Bytes>, OwnedGrant>>;
 type Call = Pin<Box<dyn Future<Output = Result<Head, LimitError<Infallible>>>>>;
 
-/// A request that lives, and what the oracle knows of it.
+/// A live request, and its state in the oracle.
 struct Live {
     id: Id,
     cost: Int,
     call: Option<Call>,
     head: Option<Head>,
-    /// How often the service is to be polled before it responds.
+    /// How many polls the service needs before it responds.
     work: u32,
 }
 
@@ -61,7 +61,7 @@ fn poll(live: &mut Live) -> Poll<Result<(), LimitError<Infallible>>> {
     })
 }
 
-/// What the service does: works for two polls, then responds.
+/// The service: pending for two polls, then it responds.
 async fn work(_: u64) -> Result<Response<Full<Bytes>>, Infallible> {
     for _ in 0..2 {
         tokio::task::yield_now().await;
@@ -117,7 +117,7 @@ proptest! {
                 }
                 Op::Drop(place) if place < lives.len() => {
                     let live = lives.remove(place);
-                    // Seen by the service, or landed: else it gives back all.
+                    // If the service has not seen the request, all its tokens are refunded.
                     match (&live.call, &live.head) {
                         (Some(_), _) if live.work == 2 => oracle.cancel(now, live.id),
                         _ => oracle.release(now, live.cost),
@@ -130,7 +130,7 @@ proptest! {
                     let frame = std::pin::pin!(body.frame()).poll(&mut Context::from_waker(Waker::noop()));
                     prop_assert!(frame.is_ready());
                     oracle.release(now, live.cost);
-                    // The body lives on to here.
+                    // The body lives up to here.
                     prop_assert!(body.pass().is_none());
                 }
                 Op::Pass(nanos) => {

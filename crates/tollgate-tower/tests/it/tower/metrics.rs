@@ -1,4 +1,4 @@
-//! The meter of a limiter counts what a layer asks it.
+//! The meter of a limiter counts the calls of a layer.
 
 use super::{MILLI, by_hand};
 use crate::book::Book;

@@ -1,4 +1,4 @@
-//! The tower layer: tower's contract, and real clients before real servers.
+//! The tower layer: tower's contract, and real clients with real servers.
 
 mod answers;
 mod bodies;
@@ -18,7 +18,7 @@ use tollgate::{Builder, Limiter, ManualClock, Quota};
 const MILLI: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A token each millisecond by a clock moved by hand, `burst` of them there.
+/// A token each millisecond on a manual clock, from a full bucket of `burst`.
 fn by_hand(burst: u64) -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst)))
 }
@@ -28,7 +28,7 @@ fn built(builder: Builder) -> (Limiter, ManualClock) {
     (builder.clock(clock.clone()).build().unwrap(), clock)
 }
 
-/// What was granted and not given back.
+/// Tokens granted and not refunded.
 fn paid(limiter: &Limiter) -> u64 {
     let seen = limiter.snapshot();
     seen.granted - seen.refunded

@@ -1,5 +1,5 @@
-//! Real clients before a real axum server, on the loopback. The limiter goes by a clock moved by hand, so that what must
-//! pass is known to the request, however slow the machine is.
+//! Real clients and a real axum server, on loopback. The limiter has a manual clock, so that the test knows exactly
+//! which requests pass, however slow the machine is.
 
 use super::*;
 
@@ -15,17 +15,17 @@ use tokio::task::{JoinHandle, JoinSet};
 use tollgate::Refused;
 use tollgate_tower::LimitLayer;
 
-/// Waits until it is so: for what is on its way through sockets.
+/// Waits until the condition is true, for effects that travel through sockets.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
-    // Not an expectation, but a bound against a hang.
+    // This only ends a hang.
     let began = std::time::Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < 180 * SECOND, "never {what}");
+        assert!(began.elapsed() < 180 * SECOND, "never happened: {what}");
         tokio::time::sleep(MILLI).await;
     }
 }
 
-/// That nothing more is on its way: whoever was let through by mistake would have come by then.
+/// Waits long enough that a request admitted by mistake would have arrived.
 async fn a_moment() {
     tokio::time::sleep(50 * MILLI).await;
 }
@@ -44,7 +44,7 @@ fn five_per_second() -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::per_second(5).burst(20)))
 }
 
-/// A connection each, with many requests at once on it.
+/// Connections with many requests at once on each.
 fn connections(count: usize) -> Vec<reqwest::Client> {
     (0..count).map(|_| reqwest::Client::builder().http2_prior_knowledge().build().unwrap()).collect()
 }
@@ -67,7 +67,7 @@ async fn of_fifteen_hundred_requests_at_once_exactly_the_burst_and_the_rate_pass
             requests.spawn(client.get(format!("http://{address}/")).send());
         }
     }
-    until("all in line", || limiter.snapshot().waiting_tasks == 1_480).await;
+    until("all wait", || limiter.snapshot().waiting_tasks == 1_480).await;
     let mut passed = 20;
     for step in [SECOND, SECOND * 3 / 5, SECOND * 39 / 100, SECOND / 100] {
         clock.advance(step);
@@ -85,7 +85,7 @@ async fn of_fifteen_hundred_requests_at_once_exactly_the_burst_and_the_rate_pass
     for _ in 0..30 {
         assert_eq!(requests.join_next().await.unwrap().unwrap().unwrap().status(), StatusCode::OK);
     }
-    // All clients go, and all of the line with them.
+    // All clients end, and with them all waiting requests.
     requests.shutdown().await;
     until("empty", || limiter.snapshot().waiting_tasks == 0).await;
     assert_eq!((paid(&limiter), handled.load(Ordering::Relaxed)), (30, 30));
@@ -115,7 +115,7 @@ async fn of_fifteen_hundred_refusable_requests_exactly_the_burst_passes() {
     server.abort();
 }
 
-/// A server whose responses go on until they are told to end, two at a time.
+/// A server with responses that continue until they are told to end, two at a time.
 async fn streaming() -> (Limiter, SocketAddr, Vec<futures::channel::mpsc::UnboundedSender<&'static str>>) {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(2));
     let (ends, streams): (Vec<_>, Vec<_>) = (0..4).map(|_| futures::channel::mpsc::unbounded()).unzip();
@@ -138,7 +138,7 @@ async fn a_slow_streaming_body_holds_its_slot_until_its_last_byte() {
     let mut first = client.get(&url).send().await.unwrap();
     let _second = client.get(&url).send().await.unwrap();
     let third = tokio::spawn(client.get(&url).send());
-    until("in line", || limiter.snapshot().waiting_tasks == 1).await;
+    until("it waits", || limiter.snapshot().waiting_tasks == 1).await;
     for _ in 0..3 {
         ends[0].unbounded_send("more").unwrap();
         assert_eq!(first.chunk().await.unwrap().unwrap(), "more");
@@ -147,7 +147,7 @@ async fn a_slow_streaming_body_holds_its_slot_until_its_last_byte() {
     }
     ends[0].close_channel();
     assert!(first.chunk().await.unwrap().is_none());
-    // The slot is the third's now.
+    // The third request now has the place in flight.
     assert_eq!(third.await.unwrap().unwrap().status(), StatusCode::OK);
     assert_eq!((limiter.snapshot().in_flight, limiter.snapshot().waiting_tasks), (Some(2), 0));
     drop(ends);
@@ -157,14 +157,14 @@ async fn a_slow_streaming_body_holds_its_slot_until_its_last_byte() {
 #[tokio::test]
 async fn a_client_that_hangs_up_leaves_the_line_or_its_slot_at_once() {
     let (limiter, address, _ends) = streaming().await;
-    // HTTP/1: a connection each, which ends with the request.
+    // HTTP/1: one connection per request, which ends with it.
     let get = || tokio::spawn(reqwest::Client::new().get(format!("http://{address}/")).send());
     let first = get().await.unwrap().unwrap();
     let _second = get().await.unwrap().unwrap();
     let third = get();
-    until("in line", || limiter.snapshot().waiting_tasks == 1).await;
+    until("it waits", || limiter.snapshot().waiting_tasks == 1).await;
     let fourth = get();
-    until("in line", || limiter.snapshot().waiting_tasks == 2).await;
+    until("both wait", || limiter.snapshot().waiting_tasks == 2).await;
     third.abort();
     until("gone", || limiter.snapshot().waiting_tasks == 1).await;
     assert!(!fourth.is_finished());

@@ -1,4 +1,4 @@
-//! A service that turns requests away again and again: other tasks of its runtime run meanwhile.
+//! A service that refuses requests again and again: other tasks of its runtime must run meanwhile.
 
 use crate::turns::yields;
 use std::time::Duration;
