@@ -241,6 +241,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
     }
 
     /// Ends the wait with the result `answer`.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     fn finish(self: Pin<&mut Self>, answer: Result<u64, ConsumeError>) -> Result<Permit<S>, ConsumeError> {
         let this = self.project();

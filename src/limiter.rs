@@ -285,7 +285,7 @@ impl Limiter {
     /// }
     /// # Ok(()) }
     /// ```
-    // Like `Core::try_acquire`, which is the whole of it.
+    // Inlined always, like `Core::try_acquire`, which is nearly all of it.
     #[inline(always)]
     pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_>, TryAcquireError> {
         let remaining = self.core.try_acquire(cost)?;

@@ -116,6 +116,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Completes the action. Returns false, and sets `rest`, if the queue has to be served again.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     fn finish(&mut self, wakes: &mut Wakes) -> bool {
         let (rovers, now) = (&self.core.rovers, self.sample.now);

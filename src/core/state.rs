@@ -237,7 +237,7 @@ impl State {
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
-        if self.queue.is_empty() && self.queue.parts().is_none() && !watching && self.next_deferred().is_none() {
+        if self.queue.parts().is_none() && self.queue.is_empty() && !watching && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
             if !self.wake_source(rovers, wakes) {
@@ -273,6 +273,7 @@ impl State {
         if self.drivers.call_lead(now, wakes) { ServeResult::Done } else { ServeResult::Again }
     }
 
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let due = self.due();
@@ -311,8 +312,8 @@ impl State {
         self.serve_as::<true>(rovers, time, reach, end, wakes)
     }
 
-    /// Does [`serve`](Self::serve). `PLAIN` if no part of a joint claim waits here, and there are neither a parent nor
-    /// external tokens.
+    /// Does [`serve`](Self::serve). With `PLAIN`, no part of a joint claim waits here, and there are neither a parent
+    /// nor external tokens. Nothing that is done here changes that.
     fn serve_as<const PLAIN: bool>(
         &mut self,
         rovers: &Rovers,
@@ -345,6 +346,7 @@ impl State {
             let (ticket, is_plain) = (front.ticket, front.part.is_none());
             // The claim of a child has no other queue that could tell something: its parent decides alone.
             let is_joint = !PLAIN && front.is_joint() && !self.has_parent;
+            debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
             let verdict = self.verdict::<PLAIN>(front, now, &mut wakes.last_decision);
             let until = match verdict {
                 Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),
@@ -506,6 +508,7 @@ impl State {
 
     /// The instant at which the queue must be served, for its front waiter or for a part of a joint claim that waits
     /// aside. `u64::MAX` if no clock can tell.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self) -> u64 {
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
