@@ -8,8 +8,9 @@
 //!
 //! Within a generation the rate first holds and then grows, slowly at first and twice as fast after each
 //! [`DOUBLING`]. This is the shape of CUBIC (RFC 9438): a plateau near the rate that was refused last, then an ever
-//! faster search. The growth begins with the same amount for all rates, and the decrease is proportional to the rate.
-//! Clients that share a limit therefore converge to equal rates (Chiu and Jain 1989, AIMD).
+//! faster search. The growth begins with the same amount for all rates below [`SLOW`] and grows less than in proportion
+//! above it; the decrease is proportional to the rate. Clients that share a limit therefore converge to equal rates
+//! (Chiu and Jain 1989, AIMD).
 //!
 //! The constants were chosen by simulation; `benches/adaptive` shows what they achieve.
 

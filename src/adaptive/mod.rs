@@ -27,23 +27,25 @@
 //!   share of it, and the shares become equal in time.
 //!
 //! If the limit is known, use a [`Limiter`]: it is never refused. If the server sends `RateLimit` fields, follow them
-//! with a `HeedLayer` (feature `http`).
+//! with a `HeedLayer` (crate `tollgate-tower`, feature `http`).
 //!
 //! # How the rate changes
 //!
-//! * **It grows** while requests are accepted *and had to wait*: slowly at first, by 0.4 requests per second in each
-//!   second, and twice as fast about every 0.4 s. An idle client learns nothing and keeps its rate. The rate never
-//!   exceeds one and a half times a rate at which a request was accepted, so slow answers slow the growth down.
+//! * **It grows** while requests are accepted *and had to wait*: slowly at first, by 0.2 requests per second in the
+//!   first second (above 100 requests per second by more, with the square root of the rate), and twice as fast about
+//!   every 0.45 s. An idle client learns nothing and keeps its rate. The rate never exceeds one and a half times a rate
+//!   at which a request was accepted, so slow answers slow the growth down.
 //! * **It falls** when a request is refused. If the rate had grown before, the limit is near: the rate returns to just
-//!   below it, and holds there for 100 requests (at least 0.6 s, at most the
+//!   below it, and holds there for 150 requests (at least 0.6 s, at most the
 //!   [settle time](AdaptiveBuilder::settle)). If the rate had not grown, the limit has fallen: the rate falls to what
-//!   the server accepted in the last 0.1 s, at most [by half](AdaptiveBuilder::decrease), and grows from there.
+//!   the server accepted lately, by at least 15 % and at most [by half](AdaptiveBuilder::decrease), and grows from
+//!   there.
 //! * **One event is one decrease.** Requests that were already sent when the rate fell may be refused too. These
 //!   refusals lower the rate no further.
 //! * **`Retry-After` pauses** the limiter for all callers, for at most
 //!   [ten minutes](AdaptiveBuilder::longest_pause).
 //!
-//! The growth is the same for all rates and the decrease is proportional to the rate: *additive increase,
+//! The growth depends less on the rate than the decrease, which is proportional to it: *additive increase,
 //! multiplicative decrease* (D.-M. Chiu and R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion
 //! Avoidance in Computer Networks", 1989). Clients that share a limit therefore converge to equal shares. The plateau
 //! and the accelerating search are those of CUBIC (RFC 9438), as in the adaptive retry mode of botocore. That the rate

@@ -37,7 +37,8 @@ async fn set_limit(State(keys): State<Keys>, text: String) -> (StatusCode, Strin
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let keys = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(100_000).build()?;
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(address).await?;
     println!("http://{}", listener.local_addr()?);
     Ok(axum::serve(listener, app(keys)).await?)
 }
