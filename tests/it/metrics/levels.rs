@@ -50,7 +50,7 @@ fn of_several_quotas_the_emptiest_counts_and_each_is_shown() {
 }
 
 #[test]
-fn the_line_and_what_is_in_flight() {
+fn the_queue_and_the_tokens_in_flight() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12));
     let meter = Meter::new("api", &limiter).unwrap();
     let flying = limiter.try_acquire(10).unwrap();
