@@ -18,7 +18,6 @@ use crate::observe::WaitRecord;
 use pin_project::{pin_project, pinned_drop};
 use std::future::Future;
 use std::ops::{ControlFlow, Deref};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -160,6 +159,8 @@ impl<S: Deref<Target = Core>> Claim<S> {
     }
 
     /// Enters the queue on the first poll. Later polls read from the place what became of the claim.
+    // Inlined always, so that the answer is not copied from one function to the next.
+    #[inline(always)]
     fn poll_queue(mut self: Pin<&mut Self>, waker: &Waker, timer: Timer) -> Poll<Result<Permit<S>, ConsumeError>> {
         let mut this = self.as_mut().project();
         let cost = *this.cost;
@@ -193,35 +194,21 @@ impl<S: Deref<Target = Core>> Claim<S> {
         timer: Timer,
         sample: Sample,
     ) -> Poll<Result<u64, ConsumeError>> {
-        let mut this = self.project();
-        let StateProjection::Waiting { core, mut place, extras } = this.state.as_mut().project() else {
+        let this = self.project();
+        let mut entering = Entering { state: this.state, allowed };
+        let StateProjection::Waiting { core, place, extras } = entering.state.as_mut().project() else {
             unreachable!("the caller has set this state")
         };
         let mut wait_record = WaitRecord::default();
         let limit = allowed.nanos();
         let has_timer = timer == Timer::Thread;
         let arrival = FirstPoll { cost: *this.cost, allowed: limit, has_timer, waker, sample };
-        let arrive = || core.arrive(place.as_mut(), arrival, &mut wait_record);
-        match catch_unwind(AssertUnwindSafe(arrive)) {
-            Ok(Poll::Pending) => {
-                if limit.is_some() || wait_record.is_some() {
-                    let deadline = limit.map(Deadline::new);
-                    *extras = Some(Box::pin(Extras { wait_record, deadline }));
-                }
-                Poll::Pending
-            }
-            Ok(answer) => answer,
-            Err(panic) => {
-                // A clock or a waker has panicked. A claim that is not in the queue can be polled again.
-                if !place.is_entered()
-                    && let OwnedState::Waiting { core, .. } =
-                        this.state.as_mut().project_replace(State::Fresh { core: None, allowed })
-                {
-                    this.state.set(State::Fresh { core: Some(core), allowed });
-                }
-                resume_unwind(panic)
-            }
+        let answer = core.arrive(place, arrival, &mut wait_record);
+        if answer.is_pending() && (limit.is_some() || wait_record.is_some()) {
+            *extras = Some(Box::pin(Extras { wait_record, deadline: limit.map(Deadline::new) }));
         }
+        std::mem::forget(entering);
+        answer
     }
 
     /// Ready with the time waited once the deadline has come; never without a deadline.
@@ -254,6 +241,8 @@ impl<S: Deref<Target = Core>> Claim<S> {
     }
 
     /// Ends the wait with the result `answer`.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     fn finish(self: Pin<&mut Self>, answer: Result<u64, ConsumeError>) -> Result<Permit<S>, ConsumeError> {
         let this = self.project();
         let done = State::Fresh { core: None, allowed: Allowed::ANY };
@@ -280,6 +269,27 @@ impl<S: Deref<Target = Core>> Claim<S> {
         }
         if let Some(extras) = extras {
             extras.as_mut().project().wait_record.cancel(core.observed());
+        }
+    }
+}
+
+/// A claim while it enters the queue. Dropped only if a clock or a waker panics meanwhile: a claim that is not in the
+/// queue then can be polled again.
+struct Entering<'a, S: Deref<Target = Core>> {
+    state: Pin<&'a mut State<S>>,
+    allowed: Allowed,
+}
+
+impl<S: Deref<Target = Core>> Drop for Entering<'_, S> {
+    #[cold]
+    fn drop(&mut self) {
+        let allowed = self.allowed;
+        if let StateProjection::Waiting { place, .. } = self.state.as_mut().project()
+            && !place.is_entered()
+            && let OwnedState::Waiting { core, .. } =
+                self.state.as_mut().project_replace(State::Fresh { core: None, allowed })
+        {
+            self.state.set(State::Fresh { core: Some(core), allowed });
         }
     }
 }

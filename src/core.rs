@@ -55,19 +55,14 @@ pub(crate) struct Core {
     pub(crate) fine: bool,
     /// Whether there is a parent. A flag of its own because it is read often and there is mostly no parent.
     has_parent: bool,
-    rare: Box<RareParts>,
-    /// Tokens of forgotten grants: the amount that may be released by hand. Changed without the lock.
-    owed: AtomicU64,
-}
-
-/// Rarely used fields, boxed because a keyed limiter has one `Core` for each key that is waited on.
-struct RareParts {
     /// The shared driver of this queue, if this is the queue of a key. `None` if the queue spawns drivers of its own.
-    link: Option<ChildLink>,
+    link: Option<Box<ChildLink>>,
     /// A weak reference to this `Core`, for the drivers that it spawns.
     weak: Weak<Core>,
-    /// The observers of waits and refusals.
+    /// The observers of waits and refusals. Takes no space in builds without observers.
     observers: Observers,
+    /// Tokens of forgotten grants: the amount that may be released by hand. Changed without the lock.
+    owed: AtomicU64,
 }
 
 impl fmt::Debug for Core {
@@ -123,8 +118,18 @@ impl Core {
         weak: Weak<Core>,
     ) -> Self {
         let capped = state.cap.is_some();
-        let rare = Box::new(RareParts { link: None, weak, observers });
-        Self { rovers, state: Mutex::new(state), time, capped, fine, has_parent: false, rare, owed: AtomicU64::new(0) }
+        Self {
+            rovers,
+            state: Mutex::new(state),
+            time,
+            capped,
+            fine,
+            has_parent: false,
+            link: None,
+            weak,
+            observers,
+            owed: AtomicU64::new(0),
+        }
     }
 
     /// Makes this the limiter of one key: `driver` serves its queue, and `parent` is the parent of all keys,
@@ -138,21 +143,21 @@ impl Core {
         self.has_parent = parent.is_some();
         self.state.lock().has_parent = self.has_parent;
         let parent_link = parent.map(|limiter| ParentLink::new(limiter, &self.time));
-        self.rare.link = Some(ChildLink { driver, key_hash, parent_link });
+        self.link = Some(Box::new(ChildLink { driver, key_hash, parent_link }));
         self
     }
 
     pub(crate) fn key_hash(&self) -> Option<u64> {
-        self.rare.link.as_ref().map(|link| link.key_hash)
+        self.link.as_ref().map(|link| link.key_hash)
     }
 
     pub(crate) fn observers(&self) -> &Observers {
-        &self.rare.observers
+        &self.observers
     }
 
     /// The observers and the clock, for the records of waits.
     pub(crate) fn observed(&self) -> Observed<'_> {
-        Observed { observers: &self.rare.observers, time: &self.time }
+        Observed { observers: &self.observers, time: &self.time }
     }
 
     /// Reads the tail, then the time: every claim up to that tail was made by that time.
@@ -171,7 +176,7 @@ impl Core {
     /// Drops a reference that was held for a moment, and tells the keyed limiter, which may remove the key if it was
     /// the last one.
     fn let_go(self: Arc<Self>) {
-        if let Some(link) = self.rare.link.as_ref().filter(|_| self.has_parent) {
+        if let Some(link) = self.link.as_ref().filter(|_| self.has_parent) {
             let (driver, key_hash) = (Arc::clone(&link.driver), link.key_hash);
             drop(self);
             driver.let_go(key_hash);
@@ -179,7 +184,7 @@ impl Core {
     }
 
     pub(crate) fn weak(&self) -> Weak<Self> {
-        self.rare.weak.clone()
+        self.weak.clone()
     }
 }
 

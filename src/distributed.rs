@@ -158,7 +158,7 @@ pub struct LeaseRequest {
     pub minimum: u64,
     /// The allowance from the last answer, less any cut that the node has made to it since.
     pub held: u64,
-    /// Tokens that the node returns.
+    /// Tokens that the node returns. They are lost if the store owes tokens: promised instants are fixed.
     pub back: u64,
     /// How long the store remembers the node without further requests, in microseconds.
     pub ttl: u64,

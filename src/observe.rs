@@ -25,7 +25,9 @@ use crate::clock::Time;
 use crate::error::Refused;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+#[cfg(feature = "metrics")]
+use std::sync::OnceLock;
 use std::time::Duration;
 
 pub(crate) use refusal::{REASONS, Reason};
@@ -93,6 +95,7 @@ pub(crate) struct QueueInfo {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observers {
     /// Set once, when a meter is made for the limiter.
+    #[cfg(feature = "metrics")]
     own: Arc<OnceLock<Box<dyn Observer>>>,
 }
 
@@ -105,6 +108,7 @@ pub(crate) struct Observed<'a> {
 
 impl Observers {
     /// Adds the limiter's own observer. If there is one already, returns the name of that one.
+    #[cfg(feature = "metrics")]
     pub(crate) fn admit(&self, observer: Box<dyn Observer>) -> Result<(), String> {
         self.own.set(observer).map_err(|_| self.own.get().map_or_else(String::new, |own| own.name().to_string()))
     }
@@ -118,7 +122,7 @@ impl Observers {
     #[inline]
     pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refused>) {
         let records = |observer: Option<&dyn Observer>| observer.is_some_and(|observer| observer.records_refusals());
-        if OBSERVED && (records(self.own.get().map(|own| &**own)) || records(GLOBAL)) {
+        if OBSERVED && (records(self.own()) || records(GLOBAL)) {
             self.report(cost, refusal.into());
         }
     }
@@ -132,7 +136,19 @@ impl Observers {
 
     /// The limiter's own observer and the global one.
     fn each(&self) -> [Option<&dyn Observer>; 2] {
-        [self.own.get().map(|own| &**own), GLOBAL]
+        [self.own(), GLOBAL]
+    }
+
+    /// The limiter's own observer.
+    #[cfg(feature = "metrics")]
+    #[inline]
+    fn own(&self) -> Option<&dyn Observer> {
+        self.own.get().map(|own| &**own)
+    }
+
+    #[cfg(not(feature = "metrics"))]
+    fn own(&self) -> Option<&dyn Observer> {
+        None
     }
 }
 

@@ -1,6 +1,7 @@
 //! Waiting for tokens where there is nothing to hold afterwards.
 
 use crate::consume::Consume;
+use crate::core::coop::poll_paid;
 use crate::error::ConsumeError;
 #[cfg(feature = "keyed")]
 use crate::keyed::KeyedConsume;
@@ -66,7 +67,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if *this.capped {
-            return Poll::Ready(Err(ConsumeError::MustHold));
+            return poll_paid(cx, |_| Poll::Ready(Err(ConsumeError::MustHold)));
         }
         this.claim.poll(cx).map_ok(drop)
     }

@@ -88,6 +88,7 @@ impl Core {
     }
 
     /// True if more is claimed than is published: a claim waits, or tokens are owed.
+    #[inline]
     fn is_claimed_beyond(&self, sample: Sample) -> bool {
         ahead(sample.tail, self.rovers.published()) > 0
     }
@@ -128,6 +129,8 @@ impl Core {
 
     /// The beginning of the first poll of a claim that [`try_claim`](Self::try_claim) did not grant: breaks with the
     /// result if the claim does not have to enter the queue, which is the common case.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     pub(crate) fn arrive_early(
         &self,
         cost: u64,
@@ -198,6 +201,7 @@ impl Core {
 
     /// Takes the outcome of `place` if there is one; otherwise stores `waker` there. Also returns whether its runtime
     /// has no driver, and that runtime.
+    #[inline]
     pub(crate) fn check(&self, mut place: Pin<&mut Place>, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
         // A waiter is nearly always woken because it has an outcome, and then needs nothing else.
         let outcome = self.state.lock().queue.take_outcome(place.as_mut());
@@ -244,6 +248,7 @@ impl Core {
 
     /// `place` waits. Hires a driver if it is `unserved`: it is the first waiter on this runtime, or it was polled on
     /// another runtime before.
+    #[inline]
     fn wait_here(
         &self,
         place: Pin<&mut Place>,
@@ -394,19 +399,5 @@ impl Core {
     /// Like [`close`](Self::close), as one of several limiters: if the clock panics, the last sample is used.
     pub(crate) fn close_anyway(&self) {
         self.leaving(|state, rovers, _| state.close(rovers));
-    }
-
-    /// Mints what is due and serves the queue.
-    pub(crate) fn tick(&self) {
-        let sample = self.sample();
-        let state = self.state.lock();
-        if state.queue.parts().is_none() {
-            drop(state);
-            return self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |_, _, _| ());
-        }
-        // No action follows that belongs to now. So joint claims that are served late are served as they were due.
-        let mut wakes = Wakes::default();
-        self.serve_locked(state, sample, false, &mut wakes);
-        wakes.run();
     }
 }

@@ -70,6 +70,7 @@ impl LastDenial {
     }
 
     /// Drops the denial because the state changes and the answer may change with it. Call it under the owner's lock.
+    #[inline]
     pub(crate) fn forget(&self) {
         let version = self.version.load(Ordering::Relaxed);
         if version.is_multiple_of(2) {

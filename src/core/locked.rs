@@ -32,6 +32,7 @@ pub(crate) struct Locked<'a> {
 /// Runs `act` on the locked states of `cores`; see the head of this file. `samples` are the readings of tail and time,
 /// `None` where the clock panicked: the last sample is used then. `align` can change the samples once the locks are
 /// held. Afterwards the caller runs [`Wakes::run`].
+#[inline]
 pub(crate) fn with_locked<'a, const N: usize, R>(
     wakes: &mut Wakes,
     cores: [&'a Core; N],
@@ -40,7 +41,19 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
     align: impl Fn(&mut [Locked<'a>; N]),
     act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
 ) -> R {
-    let mut queues = lock(cores, samples);
+    act_on(lock(cores, samples), wakes, (reach, catch_up), align, act)
+}
+
+/// Does [`with_locked`] with queues that are locked already, but not served yet.
+#[inline]
+fn act_on<'a, const N: usize, R>(
+    mut queues: [Locked<'a>; N],
+    wakes: &mut Wakes,
+    (reach, catch_up): (Reach, CatchUp),
+    align: impl Fn(&mut [Locked<'a>; N]),
+    act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
+) -> R {
+    let cores = queues.each_ref().map(|queue| queue.core);
     align(&mut queues);
     // A parent is served before its child.
     while !queues.iter_mut().rev().all(|queue| queue.settle(reach, wakes)) {
@@ -73,18 +86,25 @@ pub(crate) fn with_locked<'a, const N: usize, R>(
     result
 }
 
+#[inline]
 fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; N]) -> [Locked<'_>; N] {
     std::array::from_fn(|index| {
         let (core, sample) = (cores[index], samples[index]);
         let state = core.state.lock();
-        state.assert_kept();
         let sample = sample.unwrap_or_else(|| state.last_sample());
-        Locked { core, sample, state, is_behind: false, rest: None }
+        Locked::new(core, sample, state)
     })
 }
 
-impl Locked<'_> {
+impl<'a> Locked<'a> {
+    #[inline]
+    fn new(core: &'a Core, sample: Sample, state: MutexGuard<'a, State>) -> Self {
+        state.assert_kept();
+        Self { core, sample, state, is_behind: false, rest: None }
+    }
+
     /// Serves the queue up to the sample. Returns false if the locks must be released before that.
+    #[inline]
     fn settle(&mut self, reach: Reach, wakes: &mut Wakes) -> bool {
         self.state.settle(&self.core.rovers, self.sample.now, reach, wakes) == ServeResult::Done
     }
@@ -96,7 +116,8 @@ impl Locked<'_> {
     }
 
     /// Completes the action. Returns false, and sets `rest`, if the queue has to be served again.
-    #[inline]
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     fn finish(&mut self, wakes: &mut Wakes) -> bool {
         let (rovers, now) = (&self.core.rovers, self.sample.now);
         let is_behind = self.is_behind && self.core.can_hand_over(&self.state);
@@ -110,6 +131,7 @@ impl Locked<'_> {
         true
     }
 
+    #[inline]
     fn act<R>(&mut self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
         let (rovers, sample) = (&self.core.rovers, self.sample);
         if self.is_behind {
@@ -150,6 +172,7 @@ impl Core {
         self.sampled(self.sample_or_last(), Reach::Now, CatchUp::Fully, act)
     }
 
+    #[inline]
     pub(super) fn sampled<R>(
         &self,
         sample: Option<Sample>,
@@ -160,6 +183,7 @@ impl Core {
         self.sampled_with(Wakes::default(), sample, reach, catch_up, act)
     }
 
+    #[inline]
     pub(super) fn sampled_with<R>(
         &self,
         mut wakes: Wakes,
@@ -172,6 +196,20 @@ impl Core {
         let result = with_locked(&mut wakes, [self], [sample], (reach, catch_up), |_| (), act);
         wakes.run();
         result
+    }
+
+    /// Mints what is due and serves the queue.
+    pub(crate) fn tick(&self) {
+        let sample = self.sample();
+        let mut wakes = Wakes::default();
+        let state = self.state.lock();
+        if state.queue.parts().is_some() {
+            // No action follows that belongs to now. So joint claims that are served late are served as they were due.
+            self.serve_locked(state, sample, false, &mut wakes);
+        } else {
+            act_on([Locked::new(self, sample, state)], &mut wakes, (Reach::Held, CatchUp::Batch), |_| (), |_, _| ());
+        }
+        wakes.run();
     }
 
     /// Serves this queue, and collects in `wakes` the work for other queues. If the clock panics, the last sample is

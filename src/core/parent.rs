@@ -48,7 +48,7 @@ impl Drop for ParentLink {
 
 impl Core {
     pub(super) fn parent_link(&self) -> Option<&ParentLink> {
-        if self.has_parent { self.rare.link.as_ref()?.parent_link.as_ref() } else { None }
+        if self.has_parent { self.link.as_ref()?.parent_link.as_ref() } else { None }
     }
 
     /// The parent of this limiter.

@@ -123,6 +123,7 @@ impl Queue {
         self.most = u32::try_from(waiters).unwrap_or(u32::MAX);
     }
 
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.len >= self.most
     }
@@ -133,8 +134,18 @@ impl Queue {
     }
 
     /// True if no claim waits in the line. Parts of joint claims may wait aside.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == self.parts.as_ref().map_or(0, |parts| parts.waiting - u32::from(parts.held.is_some()))
+    }
+
+    /// True if no claim waits in the line, and no part of a joint claim that waits aside must be looked at by `now`.
+    #[inline]
+    pub(crate) fn is_idle(&self, now: u64) -> bool {
+        match &self.parts {
+            None => self.len == 0,
+            Some(parts) => self.is_empty() && parts.first_alarm().is_none_or(|(at, _)| at > now),
+        }
     }
 
     /// The sum of the costs in the line.
@@ -157,6 +168,7 @@ impl Queue {
         self.parts.as_ref().is_some_and(|parts| parts.waiting > 0) || self.front().is_some_and(Waiter::is_joint)
     }
 
+    #[inline]
     pub(crate) fn front(&self) -> Option<&Waiter> {
         match self.held() {
             Some(held) => Some(&held.waiter),
@@ -208,6 +220,7 @@ impl Queue {
 
     /// Removes the front waiter and stores `outcome` for its future to find. The caller wakes the returned waiter's
     /// waker.
+    #[inline]
     pub(crate) fn call_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         if let Some(held) = self.take_held() {
             if let Some(parts) = &mut self.parts {
@@ -288,6 +301,7 @@ impl Queue {
         wakers
     }
 
+    #[inline]
     fn forget(&mut self, waiter: &Waiter) {
         self.len -= 1;
         self.tokens -= waiter.cost;
@@ -309,6 +323,7 @@ impl Queue {
         self.parts.as_deref_mut()
     }
 
+    #[inline]
     pub(crate) fn held(&self) -> Option<&Held> {
         self.parts.as_ref()?.held()
     }
@@ -344,6 +359,7 @@ impl Queue {
         self.tokens += cost;
     }
 
+    #[inline]
     fn take_held(&mut self) -> Option<Held> {
         let held = self.parts.as_mut()?.held.take()?;
         self.tokens -= held.waiter.cost;

@@ -117,7 +117,7 @@ impl Core {
         if state.drivers.serve(host) {
             return Hired::Before;
         }
-        if let Some(link) = &self.rare.link {
+        if let Some(link) = &self.link {
             drop(state);
             return if link.driver.hire(host, self) { Hired::Now } else { Hired::InVain };
         }

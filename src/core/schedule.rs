@@ -132,14 +132,29 @@ impl Schedule {
                 next?.checked_add((steps - 1).checked_mul(period)?)
             }
             Mint::Manual => None,
-            Mint::External(ref source) => source.passes(need as u64, u64::MAX),
+            Mint::External(ref source) => Self::promised(&**source, need as u64),
         }
+    }
+
+    /// The instant at which `need` more external tokens will have been minted.
+    #[cold]
+    fn promised(source: &dyn Source, need: u64) -> Option<u64> {
+        source.passes(need, u64::MAX)
     }
 
     /// The instant at which a front claim that ends at `ticket` passes, if tokens are otherwise kept only up to
     /// `limit`. It is later than `reached` if external tokens were promised in several pieces.
+    #[inline]
     pub(crate) fn passes(&self, ticket: u64, limit: u64) -> Option<u64> {
-        let Mint::External(source) = &self.mint else { return self.reached(ticket) };
+        if let Mint::External(source) = &self.mint {
+            self.passes_external(&**source, ticket, limit)
+        } else {
+            self.reached(ticket)
+        }
+    }
+
+    #[cold]
+    fn passes_external(&self, source: &dyn Source, ticket: u64, limit: u64) -> Option<u64> {
         let need = ahead(ticket, self.head);
         let space = ahead(limit, self.head).max(0) as u64;
         if need <= 0 { Some(0) } else { source.passes(need as u64, space) }

@@ -237,7 +237,7 @@ impl State {
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
-        if self.queue.is_empty() && self.queue.parts().is_none() && !watching && self.next_deferred().is_none() {
+        if self.queue.parts().is_none() && self.queue.is_empty() && !watching && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
             if !self.wake_source(rovers, wakes) {
@@ -273,6 +273,8 @@ impl State {
         if self.drivers.call_lead(now, wakes) { ServeResult::Done } else { ServeResult::Again }
     }
 
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let due = self.due();
         self.last_due = due;
@@ -287,6 +289,7 @@ impl State {
     }
 
     /// Drops the last denial: the same question may get another answer now.
+    #[inline]
     fn forget_denial(&mut self, rovers: &Rovers) {
         self.denied = false;
         rovers.last_denial().forget();
@@ -297,22 +300,39 @@ impl State {
     fn serve(
         &mut self,
         rovers: &Rovers,
+        time: (u64, u64),
+        reach: Reach,
+        end: Option<u64>,
+        wakes: &mut Wakes,
+    ) -> Served {
+        // One check for all that most limiters do not have, instead of one at each place below.
+        if self.queue.parts().is_some() || self.has_parent || self.supply.has_external() {
+            return self.serve_as::<false>(rovers, time, reach, end, wakes);
+        }
+        self.serve_as::<true>(rovers, time, reach, end, wakes)
+    }
+
+    /// Does [`serve`](Self::serve). With `PLAIN`, no part of a joint claim waits here, and there are neither a parent
+    /// nor external tokens. Nothing that is done here changes that.
+    fn serve_as<const PLAIN: bool>(
+        &mut self,
+        rovers: &Rovers,
         (now, read): (u64, u64),
         reach: Reach,
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Served {
         let mut now = now;
-        let has_external = self.supply.has_external();
+        let has_external = !PLAIN && self.supply.has_external();
         let mut is_stopped = false;
         loop {
             now = now.max(self.supply.synced());
-            match self.step(rovers, wakes) {
+            match if PLAIN { Step::Idle } else { self.step(rovers, wakes) } {
                 Step::Idle => {}
                 Step::Taken => continue,
                 Step::Again => return Served::Again,
             }
-            let alarm = self.queue.next_alarm();
+            let alarm = if PLAIN { None } else { self.queue.next_alarm() };
             let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
             let Some(front) = self.queue.front().filter(has_come) else {
                 if alarm.is_none_or(|alarm| alarm > now) {
@@ -325,8 +345,9 @@ impl State {
             };
             let (ticket, is_plain) = (front.ticket, front.part.is_none());
             // The claim of a child has no other queue that could tell something: its parent decides alone.
-            let is_joint = front.is_joint() && !self.has_parent;
-            let verdict = self.verdict(front, now, &mut wakes.last_decision);
+            let is_joint = !PLAIN && front.is_joint() && !self.has_parent;
+            debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
+            let verdict = self.verdict::<PLAIN>(front, now, &mut wakes.last_decision);
             let until = match verdict {
                 Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),
                 Verdict::Held(_) | Verdict::Wait => Some(now),
@@ -352,7 +373,9 @@ impl State {
                     if has_external && matches!(verdict, Verdict::Wait) {
                         self.supply.shed(ticket);
                     }
-                    self.report_held(wakes);
+                    if !PLAIN {
+                        self.report_held(wakes);
+                    }
                     return if is_stopped { Served::Stopped } else { Served::All };
                 }
                 Verdict::Again => return Served::Again,
@@ -396,17 +419,18 @@ impl State {
     }
 
     /// Decides about the front waiter as of `now`.
-    fn verdict(&self, front: &Waiter, now: u64, last_decision: &mut LastDecision) -> Verdict {
+    #[inline]
+    fn verdict<const PLAIN: bool>(&self, front: &Waiter, now: u64, last_decision: &mut LastDecision) -> Verdict {
         if self.closed && !self.is_granted_by_parent(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
-        if self.is_cut_off(front.ticket) {
+        if !PLAIN && self.is_cut_off(front.ticket) {
             return Verdict::TurnAway(Outcome::Unreachable);
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(part) = &front.part else {
             // Under a parent, the parent has to grant the front claim too.
-            let ready = if self.has_parent { Verdict::Held } else { Verdict::Grant };
+            let ready = if !PLAIN && self.has_parent { Verdict::Held } else { Verdict::Grant };
             return due.map_or(Verdict::Wait, ready);
         };
         let state = match due {
@@ -472,16 +496,20 @@ impl State {
     }
 
     /// The position at which the front claim begins, or the next claim would.
+    #[inline]
     fn next_start(&self, rovers: &Rovers) -> u64 {
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
     }
 
+    #[inline]
     pub(crate) fn front_ticket(&self) -> Option<u64> {
         self.queue.front().map(|front| front.ticket)
     }
 
     /// The instant at which the queue must be served, for its front waiter or for a part of a joint claim that waits
     /// aside. `u64::MAX` if no clock can tell.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     pub(crate) fn due(&self) -> u64 {
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.
@@ -494,11 +522,13 @@ impl State {
     }
 
     /// Whether the lock was last released while more was due.
+    #[inline]
     pub(crate) fn is_unfinished(&self) -> bool {
         self.last_due == 0
     }
 
     /// The number of tokens left after a claim that ends at `ticket`.
+    #[inline]
     fn left_behind(&self, ticket: u64) -> u64 {
         ahead(self.supply.limit(), ticket).max(0) as u64
     }

@@ -164,6 +164,7 @@ impl Supply {
     }
 
     /// The smallest burst of all quotas; without a quota, the largest burst that there is.
+    #[inline]
     pub(crate) fn least_burst(&self) -> u64 {
         self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(MAX_BURST)
     }
@@ -178,12 +179,17 @@ impl Supply {
     }
 
     /// The position up to which claims may go: the earliest of all heads and the ceiling.
+    #[inline]
     pub(crate) fn limit(&self) -> u64 {
-        let heads = self.quotas.iter().map(|quota| quota.head);
-        heads.chain(self.ceiling).reduce(earlier).unwrap_or(self.claimed)
+        let head = self.quotas.iter().map(|quota| quota.head).reduce(earlier);
+        match (head, self.ceiling) {
+            (Some(head), Some(ceiling)) => earlier(head, ceiling),
+            (head, ceiling) => head.or(ceiling).unwrap_or(self.claimed),
+        }
     }
 
     /// Mints everything up to `now`. `front` is the ticket of the front waiter, if a waiter waits.
+    #[inline]
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
@@ -196,12 +202,14 @@ impl Supply {
         self.synced = self.synced.max(now);
     }
 
+    #[inline]
     fn bound(claimed: u64, burst: u64, front: Option<u64>) -> u64 {
         let full = claimed.wrapping_add(burst);
         front.map_or(full, |ticket| later(full, ticket))
     }
 
     /// The instant, not before `synced`, at which a front waiter with this ticket passes; `None` if no clock can tell.
+    #[inline]
     pub(crate) fn due(&self, ticket: u64) -> Option<u64> {
         if self.is_capped_below(ticket) { None } else { self.scheduled(ticket) }
     }
@@ -231,6 +239,7 @@ impl Supply {
     }
 
     /// The same by the quotas and the pause alone, as if there were no ceiling.
+    #[inline]
     pub(crate) fn scheduled(&self, ticket: u64) -> Option<u64> {
         let start = self.synced.max(self.gate);
         self.quotas.iter().try_fold(start, |at, quota| {
@@ -238,6 +247,7 @@ impl Supply {
         })
     }
 
+    #[inline]
     fn is_capped_below(&self, ticket: u64) -> bool {
         self.ceiling.is_some_and(|ceiling| ahead(ticket.wrapping_add(self.debts), ceiling) > 0)
     }
@@ -333,6 +343,7 @@ impl Supply {
     }
 
     /// Records that claims up to `to` are known to be granted by `synced`.
+    #[inline]
     pub(crate) fn know_claimed(&mut self, to: u64) {
         if ahead(to, self.claimed) > 0 {
             self.claimed = to;

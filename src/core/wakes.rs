@@ -2,7 +2,7 @@
 
 use crate::core::rovers::Rovers;
 use arrayvec::ArrayVec;
-use std::collections::{LinkedList, VecDeque};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -58,19 +58,25 @@ const LOOKS: usize = BATCH;
 #[derive(Default)]
 pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
-    /// Claims of which their queues must [hear](Peer::hear), with the instant of the news. Empty without joint claims.
-    news: VecDeque<(Arc<dyn TiedClaim>, u64)>,
-    /// Queues to be served once all news have been heard: a queue that runs ahead of its news cannot go back.
-    unserved: Vec<Arc<dyn Peer>>,
+    /// Work for other queues. Nearly every call has none, and a box is then one word to set and to check.
+    for_peers: Option<Box<ForPeers>>,
     /// How many parts of joint claims were looked at since the lock was taken.
     pub(crate) looks: usize,
     /// The last decision made elsewhere that the caller has learned of. It has read the time since.
     pub(crate) last_decision: LastDecision,
     /// The count of releases before the caller read the time.
     pub(crate) release_mark: ReleaseMark,
-    /// Queues with a front claim that must enter or leave their parent's queue. Nearly always empty or one: a linked
-    /// list is then the cheapest to create and drop.
-    parent_polls: LinkedList<Weak<dyn Peer>>,
+}
+
+/// Work for the queues that are tied to the one that was locked.
+#[derive(Default)]
+struct ForPeers {
+    /// Claims of which their queues must [hear](Peer::hear), with the instant of the news.
+    news: VecDeque<(Arc<dyn TiedClaim>, u64)>,
+    /// Queues to be served once all news have been heard: a queue that runs ahead of its news cannot go back.
+    unserved: VecDeque<Arc<dyn Peer>>,
+    /// Queues with a front claim that must enter or leave their parent's queue.
+    parent_polls: VecDeque<Weak<dyn Peer>>,
 }
 
 /// The last decision about a claim in several queues that one caller has learned of, before it last read the time: the
@@ -134,24 +140,26 @@ impl Wakes {
     }
 
     pub(crate) fn push_news(&mut self, claim: Arc<dyn TiedClaim>, at: u64) {
-        match self.news.back_mut() {
-            Some((last, news)) if Arc::ptr_eq(last, &claim) => *news = at.max(*news),
-            _ => self.news.push_back((claim, at)),
+        let news = &mut self.for_peers().news;
+        match news.back_mut() {
+            Some((last, last_at)) if Arc::ptr_eq(last, &claim) => *last_at = at.max(*last_at),
+            _ => news.push_back((claim, at)),
         }
     }
 
     fn push_unserved(&mut self, core: Arc<dyn Peer>) {
-        if !self.unserved.iter().any(|known| Arc::ptr_eq(known, &core)) {
-            self.unserved.push(core);
+        let unserved = &mut self.for_peers().unserved;
+        if !unserved.iter().any(|known| Arc::ptr_eq(known, &core)) {
+            unserved.push_back(core);
         }
     }
 
-    fn pop_unserved(&mut self) -> Option<Arc<dyn Peer>> {
-        if self.unserved.is_empty() { None } else { Some(self.unserved.remove(0)) }
+    pub(crate) fn push_parent_poll(&mut self, child: Weak<dyn Peer>) {
+        self.for_peers().parent_polls.push_back(child);
     }
 
-    pub(crate) fn push_parent_poll(&mut self, child: Weak<dyn Peer>) {
-        self.parent_polls.push_back(child);
+    fn for_peers(&mut self) -> &mut ForPeers {
+        self.for_peers.get_or_insert_default()
     }
 
     /// Does the work that must happen without a lock: wakes, then has the other queues serve themselves. These are
@@ -159,15 +167,15 @@ impl Wakes {
     #[inline]
     pub(crate) fn run(&mut self) {
         self.wake_all();
-        if !self.news.is_empty() || !self.unserved.is_empty() || !self.parent_polls.is_empty() {
+        if self.for_peers.is_some() {
             self.run_peers();
         }
     }
 
     #[cold]
     fn run_peers(&mut self) {
-        loop {
-            if let Some((claim, at)) = self.news.pop_front() {
+        while let Some(work) = &mut self.for_peers {
+            if let Some((claim, at)) = work.news.pop_front() {
                 for (index, peer) in claim.members().iter().enumerate() {
                     if let Some(peer) = peer.upgrade() {
                         // The queue reads the time after this.
@@ -176,10 +184,10 @@ impl Wakes {
                         self.push_unserved(peer);
                     }
                 }
-            } else if let Some(peer) = self.pop_unserved() {
+            } else if let Some(peer) = work.unserved.pop_front() {
                 peer.serve_into(self);
                 peer.let_go();
-            } else if let Some(child) = self.parent_polls.pop_front() {
+            } else if let Some(child) = work.parent_polls.pop_front() {
                 if let Some(child) = child.upgrade() {
                     child.poll_parent(self);
                     child.let_go();

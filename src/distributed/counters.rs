@@ -39,7 +39,7 @@ pub struct StoreSnapshot {
     pub asked: u64,
     /// Tokens leased to this process.
     pub granted: u64,
-    /// Tokens returned to the store.
+    /// Tokens returned to the store. Those that came while it owed tokens are lost.
     pub returned: u64,
     /// Tokens in the last lease.
     pub lease: u64,

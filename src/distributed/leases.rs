@@ -202,9 +202,9 @@ impl Leases {
     /// The instant by which `tokens` tokens of these leases have come. The leases form one piece and have at least that
     /// many.
     ///
-    /// A lease usually begins where the previous one ends. But when other nodes return tokens, the store is ahead of
-    /// its promises and the next lease begins earlier. Then tokens of both leases come side by side, and none may be
-    /// delayed to keep their order.
+    /// A lease usually begins where the previous one ends. But instants count from the arrival of an answer: if the
+    /// previous answer took longer than the next one, the next lease begins earlier. Then tokens of both leases come
+    /// side by side, and none may be delayed to keep their order.
     fn come_by(&self, leases: Range<usize>, tokens: u64) -> Option<u64> {
         let (mut need, mut at, mut is_side_by_side) = (tokens, 0, false);
         for lease in self.list.range(leases.clone()).filter(|lease| lease.left() > 0) {

@@ -23,9 +23,9 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
-/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys is rebuilt in small
-/// pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of two, so that these
-/// tables and those of other maps, with powers of two, do not fill up at the same counts.
+/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys
+/// is rebuilt in small pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of
+/// two, so that these tables and those of other maps, with powers of two, do not fill up at the same counts.
 const SHARDS: usize = 270;
 /// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
 const KEYS_PER_SHARD: u64 = 384;
@@ -368,12 +368,7 @@ where
             return Err(ConfigError::NoKeys);
         }
         let max_keys = bound(self.max_keys);
-        // The default bound is far above what most limiters hold, so it does not decide.
-        let of_bound = |keys: u64| match keys {
-            DEFAULT_MAX_KEYS => SHARDS,
-            keys => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
-        };
-        let shards = self.shards.unwrap_or(max_keys.map_or(SHARDS, of_bound));
+        let shards = self.shards.unwrap_or(shards_for(self.max_keys));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         let parent = self.parent.map(Limiter::into_core);
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
@@ -422,6 +417,15 @@ where
     }
 }
 
+/// The number of shards, by what `max_keys` was set to. The default bound is far above what most limiters hold, so it
+/// does not decide.
+fn shards_for(max_keys: Option<u64>) -> usize {
+    match max_keys {
+        None | Some(u64::MAX) => SHARDS,
+        Some(keys) => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
+    }
+}
+
 /// The bound on keys, by what `max_keys` was set to; `None` if there is none.
 fn bound(max_keys: Option<u64>) -> Option<u64> {
     Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
@@ -456,5 +460,18 @@ impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
             .field("max_waiting", &self.max_waiting)
             .field("parent", &self.parent.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bound_that_was_set_decides_the_number_of_shards() {
+        let of_default_size = usize::try_from(DEFAULT_MAX_KEYS / KEYS_PER_SHARD).unwrap();
+        assert_eq!([None, Some(u64::MAX)].map(shards_for), [SHARDS; 2]);
+        assert_eq!(shards_for(Some(DEFAULT_MAX_KEYS)), of_default_size);
+        assert_eq!([1, u64::MAX - 1].map(|keys| shards_for(Some(keys))), [1, MAX_SHARDS as usize]);
     }
 }

@@ -134,9 +134,11 @@ impl Metered for Limiter {
     #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
     fn publish(&self, series: &Series<'_>, tally: &Tally, _: &()) -> Totals {
         let seen = self.snapshot();
-        let least = seen.quotas.iter().map(|quota| quota.level).min().unwrap_or(0);
-        series.gauge(names::TOKENS, least.max(0) as f64);
-        series.gauge(names::DEBT, least.min(0).unsigned_abs() as f64);
+        // A limiter with only an in-flight cap has no bucket, which is not the same as an empty one.
+        if let Some(least) = seen.quotas.iter().map(|quota| quota.level).min() {
+            series.gauge(names::TOKENS, least.max(0) as f64);
+            series.gauge(names::DEBT, least.min(0).unsigned_abs() as f64);
+        }
         if seen.quotas.len() > 1 {
             for (index, quota) in seen.quotas.iter().enumerate() {
                 let name = quota.name.clone().map_or_else(|| index.to_string().into(), SharedString::from);

@@ -142,8 +142,10 @@ elseif not at_once and (want > 0 or ahead > 0) and level - want < -MOST_DEBT the
 else
   if mine then
     -- Returned tokens must have been held and be held no more. Otherwise they would be saved up on top of what all
-    -- nodes may hold.
-    level = level + math.max(0, math.min(back, had - held_still))
+    -- nodes may hold. While the bucket owes tokens, the returned ones are lost: the promised instants are fixed, so the
+    -- tokens could only be promised anew beside tokens of other nodes. Two nodes would then save up a claim each at the
+    -- same time, and a third one could be given the allowance that has become free.
+    if level >= 0 then level = level + math.max(0, math.min(back, had - held_still)) end
   else
     nodes, held_still = nodes + 1, 0
   end

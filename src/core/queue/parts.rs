@@ -126,6 +126,8 @@ impl Parts {
         place.or(aside).copied()
     }
 
+    // Not inlined: most queues have no parts, and the walk down a tree is much code.
+    #[inline(never)]
     pub(crate) fn first_alarm(&self) -> Option<(u64, u64)> {
         self.alarms.first().copied()
     }

@@ -28,6 +28,7 @@ impl State {
     /// While a waiter waits, this counts only releases that had been made before the caller read the time, by
     /// `release_mark`. Returns `None` if there are others only: they may have been made after that reading, so the
     /// caller must read the time anew.
+    #[inline]
     pub(super) fn refresh_ceiling(&mut self, rovers: &Rovers, release_mark: &mut ReleaseMark) -> Option<u64> {
         let Some(cap) = &mut self.cap else { return Some(0) };
         let (watch, seen) = (!self.queue.is_empty(), cap.seen);

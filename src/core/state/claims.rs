@@ -25,6 +25,8 @@ pub(crate) struct Arrival<'a> {
 
 impl State {
     /// Grants `cost` tokens now if no waiter waits and they are available. Returns how many tokens remain.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
         if !self.queue.is_empty() || self.supply.is_paused() {
             return None;
@@ -37,14 +39,8 @@ impl State {
 
     /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
-        if self.closed || !self.queue.is_empty() || self.has_parent {
-            return None;
-        }
-        if self.is_hungry(rovers) {
-            return None;
-        }
-        // A part of a joint claim comes to the front first.
-        if self.queue.next_alarm().is_some_and(|at| at <= sample.now) {
+        // A part of a joint claim that is due comes to the front first.
+        if self.closed || self.has_parent || !self.queue.is_idle(sample.now) || self.is_hungry(rovers) {
             return None;
         }
         self.forget_denial(rovers);
@@ -185,6 +181,8 @@ impl State {
     }
 
     /// Whether `cost` tokens can be claimed at all.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     pub(crate) fn check_claim(&self, rovers: &Rovers, cost: u64) -> Result<(), ConsumeError> {
         if self.closed {
             return Err(ConsumeError::Closed);

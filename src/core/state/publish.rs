@@ -6,6 +6,7 @@ use crate::core::rovers::{Rovers, earlier};
 impl State {
     /// Tells the fast path how far claims may go, and which answer to give beyond that. While a waiter waits, the
     /// published position does not reach the tail, so the fast path can claim nothing.
+    #[inline]
     pub(super) fn publish(&mut self, rovers: &Rovers) {
         if !std::mem::take(&mut self.denied) {
             self.forget_denial(rovers);
@@ -20,11 +21,13 @@ impl State {
     }
 
     /// The sample that a clock would give if it had stood still since the last reading.
+    #[inline]
     pub(crate) fn last_sample(&self) -> Sample {
         Sample { tail: self.supply.claimed(), now: self.supply.synced() }
     }
 
     /// Records `sample` once the queue has been served up to `sample.now`.
+    #[inline]
     pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
         self.supply.know_claimed(earlier(sample.tail, self.next_start(rovers)));
         let most = self.supply.least_burst() / 64;

@@ -33,6 +33,11 @@ impl State {
     /// Whether the source's task has to be woken.
     #[inline]
     pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
+        self.supply.has_external() && self.is_source_hungry(rovers)
+    }
+
+    #[cold]
+    fn is_source_hungry(&self, rovers: &Rovers) -> bool {
         self.supply.source().is_some_and(|(quota, source)| {
             source.is_low(self.claims(rovers))
                 || self.stuck_front(quota).is_some_and(|ticket| !source.knows_stuck(ticket))

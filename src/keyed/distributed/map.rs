@@ -1,8 +1,8 @@
 //! The state shared by all clones of a distributed keyed limiter: routing claims, creating limiters and forgetting
 //! them.
 
-use super::builder::{Config, terms};
 use super::cached_reply::CachedReply;
+use super::config::{Config, Namer, terms};
 use super::route_shard::{Found, RouteShards};
 use crate::clock::Time;
 use crate::distributed::{QuotaTerms, Store, Stores};
@@ -28,8 +28,6 @@ const HASTE: u64 = 20_000_000;
 
 /// The number of pauses that are kept; see `pauses`.
 const PAUSES: usize = 64;
-
-pub(in crate::keyed) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
 
 pub(in crate::keyed) struct DistributedMap<K, S> {
     me: Weak<Self>,

@@ -8,7 +8,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `builder.rs` | the configuration checks |
+//! | `config.rs` | the settings |
+//! | `builder.rs` | their checks |
 //! | `keys.rs` | what limiters, claims and grants ask of the keys |
 //! | `claim.rs` | the route of a claim |
 //! | `map.rs` | the state shared by clones: creating limiters and forgetting them |
@@ -20,9 +21,10 @@ mod asking;
 mod builder;
 mod cached_reply;
 mod claim;
+mod config;
 mod keys;
 mod map;
 mod route_shard;
 
-pub(super) use builder::{Config, build};
-pub(super) use map::Namer;
+pub(super) use builder::build;
+pub(super) use config::{Config, Namer};

@@ -50,6 +50,14 @@ fn of_several_quotas_the_emptiest_counts_and_each_is_shown() {
 }
 
 #[test]
+fn a_limiter_with_only_a_cap_has_no_tokens_to_show() {
+    let (limiter, _clock) = built(Limiter::builder().max_in_flight(12));
+    let page = scrape(&Meter::new("api", &limiter).unwrap());
+    assert_eq!(page.gauge("in_flight_tokens{key=api}"), 0.0);
+    assert!(page.get("tokens{key=api}").is_none() && page.get("debt_tokens{key=api}").is_none());
+}
+
+#[test]
 fn the_queue_and_the_tokens_in_flight() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12));
     let meter = Meter::new("api", &limiter).unwrap();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use metrics::{set_default_local_recorder, with_local_recorder};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -151,6 +152,8 @@ fn every_wait_of_every_task_is_recorded_and_no_other() {
     let runtime = runtime.worker_threads(4).enable_time().build().unwrap();
     let limiter = Limiter::new(Quota::per_second(200_000).burst(100)).unwrap();
     let meter = Meter::new("storm", &limiter).unwrap();
+    // However busy the machine is, a task is polled in the meantime, and waits.
+    limiter.pause_for(Duration::from_millis(200));
     let waited = Arc::new(AtomicU64::new(0));
     let claims = {
         let waited = Arc::clone(&waited);
@@ -178,7 +181,7 @@ fn every_wait_of_every_task_is_recorded_and_no_other() {
     let Some(DebugValue::Histogram(waits)) = page.get("acquire_duration_seconds{key=storm,result=allow}") else {
         panic!("{page:#?}")
     };
-    assert!(waits.len() > 100, "too few claims waited: {}", waits.len());
+    assert!(!waits.is_empty(), "no claim waited");
     assert_eq!(waits.len() as u64, waited.load(Ordering::Relaxed));
     assert!(page.get("acquire_duration_seconds{key=storm,result=left}").is_none());
     assert_eq!(page.counter("acquire_total{key=storm,result=allow}"), TASKS * CLAIMS);

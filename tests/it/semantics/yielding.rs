@@ -34,6 +34,8 @@ fn refused_claims_let_other_tasks_run() {
     });
     empty.close();
     yields(async || assert!(matches!(empty.consume(1).await, Err(ConsumeError::Closed))));
+    let capped = Limiter::builder().max_in_flight(1).build().unwrap();
+    yields(async || assert_eq!(capped.wait(1).await, Err(ConsumeError::MustHold)));
 }
 
 #[cfg(feature = "keyed")]

@@ -106,3 +106,8 @@ pub(super) fn whole_seconds(duration: Duration) -> u64 {
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
+
+/// Converts, limited to the largest number that a field can carry.
+pub(super) fn integer(number: u64) -> i64 {
+    number.min(MOST) as i64
+}

@@ -1,10 +1,8 @@
 //! The limits that a response reports.
 
-use super::format::{Format, Unit};
-use super::items::{MOST, QuotaPolicy, ServiceLimit};
-use super::{structured, x_rate_limit};
+use super::format::Unit;
+use super::items::{QuotaPolicy, ServiceLimit};
 
-use http::HeaderMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{QuotaSnapshot, Snapshot};
@@ -129,23 +127,6 @@ impl RateLimits {
         self.limits.iter_mut().for_each(|limit| limit.partition_key = Some(Arc::clone(&key)));
     }
 
-    /// Writes the fields of `format` in addition to the fields that other limits have written: lists are extended.
-    /// `X-RateLimit` fields cannot be extended, so the tighter ones stay.
-    pub fn write(&self, format: Format, headers: &mut HeaderMap) {
-        match format {
-            Format::Draft11 => structured::write(self, headers),
-            Format::XRateLimit => x_rate_limit::write(self, headers),
-        }
-    }
-
-    /// Reads the fields of `format`. Malformed fields are ignored.
-    pub fn read(format: Format, headers: &HeaderMap) -> Self {
-        match format {
-            Format::Draft11 => structured::read(headers),
-            Format::XRateLimit => x_rate_limit::read(headers),
-        }
-    }
-
     /// Returns the limit that is closest to its end: the one with the least left, and among those the longest window.
     pub fn tightest(&self) -> Option<&ServiceLimit> {
         self.limits.iter().min_by_key(|limit| (limit.available, std::cmp::Reverse(limit.window)))
@@ -169,9 +150,4 @@ impl RateLimits {
             limit.window = if paused_for.is_some() { limit.window.max(pause) } else { None };
         }
     }
-}
-
-/// Converts, limited to the largest number that a field can carry.
-pub(super) fn integer(number: u64) -> i64 {
-    number.min(MOST) as i64
 }

@@ -79,6 +79,7 @@
 mod advice;
 mod body;
 mod dates;
+mod fields;
 mod format;
 mod heed;
 mod heed_layer;

@@ -1,8 +1,8 @@
 //! `RateLimit-Policy` and `RateLimit`: lists of RFC 9651.
 
 use super::format::Unit;
-use super::items::{QuotaPolicy, ServiceLimit};
-use super::limits::{RateLimits, integer};
+use super::items::{QuotaPolicy, ServiceLimit, integer};
+use super::limits::RateLimits;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, Integer, Item, List, ListEntry, ListSerializer, Parser, StringRef, key_ref};
 use std::borrow::Cow;
