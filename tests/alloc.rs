@@ -100,7 +100,7 @@ fn try_acquire_that_is_refused_allocates_nothing() {
 }
 
 #[test]
-fn try_acquire_that_is_refused_by_a_line_allocates_nothing() {
+fn try_acquire_that_is_refused_by_a_queue_allocates_nothing() {
     let (limiter, _clock) = by_hand(0);
     let mut waiting = Box::pin(limiter.consume(5));
     assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -136,7 +136,7 @@ fn consume_that_is_refused_allocates_nothing() {
 }
 
 #[test]
-fn entering_the_line_being_served_and_leaving_it_allocate_nothing() {
+fn entering_the_queue_being_served_and_cancelling_allocate_nothing() {
     let (limiter, clock) = by_hand(0);
     let mut cx = Context::from_waker(Waker::noop());
     let mut round = || {
@@ -224,7 +224,7 @@ fn a_limiter_is_640_bytes_in_all() {
 /// A live entry is some 700 bytes. The background task must not keep its record until its waiter would have been due.
 #[cfg(feature = "keyed")]
 #[test]
-fn keys_whose_waiters_left_leave_no_memory_behind() {
+fn keys_with_cancelled_waiters_leave_no_memory_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
     let keyed = runtime.block_on(async { builder.build().unwrap() });
@@ -249,7 +249,7 @@ fn keys_whose_waiters_left_leave_no_memory_behind() {
 /// driver of another runtime.
 #[cfg(feature = "keyed")]
 #[test]
-fn seats_that_are_swept_before_their_bell_is_heard_leave_no_memory_behind() {
+fn live_entries_swept_before_their_driver_is_woken_leave_no_memory_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
     let keyed = runtime.block_on(async { builder.build().unwrap() });

@@ -30,7 +30,7 @@ fn empty() -> Limiter {
 }
 
 #[test]
-fn a_limiter_has_one_file_where_somebody_waited_until_it_or_the_runtime_goes() {
+fn a_limiter_with_waiters_has_one_file_until_it_or_the_runtime_ends() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stays = empty();
     runtime.block_on(async {

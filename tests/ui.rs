@@ -4,7 +4,7 @@
 //! After a change of the messages: `TRYBUILD=overwrite cargo test --test ui`, then review the difference.
 
 #[test]
-fn misuse_does_not_compile_and_the_documented_lines_compile_silently() {
+fn misuse_does_not_compile_and_the_documented_code_compiles_silently() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/ui/*.rs");
     cases.pass("tests/ui/silent/*.rs");

@@ -4,7 +4,7 @@
 macro_rules! assert_traits {
     ($($type:ty: $send:ident $sync:ident $unpin:ident;)*) => {
         #[test]
-        fn every_public_type_is_what_its_line_says() {
+        fn every_public_type_has_the_listed_traits() {
             $(
                 assert_traits!(@ $type, Send, $send);
                 assert_traits!(@ $type, Sync, $sync);

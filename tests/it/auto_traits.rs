@@ -76,7 +76,7 @@ mod told {
 }
 
 #[test]
-fn what_spawned_tasks_need_is_static() {
+fn types_for_spawned_tasks_are_static() {
     fn is_static<T: Send + 'static>() {}
     is_static::<Limiter>();
     is_static::<ConsumeOwned>();
@@ -85,7 +85,7 @@ fn what_spawned_tasks_need_is_static() {
 }
 
 #[test]
-fn what_may_cross_a_panic_may_cross_a_panic() {
+fn unwind_safe_types_are_unwind_safe() {
     use std::panic::{RefUnwindSafe, UnwindSafe};
     fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
     is_unwind_safe::<Quota>();

@@ -89,7 +89,7 @@ fn denial_carries_retry_after() {
 }
 
 #[test]
-fn a_caller_who_waits_as_long_as_told_is_allowed_and_no_sooner() {
+fn a_call_after_retry_after_is_allowed_and_no_sooner() {
     let bucket = TokenBucket::new(7, 3);
     while bucket.allow("a").allowed {}
     for _ in 0..100 {
@@ -198,7 +198,7 @@ fn a_call_may_cost_more_than_one_token() {
 }
 
 #[test]
-fn a_cost_that_no_wait_would_help_is_told_apart_from_a_denial() {
+fn a_cost_that_no_wait_would_help_is_distinct_from_a_denial() {
     let bucket = TokenBucket::new(25, 10);
     let answer = bucket.bucket("a").try_acquire(26).map(drop);
     assert_eq!(answer, Err(TryAcquireError::TooLarge { cost: 26, most: 25 }));

@@ -31,7 +31,7 @@ fn world(busy: u64) -> World {
 /// The missing tokens are those minted above a full bucket during the first requests, and those in transit at the end:
 /// five milliseconds' worth. The nodes' shares differ by one turn, which some have had and others not yet.
 #[tokio::test(start_paused = true)]
-async fn forty_nodes_take_all_there_is_in_equal_parts_and_not_a_token_more() {
+async fn forty_nodes_share_all_tokens_equally_and_no_token_more() {
     let world = world(40);
     let outcome = world.live().await;
     println!("{} tokens, {:?}, {} requests, {:?} late", outcome.tokens(), outcome.got, outcome.asks, outcome.late);
@@ -42,7 +42,7 @@ async fn forty_nodes_take_all_there_is_in_equal_parts_and_not_a_token_more() {
 
 /// Nodes send requests in turns of a tenth of a second: ten requests per second each, and at most as many again.
 #[tokio::test(start_paused = true)]
-async fn asks_grow_with_nodes_and_not_with_the_rate() {
+async fn requests_grow_with_the_nodes_and_not_with_the_rate() {
     for busy in [4, 40] {
         let world = world(busy);
         let outcome = world.live().await;
@@ -71,7 +71,7 @@ async fn few_callers_and_a_small_burst_cost_few_trips_more_than_they_must() {
 /// Forty nodes would send 400 requests a second, and the store answers 200. The answers come later, and the shares
 /// grow: when they have adapted, all minted tokens are granted.
 #[tokio::test(start_paused = true)]
-async fn a_line_that_is_asked_more_than_it_can_answer_still_grants_all_there_is() {
+async fn an_overloaded_store_still_grants_all_tokens() {
     let world = World { service: Duration::from_millis(5), ..world(40) };
     let outcome = world.live().await;
     let in_the_last_second: u64 =
@@ -83,7 +83,7 @@ async fn a_line_that_is_asked_more_than_it_can_answer_still_grants_all_there_is(
 
 /// A turn, the tokens promised to others before it, and the round trip.
 #[tokio::test(start_paused = true)]
-async fn who_wants_little_is_not_starved_by_who_wants_all() {
+async fn a_node_with_small_demand_is_not_starved_by_saturated_nodes() {
     let world = World { quiet: 5, ..world(10) };
     let outcome = world.live().await;
     let longest = outcome.longest_wait();

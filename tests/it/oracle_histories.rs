@@ -26,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stride_keeps_the_law_and_strands_nobody(
+    fn a_stride_keeps_the_law_and_strands_no_claim(
         history in history(Just(Scale { tokens: 20, nanoseconds: 10 }), 2, 60),
         stride in 1_u64..200,
     ) {

@@ -32,7 +32,7 @@ proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn calculated_time_is_lived_time(History { setup, ops } in history(Just(SMALL), 3, 30)) {
+    fn calculated_and_simulated_time_agree(History { setup, ops } in history(Just(SMALL), 3, 30)) {
         let mut calculated = Model::new(&setup);
         let mut lived = Model::new(&setup).by_nanosecond();
         for op in ops.into_iter().map(brief) {
@@ -172,7 +172,7 @@ fn manual_quotas_wait_for_the_hand() {
 }
 
 #[test]
-fn a_giant_that_leaves_takes_its_savings_with_it() {
+fn the_savings_of_a_cancelled_giant_are_lost() {
     let mut oracle = oracle(continuous(1, 10, 5, 5));
     assert_eq!(oracle.consume(0, 0, 50), Answer::Waits);
     assert_eq!(oracle.consume(0, 1, 5), Answer::Waits);
@@ -185,7 +185,7 @@ fn a_giant_that_leaves_takes_its_savings_with_it() {
 }
 
 #[test]
-fn a_settle_above_the_grant_is_paid_by_those_who_come_later() {
+fn a_settlement_above_the_grant_is_paid_by_later_claims() {
     let mut oracle = oracle(continuous(1, 10, 5, 5));
     assert_eq!(oracle.try_acquire(0, 0, 5), Answer::Granted);
     assert_eq!(oracle.consume(0, 1, 2), Answer::Waits);
@@ -197,7 +197,7 @@ fn a_settle_above_the_grant_is_paid_by_those_who_come_later() {
 }
 
 #[test]
-fn a_grant_nobody_saw_goes_back() {
+fn an_unread_grant_is_refunded() {
     let mut oracle = Oracle::new(&[continuous(1, 10, 5, 5)], Some(5), usize::MAX);
     oracle.try_acquire(0, 0, 5);
     assert_eq!(oracle.consume(0, 1, 5), Answer::Waits);

@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_read_means_what_is_printed_then(
+    fn parsed_text_and_its_printed_form_are_equal(
         text in "[0-9](_?[0-9]){0,2}[kMG]?( ?/ ?| per )[0-9]{0,3} ?(s|secs?|m|min|minutes?|h|hours?|d|days?|ms|us|\u{b5}s|ns)(, ?burst ?= ?[0-9]k?)?(, initial [0-9])?",
     ) {
         let quota: Quota = text.parse().unwrap();
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_refused_names_a_part_of_the_text(text in "[0-9_kMG./per ,=a-z\u{b5}]{0,24}") {
+    fn every_refusal_names_a_part_of_the_text(text in "[0-9_kMG./per ,=a-z\u{b5}]{0,24}") {
         if let Err(error) = text.parse::<Quota>() {
             prop_assert!(error.to_string().starts_with(&format!("`{}`", &text[error.span()])), "{}", error);
         }
@@ -71,7 +71,7 @@ fn a_quota_tells_what_it_was_made_of() {
 }
 
 #[test]
-fn the_text_is_what_a_person_would_write() {
+fn the_text_is_the_usual_form() {
     for (text, quota) in [
         ("100/s", Quota::per_second(100)),
         ("100/s, burst 20", Quota::per_second(100).burst(20)),
@@ -216,7 +216,7 @@ mod with_serde {
     }
 
     #[test]
-    fn a_quota_is_read_however_the_format_hands_its_text_over() {
+    fn a_quota_is_parsed_from_borrowed_and_owned_text() {
         let quota = Quota::per_second(100).burst(20);
         assert_eq!(from_str::<Quota>(r#""100/s, burst 20""#).unwrap(), quota, "borrowed");
         assert_eq!(from_str::<Quota>(r#""100\u002fs, burst 20""#).unwrap(), quota, "unescaped");

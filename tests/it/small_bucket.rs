@@ -200,17 +200,17 @@ fn a_hundred_threads_get_what_there_is(stride: Option<u64>) {
 }
 
 #[test]
-fn a_hundred_threads_of_ten_thousand_calls_get_exactly_what_there_is() {
+fn a_hundred_threads_of_ten_thousand_calls_get_exactly_all_tokens() {
     a_hundred_threads_get_what_there_is(None);
 }
 
 #[test]
-fn a_hundred_threads_get_exactly_what_there_is_when_most_calls_do_not_read_the_clock() {
+fn a_hundred_threads_get_exactly_all_tokens_when_most_calls_do_not_read_the_clock() {
     a_hundred_threads_get_what_there_is(Some(1_000));
 }
 
 #[test]
-fn a_hundred_threads_get_exactly_what_time_brings_while_they_move_it() {
+fn a_hundred_threads_that_move_the_clock_get_exactly_the_minted_tokens() {
     // The bucket holds all that time brings and is never full: each token must be granted or remain.
     let (limiter, clock) = limiter(Quota::new(3, Duration::from_nanos(100)).burst(1_000_000).initial(0));
     let moved_on = |call: usize| {
@@ -268,7 +268,7 @@ fn a_limiter_of_32_bits_of_age_refills_as_a_young_one() {
 }
 
 #[test]
-fn at_the_end_of_time_the_clock_stands_still_and_nothing_is_granted_for_it() {
+fn at_the_end_of_time_the_clock_stands_still_and_mints_nothing() {
     let (limiter, clock) = near(u64::MAX);
     clock.advance(ms(100));
     assert_eq!(limiter.available(), 1, "the last token ever");
@@ -311,7 +311,7 @@ fn drain_and_stay_empty(limiter: &Limiter) {
 }
 
 #[test]
-fn a_clock_that_was_read_earlier_by_another_thread_makes_no_time_and_loses_none() {
+fn an_older_clock_reading_of_another_thread_neither_adds_nor_loses_time() {
     let (limiter, clock) = limiter(Quota::per_second(10));
     drain(&limiter);
     clock.advance(ms(250));
@@ -325,7 +325,7 @@ fn a_clock_that_was_read_earlier_by_another_thread_makes_no_time_and_loses_none(
 }
 
 #[test]
-fn rovers_that_wrap_are_seen_by_nobody() {
+fn wrapping_rovers_have_no_visible_effect() {
     for before in [0, 1, 7, 100, 1_000] {
         let clock = ManualClock::new();
         let builder = Limiter::builder().quota(Quota::per_second(10).burst(20)).clock(clock.clone());

@@ -8,7 +8,7 @@ use tollgate::{Adaptive, Limiter, Quota};
 ///
 /// Plant `adaptive_applies_a_stale_quota`: the thread that decided first changes the limiter last.
 #[test]
-fn feedback_against_feedback_leaves_the_latest_rate_in_force() {
+fn feedback_against_feedback_applies_the_latest_rate() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::per_second(1)));
         let adaptive = Adaptive::between("1/s", "1000/s").start("10/s").drive(&limiter).unwrap();

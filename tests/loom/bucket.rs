@@ -78,7 +78,7 @@ fn release_against_replenish() {
 ///
 /// Plant `grab_is_relaxed`: the grab is seen, but its size is not.
 #[test]
-fn a_grab_astride_the_ceiling_against_replenish() {
+fn a_grab_across_the_ceiling_against_replenish() {
     explore(|race| {
         let bucket = Arc::new(Bucket::capped(Quota::per_second(1).burst(4), 2, Duration::ZERO).unwrap());
         assert_eq!(bucket.deficiency(bucket.grab(1)), 0);

@@ -58,7 +58,7 @@ fn a_smaller_burst_against_a_claim_without_the_lock() {
 /// Plants `retract_tries_once`: a claim made meanwhile leaves the rest published; `pause_without_retract`.
 #[test]
 fn a_pause_against_a_claim_without_the_lock() {
-    nobody_passes_after(|limiter| limiter.pause_for(SECOND));
+    no_claim_passes_after(|limiter| limiter.pause_for(SECOND));
 }
 
 /// The same for closing.
@@ -66,10 +66,10 @@ fn a_pause_against_a_claim_without_the_lock() {
 /// Plants `retract_tries_once` and `close_without_retract`.
 #[test]
 fn close_against_a_claim_without_the_lock() {
-    nobody_passes_after(Limiter::close);
+    no_claim_passes_after(Limiter::close);
 }
 
-fn nobody_passes_after(stop: fn(&Limiter)) {
+fn no_claim_passes_after(stop: fn(&Limiter)) {
     explore(move |race| {
         let limiter = published();
         let told = Arc::new(AtomicU64::new(0));

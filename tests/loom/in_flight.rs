@@ -208,7 +208,7 @@ fn forget_against_release() {
 ///
 /// Plants `release_is_relaxed` and `publish_is_relaxed`.
 #[test]
-fn what_was_done_before_a_drop_is_seen_by_who_passes_because_of_it() {
+fn work_before_a_drop_is_visible_to_the_claim_that_passes_because_of_it() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::manual(10)).max_in_flight(1).stride(1));
         let grant = taken(&limiter, 1);

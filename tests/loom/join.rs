@@ -125,7 +125,7 @@ fn closed(limiter: usize) -> Answer {
 
 /// Both become ready at once: committed exactly once, and granted in both.
 #[test]
-fn two_lines_become_ready_at_once() {
+fn two_queues_become_ready_at_once() {
     explore(3, |race| {
         let lines = lines::<2>(0);
         let mut claim = waiting(&lines);
@@ -137,7 +137,7 @@ fn two_lines_become_ready_at_once() {
 }
 
 #[test]
-fn three_lines_become_ready_at_once() {
+fn three_queues_become_ready_at_once() {
     explore(2, |race| {
         let lines = lines::<3>(0);
         let mut claim = waiting(&lines);
@@ -161,7 +161,7 @@ fn cancel_against_commit() {
 
 /// The same with a claim behind it in the queue that held it ready: in every case that claim gets the token.
 #[test]
-fn cancel_against_commit_with_somebody_behind() {
+fn cancel_against_commit_with_a_claim_behind() {
     explore(2, |race| {
         let lines = lines::<2>(1);
         let claim = waiting(&lines);
@@ -297,7 +297,7 @@ fn releases_of_two_caps_at_once() {
 
 /// The claim is polled again, with another waker, while it becomes due.
 #[test]
-fn a_look_against_commit() {
+fn a_poll_against_commit() {
     explore(3, |race| {
         let lines = lines::<2>(1);
         let claim = waiting(&lines);
@@ -355,7 +355,7 @@ fn a_chain_of_two() {
 /// Time passes while both queues are served, the ready one with delay: a joint claim, then plain ones behind it.
 /// However old the clock readings are, no queue grants more than its burst and what time brought.
 #[test]
-fn looks_at_different_times_keep_the_law() {
+fn ticks_at_different_times_keep_the_law() {
     explore(2, |race| {
         let clock = ManualClock::new();
         let build = || {

@@ -78,7 +78,7 @@ fn two_joint_claims_in_opposite_orders() {
 ///
 /// Plants `commit_does_not_serve_the_other_queues` and `refused_joint_claim_leaves_no_gap`.
 #[test]
-fn a_claim_behind_a_joint_one_that_is_turned_away() {
+fn a_claim_behind_a_joint_one_that_is_refused() {
     explore_bounded(Some(4), |race| {
         let pair = pair([1, 0]);
         let _claim = waiting(&pair);

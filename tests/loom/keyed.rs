@@ -126,7 +126,7 @@ fn a_quota_is_set_for_all_while_a_token_is_taken() {
 ///
 /// Plant `key_count_is_read_then_stored`: the count is read, then stored.
 #[test]
-fn two_newcomers_on_the_last_place() {
+fn two_new_keys_on_the_last_place() {
     explore(|race| {
         let (keyed, _clock) = keyed(1, 8);
         let calls = [1, 2].map(|key| {
@@ -142,7 +142,7 @@ fn two_newcomers_on_the_last_place() {
 ///
 /// Plant `key_in_use_counts_as_idle`: a user that has not entered the queue yet does not count.
 #[test]
-fn a_seat_is_given_up_while_somebody_comes() {
+fn a_live_entry_is_removed_while_a_claim_enters() {
     explore(|race| {
         let (keyed, clock) = keyed(5, 1);
         assert!(takes(&keyed, 1));
@@ -178,7 +178,7 @@ fn under_a_limiter(rooms: usize) -> (Keyed, Limiter, ManualClock) {
 ///
 /// Plant `cancel_forgets_a_grant_of_the_parent`: the claim does not check whether its parent ticket was granted.
 #[test]
-fn a_claim_leaves_while_it_is_granted_above() {
+fn a_claim_leaves_while_its_parent_ticket_is_granted() {
     explore_bounded(Some(3), |race| {
         let (keyed, global, clock) = under_a_limiter(1);
         drop(global.try_acquire(1));
@@ -200,7 +200,7 @@ fn a_claim_leaves_while_it_is_granted_above() {
 ///
 /// Bounded: each of the two actors takes both locks several times, and all interleavings are more than a million.
 #[test]
-fn keys_close_while_the_limiter_above_grants() {
+fn keys_close_while_the_parent_grants() {
     explore_bounded(Some(3), |race| {
         let (keyed, global, clock) = under_a_limiter(1);
         drop(global.try_acquire(1));
@@ -223,7 +223,7 @@ fn keys_close_while_the_limiter_above_grants() {
 /// Plant `parent_ticket_is_withdrawn_without_asking`: the parent ticket is withdrawn without a check whether it was
 /// granted.
 #[test]
-fn a_claim_is_called_back_while_it_is_granted_above() {
+fn a_parent_ticket_is_withdrawn_while_it_is_granted() {
     explore(|race| {
         let clock = ManualClock::new();
         let second = Quota::per_second(1).burst(1);
@@ -251,7 +251,7 @@ fn a_claim_is_called_back_while_it_is_granted_above() {
 ///
 /// Plant `parent_is_checked_then_claimed`: between the check and the claim, the other key does the same.
 #[test]
-fn two_keys_on_the_last_token_above() {
+fn two_keys_on_the_last_token_of_the_parent() {
     explore(|race| {
         let (keyed, global, _clock) = under_a_limiter(8);
         let calls = [1, 2].map(|key| {

@@ -140,7 +140,7 @@ fn two_claims_in_opposite_orders() {
 
 /// Two queues learn their instants at once, and a third one, in which the claim is aside, hears of both.
 #[test]
-fn two_queues_become_known_at_once() {
+fn two_queues_learn_their_instants_at_once() {
     explore(2, |race| {
         let clock = ManualClock::new();
         let build = || Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock.clone()).build().unwrap();

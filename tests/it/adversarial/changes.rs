@@ -18,7 +18,7 @@ fn extremes() -> [Quota; 8] {
 }
 
 #[test]
-fn a_storm_of_extreme_quotas_strands_nobody() {
+fn a_storm_of_extreme_quotas_strands_no_claim() {
     let passing = [Duration::ZERO, NANO, SECOND, Duration::from_nanos(999_999_999), YEAR / 30];
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(1)).quota(Quota::per_second(2)).build().unwrap();
@@ -75,7 +75,7 @@ fn a_storm_of_rates_mints_each_stretch_at_its_own_rate() {
 }
 
 #[test]
-fn a_cap_below_what_is_out_holds_everybody_until_enough_is_back() {
+fn a_cap_below_the_tokens_in_flight_delays_all_claims_until_enough_are_released() {
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(1_000).burst(100)).max_in_flight(50).build().unwrap();
         let mut out: Vec<_> = (0..10).map(|_| limiter.try_acquire(5).unwrap()).collect();
@@ -102,7 +102,7 @@ fn a_cap_below_what_is_out_holds_everybody_until_enough_is_back() {
 }
 
 #[test]
-fn a_cap_below_a_waiter_blocks_the_line_until_it_is_raised_or_the_waiter_leaves() {
+fn a_cap_below_a_waiter_blocks_the_queue_until_it_is_raised_or_the_waiter_leaves() {
     for raise in [true, false] {
         everywhere(|builder, clock| {
             let limiter = builder.quota(Quota::per_second(10)).max_in_flight(MOST).build().unwrap();
@@ -132,7 +132,7 @@ fn a_cap_below_a_waiter_blocks_the_line_until_it_is_raised_or_the_waiter_leaves(
 }
 
 #[test]
-fn settled_to_everything_again_and_again_a_grant_owes_what_the_rovers_span() {
+fn a_grant_settled_to_the_maximum_repeatedly_owes_at_most_the_rover_span() {
     everywhere(|builder, _| {
         let limiter = builder.quota(Quota::manual(100)).build().unwrap();
         let mut grant = limiter.try_acquire(40).unwrap();
@@ -154,7 +154,7 @@ fn settled_to_everything_again_and_again_a_grant_owes_what_the_rovers_span() {
 }
 
 #[test]
-fn settled_to_everything_under_a_cap_it_is_all_in_flight_and_all_comes_back() {
+fn a_grant_settled_to_the_maximum_under_a_cap_is_in_flight_and_released_as_a_whole() {
     everywhere(|builder, clock| {
         let builder = builder.quota(Quota::new(u64::MAX, NANO).burst(MOST)).max_in_flight(100);
         let limiter = builder.build().unwrap();
@@ -190,7 +190,7 @@ fn settled_to_everything_under_a_cap_it_is_all_in_flight_and_all_comes_back() {
 /// Debts of giants lie between the claims in the queue, some of which are cancelled. Tokens that are settled down again
 /// come back up to the burst.
 #[test]
-fn debts_of_giants_between_waiters_strand_nobody() {
+fn debts_of_giants_between_waiters_strand_no_claim() {
     for capped in [false, true] {
         everywhere(|builder, clock| {
             let builder = if capped { builder.max_in_flight(MOST) } else { builder };
@@ -224,7 +224,7 @@ fn debts_of_giants_between_waiters_strand_nobody() {
 
 /// Settles up and down by giants, past more positions than `u64` has, while time pays the debts.
 #[test]
-fn a_grant_settled_up_and_down_for_ever_loses_count_of_nothing() {
+fn a_grant_settled_up_and_down_repeatedly_keeps_exact_counts() {
     let clock = ManualClock::new();
     let quota = Quota::new(u64::MAX, NANO).burst(MOST);
     let limiter = Limiter::builder().quota(quota).max_in_flight(MOST).clock(clock.clone()).build().unwrap();

@@ -147,7 +147,7 @@ fn giants_dropped_after_they_were_granted_give_everything_back() {
 /// A grant that is settled up thousands of times has more tokens in flight than any cap allows. When it is dropped, or
 /// forgotten and released at once, the next waiter is served.
 #[test]
-fn more_than_a_cap_can_name_lands_at_once_and_the_waiter_is_served() {
+fn more_tokens_than_any_cap_are_released_at_once_and_the_waiter_is_served() {
     to_its_end(|| {
         for charges in [8_191, 8_192, 16_383, 16_384, 16_385, 20_000, 24_576, 40_000] {
             for cap in [1, MOST] {

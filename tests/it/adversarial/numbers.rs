@@ -223,7 +223,7 @@ pub(crate) fn denied(limiter: &Limiter, cost: u64) -> Denied {
 
 /// The caller counts its releases. A caller that does not has a larger cap, and its bucket is still a bucket.
 #[test]
-fn a_bucket_whose_caller_releases_what_was_never_granted_goes_on_by_its_rate() {
+fn a_bucket_with_releases_that_were_never_granted_keeps_its_rate() {
     for wrong in
         [1, MOST - 1, MOST, MOST + 1, SPAN - 1, SPAN, SPAN + 1, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, u64::MAX]
     {

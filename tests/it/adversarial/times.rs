@@ -63,7 +63,7 @@ fn a_period_of_all_time_brings_its_token_in_the_last_nanosecond() {
 /// A claim due after the end of time is not due at the end of time: where a sum of nanoseconds saturates, no claim may
 /// pass.
 #[test]
-fn who_is_due_after_the_end_of_time_is_not_granted_at_its_end() {
+fn a_claim_due_after_the_end_of_time_is_not_granted_at_its_end() {
     let all = Quota::new(1, Duration::from_nanos(u64::MAX)).initial(0);
     let quotas: [&[Quota]; 4] =
         [&[all], &[all.stepped()], &[all, Quota::per_second(100)], &[Quota::new(1, CENTURY).initial(0)]];
@@ -82,7 +82,7 @@ fn who_is_due_after_the_end_of_time_is_not_granted_at_its_end() {
 }
 
 #[test]
-fn at_the_end_of_time_what_is_there_passes_and_the_rest_waits_for_hands() {
+fn at_the_end_of_time_available_tokens_are_granted_and_the_rest_needs_a_replenish() {
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(3).burst(5).initial(0)).build().unwrap();
         clock.advance(Duration::MAX);
@@ -121,7 +121,7 @@ fn while_the_clock_stands_still_only_the_burst_passes() {
 /// Nothing is minted until the clock has caught up. A claim that needs no new tokens does not wait for that, and no
 /// pause returns.
 #[test]
-fn a_clock_that_stepped_back_holds_up_nobody_whose_tokens_are_there() {
+fn a_clock_that_stepped_back_delays_no_claim_with_available_tokens() {
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(10)).max_in_flight(20).build().unwrap();
         limiter.pause_for(SECOND);
@@ -170,7 +170,7 @@ fn two_jumps_of_many_years_in_a_row_bring_one_burst() {
 }
 
 #[test]
-fn a_pause_to_the_end_of_time_holds_everybody_until_the_limiter_is_closed() {
+fn a_pause_to_the_end_of_time_delays_all_claims_until_the_limiter_is_closed() {
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(3).burst(5)).build().unwrap();
         let mut queue = Queue::new(&limiter);

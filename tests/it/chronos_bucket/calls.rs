@@ -60,7 +60,7 @@ async fn consume_is_woken_earlier_by_a_replenish() {
 }
 
 #[test]
-fn consume_can_be_cancelled_and_those_behind_move_up() {
+fn consume_can_be_cancelled_and_the_claims_behind_move_up() {
     let mut scene = Scene::new(Quota::new(10, secs(1)).initial(0));
     let limiter = scene.limiter.clone();
     let mut first = task::spawn(limiter.consume(1));

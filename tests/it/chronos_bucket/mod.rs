@@ -174,7 +174,7 @@ fn comparison_long_idle_while_full_burns_all_of_the_time() {
 }
 
 #[test]
-fn comparison_long_idle_while_full_burns_whether_somebody_looks_or_not() {
+fn comparison_long_idle_while_full_burns_with_and_without_reads() {
     let mut scene = Scene::new(Quota::new(5, secs(1)));
     for at in (0..2_500).step_by(7) {
         scene.at(ms(at));
@@ -186,7 +186,7 @@ fn comparison_long_idle_while_full_burns_whether_somebody_looks_or_not() {
 }
 
 #[test]
-fn comparison_overfull_update_discards_what_is_left_over() {
+fn comparison_overfull_update_discards_the_rest() {
     let mut scene = Scene::new(Quota::new(10, secs(1)).initial(8));
     assert_eq!(scene.available(), 8);
     scene.at(ms(300));

@@ -41,7 +41,7 @@ fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
 }
 
 #[test]
-fn a_quota_that_has_a_name_is_named_by_it_also_where_the_refusal_is_repeated() {
+fn a_named_quota_is_named_also_where_the_refusal_is_repeated() {
     let minute = one_per_milli(4).initial(1);
     let builder = Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute).max_in_flight(5);
     let stand = Stand::built(builder);
@@ -137,7 +137,7 @@ fn errors_of_configuration_name_the_field_and_say_what_to_write_instead() {
 }
 
 #[test]
-fn a_denial_is_found_through_its_error_and_turns_into_it() {
+fn a_denial_is_the_source_of_its_error_and_converts_into_it() {
     let stand = Stand::new(one_per_milli(9));
     let denied = stand.denied(2);
     assert_eq!(TryAcquireError::from(denied), stand.limiter.try_acquire(2).unwrap_err());
@@ -146,7 +146,7 @@ fn a_denial_is_found_through_its_error_and_turns_into_it() {
 }
 
 #[test]
-fn refusals_are_plain_values_that_fit_a_few_words() {
+fn refusals_are_small_plain_values() {
     fn plain<T: Copy + Send + Sync + Eq + std::fmt::Debug + Error + 'static>(most: usize) {
         assert!(size_of::<T>() <= most, "{} takes {} bytes", std::any::type_name::<T>(), size_of::<T>());
     }

@@ -53,7 +53,7 @@ fn estimate_is_none_where_no_wait_can_be_known() {
 }
 
 #[test]
-fn line_full_tells_how_many_wait_and_comes_after_what_can_be_granted_at_once() {
+fn queue_full_reports_the_waiters_and_does_not_stop_immediate_grants() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(2)).max_waiting(1));
     let _at_once = stand.take(2);
     let _waiting = stand.enter(1);
@@ -64,7 +64,7 @@ fn line_full_tells_how_many_wait_and_comes_after_what_can_be_granted_at_once() {
 }
 
 #[test]
-fn a_line_of_nobody_lets_nobody_wait() {
+fn a_queue_of_length_zero_lets_no_claim_wait() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(2)).max_waiting(0));
     let error = assert_ready_err!(spawn(stand.limiter.consume(3)).poll());
     assert_eq!(error, ConsumeError::QueueFull { waiting: 0 });
@@ -78,7 +78,7 @@ fn estimate_is_known_of_the_largest_claim_that_the_ceiling_lets_pass() {
 }
 
 #[test]
-fn estimate_knows_what_burns_while_another_quota_holds_the_line() {
+fn estimate_counts_tokens_lost_while_another_quota_delays_the_queue() {
     let steps = Quota::new(10, 5 * MILLI).stepped().burst(10).initial(0);
     let stand = Stand::built(Limiter::builder().quota(steps).quota(one_per_milli(1)));
     let _front = stand.enter(2);

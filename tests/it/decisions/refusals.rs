@@ -37,7 +37,7 @@ fn a_manual_quota_can_tell_no_time() {
 }
 
 #[test]
-fn of_several_quotas_the_one_whose_wait_is_longest_is_named() {
+fn of_several_quotas_the_one_with_the_longest_wait_is_named() {
     let slow = Quota::new(1, 10 * MILLI).burst(20).initial(15);
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(20).initial(6)).quota(slow));
     // The remaining tokens are the minimum over all quotas.
@@ -127,7 +127,7 @@ fn during_a_pause_what_no_clock_can_tell_is_named_first() {
 }
 
 #[test]
-fn the_line_is_named_whenever_somebody_waits_and_the_wait_is_for_all_of_them() {
+fn the_queue_is_named_while_claims_wait_and_the_wait_includes_them_all() {
     let stand = Stand::new(one_per_milli(9).initial(9));
     let _burst = stand.take(7);
     let _line = [stand.enter(4), stand.enter(5)];
@@ -136,7 +136,7 @@ fn the_line_is_named_whenever_somebody_waits_and_the_wait_is_for_all_of_them() {
 }
 
 #[test]
-fn the_line_under_a_pause_of_several_quotas_is_foretold_exactly() {
+fn the_wait_for_a_paused_queue_with_several_quotas_is_exact() {
     let stepped = Quota::new(4, 10 * MILLI).burst(8).stepped().initial(0);
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota(stepped));
     let _line = [3, 6, 2].map(|cost| stand.enter(cost));
@@ -147,7 +147,7 @@ fn the_line_under_a_pause_of_several_quotas_is_foretold_exactly() {
 }
 
 #[test]
-fn the_line_can_tell_no_time_while_the_ceiling_or_a_quota_by_hand_is_in_its_way() {
+fn the_queue_has_no_wait_while_the_ceiling_or_a_manual_quota_delays_it() {
     let stand = Stand::new(Quota::manual(9).initial(1));
     let _line = stand.enter(2);
     assert_eq!(stand.refusal(1), (Bound::Queue, 0, None));

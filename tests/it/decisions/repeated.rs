@@ -43,17 +43,17 @@ fn heard_by_the_first(act: impl Fn(&Limiter)) -> Result<(), TryAcquireError> {
 }
 
 #[test]
-fn who_sees_the_limiter_closed_is_not_denied_as_before() {
+fn a_caller_that_sees_the_limiter_closed_gets_no_old_denial() {
     assert_eq!(heard_by_the_first(Limiter::close), Err(TryAcquireError::Closed));
 }
 
 #[test]
-fn who_was_granted_what_was_replenished_is_not_denied_as_before() {
+fn a_caller_granted_by_a_replenish_gets_no_old_denial() {
     assert_eq!(heard_by_the_first(|limiter| limiter.replenish(2_000)), Ok(()));
 }
 
 #[test]
-fn it_is_repeated_until_the_next_token_and_counts_from_the_time_of_asking() {
+fn a_denial_is_repeated_until_the_next_token_with_the_remaining_wait() {
     let stand = Stand::new(one_per_milli(10));
     let wait = |stand: &Stand| stand.denied(2).retry_after.unwrap();
     assert_eq!(wait(&stand), 2 * MILLI);
@@ -97,7 +97,7 @@ impl Clock for Meddled {
 /// The denial uses a clock reading that is older than a claim on the fast path, and a waiter entered in between. The
 /// denial is correct at that moment, and must not be repeated a moment later.
 #[test]
-fn one_that_did_not_know_of_all_claims_is_not_repeated() {
+fn a_denial_that_misses_a_claim_is_not_repeated() {
     let nanos = Duration::from_nanos;
     let ask_twice = |tick: bool| {
         let clock = Meddled::default();

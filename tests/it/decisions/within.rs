@@ -29,7 +29,7 @@ async fn within_grants_what_comes_in_the_very_last_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn within_counts_the_line_before_it() {
+async fn within_counts_the_claims_before_it() {
     let (limiter, start) = paused_time(Limiter::builder());
     let mut before = spawn(limiter.consume(15));
     assert_pending!(before.poll());
@@ -83,7 +83,7 @@ async fn within_ends_at_its_time_under_a_pause_that_came_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn within_that_timed_out_lets_those_behind_move_up_at_that_instant() {
+async fn within_that_timed_out_lets_the_claims_behind_move_up_at_that_instant() {
     let (limiter, start) = paused_time(Limiter::builder().max_in_flight(5));
     let _held = limiter.consume(3).await.unwrap();
     let impatient = tokio::spawn(limiter.clone().consume_owned(4).within(10 * MILLI));
@@ -199,7 +199,7 @@ impl tollgate::Clock for Failing {
 }
 
 #[test]
-fn a_claim_whose_arrival_panicked_can_be_polled_again_and_keeps_its_limit() {
+fn a_claim_that_panicked_in_its_first_poll_can_be_polled_again_and_keeps_its_limit() {
     let clock = Failing { clock: tollgate::ManualClock::new(), fails: Default::default() };
     let quota = Quota::per_second(1_000).burst(5).initial(0);
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();

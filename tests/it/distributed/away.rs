@@ -7,7 +7,7 @@ use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{ConsumeError, JoinError, Limiter, Quota, TryAcquireError, join};
 
 #[tokio::test(start_paused = true)]
-async fn while_the_line_is_away_callers_wait_or_fail_or_share_as_chosen() {
+async fn while_the_store_is_unreachable_callers_wait_fail_or_share_as_chosen() {
     let quota = Quota::per_second(100).burst(10).initial(0);
     for outage in [Outage::Wait, Outage::Fail, Outage::Share(Quota::per_second(10).burst(1))] {
         let line = MemoryStore::new().outage(outage);
@@ -41,7 +41,7 @@ async fn while_the_line_is_away_callers_wait_or_fail_or_share_as_chosen() {
 
 #[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
-async fn keys_under_a_line_that_is_away_are_told_so_and_not_that_it_is_closed() {
+async fn keys_under_an_unreachable_parent_get_unreachable_and_not_closed() {
     let line = MemoryStore::new().outage(Outage::Fail);
     let above = limiter(&line, Quota::per_second(100).burst(10).initial(0));
     let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100));
@@ -66,7 +66,7 @@ async fn keys_under_a_line_that_is_away_are_told_so_and_not_that_it_is_closed() 
 
 #[cfg(feature = "keyed")]
 #[tokio::test(start_paused = true)]
-async fn a_key_that_waits_above_when_the_line_goes_away_is_told_so() {
+async fn a_key_that_waits_in_its_parent_is_refused_as_unreachable() {
     let line = MemoryStore::new().outage(Outage::Fail);
     let above = limiter(&line, Quota::per_second(1).burst(100).initial(0));
     let keyed = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100));
@@ -80,7 +80,7 @@ async fn a_key_that_waits_above_when_the_line_goes_away_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_joint_claim_names_the_line_that_went_away() {
+async fn a_joint_claim_names_the_unreachable_limiter() {
     let line = MemoryStore::new().outage(Outage::Fail);
     let shared = limiter(&line, Quota::per_second(1).burst(100).initial(0));
     let plain = Limiter::builder().quota(Quota::per_second(1_000).burst(100)).build().unwrap();

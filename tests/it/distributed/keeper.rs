@@ -16,7 +16,7 @@ fn runtime() -> Runtime {
 const FOR_EVER: Duration = Duration::from_secs(600);
 
 #[test]
-fn who_comes_after_the_runtime_is_gone_that_the_limiter_was_built_on_is_served() {
+fn a_claim_after_the_end_of_the_building_runtime_is_served() {
     let first = runtime();
     let limiter = first.block_on(async {
         let limiter = limiter(&MemoryStore::new(), Quota::per_second(1_000).burst(10));
@@ -30,7 +30,7 @@ fn who_comes_after_the_runtime_is_gone_that_the_limiter_was_built_on_is_served()
 }
 
 #[test]
-fn who_waits_when_the_runtime_goes_that_the_limiter_was_built_on_is_served() {
+fn a_waiter_at_the_end_of_the_building_runtime_is_served() {
     let (first, second) = (runtime(), runtime());
     let line = first.block_on(async { MemoryStore::new() });
     let limiter = first.block_on(async { limiter(&line, Quota::per_second(1_000).burst(10)) });
@@ -49,7 +49,7 @@ fn who_waits_when_the_runtime_goes_that_the_limiter_was_built_on_is_served() {
 
 /// Its request was in flight and was carried out. The next refill task repeats it.
 #[test]
-fn what_was_promised_stays_when_the_runtime_goes_in_the_middle_of_an_ask() {
+fn promised_tokens_survive_the_end_of_the_runtime_during_a_request() {
     let (first, second) = (runtime(), runtime());
     let line = first.block_on(async { MemoryStore::new() });
     let way = Way::to(&line, Outage::Wait);
@@ -76,7 +76,7 @@ fn what_was_promised_stays_when_the_runtime_goes_in_the_middle_of_an_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_denied_while_an_ask_is_under_way_finds_the_tokens_too() {
+async fn a_call_denied_during_a_request_finds_the_tokens_later() {
     let line = MemoryStore::new();
     let node = limiter(&line, Quota::per_second(10).burst(100));
     line.set_latency(millis(20));
@@ -88,7 +88,7 @@ async fn who_is_denied_while_an_ask_is_under_way_finds_the_tokens_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_slow_answer_does_not_have_a_node_take_turns_of_seconds() {
+async fn one_slow_answer_does_not_cause_turns_of_seconds() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100);
     let (busy, quiet) = (limiter(&line, quota), limiter(&line, quota));
@@ -113,7 +113,7 @@ async fn one_slow_answer_does_not_have_a_node_take_turns_of_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_nobody_used_until_it_was_full_is_full() {
+async fn an_unused_store_fills_up_to_the_burst() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
     drop(limiter(&line, quota).consume(5).await.unwrap());
@@ -124,7 +124,7 @@ async fn a_line_that_nobody_used_until_it_was_full_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limiter_that_is_dropped_leaves_no_task_behind() {
+async fn a_dropped_limiter_leaves_no_task() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100);
     for cut in [Cut::Nowhere, Cut::Before, Cut::After] {

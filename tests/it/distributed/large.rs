@@ -27,7 +27,7 @@ async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_largest_claim_that_is_given_up_costs_others_its_time_and_no_more() {
+async fn the_largest_claim_when_cancelled_delays_others_by_its_own_time_only() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
@@ -47,7 +47,7 @@ async fn the_largest_claim_that_is_given_up_costs_others_its_time_and_no_more() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_claim_leaves_behind_is_not_saved_up_for_the_next_while_others_save_up_theirs() {
+async fn tokens_of_a_cancelled_claim_are_not_added_to_the_next_lease() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100).initial(0);
     let nodes: Vec<Limiter> = (0..5).map(|_| limiter(&line, quota)).collect();

@@ -32,7 +32,7 @@ async fn nodes_that_were_paused_together_do_not_pass_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_after_tokens_that_nobody_took_is_served() {
+async fn a_claim_after_unclaimed_tokens_is_served() {
     let line = MemoryStore::new();
     let node = limiter(&line, Quota::per_second(10).burst(1).initial(0));
     assert!(timeout(millis(50), node.consume(1)).await.is_err());
@@ -44,7 +44,7 @@ async fn who_comes_after_tokens_that_nobody_took_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_promised_in_a_lost_answer_does_not_pass_after_its_time() {
+async fn tokens_of_a_lost_answer_are_not_granted_late() {
     for seed in 0..20 {
         let line = MemoryStore::new();
         let quota = Quota::per_second(100).burst(1).initial(0);
@@ -152,7 +152,7 @@ fn tokens_given_back_count_only_while_the_store_owes_none() {
 }
 
 #[test]
-fn an_answer_that_is_said_again_is_as_old_as_what_was_minted_since_wherever_the_clock_has_stepped() {
+fn a_repeated_answer_has_the_age_of_the_tokens_minted_since_after_any_clock_step() {
     let line = MemoryStore::new();
     let terms = QuotaTerms::of(&Quota::per_second(10).burst(100).initial(0), 0).unwrap();
     let mut first = LeaseRequest::new(1, 1, terms);

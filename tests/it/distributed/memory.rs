@@ -32,7 +32,7 @@ async fn nodes_share_one_burst_and_one_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_told_exactly_how_long() {
+async fn the_wait_of_a_denial_is_exact() {
     let line = MemoryStore::new();
     let (one, two) =
         (limiter(&line, Quota::per_second(10).initial(0)), limiter(&line, Quota::per_second(10).initial(0)));
@@ -110,7 +110,7 @@ async fn a_quiet_node_waits_for_one_turn_of_the_busy_ones_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_denied_finds_the_tokens_when_it_comes_again() {
+async fn a_denied_call_finds_the_tokens_on_retry() {
     let line = MemoryStore::new();
     let limiter = limiter(&line, Quota::per_second(10));
     assert!(matches!(limiter.try_acquire(3), Err(TryAcquireError::Denied(denied)) if denied.by == Bound::Quota(0)));
@@ -135,7 +135,7 @@ async fn who_is_denied_finds_the_tokens_when_it_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_node_gives_back_what_it_has_and_is_forgotten() {
+async fn an_idle_node_returns_its_tokens_and_is_forgotten() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
@@ -156,7 +156,7 @@ async fn an_idle_node_gives_back_what_it_has_and_is_forgotten() {
 
 /// The fast path's tokens are taken back first: callers could take them without reading the clock.
 #[tokio::test(start_paused = true)]
-async fn a_node_does_not_grant_what_it_gave_back_by_its_fast_path_either() {
+async fn a_node_does_not_grant_returned_tokens_on_its_fast_path() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(10).burst(100);
     let one = Limiter::builder().quota(quota).distributed(line.clone()).stride(1_000).build().unwrap();
@@ -172,7 +172,7 @@ async fn a_node_does_not_grant_what_it_gave_back_by_its_fast_path_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
+async fn a_dropped_limiter_returns_its_tokens() {
     let line = MemoryStore::new();
     let quota = Quota::per_day(1).burst(100);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
@@ -193,7 +193,7 @@ async fn a_limiter_that_is_dropped_gives_back_what_it_has() {
 
 /// The store would count these tokens as kept, but they have been spent since.
 #[tokio::test(start_paused = true)]
-async fn a_limiter_that_is_dropped_does_not_give_back_what_had_found_no_room() {
+async fn a_dropped_limiter_does_not_return_tokens_lost_to_a_full_bucket() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(1_000).burst(100);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
@@ -218,7 +218,7 @@ async fn a_limiter_that_is_dropped_does_not_give_back_what_had_found_no_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_of_those_who_left_serve_the_next() {
+async fn tokens_of_cancelled_claims_serve_the_next() {
     let line = MemoryStore::new();
     let limiter = limiter(&line, Quota::per_second(100).burst(50).initial(0));
     let began = Instant::now();
@@ -230,7 +230,7 @@ async fn tokens_of_those_who_left_serve_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_lost_on_the_way_back_is_said_again() {
+async fn a_lost_answer_is_repeated() {
     let line = MemoryStore::new();
     let one = Quota::per_second(10).burst(10);
     let limiter = limiter(&line, one);
@@ -258,7 +258,7 @@ async fn live_on(line: &MemoryStore, quota: Quota, seconds: u64, mut meanwhile: 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_is_far_away_costs_no_tokens() {
+async fn a_store_with_high_latency_costs_no_tokens() {
     let (rate, seconds) = (2_000, 5);
     for latency in [1, 50] {
         let line = MemoryStore::new();
@@ -294,7 +294,7 @@ async fn answers_that_are_lost_cost_a_lease_each_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_shared_is_said_when_it_is_built() {
+async fn unsupported_settings_are_errors_of_the_builder() {
     let line = MemoryStore::new();
     let build = |quota: Quota| Limiter::builder().quota(quota).distributed(line.clone()).build().map(drop);
     assert_eq!(build(Quota::manual(5)), Err(ConfigError::DistributedManual { quota: 0 }));
@@ -324,7 +324,7 @@ async fn what_cannot_be_shared_is_said_when_it_is_built() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_quota_on_the_same_line_is_refused_and_said() {
+async fn another_quota_on_the_same_store_is_refused_with_an_error() {
     let line = MemoryStore::new().outage(Outage::Fail);
     let (one, two) = (limiter(&line, Quota::per_second(7)), limiter(&line, Quota::per_second(8)));
     drop(one.consume(1).await.unwrap());
@@ -333,7 +333,7 @@ async fn another_quota_on_the_same_line_is_refused_and_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_lost_everything_grants_a_burst_more_and_no_lease_twice() {
+async fn a_store_that_lost_its_data_grants_a_burst_more_and_no_lease_twice() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(100).burst(50);
     let ledger = Ledger::default();
@@ -354,7 +354,7 @@ async fn a_line_that_lost_everything_grants_a_burst_more_and_no_lease_twice() {
 /// A claim of four seconds is promised as a whole. As soon as its node hears that the store has lost that promise, the
 /// same time is promised to others.
 #[tokio::test(start_paused = true)]
-async fn what_a_line_promised_that_has_lost_everything_is_void_once_that_is_heard_of() {
+async fn promises_of_a_store_that_lost_its_data_are_void_once_the_node_knows() {
     let line = MemoryStore::new();
     let quota = Quota::per_second(100).burst(50);
     let (one, two) = (limiter(&line, quota), limiter(&line, quota));
@@ -417,7 +417,7 @@ async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger:
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_nodes_and_callers_do_all_together_keep_the_law_of_one_bucket() {
+async fn any_calls_on_any_nodes_keep_the_rate_law_of_one_bucket() {
     let (mut total, mut wrong) = (0, Vec::new());
     for seed in 0..120 {
         let mut random = fastrand::Rng::with_seed(seed);

@@ -67,7 +67,7 @@ impl Future for Counted {
 }
 
 #[tokio::test]
-async fn while_nobody_waits_nothing_wakes_it() {
+async fn without_waiters_the_fine_timer_wakes_nothing() {
     let limiter = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
     let looks = Arc::new(AtomicU64::new(0));
     tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&looks)));
@@ -91,7 +91,7 @@ impl Clock for Standing {
 }
 
 #[tokio::test]
-async fn a_clock_that_stands_still_is_not_looked_at_without_pause() {
+async fn a_clock_that_stands_still_is_not_read_in_a_busy_loop() {
     let clock = Standing::default();
     let quota = Quota::per_second(1_000).burst(1).initial(0);
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
@@ -108,7 +108,7 @@ async fn a_clock_that_stands_still_is_not_looked_at_without_pause() {
 }
 
 #[test]
-fn a_runtime_that_waits_for_no_files_serves_by_the_coarse_timer() {
+fn a_runtime_without_io_uses_the_coarse_timer() {
     to_its_end(|| {
         let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let limiter = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
@@ -133,7 +133,7 @@ impl Clock for Watched {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_the_fine_timer_sleeps() {
+async fn a_thread_that_waits_for_the_fine_timer_sleeps() {
     let clock = Watched(Arc::default(), Instant::now());
     let quota = Quota::per_second(10).burst(1).initial(0);
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();

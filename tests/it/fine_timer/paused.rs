@@ -34,7 +34,7 @@ fn tasks() -> usize {
 
 /// As documented, the coarse timer behind the fine one then serves the waiters, with its lateness.
 #[tokio::test]
-async fn time_that_is_paused_under_those_who_wait_serves_them() {
+async fn time_that_is_paused_while_claims_wait_serves_them() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let (first, second) = (enter(&limiter, 100_000).await, enter(&limiter, 10).await);
     tokio::time::pause();

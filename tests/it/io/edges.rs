@@ -21,7 +21,7 @@ fn drain(script: impl IntoIterator<Item = Step>) -> Drain {
 }
 
 #[test]
-fn a_read_pays_for_what_it_got_and_nothing_for_silence_and_the_end() {
+fn a_read_pays_for_its_bytes_and_nothing_for_silence_or_the_end() {
     let (limiter, _clock) = by_hand(16_000, 16_000);
     let mut paced = source([Pending, Bytes(3), Pending, Bytes(5)]).pace_reads(&limiter);
     let mut buffer = [0; 900];
@@ -36,7 +36,7 @@ fn a_read_pays_for_what_it_got_and_nothing_for_silence_and_the_end() {
 }
 
 #[test]
-fn a_read_leaves_the_buffer_alone_until_it_is_paid_for() {
+fn a_read_does_not_fill_the_buffer_before_it_is_paid_for() {
     let (limiter, clock) = by_hand(160, 0);
     let mut paced = source([Bytes(25)]).pace_reads(&limiter);
     let mut buffer = [0; 100];
@@ -61,7 +61,7 @@ fn a_read_leaves_the_buffer_alone_until_it_is_paid_for() {
 }
 
 #[test]
-fn another_limiter_goes_on_with_what_was_read() {
+fn another_limiter_continues_with_the_bytes_read() {
     let ((limiter, clock), (other, _)) = (by_hand(160, 0), by_hand(160, 8));
     let mut paced = source([Bytes(15)]).pace_reads(&limiter);
     assert_pending!(spawn(paced.read(&mut [0; 100])).poll());
@@ -80,7 +80,7 @@ fn another_limiter_goes_on_with_what_was_read() {
 }
 
 #[test]
-fn a_write_is_reported_when_it_is_paid_for_and_pays_for_what_was_taken() {
+fn a_write_is_reported_when_paid_for_and_pays_for_the_written_bytes() {
     let (limiter, clock) = by_hand(160, 0);
     let mut paced = drain([Bytes(4), Fails]).pace_writes(&limiter);
     let mut write = spawn(paced.write(&[7; 100]));
@@ -241,7 +241,7 @@ fn the_chunk_follows_the_quota_and_the_cap() {
 }
 
 #[test]
-fn dropped_at_every_poll_it_loses_no_byte_and_no_token() {
+fn a_wrapper_dropped_at_any_poll_loses_no_byte_and_no_token() {
     for dropped_at in 0..60 {
         let (limiter, clock) = by_hand(160, 12);
         let script = [Bytes(3), Pending, Bytes(14), Bytes(1), Pending, Bytes(9)];

@@ -23,7 +23,7 @@ fn capped(clock: &ManualClock, cap: u64) -> Limiter {
 }
 
 #[test]
-fn a_pause_of_the_line_that_was_ready_holds_both() {
+fn a_pause_of_the_ready_queue_delays_both() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), by_hand(&clock));
     let mut claim = half_ready(&a, 5, &b);
@@ -39,7 +39,7 @@ fn a_pause_of_the_line_that_was_ready_holds_both() {
 }
 
 #[test]
-fn a_pause_of_the_slower_line_holds_both() {
+fn a_pause_of_the_slower_queue_delays_both() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
     let mut claim = spawn(join([(&a, 1), (&b, 1)]));
@@ -63,7 +63,7 @@ fn a_pause_after_the_grant_takes_nothing_back() {
 }
 
 #[test]
-fn a_smaller_burst_leaves_the_front_what_it_saved_and_a_smaller_rate_retimes_it() {
+fn a_smaller_burst_keeps_the_savings_of_the_front_and_a_smaller_rate_retimes_it() {
     let clock = ManualClock::new();
     let (a, b) = (holding(&clock, 5), by_hand(&clock));
     let mut claim = half_ready(&a, 5, &b);
@@ -84,7 +84,7 @@ fn a_smaller_burst_leaves_the_front_what_it_saved_and_a_smaller_rate_retimes_it(
 }
 
 #[test]
-fn a_greater_rate_in_the_slower_line_brings_the_grant_forward() {
+fn a_higher_rate_in_the_slower_queue_brings_the_grant_forward() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), limiter(&clock, Quota::per_hour(5).initial(0)));
     let mut claim = spawn(join([(&b, 5), (&a, 5)]));
@@ -95,7 +95,7 @@ fn a_greater_rate_in_the_slower_line_brings_the_grant_forward() {
 }
 
 #[test]
-fn a_cap_lowered_below_a_ready_claim_holds_it_in_all_lines() {
+fn a_cap_lowered_below_a_ready_claim_delays_it_in_all_queues() {
     let clock = ManualClock::new();
     let (a, b) = (capped(&clock, 5), by_hand(&clock));
     let mut claim = half_ready(&a, 4, &b);
@@ -110,7 +110,7 @@ fn a_cap_lowered_below_a_ready_claim_holds_it_in_all_lines() {
 }
 
 #[test]
-fn a_cap_lowered_and_raised_again_while_the_other_line_is_not_ready_changes_nothing() {
+fn a_cap_lowered_and_raised_while_the_other_queue_is_not_ready_changes_nothing() {
     let clock = ManualClock::new();
     let (a, b) = (capped(&clock, 5), by_hand(&clock));
     let mut claim = half_ready(&a, 4, &b);
@@ -122,7 +122,7 @@ fn a_cap_lowered_and_raised_again_while_the_other_line_is_not_ready_changes_noth
 }
 
 #[test]
-fn caps_on_both_lines_release_whoever_is_next_whatever_the_order_of_arguments() {
+fn caps_on_both_queues_release_the_next_claim_in_any_order_of_arguments() {
     let clock = ManualClock::new();
     let (a, b) = (capped(&clock, 2), capped(&clock, 2));
     let mut line: Vec<_> = (0..6)
@@ -186,7 +186,7 @@ fn a_joint_claim_at_a_stepped_quota_passes_at_the_step() {
 }
 
 #[test]
-fn a_clock_that_stepped_back_between_two_lines_lets_no_more_than_the_burst_pass() {
+fn a_clock_that_stepped_back_between_two_queues_grants_at_most_the_burst() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 1), holding(&clock, 5));
     clock.advance(10_000 * MS);
@@ -203,7 +203,7 @@ fn a_clock_that_stepped_back_between_two_lines_lets_no_more_than_the_burst_pass(
 }
 
 #[test]
-fn a_clock_that_stepped_back_behind_the_building_of_one_line_lets_no_more_than_the_burst_pass() {
+fn a_clock_that_stepped_back_before_one_limiter_was_built_grants_at_most_the_burst() {
     let clock = ManualClock::new();
     let b = holding(&clock, 5);
     clock.advance(10_000 * MS);
@@ -221,7 +221,7 @@ fn a_clock_that_stepped_back_behind_the_building_of_one_line_lets_no_more_than_t
 
 /// The timer of b is late: something happens in a, which is ready, before b is served. This must not cost b anything.
 #[test]
-fn what_happens_in_a_line_that_is_ready_does_not_put_the_grant_off() {
+fn events_in_a_ready_queue_do_not_delay_the_grant() {
     let nothing = |_: &Limiter, _: &mut Grant<'_>| ();
     let look = |a: &Limiter, _: &mut Grant<'_>| assert_eq!(a.available(), 0);
     let settle = |_: &Limiter, grant: &mut Grant<'_>| grant.settle(1);
@@ -263,7 +263,7 @@ impl Clock for Jumpy {
 /// The caller is delayed between its readings of one clock for two queues. The order of the readings is not known, so
 /// each queue is the one that holds the claim once.
 #[test]
-fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burst_pass() {
+fn a_caller_delayed_between_two_clock_readings_grants_at_most_the_burst() {
     let clock = Jumpy(Arc::new(Mutex::new((Duration::from_secs(9), false))));
     let builder =
         Limiter::builder().quota(Quota::manual(5).initial(0)).quota(Quota::manual(1_000)).clock(clock.clone());
@@ -289,7 +289,7 @@ fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burs
 }
 
 #[test]
-fn what_was_minted_while_a_claim_was_held_is_of_the_quota_of_that_time() {
+fn tokens_minted_while_a_claim_was_held_follow_the_quota_of_that_time() {
     let clock = ManualClock::new();
     let (a, b) = (limiter(&clock, Quota::per_second(1_000).burst(100).initial(1)), by_hand(&clock));
     let claim = half_ready(&a, 1, &b);

@@ -20,7 +20,7 @@ const fn many(count: usize) -> usize {
 }
 
 #[test]
-fn ten_thousand_joint_claims_due_at_once_are_served_by_one_look() {
+fn ten_thousand_joint_claims_due_at_once_are_served_by_one_tick() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, CROWD as u64), limiter(&clock, Quota::manual(CROWD as u64).initial(0)));
     let mut line: Vec<_> = (0..CROWD).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
@@ -34,7 +34,7 @@ fn ten_thousand_joint_claims_due_at_once_are_served_by_one_look() {
 }
 
 #[test]
-fn ten_thousand_in_a_circle_of_lines_are_served_by_one_look_at_each() {
+fn ten_thousand_claims_in_a_circle_of_queues_are_served_by_one_tick_of_each() {
     let clock = ManualClock::new();
     let limiters = [1, 2, 3].map(|_| limiter(&clock, Quota::manual(CROWD as u64).initial(0)));
     let pair = |place: usize| [(&limiters[place % 3], 1), (&limiters[(place + 1) % 3], 1)];
@@ -45,7 +45,7 @@ fn ten_thousand_in_a_circle_of_lines_are_served_by_one_look_at_each() {
 }
 
 #[test]
-fn closing_sends_ten_thousand_away_from_the_other_line_too() {
+fn closing_removes_ten_thousand_claims_from_the_other_queue_too() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 1), empty(&clock, 1));
     let mut line: Vec<_> = (0..CROWD).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
@@ -149,7 +149,7 @@ fn threads_never_see_more_granted_than_was_minted_nor_more_in_flight_than_the_ca
 }
 
 #[test]
-fn a_close_in_the_middle_of_a_rush_lets_everybody_go() {
+fn a_close_under_load_ends_all_claims() {
     let build = || Limiter::new(Quota::per_second(1_000_000).burst(1)).unwrap();
     let limiters = Arc::new([build(), build()]);
     let crowd: Vec<_> = (0..4)

@@ -7,7 +7,7 @@ use tokio_test::{assert_pending, assert_ready};
 use tollgate::{Join, Limiter, ManualClock, Quota, join};
 
 #[test]
-fn it_is_granted_at_once_where_all_tokens_are_there() {
+fn a_joint_claim_is_granted_at_once_if_all_tokens_are_available() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), full(&clock, 9));
     let mut claim = spawn(join([(&a, 2), (&b, 9)]));
@@ -17,7 +17,7 @@ fn it_is_granted_at_once_where_all_tokens_are_there() {
 }
 
 #[test]
-fn it_waits_for_the_slower_limiter() {
+fn a_joint_claim_waits_for_the_slower_limiter() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut claim = spawn(join([(&a, 2), (&b, 4)]));
@@ -32,7 +32,7 @@ fn it_waits_for_the_slower_limiter() {
 }
 
 #[test]
-fn either_of_the_two_can_be_the_slower_one_and_be_looked_at_last_or_first() {
+fn either_queue_can_be_the_slower_one_and_be_served_first_or_last() {
     for (costs_of, order) in [([4, 1], [0, 1]), ([4, 1], [1, 0]), ([1, 4], [0, 1]), ([1, 4], [1, 0])] {
         let clock = ManualClock::new();
         let limiters = [empty(&clock, 5), empty(&clock, 5)];
@@ -48,7 +48,7 @@ fn either_of_the_two_can_be_the_slower_one_and_be_looked_at_last_or_first() {
 }
 
 #[test]
-fn nothing_is_taken_early_from_the_line_that_is_ready_first() {
+fn nothing_is_taken_early_from_the_queue_that_is_ready_first() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 20));
     let mut claim = spawn(join([(&a, 5), (&b, 20)]));
@@ -78,7 +78,7 @@ fn a_held_giant_saves_up_its_cost_and_not_a_token_more() {
 }
 
 #[test]
-fn plain_claims_pass_a_joint_one_only_until_it_has_to_hold_the_line() {
+fn plain_claims_pass_a_joint_one_only_until_it_is_held() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 10), empty(&clock, 10));
     let mut first = spawn(a.consume(1));
@@ -102,7 +102,7 @@ fn plain_claims_pass_a_joint_one_only_until_it_has_to_hold_the_line() {
 }
 
 #[test]
-fn nobody_overtakes_a_joint_claim_that_is_held() {
+fn no_claim_overtakes_a_held_joint_claim() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 10), empty(&clock, 10));
     let mut held = spawn(join([(&a, 1), (&b, 1)]));
@@ -116,7 +116,7 @@ fn nobody_overtakes_a_joint_claim_that_is_held() {
 }
 
 #[test]
-fn three_lines_and_thirty_two_grant_as_one() {
+fn three_queues_and_thirty_two_grant_together() {
     let clock = ManualClock::new();
     let [a, b, c] = [1, 2, 3].map(|_| empty(&clock, 10));
     let mut claim = spawn(join([(&a, 3), (&b, 1), (&c, 2)]));
@@ -155,7 +155,7 @@ fn a_joint_claim_in_no_limiter_is_granted() {
 }
 
 #[test]
-fn a_member_that_costs_nothing_touches_nothing_and_waits_for_nobody() {
+fn a_member_of_cost_zero_changes_nothing_and_never_waits() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
     let mut in_front = spawn(b.consume(1));
@@ -187,7 +187,7 @@ fn each_grant_is_settled_on_its_own() {
 }
 
 #[test]
-fn a_refund_in_one_line_lets_the_joint_claim_pass_in_all() {
+fn a_refund_in_one_queue_grants_the_joint_claim_in_all() {
     let clock = ManualClock::new();
     let (a, b) = (limiter(&clock, Quota::manual(5)), full(&clock, 5));
     let mut grant = a.try_acquire(5).unwrap();
@@ -223,7 +223,7 @@ fn grants_of_capped_limiters_release_themselves_one_by_one() {
 }
 
 #[test]
-fn lines_on_different_clocks_grant_as_one() {
+fn queues_on_different_clocks_grant_together() {
     let (hours, minutes) = (ManualClock::new(), ManualClock::new());
     let a = limiter(&hours, Quota::per_hour(1).initial(0));
     let b = limiter(&minutes, Quota::per_minute(1).initial(0));
@@ -259,7 +259,7 @@ fn rovers_wrap_under_a_joint_claim() {
 
 /// However late the timer is, the claims that fell due meanwhile are served, as with `consume`.
 #[test]
-fn a_late_look_costs_joint_claims_no_more_than_plain_ones() {
+fn a_late_tick_costs_joint_claims_no_more_than_plain_ones() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 1), full(&clock, 1_000));
     let mut plain: Vec<_> = (0..10).map(|_| spawn(a.consume(1))).collect();
@@ -276,7 +276,7 @@ fn a_late_look_costs_joint_claims_no_more_than_plain_ones() {
 }
 
 #[test]
-fn it_can_be_sent_shared_and_moved() {
+fn a_joint_claim_is_send_sync_and_unpin() {
     fn all<T: Send + Sync + Unpin>() {}
     all::<Join<'_, 3>>();
 }

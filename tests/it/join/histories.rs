@@ -211,7 +211,7 @@ fn keep_the_promises(rules: [Rule; QUEUES], ops: &[Op], turned: bool) -> Result<
     for (line, rule) in rules.iter().enumerate() {
         seen.keeps_the_law(line, rule)?;
     }
-    everybody_is_served(&mut world, rules)
+    all_claims_are_served(&mut world, rules)
 }
 
 /// The instants at which grants were seen.
@@ -259,7 +259,7 @@ impl Seen {
 }
 
 /// Given time, all waiting claims are granted, and the buckets fill to the burst and no further.
-fn everybody_is_served(world: &mut World<'_>, rules: [Rule; QUEUES]) -> Result<(), TestCaseError> {
+fn all_claims_are_served(world: &mut World<'_>, rules: [Rule; QUEUES]) -> Result<(), TestCaseError> {
     for _ in 0..=world.waiting.len() {
         world.clock.advance(Duration::from_nanos(100));
         world.tick();

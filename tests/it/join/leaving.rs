@@ -14,7 +14,7 @@ fn waiting(limiter: &Limiter) -> usize {
 }
 
 #[test]
-fn dropped_before_its_first_poll_it_was_never_there() {
+fn a_claim_dropped_before_its_first_poll_has_no_effect() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), full(&clock, 5));
     drop(spawn(join([(&a, 5), (&b, 5)])));
@@ -23,7 +23,7 @@ fn dropped_before_its_first_poll_it_was_never_there() {
 }
 
 #[test]
-fn dropped_while_it_waits_in_both_lines_it_leaves_both() {
+fn a_claim_dropped_while_it_waits_leaves_both_queues() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut claim = spawn(join([(&a, 3), (&b, 3)]));
@@ -40,7 +40,7 @@ fn dropped_while_it_waits_in_both_lines_it_leaves_both() {
 }
 
 #[test]
-fn dropped_while_one_line_holds_it_ready_it_gives_way_there() {
+fn a_claim_dropped_while_one_queue_holds_it_ready_leaves_that_queue() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
     let mut claim = spawn(join([(&a, 5), (&b, 5)]));
@@ -54,7 +54,7 @@ fn dropped_while_one_line_holds_it_ready_it_gives_way_there() {
 }
 
 #[test]
-fn dropped_in_the_middle_of_both_lines_it_lets_those_behind_move_up() {
+fn a_claim_dropped_in_the_middle_of_both_queues_lets_the_claims_behind_move_up() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 9), empty(&clock, 9));
     let mut line: Vec<_> = (0..3).map(|_| spawn(join([(&a, 2), (&b, 2)]))).collect();
@@ -67,7 +67,7 @@ fn dropped_in_the_middle_of_both_lines_it_lets_those_behind_move_up() {
 }
 
 #[test]
-fn dropped_when_it_was_granted_and_had_not_looked_it_gives_everything_back() {
+fn a_claim_dropped_after_its_grant_and_before_its_poll_refunds_all() {
     let clock = ManualClock::new();
     let build = |quota| Limiter::builder().quota(quota).max_in_flight(8).clock(clock.clone()).build().unwrap();
     let (a, b) = (build(Quota::manual(5).initial(0)), build(Quota::manual(5).initial(0)));
@@ -119,7 +119,7 @@ fn claims_dropped_in_any_order_leave_nothing_behind() {
 }
 
 #[test]
-fn a_limiter_that_closes_sends_the_claim_away_by_name_and_the_other_line_moves_on() {
+fn a_closed_limiter_is_named_and_the_other_queue_moves_on() {
     for one_that_closes in [0, 1] {
         let clock = ManualClock::new();
         let limiters = [full(&clock, 5), full(&clock, 5)];
@@ -148,7 +148,7 @@ fn a_limiter_closed_before_the_first_poll_is_named() {
 }
 
 #[test]
-fn a_claim_turned_away_in_the_middle_of_the_other_line_lets_that_line_move_on_when_it_gets_there() {
+fn a_claim_refused_in_the_middle_of_the_other_queue_is_skipped_there() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut in_front = spawn(a.consume(2));
@@ -177,7 +177,7 @@ fn closing_after_the_grant_leaves_it_valid() {
 }
 
 #[test]
-fn polled_once_and_then_stalled_it_does_not_keep_others_waiting() {
+fn a_claim_polled_once_and_then_stalled_delays_no_other() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut stalled = spawn(join([(&a, 2), (&b, 3)]));
@@ -191,7 +191,7 @@ fn polled_once_and_then_stalled_it_does_not_keep_others_waiting() {
 }
 
 #[test]
-fn a_claim_that_is_leaked_keeps_its_place_and_nothing_else() {
+fn a_leaked_claim_keeps_its_place_and_nothing_else() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut leaked = spawn(join([(&a, 1), (&b, 1)]));

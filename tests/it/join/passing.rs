@@ -59,7 +59,7 @@ fn share<'a, const N: usize>(clock: &ManualClock, limiters: [&'a Limiter; N], co
 
 /// The scenario of the issue. All tokens are there in the last millisecond of the ten seconds.
 #[test]
-fn a_slow_limiter_takes_nothing_from_those_who_do_not_need_it() {
+fn a_slow_limiter_takes_nothing_from_claims_that_do_not_need_it() {
     for burst in [1, 10, 100] {
         let clock = ManualClock::new();
         let (fast, slow) = (per_second(&clock, 1_000, burst), per_second(&clock, 50, burst));

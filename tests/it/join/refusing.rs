@@ -37,7 +37,7 @@ fn the_same_limiter_twice_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn a_full_line_is_named() {
+fn a_full_queue_is_named() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
@@ -49,7 +49,7 @@ fn a_full_line_is_named() {
 }
 
 #[test]
-fn a_joint_claim_counts_in_a_bounded_line_and_makes_room_when_it_leaves() {
+fn a_joint_claim_counts_in_a_bounded_queue_until_it_leaves() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
@@ -61,7 +61,7 @@ fn a_joint_claim_counts_in_a_bounded_line_and_makes_room_when_it_leaves() {
 }
 
 #[test]
-fn a_member_that_costs_nothing_does_not_mind_a_full_line() {
+fn a_member_of_cost_zero_is_not_refused_by_a_full_queue() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let nobody_waits =
@@ -97,7 +97,7 @@ fn without_a_runtime_the_limiter_that_would_have_to_wait_is_named() {
 }
 
 #[test]
-fn errors_name_the_limiter_in_words_and_lead_to_their_source() {
+fn errors_name_the_limiter_in_their_text_and_have_a_source() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), full(&clock, 5));
     b.close();
@@ -157,7 +157,7 @@ fn try_join_names_the_longest_wait() {
 }
 
 #[test]
-fn try_join_never_overtakes_those_in_line() {
+fn try_join_never_overtakes_waiters() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
     let mut held = spawn(join([(&a, 1), (&b, 1)]));
@@ -170,7 +170,7 @@ fn try_join_never_overtakes_those_in_line() {
 }
 
 #[test]
-fn no_wait_is_foretold_while_a_joint_claim_stands_in_line() {
+fn no_wait_is_estimated_while_a_joint_claim_waits() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(5).initial(0)));
     let mut plain = spawn(a.consume(1));

@@ -39,7 +39,7 @@ async fn it_is_granted_when_the_slower_limiter_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_of_tasks_is_granted_one_by_one_at_the_slower_rate() {
+async fn a_queue_of_tasks_is_granted_one_by_one_at_the_slower_rate() {
     let (a, b) = (every(10), every(30));
     let began = Instant::now();
     let waits = join_all((0..20).map(|_| async {
@@ -77,7 +77,7 @@ async fn a_pause_ends_to_the_millisecond() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_joint_claim_that_is_abandoned_by_a_timeout_leaves_both_lines() {
+async fn a_joint_claim_abandoned_by_a_timeout_leaves_both_queues() {
     let (a, b) = (every(10), every(1_000));
     assert!(timeout(100 * MS, join([(&a, 1), (&b, 1)])).await.is_err());
     let began = Instant::now();
@@ -88,7 +88,7 @@ async fn a_joint_claim_that_is_abandoned_by_a_timeout_leaves_both_lines() {
 
 /// The task of the first claim never runs again; the background tasks do.
 #[tokio::test(start_paused = true)]
-async fn a_claim_stalled_after_one_poll_holds_nobody_up() {
+async fn a_claim_stalled_after_one_poll_delays_no_other() {
     let (a, b) = (every(10), every(20));
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     assert_pending!(stalled.poll());
@@ -98,7 +98,7 @@ async fn a_claim_stalled_after_one_poll_holds_nobody_up() {
 }
 
 #[test]
-fn a_runtime_that_nobody_drives_holds_up_nobody_on_another() {
+fn an_undriven_runtime_delays_no_claim_on_another() {
     let (a, b) = (seldom(), seldom());
     let idle = paused();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
@@ -114,7 +114,7 @@ fn a_runtime_that_nobody_drives_holds_up_nobody_on_another() {
 }
 
 #[test]
-fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
+fn a_chain_of_claims_on_undriven_runtimes_delays_no_other_claim() {
     let [a, b, c] = [seldom(), seldom(), seldom()];
     let (first, second, driven) = (paused(), paused(), paused());
     let mut behind = spawn(a.consume(1));
@@ -138,7 +138,7 @@ fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
 }
 
 #[test]
-fn a_claim_that_comes_later_ties_lines_for_those_already_waiting() {
+fn a_later_claim_connects_queues_for_earlier_waiters() {
     let (a, b) = (seldom(), seldom());
     let (idle, driven) = (paused(), paused());
     let mut in_front = spawn(join([(&a, 1), (&b, 1)]));
@@ -160,7 +160,7 @@ fn a_claim_that_comes_later_ties_lines_for_those_already_waiting() {
 }
 
 #[test]
-fn a_claim_whose_runtime_is_gone_takes_another_along_when_it_moves() {
+fn a_claim_of_an_ended_runtime_serves_another_when_it_moves() {
     let (a, b) = (seldom(), seldom());
     let gone = paused();
     let mut claim = Box::pin(join([(&a, 1), (&b, 1)]));
@@ -171,7 +171,7 @@ fn a_claim_whose_runtime_is_gone_takes_another_along_when_it_moves() {
 }
 
 #[test]
-fn a_stalled_claim_whose_runtime_is_gone_holds_up_nobody() {
+fn a_stalled_claim_of_an_ended_runtime_delays_no_other() {
     let (a, b) = (seldom(), seldom());
     let gone = paused();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
@@ -201,7 +201,7 @@ fn a_runtime_that_is_shutting_down_is_named_and_leaves_no_driver_behind() {
 }
 
 #[test]
-fn a_runtime_without_timers_panics_in_the_callers_hands_and_leaves_nothing_behind() {
+fn a_runtime_without_timers_panics_in_the_caller_and_leaves_nothing_behind() {
     let (a, b) = (every(86_400_000), every(86_400_000));
     let timeless = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let panics = || timeless.block_on(async { join([(&a, 1), (&b, 1)]).await.map(|_| ()) });
@@ -214,7 +214,7 @@ fn a_runtime_without_timers_panics_in_the_callers_hands_and_leaves_nothing_behin
 
 /// In real time, on which no result depends: the limit of three minutes, or an hour under Miri, only ends a hang.
 #[test]
-fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
+fn a_thread_blocked_behind_a_claim_of_an_idle_runtime_is_served() {
     let (a, b) = (seldom(), seldom());
     let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
@@ -236,7 +236,7 @@ fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
 
 /// The first queue holds the claim for a second of its own time, while no time passes for the second queue.
 #[tokio::test(start_paused = true)]
-async fn a_line_that_waited_for_one_on_another_clock_keeps_at_most_its_burst() {
+async fn a_queue_that_waited_for_another_clock_keeps_at_most_its_burst() {
     let (here, elsewhere) = (Limiter::new(Quota::per_second(1_000).burst(5)).unwrap(), ManualClock::new());
     let there = Limiter::builder().quota(Quota::manual(5).initial(0)).clock(elsewhere).build().unwrap();
     let mut joint = spawn(join([(&here, 1), (&there, 1)]));
@@ -272,7 +272,7 @@ impl Clock for Leaping {
 /// Due claims of one queue are delivered in batches, and a batch may be full when the other queue's driver is to be
 /// woken.
 #[tokio::test(start_paused = true)]
-async fn however_many_are_due_in_one_line_the_driver_of_the_other_is_woken() {
+async fn the_driver_of_the_other_queue_is_woken_for_any_number_of_due_claims() {
     for due in 1..=if cfg!(miri) { 34 } else { 70 } {
         let clock = Leaping::default();
         let built = || {

@@ -42,7 +42,7 @@ fn forever(limiter: Limiter) -> &'static Limiter {
 }
 
 #[test]
-fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_line() {
+fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_queue() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let (old, new) = (Bell::new(|_| ()), Bell::new(|_| ()));
@@ -61,7 +61,7 @@ fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_line() {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_neither_its_other_line_nor_its_neighbours() {
+fn a_panicking_waker_delays_neither_its_other_queue_nor_its_neighbors() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let panics = Waker::from(Bell::new(|_| panic!("this waker panics on purpose")));
@@ -100,7 +100,7 @@ fn a_waker_may_poll_its_own_claim_and_take_the_grants() {
 }
 
 #[test]
-fn a_waker_may_drop_its_own_claim_between_the_two_lines() {
+fn a_waker_may_drop_its_own_claim_between_the_two_queues() {
     let clock = ManualClock::new();
     let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
@@ -120,7 +120,7 @@ fn a_waker_may_drop_its_own_claim_between_the_two_lines() {
 }
 
 #[test]
-fn a_waker_may_take_what_one_line_granted_and_drop_the_claim_before_the_other_line_has_looked() {
+fn a_waker_may_drop_the_claim_before_the_other_queue_is_served() {
     let clock = ManualClock::new();
     let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
@@ -184,6 +184,6 @@ fn passes_behind(happens: impl Fn(&Limiter)) -> usize {
 }
 
 #[test]
-fn a_look_with_an_old_reading_of_the_clock_grants_no_earlier_than_the_commit() {
+fn a_tick_with_an_old_clock_reading_grants_no_earlier_than_the_commit() {
     assert_eq!(passes_behind(|a| a.replenish(1)), 4, "a burst of 5, of which the joint claim has 1");
 }

@@ -30,7 +30,7 @@ fn is_turned_away(keyed: &KeyedLimiter<u64>, key: u64) -> bool {
 }
 
 #[test]
-fn when_all_owe_newcomers_are_turned_away_and_nobody_is_reset() {
+fn while_all_keys_are_in_debt_new_keys_are_refused_and_none_is_reset() {
     let (keyed, clock) = bounded(5);
     for key in 0..5 {
         drop(keyed.try_acquire(&key, 2).unwrap());
@@ -51,7 +51,7 @@ fn when_all_owe_newcomers_are_turned_away_and_nobody_is_reset() {
 }
 
 #[test]
-fn a_newcomer_is_turned_away_exactly_while_everybody_owes() {
+fn a_new_key_is_refused_exactly_while_all_keys_are_in_debt() {
     // Compared with a list of the keys' debts and their ends, over random calls in all of several shards.
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(20).clock(clock.clone());
@@ -71,7 +71,7 @@ fn a_newcomer_is_turned_away_exactly_while_everybody_owes() {
             "denied"
         } else if !owing.contains_key(&key) && owing.len() == 20 {
             turned_away += 1;
-            "turned away"
+            "map full"
         } else {
             owing.insert(key, full_at + 1_000);
             "granted"
@@ -79,7 +79,7 @@ fn a_newcomer_is_turned_away_exactly_while_everybody_owes() {
         let answer = match keyed.try_acquire(&key, 1) {
             Ok(_) => "granted",
             Err(TryAcquireError::Denied(_)) => "denied",
-            Err(TryAcquireError::TooManyKeys { .. }) => "turned away",
+            Err(TryAcquireError::TooManyKeys { .. }) => "map full",
             Err(other) => panic!("{other:?}"),
         };
         assert_eq!(answer, expected, "key {key} at {now} ms");
@@ -104,7 +104,7 @@ fn a_key_that_is_waited_on_is_not_forgotten_however_many_others_come() {
 }
 
 #[test]
-fn a_seat_that_nobody_needs_any_more_makes_room() {
+fn an_unused_live_entry_frees_its_place() {
     let (keyed, clock) = bounded(1);
     drop(keyed.try_acquire(&1, 2).unwrap());
     let mut waiting = task::spawn(keyed.consume(&1, 1));
@@ -117,7 +117,7 @@ fn a_seat_that_nobody_needs_any_more_makes_room() {
 }
 
 #[test]
-fn tokens_in_flight_keep_a_key_and_their_landing_frees_it() {
+fn tokens_in_flight_keep_a_key_and_their_release_frees_it() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(1);
     let keyed: KeyedLimiter<u64> = builder.clock(clock.clone()).build().unwrap();
@@ -138,7 +138,7 @@ fn tokens_in_flight_keep_a_key_and_their_landing_frees_it() {
 }
 
 #[test]
-fn newcomers_share_the_overflow_if_there_is_one() {
+fn new_keys_share_the_overflow_bucket_if_there_is_one() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).clock(clock.clone());
     let keyed: KeyedLimiter<u64> = builder.overflow(Quota::per_second(1).burst(3)).build().unwrap();
@@ -157,7 +157,7 @@ fn newcomers_share_the_overflow_if_there_is_one() {
 }
 
 #[test]
-fn a_debt_is_written_down_also_when_there_is_no_room_for_it() {
+fn a_debt_is_recorded_even_beyond_max_keys() {
     let (keyed, clock) = bounded(1);
     let mut grant = keyed.try_acquire(&1, 1).unwrap();
     clock.advance(SECOND);
@@ -199,7 +199,7 @@ fn a_grant_of_nothing_that_is_forgotten_keeps_no_place() {
 }
 
 #[test]
-fn a_key_whose_own_quota_is_taken_from_it_makes_room_at_once() {
+fn a_key_with_a_reset_quota_frees_its_entry_at_once() {
     // Packed levels of the common quota can be read for two seconds, those of the key's own quota for years. So the
     // change sweeps.
     let clock = ManualClock::new();
@@ -212,7 +212,7 @@ fn a_key_whose_own_quota_is_taken_from_it_makes_room_at_once() {
 }
 
 #[test]
-fn what_the_overflow_granted_and_was_forgotten_can_be_released() {
+fn forgotten_grants_of_the_overflow_can_be_released() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(2);
     let builder = builder.overflow(Quota::per_second(1).burst(9)).clock(ManualClock::new());
     let keyed: KeyedLimiter<u64> = builder.build().unwrap();
@@ -231,7 +231,7 @@ fn what_the_overflow_granted_and_was_forgotten_can_be_released() {
 }
 
 #[test]
-fn keys_that_owe_nothing_are_forgotten_by_and_by_without_a_bound() {
+fn keys_without_debt_are_removed_over_time_without_a_bound() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).clock(clock.clone());
     let keyed: KeyedLimiter<u64> = builder.shards(4).build().unwrap();
@@ -247,7 +247,7 @@ fn keys_that_owe_nothing_are_forgotten_by_and_by_without_a_bound() {
 }
 
 #[test]
-fn a_word_is_read_right_however_long_nobody_looked() {
+fn a_packed_level_is_read_correctly_after_any_time() {
     // A rate with packed levels that wrap around every 5 hours.
     let quota = Quota::per_second(1_000_003).burst(10_000);
     for pause in [1, 3_600, 4 * 3_600, 5 * 3_600, 6 * 3_600, 86_400, 8 * 365 * 86_400_u64] {
@@ -267,7 +267,7 @@ fn a_word_is_read_right_however_long_nobody_looked() {
 }
 
 #[test]
-fn configurations_that_make_no_sense_say_so() {
+fn invalid_configurations_are_errors() {
     let build = |quota| KeyedLimiter::<u8>::builder().quota(quota).build().map(drop);
     assert_eq!(KeyedLimiter::<u8>::builder().build().map(drop), Err(ConfigError::NoQuota));
     assert_eq!(build(Quota::manual(5)), Err(ConfigError::KeyedManual));
@@ -281,7 +281,7 @@ fn configurations_that_make_no_sense_say_so() {
 }
 
 #[test]
-fn every_key_in_memory_is_listed_once_with_what_it_holds() {
+fn every_key_in_memory_is_listed_once_with_its_tokens() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone()).shards(3);
     let keyed = builder.max_in_flight(4).build().unwrap();
@@ -324,7 +324,7 @@ impl Wake for Leaving {
 }
 
 #[test]
-fn a_seat_that_is_looked_at_while_it_is_let_go_of_makes_room() {
+fn a_live_entry_that_is_read_while_it_is_released_frees_its_place() {
     let (keyed, clock) = bounded(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _inside = runtime.enter();
@@ -348,7 +348,7 @@ fn a_seat_that_is_looked_at_while_it_is_let_go_of_makes_room() {
 }
 
 #[test]
-fn without_a_word_about_it_a_million_keys_are_the_bound() {
+fn by_default_a_million_keys_are_the_bound() {
     let clock = ManualClock::new();
     let builder = || KeyedLimiter::builder().quota(Quota::per_day(1)).clock(clock.clone());
     let (bounded, unbounded) = (builder().build().unwrap(), builder().unbounded_keys().build().unwrap());
@@ -363,7 +363,7 @@ fn without_a_word_about_it_a_million_keys_are_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_wait_with_nothing_to_hold_is_refused_where_a_grant_holds_something() {
+async fn wait_is_refused_under_an_in_flight_cap() {
     let quota = Quota::per_second(1).burst(1);
     let free = KeyedLimiter::new(quota).unwrap();
     let start = tokio::time::Instant::now();

@@ -46,7 +46,7 @@ fn a_key_that_gets_a_quota_of_its_own_is_not_given_the_same_time_twice() {
 }
 
 #[test]
-fn a_newcomer_of_a_clock_that_stepped_back_far_owes_nothing() {
+fn a_new_key_after_a_large_step_back_is_not_in_debt() {
     let keyed = after_a_step_back(FAST, seconds(12), seconds(12));
     drop(keyed.try_acquire(&"new", 1).unwrap());
     assert_eq!((keyed.available(&"new"), keyed.deficiency(&"new")), (10_000, 0));
@@ -54,7 +54,7 @@ fn a_newcomer_of_a_clock_that_stepped_back_far_owes_nothing() {
 
 /// No time passes while a clock catches up, and the time that passed before is not undone.
 #[test]
-fn a_clock_that_stepped_back_keeps_no_newcomer_out_while_somebody_owes_nothing() {
+fn a_clock_that_stepped_back_refuses_no_new_key_while_a_key_is_without_debt() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).clock(clock.clone());
     let keyed = builder.build().unwrap();
@@ -130,7 +130,7 @@ fn while_failing<R>(readings: i64, act: impl FnOnce() -> R) -> bool {
 /// A grant is in flight for its key and in the parent limiter: both learn that it is dropped, and both serve their
 /// waiters.
 #[test]
-fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_above() {
+fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_its_parent() {
     let clock = ManualClock::new();
     let above = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(Failing(clock.clone()));
     let above = above.build().unwrap();

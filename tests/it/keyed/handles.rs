@@ -27,7 +27,7 @@ fn a_joint_claim_takes_from_keys_of_two_limiters_or_from_neither() {
 }
 
 #[test]
-fn a_joint_claim_waits_behind_those_who_came_before_and_is_passed_where_its_other_key_is_not_ready() {
+fn a_joint_claim_waits_in_order_and_is_passed_while_its_other_key_is_not_ready() {
     let clock = ManualClock::new();
     let (hosts, users) = (keyed(&clock, Quota::per_second(1)), keyed(&clock, Quota::per_second(1)));
     drop(hosts.try_acquire(&1, 1).unwrap());
@@ -50,7 +50,7 @@ fn a_joint_claim_waits_behind_those_who_came_before_and_is_passed_where_its_othe
 }
 
 #[test]
-fn a_joint_claim_that_is_dropped_leaves_the_keys_as_they_were_and_they_are_forgotten() {
+fn a_dropped_joint_claim_leaves_the_keys_unchanged_and_they_are_removed() {
     let clock = ManualClock::new();
     let (hosts, users) = (keyed(&clock, Quota::per_second(1)), keyed(&clock, Quota::per_second(1)));
     drop(hosts.try_acquire(&1, 1).unwrap());
@@ -68,7 +68,7 @@ fn a_joint_claim_that_is_dropped_leaves_the_keys_as_they_were_and_they_are_forgo
 }
 
 #[test]
-fn a_key_whose_handle_was_dropped_makes_room_after_a_second_at_the_latest() {
+fn a_key_with_a_dropped_handle_frees_its_entry_within_a_second() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).clock(clock.clone());
     let keyed: KeyedLimiter<u8> = builder.build().unwrap();

@@ -59,7 +59,7 @@ impl Hasher for Plain {
 }
 
 #[test]
-fn a_hasher_that_does_nothing_still_spreads_keys_over_rooms() {
+fn an_identity_hasher_still_spreads_keys_over_shards() {
     let builder = KeyedLimiter::builder().quota(Quota::per_hour(1).burst(1));
     let keyed: KeyedLimiter<u64, _> = builder.hasher(BuildHasherDefault::<Plain>::default()).build().unwrap();
     assert!((0..50_000).all(|key| keyed.try_acquire(&key, 1).is_ok()));
@@ -130,7 +130,7 @@ fn harm(act: impl Fn()) -> i64 {
 }
 
 #[test]
-fn keys_that_panic_leave_everything_as_it_was() {
+fn keys_that_panic_leave_the_map_unchanged() {
     let clock = ManualClock::new();
     // One shard, so that all keys interfere with each other, and tables are rebuilt with all of them.
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).shards(1);
@@ -151,7 +151,7 @@ fn keys_that_panic_leave_everything_as_it_was() {
 }
 
 #[test]
-fn keys_that_panic_while_they_wait_change_or_are_forgotten_leave_everything_sound() {
+fn keys_that_panic_while_waiting_changing_or_being_removed_keep_the_map_consistent() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Touchy> = builder.max_keys(200).build().unwrap();
@@ -229,7 +229,7 @@ impl Drop for Clinging {
 }
 
 #[test]
-fn keys_that_panic_when_they_are_forgotten_do_so_one_by_one() {
+fn keys_that_panic_when_they_are_removed_do_so_one_by_one() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Clinging> = builder.build().unwrap();
@@ -242,7 +242,7 @@ fn keys_that_panic_when_they_are_forgotten_do_so_one_by_one() {
 }
 
 #[test]
-fn who_is_turned_away_since_the_map_is_full_is_not_cloned() {
+fn a_key_refused_by_a_full_map_is_not_cloned() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(2)).max_keys(1).clock(ManualClock::new());
     let keyed: KeyedLimiter<Clinging> = builder.build().unwrap();
     drop(keyed.try_acquire(&Clinging::new(0), 2).unwrap());
@@ -297,7 +297,7 @@ impl Clone for Spiteful {
 
 /// Keys that panic when they are removed during the panic of another key do not abort the process.
 #[test]
-fn keys_that_panic_when_they_are_forgotten_do_so_quietly_while_another_one_panics() {
+fn keys_that_panic_when_removed_do_not_abort_during_another_panic() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Spiteful> = builder.build().unwrap();

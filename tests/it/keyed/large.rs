@@ -51,7 +51,7 @@ fn keyed(kept: Kept, above: Option<&Limiter>, clock: &ManualClock) -> KeyedLimit
 }
 
 #[test]
-fn a_claim_that_is_too_large_is_so_wherever_the_key_is_kept() {
+fn a_too_large_claim_is_refused_however_the_key_is_stored() {
     for kept in [Kept::Not, Kept::Packed, Kept::OwnQuota, Kept::Wide, Kept::Waited] {
         for cost in [MOST + 1, BURST - 5, u64::MAX] {
             let clock = ManualClock::new();
@@ -85,7 +85,7 @@ fn a_claim_that_is_too_large_is_so_wherever_the_key_is_kept() {
 
 /// A try never waits, so only the burst limits it, as in a plain limiter; also under a parent that has the tokens.
 #[test]
-fn a_try_can_take_the_whole_burst_wherever_the_key_is_kept() {
+fn a_try_can_take_the_whole_burst_however_the_key_is_stored() {
     for kept in [Kept::Not, Kept::Packed, Kept::OwnQuota, Kept::Wide, Kept::Waited] {
         for is_below in [false, true] {
             let clock = ManualClock::new();

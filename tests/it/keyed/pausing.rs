@@ -14,7 +14,7 @@ fn manual(quota: Quota) -> (KeyedLimiter<u8>, ManualClock) {
 }
 
 #[test]
-fn a_pause_holds_a_key_back_and_no_other() {
+fn a_pause_delays_its_key_and_no_other() {
     let (keyed, clock) = manual(Quota::per_second(10));
     keyed.pause_for(&1, 2 * SECOND);
     keyed.pause_for(&1, SECOND);
@@ -49,7 +49,7 @@ fn a_paused_key_waits_becomes_a_level_again_and_stays_paused() {
 }
 
 #[test]
-fn a_pause_of_all_holds_back_keys_of_every_kind_and_those_to_come() {
+fn a_pause_of_all_delays_keys_of_every_kind_and_new_keys() {
     let (keyed, clock) = manual(Quota::per_second(10));
     drop(keyed.try_acquire(&1, 4).unwrap());
     keyed.set_quota_for(&2, [Quota::per_second(7), Quota::per_day(50)]).unwrap();
@@ -73,7 +73,7 @@ fn a_pause_of_all_holds_back_keys_of_every_kind_and_those_to_come() {
 }
 
 #[test]
-fn a_pause_is_kept_in_a_full_map_and_the_key_leaves_when_it_is_over() {
+fn a_pause_is_kept_in_a_full_map_and_the_key_is_removed_after_it() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).clock(clock.clone());
     let keyed = builder.build().unwrap();
@@ -103,7 +103,7 @@ async fn waiters_of_a_paused_key_are_served_at_the_end_of_the_pause() {
 }
 
 #[test]
-fn a_paused_key_under_a_parent_takes_no_tokens_there() {
+fn a_paused_key_under_a_parent_takes_none_of_its_tokens() {
     let clock = ManualClock::new();
     let parent = Limiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).build().unwrap();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).parent(&parent);

@@ -37,7 +37,7 @@ fn wide(burst: u64) -> Quota {
 }
 
 #[test]
-fn a_quota_for_all_is_taken_up_by_one_shard_when_a_call_comes_there() {
+fn a_quota_for_all_is_applied_to_a_shard_by_the_next_call_there() {
     let builder = KeyedLimiter::builder().quota(SLOW).clock(ManualClock::new()).shards(16);
     let keyed: KeyedLimiter<Counting> = builder.build().unwrap();
     (0..1_600).for_each(|key| drop(keyed.try_acquire(&Counting(key), 2).unwrap()));
@@ -56,7 +56,7 @@ fn a_quota_for_all_is_taken_up_by_one_shard_when_a_call_comes_there() {
 /// However often the quota changes without a call, a shard has a bounded number of changes to catch up with, and no
 /// change goes through more than a part of the map.
 #[test]
-fn quotas_that_nobody_calls_for_do_not_pile_up() {
+fn quotas_set_without_calls_do_not_pile_up() {
     let builder = KeyedLimiter::builder().quota(SLOW).clock(ManualClock::new()).shards(16);
     let keyed: KeyedLimiter<Counting> = builder.build().unwrap();
     (0..1_600).for_each(|key| drop(keyed.try_acquire(&Counting(key), 2).unwrap()));
@@ -94,7 +94,7 @@ static KEYS: [u64; 1_000] = {
 };
 
 #[test]
-fn a_newcomer_goes_through_a_part_of_a_full_map_and_the_next_ones_through_the_rest() {
+fn each_new_key_visits_a_part_of_a_full_map() {
     let mut most_calls = 0;
     for owes_nothing in [1, 222, 333, 444, 555, 666, 777, 888] {
         let keyed = full_map(owes_nothing);

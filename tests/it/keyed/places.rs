@@ -95,7 +95,7 @@ impl World<'_> {
 }
 
 #[test]
-fn who_is_turned_away_would_be_so_after_a_look_at_everybody_too() {
+fn a_refused_key_would_also_be_refused_after_a_full_sweep() {
     let mut turned_away = 0;
     for seed in 0..6_000 {
         let mut dice = Dice(seed);

@@ -294,18 +294,18 @@ fn histories(source: Source) {
 }
 
 #[test]
-fn keys_of_one_quota_hold_what_the_arithmetic_says_however_long_they_rest() {
+fn levels_of_a_common_quota_are_exact_after_any_idle_time() {
     histories(Source::Fixed);
 }
 
 #[test]
-fn keys_of_quotas_by_key_hold_what_the_arithmetic_says_however_long_they_rest() {
+fn levels_of_quotas_by_key_are_exact_after_any_idle_time() {
     histories(Source::By);
 }
 
 /// A key with its own rate is the fifth in its table. A free slot for it is looked for among the others first.
 #[test]
-fn a_key_that_comes_when_its_table_is_full_is_read_right_after_hours() {
+fn a_key_inserted_into_a_full_table_is_read_correctly_after_hours() {
     for (rate, rest) in [(1_000_003, 3 * HOUR), (999, 120 * DAY)] {
         let clock = ManualClock::new();
         let by = move |key: &u64| Quota::per_second(if *key == 4 { rate } else { 1 });

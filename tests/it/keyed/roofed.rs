@@ -78,7 +78,7 @@ proptest! {
     #![proptest_config(config(1_500))]
 
     #[test]
-    fn keys_under_a_limiter_are_granted_as_a_page_says_that_lives_every_nanosecond(
+    fn keys_under_a_parent_are_granted_as_the_nanosecond_model_says(
         (rule, above, others, ops) in history(),
     ) {
         let limiters = build(rule, above);
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_that_are_seldom_looked_at_keep_the_law_and_are_all_served((rule, above, others, ops) in history()) {
+    fn keys_that_are_seldom_served_keep_the_law_and_are_all_granted((rule, above, others, ops) in history()) {
         let limiters = build(rule, above);
         Both::new(&limiters, rule, above, false).live(&ops, others)?;
     }
@@ -95,7 +95,7 @@ proptest! {
 /// A key's front is cancelled, and the parent's queue grants other keys. Then that key and one of the others claim from
 /// the parent again: the key with the cancelled front comes first. The model once had the opposite order.
 #[test]
-fn a_key_whose_front_leaves_asks_above_before_those_whom_that_lets_in() {
+fn a_key_with_a_cancelled_front_claims_from_the_parent_before_the_keys_granted_by_it() {
     let rule = Rule { amount: 1, period: 1, burst: 4, cap: None };
     let above = Rule { amount: 2, period: 7, burst: 3, cap: None };
     let ops = [
@@ -409,7 +409,7 @@ impl<'a> Both<'a> {
 }
 
 #[test]
-fn a_key_finds_tokens_above_also_behind_a_crowd_that_is_served_in_batches() {
+fn a_key_finds_tokens_of_the_parent_behind_a_queue_served_in_batches() {
     let clock = ManualClock::new();
     let quota = Quota::per_second(1_000).initial(0);
     let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
@@ -425,7 +425,7 @@ fn a_key_finds_tokens_above_also_behind_a_crowd_that_is_served_in_batches() {
 }
 
 #[test]
-fn whoever_is_told_that_keys_are_closed_leaves_no_place_above() {
+fn claims_of_closed_keys_leave_no_place_in_the_parent() {
     let clock = ManualClock::new();
     let quota = Quota::per_second(1).initial(0);
     let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();

@@ -274,18 +274,18 @@ fn histories(by_key: bool) {
 }
 
 #[test]
-fn keys_with_common_quotas_hold_what_the_arithmetic_says_however_long_they_rest() {
+fn levels_of_several_common_quotas_are_exact_after_any_idle_time() {
     histories(false);
 }
 
 #[test]
-fn keys_with_quotas_by_key_hold_what_the_arithmetic_says_however_long_they_rest() {
+fn levels_of_several_quotas_by_key_are_exact_after_any_idle_time() {
     histories(true);
 }
 
 /// The level of the first quota is full for longer than packed levels can be read, while the second is still in debt.
 #[test]
-fn a_quota_that_is_full_for_years_is_read_right_while_the_other_one_owes() {
+fn a_quota_that_is_full_for_years_is_read_correctly_while_the_other_is_in_debt() {
     let clock = ManualClock::new();
     // A packed level of the first quota can be read for 8 s after its last update. The second quota takes years to fill
     // up.
@@ -307,7 +307,7 @@ fn a_quota_that_is_full_for_years_is_read_right_while_the_other_one_owes() {
 }
 
 #[test]
-fn a_second_quota_is_added_and_not_put_in_the_place_of_the_first() {
+fn a_second_quota_is_added_and_does_not_replace_the_first() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota(Quota::per_day(12));
     let keyed = builder.clock(ManualClock::new()).build().unwrap();
     assert!(keyed.try_acquire(&"ann", 9).is_ok());
@@ -338,7 +338,7 @@ async fn waiters_of_a_key_are_served_when_all_its_quotas_allow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_is_timed_anew_when_a_quota_is_added_and_when_it_is_left_out_again() {
+async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
     let one = Quota::per_second(1).burst(1);
     let keyed = KeyedLimiter::new(one).unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());

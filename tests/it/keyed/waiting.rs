@@ -39,7 +39,7 @@ async fn each_key_is_served_in_its_order_at_its_instants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_background_task_serves_all_keys_and_gives_up_their_seats() {
+async fn one_background_task_serves_all_keys_and_removes_their_live_entries() {
     let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
     let before = Handle::current().metrics().num_alive_tasks();
     let claims: Vec<_> = (0..1_000_u32).map(|key| (keyed.clone(), key)).collect();
@@ -65,7 +65,7 @@ async fn one_background_task_serves_all_keys_and_gives_up_their_seats() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_whose_waiters_left_are_given_up_too() {
+async fn keys_with_cancelled_waiters_are_removed_too() {
     let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
     for key in 0..100 {
         drop(keyed.consume(&key, 1).await.unwrap());
@@ -168,7 +168,7 @@ async fn a_change_of_quota_times_waiters_of_all_keys_anew() {
 }
 
 #[tokio::test]
-async fn closing_turns_waiters_of_all_keys_away() {
+async fn closing_refuses_the_waiters_of_all_keys() {
     let keyed = KeyedLimiter::new(Quota::per_hour(1)).unwrap();
     let claims = (0..50_u32).map(|key| {
         let keyed = keyed.clone();
@@ -190,7 +190,7 @@ async fn closing_turns_waiters_of_all_keys_away() {
 }
 
 #[test]
-fn a_runtime_that_goes_away_leaves_nobody_of_another_waiting() {
+fn a_runtime_that_ends_strands_no_claim_of_another() {
     let keyed = KeyedLimiter::new(Quota::new(1, 20 * MILLI).burst(1)).unwrap();
     let first = runtime();
     let ahead: Vec<_> = (0..10).map(|key| first.spawn(keyed.clone().consume_owned(key, 2))).collect();
@@ -219,7 +219,7 @@ fn a_runtime_that_goes_away_leaves_nobody_of_another_waiting() {
 }
 
 #[test]
-fn a_runtime_that_nobody_drives_holds_up_nobody_else() {
+fn an_undriven_runtime_delays_no_claim_elsewhere() {
     let keyed = KeyedLimiter::new(Quota::new(1, 20 * MILLI).burst(1)).unwrap();
     let idle = runtime();
     let _stuck = idle.spawn(keyed.clone().consume_owned(1, 2));
@@ -232,7 +232,7 @@ fn a_runtime_that_nobody_drives_holds_up_nobody_else() {
 }
 
 #[test]
-fn threads_that_block_serve_themselves() {
+fn blocked_threads_serve_themselves() {
     let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     thread::scope(|scope| {
         for thread in 0..8_u32 {
@@ -244,7 +244,7 @@ fn threads_that_block_serve_themselves() {
 }
 
 #[test]
-fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
+fn outside_of_a_runtime_claims_wait_only_with_a_manual_replenisher() {
     let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
     let refusal = futures::executor::block_on(keyed.consume(&1, 5)).map(drop);
@@ -270,7 +270,7 @@ fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
 }
 
 #[test]
-fn a_replenisher_by_hand_whose_waker_panics_spares_those_who_come() {
+fn a_panicking_waker_of_a_manual_replenisher_does_not_affect_later_claims() {
     let clock = ManualClock::new();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
     let timers = runtime();
@@ -291,7 +291,7 @@ fn a_replenisher_by_hand_whose_waker_panics_spares_those_who_come() {
 }
 
 #[test]
-fn a_replenisher_that_is_kept_and_not_polled_keeps_no_seats_in_memory() {
+fn an_unpolled_replenisher_keeps_no_live_entries_in_memory() {
     let clock = ManualClock::new();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
     let mut kept = Box::pin(keyed.replenisher());
@@ -339,7 +339,7 @@ fn futures_and_grants_can_be_spawned_and_shared() {
 }
 
 #[test]
-fn a_line_that_is_due_later_than_was_said_wakes_nobody_before_that() {
+fn a_queue_that_is_due_later_than_announced_wakes_no_driver_before() {
     let clock = ManualClock::new();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
     let timers = runtime();
@@ -356,7 +356,7 @@ fn a_line_that_is_due_later_than_was_said_wakes_nobody_before_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn steps_that_come_while_somebody_waits_are_counted_from_the_origin_too() {
+async fn steps_during_a_wait_are_counted_from_the_origin_too() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone());
     let keyed = builder.build().unwrap();

@@ -91,7 +91,7 @@ fn the_hint_of_a_denial_holds_for_both() {
 }
 
 #[test]
-fn a_line_of_one_key_has_one_place_in_the_global_line() {
+fn the_queue_of_a_key_has_one_place_in_the_queue_of_the_parent() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(100).burst(100)).build().unwrap();
@@ -114,7 +114,7 @@ fn a_line_of_one_key_has_one_place_in_the_global_line() {
 }
 
 #[test]
-fn a_key_whose_own_tokens_are_not_there_stands_in_nobodys_way() {
+fn a_key_without_tokens_of_its_own_delays_no_other() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(10).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(10).burst(1)).build().unwrap();
@@ -135,7 +135,7 @@ fn a_key_whose_own_tokens_are_not_there_stands_in_nobodys_way() {
 }
 
 #[test]
-fn whoever_leaves_at_any_point_gives_back_both() {
+fn a_claim_cancelled_at_any_point_refunds_both() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(2)).build().unwrap();
@@ -184,7 +184,7 @@ fn closing_the_global_limiter_closes_all_keys() {
 }
 
 #[test]
-fn closing_the_keyed_limiter_leaves_the_global_line() {
+fn closing_the_keyed_limiter_leaves_the_queue_of_the_parent() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
@@ -225,7 +225,7 @@ fn a_pause_and_a_new_quota_of_the_global_limiter_time_all_keys_anew() {
 }
 
 #[test]
-fn a_key_that_is_not_ready_any_more_is_called_back_from_the_global_line() {
+fn a_key_that_is_no_longer_ready_withdraws_its_parent_ticket() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(100)).max_in_flight(4).build().unwrap();
@@ -254,7 +254,7 @@ fn a_key_that_is_not_ready_any_more_is_called_back_from_the_global_line() {
 }
 
 #[test]
-fn tokens_in_flight_land_in_both() {
+fn tokens_in_flight_are_released_in_both() {
     let clock = ManualClock::new();
     let builder = Limiter::builder().quota(Quota::per_second(100)).max_in_flight(3).clock(clock.clone());
     let global = builder.build().unwrap();
@@ -299,7 +299,7 @@ fn the_real_cost_is_settled_in_both() {
 }
 
 #[test]
-fn newcomers_who_find_no_room_disturb_nobody_above() {
+fn new_keys_refused_by_a_full_map_do_not_affect_the_parent() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(5));
     let keyed = under(&global, &clock, Quota::per_hour(1).burst(1)).max_keys(2).build().unwrap();
@@ -316,7 +316,7 @@ fn newcomers_who_find_no_room_disturb_nobody_above() {
 }
 
 #[test]
-fn who_was_refused_above_makes_room_again() {
+fn a_key_refused_by_the_parent_frees_its_entry() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_hour(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).max_keys(3).build().unwrap();
@@ -386,7 +386,7 @@ fn the_global_limiter_lives_as_long_as_its_keys() {
 }
 
 #[test]
-fn a_runtime_that_serves_keys_serves_the_limiter_above_them() {
+fn a_runtime_that_serves_keys_serves_their_parent() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let global = Limiter::new(Quota::per_second(500).burst(1)).unwrap();
     let keyed =
@@ -411,7 +411,7 @@ fn a_runtime_that_serves_keys_serves_the_limiter_above_them() {
 }
 
 #[test]
-fn threads_that_block_drive_both() {
+fn blocked_threads_drive_both() {
     let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).parent(&global).build().unwrap();
     std::thread::scope(|scope| {
@@ -442,7 +442,7 @@ fn a_replenisher_by_hand_serves_both() {
 }
 
 #[test]
-fn wakers_that_panic_and_waiters_that_never_look_again_hold_up_nobody() {
+fn panicking_wakers_and_stalled_waiters_delay_no_other_claim() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(9)).build().unwrap();
@@ -468,7 +468,7 @@ fn wakers_that_panic_and_waiters_that_never_look_again_hold_up_nobody() {
 }
 
 #[test]
-fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
+fn manual_replenishers_of_two_keyed_limiters_serve_their_common_parent() {
     let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     let [gone, kept] = [(), ()].map(|()| {
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000_000));
@@ -537,7 +537,7 @@ fn a_replenisher_by_hand_serves_a_global_limiter_that_is_older_than_the_keys() {
 
 /// Each of them has its own tokens in the same instant, and together they claim more than the positions can represent.
 #[test]
-fn giants_of_many_keys_do_not_overrun_the_global_line() {
+fn giants_of_many_keys_do_not_overrun_the_queue_of_the_parent() {
     const GIANT: u64 = 1 << 48;
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
@@ -561,7 +561,7 @@ fn giants_of_many_keys_do_not_overrun_the_global_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_waited_for_the_global_limiter_are_given_up_by_themselves() {
+async fn keys_that_waited_for_the_parent_are_removed_by_themselves() {
     let global = Limiter::new(Quota::per_second(1).burst(1)).unwrap();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).parent(&global).build().unwrap();
     // So that each of them waits: the background task only handles keys with waiters.
@@ -600,7 +600,7 @@ impl Clock for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_fails_for_a_while_strands_nobody() {
+async fn a_clock_that_fails_for_a_while_strands_no_claim() {
     let start = Instant::now();
     let global = Quota::new(1, 10 * MILLI).burst(1);
     let global = Limiter::builder().quota(global).clock(Failing::new(start)).build().unwrap();
@@ -616,7 +616,7 @@ async fn a_clock_that_fails_for_a_while_strands_nobody() {
 /// The parent is held for a joint claim. The tokens it mints meanwhile are kept up to its burst, from the instant at
 /// which that claim passes, unless an unrelated call serves it in between.
 #[test]
-fn who_leaves_a_key_before_it_asked_above_costs_nothing_there() {
+fn a_claim_cancelled_before_its_parent_ticket_costs_the_parent_nothing() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let other = limiter(&clock, Quota::new(1, 2 * SECOND).burst(1).initial(0));
@@ -636,7 +636,7 @@ fn who_leaves_a_key_before_it_asked_above_costs_nothing_there() {
 }
 
 #[test]
-fn a_key_that_gives_way_above_lets_all_pass_there_however_many_they_are() {
+fn a_key_that_withdraws_its_parent_ticket_lets_any_number_pass() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(200));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(200)).build().unwrap();
@@ -661,7 +661,7 @@ impl Clock for Leaping {
 
 /// Granted claims are delivered in batches, and a batch may be full when the thread is to learn that it is due earlier.
 #[test]
-fn however_many_are_granted_a_thread_that_blocks_behind_them_does_not_oversleep() {
+fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
     for granted in [8, 16, 32, 64] {
         let clock = Leaping::default();
         let global = Limiter::builder().quota(Quota::per_second(1_000)).clock(clock.clone()).build().unwrap();
@@ -696,7 +696,7 @@ fn however_many_are_granted_a_thread_that_blocks_behind_them_does_not_oversleep(
 }
 
 #[test]
-fn an_estimate_counts_what_burns_above_until_the_key_is_ready() {
+fn an_estimate_counts_tokens_lost_in_the_parent_until_the_key_is_ready() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(10));
     let keyed = under(&global, &clock, Quota::new(1, 10 * SECOND).burst(20)).build().unwrap();
@@ -715,7 +715,7 @@ fn an_estimate_counts_what_burns_above_until_the_key_is_ready() {
 }
 
 #[test]
-fn a_clock_that_stepped_back_delays_nobody_above_whose_tokens_are_there() {
+fn a_clock_that_stepped_back_delays_no_claim_with_tokens_in_the_parent() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(5));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(5)).build().unwrap();
@@ -727,7 +727,7 @@ fn a_clock_that_stepped_back_delays_nobody_above_whose_tokens_are_there() {
 }
 
 #[test]
-fn what_can_never_be_had_above_is_too_large_whatever_the_key_has() {
+fn a_cost_above_the_parents_maximum_is_too_large_for_every_key() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(5));
     let keyed = under(&global, &clock, Quota::per_hour(1).burst(8)).build().unwrap();
@@ -738,7 +738,7 @@ fn what_can_never_be_had_above_is_too_large_whatever_the_key_has() {
 }
 
 #[test]
-fn within_counts_the_wait_above_to_the_nanosecond() {
+fn within_counts_the_wait_in_the_parent_to_the_nanosecond() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(9)).build().unwrap();

@@ -63,7 +63,7 @@ fn wakes_a_batch<R>(call: impl Fn(&Limiter) -> R) {
 }
 
 #[test]
-fn a_look_wakes_a_batch_at_most() {
+fn a_tick_wakes_a_batch_at_most() {
     wakes_a_batch(|limiter| drop(limiter.snapshot()));
     wakes_a_batch(|limiter| assert_eq!(limiter.available(), 0));
     wakes_a_batch(|limiter| assert!(limiter.deficiency() > 0));
@@ -91,7 +91,7 @@ fn a_caller_that_wants_tokens_wakes_a_batch_at_most_and_does_not_overtake() {
 }
 
 #[test]
-fn closing_wakes_a_batch_and_the_driver_turns_the_rest_away() {
+fn closing_wakes_a_batch_and_the_driver_refuses_the_rest() {
     let (runtime, wall) = (runtime(), Wall::default());
     let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
     let mut line = queue(&runtime, &limiter, MANY);
@@ -121,7 +121,7 @@ fn on_a_manual_clock_every_caller_serves_all() {
 }
 
 #[test]
-fn what_is_given_meanwhile_is_not_cut_at_the_burst() {
+fn tokens_refunded_meanwhile_are_not_cut_at_the_burst() {
     let many = MANY as u64;
     let (runtime, wall) = (runtime(), Wall::default());
     let limiter = limiter(&wall, Quota::manual(many));
@@ -201,7 +201,7 @@ impl<'a> Side<'a> {
 
 /// The same history, in which every caller serves all due claims, has the same result.
 #[test]
-fn what_callers_do_while_the_queue_is_behind_counts_as_of_then() {
+fn calls_while_the_queue_is_behind_count_at_their_own_time() {
     let mut left_behind = 0;
     for seed in 0..300 {
         let (runtime, wall, by_hand) = (runtime(), Wall::default(), ManualClock::new());

@@ -61,7 +61,7 @@ fn observed(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
 }
 
 #[test]
-fn whoever_leaves_in_whatever_order_the_others_are_served_as_if_it_had_never_come() {
+fn cancellations_in_any_order_do_not_affect_the_other_claims() {
     for costs in LINES {
         for leavers in ordered_choices(costs.len()) {
             // At once, halfway, and a moment before the front is due.
@@ -77,7 +77,7 @@ fn whoever_leaves_in_whatever_order_the_others_are_served_as_if_it_had_never_com
 }
 
 #[test]
-fn whoever_leaves_in_whatever_order_the_bucket_holds_the_same_afterwards() {
+fn cancellations_in_any_order_leave_the_same_level() {
     for costs in LINES {
         for leavers in ordered_choices(costs.len()).into_iter().filter(|leavers| leavers.len() == costs.len()) {
             let at = costs[0] - 1;

@@ -88,7 +88,7 @@ impl<'a> Side<'a> {
 
 proptest! {
     #[test]
-    fn who_leaves_from_behind_is_gone_since_somebody_looked_last(
+    fn a_claim_cancelled_behind_the_front_counts_as_cancelled_since_the_last_serving(
         quotas in quotas(),
         cap in prop::option::of(12..30u64),
         spans in vec(span(), 1..12),

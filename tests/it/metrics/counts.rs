@@ -106,7 +106,7 @@ fn each_refusal_is_counted_once_and_under_its_own_reason() {
 }
 
 #[test]
-fn who_may_not_wait_for_want_of_a_runtime_is_counted() {
+fn a_claim_refused_for_lack_of_a_runtime_is_counted() {
     let book = Book::open();
     let limiter = Limiter::new(Quota::per_hour(1)).unwrap();
     let meter = Meter::new("api", &limiter).unwrap();

@@ -42,7 +42,7 @@ impl Recorder for Grenade {
 }
 
 #[test]
-fn a_recorder_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
+fn a_panicking_recorder_costs_no_grant_place_or_token() {
     let (limiter, clock) = at_dawn();
     let meter = Meter::new("api", &limiter).unwrap();
     let recorder = Grenade::default();
@@ -56,7 +56,7 @@ fn a_recorder_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
 
 /// A wait that is dropped during unwinding must not panic again: that would abort.
 #[test]
-fn a_wait_that_is_left_by_a_panic_is_told_all_the_same() {
+fn a_wait_ended_by_a_panic_is_recorded() {
     let (limiter, _clock) = by_hand(1);
     let _meter = Meter::new("api", &limiter).unwrap();
     let recorder = Grenade::default();
@@ -111,7 +111,7 @@ impl Recorder for Meddler {
 
 /// When a wait is reported, the limiter already shows its result.
 #[test]
-fn who_is_told_that_somebody_left_finds_them_gone() {
+fn a_reported_wait_has_left_the_queue() {
     struct Onlooker(Limiter, AtomicU64);
 
     impl Recorder for Onlooker {

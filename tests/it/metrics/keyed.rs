@@ -121,7 +121,7 @@ fn turnover(meter: &Meter<KeyedLimiter<u64>>) -> (u64, u64) {
 /// At once and after a wait, for packed levels and live entries, and settlements. The counts of a live entry are kept
 /// when it is removed.
 #[test]
-fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
+fn the_grants_of_all_keys_are_scraped() {
     let (users, clock) = keyed(|builder| builder);
     let meter = Meter::new("api", &users).unwrap();
     assert_eq!(turnover(&meter), (0, 0));
@@ -160,7 +160,7 @@ fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
 
 /// Grants that a packed level cannot count: in flight, in the overflow, under a parent.
 #[test]
-fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() {
+fn grants_in_flight_in_the_overflow_and_under_a_parent_are_scraped_too() {
     let (users, clock) = keyed(|builder| builder.max_in_flight(3).max_keys(1).overflow(Quota::new(1, MILLI).burst(2)));
     let meter = Meter::new("api", &users).unwrap();
     let own = users.try_acquire(&1, 2).unwrap();
@@ -190,7 +190,7 @@ fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() 
 }
 
 #[test]
-fn no_key_is_named_unless_it_was_asked_for() {
+fn no_key_is_named_unless_requested() {
     let (users, _clock) = keyed(|builder| builder);
     let meter = Meter::new("api", &users).unwrap();
     for user in 0..100 {
@@ -202,7 +202,7 @@ fn no_key_is_named_unless_it_was_asked_for() {
 }
 
 #[test]
-fn those_refused_most_are_named_and_shown_as_absent_when_they_are_not_any_more() {
+fn the_most_refused_keys_are_named_and_absent_later() {
     let (users, _clock) = keyed(|builder| builder);
     let meter = Meter::new("api", &users).unwrap().naming(100, |user| format!("user {user}"));
     let _ = users.try_acquire(&7, 2).unwrap();

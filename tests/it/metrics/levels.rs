@@ -58,7 +58,7 @@ fn a_limiter_with_only_a_cap_has_no_tokens_to_show() {
 }
 
 #[test]
-fn the_line_and_what_is_in_flight() {
+fn the_queue_and_the_tokens_in_flight() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12));
     let meter = Meter::new("api", &limiter).unwrap();
     let flying = limiter.try_acquire(10).unwrap();

@@ -17,7 +17,7 @@ use super::Book;
 use crate::scenes::{MILLI, built, by_hand, grants_at_once};
 
 #[test]
-fn grants_without_waiting_tell_the_recorder_nothing() {
+fn grants_without_waiting_record_nothing() {
     let (book, (limiter, _clock)) = (Book::open(), by_hand(1_000));
     let _meter = Meter::new("api", &limiter).unwrap();
     with_local_recorder(&book.recorder, || {
@@ -68,7 +68,7 @@ fn a_wait_is_recorded_when_it_ends_by_how_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_paused_time_each_of_a_line_waited_to_the_instant_of_the_schedule() {
+async fn in_paused_time_each_waiter_waits_to_its_scheduled_instant() {
     let book = Book::open();
     let _here = set_default_local_recorder(&book.recorder);
     let limiter = Limiter::new(Quota::per_second(100).burst(2)).unwrap();
@@ -88,7 +88,7 @@ async fn in_paused_time_each_of_a_line_waited_to_the_instant_of_the_schedule() {
 }
 
 #[test]
-fn a_joint_claim_is_a_wait_in_each_of_its_lines() {
+fn a_joint_claim_is_a_wait_in_each_of_its_queues() {
     let book = Book::open();
     let ((first, clock), (second, other_clock), (free, _)) = (by_hand(1), by_hand(1), by_hand(1));
     let named = [("first", &first), ("api", &second), ("free", &free)];
@@ -124,7 +124,7 @@ fn a_thread_that_blocks_is_a_wait() {
 }
 
 #[test]
-fn a_meter_made_while_somebody_waits_counts_from_the_next_on() {
+fn a_meter_built_during_a_wait_counts_from_the_next_on() {
     let (book, (limiter, clock)) = (Book::open(), built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0))));
     with_local_recorder(&book.recorder, || {
         let mut before = spawn(limiter.consume(1));

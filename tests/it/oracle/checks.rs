@@ -82,7 +82,7 @@ pub(crate) fn keep_the_law(
         prop_assert_eq!(law::broken(rule, &hands.log, &hands.given, |granted| late(granted.at)), None);
     }
     prop_assert_eq!(&hands.broken, &None);
-    strands_nobody(&mut hands, setup.max_in_flight.is_some())
+    strands_no_claim(&mut hands, setup.max_in_flight.is_some())
 }
 
 /// Costs that can be saved up in a lifetime, and polls only of woken claims: so grants are noticed in their order.
@@ -96,7 +96,7 @@ fn moderate(op: Op) -> Op {
     }
 }
 
-fn strands_nobody(hands: &mut Hands<'_>, capped: bool) -> Result<(), TestCaseError> {
+fn strands_no_claim(hands: &mut Hands<'_>, capped: bool) -> Result<(), TestCaseError> {
     if capped {
         hands.apply(Op::SetMax(1 << 40));
     }

@@ -66,7 +66,7 @@ async fn a_chain_of_waits_does_not_drift() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_falls_due_between_two_ticks_of_the_timer_comes_with_the_next_one() {
+async fn claims_due_between_two_timer_ticks_are_granted_with_the_next() {
     let limiter = Limiter::new(Quota::per_second(1_000_000).burst(1).initial(0)).unwrap();
     let start = Instant::now();
     let mut line = vec![];
@@ -113,7 +113,7 @@ async fn several_quotas_let_pass_when_the_last_of_them_does() {
 // ------------------------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_lets_those_behind_move_up_at_that_instant() {
+async fn a_cancelled_claim_lets_the_claims_behind_move_up_at_that_instant() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let impatient = enter(&limiter, 100).await;
     let (next, last) = (enter(&limiter, 30).await, enter(&limiter, 30).await);
@@ -124,7 +124,7 @@ async fn who_gives_up_lets_those_behind_move_up_at_that_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_around_a_wait_costs_the_others_nothing() {
+async fn a_timeout_of_a_claim_costs_the_others_nothing() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let mut line = vec![];
     for _ in 0..10 {
@@ -138,7 +138,7 @@ async fn a_timeout_around_a_wait_costs_the_others_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_polled_once_and_stalls_in_front_delays_nobody() {
+async fn a_stalled_claim_at_the_front_delays_no_other() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let mut stalled = std::pin::pin!(limiter.consume(10));
     assert!(futures::poll!(stalled.as_mut()).is_pending());
@@ -202,7 +202,7 @@ async fn a_release_lets_the_front_pass_at_that_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_by_hand_let_the_front_pass_at_that_instant() {
+async fn a_manual_replenish_lets_the_front_pass_at_that_instant() {
     let limiter = Limiter::new(Quota::manual(100).initial(0)).unwrap();
     let start = Instant::now();
     let waiting = enter(&limiter, 5).await;
@@ -214,7 +214,7 @@ async fn tokens_by_hand_let_the_front_pass_at_that_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_turns_those_in_line_away_at_that_instant() {
+async fn closing_refuses_the_waiters_at_that_instant() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let waiting = tokio::spawn(limiter.clone().consume_owned(100));
     sleep(10 * MILLI).await;
@@ -246,7 +246,7 @@ async fn another_clock_that_moves_by_itself_is_served_at_its_instants() {
 
 /// Ticks are counted from the start of the runtime, and instants from the start of the limiter.
 #[tokio::test(start_paused = true)]
-async fn who_is_due_between_two_ticks_of_the_timer_is_not_kept_for_another_one() {
+async fn a_claim_due_between_two_timer_ticks_is_granted_with_the_next() {
     tokio::time::advance(Duration::from_micros(370)).await;
     let (limiter, start) = thousand_a_second(Limiter::builder());
     for turn in 1..=10 {

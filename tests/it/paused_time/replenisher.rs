@@ -15,7 +15,7 @@ async fn settle_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_has_to_start_it_and_it_is_started_once() {
+async fn it_is_started_automatically_and_once() {
     let (limiter, _start) = thousand_a_second(Limiter::builder());
     assert_eq!(tasks(), 0);
     for _ in 0..10 {
@@ -25,7 +25,7 @@ async fn nobody_has_to_start_it_and_it_is_started_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_starts_it_while_nobody_waits() {
+async fn it_is_not_started_while_no_claim_waits() {
     let limiter = Limiter::new(Quota::per_second(1_000)).unwrap();
     let _grants = [limiter.try_acquire(1).unwrap(), limiter.consume(1).await.unwrap()];
     assert!(limiter.try_acquire(1_000).is_err());
@@ -72,7 +72,7 @@ async fn spawned_by_hand_and_aborted_under_a_waiter_it_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spawned_by_hand_and_aborted_before_anybody_waits_it_is_replaced() {
+async fn spawned_by_hand_and_aborted_before_any_wait_it_is_replaced() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let by_hand = tokio::spawn(limiter.replenisher());
     yield_now().await;
@@ -138,7 +138,7 @@ async fn thousands_of_limiters_come_and_go_and_leave_no_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousands_of_limiters_at_once_have_a_task_each_where_somebody_waits() {
+async fn thousands_of_limiters_have_a_task_each_where_claims_wait() {
     let limiters: Vec<_> = (0..4_000).map(|_| thousand_a_second(Limiter::builder()).0).collect();
     let start = Instant::now();
     let mut line = vec![];
@@ -167,7 +167,7 @@ impl Future for Counted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_sleeps_without_a_timer_while_nobody_waits() {
+async fn it_sleeps_without_a_timer_while_the_queue_is_empty() {
     let (limiter, _start) = thousand_a_second(Limiter::builder());
     let polls = Arc::new(AtomicU64::new(0));
     tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&polls)));
@@ -191,7 +191,7 @@ async fn it_sleeps_without_a_timer_while_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_looks_once_for_each_instant_at_which_something_is_due() {
+async fn it_is_polled_once_for_each_due_instant() {
     let (limiter, _start) = thousand_a_second(Limiter::builder());
     let polls = Arc::new(AtomicU64::new(0));
     tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&polls)));
@@ -234,7 +234,7 @@ impl tollgate::Clock for Leaping {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_joins_leaves_the_line_to_the_background_task_unless_it_is_two_milliseconds_late() {
+async fn a_new_claim_leaves_the_queue_to_the_background_task_unless_it_is_two_milliseconds_late() {
     let clock = Leaping::default();
     let (limiter, _start) = thousand_a_second(Limiter::builder().clock(clock.clone()));
     let mut line: Vec<_> = (0..4).map(|_| tokio_test::task::spawn(limiter.consume(1))).collect();
@@ -271,7 +271,7 @@ impl tollgate::Clock for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_fails_is_asked_again_each_millisecond() {
+async fn a_failing_clock_is_read_again_each_millisecond() {
     let (limiter, start) = thousand_a_second(Limiter::builder().clock(Failing(Instant::now())));
     let (due, later) = (enter(&limiter, 5).await, enter(&limiter, 5).await);
     assert_eq!(due.await.unwrap().0, start + 8 * MILLI);

@@ -343,7 +343,7 @@ proptest! {
     /// The law with refunds: the refunds of a window are subtracted from its grants. And with changes of the quota: a
     /// window can bring what each quota brings in its own time.
     #[test]
-    fn no_window_holds_more_with_what_came_back_and_while_the_quota_changes(
+    fn no_window_holds_more_with_refunds_and_changes_of_the_quota(
         first in quota(12, 15),
         ops in changing_ops(14, prop_oneof![6 => quota(12, 15), 1 => (1_u64..12).prop_map(Quota::manual)]),
     ) {
@@ -363,7 +363,7 @@ proptest! {
 
 /// Histories that failed once. In both, half a token was saved above the burst for a giant that was cancelled.
 #[test]
-fn what_a_giant_saved_above_the_burst_goes_with_it_to_the_last_fraction() {
+fn savings_of_a_giant_above_the_burst_are_lost_to_the_last_fraction() {
     let per_four_nanos = |burst| Quota::new(1, Duration::from_nanos(4)).burst(burst);
     let one = [per_four_nanos(6)];
     let ops = [Op::Consume(7), Op::Pass(2), Op::Leave(0), Op::Consume(1), Op::Pass(2), Op::Try(6)];
@@ -377,7 +377,7 @@ fn what_a_giant_saved_above_the_burst_goes_with_it_to_the_last_fraction() {
 
 /// Tests the check itself: a burst twice in the same nanosecond is too much, and so is an early token.
 #[test]
-fn the_judge_sees_what_is_too_much() {
+fn the_check_detects_an_excess() {
     let quota = Quota::new(1, Duration::from_nanos(10)).burst(3);
     let seen = |log: &[(u64, u64)]| {
         let log: Vec<Seen> = log.iter().map(|(at, cost)| Seen { at: *at, cost: *cost }).collect();

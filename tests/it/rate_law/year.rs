@@ -167,7 +167,7 @@ impl<'a> Traffic<'a> {
 
 /// Busy and quiet times, but always with a waiter: no nanosecond of the year is lost or counted twice.
 #[test]
-fn a_year_of_a_line_that_never_ends_grants_the_burst_and_the_rate_to_the_token() {
+fn a_year_with_waiters_grants_the_burst_and_the_rate_to_the_token() {
     const AMOUNT: u64 = 4_000_037;
     // All amounts are in fractions of a token, whatever the step.
     let quota = Quota::new(AMOUNT, Duration::from_nanos(YEAR + 11)).burst(40);
@@ -202,7 +202,7 @@ fn a_year_of_a_line_that_never_ends_grants_the_burst_and_the_rate_to_the_token()
 /// Each busy time begins with a full bucket and ends when the remaining claims are cancelled: it is granted the burst
 /// and the rate since its first nanosecond.
 #[test]
-fn a_year_of_rushes_with_calm_between_grants_a_burst_and_the_rate_in_each() {
+fn a_year_of_busy_and_quiet_times_grants_a_burst_and_the_rate_in_each() {
     const AMOUNT: u64 = 700;
     let quota = Quota::new(AMOUNT, Duration::from_nanos(HOUR)).burst(25);
     let clock = ManualClock::new();
@@ -237,7 +237,7 @@ fn a_year_of_rushes_with_calm_between_grants_a_burst_and_the_rate_in_each() {
 /// The same on tokio's paused clock, with real tasks and the replenisher: timers are late by a millisecond, and that
 /// costs nothing.
 #[tokio::test(start_paused = true)]
-async fn a_year_of_tasks_in_line_grants_the_burst_and_the_rate_to_the_token() {
+async fn a_year_of_waiting_tasks_grants_the_burst_and_the_rate_to_the_token() {
     // Never a whole number of milliseconds.
     let quota = Quota::new(20_011, Duration::from_nanos(YEAR + 13)).burst(9);
     let limiter = Limiter::new(quota).unwrap();

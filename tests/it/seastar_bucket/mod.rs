@@ -53,7 +53,7 @@ fn a_grab_beyond_the_bucket_overruns_the_head_and_waits_until_it_has_caught_up()
 }
 
 #[test]
-fn grabs_that_overrun_stand_in_line_by_their_tickets() {
+fn grabs_that_overrun_wait_in_the_order_of_their_tickets() {
     let bucket = bucket(Quota::per_second(10).initial(0));
     let line: Vec<Ticket> = [3, 1, 5].map(|cost| bucket.grab(cost)).into();
     let lacking = |bucket: &Bucket| -> Vec<u64> { line.iter().map(|&ticket| bucket.deficiency(ticket)).collect() };
@@ -267,7 +267,7 @@ fn claims_that_end_at_the_ceiling_leave_a_bucket_that_fills_up() {
 /// Counted in claims: a claim is granted when its last token is there. The first half of the second claim here lies
 /// below the ceiling all the time. But it is not granted, so it must not allow minting beyond the burst.
 #[test]
-fn a_claim_astride_the_ceiling_does_not_let_more_than_the_burst_pass_at_once() {
+fn a_claim_across_the_ceiling_does_not_let_more_than_the_burst_pass_at_once() {
     let bucket = capped(Quota::per_second(10), 10);
     let (small, astride) = (bucket.grab(5), bucket.grab(10));
     bucket.replenish(ms(0));

@@ -101,7 +101,7 @@ fn cap_alone_holds_among_threads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cap_alone_is_no_use_to_a_caller_that_holds_nothing() {
+async fn cap_alone_refuses_a_wait_without_a_grant() {
     let limiter = Limiter::builder().max_in_flight(3).build().unwrap();
     assert_eq!(limiter.wait(1).await, Err(ConsumeError::MustHold));
     assert_eq!(limiter.wait(0).within(SECOND).await, Err(ConsumeError::MustHold), "always, not only when it is full");

@@ -29,7 +29,7 @@ fn set_quota_keeps_the_fraction_of_a_token() {
 }
 
 #[test]
-fn set_quota_to_a_burst_that_is_just_full_keeps_what_came_in_this_nanosecond() {
+fn set_quota_to_a_burst_that_is_just_full_keeps_the_tokens_of_this_nanosecond() {
     let quota = Quota::new(3, 10 * NANO).burst(5).initial(4);
     let stand = Stand::new(quota);
     // A token and two tenths: the last token and the fraction came in the fourth nanosecond.
@@ -58,7 +58,7 @@ fn set_quota_to_a_smaller_burst_is_exact_however_fast_callers_were() {
 }
 
 #[test]
-fn pause_ends_and_who_waited_for_it_is_told_what_it_leaves_behind() {
+fn pause_ends_and_its_waiters_get_the_remaining_tokens() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     stand.limiter.pause_for(MILLI);
     let mut waiting = stand.enter(2);
@@ -84,7 +84,7 @@ fn the_fast_path_is_open_as_far_as_the_stride_and_shut_by_a_pause() {
 
 /// The fast path was allowed 30 more tokens: each change takes them back, and none is lost.
 #[test]
-fn changes_cost_nobody_what_was_published_ahead() {
+fn changes_lose_no_token_published_ahead() {
     let quota = one_per_milli(100).initial(100);
     let stand = Stand::built(Limiter::builder().quota(quota).max_in_flight(100).stride(30));
     let _grant = stand.limiter.try_acquire(1).unwrap();
@@ -100,7 +100,7 @@ fn changes_cost_nobody_what_was_published_ahead() {
 }
 
 #[test]
-fn set_quota_times_waiters_anew() {
+fn set_quota_retimes_waiters() {
     for (period, more) in [(MILLI / 5, MILLI), (10 * MILLI, 50 * MILLI)] {
         let stand = Stand::new(one_per_milli(100));
         let mut waiting = stand.enter(10);
@@ -135,7 +135,7 @@ fn set_quota_to_a_smaller_burst_never_underflows() {
 }
 
 #[test]
-fn set_quota_to_a_smaller_burst_leaves_a_waiting_giant_what_it_saved() {
+fn set_quota_to_a_smaller_burst_keeps_the_savings_of_a_waiting_giant() {
     let stand = Stand::new(one_per_milli(10));
     let mut giant = stand.enter(9);
     stand.pass(8 * MILLI);
@@ -191,7 +191,7 @@ fn set_quota_with_another_period_keeps_the_share_of_it_that_has_passed() {
 }
 
 #[test]
-fn set_quota_with_another_period_each_time_neither_strands_nor_hurries_anybody() {
+fn set_quota_with_another_period_each_time_neither_strands_nor_hurries_a_claim() {
     let stepped = |seconds| Quota::new(10, seconds * SECOND).stepped().initial(0);
     let stand = Stand::new(stepped(60));
     let mut minted = 0;
@@ -242,14 +242,14 @@ fn set_quota_every_millisecond_mints_at_the_full_rate() {
 }
 
 #[test]
-fn set_quota_does_not_look_at_initial() {
+fn set_quota_ignores_initial() {
     let stand = Stand::new(one_per_milli(10).initial(3));
     stand.limiter.set_quota(0, one_per_milli(10).initial(9)).unwrap();
     assert_eq!(stand.limiter.available(), 3);
 }
 
 #[test]
-fn set_quota_that_makes_no_sense_changes_nothing() {
+fn set_quota_to_an_invalid_quota_changes_nothing() {
     let stand = Stand::new(one_per_milli(10).initial(3));
     let before = stand.limiter.snapshot();
     assert_eq!(stand.limiter.set_quota(0, Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0 }));
@@ -260,7 +260,7 @@ fn set_quota_that_makes_no_sense_changes_nothing() {
 }
 
 #[test]
-fn pause_lets_nobody_pass_before_its_end_and_then_the_level_and_the_rate() {
+fn pause_lets_no_claim_pass_before_its_end_and_then_the_level_and_the_rate() {
     let stand = Stand::new(one_per_milli(5).initial(2));
     stand.limiter.pause_for(50 * MILLI);
     let mut line: Vec<_> = (0..10).map(|_| stand.enter(1)).collect();
@@ -278,7 +278,7 @@ fn pause_lets_nobody_pass_before_its_end_and_then_the_level_and_the_rate() {
 }
 
 #[test]
-fn pause_with_nobody_waiting_turns_try_acquire_away_until_its_end() {
+fn pause_without_waiters_denies_try_acquire_until_its_end() {
     let stand = Stand::new(one_per_milli(5).initial(2));
     stand.limiter.pause_for(2 * MILLI);
     let denied = stand.denied(1);
@@ -300,7 +300,7 @@ fn pause_that_is_shorter_never_shortens_a_longer_one() {
 }
 
 #[test]
-fn pause_that_is_longer_prolongs_a_shorter_one_also_for_who_waits() {
+fn pause_that_is_longer_prolongs_a_shorter_one_also_for_waiters() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     stand.limiter.pause_for(3 * MILLI);
     let mut waiting = stand.enter(1);
@@ -326,7 +326,7 @@ async fn pause_until_an_instant_ends_at_it() {
 }
 
 #[test]
-fn pause_leaves_grants_already_out_alone() {
+fn pause_does_not_affect_existing_grants() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(5).initial(5)).max_in_flight(5));
     let mut grant = stand.take(5);
     stand.limiter.pause_for(DAY);
@@ -357,7 +357,7 @@ fn quota_starts_with_what_initial_says() {
 }
 
 #[test]
-fn close_turns_every_waiter_and_every_later_caller_away() {
+fn close_refuses_every_waiter_and_every_later_caller() {
     let stand = Stand::new(one_per_milli(5));
     let mut line = [1, 2].map(|cost| stand.enter(cost));
     assert!(!stand.limiter.is_closed());
@@ -375,7 +375,7 @@ fn close_turns_every_waiter_and_every_later_caller_away() {
 }
 
 #[test]
-fn close_leaves_grants_already_out_valid() {
+fn close_leaves_existing_grants_valid() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(9));
     let mut grant = stand.take(5);
     stand.take(2).forget();
@@ -388,7 +388,7 @@ fn close_leaves_grants_already_out_valid() {
 }
 
 #[test]
-fn close_turns_callers_away_also_where_there_are_tokens() {
+fn close_refuses_callers_even_if_tokens_are_available() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     stand.limiter.close();
     assert_eq!(stand.limiter.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
@@ -396,7 +396,7 @@ fn close_turns_callers_away_also_where_there_are_tokens() {
 }
 
 #[test]
-fn set_quota_by_the_same_rate_in_other_words_is_the_same() {
+fn set_quota_to_an_equal_rate_written_differently_changes_nothing() {
     let half_a_token_later = |between: Quota| {
         let slow = one_per_milli(10);
         let stand = Stand::new(slow);
@@ -444,7 +444,7 @@ fn the_fast_path_reads_the_clock_once_in_a_64th_of_the_burst() {
 }
 
 #[test]
-fn a_deadline_is_read_off_the_clock_by_those_who_wait_only() {
+fn a_deadline_reads_the_clock_only_in_claims_that_wait() {
     let clock = Hurried::default();
     let limiter = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).clock(clock.clone()).build().unwrap();
     take_each(&limiter, 1_000);

@@ -46,7 +46,7 @@ fn refund_above_the_burst_lets_at_most_a_burst_pass_at_once_while_others_wait() 
 /// The law counts the tokens granted less those refunded: five grants that are refunded at one instant let five others
 /// pass at that instant, in addition to the one token in the bucket. A server sees six requests if the five were sent.
 #[test]
-fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant_as_came_back() {
+fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant() {
     let stand = Stand::new(one_per_milli(1).initial(1));
     let mut grants: Vec<_> = (0..5)
         .map(|_| {
@@ -71,7 +71,7 @@ fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant_as_came_back()
 
 /// The same for waiters: each refund serves the front at once.
 #[test]
-fn refunds_at_one_instant_serve_as_many_in_line_at_that_instant_as_came_back() {
+fn refunds_at_one_instant_serve_as_many_waiters_at_that_instant() {
     let stand = Stand::new(one_per_milli(1).initial(1));
     let mut grants: Vec<_> = (0..5)
         .map(|_| {
@@ -107,7 +107,7 @@ fn refund_while_a_giant_waits_fills_no_further_than_the_burst() {
 }
 
 #[test]
-fn refund_goes_to_the_front_of_the_line_at_once() {
+fn refund_goes_to_the_front_of_the_queue_at_once() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     let mut grant = stand.take(5);
     let mut front = stand.enter(2);
@@ -131,7 +131,7 @@ fn refund_reaches_every_quota_and_the_ceiling() {
 }
 
 #[test]
-fn settle_twice_counts_the_latest_figure_and_cost_tells_it() {
+fn settle_twice_counts_the_latest_cost_and_cost_returns_it() {
     let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(100));
     let mut grant = stand.take(40);
     for (actual, available) in [(25, 75), (60, 40), (60, 40), (0, 100), (99, 1), (40, 60)] {
@@ -168,7 +168,7 @@ fn settle_above_the_grant_is_charged_at_once_as_debt() {
 }
 
 #[test]
-fn settle_above_the_grant_delays_newcomers_and_nobody_in_line() {
+fn settle_above_the_grant_delays_later_claims_and_no_waiter() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     let mut grant = stand.take(5);
     let mut already_there = [2, 1].map(|cost| stand.enter(cost));
@@ -185,7 +185,7 @@ fn settle_above_the_grant_delays_newcomers_and_nobody_in_line() {
 }
 
 #[test]
-fn settle_above_the_grant_stays_a_debt_though_everybody_before_it_leaves() {
+fn settle_above_the_grant_stays_a_debt_though_all_claims_before_it_leave() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     let mut grant = stand.take(5);
     let line = [2, 1].map(|cost| stand.enter(cost));
@@ -302,7 +302,7 @@ fn releasing_more_than_is_in_flight_is_an_error_and_nothing_moves() {
 }
 
 #[test]
-fn releasing_what_a_settled_and_forgotten_grant_owes_takes_its_latest_figure() {
+fn releasing_a_settled_and_forgotten_grant_takes_its_latest_cost() {
     let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(10));
     let mut grant = stand.take(4);
     grant.settle(7);
@@ -321,7 +321,7 @@ fn releasing_without_a_ceiling_is_an_error() {
 }
 
 #[test]
-fn replenishing_feeds_the_manual_quotas_if_there_are_any() {
+fn replenishing_fills_the_manual_quotas_if_there_are_any() {
     let rate = Quota::new(1, DAY).burst(9).initial(1);
     let stand = Stand::built(Limiter::builder().quota(rate).quota(Quota::manual(9).initial(1)));
     stand.limiter.replenish(5);

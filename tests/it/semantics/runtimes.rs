@@ -50,7 +50,7 @@ fn runtime_shut_down_under_the_replenisher_while_tasks_of_another_wait() {
 
 /// The drivers of these runtimes have run once, so one of them leads and the others are to wake soon after it.
 #[test]
-fn several_runtimes_that_are_alive_and_not_driven_hold_up_no_other() {
+fn several_runtimes_that_are_alive_and_not_driven_delay_no_other() {
     let limiter = Limiter::new(Quota::new(1, 20 * MILLI).burst(1).initial(0)).unwrap();
     let idle: Vec<_> = (0..4)
         .map(|_| {
@@ -96,7 +96,7 @@ fn a_thread_that_blocks_on_an_entered_runtime_that_is_not_driven_serves_itself()
 }
 
 #[test]
-fn runtime_shut_down_under_a_future_that_goes_on_in_another() {
+fn runtime_shut_down_under_a_future_that_continues_in_another() {
     let limiter = slow();
     let (first, second) = (current_thread(), current_thread());
     let mut moving = Box::pin(limiter.clone().consume_owned(3));
@@ -135,7 +135,7 @@ fn a_deadline_is_kept_on_the_runtime_where_it_is_awaited() {
 }
 
 #[test]
-fn runtime_shut_down_under_a_waiter_that_has_none_itself_turns_it_away_rather_than_leave_it() {
+fn runtime_shut_down_under_a_waiter_without_one_refuses_it() {
     let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();
     let first = current_thread();
     // A waiter outside of all runtimes relies on a replenisher that was spawned by hand.
@@ -163,7 +163,7 @@ fn runtime_of_the_first_waiter_is_alive_but_its_block_on_returned() {
 }
 
 #[test]
-fn runtime_nobody_drives_holds_up_no_thread_that_blocks() {
+fn runtime_that_is_not_driven_delays_no_blocked_thread() {
     let limiter = slow();
     let first = current_thread();
     let mut stalled = Box::pin(limiter.clone().consume_owned(1));
@@ -175,7 +175,7 @@ fn runtime_nobody_drives_holds_up_no_thread_that_blocks() {
 }
 
 #[test]
-fn runtimes_of_several_threads_each_serve_their_own_and_whoever_wakes_serves_all() {
+fn runtimes_of_several_threads_each_serve_their_own_and_any_driver_serves_all() {
     let limiter = slow();
     let work = |limiter: Limiter, rounds: usize| {
         let runtime = current_thread();

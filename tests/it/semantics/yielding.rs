@@ -113,7 +113,7 @@ fn a_grant_that_a_claim_without_budget_cannot_hand_out_stays_its_own_or_is_given
 }
 
 #[test]
-fn a_thread_that_blocks_inside_a_task_is_not_stopped_by_the_tasks_budget() {
+fn a_thread_blocked_inside_a_task_is_not_stopped_by_the_budget_of_the_task() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let limiter = full();

@@ -138,7 +138,7 @@ async fn live(seed: u64) -> (u64, f64, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_nodes_and_callers_do_each_key_keeps_the_law_of_one_bucket() {
+async fn any_calls_on_any_nodes_keep_the_rate_law_for_each_key() {
     let (mut total, mut wrong) = (0, Vec::new());
     for seed in 0..150 {
         let (granted, excess, name) = live(seed).await;

@@ -38,7 +38,7 @@ async fn nodes_share_one_burst_and_one_rate_of_each_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_key_is_served_in_order_and_at_the_instant() {
+async fn waiters_of_a_key_are_served_in_order_and_at_their_instants() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10).burst(1);
     let users = [node(&lines, quota), node(&lines, quota)];
@@ -68,7 +68,7 @@ async fn who_waits_for_a_key_is_served_in_order_and_at_the_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_in_line_costs_nobody_a_token() {
+async fn a_claim_cancelled_in_the_queue_costs_no_token() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10).burst(2));
     drop(users.consume(&1, 2).await.unwrap());
@@ -82,7 +82,7 @@ async fn who_gives_up_in_line_costs_nobody_a_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_while_it_asks_loses_its_own_tokens_at_most() {
+async fn a_claim_cancelled_during_its_request_loses_at_most_its_own_tokens() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(20));
     let users = node(&lines, Quota::per_hour(10));
@@ -100,7 +100,7 @@ async fn who_gives_up_while_it_asks_loses_its_own_tokens_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn within_is_kept_whichever_way_a_claim_goes() {
+async fn within_is_kept_on_every_path_of_a_claim() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(5));
     let users = node(&lines, Quota::per_second(10).burst(1));
@@ -121,7 +121,7 @@ async fn within_is_kept_whichever_way_a_claim_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_after_one_without_patience_finds_the_tokens() {
+async fn a_claim_after_one_without_a_wait_finds_the_tokens() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(20));
     let users = node(&lines, Quota::per_second(10));
@@ -138,7 +138,7 @@ async fn who_comes_after_one_without_patience_finds_the_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_settled_is_paid_also_by_keys_that_were_forgotten() {
+async fn settlements_are_paid_also_by_removed_keys() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10);
     let (one, two) = (node(&lines, quota), node(&lines, quota));
@@ -181,7 +181,7 @@ async fn keys_have_quotas_and_names_of_their_own() {
 
 /// However stores and keys are named.
 #[tokio::test(start_paused = true)]
-async fn no_two_keys_of_different_lines_share_a_quota() {
+async fn no_two_keys_of_different_stores_share_a_quota() {
     let lines = MemoryStore::new();
     let users = |name: &str| {
         let builder = KeyedLimiter::<String>::builder().quota(Quota::per_hour(10));
@@ -199,7 +199,7 @@ async fn no_two_keys_of_different_lines_share_a_quota() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_keys_limiter_is_a_node_of_its_line() {
+async fn the_limiter_of_a_key_is_a_node_of_its_store() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10));
     let limiter = users.limiter(&1).unwrap();
@@ -218,7 +218,7 @@ async fn a_keys_limiter_is_a_node_of_its_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_turns_everybody_away() {
+async fn closing_refuses_all_callers() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     drop(users.consume(&1, 1).await.unwrap());
@@ -235,7 +235,7 @@ async fn closing_turns_everybody_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
+async fn unsupported_settings_and_calls_are_errors() {
     type Built = Result<KeyedLimiter<u64>, ConfigError>;
     let lines = MemoryStore::new();
     let build = |builder: KeyedBuilder<u64>| -> Built { builder.distributed(lines.clone()).build() };
@@ -270,7 +270,7 @@ async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_are_as_long_as_they_may_be() {
+async fn queues_are_bounded_by_max_waiting() {
     let lines = MemoryStore::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).max_waiting(1);
     let users = builder.distributed(lines).build().unwrap();
@@ -283,7 +283,7 @@ async fn lines_are_as_long_as_they_may_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outside_of_a_runtime_it_says_so() {
+async fn outside_of_a_runtime_a_claim_is_refused() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     let outside = std::thread::spawn(move || {
@@ -296,7 +296,7 @@ async fn outside_of_a_runtime_it_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it() {
+async fn surplus_tokens_go_to_the_limiter_of_the_key_up_to_its_allowance() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(100));
     let mut grant = users.consume(&1, 30).await.unwrap();
@@ -315,7 +315,7 @@ async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it()
 
 /// A call that a distributed limiter does not support returns an error. The other calls work as in memory.
 #[tokio::test(start_paused = true)]
-async fn the_verbs_of_a_keyed_limiter_work_or_say_that_they_cannot() {
+async fn the_calls_of_a_keyed_limiter_work_or_return_an_error() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10));
     assert!(users.is_distributed() && !KeyedLimiter::<u64>::new(Quota::per_second(1)).unwrap().is_distributed());

@@ -11,7 +11,7 @@ const COLD: u64 = 1;
 const BUSY: u64 = 2;
 
 #[tokio::test(start_paused = true)]
-async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
+async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
     let quota = Quota::per_second(100).burst(10);
     for outage in [Outage::Wait, Outage::Fail, Outage::Share(Quota::per_second(10).burst(1))] {
         let lines = MemoryStore::new().outage(outage);
@@ -68,7 +68,7 @@ async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_fails_is_not_tried_by_everybody() {
+async fn a_failing_store_is_not_tried_by_every_caller() {
     let lines = MemoryStore::new().outage(Outage::Fail);
     lines.set_latency(millis(10));
     lines.set_reachable(false);
@@ -98,7 +98,7 @@ async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_lost_everything_grants_a_burst_more_and_what_was_said_of_it_is_no_harm() {
+async fn a_store_that_lost_its_data_grants_a_burst_more_despite_cached_replies() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(1).burst(5));
     drop(users.consume(&1, 5).await.unwrap());
@@ -110,7 +110,7 @@ async fn a_line_that_lost_everything_grants_a_burst_more_and_what_was_said_of_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_disagree_about_a_quota_are_told() {
+async fn nodes_that_disagree_about_a_quota_get_an_error() {
     let lines = MemoryStore::new().outage(Outage::Fail);
     let (one, two) = (node(&lines, Quota::per_second(7)), node(&lines, Quota::per_second(8)));
     drop(one.consume(&1, 1).await.unwrap());
@@ -123,7 +123,7 @@ async fn nodes_that_disagree_about_a_quota_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_is_back_is_found_by_whoever_comes_next() {
+async fn a_store_that_is_reachable_again_is_found_by_the_next_call() {
     let lines = MemoryStore::new().outage(Outage::Fail);
     let users = node(&lines, Quota::per_second(10));
     lines.set_reachable(false);

@@ -14,7 +14,7 @@ fn bounded(lines: &MemoryStore, quota: Quota, keys: u64) -> KeyedLimiter<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_taken() {
+async fn a_claim_that_must_wait_is_refused_exactly_while_all_entries_are_in_use() {
     let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(1), 3);
     let mut waiting = Vec::new();
@@ -53,7 +53,7 @@ async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_take
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_wants_nothing_needs_no_place() {
+async fn a_claim_of_cost_zero_needs_no_entry() {
     let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(10), 1);
     assert_eq!(users.estimate(&1, 0), Some(millis(0)));
@@ -65,7 +65,7 @@ async fn who_wants_nothing_needs_no_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_remembered_is_bounded_whoever_comes() {
+async fn the_cached_replies_are_bounded_for_any_keys() {
     for keys in [1, 5, 64, 1_000] {
         let lines = MemoryStore::new();
         let users = bounded(&lines, Quota::per_hour(2), keys);
@@ -79,7 +79,7 @@ async fn what_is_remembered_is_bounded_whoever_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn churning_through_keys_resets_nobodys_limit() {
+async fn churning_through_keys_resets_no_limit() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(1).burst(3);
     let users = bounded(&lines, quota, 2);
@@ -97,7 +97,7 @@ async fn churning_through_keys_resets_nobodys_limit() {
 
 /// With one entry and many busy keys, each key is requested separately.
 #[tokio::test(start_paused = true)]
-async fn busy_keys_without_a_place_are_served_all_the_same() {
+async fn busy_keys_without_an_entry_are_served() {
     let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(1_000), 1);
     let held = users.limiter(&0).unwrap();
@@ -121,7 +121,7 @@ async fn busy_keys_without_a_place_are_served_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
+async fn a_debt_is_not_dropped_before_it_is_reported() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10);
     let users = bounded(&lines, quota, 1);
@@ -138,7 +138,7 @@ async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
 
 /// The key's limiter is paused and has no handles: it requests nothing, is promised nothing, and is still in debt.
 #[tokio::test(start_paused = true)]
-async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
+async fn a_debt_that_cannot_be_paid_now_is_not_dropped() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10);
     let users = bounded(&lines, quota, 1);
@@ -161,7 +161,7 @@ async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
 
 /// Every limiter that becomes unused is removed, not only the first ones.
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_after_a_rest_is_forgotten_too() {
+async fn every_unused_limiter_is_removed() {
     let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(10), 100);
     for round in 0..3 {
@@ -176,7 +176,7 @@ async fn whoever_comes_after_a_rest_is_forgotten_too() {
 
 /// A call on another runtime removes them.
 #[test]
-fn limiters_are_forgotten_also_when_the_runtime_is_gone_that_all_was_built_on() {
+fn limiters_are_removed_also_after_the_end_of_the_building_runtime() {
     let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let (first, second) = (runtime(), runtime());
     let users = first.block_on(async { bounded(&MemoryStore::new(), Quota::per_second(10), 100) });

@@ -7,7 +7,7 @@ use tollgate::distributed::MemoryStore;
 use tollgate::{Bound, ConsumeError, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_seen_once_costs_one_round_trip_and_leaves_nothing() {
+async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10));
     for key in 0..5_000 {
@@ -33,7 +33,7 @@ async fn a_key_that_is_seen_once_costs_one_round_trip_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_is_answered_here_until_its_tokens_can_be_there() {
+async fn a_refusal_is_repeated_locally_until_tokens_can_be_available() {
     let lines = MemoryStore::new();
     let quota = Quota::per_minute(1).burst(2);
     let (one, two) = (node(&lines, quota), node(&lines, quota));
@@ -62,7 +62,7 @@ async fn who_is_refused_is_answered_here_until_its_tokens_can_be_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_takes_nothing_from_anybody() {
+async fn a_refused_claim_takes_no_tokens() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10).burst(10);
     let (one, two) = (node(&lines, quota), node(&lines, quota));
@@ -80,7 +80,7 @@ async fn what_is_refused_takes_nothing_from_anybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_on_keys_that_have_nothing_asks_once_for_each_token_that_can_be_there() {
+async fn a_storm_on_empty_keys_sends_one_request_per_possible_token() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(2).burst(4));
     let (mut granted, mut tries) = (0, 0);
@@ -97,7 +97,7 @@ async fn a_storm_on_keys_that_have_nothing_asks_once_for_each_token_that_can_be_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_key_has_a_lease_that_goes_back_when_it_is_not() {
+async fn a_busy_key_has_a_lease_that_is_returned_when_it_is_idle() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(1_000).burst(500));
     for _ in 0..5_000 {
@@ -139,7 +139,7 @@ async fn try_acquire_finds_tokens_when_it_comes_again() {
 
 /// Such calls never wait for an answer, and still get all the tokens: at worst with a request per token, not per try.
 #[tokio::test(start_paused = true)]
-async fn who_has_no_patience_at_all_gets_what_there_is() {
+async fn callers_that_never_wait_get_all_tokens() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(200).burst(40);
     let nodes = [node(&lines, quota), node(&lines, quota)];
@@ -159,7 +159,7 @@ async fn who_has_no_patience_at_all_gets_what_there_is() {
 
 /// With many keys, replies that no longer apply are discarded, and no others.
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_is_refused_here_also_after_a_crowd() {
+async fn a_refusal_is_repeated_locally_also_after_many_keys() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     for key in 0..100 {
@@ -179,7 +179,7 @@ async fn who_is_refused_is_refused_here_also_after_a_crowd() {
 /// A claim larger than the burst is refused without a request, and half of a burst is the most that a limiter may keep:
 /// for a larger claim the store is requested directly.
 #[tokio::test(start_paused = true)]
-async fn large_claims_ask_for_what_they_can_have() {
+async fn large_claims_request_what_they_can_get() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(100).burst(10));
     for _ in 0..20 {
@@ -198,7 +198,7 @@ async fn large_claims_ask_for_what_they_can_have() {
 /// A limiter with a request in flight is not removed, however long that takes: otherwise its tokens would never be
 /// found.
 #[tokio::test(start_paused = true)]
-async fn try_acquire_finds_tokens_over_a_slow_way_too() {
+async fn try_acquire_finds_tokens_over_a_slow_connection_too() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(300));
     let users = node(&lines, Quota::per_second(10));
@@ -208,7 +208,7 @@ async fn try_acquire_finds_tokens_over_a_slow_way_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_now_and_then_needs_no_limiter() {
+async fn a_key_with_rare_calls_needs_no_limiter() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(100));
     for _ in 0..40 {
@@ -221,7 +221,7 @@ async fn who_comes_now_and_then_needs_no_limiter() {
 
 /// The limiter knows better. A reply cached beside it would outlive the limiter.
 #[tokio::test(start_paused = true)]
-async fn what_is_said_of_a_key_that_has_a_limiter_by_then_is_not_remembered() {
+async fn a_reply_for_a_key_that_has_a_limiter_is_not_cached() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(5));
     let users = node(&lines, Quota::per_second(10));

@@ -13,7 +13,7 @@ fn alive() -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replenisher_polled_by_hand_serves_the_line_but_no_waiter_relies_on_it() {
+async fn a_replenisher_polled_by_hand_serves_the_queue_but_no_waiter_relies_on_it() {
     let limiter = empty();
     let mut replenisher = spawn(limiter.replenisher());
     assert!(replenisher.poll().is_pending());
@@ -32,7 +32,7 @@ async fn a_replenisher_polled_by_hand_serves_the_line_but_no_waiter_relies_on_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replenisher_that_is_never_polled_is_not_counted_on() {
+async fn no_waiter_relies_on_a_replenisher_that_is_never_polled() {
     let limiter = empty();
     let unused = limiter.replenisher();
     drop(limiter.replenisher());
@@ -43,7 +43,7 @@ async fn a_replenisher_that_is_never_polled_is_not_counted_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replenisher_that_was_dropped_after_a_poll_is_replaced_for_those_who_come() {
+async fn a_replenisher_dropped_after_a_poll_is_replaced_for_later_claims() {
     let limiter = empty();
     let mut replenisher = spawn(limiter.replenisher());
     assert!(replenisher.poll().is_pending());
@@ -54,7 +54,7 @@ async fn a_replenisher_that_was_dropped_after_a_poll_is_replaced_for_those_who_c
 
 /// "It can be dropped at any time: waiters are woken and start another one where they are."
 #[tokio::test(start_paused = true)]
-async fn a_replenisher_that_is_dropped_under_its_waiters_is_replaced_by_them() {
+async fn a_replenisher_dropped_under_its_waiters_is_replaced_by_them() {
     let limiter = empty();
     let mut replenisher = spawn(limiter.replenisher());
     assert!(replenisher.poll().is_pending());
@@ -76,7 +76,7 @@ async fn a_replenisher_that_is_dropped_under_its_waiters_is_replaced_by_them() {
 }
 
 #[test]
-fn a_spawned_replenisher_that_is_aborted_is_replaced_by_those_who_wait() {
+fn an_aborted_replenisher_is_replaced_by_the_waiters() {
     to_its_end(|| {
         workers(1).block_on(async {
             let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();

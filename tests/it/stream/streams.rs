@@ -27,7 +27,7 @@ async fn items_pass_at_their_exact_instants_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn items_pass_for_what_they_cost_also_above_the_burst() {
+async fn items_pass_at_their_cost_also_above_the_burst() {
     let limiter = per_milli(2);
     let start = Instant::now();
     let mut asked = 0;
@@ -85,7 +85,7 @@ fn size_hint_and_termination_count_the_item_that_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_limiter_hands_every_item_back_in_order() {
+async fn a_closed_limiter_returns_every_item_in_order() {
     let limiter = per_milli(2);
     let mut paced = stream::iter(0..5).pace(&limiter);
     assert_eq!(paced.next().await.unwrap().unwrap(), 0);
@@ -121,7 +121,7 @@ async fn with_grants_holds_items_in_flight_until_their_grants_are_dropped() {
 }
 
 #[test]
-fn dropped_at_every_poll_it_loses_no_item_and_no_token() {
+fn an_adaptor_dropped_at_any_poll_loses_no_item_and_no_token() {
     // Each poll is 0.4 ms later.
     let costs = [1, 3, 0, 7, 2, 1, 1, 5];
     for dropped_at in 0..80 {

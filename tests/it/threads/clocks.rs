@@ -63,7 +63,7 @@ fn brittle() -> (Limiter, Brittle) {
 }
 
 #[test]
-fn a_clock_that_panics_does_so_in_the_callers_hands_and_nothing_has_changed() {
+fn a_panicking_clock_panics_in_the_caller_and_changes_nothing() {
     let (limiter, clock) = brittle();
     let mut grant = limiter.try_acquire(3).unwrap();
     let before = limiter.snapshot();
@@ -92,7 +92,7 @@ fn a_clock_that_panics_does_so_in_the_callers_hands_and_nothing_has_changed() {
 }
 
 #[test]
-fn a_grant_dropped_while_the_clock_panics_is_released_all_the_same() {
+fn a_grant_dropped_while_the_clock_panics_is_released() {
     let (limiter, clock) = brittle();
     let grant = limiter.try_acquire(4).unwrap();
     let mut next = spawn(limiter.consume(1));
@@ -106,7 +106,7 @@ fn a_grant_dropped_while_the_clock_panics_is_released_all_the_same() {
 /// process.
 #[test]
 #[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
-fn a_grant_dropped_by_a_panic_while_the_clock_panics_serves_the_line_and_the_process_lives() {
+fn a_grant_dropped_by_a_panic_while_the_clock_panics_serves_the_queue_without_an_abort() {
     ends_well("threads::clocks::a_grant_is_dropped_by_a_panic_while_the_clock_panics");
 }
 
@@ -140,7 +140,7 @@ fn assert_ready<T>(poll: Poll<T>) -> T {
 
 /// A manual release: its tokens are accounted for at once, so the call cannot be repeated.
 #[test]
-fn a_release_by_hand_while_the_clock_panics_serves_the_line() {
+fn a_manual_release_while_the_clock_panics_serves_the_queue() {
     let (limiter, clock) = brittle();
     limiter.try_acquire(4).unwrap().forget();
     let mut next = spawn(limiter.consume(1));
@@ -217,7 +217,7 @@ fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
 /// a dangling place. Therefore this test has a process of its own.
 #[test]
 #[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
-fn a_waiter_dropped_while_the_clock_panics_leaves_the_line_and_the_process_lives() {
+fn a_waiter_dropped_while_the_clock_panics_leaves_the_queue_without_an_abort() {
     ends_well("threads::clocks::a_waiter_is_dropped_while_the_clock_panics");
 }
 
@@ -248,7 +248,7 @@ fn a_waiter_is_dropped_while_the_clock_panics() {
 /// As above: where one joint claim gives way to another, the other's queues are served too, on the same clock.
 #[test]
 #[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
-fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_lines_and_the_process_lives() {
+fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_queues_without_an_abort() {
     ends_well("threads::clocks::a_joint_claim_is_dropped_while_the_clock_panics");
 }
 
@@ -273,7 +273,7 @@ fn a_joint_claim_is_dropped_while_the_clock_panics() {
 /// A joint claim arrives while more claims are due than are woken at once, among them one that also waits in another
 /// queue. The clock fails at the second reading: a claim that was found to be granted is granted in all its queues.
 #[test]
-fn a_clock_that_panics_in_the_middle_of_a_joint_arrival_leaves_nothing_half_done() {
+fn a_clock_that_panics_during_a_joint_arrival_leaves_a_consistent_state() {
     for sound in 0..20 {
         let (clock, steady) = (Brittle::default(), ManualClock::new());
         let [line, beside] = [(); 2].map(|()| {
@@ -328,7 +328,7 @@ impl Clock for Interrupted {
 /// A caller is delayed with an old reading of the time. Meanwhile a second passes, and others take the published
 /// tokens. If the claims of that second counted as made before it, the bucket would be filled once more for them.
 #[test]
-fn claims_made_while_somebody_reads_the_clock_do_not_count_as_made_before() {
+fn claims_made_during_a_clock_reading_do_not_count_as_made_before_it() {
     let clock = Interrupted::default();
     let builder = Limiter::builder().quota(Quota::per_second(640)).stride(320).clock(clock.clone());
     let limiter = builder.build().unwrap();

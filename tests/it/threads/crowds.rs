@@ -185,7 +185,7 @@ fn every_second_waiter_dropped_as_it_is_woken_costs_no_token() {
 
 /// Under a cap of one, a waiter that is dropped after its grant must release the token in flight.
 #[test]
-fn every_second_waiter_dropped_as_it_is_woken_keeps_no_slot() {
+fn every_second_waiter_dropped_as_it_is_woken_leaves_no_token_in_flight() {
     const COUNT: usize = if cfg!(miri) { 20 } else { 1_000 };
     to_its_end(|| {
         let all = COUNT as u64;

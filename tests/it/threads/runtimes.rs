@@ -72,7 +72,7 @@ fn callers_on_two_runtimes_are_granted_in_the_order_they_came() {
 }
 
 #[test]
-fn a_first_waiter_that_is_never_polled_again_holds_nobody_up() {
+fn a_first_waiter_that_is_never_polled_again_delays_no_other() {
     to_its_end(|| {
         let runtime = workers(2);
         let limiter = never();
@@ -91,7 +91,7 @@ fn a_first_waiter_that_is_never_polled_again_holds_nobody_up() {
 
 /// The runtime of the first waiter exists, and is not driven.
 #[test]
-fn a_first_waiter_on_a_runtime_that_stands_still_holds_nobody_up() {
+fn a_first_waiter_on_an_undriven_runtime_delays_no_other() {
     to_its_end(|| {
         let (still, runtime) = (alone(), workers(1));
         let limiter = never();
@@ -108,7 +108,7 @@ fn a_first_waiter_on_a_runtime_that_stands_still_holds_nobody_up() {
 }
 
 #[test]
-fn a_task_that_panics_with_a_grant_in_its_hands_lands_it() {
+fn a_task_that_panics_with_a_grant_releases_it() {
     to_its_end(|| {
         let runtime = workers(2);
         let builder = Limiter::builder().quota(Quota::per_second(1_000_000).burst(10)).max_in_flight(3);

@@ -93,7 +93,7 @@ fn is_served(claim: &mut Spawn<Consume<'_>>) -> bool {
 
 /// More of them than are woken at a time, at both ends and in the middle of a batch.
 #[test]
-fn wakers_that_panic_when_woken_break_nobody_else_and_still_get_their_tokens() {
+fn wakers_that_panic_when_woken_affect_no_other_claim_and_still_get_their_tokens() {
     const COUNT: usize = if cfg!(miri) { 20 } else { 100 };
     let (limiter, clock) = empty();
     let mine = Mine::that_panics_when(When::Woken);
@@ -112,7 +112,7 @@ fn wakers_that_panic_when_woken_break_nobody_else_and_still_get_their_tokens() {
 
 /// The worst case of `panic_any`: a payload that panics when it is dropped.
 #[test]
-fn a_waker_that_panics_with_a_payload_that_panics_breaks_nobody_else() {
+fn a_waker_that_panics_with_a_payload_that_panics_affects_no_other_claim() {
     struct Grenade;
     impl Drop for Grenade {
         fn drop(&mut self) {
@@ -134,7 +134,7 @@ fn a_waker_that_panics_with_a_payload_that_panics_breaks_nobody_else() {
 }
 
 #[test]
-fn a_waker_that_panics_when_cloned_leaves_the_line_as_it_was() {
+fn a_waker_that_panics_when_cloned_leaves_the_queue_unchanged() {
     let (limiter, clock) = empty();
     let mine = Mine::that_panics_when(When::Cloned);
     let mut claim = Box::pin(limiter.consume(1));
@@ -190,7 +190,7 @@ fn a_waker_that_panics_when_dropped_after_a_refusal_changes_nothing() {
 
 /// Granted in the poll that panics: the grant is lost, so its token must not stay in flight.
 #[test]
-fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_keeps_no_slot() {
+fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_leaves_no_token_in_flight() {
     let builder = Limiter::builder().quota(Quota::manual(5)).max_in_flight(5).clock(ManualClock::new());
     let limiter = builder.build().unwrap();
     let mine = Mine::that_panics_when(When::Dropped);
@@ -203,7 +203,7 @@ fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_keeps_no_slot() {
 /// Every call, from within `wake`, for each of more claims than several batches. A lock that is still held would hang.
 /// A place that is dropped while it is linked aborts the process.
 #[test]
-fn a_waker_that_panics_when_dropped_takes_a_joint_claim_out_of_all_its_lines() {
+fn a_waker_that_panics_when_dropped_removes_a_joint_claim_from_all_its_queues() {
     let ((one, _), (other, _)) = (empty(), empty());
     let mine = Mine::that_panics_when(When::Dropped);
     let _in_front = (enter(&one), enter(&other));
@@ -215,7 +215,7 @@ fn a_waker_that_panics_when_dropped_takes_a_joint_claim_out_of_all_its_lines() {
 
 /// The waker is cloned for every queue, and needed in none: two panics at once abort the process.
 #[test]
-fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_a_joint_claim_keeps_no_slot() {
+fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_a_joint_claim_leaves_no_token_in_flight() {
     let build =
         || Limiter::builder().quota(Quota::manual(5)).max_in_flight(5).clock(ManualClock::new()).build().unwrap();
     let (one, other) = (build(), build());
@@ -229,7 +229,7 @@ fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_a_joint_claim_keeps_
 
 /// The driver's waker is dropped when the driver ends, and then the claims that relied on it are woken.
 #[test]
-fn a_waker_that_panics_when_dropped_with_a_driver_keeps_nobody_asleep() {
+fn a_waker_that_panics_when_dropped_with_a_driver_strands_no_claim() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();
     let mine = Mine::that_panics_when(When::Dropped);
@@ -243,7 +243,7 @@ fn a_waker_that_panics_when_dropped_with_a_driver_keeps_nobody_asleep() {
 }
 
 #[test]
-fn wakers_may_call_every_verb_of_the_limiter_that_wakes_them() {
+fn wakers_may_call_every_method_of_the_limiter_that_wakes_them() {
     to_its_end(|| {
         let (limiter, clock) = empty();
         let calls = Arc::new(AtomicUsize::new(0));
@@ -280,7 +280,7 @@ type Slot = Arc<Mutex<Option<Pin<Box<ConsumeOwned>>>>>;
 
 /// The waker drops its own claim while it is being woken, and the next claim, which is due as well or still waits.
 #[test]
-fn a_waker_may_drop_the_futures_of_its_own_line() {
+fn a_waker_may_drop_the_futures_of_its_own_queue() {
     to_its_end(|| {
         let (limiter, clock) = empty();
         let line: Arc<Vec<Slot>> = Arc::new((0..if cfg!(miri) { 40 } else { 100 }).map(|_| Slot::default()).collect());
@@ -310,7 +310,7 @@ fn a_waker_may_drop_the_futures_of_its_own_line() {
 
 /// Two threads serve the queue in turns, and each waker serves it again from within.
 #[test]
-fn wakers_that_serve_the_line_from_several_threads_serve_everybody_once() {
+fn wakers_that_serve_the_queue_from_several_threads_serve_each_claim_once() {
     to_its_end(|| {
         let (limiter, clock) = empty();
         let woken: Arc<Vec<AtomicUsize>> = Arc::new((0..2 * many(1_000)).map(|_| AtomicUsize::new(0)).collect());
@@ -342,7 +342,7 @@ fn wakers_that_serve_the_line_from_several_threads_serve_everybody_once() {
 }
 
 #[test]
-fn a_claim_whose_waker_cannot_be_cloned_leaves_no_old_denial_behind() {
+fn a_claim_with_a_waker_that_cannot_be_cloned_leaves_no_old_denial() {
     let clock = ManualClock::new();
     let quota = Quota::per_second(1).burst(5).initial(0);
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();

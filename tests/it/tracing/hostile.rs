@@ -60,7 +60,7 @@ impl<F: Fn() + Send + Sync + 'static> Subscriber for Wild<F> {
 
 /// In every callback: entering the queue, the grant, the end of the span, a refusal.
 #[test]
-fn a_subscriber_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
+fn a_panicking_subscriber_costs_no_grant_place_or_token() {
     let subscriber = Wild::new(|| panic!("a hostile subscriber"));
     let told = Arc::clone(&subscriber.told);
     let (limiter, clock) = at_dawn();
@@ -70,7 +70,7 @@ fn a_subscriber_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
 
 /// It accepts the spans and panics when they end.
 #[test]
-fn a_subscriber_that_panics_at_the_end_costs_nobody_anything_either() {
+fn a_subscriber_that_panics_at_the_end_has_no_effect_either() {
     let armed = Arc::new(AtomicBool::new(false));
     let fuse = Arc::clone(&armed);
     let subscriber = Wild::new(move || assert!(!fuse.load(Ordering::Relaxed), "a hostile subscriber"));

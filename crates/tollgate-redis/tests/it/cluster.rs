@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use tollgate::{Limiter, Quota};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lines_of_a_cluster_live_on_all_its_masters_and_keep_their_law() {
+async fn stores_of_a_cluster_are_on_all_masters_and_keep_the_rate_law() {
     let Some(masters) = masters() else { return };
     // A bucket that does not start full is remembered even when it is full.
     let quota = Quota::per_second(1_000).burst(50).initial(49);
@@ -43,7 +43,7 @@ async fn lines_of_a_cluster_live_on_all_its_masters_and_keep_their_law() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_that_moves_to_another_master_is_followed_with_all_that_it_knows() {
+async fn a_store_that_moves_to_another_master_is_followed_with_its_state() {
     let Some(masters) = masters() else { return };
     let line = cluster_line(&masters, "tenant:moves").await;
     let quota = Quota::per_second(1_000).burst(50).initial(0);
@@ -94,7 +94,7 @@ async fn a_line_that_moves_to_another_master_is_followed_with_all_that_it_knows(
 
 /// The stores were given only one address, that of the master that is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_takes_over_is_followed_though_nobody_named_it() {
+async fn a_replica_that_takes_over_is_followed_though_it_was_not_configured() {
     let Some(mut cluster) = Cluster::start() else { return };
     // A store on the first master, to which the replica belongs.
     let key = |name: &str| -> u64 {

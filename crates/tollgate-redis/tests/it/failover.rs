@@ -88,7 +88,7 @@ fn pair() -> Option<(Server, Server)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_heard_all_goes_on_to_the_token() {
+async fn a_replica_with_all_writes_continues_to_the_token() {
     for is_killed in [true, false] {
         let Some((mut master, replica)) = pair() else { return };
         let (way, url) = Proxy::before(master.port()).await;
@@ -136,7 +136,7 @@ async fn a_replica_that_lost_the_last_writes_grants_those_again_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_are_asked_where_the_master_is() {
+async fn sentinels_tell_the_address_of_the_master() {
     let Some((mut master, replica)) = pair() else { return };
     let Some(sentinel) = Server::start_sentinel("tollgate-test", &master) else { return };
     let began = Instant::now();
@@ -166,7 +166,7 @@ async fn sentinels_are_asked_where_the_master_is() {
 
 /// The first two machines are gone: they accept connections, and do not answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_that_do_not_answer_are_in_nobodys_way() {
+async fn sentinels_that_do_not_answer_delay_no_connection() {
     let Some(master) = Server::start() else { return };
     let Some(sentinel) = Server::start_sentinel("tollgate-test", &master) else { return };
     let (mute, url) = mutes::<2>();
@@ -179,7 +179,7 @@ async fn sentinels_that_do_not_answer_are_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn who_is_to_be_the_master_has_a_name() {
+async fn a_sentinel_connection_needs_the_name_of_the_master() {
     for (urls, master) in [(vec![], "redis://master/"), (vec!["redis://127.0.0.1:1/"], "unix:///run/redis.sock")] {
         let refused = RedisStore::connect_sentinels(urls, master, "name").await;
         assert!(matches!(refused, Err(tollgate::distributed::StoreError::Misnamed(_))), "{refused:?}");
@@ -188,7 +188,7 @@ async fn who_is_to_be_the_master_has_a_name() {
 
 /// In paused time a timeout passes without a real wait, so a missing answer says nothing.
 #[tokio::test(start_paused = true)]
-async fn a_paused_clock_is_named_as_what_it_is() {
+async fn a_paused_clock_is_reported_as_such() {
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", mute.local_addr().unwrap());
     let error = RedisStore::connect(url, "paused").await.unwrap_err();

@@ -93,7 +93,7 @@ async fn consume(limiter: Limiter, ledger: Ledger) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_stands_still_and_goes_on_has_granted_nothing_twice() {
+async fn a_stalled_redis_that_resumes_has_granted_nothing_twice() {
     let Some(server) = Server::start() else { return };
     for (outage, paused) in [(Outage::Wait, false), (Outage::Fail, false), (Outage::Wait, true)] {
         let mut world = World::start(&server.url(), outage).await;
@@ -118,7 +118,7 @@ async fn a_redis_that_stands_still_and_goes_on_has_granted_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_was_killed_and_comes_back_empty_grants_what_it_starts_with_and_no_lease_twice() {
+async fn a_killed_redis_that_restarts_empty_grants_its_initial_tokens_and_no_lease_twice() {
     let Some(mut server) = Server::start() else { return };
     let mut world = World::start(&server.url(), Outage::Wait).await;
     sleep(Duration::from_millis(500)).await;
@@ -146,9 +146,9 @@ async fn scripts_that_are_flushed_are_sent_again() {
     assert_eq!(world.outages(), 0, "no outage was noticed");
 }
 
-/// The cost of latency is counted in paused time, by `a_line_that_is_far_away_costs_no_tokens`.
+/// The cost of latency is counted in paused time, by `a_store_with_high_latency_costs_no_tokens`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fifty_milliseconds_each_way_are_waited_for() {
+async fn a_latency_of_fifty_milliseconds_is_no_outage() {
     let Some(server) = Server::start() else { return };
     let (proxy, url) = Proxy::before(server.port()).await;
     proxy.latency.store(50, Ordering::Release);
@@ -164,7 +164,7 @@ async fn fifty_milliseconds_each_way_are_waited_for() {
 
 /// The cost of lost answers is counted in paused time, by `answers_that_are_lost_cost_a_lease_each_at_most`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_was_lost_after_the_script_ran_is_given_again() {
+async fn an_answer_lost_after_the_script_ran_is_repeated() {
     let Some(server) = Server::start() else { return };
     let (proxy, url) = Proxy::before(server.port()).await;
     let mut world = World::start_with(&url, Outage::Wait, BURST, FOR_EVER).await;
@@ -178,7 +178,7 @@ async fn an_answer_that_was_lost_after_the_script_ran_is_given_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_snapshot_grants_again_what_was_granted_since_and_no_more_than_a_burst() {
+async fn an_old_snapshot_grants_again_the_tokens_granted_since_and_at_most_a_burst_more() {
     let Some(server) = Server::start() else { return };
     let mut world = World::start(&server.url(), Outage::Wait).await;
     sleep(Duration::from_millis(300)).await;

@@ -29,7 +29,7 @@ fn made(line: &RedisStore) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn error_replies_are_counted_by_kind_and_leave_the_connection_as_it_is() {
+async fn error_replies_are_counted_by_kind_and_keep_the_connection_open() {
     let Some(server) = Server::start() else { return };
     let (well, line) = (line(&server.url(), "well").await, line(&server.url(), "other").await);
     let of_the_wrong_type = line.beside("wrong").unwrap();
@@ -98,7 +98,7 @@ async fn a_server_that_is_busy_with_a_script_is_tried_until_it_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_foreign_field_is_named_and_removed_and_the_line_goes_on() {
+async fn a_foreign_field_is_named_and_removed_and_the_store_continues() {
     let Some(server) = Server::start() else { return };
     let line = line(&server.url(), "visited").await.outage(Outage::Fail);
     line.ask(ask(1, 1)).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_foreign_field_is_named_and_removed_and_the_line_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_whose_sums_were_overwritten_is_fenced_and_others_are_not() {
+async fn a_store_with_overwritten_sums_is_fenced_and_others_are_not() {
     let Some(server) = Server::start() else { return };
     let line = line(&server.url(), "damaged").await;
     for field in ["s", "h"] {

@@ -111,7 +111,7 @@ fn a_claim_that_takes_longer_than_redis_can_count_is_answered() {
 
 /// Beyond 2^53 Lua would round the owed tokens: both refuse to promise more than 2^52, at the same token.
 #[test]
-fn a_line_that_owes_more_than_lua_can_count_promises_no_more() {
+fn a_store_that_owes_more_than_lua_can_count_promises_no_more() {
     let Some(server) = Server::start() else { return };
     let (mut connection, line, script) = (server.client(), MemoryStore::new(), timed());
     let terms = QuotaTerms::of(&Quota::per_second(1).burst(10), 0).unwrap();
@@ -156,7 +156,7 @@ fn a_line_that_owes_more_than_lua_can_count_promises_no_more() {
 }
 
 #[test]
-fn the_script_answers_as_the_line_in_memory_does() {
+fn the_script_answers_as_the_store_in_memory_does() {
     let Some(server) = Server::start() else { return };
     let (mut connection, script) = (server.client(), timed());
     let (mut answers, mut refusals, mut repeats) = (0, 0, 0);

@@ -129,7 +129,7 @@ async fn keys_of_a_cluster_live_on_all_its_masters() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_that_was_killed_is_found_again_by_all_keys() {
+async fn a_killed_redis_is_found_again_by_all_keys() {
     let Some(mut server) = Server::start() else { return };
     let lines = line(&server.url(), "users").await.answer_timeout(millis(200));
     let users = node(&lines, Quota::per_second(1_000).burst(100));
@@ -165,7 +165,7 @@ async fn redis_that_was_killed_is_found_again_by_all_keys() {
 
 /// However stores and keys are named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_two_keys_of_different_lines_share_a_key_of_redis() {
+async fn no_two_keys_of_different_stores_share_a_key_of_redis() {
     let Some(server) = Server::start() else { return };
     let lines = line(&server.url(), "a").await;
     let spelled = [("a", "b:c"), ("a:b", "c"), ("a", ":b:c"), ("a:", "b:c")];

@@ -100,7 +100,7 @@ async fn a_bad_key_fails_alone() {
 
 /// Callers of the shard's keys are refused, and all others are served normally.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_stands_still_fails_alone() {
+async fn a_stalled_shard_fails_alone() {
     let Some(masters) = masters() else { return };
     let lines = cluster_line(&masters, "users").await.outage(Outage::Fail).answer_timeout(millis(1_000));
     let users = KeyedLimiter::builder().quota(Quota::per_hour(100)).distributed(lines.clone()).build().unwrap();

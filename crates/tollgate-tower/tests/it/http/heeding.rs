@@ -68,7 +68,7 @@ fn retry_after_is_about_refusals_and_goes_before_windows() {
 }
 
 #[test]
-fn what_is_used_up_is_waited_for_and_what_is_left_is_not() {
+fn an_exhausted_policy_causes_a_wait_and_others_do_not() {
     let lists = [("ratelimit", r#""a";r=0;t=5, "b";r=3;t=60"#), ("ratelimit", r#""c";r=0;t=7, "d";r=0"#)];
     let advice = read(OK, &lists);
     assert_eq!((advice.wait, advice.available), (Some(7 * SECOND), Some(0)));
@@ -81,7 +81,7 @@ fn what_is_used_up_is_waited_for_and_what_is_left_is_not() {
 }
 
 #[test]
-fn what_is_counted_in_other_units_is_not_ours() {
+fn policies_in_other_units_are_ignored() {
     let policies = r#""bytes";q=1000;w=1;qu="content-bytes", "calls";q=10;w=1"#;
     let fields = [("ratelimit-policy", policies), ("ratelimit", r#""bytes";r=0;t=9, "calls";r=4;t=1, "other";r=5"#)];
     let advice = read(OK, &fields);
@@ -99,7 +99,7 @@ fn the_slowest_policy_with_a_window_counts() {
 }
 
 #[test]
-fn what_comes_from_a_cache_is_not_about_now() {
+fn fields_of_a_cached_response_are_ignored() {
     let field = ("ratelimit", r#""a";r=0;t=5"#);
     assert_eq!(read(OK, &[field, ("age", "0")]).wait, Some(5 * SECOND));
     assert_eq!(read(OK, &[field, ("age", "old")]).wait, Some(5 * SECOND));
@@ -153,7 +153,7 @@ fn a_pause_is_as_long_as_it_says_and_no_longer_than_allowed() {
 }
 
 #[test]
-fn a_limiter_gives_up_what_the_server_has_not_and_gains_nothing() {
+fn a_limiter_drops_tokens_that_the_server_lacks_and_gains_none() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::per_second(10).burst(100)).max_in_flight(200));
     let heed = |fields: &[(&str, &str)]| Heed::default().heed(&limiter, OK, &headers(fields));
     heed(&[("ratelimit", r#""a";r=1000;t=5"#)]);
@@ -207,7 +207,7 @@ fn a_quota_follows_the_slowest_policy_and_never_gets_faster_than_it_was() {
 }
 
 #[test]
-fn waiters_are_timed_by_the_policy_that_was_told() {
+fn waiters_are_retimed_by_the_policy_of_the_response() {
     let (limiter, clock) = by_hand(Quota::per_second(10).burst(1).initial(0));
     let heed = Heed::default().follow(0, quota(&limiter));
     let mut waiting = tokio_test::task::spawn(limiter.consume(1));
@@ -222,7 +222,7 @@ fn waiters_are_timed_by_the_policy_that_was_told() {
 }
 
 #[test]
-fn what_cannot_follow_stays_as_it_is() {
+fn a_limiter_that_cannot_follow_is_unchanged() {
     let policy = headers(&[("ratelimit-policy", r#""a";q=3;w=1"#)]);
     let manual = Quota::manual(5);
     let (limiter, _clock) = by_hand(manual);
@@ -244,7 +244,7 @@ fn what_cannot_follow_stays_as_it_is() {
 }
 
 #[test]
-fn a_layer_follows_only_what_is_there() {
+fn a_layer_follows_only_fields_that_are_present() {
     let (limiter, _clock) = built(Limiter::builder().quota_named("api", Quota::per_second(9)));
     assert!(HeedLayer::new(&limiter).follow(0).is_ok() && HeedLayer::new(&limiter).follow("api").is_ok());
     for which in [Which::Index(1), Which::Name("other")] {

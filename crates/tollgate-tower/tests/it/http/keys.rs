@@ -31,7 +31,7 @@ async fn hello(_: Request<u64>) -> Result<Response<Text>, Infallible> {
 }
 
 #[test]
-fn each_key_is_told_of_itself() {
+fn each_key_gets_the_fields_of_its_own_limiter() {
     let (users, clock) = users(Quota::new(1, 2 * SECOND).burst(4));
     users.set_quota_for(&"bob".to_owned(), Quota::per_minute(6)).unwrap();
     let layer = LimitLayer::keyed(&users, user).refuse().respond().on_every_response().name("per-user");
@@ -56,7 +56,7 @@ fn each_key_is_told_of_itself() {
 }
 
 #[test]
-fn each_key_waits_in_its_own_line_and_holds_to_the_end_of_the_body() {
+fn each_key_waits_in_its_own_queue_and_holds_its_tokens_to_the_end_of_the_body() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_in_flight(1);
     let users: KeyedLimiter<String> = builder.clock(clock.clone()).build().unwrap();
@@ -82,7 +82,7 @@ fn each_key_waits_in_its_own_line_and_holds_to_the_end_of_the_body() {
 }
 
 #[test]
-fn if_the_parent_refused_its_policy_is_told_and_not_that_of_the_key() {
+fn if_the_parent_refused_the_response_has_its_policy_and_not_that_of_the_key() {
     let clock = ManualClock::new();
     let parent = |builder: tollgate::Builder| builder.clock(clock.clone()).build().unwrap();
     let named =

@@ -16,7 +16,7 @@ fn the_issue_s_own_example() {
 }
 
 #[test]
-fn the_window_is_until_one_more_is_there_rounded_up() {
+fn the_window_lasts_until_one_more_token_rounded_up() {
     let (limiter, clock) = by_hand(Quota::new(1, 10 * SECOND).burst(3));
     let policy = r#""default";q=1;w=10;tollgate-burst=3"#;
     // Full: if a token is taken now, the next one takes 10 s.
@@ -34,7 +34,7 @@ fn the_window_is_until_one_more_is_there_rounded_up() {
 }
 
 #[test]
-fn each_quota_is_told_by_itself() {
+fn each_quota_is_reported_by_itself() {
     let builder = Limiter::builder().quota_named("second", Quota::per_second(10).burst(20));
     let (limiter, clock) = built(builder.quota(Quota::per_hour(100)).quota(Quota::per_day(1_000).stepped()));
     take(&limiter, 20);
@@ -45,7 +45,7 @@ fn each_quota_is_told_by_itself() {
 }
 
 #[test]
-fn a_period_that_is_no_whole_number_of_seconds_is_told_exactly_or_rounded_up() {
+fn a_period_of_fractional_seconds_is_reported_exactly_or_rounded_up() {
     let policy = |quota: Quota| {
         let told = tollgate_tower::http::QuotaPolicy::of("x", &quota);
         (told.quota, told.window.unwrap())
@@ -68,14 +68,14 @@ fn a_period_that_is_no_whole_number_of_seconds_is_told_exactly_or_rounded_up() {
 }
 
 #[test]
-fn nothing_that_no_clock_can_tell_is_told() {
+fn waits_that_no_clock_can_tell_are_not_reported() {
     let (limiter, _clock) = by_hand(Quota::manual(7));
     take(&limiter, 5);
     assert_eq!(plain(&limiter), [r#""default";q=7"#, r#""default";r=2"#]);
 }
 
 #[test]
-fn what_is_claimed_in_line_is_not_there_for_newcomers() {
+fn tokens_claimed_by_waiters_are_not_reported_as_available() {
     let (limiter, clock) = by_hand(Quota::per_second(1).burst(5));
     take(&limiter, 2);
     let mut waiting = tokio_test::task::spawn(limiter.consume(5));
@@ -89,7 +89,7 @@ fn what_is_claimed_in_line_is_not_there_for_newcomers() {
 }
 
 #[test]
-fn nobody_passes_a_pause_or_a_closed_limiter() {
+fn a_paused_or_closed_limiter_reports_no_tokens() {
     let (limiter, clock) = by_hand(Quota::per_minute(60));
     limiter.pause_for(1_500 * MILLI);
     assert_eq!(plain(&limiter)[1], r#""default";r=0;t=2"#);
@@ -100,7 +100,7 @@ fn nobody_passes_a_pause_or_a_closed_limiter() {
 }
 
 #[test]
-fn the_in_flight_cap_is_told_if_one_wants_it() {
+fn the_in_flight_cap_is_reported_on_request() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(10)).max_in_flight(5));
     let _grant = limiter.try_acquire(2).unwrap();
     assert_eq!(plain(&limiter)[1], r#""default";r=8;t=1"#);
@@ -110,7 +110,7 @@ fn the_in_flight_cap_is_told_if_one_wants_it() {
 }
 
 #[test]
-fn terms_are_told() {
+fn terms_are_reported() {
     let (limiter, _clock) = by_hand(Quota::per_second(65_535));
     let terms = Terms::default().name("upload").unit(tollgate_tower::http::Unit::ContentBytes);
     assert_eq!(told(&limiter, &terms), [r#""upload";q=65535;qu="content-bytes";w=1"#, r#""upload";r=65535;t=1"#]);

@@ -44,7 +44,7 @@ fn each_refusal_has_its_status_and_says_when_to_come_back() {
 }
 
 #[test]
-fn another_retry_after_is_for_those_who_have_none_and_can_be_helped() {
+fn a_default_retry_after_applies_only_where_a_wait_can_help() {
     let with =
         |refused: Refused| Refusal::new(refused, &RateLimits::default()).or_retry_after(1_500 * MILLI).retry_after;
     assert_eq!(with(denied(None, Bound::InFlight).into()), Some(2));
@@ -55,7 +55,7 @@ fn another_retry_after_is_for_those_who_have_none_and_can_be_helped() {
 
 /// The draft: not before the end of the window of the exhausted quota.
 #[test]
-fn a_full_line_is_to_be_tried_when_it_has_been_served() {
+fn a_full_queue_is_to_be_retried_when_it_has_been_served() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(1).initial(0)).max_waiting(1));
     let mut waiting = tokio_test::task::spawn(limiter.consume(4));
     assert!(waiting.poll().is_pending());
@@ -124,7 +124,7 @@ fn problems_are_those_of_the_draft() {
 
 /// A quota that still has tokens refuses a claim that costs more.
 #[test]
-fn who_refused_is_named_though_something_is_left() {
+fn the_refusing_quota_is_named_though_it_has_tokens_left() {
     let builder =
         Limiter::builder().quota_named("minute", Quota::per_minute(60)).quota_named("second", Quota::per_second(9));
     let (limiter, _clock) = built(builder);
@@ -137,7 +137,7 @@ fn who_refused_is_named_though_something_is_left() {
 proptest! {
     /// A client that waits for `Retry-After` succeeds, and did not wait longer than the rounding.
     #[test]
-    fn who_comes_back_when_told_to_succeeds(
+    fn a_client_that_waits_for_retry_after_succeeds(
         quotas in prop::collection::vec((1u64..20, 1u64..30_000, 1u64..20, any::<bool>()), 1..4),
         costs in prop::collection::vec((1u64..20, 0u64..3_000), 1..40),
     ) {

@@ -56,7 +56,7 @@ fn a_refusal_is_a_response_with_the_fields_of_the_draft() {
 }
 
 #[test]
-fn every_response_tells_if_one_wants_it() {
+fn every_response_has_the_fields_on_request() {
     let (limiter, clock) = by_hand(Quota::new(1, 2 * SECOND).burst(3));
     let layer = LimitLayer::new(&limiter).refuse().respond().on_every_response().name("api").problem_json();
     let service = layer.formats([Format::Draft11, Format::XRateLimit]).layer(hello());
@@ -101,7 +101,7 @@ fn the_partition_key_is_the_request_s() {
 }
 
 #[test]
-fn costs_and_limiters_of_the_request_are_told_of() {
+fn the_response_reports_the_cost_and_the_limiter_of_the_request() {
     let ((small, _), (large, _)) = (by_hand(Quota::per_minute(3)), by_hand(Quota::per_minute(30)));
     let chosen = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&chosen);
@@ -125,7 +125,7 @@ fn costs_and_limiters_of_the_request_are_told_of() {
 
 /// Two limits, one inside the other: their lists are joined, and of single values the tighter one stays.
 #[test]
-fn layers_within_layers_tell_of_both() {
+fn nested_layers_report_both_limits() {
     let ((user, _), (all, _)) = (by_hand(Quota::per_minute(3)), by_hand(Quota::per_minute(30)));
     let formats = [Format::Draft11, Format::XRateLimit];
     let layer = |limiter, name: &str| {
@@ -224,7 +224,7 @@ impl Advertise<Request<()>> for Odd {
 }
 
 #[test]
-fn a_gate_of_one_s_own_tells_too() {
+fn a_user_gate_is_reported_too() {
     let (limiter, _clock) = by_hand(Quota::per_minute(30));
     let service = LimitLayer::through(Odd(limiter)).refuse().respond().on_every_response().layer(hello());
     assert_eq!(field(call(&service, Request::new(())).headers(), "ratelimit"), r#""default";r=27;t=2"#);

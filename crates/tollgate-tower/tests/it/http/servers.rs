@@ -24,7 +24,7 @@ async fn serve(app: Router) -> String {
 }
 
 #[tokio::test]
-async fn a_refusal_over_the_wire_says_everything() {
+async fn a_refusal_over_the_network_has_all_fields() {
     let builder =
         Limiter::builder().quota_named("burst", Quota::per_minute(2)).quota_named("day", Quota::per_day(1_000));
     let (limiter, clock) = built(builder);
@@ -52,7 +52,7 @@ async fn a_refusal_over_the_wire_says_everything() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_when_told_to_is_served() {
+async fn a_client_that_waits_for_retry_after_is_served() {
     // With real clocks: the token is available after 0.7 s.
     let limiter = Limiter::new(Quota::new(1, 700 * MILLI)).unwrap();
     let layer = LimitLayer::new(&limiter).refuse().respond();
@@ -73,7 +73,7 @@ async fn a_client_that_comes_back_when_told_to_is_served() {
 }
 
 #[tokio::test]
-async fn a_client_that_heeds_is_refused_once_at_most() {
+async fn a_client_that_follows_is_refused_at_most_once() {
     let theirs = Limiter::new(Quota::new(1, 400 * MILLI).burst(2)).unwrap();
     let layer = LimitLayer::new(&theirs).refuse().respond();
     let url = serve(Router::new().route("/", get(async || "hello")).layer(layer)).await;
@@ -92,7 +92,7 @@ async fn a_client_that_heeds_is_refused_once_at_most() {
 }
 
 #[tokio::test]
-async fn reqwest_heeds_with_tower_and_without() {
+async fn reqwest_follows_responses_with_tower_and_without() {
     let (theirs, _clock) = by_hand(Quota::per_hour(1).initial(0));
     let layer = LimitLayer::new(&theirs).refuse().respond();
     let url = serve(Router::new().route("/", get(async || "hello")).layer(layer)).await;
@@ -107,7 +107,7 @@ async fn reqwest_heeds_with_tower_and_without() {
 }
 
 #[tokio::test]
-async fn a_streaming_body_holds_its_slot_and_a_refusal_says_when_to_try_again() {
+async fn a_streaming_body_stays_in_flight_and_a_refusal_has_a_retry_after() {
     let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1));
     let (send, receive) = futures::channel::mpsc::unbounded::<Result<Bytes, std::io::Error>>();
     let stream = std::sync::Arc::new(std::sync::Mutex::new(Some(receive)));

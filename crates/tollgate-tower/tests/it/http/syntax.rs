@@ -22,7 +22,7 @@ fn number(number: i64) -> BareItem {
 }
 
 #[test]
-fn somebody_else_s_parser_reads_what_was_meant() {
+fn an_independent_parser_reads_the_same_values() {
     let builder =
         Limiter::builder().quota_named("a \"b\" \\ c", Quota::per_second(3)).quota_named("größe", Quota::manual(2));
     let (limiter, _clock) = built(builder);
@@ -110,7 +110,7 @@ fn a_list_can_be_split_over_several_fields() {
 }
 
 #[test]
-fn what_is_malformed_is_ignored() {
+fn malformed_fields_are_ignored() {
     for line in [
         r#"RateLimit: "default";r=50;t=30,"#,           // a comma too many
         r#"RateLimit: "default";r=50;t="soon"#,         // a string without an end

@@ -52,7 +52,7 @@ fn count(answered: &Answered, status: StatusCode) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_one_refusal_there_is_no_second_one() {
+async fn after_one_refusal_there_is_no_second() {
     for every in [false, true] {
         for quota in [Quota::per_second(2), Quota::per_second(2).burst(1), Quota::new(3, 7 * SECOND).burst(2)] {
             let theirs = Limiter::new(quota).unwrap();
@@ -77,7 +77,7 @@ async fn after_one_refusal_there_is_no_second_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pace_is_the_server_s_from_then_on() {
+async fn the_client_then_keeps_the_rate_of_the_server() {
     let theirs = Limiter::new(Quota::per_second(2).burst(1)).unwrap();
     let (wire, answered) = server(&theirs, false);
     let own = Limiter::new(Quota::per_second(1_000)).unwrap();
@@ -103,7 +103,7 @@ async fn the_pace_is_the_server_s_from_then_on() {
 
 /// Requests with a varying latency arrive in groups.
 #[tokio::test(start_paused = true)]
-async fn a_network_that_wavers_brings_no_second_refusal() {
+async fn a_network_with_jitter_causes_no_second_refusal() {
     // As far apart as the slack: a tenth of the half second, or a token's time.
     for (quota, most) in [(Quota::per_second(2).burst(1), 45), (Quota::per_second(2).burst(3), 450)] {
         let theirs = Limiter::new(quota).unwrap();
@@ -124,7 +124,7 @@ async fn a_network_that_wavers_brings_no_second_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_follow_still_waits_when_told_to() {
+async fn a_client_that_follows_no_policy_still_waits_for_retry_after() {
     let theirs = Limiter::new(Quota::new(1, 5 * SECOND)).unwrap();
     let (wire, answered) = server(&theirs, false);
     let own = Limiter::new(Quota::per_second(1_000)).unwrap();
@@ -142,7 +142,7 @@ async fn who_does_not_follow_still_waits_when_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_waits_as_it_is_told_succeeds() {
+async fn a_retry_after_the_told_wait_succeeds() {
     let theirs = Limiter::new(Quota::new(2, 3 * SECOND).burst(2)).unwrap();
     let (wire, _) = server(&theirs, false);
     let mut refused = 0;
@@ -161,7 +161,7 @@ async fn a_retry_that_waits_as_it_is_told_succeeds() {
 
 /// One limiter per host, and one server per host: a pause of one host does not delay the other.
 #[tokio::test(start_paused = true)]
-async fn each_host_is_heeded_by_its_own_limiter() {
+async fn each_host_has_its_own_limiter() {
     let [one, other] = [(); 2].map(|()| Limiter::new(Quota::per_second(100)).unwrap());
     let asked = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&asked);

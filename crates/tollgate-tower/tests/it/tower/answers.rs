@@ -34,7 +34,7 @@ fn a_refusal_says_when_to_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_has_an_end() {
+async fn a_request_times_out_at_its_max_wait() {
     let limiter = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     let service = LimitLayer::new(&limiter).release_at_head().within(2 * MILLI).layer(service_fn(picky));
     let calls = futures::future::join_all((0..5).map(|_| service.clone().oneshot(7))).await;
@@ -47,7 +47,7 @@ async fn patience_has_an_end() {
 }
 
 #[test]
-fn the_inner_error_stays_what_it_is() {
+fn the_inner_error_is_unchanged() {
     let (limiter, _clock) = by_hand(9);
     let service = LimitLayer::new(&limiter).release_at_head().layer(service_fn(picky));
     let error = assert_ready!(spawn(service.oneshot(0)).poll()).unwrap_err();
@@ -76,7 +76,7 @@ fn a_refusal_can_be_a_response() {
 }
 
 #[test]
-fn requests_cost_what_the_closure_says() {
+fn requests_have_the_cost_that_the_closure_returns() {
     let (limiter, clock) = by_hand(10);
     let service = LimitLayer::new(&limiter).cost(|n: &u32| u64::from(*n)).release_at_head().layer(service_fn(picky));
     assert!(assert_ready!(spawn(service.clone().oneshot(8)).poll()).is_ok());
@@ -91,7 +91,7 @@ fn requests_cost_what_the_closure_says() {
 }
 
 #[test]
-fn requests_stand_before_the_limiter_the_closure_names() {
+fn requests_use_the_limiter_that_the_closure_returns() {
     let limiters = [by_hand(1).0, by_hand(2).0];
     let of = limiters.clone();
     let layer = LimitLayer::by(move |n: &u32| (of[*n as usize % 2].clone(), 1)).release_at_head().refuse();
@@ -102,7 +102,7 @@ fn requests_stand_before_the_limiter_the_closure_names() {
 }
 
 #[test]
-fn without_a_word_about_it_a_request_waits_for_half_a_minute_at_most() {
+fn by_default_a_request_waits_for_at_most_half_a_minute() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::per_second(1).burst(1)));
     let inner = service_fn(async |()| Ok::<_, std::io::Error>(()));
     let bounded = LimitLayer::new(&limiter).release_at_head().layer(inner);

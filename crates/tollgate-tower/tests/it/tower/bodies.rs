@@ -54,7 +54,7 @@ fn a_body_holds_to_its_last_frame() {
 }
 
 #[test]
-fn a_body_that_knows_its_end_lands_with_its_last_frame() {
+fn a_body_of_known_length_releases_its_tokens_with_its_last_frame() {
     let limiter = capped();
     let mut body = response(&limiter, Full::new(Bytes::from("all of it"))).into_body();
     assert_eq!((in_flight(&limiter), body.size_hint().exact()), (2, Some(9)));
@@ -66,7 +66,7 @@ fn a_body_that_knows_its_end_lands_with_its_last_frame() {
 }
 
 #[test]
-fn a_body_that_is_dropped_or_fails_lands() {
+fn a_body_that_is_dropped_or_fails_releases_its_tokens() {
     let limiter = capped();
     let first = response(&limiter, Full::new(Bytes::from("a")));
     assert_eq!(in_flight(&limiter), 2);
@@ -98,7 +98,7 @@ fn the_real_cost_can_be_settled_while_the_body_holds() {
 }
 
 #[test]
-fn released_at_the_head_it_lands_with_the_response_and_while_the_service_works_it_holds() {
+fn with_release_at_the_head_tokens_are_in_flight_while_the_service_works() {
     let limiter = capped();
     let inner = service_fn(async |_: Request<()>| {
         tokio::task::yield_now().await;
@@ -119,7 +119,7 @@ fn released_at_the_head_it_lands_with_the_response_and_while_the_service_works_i
 }
 
 #[test]
-fn a_service_that_fails_lands() {
+fn a_service_that_fails_releases_its_tokens() {
     let limiter = capped();
     let inner = service_fn(async |_: Request<()>| Err::<Response<Full<Bytes>>, _>(std::io::Error::other("no")));
     let service = LimitLayer::new(&limiter).layer(inner);

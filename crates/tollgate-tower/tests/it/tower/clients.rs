@@ -79,7 +79,7 @@ fn assert_exhausted_for_100_ms(status: &tonic::Status) {
 }
 
 #[tokio::test]
-async fn grpc_clients_are_told_when_to_retry() {
+async fn grpc_clients_get_the_time_of_the_retry() {
     let quota = Quota::per_second(10).burst(1);
     let (limiter, _clock) = built(Limiter::builder().quota_named("per 100 %", quota));
     let (_, service) = health_reporter();
@@ -99,7 +99,7 @@ async fn grpc_clients_are_told_when_to_retry() {
 /// A text body would be parsed as a message: "Internal: invalid compression flag".
 #[cfg(feature = "http")]
 #[tokio::test]
-async fn grpc_clients_are_told_the_same_by_a_layer_that_responds() {
+async fn grpc_clients_get_the_same_from_a_layer_that_responds() {
     let quota = Quota::per_second(10).burst(1);
     let (limiter, _clock) = built(Limiter::builder().quota_named("per 100 %", quota));
     let (_, service) = health_reporter();

@@ -20,7 +20,7 @@ fn mocked(limiter: &Limiter) -> (mock::Spawn<Limited>, mock::Handle<u32, u32>) {
 }
 
 #[test]
-fn being_ready_takes_no_token_and_no_place_in_line() {
+fn being_ready_takes_no_token_and_no_place_in_the_queue() {
     let (limiter, _clock) = by_hand(1);
     let (mut service, mut handle) = mocked(&limiter);
     handle.allow(0);
@@ -123,7 +123,7 @@ impl Service<u32> for Reserving {
 }
 
 #[test]
-fn what_was_reserved_goes_with_the_call_and_is_let_go_with_it() {
+fn a_reservation_of_the_inner_service_is_released_with_the_call() {
     let (limiter, clock) = by_hand(1);
     let inner = Reserving::default();
     let reserved = Arc::clone(&inner.reserved);
@@ -154,7 +154,7 @@ fn what_was_reserved_goes_with_the_call_and_is_let_go_with_it() {
 
 /// Each of these requests needs several polls, in the queue and in the service.
 #[test]
-fn dropped_at_every_poll_nothing_is_lost() {
+fn a_call_dropped_at_any_poll_loses_nothing() {
     for dropped_at in 0..40 {
         for victim in 0..3 {
             let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).max_in_flight(2));

@@ -73,7 +73,7 @@ proptest! {
     #![proptest_config(config(1_000))]
 
     #[test]
-    fn requests_are_admitted_and_land_as_the_oracle_says(
+    fn requests_are_admitted_and_released_as_the_oracle_says(
         (period, burst, cap, max_waiting) in (1..300_u64, 1..12_u64, 1..14_u64, prop_oneof![Just(usize::MAX), 0..3_usize]),
         ops in prop::collection::vec(op(), 1..120),
     ) {

@@ -131,7 +131,7 @@ async fn streaming() -> (Limiter, SocketAddr, Vec<futures::channel::mpsc::Unboun
 }
 
 #[tokio::test]
-async fn a_slow_streaming_body_holds_its_slot_until_its_last_byte() {
+async fn a_slow_streaming_body_is_in_flight_until_its_last_byte() {
     let (limiter, address, ends) = streaming().await;
     let client = reqwest::Client::new();
     let url = format!("http://{address}/");
@@ -155,7 +155,7 @@ async fn a_slow_streaming_body_holds_its_slot_until_its_last_byte() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_leaves_the_line_or_its_slot_at_once() {
+async fn a_client_that_hangs_up_leaves_the_queue_or_releases_its_tokens_at_once() {
     let (limiter, address, _ends) = streaming().await;
     // HTTP/1: one connection per request, which ends with it.
     let get = || tokio::spawn(reqwest::Client::new().get(format!("http://{address}/")).send());

@@ -6,7 +6,7 @@ use tollgate::{Limiter, Quota};
 use tollgate_tower::{Admission, MaxWait};
 
 #[test]
-fn requests_that_are_turned_away_let_other_tasks_run() {
+fn refused_requests_let_other_tasks_run() {
     let empty = Limiter::new(Quota::new(1, Duration::from_secs(86_400)).initial(0)).unwrap();
     yields(async || assert!(Admission::new(empty.clone(), 1, MaxWait::None).await.is_err()));
 }
