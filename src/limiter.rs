@@ -133,7 +133,7 @@ impl Limiter {
     /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter without an in-flight cap, where a
     /// grant holds nothing.
     ///
-    /// Use `consume` for a limiter with [`max_in_flight`](Builder::max_in_flight), and where the cost is
+    /// Use `consume` for a limiter with [`max_in_flight`](crate::Builder::max_in_flight), and where the cost is
     /// [settled](Grant::settle) afterwards.
     ///
     /// # Errors
