@@ -119,7 +119,7 @@ struct Readme;
 ///
 /// * [`connect`](Self::connect) uses an address and looks it up each time. A name that is pointed to the new master is
 ///   enough, and so is a proxy in front of it. If the address belongs to the old master alone, no server is there any
-///   more: the result is an [`Outage`](tollgate::distributed::Outage) until a server answers there.
+///   more: the result is an [`Outage`] until a server answers there.
 /// * `connect_sentinels` (feature `sentinel`) asks the sentinels each time which server is the master.
 /// * `connect_cluster` (feature `cluster`) learns all nodes of the cluster from the given ones. It follows the
 ///   cluster when a replica takes over, even if none of the given nodes is left.
