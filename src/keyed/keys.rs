@@ -26,6 +26,7 @@ pub(super) enum Keys<K, S> {
 
 impl<K, S> Keys<K, S> {
     /// The observers of waits and refusals, for all keys together.
+    #[cfg(feature = "metrics")]
     pub(super) fn observers(&self) -> &Observers {
         match self {
             Self::Local(map) => &map.template.observers,
