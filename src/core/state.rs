@@ -411,11 +411,9 @@ impl State {
     }
 
     /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left the line.
-    /// The caller read `now` from the clock.
-    fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) {
-        if self.next_deferred().is_none() {
-            self.serve(rovers, (at, now), Reach::News, None, wakes);
-        }
+    /// The caller read `now` from the clock. `None` if calls made while the queue was behind come first.
+    fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) -> Option<Served> {
+        self.next_deferred().is_none().then(|| self.serve(rovers, (at, now), Reach::News, None, wakes))
     }
 
     /// Decides about the front waiter as of `now`.

@@ -28,6 +28,9 @@
 //! - A queue holds one part at a time. If two claims want the front, the older one has it, and a younger one that is held
 //!   goes aside. Places wait until no part is held.
 //! - A debt charged while the part waited does not delay it: the debt is put behind the part.
+//! - A queue whose held part is ready mints no further than the instant since which it is. When another queue tells it
+//!   about an older part, it first mints up to the instant of that news, cut at what the held part allows: the older
+//!   part saves tokens above the burst from then on, and not from an instant at which it was not in front.
 //!
 //! # Why it is correct
 //!
@@ -55,7 +58,7 @@
 //! A part costs O(log n) for n parts in the queue each time it changes its stage, and one serving pass looks at no part
 //! that is neither due nor next.
 
-use super::State;
+use super::{Served, State};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Stand, Waiter};
@@ -122,7 +125,10 @@ impl State {
             self.turn_part_away(number, Outcome::JointEnded, wakes);
         } else {
             // Claims that were granted by then are not affected by what happened then.
-            self.serve_up_to(rovers, at, now, wakes);
+            let served = self.serve_up_to(rovers, at, now, wakes);
+            if matches!(served, Some(Served::Held)) {
+                self.mint_for_older(number, at);
+            }
             match self.queue.parts().and_then(|parts| parts.stand(number)) {
                 Some(Stand::Held) => self.review_held(rovers, now, wakes),
                 Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked) => self.review_aside(rovers, number, wakes),
@@ -130,6 +136,14 @@ impl State {
             }
         }
         self.leave_unfinished(rovers);
+    }
+
+    /// Mints up to `at` for part `number`, which may come to the front then, if the part that is held is younger. The
+    /// held part has been ready since an earlier instant, and the queue has not been served past that instant. What is
+    /// minted between the two is cut at what the held part allows: otherwise it would be saved for the older part.
+    fn mint_for_older(&mut self, number: u64, at: u64) {
+        let Some(held) = self.queue.held().filter(|held| held.number > number) else { return };
+        self.supply.mint(at, Some(held.waiter.ticket));
     }
 
     /// No claim is ahead of the part any more.

@@ -301,3 +301,19 @@ proptest! {
         keep_the_promises(rules, &ops, turned)?;
     }
 }
+
+/// An older claim takes the front from a younger one that is ready, and costs more than the burst. Which limiter has
+/// which rule and which place depends on addresses, so all arrangements are tried.
+#[test]
+fn limiters_and_oracle_agree_when_a_ready_claim_is_displaced() {
+    const ORDERS: [[usize; QUEUES]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let rule = |amount, period, burst, initial| Rule { amount, period, burst, initial, cap: None };
+    let rules = [rule(1, 1, 1, 0), rule(2, 5, 1, 0), rule(1, 5, 2, 2)];
+    for (rule_order, cost_order) in ORDERS.iter().flat_map(|order| ORDERS.map(|other| (order, other))) {
+        let place = |costs: [u64; QUEUES]| cost_order.map(|index| costs[index]);
+        let claims = [Op::Turned(place([0, 0, 2])), Op::Join(place([3, 0, 1])), Op::Join(place([1, 1, 0]))];
+        let ops = [&claims[..], &[Op::Pass(1); 12]].concat();
+        let result = agree(rule_order.map(|index| rules[index]), &ops);
+        assert!(result.is_ok(), "rules {rule_order:?}, costs {cost_order:?}: {result:?}");
+    }
+}

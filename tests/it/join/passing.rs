@@ -1,6 +1,6 @@
 //! Claims that pass a joint claim because its other limiter has no tokens for it yet: neither costs the other anything.
 
-use super::{MS, full, limiter, pass, spent, tick};
+use super::{MS, empty, full, holding, limiter, pass, spent, tick};
 use std::fmt::Debug;
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_ok};
@@ -193,4 +193,26 @@ fn a_debt_charged_while_a_claim_is_aside_does_not_delay_it() {
     assert!(!newcomer.is_woken());
     pass(1, &clock, &[&fast]);
     assert!(newcomer.is_woken());
+}
+
+/// The slow limiter holds the younger claim, which is ready there, and its bucket is full. Its tokens are lost until the
+/// older claim comes to the front.
+#[test]
+fn an_older_claim_saves_tokens_above_the_burst_only_from_when_it_comes_to_the_front() {
+    let clock = ManualClock::new();
+    let (shared, busy) = (holding(&clock, 5), empty(&clock, 1));
+    let never = limiter(&clock, Quota::manual(1).initial(0));
+    let limiters = [&shared, &busy, &never];
+    let mut first = spawn(busy.consume(20));
+    assert_pending!(first.poll());
+    let mut older = spawn(join([(&shared, 15), (&busy, 1)]));
+    assert_pending!(older.poll());
+    let mut younger = spawn(join([(&shared, 1), (&never, 1)]));
+    assert_pending!(younger.poll());
+    pass(20, &clock, &limiters);
+    assert!(first.is_woken(), "the older claim has come to the front of both");
+    pass(9, &clock, &limiters);
+    assert!(!older.is_woken(), "5 tokens at 20 ms and 9 minted since");
+    pass(1, &clock, &limiters);
+    assert!(older.is_woken() && !younger.is_woken());
 }
