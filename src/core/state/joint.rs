@@ -126,12 +126,14 @@ impl State {
         } else {
             // Claims that were granted by then are not affected by what happened then.
             let served = self.serve_up_to(rovers, at, now, wakes);
-            if matches!(served, Some(Served::Held)) {
-                self.mint_for_older(number, at);
-            }
             match self.queue.parts().and_then(|parts| parts.stand(number)) {
                 Some(Stand::Held) => self.review_held(rovers, now, wakes),
-                Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked) => self.review_aside(rovers, number, wakes),
+                Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked) => {
+                    if let Some(Served::Held) = served {
+                        self.mint_for_older(number, at);
+                    }
+                    self.review_aside(rovers, number, wakes);
+                }
                 Some(Stand::Place | Stand::Called(_)) | None => {}
             }
         }
