@@ -12,7 +12,8 @@ fn feedback_against_feedback_applies_the_latest_rate() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::per_second(1)));
         let adaptive = Adaptive::between("1/s", "1000/s").start("10/s").drive(&limiter).unwrap();
-        let (grows, falls) = (adaptive.attempt(1, true), adaptive.attempt(1, true));
+        // As large as ten seconds of requests: the rate grows by more than one step.
+        let (grows, falls) = (adaptive.attempt(100, true), adaptive.attempt(1, true));
         let up = race.actor(move || grows.succeeded());
         let down = race.actor(move || falls.throttled(None));
         up.join().unwrap();
