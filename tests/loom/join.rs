@@ -290,8 +290,8 @@ fn releases_of_two_caps_at_once() {
         lines.iter().for_each(|line| line.try_acquire(1).unwrap().forget());
         let mut claim = waiting(&lines);
         race.run(lines.each_ref().map(|line| on(line, |line| line.release(1).unwrap())));
-        assert_eq!(answer(&mut claim), Some(Ok(())));
         assert_eq!(lines.each_ref().map(|line| line.snapshot().in_flight), [Some(1), Some(1)]);
+        assert_eq!(answer(&mut claim), Some(Ok(())));
     });
 }
 
