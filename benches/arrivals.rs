@@ -1,8 +1,8 @@
-//! What does one call cost, by how many wait? Nanoseconds per call.
+//! What does one call cost, depending on the number of waiters? In nanoseconds per call.
 //!
-//! * `arrivals`: the mean of arrivals with a deadline at the end of a queue of so many, by kind of quota.
+//! * `arrivals`: the mean of arrivals with a deadline at the end of a queue of this length, by kind of quota.
 //! * `storm`: the same, with a waiter cancelled from the middle before each arrival.
-//! * `once`: one call at a queue of 100,000 that was not asked for an estimate before.
+//! * `once`: one call at a queue of 100,000 that has not computed an estimate before.
 //! * `stalled`: one call by another caller than the driver, while 100,000 waiters are due.
 
 use std::pin::Pin;
@@ -16,7 +16,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const MANY: usize = 100_000;
 const KINDS: [&str; 6] = ["one quota", "two quotas", "stepped", "two, one stepped", "one, paused", "two, capped"];
 
-/// Moved by the bench, and taken for a real one by the limiter.
+/// Moved by the benchmark; the limiter takes it for a real one.
 #[derive(Clone, Debug, Default)]
 struct Wall(Arc<AtomicU64>);
 
@@ -57,7 +57,7 @@ fn queue(limiter: &Limiter, length: usize) -> Vec<Waiting<'_>> {
     (0..length).map(|_| wait(limiter.consume(1))).collect()
 }
 
-/// Nanoseconds that `call` takes with what `set_up` makes: the median of seven.
+/// The nanoseconds of `call` on the result of `set_up`: the median of seven.
 fn median<T>(set_up: impl Fn() -> T, call: impl Fn(&mut T)) -> u128 {
     let mut times = [0; 7].map(|_| {
         let mut made = set_up();
@@ -69,7 +69,7 @@ fn median<T>(set_up: impl Fn() -> T, call: impl Fn(&mut T)) -> u128 {
     times[3]
 }
 
-/// Leaked, so that what waits there can be kept beside it.
+/// Leaked, so that its waiters can be stored beside it.
 fn leaked(kind: &str, wall: &Wall) -> &'static Limiter {
     Box::leak(Box::new(limiter(kind, wall)))
 }

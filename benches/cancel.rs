@@ -1,4 +1,4 @@
-//! What does giving up cost, from any place in a line of so many?
+//! What does a cancellation cost, from any place in a queue of this length?
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -9,7 +9,7 @@ fn main() {
     divan::main();
 }
 
-/// Half of a line leaves in random order; the rest stays.
+/// Half of the queue leaves in random order; the rest stays.
 #[divan::bench(args = [100, 10_000, 100_000])]
 fn half_of_a_line_leaves(bencher: Bencher, length: usize) {
     let quota = Quota::per_day(1).initial(0);

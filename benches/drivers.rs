@@ -1,5 +1,5 @@
 //! What does a grant cost when many threads, or many runtimes, wait for one limiter? CPU time of the whole process per
-//! grant, against as many tasks of one runtime.
+//! grant, compared with as many tasks of one runtime.
 //!
 //! ```sh
 //! cargo bench --bench drivers
@@ -13,7 +13,7 @@ use tollgate::{Limiter, Quota};
 
 const RATE: u64 = 500;
 const TIME: Duration = Duration::from_secs(2);
-/// As `/proc` counts.
+/// The unit of `/proc`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 fn main() {
@@ -63,7 +63,7 @@ fn join_all(threads: usize, act: impl Fn() + Sync) {
     });
 }
 
-/// Has `run` claim until told to stop; says what a grant cost, once all stand in line.
+/// Runs `run` until told to stop, and returns the cost of a grant, measured when all of them wait.
 fn per_grant(run: impl FnOnce(&Limiter, &'static AtomicBool, &'static AtomicU64) + Send) -> f64 {
     let (stop, grants) = (&*Box::leak(Box::new(AtomicBool::new(false))), &*Box::leak(Box::new(AtomicU64::new(0))));
     let limiter = Limiter::new(Quota::per_second(RATE).burst(1)).expect("a quota");
@@ -79,7 +79,7 @@ fn per_grant(run: impl FnOnce(&Limiter, &'static AtomicBool, &'static AtomicU64)
     })
 }
 
-/// What all threads of this process have used: fields 14 and 15 of a line whose second field may hold spaces.
+/// The CPU time of all threads of this process: fields 14 and 15 of a line with a second field that may contain spaces.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
     let fields: Vec<&str> = stat.rsplit(')').next().expect("the rest").split_whitespace().collect();

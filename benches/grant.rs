@@ -1,7 +1,8 @@
-//! What does a grant cost that need not wait, alone and between threads?
+//! What does a grant without waiting cost, on one thread and on several?
 //!
-//! `cargo bench --bench grant`. The harness of these files is divan: one attribute per question, threads as a parameter,
-//! no plots and statistics to build. Samples are of 2,000 calls, so that the first, which take the slow path, weigh little.
+//! `cargo bench --bench grant`. The harness of these files is divan: one attribute per question, threads as a
+//! parameter, no plots and statistics to build. Samples have 2,000 calls, so that the first ones, which take the slow
+//! path, weigh little.
 
 use divan::{Bencher, black_box};
 use std::pin::pin;
@@ -12,7 +13,7 @@ fn main() {
     divan::main();
 }
 
-/// Nobody is ever refused.
+/// So large that no call is refused.
 fn ample() -> Builder {
     Limiter::builder().quota(Quota::per_second(1_000_000_000).burst(1_000_000))
 }

@@ -1,11 +1,12 @@
-//! What does a meter cost those who are granted at once? They should not notice.
+//! What does a meter cost for grants without waiting? It should not be noticeable.
 //!
-//! `cargo bench --features metrics,tracing --bench metered`. Limiters with and without a meter take turns, ten
-//! milliseconds each, so that whatever else the machine does falls on all of them. Printed are the best and the median
-//! turn, and both as multiples of those without a meter. Not divan: it measures one after the other.
+//! `cargo bench --features metrics,tracing --bench metered`. Limiters with and without a meter take turns of ten
+//! milliseconds each, so that other load on the machine affects all of them. Printed are the best and the median turn,
+//! and both as multiples of those without a meter. This is not a divan benchmark, because divan measures one case after
+//! the other.
 //!
-//! What the features cost that are merely compiled in: `cargo bench --bench metered`, the first row of each table, built
-//! without them.
+//! The cost of the features that are only compiled in: `cargo bench --bench metered`, the first row of each table,
+//! built without them.
 
 use std::hint::black_box;
 use std::pin::pin;
@@ -17,7 +18,7 @@ const TURNS: usize = 75;
 /// Long enough for a turn to be scraped once or twice.
 const TURN: u32 = 10_000_000;
 
-/// Nobody is ever refused.
+/// So large that no call is refused.
 fn ample() -> Limiter {
     Limiter::new(Quota::per_second(1_000_000_000).burst(1_000_000)).expect("valid")
 }
@@ -49,11 +50,11 @@ fn judge(mut turns: Vec<f64>) -> [f64; 2] {
     [turns[0], turns[turns.len() / 2]]
 }
 
-/// One way to meet a limiter in the loop.
+/// One way to call a limiter in the loop.
 struct Way {
     name: &'static str,
     limiter: Limiter,
-    /// While somebody scrapes.
+    /// While it is scraped.
     is_scraped: bool,
 }
 
@@ -106,10 +107,11 @@ mod metered {
     static METER: Mutex<Option<Meter>> = Mutex::new(None);
     static PROMETHEUS: OnceLock<PrometheusHandle> = OnceLock::new();
 
-    /// A limiter with a meter that nobody asks, and one that is scraped as often as by three thousand Prometheus servers.
+    /// A limiter with a meter that is not scraped, and one that is scraped as often as by three thousand Prometheus
+    /// servers.
     pub(super) fn ways(make: fn() -> Limiter) -> impl Iterator<Item = Way> {
         PROMETHEUS.get_or_init(|| {
-            let handle = PrometheusBuilder::new().install_recorder().expect("nobody else installs one");
+            let handle = PrometheusBuilder::new().install_recorder().expect("no other recorder is installed");
             thread::spawn(scrape_on);
             handle
         });

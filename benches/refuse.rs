@@ -1,4 +1,4 @@
-//! What does a refusal cost, with all that it says?
+//! What does a refusal cost, with all its details?
 
 use divan::{Bencher, black_box};
 use std::pin::pin;
@@ -27,7 +27,7 @@ fn try_acquire_by_the_quanta_clock(bencher: Bencher) {
     bencher.bench(|| limiter.try_acquire(black_box(1)).is_err());
 }
 
-/// While others wait in line.
+/// While other claims wait.
 #[divan::bench(sample_count = 200, sample_size = 2_000)]
 fn try_acquire_behind_a_line(bencher: Bencher) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
@@ -38,7 +38,7 @@ fn try_acquire_behind_a_line(bencher: Bencher) {
     bencher.bench_local(|| limiter.try_acquire(black_box(1)).is_err());
 }
 
-/// Turned away before waiting.
+/// Refused before waiting.
 #[divan::bench(sample_count = 200, sample_size = 2_000)]
 fn consume_within_a_millisecond(bencher: Bencher) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");

@@ -1,4 +1,4 @@
-//! What does it cost to stand in line and be served, by how many stand there?
+//! What does it cost to wait in the queue and be served, depending on the number of waiters?
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -12,14 +12,14 @@ fn main() {
 
 const LENGTHS: [u64; 4] = [1, 100, 10_000, 100_000];
 
-/// A token each millisecond, by a clock moved by hand: nothing here waits for real time.
+/// A token each millisecond, on a manual clock: nothing here waits for real time.
 fn limiter() -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     let quota = Quota::new(1, Duration::from_millis(1)).burst(1).initial(0);
     (Limiter::builder().quota(quota).clock(clock.clone()).build().expect("valid"), clock)
 }
 
-/// All of a line enter, fall due together, are served in one go and look again.
+/// All claims of a queue enter, fall due together, are served by one tick, and are polled again.
 #[divan::bench(args = LENGTHS)]
 fn enter_and_be_served(bencher: Bencher, length: u64) {
     let (limiter, clock) = limiter();
@@ -37,7 +37,7 @@ fn enter_and_be_served(bencher: Bencher, length: u64) {
     });
 }
 
-/// One leaves in front and one joins at the end, behind so many.
+/// One claim is cancelled at the front and one enters at the end, behind this many.
 #[divan::bench(args = LENGTHS)]
 fn one_in_one_out(bencher: Bencher, length: u64) {
     let (limiter, clock) = limiter();
@@ -49,10 +49,10 @@ fn one_in_one_out(bencher: Bencher, length: u64) {
     bencher.bench_local(|| {
         clock.advance(Duration::from_millis(1));
         limiter.tick();
-        let mut front = line.pop_front().expect("somebody waits");
+        let mut front = line.pop_front().expect("a claim waits");
         assert!(front.as_mut().poll(&mut cx).is_ready());
         front.set(limiter.consume(1));
-        // With one in line, the place behind it is the front.
+        // With one waiter, the place behind it is the front.
         assert!(front.as_mut().poll(&mut cx).is_pending());
         line.push_back(front);
     });

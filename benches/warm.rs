@@ -1,13 +1,13 @@
-//! What does a grant cost that is paid from a lease, against the same limiter with a quota of its own?
+//! What does a grant from a lease cost, compared with the same limiter with a quota of its own?
 //!
 //! ```text
-//! cargo bench --features redis --bench warm
+//! cargo bench --features distributed --bench warm
 //! ```
 //!
-//! Both are called in turns, a few thousand calls each, in one process; what is printed is the ratio of the medians. The
-//! line is in memory: once a lease is there nobody looks at the line, whatever it is, and its task runs on another thread
-//! here as it does beside Redis. Calls that found the lease empty are counted, and the turns in which that happened are left
-//! out: that is the other price, the one of the network.
+//! Both are called in turns of a few thousand calls each, in one process, and the ratio of the medians is printed. The
+//! store is in memory: as long as there is a lease no call reaches the store, so its kind does not matter, and the
+//! refill task runs on another thread here, as it does with Redis. Calls that found the lease empty are counted, and
+//! the turns in which that happened are left out: those measure the network.
 
 use std::hint::black_box;
 use std::pin::pin;
@@ -18,11 +18,11 @@ use tollgate::{Builder, Limiter, Quota};
 
 const CALLS: u32 = 5_000;
 const TURNS: usize = 2_000;
-/// Until the line has seen how fast calls come, and has leased accordingly.
+/// Until the store has seen the rate of the calls, and has leased accordingly.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 fn main() {
-    // A worker for the tasks that ask; this thread calls.
+    // A worker for the refill tasks; this thread makes the calls.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let _inside = runtime.enter();
@@ -54,7 +54,7 @@ fn compare(name: &str, with: impl Fn(Builder) -> Builder, call: impl Fn(&Limiter
     }
     let (mut owns, mut leases, mut refused) = (Vec::new(), Vec::new(), 0);
     for number in 0..TURNS {
-        // Who goes first changes.
+        // The order alternates.
         let (one, other) = if number % 2 == 0 { (&own, &leased) } else { (&leased, &own) };
         let (first, second) = (turn(one, &call), turn(other, &call));
         let (of_own, of_leased) = if number % 2 == 0 { (first, second) } else { (second, first) };
@@ -68,7 +68,7 @@ fn compare(name: &str, with: impl Fn(Builder) -> Builder, call: impl Fn(&Limiter
     println!("{name:<34} {own:>10.2} {leased:>10.2} {:>7.3} {refused:>14}", leased / own);
 }
 
-/// Nanoseconds per call, and how many calls were refused.
+/// Nanoseconds per call, and the number of refused calls.
 fn turn(limiter: &Limiter, call: impl Fn(&Limiter) -> bool) -> (f64, u32) {
     let began = Instant::now();
     let granted = (0..CALLS).filter(|_| call(limiter)).count() as u32;

@@ -1,4 +1,4 @@
-//! A dispatch loop of your own, on the bare bucket: seastar's, with threads and without a runtime.
+//! A dispatch loop on the bare bucket: seastar's, with threads and without a runtime.
 //!
 //! ```text
 //! requests -> [queue] -> dispatcher -> [jobs] -> workers -> disk
@@ -7,13 +7,13 @@
 //!                        bucket <--- replenish --- timer
 //! ```
 //!
-//! The disk takes 400 tokens of work per second, and then it stalls for a while. Run twice: a plain `Bucket` goes on
-//! dispatching at its rate, and the work piles up in front of the disk. A `CappedBucket` lets at most 30 tokens be on
-//! their way: it stops when completions stop coming, and goes on when they do.
+//! The disk takes 400 tokens of work per second, and stalls for a while. The loop runs twice. With a plain `Bucket` it
+//! continues to dispatch at its rate, and the work piles up in front of the disk. A `CappedBucket` allows at most 30
+//! tokens in flight: the loop stops when there are no completions, and continues when they return.
 //!
 //! `cargo run --release --example dispatch_loop` takes about two seconds.
 //!
-//! With tokio, you need none of this: a `Limiter` with `max_in_flight` is the same bucket with a line in front.
+//! With tokio you need none of this: a `Limiter` with `max_in_flight` is the same bucket with a queue.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ const REQUESTS: u64 = 160;
 const WORKERS: usize = 4;
 const STALL: std::ops::Range<Duration> = Duration::from_millis(300)..Duration::from_millis(600);
 
-/// What is to be done, and how many tokens of the disk's time it takes.
+/// A job, with its cost in tokens of the disk's time.
 struct Request {
     cost: u64,
 }
@@ -63,7 +63,7 @@ impl Summary {
     }
 }
 
-/// Sends all requests through `bucket`. `complete` is told the cost of each one that is done.
+/// Sends all requests through `bucket`. `complete` is called with the cost of each finished request.
 fn run<C>(bucket: &Bucket<C>, complete: impl Fn(u64) + Sync) -> Summary {
     let start = Instant::now();
     let stop = AtomicBool::new(false);
@@ -74,9 +74,9 @@ fn run<C>(bucket: &Bucket<C>, complete: impl Fn(u64) + Sync) -> Summary {
 
     for number in 0..REQUESTS {
         let request = Request { cost: 1 + number % 4 };
-        enqueue.send(request).expect("the queue is there");
+        enqueue.send(request).expect("the dispatcher still runs");
     }
-    drop(enqueue); // no more will come: the dispatcher ends when the queue is empty
+    drop(enqueue); // there are no more: the dispatcher ends when the queue is empty
 
     thread::scope(|scope| {
         scope.spawn(|| replenish_all_the_time(bucket, start, &stop));
@@ -93,7 +93,7 @@ fn run<C>(bucket: &Bucket<C>, complete: impl Fn(u64) + Sync) -> Summary {
     })
 }
 
-/// The dispatch loop: grab, wait until the tokens are there, dispatch. Says how many tokens it dispatched.
+/// The dispatch loop: grab, wait until the tokens are there, dispatch. Returns the number of dispatched tokens.
 fn dispatch_all<C>(
     bucket: &Bucket<C>,
     queue: mpsc::Receiver<Request>,
@@ -102,10 +102,10 @@ fn dispatch_all<C>(
 ) -> u64 {
     let mut tokens = 0;
     for request in queue {
-        // The place in the line is taken here and now. With several dispatchers, this is what keeps them in order.
+        // The position in the queue is taken here. With several dispatchers, this keeps them in order.
         let ticket = bucket.grab(request.cost);
         while bucket.deficiency(ticket) > 0 {
-            // Seastar yields to its other fibers here. A thread of ours rather takes a nap than all of a core.
+            // Seastar yields to its other fibers here. This thread sleeps instead, so that it does not burn a core.
             thread::sleep(Duration::from_micros(200));
         }
         tokens += request.cost;
@@ -115,8 +115,8 @@ fn dispatch_all<C>(
     tokens
 }
 
-/// The timer: tells the bucket the time. The next tick makes up for a late one, since tokens are counted by the time
-/// that is told. How often it ticks decides how finely they come, and how soon a bucket that was full fills again.
+/// The timer: replenishes the bucket with the current time. A tick makes up for a late one, since tokens are counted by
+/// the time. The interval decides how finely the tokens come, and how soon a full bucket fills again.
 fn replenish_all_the_time<C>(bucket: &Bucket<C>, start: Instant, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         bucket.replenish(start.elapsed());
@@ -124,19 +124,19 @@ fn replenish_all_the_time<C>(bucket: &Bucket<C>, start: Instant, stop: &AtomicBo
     }
 }
 
-/// A worker: takes jobs until there are none, and says when each is done.
+/// A worker: takes jobs until there are none, and reports each finished one.
 fn work(jobs: &Mutex<mpsc::Receiver<Request>>, start: Instant, in_flight: &InFlight, complete: &impl Fn(u64)) {
     loop {
-        // One worker at a time waits for the next job; the lock is free again before it begins to work.
+        // One worker at a time waits for the next job; the lock is released before the work begins.
         let job = jobs.lock().expect("workers do not panic").recv();
         let Ok(Request { cost }) = job else { return };
         use_disk(cost, start.elapsed());
         in_flight.end(cost);
-        complete(cost); // with a cap, this makes room for others
+        complete(cost); // with a cap, this lets other jobs start
     }
 }
 
-/// What the tokens stand for. Two milliseconds each, unless the disk stalls.
+/// The work: two milliseconds per token, unless the disk stalls.
 fn use_disk(cost: u64, now: Duration) {
     if STALL.contains(&now) {
         thread::sleep(STALL.end - now);
@@ -144,7 +144,7 @@ fn use_disk(cost: u64, now: Duration) {
     thread::sleep(Duration::from_millis(2) * cost as u32);
 }
 
-/// Counts tokens that were dispatched and are not done.
+/// Counts the tokens that were dispatched and are not finished.
 #[derive(Default)]
 struct InFlight {
     now: AtomicU64,

@@ -1,16 +1,16 @@
-//! Everything at once, on the wall clock, for as long as you like.
+//! All operations at once, in real time, for as long as you like.
 //!
 //! ```text
 //! cargo run --release --example soak -- --seconds 60
 //! ```
 //!
-//! Ten thousand tasks stand in one line and ask again as soon as they were served. Many give up half-way; those served
-//! settle for more or less than they asked; one more tries to barge in, looks at everything, and changes the in-flight cap.
-//! At the end one line says whether the law was kept, and the exit code is 1 if it was not
-//! (runs of 30 seconds and more are also held to 0.999 of the rate, and to flat memory).
+//! Ten thousand tasks wait in one queue and claim again as soon as they are served. Many cancel half-way; those that
+//! are served settle for more or less than they claimed. One more task tries to overtake, reads all values, and changes
+//! the in-flight cap. The last line says whether the law was kept, and the exit code is 1 if it was not. Runs of at
+//! least 30 seconds must also reach 0.999 of the rate, with constant memory.
 //!
-//! All tasks run on one thread, where wake order is poll order, so that "was served before" is no matter of opinion.
-//! (`tests/it/threads` is where many threads meet.)
+//! All tasks run on one thread, where the wake order is the poll order, so that the order of service is well defined.
+//! Tests with many threads are in `tests/it/threads`.
 
 use clap::Parser;
 use std::cell::RefCell;
@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 use tollgate::{Limiter, Quota};
 
-/// Soak a limiter: long line, random cancels and settles, a meddler
+/// Soak a limiter: a long queue, random cancellations and settlements, and a task that calls everything else
 #[derive(Clone, Parser)]
 struct Options {
-    /// How long
+    /// The duration
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Tasks in line
+    /// Waiting tasks
     #[arg(long, default_value_t = 10_000)]
     tasks: u64,
     /// Tokens per second
@@ -40,23 +40,23 @@ struct Options {
 }
 
 impl Options {
-    /// A fifth of a second: more than a busy machine's timers are late by.
+    /// A fifth of a second: more than the lateness of timers on a busy machine.
     fn burst(&self) -> u64 {
         self.rate / 5
     }
 }
 
-/// What was seen of the grants, as they came.
+/// The records of the grants, in their order.
 struct Judge {
     rate: f64,
-    /// The largest excess over `rate x window` of all windows that end now, and of all that ever did.
+    /// The largest excess over `rate x window` of all windows that end now, and of all windows so far.
     excess: f64,
     worst: f64,
     last: Instant,
-    /// Where the latest claim served had stood.
+    /// The place of the latest served claim.
     furthest: u64,
     overtaken: u64,
-    /// How often `try_acquire` got something while others waited.
+    /// How often `try_acquire` was granted while others waited.
     barged: u64,
 }
 
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     report(&options, &limiter, &judge.borrow(), memory_at_first, took)
 }
 
-/// Runs the tasks, and says how much memory was in use once all were in line, and how long it took.
+/// Runs the tasks. Returns the memory in use when all of them waited, and the elapsed time.
 fn soak(options: &Options, limiter: &Limiter, judge: &Rc<RefCell<Judge>>) -> (u64, Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let local = LocalSet::new();
@@ -97,7 +97,8 @@ fn soak(options: &Options, limiter: &Limiter, judge: &Rc<RefCell<Judge>>) -> (u6
     let places = Rc::new(RefCell::new(0));
     for seed in 0..options.tasks {
         let random = fastrand::Rng::with_seed(seed);
-        // Without a cooperative budget: a first poll that returns `Pending` has entered the queue, so its place is the task's.
+        // Without a cooperative budget: a first poll that returns `Pending` has entered the queue, so its place is the
+        // task's.
         let task = ask(options.clone(), limiter.clone(), judge.clone(), places.clone(), random);
         local.spawn_local(tokio::task::unconstrained(task));
     }
@@ -111,7 +112,7 @@ fn soak(options: &Options, limiter: &Limiter, judge: &Rc<RefCell<Judge>>) -> (u6
     })
 }
 
-/// One task: asks, perhaps gives up, perhaps settles, asks again.
+/// One task: claims, perhaps cancels, perhaps settles, claims again.
 async fn ask(
     options: Options,
     limiter: Limiter,
@@ -127,8 +128,8 @@ async fn ask(
             *places
         };
         let mut claim = pin!(limiter.consume(cost));
-        // Who need not wait, or is polled by a timer, may be seen before those who were granted earlier and not polled
-        // yet: only those who did nothing but wait are compared.
+        // A claim that need not wait, or is polled by a timer, may be seen before others that were granted earlier and
+        // not polled yet. So only claims that did nothing but wait are compared.
         let (waited, answer) = match futures::poll!(claim.as_mut()) {
             Poll::Ready(answer) => (false, Some(answer)),
             Poll::Pending if random.u8(..) < 64 => {
@@ -144,13 +145,13 @@ async fn ask(
             grant.settle(actual);
             judge.borrow_mut().count(actual as f64 - cost as f64);
         } else if random.u8(..) < 16 {
-            // A debt: those who come later pay for it.
+            // A debt: later claims pay for it.
             grant.settle(cost + 1);
         }
     }
 }
 
-/// One who wants to be first, and turns at the knobs.
+/// The task that tries to overtake, and changes the settings.
 async fn meddle(rate: u64, limiter: Limiter, judge: Rc<RefCell<Judge>>) {
     let mut random = fastrand::Rng::with_seed(0);
     loop {
@@ -180,13 +181,13 @@ fn report(options: &Options, limiter: &Limiter, judge: &Judge, memory_at_first: 
         took.as_secs_f64(),
     );
     let lawful = excess == 0.0 && judge.overtaken == 0 && judge.barged == 0;
-    // In a short run, one stall of the machine is a large share of it.
+    // In a short run, one stall of the machine is a large share of the time.
     let steady = options.seconds < 30 || (achieved >= 0.999 && growth < 1.05);
     let kept = lawful && steady;
     if kept { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// Bytes of memory in use; 0 where the system does not tell.
+/// Bytes of memory in use; 0 where the system does not report it.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -1,13 +1,13 @@
-//! A real transfer over TCP, on the loopback, at 10 MB/s: what `tollgate::io` is for.
+//! A real transfer over TCP on loopback at 10 MB/s, with `tollgate::io`.
 //!
 //! ```text
 //! cargo run --release --features io --example throttled_copy
 //! cargo run --release --features io --example throttled_copy -- --rate 40 --connections 8 --paced reads --seconds 3
 //! ```
 //!
-//! All connections share one limiter; the bytes are counted where they arrive. The last line printed is for machines; the
-//! exit code is 1 if the achieved rate, beyond the burst, is not within 0.97 to 1.01 of the configured one, or a byte was
-//! lost. (2: it could not run.)
+//! All connections share one limiter; the bytes are counted where they arrive. The last line printed is
+//! machine-readable. The exit code is 1 if the achieved rate, beyond the burst, is not within 0.97 to 1.01 of the
+//! configured one, or if a byte was lost, and 2 if the program could not run.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -32,10 +32,10 @@ struct Options {
     /// Megabytes (10^6 bytes) per second, over all connections
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
-    /// Kilobytes (10^3 bytes) at once [default: a twentieth of a second's worth]
+    /// Burst in kilobytes (10^3 bytes) [default: a twentieth of a second's worth]
     #[arg(long)]
     burst: Option<u64>,
-    /// About how long it takes
+    /// The approximate duration
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Megabytes to copy, instead of `--seconds`
@@ -44,7 +44,7 @@ struct Options {
     /// Connections that share the rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     connections: u64,
-    /// Which end is paced
+    /// The end that is paced
     #[arg(long, default_value = "writes")]
     paced: Paced,
 }
@@ -128,7 +128,7 @@ async fn receive(mut from: impl AsyncRead + Unpin, arrived: &AtomicU64) -> Resul
     }
 }
 
-/// Shows how it goes, for as long as it is polled.
+/// Shows the progress while it is polled.
 async fn watch(arrived: &AtomicU64, total: u64) -> Infallible {
     let style = "{wide_bar:.cyan/blue} {bytes} of {total_bytes}, {bytes_per_sec}";
     let style = ProgressStyle::with_template(style).expect("a valid template");

@@ -1,22 +1,22 @@
-"""All mutants in one build ("mutant schemata"): the engine of scripts/mutants, which says how to call it.
+"""All mutants in one build ("mutant schemata"): the engine of scripts/mutants, which explains its use.
 
-cargo-mutants says what to change (`cargo mutants --list --json`). Each expression that it would change becomes
+cargo-mutants lists the changes (`cargo mutants --list --json`). Each expression that it would change becomes
 `if crate::mutant(7) { changed } else { original }` in a copy of the tree, and MUTANT=7 in the environment of a test
-chooses. Without one, each notes that it was reached: only tests that reach it are run against it. So the crate is built
-a few times instead of a thousand: once more for each round of mutants that do not compile, which are left out, and once for
+chooses one. Without it, each mutant records that it was reached: it is only tried with the tests that reach it. So the crate is built
+a few times instead of a thousand times: once for each round of mutants that do not compile, which are left out, and once for
 the tests. Needs the packages tree-sitter and tree-sitter-rust.
 """
 import argparse, collections, concurrent.futures, json, os, re, resource, shutil, subprocess, sys, tempfile, tomllib
 import tree_sitter, tree_sitter_rust
 
 args = argparse.ArgumentParser()
-args.add_argument("--out", required=True, help="where the copy, the builds and what is known of each mutant are kept")
-args.add_argument("--roots", required=True, help="in this order; `lib` is src itself, a/b/c what has b or c in its name in a")
+args.add_argument("--out", required=True, help="the folder of the copy, the builds and the results of the mutants")
+args.add_argument("--roots", required=True, help="test roots in this order; `lib` is src itself, a/b/c the tests in a with b or c in their names")
 args.add_argument("--features", default="--all-features")
 args.add_argument("--jobs", type=int, default=os.cpu_count())
-args.add_argument("-f", "--file", action="append", help="only these files (globs); else those of .cargo/mutants.toml")
-args.add_argument("--resume", action="store_true", help="goes on where a run of the same tree was stopped")
-args.add_argument("--recheck", action="store_true", help="gives those that hung four times the time, in the root in which they did")
+args.add_argument("-f", "--file", action="append", help="only these files (globs); default: those of .cargo/mutants.toml")
+args.add_argument("--resume", action="store_true", help="continues a stopped run of the same tree")
+args.add_argument("--recheck", action="store_true", help="repeats mutants that hung with four times the time limit, in the root in which they hung")
 args = args.parse_args()
 config = tomllib.load(open(".cargo/mutants.toml", "rb"))
 out, tree, parser = args.out, f"{args.out}/tree", tree_sitter.Parser(tree_sitter.Language(tree_sitter_rust.language()))
@@ -37,7 +37,7 @@ pub(crate) fn mutant(id: usize) -> bool {
 """
 
 def listed():
-    """The mutants of cargo-mutants, by their numbers: also those that the configuration says are equivalent."""
+    """The mutants of cargo-mutants by number, also those that the configuration lists as equivalent."""
     files = [a for f in args.file or config["examine_globs"] for a in ("-f", f)]
     text = subprocess.run(["cargo", "mutants", "--list", "--json", "--no-config", *files], stdout=subprocess.PIPE, check=True).stdout
     return dict(enumerate((m for m in json.loads(text) if "impl fmt::Debug" not in m["name"] and "tests::" not in m["name"]), 1))
@@ -48,7 +48,7 @@ def nodes(node):
         yield from nodes(child)
 
 def rewrite(file, mutants):
-    """Puts a switch for each of `mutants` into `file`; returns what becomes of those that cannot have one."""
+    """Puts a switch for each of `mutants` into `file`; returns the verdicts of those that cannot have one."""
     data, lost = open(file, "rb").read().replace(b"const fn", b"      fn"), {} # the switch is not const
     lines, found = data.splitlines(keepends=True), list(nodes(parser.parse(data).root_node))
     place = lambda at: sum(map(len, lines[: at["line"] - 1])) + len(lines[at["line"] - 1].decode()[: at["column"] - 1].encode())
@@ -120,10 +120,10 @@ def build(*command):
     return run, [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
 def left_out(mutants):
-    """Leaves out what does not compile, until the rest does."""
+    """Leaves out mutants that do not compile, until the rest compiles."""
     unviable, lost = set(), {}
     while True:
-        # Copied as new: what was edited during a build would look older than it.
+        # With a new modification time: a file that was edited during a build would look older than the build.
         ignored = shutil.ignore_patterns("target", ".git", "docs")
         shutil.copytree(".", tree, dirs_exist_ok=True, copy_function=shutil.copy, ignore=ignored)
         for file in {m["file"] for m in mutants.values()}:
@@ -134,7 +134,7 @@ def left_out(mutants):
         for message in (m["message"] for m in messages if m["reason"] == "compiler-message" and m["message"]["level"] == "error"):
             for span in (s for s in message["spans"] if s["is_primary"]):
                 code = open(f"{tree}/{span['file_name']}", "rb").read()
-                if "non-exhaustive" in message["message"]: # an arm that is needed: `span` is what is matched
+                if "non-exhaustive" in message["message"]: # the arm is needed: `span` is the matched expression
                     match = next(n for n in nodes(parser.parse(code).root_node) if n.type == "match_expression"
                                  and n.child_by_field_name("value").start_byte == span["byte_start"])
                     bad |= {int(id) for id in re.findall(rb"!crate::mutant\((\d+)", match.text)}
@@ -155,8 +155,8 @@ def executables(root):
     return [m["executable"] for m in messages if m["reason"] == "compiler-artifact" and m["executable"]]
 
 def clock(pid):
-    """The seconds for which a process has run, and whether it sleeps: of those in which it waits for a processor, or is stopped,
-    no hang is told by."""
+    """The CPU seconds of a process, and whether it sleeps. The time in which it waits for a CPU, or is stopped, says nothing about a
+    hang."""
     try:
         states = [open(f"/proc/{pid}/task/{task}/stat").read().rsplit(")", 1)[1].split()[0] for task in os.listdir(f"/proc/{pid}/task")]
         fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
@@ -165,7 +165,7 @@ def clock(pid):
         return 0.0, False
 
 def verdict(id, binary, filters, limit, reached=None):
-    """`red`, and by which test; `green`; or `hangs`: it ran or slept for longer than `limit`. And how long that was."""
+    """The verdict and its duration: `red` with the failed test, `green`, or `hangs` if it ran or slept for longer than `limit`."""
     env = {"PROPTEST_CASES": "60", "PROPTEST_RNG_SEED": "20261122", **os.environ, "MUTANT": str(id), "RUST_BACKTRACE": "0"}
     if reached:
         env["REACHED"] = reached
@@ -180,7 +180,7 @@ def verdict(id, binary, filters, limit, reached=None):
             except subprocess.TimeoutExpired:
                 now, sleeps = clock(run.pid)
                 spent, ran = spent + max(now - ran, 0.05 * sleeps), max(ran, now)
-            # One is enough.
+            # One failed test is enough.
             failed = re.search(rb"^test (\S+).* FAILED$", os.pread(told.fileno(), 1 << 20, 0), re.M)
             if failed:
                 answer = "red"
@@ -189,19 +189,19 @@ def verdict(id, binary, filters, limit, reached=None):
     return answer or "hangs", failed[1].decode() if failed else "", spent
 
 def confirmed(id, binary, filters, limit):
-    """The verdict, but a test that is red has to be so twice: some of them race, or watch real time."""
+    """The verdict, but a test must fail twice: some tests race, or depend on real time."""
     fate, test, spent = verdict(id, binary, filters, limit)
     if fate == "red" and test and verdict(id, binary, [test, "--exact"], limit)[0] == "green":
         return "green", "", spent
     return fate, test, spent
 
 def reaches(binary, filters):
-    """What each test reaches, and how long it takes. Who reaches something only when threads meet may not show it here: such a
-    mutant is said to be missed, and not to be caught."""
+    """The mutants that each test reaches, and its duration. A mutant that is reached only when threads contend may not be recorded
+    here: then it counts as missed, and not as caught."""
     listed = subprocess.run([binary, "--list", "--format=terse", *filters], stdout=subprocess.PIPE, text=True, check=True).stdout
     def look(test):
         with tempfile.NamedTemporaryFile() as notes:
-            for _ in range(3): # some watch real time
+            for _ in range(3): # some depend on real time
                 fate, _, took = verdict(0, binary, [test, "--exact"], 3600, notes.name)
                 if fate == "green":
                     break
@@ -213,7 +213,7 @@ def reaches(binary, filters):
         return list(pool.map(look, tests))
 
 def planted(m):
-    """A constant has no switch: it is changed in the copy. Returns what puts it back."""
+    """A constant has no switch: it is changed in the copy. Returns a function that restores it."""
     path, (start, end) = f"{tree}/{m['file']}", (m["span"]["start"], m["span"]["end"])
     line, before = open(m["file"]).read().splitlines()[start["line"] - 1], open(path).read()
     changed = line[: start["column"] - 1] + m["replacement"] + line[end["column"] - 1 :]
@@ -229,7 +229,7 @@ def keep(name, *fate):
 mutants = listed()
 names = {id: m["name"] for id, m in mutants.items()}
 equivalent = {name for name in names.values() if any(re.search(e, name) for e in config["exclude_re"])}
-store = f"{out}/known.json" # of a mutant's name: what became of it, in which root, and in which test
+store = f"{out}/known.json" # by the mutant's name: its verdict, the root and the test
 known = json.load(open(store)) if os.path.exists(store) else {}
 if not args.resume:
     for id, fate in left_out(mutants).items():
@@ -281,7 +281,7 @@ count = collections.Counter(fates.values())
 missed = [name for name in names.values() if fates[name] == "green" and name not in equivalent]
 for name, fate in fates.items():
     if fate in ("red", "hangs") and name in equivalent:
-        print("said to be equivalent, but", *known[name], name)
+        print("listed as equivalent, but", *known[name], name)
     if fate in ("hangs", "not tried"):
         print(*known[name], name)
 print(*(f"missed {name}" for name in missed), sep="\n")

@@ -4,17 +4,19 @@ use crate::consume::Claim;
 use crate::core::drivers::Kind;
 use crate::core::replenisher::Registration;
 use crate::core::{Core, Drive};
+use crate::deadline::Allowed;
 use crate::error::ConsumeError;
 use crate::grant::Permit;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// How often a thread that waits behind a joint claim looks at the other queues of that claim: ten times the lateness
-/// of a tokio timer. Where drivers serve the other queues, nothing depends on this interval.
+/// How often a thread that waits behind a joint claim looks at the other queues of that claim, and how often a thread
+/// with a deadline reads a manual clock: ten times the lateness of a tokio timer. Where drivers serve the other queues,
+/// nothing depends on this interval.
 const LOOK_AROUND: Duration = Duration::from_millis(10);
 
 struct Unpark(Thread);
@@ -26,27 +28,19 @@ impl Wake for Unpark {
 }
 
 /// This thread's registration as a driver of the parent limiter, if the queue has a parent.
-struct ParentDriver(#[cfg(feature = "keyed")] Option<(Arc<Core>, Registration)>);
+struct ParentDriver(Option<(Arc<Core>, Registration)>);
 
 impl ParentDriver {
     fn of(core: &Core) -> Self {
-        #[cfg(feature = "keyed")]
-        let parent = core.parent().map(|parent| {
+        Self(core.parent().map(|parent| {
             let kind = Kind::Thread(thread::current().id());
             (Arc::clone(parent), Registration::new(parent, kind))
-        });
-        #[cfg(not(feature = "keyed"))]
-        let _ = core;
-        Self(
-            #[cfg(feature = "keyed")]
-            parent,
-        )
+        }))
     }
 
     /// Drives the parent first, then `core`. Returns when the earlier of the two must be driven again, in the time of
     /// `core`.
     fn drive_first(&self, core: &Core, id: u64, waker: &Waker) -> Drive {
-        #[cfg(feature = "keyed")]
         if let Some((parent, driver)) = &self.0 {
             let first = parent.drive(driver.id, waker);
             let then = core.drive(id, waker);
@@ -61,7 +55,8 @@ impl ParentDriver {
     }
 }
 
-pub(crate) fn consume<S>(held: S, cost: u64) -> Result<Permit<S>, ConsumeError>
+/// Takes `cost` tokens, after a wait of at most `allowed`.
+pub(crate) fn consume<S>(held: S, cost: u64, allowed: Allowed) -> Result<Permit<S>, ConsumeError>
 where
     S: Deref<Target = Core> + Clone,
 {
@@ -72,21 +67,28 @@ where
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let driver = Registration::new(&core, Kind::Thread(thread::current().id()));
     let parent = ParentDriver::of(&core);
-    let mut claim = pin!(Claim::new(held, cost));
+    let mut claim = pin!(Claim::with_limit(held, cost, allowed));
     loop {
-        if let Poll::Ready(answer) = claim.as_mut().poll_within(&mut Context::from_waker(&waker), None) {
-            return answer;
-        }
+        let deadline = match claim.as_mut().poll_on_thread(&waker) {
+            ControlFlow::Break(answer) => return answer,
+            ControlFlow::Continue(deadline) => deadline,
+        };
         // An unpark between this line and the park is not lost: it makes the next park return at once.
-        match parent.drive_first(&core, driver.id, &waker) {
-            Drive::Yield => thread::yield_now(),
+        let Drive::Until { alarm, .. } = parent.drive_first(&core, driver.id, &waker) else {
+            thread::yield_now();
+            continue;
+        };
+        let is_tied = core.tick_tied();
+        let until = |at: u64| Duration::from_nanos(at.saturating_sub(core.time.now()));
+        let wait = if core.time.is_manual() {
+            // The code that moves the clock serves the queue, but does not know of deadlines.
+            deadline.map(|_| LOOK_AROUND)
+        } else if is_tied {
             // The runtimes of the other queues may not be driven, and this thread drives only its own queue.
-            _ if core.tick_tied() && !core.time.is_manual() => thread::park_timeout(LOOK_AROUND),
-            Drive::Until { alarm: u64::MAX, .. } => thread::park(),
-            Drive::Until { .. } if core.time.is_manual() => thread::park(),
-            Drive::Until { alarm, .. } => {
-                thread::park_timeout(Duration::from_nanos(alarm.saturating_sub(core.time.now())));
-            }
-        }
+            Some(deadline.map_or(LOOK_AROUND, |deadline| until(deadline).min(LOOK_AROUND)))
+        } else {
+            Some(alarm.min(deadline.unwrap_or(u64::MAX))).filter(|at| *at < u64::MAX).map(until)
+        };
+        wait.map_or_else(thread::park, thread::park_timeout);
     }
 }

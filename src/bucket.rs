@@ -12,13 +12,13 @@
 //! yet, and neither is a claim that straddles it. The bucket does not know where that claim begins, but it begins no
 //! further before the ceiling than the size of the largest claim.
 
-use crate::Quota;
 use crate::clock::whole_nanos;
 use crate::core::rovers::{Rovers, ahead, earlier, later};
 use crate::core::schedule::Schedule;
-use crate::core::sync::{AtomicU64, Mutex, Ordering};
 use crate::error::ConfigError;
 use crate::quota::MAX_BURST;
+use crate::quota::Quota;
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::marker::PhantomData;
@@ -124,7 +124,7 @@ impl Bucket<Capped> {
     ///
     /// Returns a [`ConfigError`] if the quota or the cap is invalid.
     pub fn capped(quota: Quota, max_in_flight: u64, now: Duration) -> Result<Self, ConfigError> {
-        crate::builder::check_cap(max_in_flight)?;
+        crate::quota::check_cap(max_in_flight)?;
         Self::build(quota, Some(max_in_flight), now)
     }
 

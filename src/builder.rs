@@ -3,15 +3,18 @@
 use crate::clock::{Chosen, Clock, Time};
 use crate::core::Core;
 use crate::core::rovers::Rovers;
+use crate::core::source::{RequestTask, Source};
 use crate::core::state::State;
 use crate::core::supply::Supply;
-#[cfg(feature = "redis")]
-use crate::distributed::{Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
 use crate::error::ConfigError;
-use crate::name::Name;
-use crate::quota::MAX_BURST;
-use crate::{Limiter, Quota};
+use crate::limiter::Limiter;
+use crate::name::quota_names;
+use crate::observe::Observers;
+use crate::quota::{Quota, check_cap};
+use crate::set_twice::SetTwice;
+use std::fmt;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// Configures a [`Limiter`]; created by [`Limiter::builder`].
 ///
@@ -39,9 +42,44 @@ pub struct Builder {
     rovers_at: u64,
     stride: Option<u64>,
     fine: bool,
-    /// The stores passed to `distributed`, each with the index of the quota given before it.
-    #[cfg(feature = "redis")]
-    core: Vec<(Option<usize>, Arc<dyn Store>)>,
+    observers: Observers,
+    set_twice: SetTwice,
+    /// Suppliers of external tokens, each with the index of the quota given before it.
+    suppliers: Vec<(Option<usize>, Arc<dyn Supplier>)>,
+}
+
+/// Supplies one quota with tokens from outside of the limiter.
+pub(crate) trait Supplier: fmt::Debug + Send + Sync {
+    /// Creates the source of tokens for the checked `quota` with this index.
+    fn source(&self, index: usize, quota: &Quota) -> Result<Box<dyn Source>, ConfigError>;
+    /// The background task that requests tokens for `core`.
+    fn task(&self, core: &Arc<Core>) -> RequestTask;
+}
+
+impl Limiter {
+    /// Creates a limiter with one quota and the defaults of [`builder`](Self::builder).
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if the quota is invalid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let limiter = Limiter::new(Quota::per_second(100).burst(20))?;
+    /// assert_eq!(limiter.available(), 20);
+    /// # Ok(()) }
+    /// ```
+    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
+        Self::builder().quota(quota).build()
+    }
+
+    /// Returns a builder, to set several quotas, an in-flight cap, a bound on the queue, or another clock.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
 }
 
 impl Builder {
@@ -79,33 +117,16 @@ impl Builder {
         self
     }
 
-    /// Makes the last quota distributed: all limiters with the same quota on the same store share it, on any machine.
-    ///
-    /// See [`distributed`](crate::distributed). All other settings belong to this limiter alone.
-    ///
-    /// The limiter must be built on a tokio runtime, because it spawns a task there that asks the store for tokens. If
-    /// that runtime is shut down, the next runtime on which a caller waits takes over. If that runtime is alive but
-    /// not driven, no task asks the store.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Limiter, Quota, RedisStore};
-    /// let store = RedisStore::connect("redis://127.0.0.1/", "child:42").await?;
-    /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store).build()?;
-    /// limiter.wait(1).await?;
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "redis")]
-    pub fn distributed(self, store: impl Store) -> Self {
-        self.shared_through(Arc::new(store))
+    /// Makes the tokens of the last quota come from `supplier`.
+    pub(crate) fn supplied(mut self, supplier: Arc<dyn Supplier>) -> Self {
+        self.suppliers.push((self.quotas.len().checked_sub(1), supplier));
+        self
     }
 
-    #[cfg(feature = "redis")]
-    pub(crate) fn shared_through(mut self, store: Arc<dyn Store>) -> Self {
-        self.core.push((self.quotas.len().checked_sub(1), store));
-        self
+    /// Reports waits and refusals to `observers`, which the limiters of all keys share.
+    #[cfg(all(feature = "keyed", feature = "distributed"))]
+    pub(crate) fn observed_by(self, observers: Observers) -> Self {
+        Self { observers, ..self }
     }
 
     /// Caps the tokens in flight: the tokens of all grants that are not dropped yet.
@@ -132,19 +153,19 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
-        self.max_in_flight = Some(tokens);
+        self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
     }
 
     /// Refuses further waiters once this many callers are waiting; 0 refuses every caller that would have to wait.
     pub fn max_waiting(mut self, callers: usize) -> Self {
-        self.max_waiting = Some(callers);
+        self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }
 
     /// Reads the time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Chosen::new(clock));
+        self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
         self
     }
 
@@ -207,6 +228,7 @@ impl Builder {
     ///
     /// Returns a [`ConfigError`] that names the wrong field and says how to correct it.
     pub fn build(self) -> Result<Limiter, ConfigError> {
+        self.set_twice.check()?;
         if self.quotas.is_empty() && self.max_in_flight.is_none() {
             return Err(ConfigError::NoQuota);
         }
@@ -215,50 +237,41 @@ impl Builder {
         }
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
-        #[cfg(feature = "redis")]
-        let planner = self.planner()?;
+        let supplied = self.supplied_quota()?;
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
-        if self.names.iter().any(Option::is_some) {
-            let with_number = |name: Arc<str>| (Arc::clone(&name), Name::of(&name));
-            state.rare().names = self.names.into_iter().map(|name| name.map(with_number)).collect();
-        }
-        state.max_waiting = self.max_waiting.unwrap_or(usize::MAX);
+        state.name_quotas(quota_names(self.names.iter()));
+        state.queue.limit_to(self.max_waiting.unwrap_or(usize::MAX));
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
         }
         let rovers = Rovers::new(self.rovers_at);
         let time = self.clock.map_or_else(Time::tokio, Time::other);
-        #[cfg(feature = "redis")]
-        let refill_task = match planner {
+        let supplier = match supplied {
             Some(_) if time.is_manual() => return Err(ConfigError::DistributedOutsideRuntime),
-            Some((planner, store)) => Some((state.lease(planner, self.rovers_at), store)),
+            Some((index, source, supplier)) => {
+                state.use_source(index, source, self.rovers_at);
+                Some(supplier)
+            }
             None => None,
         };
-        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, weak.clone()));
-        #[cfg(feature = "redis")]
-        if let Some((final_return, store)) = refill_task {
-            let host = tokio::runtime::Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
-            host.spawn(RefillHandle::new(&core, store, final_return).run());
+        let core = Arc::new_cyclic(|weak| Core::new(rovers, state, time, self.fine, self.observers, weak.clone()));
+        if let Some(supplier) = supplier {
+            let host = Handle::try_current().map_err(|_| ConfigError::DistributedOutsideRuntime)?;
+            supplier.task(&core).spawn(&host);
         }
         Ok(Limiter::from_core(core))
     }
 
-    /// Checks the distributed quota, if there is one, and prepares its refill plan.
-    #[cfg(feature = "redis")]
-    fn planner(&self) -> Result<Option<PlannerAndStore>, ConfigError> {
-        let (index, store) = match &self.core[..] {
-            [] => return Ok(None),
-            [(Some(index), store)] => (*index, store),
-            _ => return Err(ConfigError::DistributedQuotaCount),
-        };
-        let terms = QuotaTerms::of(&self.quotas[index], index)?;
-        let outage = store.outage();
-        if let Outage::Share(share) = outage {
-            share.check(index)?;
-            QuotaTerms::of(&share, index)?;
+    /// The index of the quota with external tokens, if there is one, its source, and its supplier.
+    fn supplied_quota(&self) -> Result<Option<SuppliedQuota>, ConfigError> {
+        match &self.suppliers[..] {
+            [] => Ok(None),
+            [(Some(index), supplier)] => {
+                Ok(Some((*index, supplier.source(*index, &self.quotas[*index])?, Arc::clone(supplier))))
+            }
+            _ => Err(ConfigError::DistributedQuotaCount),
         }
-        Ok(Some((RefillPlanner::new(index, terms, outage), Arc::clone(store))))
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {
@@ -273,13 +286,5 @@ impl Builder {
     }
 }
 
-/// The refill plan of a distributed quota, and its store.
-#[cfg(feature = "redis")]
-type PlannerAndStore = (RefillPlanner, Arc<dyn Store>);
-
-pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
-    if cap == 0 || cap > MAX_BURST {
-        return Err(ConfigError::BadMaxInFlight { cap, most: MAX_BURST });
-    }
-    Ok(())
-}
+/// The index of a quota with external tokens, their source, and the supplier that made it.
+type SuppliedQuota = (usize, Box<dyn Source>, Arc<dyn Supplier>);

@@ -1,8 +1,9 @@
 //! Sources of time. Below `Limiter` and `Replenisher`, `now` is a number of nanoseconds.
 
-use crate::core::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use std::any::Any;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -230,6 +231,12 @@ impl Time {
         matches!(self, Self::Other { chosen: Chosen { is_manual: true, .. }, .. })
     }
 
+    /// Like [`instant`](Self::instant), for a driver that sleeps on behalf of waiters: a clock that panics must not end
+    /// it.
+    pub(crate) fn instant_or_retry(&self, at: u64) -> Instant {
+        catch_unwind(AssertUnwindSafe(|| self.instant(at))).unwrap_or_else(|_| Instant::now() + RETRY)
+    }
+
     /// Returns the instant of `at` on tokio's clock. An instant far away is moved closer: the caller wakes early,
     /// reads the clock and sleeps again.
     pub(crate) fn instant(&self, at: u64) -> Instant {
@@ -243,6 +250,9 @@ impl Time {
         }
     }
 }
+
+/// After how long a clock that panics is read again: one tick of tokio's timer.
+const RETRY: Duration = Duration::from_millis(1);
 
 /// Converts to nanoseconds in 64 bits, which last for 584 years.
 #[inline]

@@ -5,7 +5,7 @@
 //! once. Its answer contains tokens that are available now and tokens that will be minted later, at known instants. The
 //! node distributes them itself: no caller waits for the network while the node has tokens.
 //!
-//! * [`RedisStore`](crate::RedisStore) keeps the quota in Redis.
+//! * `RedisStore` of the crate [`tollgate-redis`](https://docs.rs/tollgate-redis) keeps the quota in Redis or Valkey.
 //! * [`MemoryStore`] keeps it in memory, for tests and simulations. It gives the same answers as Redis, to the integer.
 //! * Your own implementation of [`Store`] keeps it anywhere else.
 //!
@@ -36,7 +36,12 @@
 //! | `distributed/terms.rs` | a quota in the integers of the script |
 //! | `distributed/leases.rs` | the tokens promised to this node and their instants; pure |
 //! | `distributed/planner.rs` | the node's knowledge of the store, and its next request; pure |
+//! | `distributed/source.rs` | the promised tokens as the core's `Source` |
+//! | `distributed/cover.rs` | which claims in the queue the promised tokens cover; pure |
+//! | `distributed/node.rs` | the node's state: what to request for the queue, and what the answers bring |
+//! | `distributed/refill.rs` | what the refill task calls in the limiter |
 //! | `distributed/refill_task.rs` | the refill task, which sends the requests |
+//! | `distributed/builder.rs` | `Builder::distributed` |
 //! | `distributed/counters.rs` | the counters of a store |
 //! | `distributed/replies.rs` | error replies of the server, by kind |
 //! | `distributed/race.rs` | waiting for the first of two futures |
@@ -45,32 +50,34 @@
 //! | `distributed/memory.rs` | the store in memory |
 
 mod bucket;
+mod builder;
 mod counters;
+mod cover;
 mod leases;
 mod memory;
+mod node;
 mod planner;
 mod race;
+mod refill;
 mod refill_task;
 mod replies;
+mod source;
 mod stores;
 mod terms;
 
 pub use counters::{StoreCounters, StoreSnapshot};
 pub(crate) use leases::{Lease, Leases, Pace};
 pub use memory::MemoryStore;
-#[cfg(feature = "keyed")]
 pub(crate) use planner::random_node;
 pub(crate) use planner::{Plan, RefillPlanner, View};
-pub(crate) use race::{First, first};
-#[cfg(feature = "keyed")]
+pub(crate) use race::first;
 pub(crate) use refill_task::note;
 pub(crate) use refill_task::{RefillHandle, Replan};
 pub use replies::{ErrorReplies, ReplyKind};
 pub use stores::Stores;
-pub(crate) use stores::{key, key_among};
 pub use terms::QuotaTerms;
 
-use crate::Quota;
+use crate::quota::Quota;
 use std::fmt::Debug;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -82,8 +89,9 @@ pub const LEASE_TIME: Duration = Duration::from_secs(2);
 
 /// The single authority on a shared quota.
 ///
-/// The handling of a [`LeaseRequest`] is specified by `src/redis/store.lua` and, in Rust, by
-/// `src/distributed/bucket.rs`. The two agree to the integer.
+/// The handling of a [`LeaseRequest`] is specified by `src/distributed/bucket.rs` and, for Redis, by `store.lua` of the
+/// crate `tollgate-redis`. The two agree to the integer. A store may keep its buckets anywhere, as long as it gives the
+/// same answers: [`MemoryStore::answer`] is there to compare with.
 pub trait Store: Debug + Send + Sync + 'static {
     /// Sends one request. If no answer arrives within a time that the store chooses, this is an error, and the caller
     /// repeats the same request.
@@ -150,7 +158,7 @@ pub struct LeaseRequest {
     pub minimum: u64,
     /// The allowance from the last answer, less any cut that the node has made to it since.
     pub held: u64,
-    /// Tokens that the node returns.
+    /// Tokens that the node returns. They are lost if the store owes tokens: promised instants are fixed.
     pub back: u64,
     /// How long the store remembers the node without further requests, in microseconds.
     pub ttl: u64,
@@ -253,9 +261,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Returns the pause after this many failures in a row. A random part of up to a half is subtracted, so that nodes do
-/// not come back at the same time.
-pub(crate) fn backoff(failures: u32) -> Duration {
+/// Returns the pause after this many failures in a row: that of [`Store::backoff`], for stores that implement it
+/// differently. A random part of up to a half is subtracted, so that nodes do not come back at the same time.
+pub fn backoff(failures: u32) -> Duration {
     let pause = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
     pause.mul_f64(1.0 - random_half())
 }

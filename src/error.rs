@@ -1,7 +1,7 @@
 //! Typed errors. Each error carries the numbers it is about and says what to do. None allocates, except configuration
 //! errors that carry a name.
 
-use crate::name::Name;
+use crate::name::{Name, QuotaNames};
 use std::time::Duration;
 
 /// The reason why [`consume`](crate::Limiter::consume) did not grant. Nothing was consumed.
@@ -56,7 +56,6 @@ pub enum ConsumeError {
     MustHold,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
-    #[cfg(feature = "redis")]
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
@@ -89,7 +88,6 @@ pub enum TryAcquireError {
     Closed,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
     /// [`Outage`](crate::distributed::Outage) is `Fail`.
-    #[cfg(feature = "redis")]
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
@@ -120,7 +118,7 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// Creates a denial: for your own implementation of `Gate` (feature `tower`), or for tests of code that handles
+    /// Creates a denial: for your own implementation of `Gate` (crate `tollgate-tower`), or for tests of code that handles
     /// denials.
     ///
     /// ```
@@ -153,6 +151,36 @@ impl std::fmt::Display for Named {
     }
 }
 
+/// Why a call did not get its tokens, whether it was allowed to wait or not. Nothing was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The call was allowed to wait.
+    #[error(transparent)]
+    InLine(#[from] ConsumeError),
+    /// The call was not allowed to wait.
+    #[error(transparent)]
+    AtOnce(#[from] TryAcquireError),
+}
+
+impl Refused {
+    /// Returns after how long the same call can be granted, if no other caller arrives meanwhile; `None` if the time is
+    /// unknown, or if it can never be granted.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
+            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
+            _ => None,
+        }
+    }
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        Self::AtOnce(denied.into())
+    }
+}
+
 /// The bound that keeps a request from its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -167,6 +195,14 @@ pub enum Bound {
     Queue,
     /// The parent of a keyed limiter, which limits all keys together.
     Parent,
+}
+
+impl Bound {
+    /// The name of the quota that this bound is, if it is a quota with a name.
+    pub(crate) fn name(self, names: &QuotaNames) -> Name {
+        let Self::Quota(index) = self else { return Name::NONE };
+        names.get(index).and_then(Option::as_ref).map_or(Name::NONE, |name| name.1)
+    }
 }
 
 impl std::fmt::Display for Bound {
@@ -302,18 +338,15 @@ pub enum ConfigError {
     #[error("this limiter has no in-flight cap to change: build it with max_in_flight")]
     NotCapped,
     /// `distributed` was called without a quota, or with more than one.
-    #[cfg(feature = "redis")]
     #[error("a distributed limiter has exactly one quota: write `.quota(...)` once before `.distributed(store)`")]
     DistributedQuotaCount,
     /// A manual quota has no rate, so it cannot be distributed.
-    #[cfg(feature = "redis")]
     #[error("quota {quota} is distributed and manual: give it a rate, such as Quota::per_second(10)")]
     DistributedManual {
         /// Index of the quota.
         quota: usize,
     },
     /// A distributed quota is counted in microseconds and in integers below 2<sup>53</sup>.
-    #[cfg(feature = "redis")]
     #[error(
         "quota {quota} cannot be distributed exactly: its amount times its period in microseconds, in lowest terms, \
          must be at most 2^53, its burst at most 2^50, and it must fill up within 142 years; the period of a stepped one \
@@ -324,13 +357,11 @@ pub enum ConfigError {
         quota: usize,
     },
     /// The limiter of a distributed quota spawns its refill task on the runtime on which it is built.
-    #[cfg(feature = "redis")]
     #[error(
         "a distributed limiter must be built on a tokio runtime, and not on a manual clock: call `build` inside one"
     )]
     DistributedOutsideRuntime,
     /// All nodes of a distributed quota must use the same quota, so it cannot change at run time.
-    #[cfg(feature = "redis")]
     #[error("quota {quota} is distributed: build the limiters of all nodes anew, with a store of another name")]
     DistributedQuota {
         /// Index of the quota.
@@ -350,9 +381,30 @@ pub enum ConfigError {
     #[error("a keyed quota is manual: give it a rate, such as Quota::per_second(10)")]
     KeyedManual,
     /// A distributed keyed limiter does not support this setting.
-    #[cfg(feature = "redis")]
     #[error("`{setting}` is not supported by a distributed keyed limiter: remove it")]
     DistributedKeyed {
+        /// The name of the builder's setting.
+        setting: &'static str,
+    },
+    /// The limiter of a key of a keyed limiter with a parent cannot be used by itself, past the parent.
+    #[error(
+        "a key under a parent has no limiter of its own: call the keyed limiter's methods, or build it without one"
+    )]
+    KeyUnderParent,
+    /// The keys of a keyed limiter have more quotas than are supported.
+    #[error("{count} quotas for each key: a key can have at most {most}, leave out those that another one implies")]
+    TooManyQuotas {
+        /// How many quotas were given.
+        count: usize,
+        /// The most quotas that a key can have.
+        most: usize,
+    },
+    /// The builder was given the quotas of all keys, and a function that chooses the quotas of each key.
+    #[error("both `quota` and `quota_by` are set: return all quotas of a key from `quota_by`, and remove `quota`")]
+    QuotaAndQuotaBy,
+    /// A setting that can have one value was made twice.
+    #[error("`{setting}` is set twice: remove one of the calls, the builder does not choose between them")]
+    SetTwice {
         /// The name of the builder's setting.
         setting: &'static str,
     },

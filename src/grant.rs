@@ -1,9 +1,15 @@
 //! Grants: the values that prove that tokens were taken.
 
+use crate::consume::Claim;
 use crate::core::Core;
+use crate::error::ConsumeError;
+use pin_project::pin_project;
 use std::fmt;
+use std::future::Future;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 /// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.
 pub(crate) struct Permit<S: Deref<Target = Core>> {
@@ -25,6 +31,14 @@ impl<S: Deref<Target = Core>> Permit<S> {
 
     pub(crate) fn settle(&mut self, actual: u64) {
         self.cost = self.core.resettle(self.cost, actual);
+    }
+
+    pub(crate) fn grow(&mut self, tokens: u64) {
+        self.settle(self.cost.saturating_add(tokens));
+    }
+
+    fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_> {
+        GrowWithin { claim: Claim::new(&*self.core, tokens), cost: &mut self.cost }
     }
 
     /// [`settle`](Self::settle) for costs that cannot be undone: if the clock panics, the last sample of the time is
@@ -130,6 +144,63 @@ macro_rules! grant_methods {
             self.0.settle(actual);
         }
 
+        /// Charges `tokens` more at once, as [`settle`](Self::settle) does: a debt that later callers wait for. It never
+        /// waits.
+        ///
+        /// Use it while the cost becomes known piece by piece, for example for each chunk of a stream. A final
+        /// [`settle`](Self::settle) replaces the sum.
+        ///
+        /// # Panics
+        ///
+        /// The same as [`settle`](Self::settle).
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use tollgate::{Limiter, Quota};
+        /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// let limiter = Limiter::new(Quota::manual(100))?;
+        /// let mut grant = limiter.try_acquire(40)?;
+        /// grant.grow(10);
+        /// grant.grow(10);
+        /// assert_eq!((grant.cost(), limiter.available()), (60, 40));
+        /// grant.settle(45); // the invoice
+        /// assert_eq!(limiter.available(), 55);
+        /// # Ok(()) }
+        /// ```
+        pub fn grow(&mut self, tokens: u64) {
+            self.0.grow(tokens);
+        }
+
+        /// Waits in the limiter's queue for `tokens` more, and adds them to this grant.
+        ///
+        /// With an in-flight cap the grant holds its tokens meanwhile. So if the grants that hold all of the cap wait
+        /// to grow, none of them ever does: bound the wait with [`tokio::time::timeout`], or use
+        /// [`grow`](Self::grow).
+        ///
+        /// # Errors
+        ///
+        /// The same as [`Limiter::consume`](crate::Limiter::consume). The grant has then not grown.
+        ///
+        /// # Cancel safety
+        ///
+        /// The same as [`Consume`](crate::Consume): a future that is dropped has not grown the grant.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// use tollgate::{Limiter, Quota};
+        /// let limiter = Limiter::new(Quota::per_second(100).burst(10))?;
+        /// let mut grant = limiter.consume(10).await?;
+        /// grant.grow_within(20).await?; // 200 ms
+        /// assert_eq!(grant.cost(), 30);
+        /// # Ok(()) }
+        /// ```
+        pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_> {
+            self.0.grow_within(tokens)
+        }
+
         /// Consumes the grant without releasing its tokens.
         ///
         /// The caller then owes a [`Limiter::release`](crate::Limiter::release) of its cost. Without an in-flight cap
@@ -161,4 +232,34 @@ impl OwnedGrant {
     }
 
     grant_methods!();
+}
+
+/// The future returned by [`Grant::grow_within`].
+///
+/// # Cancel safety
+///
+/// The same as [`Consume`](crate::Consume).
+///
+/// # Panics
+///
+/// The same as [`Consume`](crate::Consume).
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct GrowWithin<'a> {
+    #[pin]
+    claim: Claim<&'a Core>,
+    cost: &'a mut u64,
+}
+
+impl Future for GrowWithin<'_> {
+    type Output = Result<(), ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut more = ready!(this.claim.poll_paid(cx))?;
+        // The grant takes over the tokens, also those in flight.
+        **this.cost = this.cost.saturating_add(std::mem::take(&mut more.cost));
+        Poll::Ready(Ok(()))
+    }
 }

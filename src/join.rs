@@ -5,34 +5,42 @@
 //! circle. From then on each queue serves itself; the claim's [`JointClaim`] makes the queues grant together.
 
 mod locked;
+mod member;
 
 use crate::core::coop::poll_paid;
-use crate::core::joint::{JointClaim, MAX_QUEUES};
-use crate::core::queue::{Outcome, Place};
-use crate::core::{Core, drop_quietly};
+use crate::core::drop_quietly;
+use crate::core::joint::{JointClaim, JointState, MAX_QUEUES};
+use crate::core::wakes::Peer;
+use crate::deadline::{Allowed, Deadline};
 use crate::error::{ConsumeError, TryAcquireError};
-use crate::grant::{Grant, Permit};
+use crate::grant::Grant;
 use crate::limiter::Limiter;
-use crate::observe::{QueueInfo, WaitRecord};
-use locked::LockedQueues;
+use locked::LockOrder;
+use member::Member;
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Waits until every limiter can grant its cost, and takes all costs at that moment.
 ///
 /// Use it for quotas of different units, such as requests per minute and tokens per minute. The claim waits in all
-/// queues at once, in strict order in each. If it reaches the front of one queue before the others are ready, that
-/// queue waits, and its limiter keeps the tokens minted meanwhile up to its burst. Nothing is granted early and held,
-/// so each limiter's guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle)
-/// separately.
+/// queues at once, behind the claims that were there before it. Nothing is granted early and held, so each limiter's
+/// guarantee holds at the moment the work starts. Each [`Grant`] is [settled](Grant::settle) separately.
+///
+/// Claims that come later pass it in one limiter while another limiter has no tokens for it yet, but only so far that
+/// it does not wait longer for that: a limiter holds its line for the claim in time to mint the claim's own tokens
+/// until the slowest limiter has its tokens too. Joint claims over the same limiters are granted in the order of
+/// arrival. A limiter with a manual or a distributed quota, or with an in-flight cap that is used up, holds its line from
+/// the moment at which no claim is ahead of this one; and so do limiters on different clocks. The technique is that of
+/// reservations in batch schedulers (EASY backfilling).
 ///
 /// While a joint claim waits in a queue, that limiter's [`estimate`](Limiter::estimate) and `retry_after` are `None`,
-/// because they also depend on the other queues.
+/// because they also depend on the other queues. [`within`](Join::within) bounds the wait.
 ///
 /// # Errors
 ///
@@ -62,7 +70,7 @@ use tokio::runtime::Handle;
 /// ```
 pub fn join<const N: usize>(claims: [(&Limiter, u64); N]) -> Join<'_, N> {
     const { assert!(N <= MAX_QUEUES, "a joint claim enters at most 32 queues") };
-    Join { members: Some(claims.map(Member::new)), joint: None }
+    Join { members: Some(claims.map(Member::new)), allowed: Allowed::ANY, joint: None, deadline: None }
 }
 
 /// Takes every cost if all limiters can grant theirs now, or nothing.
@@ -91,10 +99,8 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     if let Some(limiter) = repeated(&members) {
         return Err(TryJoinError::Repeated { limiter });
     }
-    let mut locked = LockedQueues::enter(&members);
-    let granted = locked.grant_all(&mut members);
-    let refusal = if granted { None } else { locked.worst_refusal(&members) };
-    locked.leave();
+    let refusal = LockOrder::of(&members)
+        .lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal(&members) });
     match refusal {
         None => Ok(members.map(Member::into_grant)),
         Some((limiter, error)) => {
@@ -152,70 +158,11 @@ pub enum TryJoinError {
 pub struct Join<'a, const N: usize> {
     /// `None` once the future has returned its result.
     members: Option<[Member<'a>; N]>,
+    allowed: Allowed,
     /// Present once the claim waits in the queues.
     joint: Option<Arc<JointClaim>>,
-}
-
-/// One limiter's part of a joint claim.
-#[derive(Debug)]
-struct Member<'a> {
-    core: &'a Core,
-    cost: u64,
-    /// How many tokens remained after the grant, once it has been granted.
-    granted: Option<u64>,
-    /// Created when the claim has to wait. Boxed, so that an array of members can be pinned without `unsafe`.
-    place: Option<Pin<Box<Place>>>,
-    queue_info: QueueInfo,
-    wait_record: WaitRecord,
-}
-
-impl<'a> Member<'a> {
-    fn new((limiter, cost): (&'a Limiter, u64)) -> Self {
-        Self {
-            core: limiter.core(),
-            cost,
-            granted: None,
-            place: None,
-            queue_info: QueueInfo::default(),
-            wait_record: WaitRecord::default(),
-        }
-    }
-
-    fn into_grant(self) -> Grant<'a> {
-        let remaining = self.granted.expect("every member was granted");
-        Grant::new(Permit::new(self.core, self.cost, remaining))
-    }
-
-    /// Checks whether this queue has granted or refused its part.
-    fn look(&mut self, waker: &Waker) -> Poll<Result<(), ConsumeError>> {
-        let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) else { return Poll::Ready(Ok(())) };
-        match self.core.check(place.as_mut(), waker) {
-            (Poll::Ready(Outcome::Granted { remaining }), _, _) => {
-                self.granted = Some(remaining);
-                Poll::Ready(Ok(()))
-            }
-            // The queue that closed has ended its own part first, and that part reports the error.
-            (Poll::Ready(Outcome::JointEnded), _, _) => Poll::Ready(Ok(())),
-            (Poll::Ready(outcome), _, _) => Poll::Ready(outcome.into_result().map(drop)),
-            (Poll::Pending, true, host) if !host.as_ref().is_some_and(|host| self.core.serve_here(host)) => {
-                Poll::Ready(Err(ConsumeError::NoRuntime))
-            }
-            (Poll::Pending, _, _) => Poll::Pending,
-        }
-    }
-
-    /// Starts the wait record: the member waits in its queue.
-    fn begin_wait(&mut self) {
-        self.wait_record.begin(self.core, self.cost, self.queue_info);
-    }
-
-    fn cancel(&mut self) {
-        if let Some(place) = self.place.as_mut().filter(|place| place.is_entered()) {
-            self.core.cancel(place.as_mut(), self.cost);
-        } else if self.granted.take().is_some() {
-            self.core.give_back(self.cost);
-        }
-    }
+    /// Present while a claim with a limit waits. Boxed, so that it can be pinned without `unsafe`.
+    deadline: Option<Pin<Box<Deadline>>>,
 }
 
 fn repeated(members: &[Member<'_>]) -> Option<usize> {
@@ -226,6 +173,44 @@ fn repeated(members: &[Member<'_>]) -> Option<usize> {
 }
 
 impl<'a, const N: usize> Join<'a, N> {
+    /// Limits the wait to `allowed`. Call it before the first poll.
+    ///
+    /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule of one of the limiters already
+    /// says that the wait there would be longer. It ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes
+    /// longer for another reason; the error then names the limiter that would have been ready last. The time is that of the first
+    /// limiter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, JoinError, Limiter, Quota, join};
+    /// let (requests, tokens) = (Limiter::new(Quota::per_hour(60))?, Limiter::new(Quota::per_hour(1_000))?);
+    /// let refusal = join([(&requests, 1), (&tokens, 1_500)]).within(Duration::from_secs(1)).await.unwrap_err();
+    /// assert!(matches!(refusal, JoinError::Refused { limiter: 1, error: ConsumeError::TooLate { .. } }));
+    /// # Ok(()) }
+    /// ```
+    pub fn within(mut self, allowed: Duration) -> Self {
+        self.allowed = Allowed::at_most(allowed);
+        self
+    }
+
+    fn poll_until_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
+        if let answer @ Poll::Ready(_) = self.poll_members(cx) {
+            return answer;
+        }
+        let (Some(deadline), Some(joint)) = (&mut self.deadline, &self.joint) else { return Poll::Pending };
+        let Some(clock) = self.members.iter().flatten().next() else { return Poll::Pending };
+        let waited = ready!(deadline.as_mut().poll(&clock.core.time, cx));
+        let limiter = joint.slowest();
+        match joint.kill() {
+            // The claim is granted at this very moment: every queue grants its part as soon as it sees that.
+            JointState::Committed => Poll::Pending,
+            _ => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::TimedOut { waited } })),
+        }
+    }
+
     fn poll_members(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), JoinError>> {
         if self.joint.is_none() {
             return self.arrive(cx.waker());
@@ -248,29 +233,32 @@ impl<'a, const N: usize> Join<'a, N> {
         if let Some(limiter) = repeated(members) {
             return Poll::Ready(Err(JoinError::Repeated { limiter }));
         }
-        // Clone the wakers and create the places before taking the locks: `Waker::clone` is user code and may panic.
+        // Clone the wakers before taking the locks: `Waker::clone` is user code and may panic.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();
         // Drop each waker separately: two panics while one vector is dropped would abort the process.
         let drop_each = |wakers: Vec<Waker>| wakers.into_iter().for_each(drop_quietly);
         let hosts = members.each_ref().map(|member| member.core.host());
-        let mut locked = LockedQueues::enter(members);
-        let checked = locked.check(members, &hosts);
-        if checked != Ok(true) {
-            locked.leave();
-            drop_each(wakers);
-            let refused = |(limiter, error)| JoinError::Refused { limiter, error };
-            return Poll::Ready(checked.map(drop).map_err(refused));
-        }
-        let joint = state(members);
-        locked.wait(members, &joint, &mut wakers);
-        locked.leave();
+        let allowed = self.allowed.nanos();
+        let entered = LockOrder::of(members).lock(|queues| {
+            if !queues.check(members, &hosts, allowed)? {
+                return Ok(None);
+            }
+            let joint = state(members);
+            queues.wait(members, &joint, &mut wakers);
+            Ok(Some(joint))
+        });
         drop_each(wakers);
-        self.joint = Some(joint);
+        match entered {
+            Ok(Some(joint)) => self.joint = Some(joint),
+            Ok(None) => return Poll::Ready(Ok(())),
+            Err((limiter, error)) => return Poll::Ready(Err(JoinError::Refused { limiter, error })),
+        }
         let served = catch_unwind(AssertUnwindSafe(|| serve_everywhere(members, &hosts)));
         match served.unwrap_or_else(|panic| self.cancel_and(panic)) {
             Some(limiter) => Poll::Ready(Err(JoinError::Refused { limiter, error: ConsumeError::NoRuntime })),
             None => {
                 self.members.iter_mut().flatten().filter(|member| member.cost > 0).for_each(Member::begin_wait);
+                self.deadline = allowed.map(|allowed| Box::pin(Deadline::new(allowed)));
                 Poll::Pending
             }
         }
@@ -299,21 +287,23 @@ impl<'a, const N: usize> Join<'a, N> {
         let Some(members) = &mut self.members else { return };
         if let Err(JoinError::Refused { limiter, error }) = answer {
             let Member { core, cost, wait_record, .. } = &mut members[limiter];
-            wait_record.end(core, *cost, Err(error));
+            wait_record.end(core.observed(), *cost, Err(error));
         }
         for Member { core, cost, wait_record, .. } in members {
-            if answer.is_ok() { wait_record.end(core, *cost, Ok(())) } else { wait_record.cancel(core) }
+            if answer.is_ok() {
+                wait_record.end(core.observed(), *cost, Ok(()))
+            } else {
+                wait_record.cancel(core.observed())
+            }
         }
     }
 }
 
-fn state(members: &mut [Member<'_>]) -> Arc<JointClaim> {
-    for member in members.iter_mut() {
-        member.place = Some(Box::pin(Place::new()));
-    }
+fn state(members: &[Member<'_>]) -> Arc<JointClaim> {
     let idle = members.iter().enumerate().filter(|(_, member)| member.cost == 0).map(|(index, _)| index);
     let one_clock = members.windows(2).all(|pair| pair[0].core.time.is_one_with(&pair[1].core.time));
-    Arc::new(JointClaim::new(members.iter().map(|member| member.core.weak()).collect(), idle, one_clock))
+    let peers = members.iter().map(|member| -> Weak<dyn Peer> { member.core.weak() }).collect();
+    Arc::new(JointClaim::new(peers, idle, one_clock))
 }
 
 /// Makes each runtime that serves one of the queues serve all of them, beginning with the current runtime. A waiter
@@ -339,7 +329,7 @@ impl<'a, const N: usize> Future for Join<'a, N> {
     type Output = Result<[Grant<'a>; N], JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = std::task::ready!(poll_paid(cx, |cx| self.poll_members(cx)));
+        let answer = ready!(poll_paid(cx, |cx| self.poll_until_deadline(cx)));
         if answer.is_err() {
             self.cancel();
         }
@@ -353,7 +343,7 @@ impl<const N: usize> Drop for Join<'_, N> {
     fn drop(&mut self) {
         self.cancel();
         if let Some(members) = &mut self.members {
-            members.iter_mut().for_each(|member| member.wait_record.cancel(member.core));
+            members.iter_mut().for_each(|member| member.wait_record.cancel(member.core.observed()));
         }
     }
 }

@@ -33,8 +33,9 @@
 //! | cap how much runs at once, with or without a rate | [`Builder::max_in_flight`] and [`Limiter::consume`] |
 //! | refuse instead of waiting | [`Limiter::try_acquire`] |
 //! | limit each user, address or API key | `KeyedLimiter` (feature `keyed`) |
-//! | share one quota between many machines | `Builder::distributed` with a `RedisStore` (feature `redis`) |
-//! | put a limit in front of a service | `tower::LimitLayer` (feature `tower`) |
+//! | share one quota between many machines | `Builder::distributed` (feature `distributed`), with crate `tollgate-redis` |
+//! | follow a limit that is unknown or changes | [`Adaptive`] |
+//! | put a limit in front of a service | `LimitLayer` (crate `tollgate-tower`) |
 //!
 //! # Overview
 //!
@@ -71,14 +72,20 @@
 //! **Different units.** [`join`] waits in several limiters at once, for example requests per minute and tokens per
 //! minute, and takes all costs or none.
 //!
+//! **Streams.** [`reserve`] takes several resources for work whose cost becomes known while it runs;
+//! [`grow`](Grant::grow) charges more.
+//!
+//! **Unknown limits.** [`Adaptive`] learns the rate of a server from the requests that it refuses.
+//!
 //! **Changes at run time.** [`set_quota`](Limiter::set_quota), [`set_max_in_flight`](Limiter::set_max_in_flight),
 //! [`pause_for`](Limiter::pause_for) and [`close`](Limiter::close) take effect at once, also for callers that wait
 //! already. [`snapshot`](Limiter::snapshot) returns the complete state.
 //!
-//! **Adapters.** The features `stream`, `io` and `tower` put a limiter in front of the items of a stream or sink, the
-//! bytes of a connection, or the requests of a service: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`,
-//! `LimitLayer::new(&limiter)`. The feature `http` turns the refusals of a `LimitLayer` into responses, and makes a
-//! client follow such responses. The features `metrics` and `tracing` report waits and refusals.
+//! **Adapters.** The features `stream` and `io` put a limiter in front of the items of a stream or sink, or the bytes of
+//! a connection: `stream.pace(&limiter)`, `socket.pace_bytes(&limiter)`. The features `metrics` and `tracing` report
+//! waits and refusals. The crate [`tollgate-tower`](https://docs.rs/tollgate-tower) puts a limiter in front of the
+//! requests of a service, `LimitLayer::new(&limiter)`, turns its refusals into HTTP responses, and makes a client follow
+//! such responses.
 //!
 //! **Tests without a runtime.** Give the builder a [`ManualClock`].
 //!
@@ -117,15 +124,20 @@
 //! |---|---|
 //! | `keyed` | `KeyedLimiter`: a quota and a queue per user, address or API key, in bounded memory |
 //! | `fine-timer` | `Builder::fine_timer`: waiters are served less than a millisecond late, on Linux |
-//! | `redis` | `Builder::distributed`, `RedisStore`: a quota (or one per key) for many machines, in Redis or Valkey |
+//! | `distributed` | `Builder::distributed`, `distributed`: a quota (or one per key) for many machines |
 //! | `serde` | [`Quota`] and [`Snapshot`] in configuration and report formats |
 //! | `quanta` | `QuantaClock`, the processor's time stamp counter |
 //! | `stream` | `stream`: paced `Stream`s and `Sink`s of the futures crates, with a cost per item |
 //! | `io` | `io`: paced bytes for tokio's `AsyncRead` and `AsyncWrite`, many connections on one limiter |
-//! | `http` | `http`: refusals as responses with `Retry-After` and `RateLimit` fields, and a client that follows them |
-//! | `tower` | `tower`: `LimitLayer`, for axum, tonic, hyper and reqwest, in flight to the end of the body |
 //! | `metrics` | `metrics`: counters and gauges for Prometheus and every other recorder of the `metrics` facade |
 //! | `tracing` | a span for each wait, an event for each refusal; see [below](#tracing) |
+//!
+//! Crates beside this one:
+//!
+//! | crate | adds |
+//! |---|---|
+//! | [`tollgate-tower`](https://docs.rs/tollgate-tower) | `LimitLayer` for axum, tonic, hyper and reqwest, in flight to the end of the body; refusals as responses with `Retry-After` and `RateLimit` fields, and a client that follows them |
+//! | [`tollgate-redis`](https://docs.rs/tollgate-redis) | `RedisStore`, which keeps distributed quotas in Redis or Valkey |
 //!
 //! # When not to use it
 //!
@@ -151,71 +163,72 @@
 //!
 //! A grant without waiting is not reported and costs nothing extra. Subscribers run outside of all locks and may call
 //! the limiter. If a subscriber panics, the panic hook reports the panic and all waiters keep their places. A wait
-//! that is reported allocates once. With this feature or `metrics`, the waiting future has 96 bytes instead of 88.
+//! that is reported allocates.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod adaptive;
 mod blocking;
 mod bucket;
+#[cfg_attr(not(feature = "distributed"), allow(dead_code))]
 mod builder;
 mod clock;
 mod consume;
+// Compiled alike in every feature set: what no feature of this build calls is unused.
+#[cfg_attr(not(all(feature = "keyed", feature = "distributed", feature = "io")), allow(dead_code))]
 mod core;
-#[cfg(feature = "redis")]
+mod deadline;
+#[cfg(feature = "distributed")]
+#[cfg_attr(not(feature = "keyed"), allow(dead_code, unused_imports))]
 pub mod distributed;
 mod error;
 mod grant;
-#[cfg(feature = "http")]
-pub mod http;
 #[cfg(feature = "io")]
 pub mod io;
 mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
+#[cfg_attr(not(all(feature = "keyed", feature = "distributed")), allow(dead_code))]
 mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod name;
+#[cfg_attr(not(all(feature = "metrics", feature = "tracing")), allow(dead_code, unused_imports))]
 mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
 mod quota;
-#[cfg(feature = "redis")]
-mod redis;
+mod reservation;
+mod set_twice;
 mod snapshot;
 #[cfg(feature = "stream")]
 pub mod stream;
-#[cfg(feature = "tower")]
-pub mod tower;
+mod sync;
 mod wait;
 mod which;
 
 #[cfg(feature = "quanta")]
 pub use clock::QuantaClock;
-#[cfg(all(feature = "keyed", feature = "redis"))]
-pub use keyed::{
-    DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
-    DistributedKeyedSnapshot,
-};
 #[cfg(feature = "keyed")]
 pub use keyed::{
     KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter,
-    KeyedReplenisher, KeyedSnapshot, KeyedWithin, KeyedWithinOwned, OwnedKeyedGrant,
+    KeyedReplenisher, KeyedSnapshot, OwnedKeyedGrant, Quotas,
 };
-#[cfg(feature = "redis")]
-pub use redis::{Circuit, RedisServerSnapshot, RedisStore};
 pub use {
+    adaptive::Adaptive,
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
     clock::{Clock, ManualClock},
-    consume::{Consume, ConsumeOwned, Within, WithinOwned},
+    consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
-    error::{Bound, ConfigError, ConsumeError, Denied, ReleaseError, TryAcquireError},
-    grant::{Grant, OwnedGrant},
+    error::{Bound, ConfigError, ConsumeError, Denied, Refused, ReleaseError, TryAcquireError},
+    grant::{Grant, GrowWithin, OwnedGrant},
     join::{Join, JoinError, TryJoinError, join, try_join},
     limiter::Limiter,
     quota::{ParseQuotaError, Quota},
+    reservation::{Reservation, Reserve, reserve},
     snapshot::{QuotaSnapshot, Snapshot},
     wait::Wait,
     which::Which,

@@ -1,17 +1,17 @@
 //! The public methods of a limiter. They document and delegate; the algorithm lives in `core`.
 
-use crate::builder::{Builder, check_cap};
+use crate::blocking;
 use crate::clock::whole_nanos;
 use crate::consume::{Consume, ConsumeOwned};
 use crate::core::Core;
 use crate::core::replenisher::Replenisher;
+use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
-#[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
-use crate::grant::OwnedGrant;
-use crate::grant::{Grant, Permit};
+use crate::grant::{Grant, OwnedGrant, Permit};
+use crate::quota::{Quota, check_cap};
 use crate::snapshot::Snapshot;
 use crate::wait::Wait;
-use crate::{Quota, Which, blocking};
+use crate::which::Which;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,35 +26,10 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Creates a limiter with one quota and the defaults of [`builder`](Self::builder).
-    ///
-    /// # Errors
-    ///
-    /// Returns a [`ConfigError`] if the quota is invalid.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Limiter, Quota};
-    /// # fn main() -> Result<(), tollgate::ConfigError> {
-    /// let limiter = Limiter::new(Quota::per_second(100).burst(20))?;
-    /// assert_eq!(limiter.available(), 20);
-    /// # Ok(()) }
-    /// ```
-    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
-        Self::builder().quota(quota).build()
-    }
-
-    /// Returns a builder, to set several quotas, an in-flight cap, a bound on the queue, or another clock.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     pub(crate) fn from_core(core: Arc<Core>) -> Self {
         Self { core }
     }
 
-    #[cfg(feature = "keyed")]
     pub(crate) fn into_core(self) -> Arc<Core> {
         self.core
     }
@@ -158,7 +133,7 @@ impl Limiter {
     /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter without an in-flight cap, where a
     /// grant holds nothing.
     ///
-    /// Use `consume` for a limiter with [`max_in_flight`](Builder::max_in_flight), and where the cost is
+    /// Use `consume` for a limiter with [`max_in_flight`](crate::Builder::max_in_flight), and where the cost is
     /// [settled](Grant::settle) afterwards.
     ///
     /// # Errors
@@ -230,6 +205,7 @@ impl Limiter {
     /// no runtime, and does not rely on one that was entered with [`Handle::enter`](tokio::runtime::Handle::enter).
     ///
     /// Do not call this from an async task: it would block the runtime's thread.
+    /// [`blocking_consume_within`](Self::blocking_consume_within) bounds the wait.
     ///
     /// # Errors
     ///
@@ -247,7 +223,31 @@ impl Limiter {
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume(&self, cost: u64) -> Result<Grant<'_>, ConsumeError> {
-        blocking::consume(&*self.core, cost).map(Grant::new)
+        blocking::consume(&*self.core, cost, Allowed::ANY).map(Grant::new)
+    }
+
+    /// Waits like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see [`Consume::within`].
+    ///
+    /// # Errors
+    ///
+    /// The same as [`blocking_consume`](Self::blocking_consume). Also [`TooLate`](ConsumeError::TooLate), at once, if
+    /// the schedule says that the wait would be longer than `allowed`, and [`TimedOut`](ConsumeError::TimedOut) if it
+    /// becomes longer for a reason that the schedule cannot foresee.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, Limiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Quota::per_hour(1))?;
+    /// limiter.blocking_consume_within(1, Duration::from_millis(200))?;
+    /// let refusal = limiter.blocking_consume_within(1, Duration::from_millis(200)).unwrap_err();
+    /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_consume_within(&self, cost: u64, allowed: Duration) -> Result<Grant<'_>, ConsumeError> {
+        blocking::consume(&*self.core, cost, Allowed::at_most(allowed)).map(Grant::new)
     }
 
     /// Takes `cost` tokens if they are available and no caller is waiting.
@@ -285,23 +285,34 @@ impl Limiter {
     /// }
     /// # Ok(()) }
     /// ```
-    #[inline]
+    // Inlined always, like `Core::try_acquire`, which is nearly all of it.
+    #[inline(always)]
     pub fn try_acquire(&self, cost: u64) -> Result<Grant<'_>, TryAcquireError> {
         let remaining = self.core.try_acquire(cost)?;
         Ok(Grant::new(Permit::new(&self.core, cost, remaining)))
     }
 
-    /// [`try_acquire`](Self::try_acquire) with a grant that owns the limiter.
-    #[cfg(any(feature = "tower", all(feature = "keyed", feature = "redis")))]
-    pub(crate) fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter: for adapters and spawned tasks.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Limiter, OwnedGrant, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::builder().quota(Quota::per_second(10)).max_in_flight(1).build()?;
+    /// let grant: OwnedGrant = limiter.clone().try_acquire_owned(1)?;
+    /// assert!(limiter.try_acquire(1).is_err());
+    /// std::thread::spawn(move || drop(grant)).join().unwrap();
+    /// assert!(limiter.try_acquire(1).is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub fn try_acquire_owned(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
         let remaining = self.core.try_acquire(cost)?;
         Ok(OwnedGrant::new(Permit::new(self.core, cost, remaining)))
-    }
-
-    /// True if the caller holds the only reference to this limiter and dropping the limiter would lose no state.
-    #[cfg(all(feature = "keyed", feature = "redis"))]
-    pub(crate) fn is_spare(&self) -> bool {
-        Arc::strong_count(&self.core) == 1 && self.core.is_at_rest()
     }
 
     /// Adds `tokens` by hand, up to the bursts, and serves the queue.
@@ -486,7 +497,6 @@ impl Limiter {
     /// If many callers wait, the background task refuses most of them right after this call has returned.
     pub fn close(&self) {
         self.core.close();
-        #[cfg(feature = "keyed")]
         self.core.close_children();
     }
 

@@ -1,11 +1,21 @@
 //! The names of quotas as small numbers, so that a refusal can carry a name and remain a plain value.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// The name of a quota, or none. Equal names have equal numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Name(u32);
+
+/// The names of a limiter's quotas, as text and for refusals. Empty if no quota has one.
+pub(crate) type QuotaNames = Arc<[Option<(Arc<str>, Name)>]>;
+
+pub(crate) fn quota_names<'a>(names: impl Iterator<Item = &'a Option<Arc<str>>> + Clone) -> QuotaNames {
+    if names.clone().all(Option::is_none) {
+        return QuotaNames::default();
+    }
+    names.map(|name| name.as_ref().map(|name| (Arc::clone(name), Name::of(name)))).collect()
+}
 
 /// Every name that was ever given to a quota. Names are never removed: a program has few of them, and a refusal may
 /// outlive the limiter that refused.

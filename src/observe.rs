@@ -1,5 +1,7 @@
-//! Reports waits and refusals to the observers of a limiter: meters (feature `metrics`) and tracing subscribers
-//! (feature `tracing`).
+//! Observers: they receive a report of each wait and each refusal of a limiter.
+//!
+//! A limiter can have one observer of its own, its meter (`metrics/`). In builds with the feature `tracing`, the
+//! tracing subscriber also observes every limiter (`spans.rs`).
 //!
 //! A report ends in foreign code, a recorder or a subscriber, which may panic or call this very limiter. So reports
 //! are made outside of the lock, when the claim already waits in the queue or has left it for good. Panics of foreign
@@ -9,24 +11,76 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `wait_record.rs`, `none.rs` | the interface for limiters and claims, with either feature and with neither |
-//! | `refusal.rs` | a refusal of any kind, and its reason |
-//! | `counted.rs`, `uncounted.rs` | reports to a meter, with `metrics` and without |
-//! | `traced.rs`, `untraced.rs` | reports to a subscriber, with `tracing` and without |
+//! | `observe.rs` | the trait `Observer`, and the observers of a limiter |
+//! | `wait_record.rs` | a claim's record of its wait |
+//! | `refusal.rs` | the reason of a refusal |
+//! | `spans.rs` | the observer that reports to tracing |
 
-#[cfg_attr(any(feature = "metrics", feature = "tracing"), path = "observe/wait_record.rs")]
-#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), path = "observe/none.rs")]
-mod imp;
+mod refusal;
+#[cfg(feature = "tracing")]
+mod spans;
+mod wait_record;
 
+use crate::clock::Time;
+use crate::error::Refused;
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+#[cfg(feature = "metrics")]
+use std::sync::OnceLock;
 use std::time::Duration;
 
-pub(crate) use imp::{Observers, WaitRecord};
-#[cfg(feature = "metrics")]
-pub(crate) use imp::{REASONS, Reason, Refusal};
+pub(crate) use refusal::{REASONS, Reason};
+pub(crate) use wait_record::WaitRecord;
+
+/// Whether this build has any observers. Without them all reports compile to nothing.
+pub(crate) const OBSERVED: bool = cfg!(any(feature = "metrics", feature = "tracing"));
+
+/// The observer of all limiters.
+#[cfg(feature = "tracing")]
+const GLOBAL: Option<&'static dyn Observer> = Some(&spans::Spans);
+#[cfg(not(feature = "tracing"))]
+const GLOBAL: Option<&'static dyn Observer> = None;
+
+/// Receives reports of waits and refusals. Every method may call foreign code, except those that say otherwise.
+pub(crate) trait Observer: Debug + Send + Sync {
+    fn name(&self) -> &str;
+
+    /// Whether a refusal reported now would be recorded. Calls no foreign code.
+    fn records_refusals(&self) -> bool;
+
+    /// Whether it uses [`QueueInfo::estimate`]. Calls no foreign code: it is called under the limiter's lock.
+    fn uses_estimates(&self) -> bool {
+        false
+    }
+
+    /// A call for `cost` tokens was refused, and this observer has no record of its wait.
+    fn refused(&self, cost: u64, refusal: Refused);
+
+    /// A claim of `cost` tokens waits in the queue. Returns `None` if the end of the wait is of no interest.
+    fn wait(&self, cost: u64, queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>>;
+}
+
+/// An observer's record of one wait.
+pub(crate) trait ObservedWait: Debug + Send + Sync {
+    /// The wait has ended. `lasted` reads the clock and returns the duration in nanoseconds.
+    fn end(&self, lasted: &dyn Fn() -> u64, ending: Ending);
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    Granted,
+    Refused {
+        cost: u64,
+        refusal: Refused,
+    },
+    /// The caller gave up.
+    Left,
+}
 
 /// The state of the queue when a claim enters it.
 #[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only spans report all of it"))]
 pub(crate) struct QueueInfo {
     /// When the claim enters the queue, in the limiter's nanoseconds.
     pub(crate) since: u64,
@@ -35,4 +89,76 @@ pub(crate) struct QueueInfo {
     /// How long it will wait according to the schedule; `None` if no observer asks, or if the answer takes a step per
     /// waiter.
     pub(crate) estimate: Option<Duration>,
+}
+
+/// The observers of a limiter. Clones share one set: all live entries of a keyed limiter have the same one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observers {
+    /// Set once, when a meter is made for the limiter.
+    #[cfg(feature = "metrics")]
+    own: Arc<OnceLock<Box<dyn Observer>>>,
+}
+
+/// The observers of a limiter, and its clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Observed<'a> {
+    pub(crate) observers: &'a Observers,
+    pub(crate) time: &'a Time,
+}
+
+impl Observers {
+    /// Adds the limiter's own observer. If there is one already, returns the name of that one.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn admit(&self, observer: Box<dyn Observer>) -> Result<(), String> {
+        self.own.set(observer).map_err(|_| self.own.get().map_or_else(String::new, |own| own.name().to_string()))
+    }
+
+    /// Whether an observer uses [`QueueInfo::estimate`]. Calls no foreign code, so it is safe under a lock.
+    pub(crate) fn use_estimates() -> bool {
+        GLOBAL.is_some_and(|observer| observer.uses_estimates())
+    }
+
+    /// Reports that a call for `cost` tokens was refused.
+    #[inline]
+    pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refused>) {
+        let records = |observer: Option<&dyn Observer>| observer.is_some_and(|observer| observer.records_refusals());
+        if OBSERVED && (records(self.own()) || records(GLOBAL)) {
+            self.report(cost, refusal.into());
+        }
+    }
+
+    #[inline(never)]
+    fn report(&self, cost: u64, refusal: Refused) {
+        for observer in self.each().into_iter().flatten() {
+            refused_by(observer, cost, refusal);
+        }
+    }
+
+    /// The limiter's own observer and the global one.
+    fn each(&self) -> [Option<&dyn Observer>; 2] {
+        [self.own(), GLOBAL]
+    }
+
+    /// The limiter's own observer.
+    #[cfg(feature = "metrics")]
+    #[inline]
+    fn own(&self) -> Option<&dyn Observer> {
+        self.own.get().map(|own| &**own)
+    }
+
+    #[cfg(not(feature = "metrics"))]
+    fn own(&self) -> Option<&dyn Observer> {
+        None
+    }
+}
+
+fn refused_by(observer: &dyn Observer, cost: u64, refusal: Refused) {
+    if observer.records_refusals() {
+        quietly(|| observer.refused(cost, refusal));
+    }
+}
+
+/// Runs foreign code, and catches its panics where a panic would harm the limiter or other callers.
+fn quietly<T>(tell: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget).ok()
 }

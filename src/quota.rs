@@ -1,6 +1,6 @@
 //! A quota: how many tokens may pass in which time. A plain value, checked when a limiter is built from it.
 
-use crate::ConfigError;
+use crate::error::ConfigError;
 use std::fmt;
 use std::time::Duration;
 
@@ -158,6 +158,11 @@ impl Quota {
         matches!(self.refill, Refill::Manual)
     }
 
+    /// The burst, if it was set.
+    pub(crate) const fn explicit_burst(&self) -> Option<u64> {
+        self.burst
+    }
+
     pub(crate) const fn refill(&self) -> Refill {
         self.refill
     }
@@ -245,6 +250,15 @@ impl std::str::FromStr for Quota {
     /// ```
     fn from_str(text: &str) -> Result<Self, ParseQuotaError> {
         text::parse(text)
+    }
+}
+
+impl TryFrom<&str> for Quota {
+    type Error = ParseQuotaError;
+
+    /// Parses the same text as [`FromStr`](std::str::FromStr).
+    fn try_from(text: &str) -> Result<Self, ParseQuotaError> {
+        text.parse()
     }
 }
 
@@ -378,4 +392,12 @@ mod as_serde {
             text.parse().map_err(de::Error::custom)
         }
     }
+}
+
+/// Checks an in-flight cap.
+pub(crate) fn check_cap(cap: u64) -> Result<(), ConfigError> {
+    if cap == 0 || cap > MAX_BURST {
+        return Err(ConfigError::BadMaxInFlight { cap, most: MAX_BURST });
+    }
+    Ok(())
 }

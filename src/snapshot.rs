@@ -1,8 +1,8 @@
 //! The state of a limiter at one instant.
 
-use crate::Quota;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::State;
+use crate::quota::Quota;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ impl Snapshot {
                 })
                 .collect(),
             waiting_tasks: state.queue.len(),
-            waiting_tokens: state.queue.tokens(),
+            waiting_tokens: state.queue.waiting_tokens(),
             in_flight,
             max_in_flight,
             granted: state.granted(rovers),

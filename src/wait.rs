@@ -1,9 +1,10 @@
 //! Waiting for tokens where there is nothing to hold afterwards.
 
-use crate::consume::{Consume, Within};
+use crate::consume::Consume;
+use crate::core::coop::poll_paid;
 use crate::error::ConsumeError;
 #[cfg(feature = "keyed")]
-use crate::keyed::{KeyedConsume, KeyedWithin};
+use crate::keyed::KeyedConsume;
 use pin_project::pin_project;
 use std::future::Future;
 #[cfg(feature = "keyed")]
@@ -39,7 +40,7 @@ impl<C> Wait<C> {
 
 impl<'a> Wait<Consume<'a>> {
     /// Limits the wait to `allowed`; see [`Consume::within`].
-    pub fn within(self, allowed: Duration) -> Wait<Within<'a>> {
+    pub fn within(self, allowed: Duration) -> Self {
         Wait { claim: self.claim.within(allowed), capped: self.capped }
     }
 }
@@ -51,7 +52,7 @@ where
     S: BuildHasher,
 {
     /// Limits the wait to `allowed`; see [`Consume::within`].
-    pub fn within(self, allowed: Duration) -> Wait<KeyedWithin<'a, K, S>> {
+    pub fn within(self, allowed: Duration) -> Self {
         Wait { claim: self.claim.within(allowed), capped: self.capped }
     }
 }
@@ -66,7 +67,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if *this.capped {
-            return Poll::Ready(Err(ConsumeError::MustHold));
+            return poll_paid(cx, |_| Poll::Ready(Err(ConsumeError::MustHold)));
         }
         this.claim.poll(cx).map_ok(drop)
     }

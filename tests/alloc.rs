@@ -1,6 +1,6 @@
-//! The allocation audit: granting, refusing, waiting and leaving never touch the heap.
+//! The allocation audit: granting, refusing, waiting and cancelling never allocate.
 //!
-//! Allocations are counted for each thread, so that tests beside each other do not disturb the count.
+//! Allocations are counted per thread, so that tests that run at the same time do not disturb each other.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,14 +8,14 @@ use std::hint::black_box;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota, Within};
+use tollgate::{Consume, ConsumeOwned, Limiter, ManualClock, Quota};
 
 struct Counting;
 
 thread_local! {
-    // Without lazy initialisation and without a destructor: it can be used from inside the allocator.
+    // Without lazy initialization and without a destructor, so the allocator itself can use it.
     static COUNT: Cell<u64> = const { Cell::new(0) };
-    /// Bytes allocated and not freed; less than that if others freed them.
+    /// Bytes that this thread allocated, minus those that it freed.
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -28,24 +28,24 @@ fn count_out(bytes: usize) {
     LIVE.set(LIVE.get() - bytes as i64);
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came; counting does not allocate.
+// SAFETY: every call is passed on to the system's allocator unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count_one(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller fulfils the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count_out(layout.size());
-        // SAFETY: the caller keeps the contract of `dealloc`, and all memory is the system's.
+        // SAFETY: the caller fulfils the contract of `dealloc`, and all memory is from the system's allocator.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count_one(size);
         count_out(layout.size());
-        // SAFETY: the caller keeps the contract of `realloc`, and all memory is the system's.
+        // SAFETY: the caller fulfils the contract of `realloc`, and all memory is from the system's allocator.
         unsafe { System.realloc(at, layout, size) }
     }
 }
@@ -56,14 +56,14 @@ static ALLOCATOR: Counting = Counting;
 const MILLI: Duration = Duration::from_millis(1);
 const ROUNDS: u64 = 1_000;
 
-/// How often this thread allocated during `act`.
+/// The number of allocations of this thread during `act`.
 fn allocations<T>(act: impl FnOnce() -> T) -> u64 {
     let before = COUNT.get();
     drop(black_box(act()));
     COUNT.get() - before
 }
 
-/// A token each millisecond, by a clock moved by hand.
+/// A token each millisecond, on a manual clock.
 fn by_hand(initial: u64) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     let quota = Quota::new(1, MILLI).burst(10_000).initial(initial);
@@ -100,7 +100,7 @@ fn try_acquire_that_is_refused_allocates_nothing() {
 }
 
 #[test]
-fn try_acquire_that_is_refused_by_a_line_allocates_nothing() {
+fn try_acquire_that_is_refused_by_a_queue_allocates_nothing() {
     let (limiter, _clock) = by_hand(0);
     let mut waiting = Box::pin(limiter.consume(5));
     assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -112,10 +112,12 @@ fn consume_that_need_not_wait_allocates_nothing() {
     let (limiter, _clock) = by_hand(10_000);
     let count = allocations(|| {
         for _ in 0..ROUNDS {
-            let Poll::Ready(Ok(_grant)) = poll_once(limiter.consume(1)) else { panic!("it should be there") };
-            let Poll::Ready(Ok(_grant)) = poll_once(limiter.consume(1).within(MILLI)) else { panic!("here too") };
+            let Poll::Ready(Ok(_grant)) = poll_once(limiter.consume(1)) else { panic!("the token is available") };
+            let Poll::Ready(Ok(_grant)) = poll_once(limiter.consume(1).within(MILLI)) else {
+                panic!("the second token is available")
+            };
             let owned = limiter.clone().consume_owned(1);
-            let Poll::Ready(Ok(_grant)) = poll_once(owned) else { panic!("and here") };
+            let Poll::Ready(Ok(_grant)) = poll_once(owned) else { panic!("the third token is available") };
         }
     });
     assert_eq!(count, 0);
@@ -134,7 +136,7 @@ fn consume_that_is_refused_allocates_nothing() {
 }
 
 #[test]
-fn entering_the_line_being_served_and_leaving_it_allocate_nothing() {
+fn entering_the_queue_being_served_and_cancelling_allocate_nothing() {
     let (limiter, clock) = by_hand(0);
     let mut cx = Context::from_waker(Waker::noop());
     let mut round = || {
@@ -150,7 +152,7 @@ fn entering_the_line_being_served_and_leaving_it_allocate_nothing() {
         assert!(front.poll(&mut cx).is_ready());
         assert!(back.poll(&mut cx).is_ready());
     };
-    // The box in the middle is ours.
+    // The test's own box is moved out, and not dropped.
     assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| round())), ROUNDS);
 }
 
@@ -163,7 +165,7 @@ fn leaving_from_each_place_allocates_nothing() {
         assert!(waiting.as_mut().poll(&mut cx).is_pending());
     }
     clock.advance(7 * MILLI);
-    // Granted and not looked at, in front, at the back, in the middle, then the rest.
+    // Granted but not polled, at the front, at the back, in the middle, then the rest.
     for place in [0, 1, 9, 4, 2, 3, 5, 6, 7, 8] {
         assert_eq!(allocations(|| line[place] = None), 0, "from place {place}");
     }
@@ -187,7 +189,7 @@ fn settling_releasing_and_replenishing_allocate_nothing() {
     assert_eq!(count, 0);
 }
 
-/// On a runtime, with the replenisher's timer and all: the first wait starts the task, the later ones cost nothing.
+/// On a runtime, with the replenisher and its timer: the first wait spawns the task, the later ones allocate nothing.
 #[test]
 fn consume_that_waits_on_a_runtime_allocates_nothing_once_the_replenisher_is_there() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -196,13 +198,13 @@ fn consume_that_waits_on_a_runtime_allocates_nothing_once_the_replenisher_is_the
         runtime.block_on(async {
             for _ in 0..rounds {
                 let _grant = limiter.consume(1).await.unwrap();
-                // And one that gives up.
+                // And a claim that times out.
                 let mut left = std::pin::pin!(limiter.consume(1));
                 let _pending = futures::poll!(left.as_mut());
             }
         });
     };
-    assert!(allocations(|| wait(10)) > 0, "the task has to live somewhere");
+    assert!(allocations(|| wait(10)) > 0, "spawning the task allocates");
     assert_eq!(allocations(|| wait(ROUNDS)), 0);
     assert_eq!(limiter.snapshot().granted - limiter.snapshot().refunded, 10 + ROUNDS);
 }
@@ -219,10 +221,10 @@ fn a_limiter_is_640_bytes_in_all() {
     assert!((1..=most).contains(&bytes), "{bytes} bytes");
 }
 
-/// A seat is some 700 bytes, and the background task must not keep it in mind until its waiter would have been due.
+/// A live entry is some 700 bytes. The background task must not keep its record until its waiter would have been due.
 #[cfg(feature = "keyed")]
 #[test]
-fn keys_whose_waiters_left_leave_no_memory_behind() {
+fn keys_with_cancelled_waiters_leave_no_memory_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
     let keyed = runtime.block_on(async { builder.build().unwrap() });
@@ -243,10 +245,11 @@ fn keys_whose_waiters_left_leave_no_memory_behind() {
     assert!(more < 100_000, "{more} bytes more");
 }
 
-/// Nor if the seat is given up before the background task hears that its waiter left: by a sweep, or by another runtime's.
+/// The same if the live entry is removed before the background task learns that its waiter left: by a sweep, or by the
+/// driver of another runtime.
 #[cfg(feature = "keyed")]
 #[test]
-fn seats_that_are_swept_before_their_bell_is_heard_leave_no_memory_behind() {
+fn live_entries_swept_before_their_driver_is_woken_leave_no_memory_behind() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let builder = tollgate::KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).shards(1);
     let keyed = runtime.block_on(async { builder.build().unwrap() });
@@ -269,7 +272,7 @@ fn seats_that_are_swept_before_their_bell_is_heard_leave_no_memory_behind() {
     assert!(more < 100_000, "{more} bytes more");
 }
 
-/// What the background task had to do for a crowd is no measure of what it keeps once nobody waits.
+/// The memory that the background task needed for many keys is not kept when no claim waits any more.
 #[cfg(feature = "keyed")]
 #[test]
 fn a_crowd_of_keys_leaves_no_memory_behind() {
@@ -283,7 +286,7 @@ fn a_crowd_of_keys_leaves_no_memory_behind() {
             assert!(grants.into_iter().all(|grant| grant.map(drop).is_ok()));
             tokio::time::sleep(10_000 * MILLI).await;
         });
-        // As many calls as it takes until the room is swept and its tables shrink.
+        // As many calls as it takes until the shard is swept and its tables shrink.
         (0..400_000).for_each(|_| drop(keyed.try_acquire(&0, 1)));
         LIVE.get()
     };
@@ -292,7 +295,7 @@ fn a_crowd_of_keys_leaves_no_memory_behind() {
     assert!(more < 100_000, "{more} bytes more");
 }
 
-/// Adaptors keep their claim in a box, which the first wait makes.
+/// Adaptors keep their claim in a box, which the first wait allocates.
 #[cfg(all(feature = "stream", feature = "io"))]
 #[test]
 fn paced_items_and_bytes_that_wait_allocate_nothing_once_their_claim_is_there() {
@@ -316,7 +319,7 @@ fn paced_items_and_bytes_that_wait_allocate_nothing_once_their_claim_is_there() 
     assert_eq!(allocations(|| (0..ROUNDS).for_each(|_| round())), 0);
 }
 
-/// Who waits remembers since when, if anybody counts.
+/// A waiter records when its wait began, if a meter counts.
 #[cfg(feature = "metrics")]
 #[test]
 fn with_a_meter_a_wait_allocates_once_and_nothing_else_allocates() {
@@ -342,7 +345,6 @@ fn with_a_meter_a_wait_allocates_once_and_nothing_else_allocates() {
 #[test]
 fn the_futures_are_small() {
     println!("Consume: {} bytes, ConsumeOwned: {}", size_of::<Consume<'_>>(), size_of::<ConsumeOwned>());
-    println!("Within: {} bytes", size_of::<Within<'_>>());
     println!("Grant: {} bytes", size_of::<tollgate::Grant<'_>>());
     assert!(size_of::<Consume<'_>>() <= 96);
     assert!(size_of::<ConsumeOwned>() <= 96);

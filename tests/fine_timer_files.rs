@@ -1,4 +1,5 @@
-//! The file of the fine timer: there while it is needed, and no longer. Alone in its process, whose files it counts.
+//! The file of the fine timer exists only while it is needed. This test counts the files of its process, so it is alone
+//! in it.
 
 #![cfg(all(feature = "fine-timer", target_os = "linux", not(miri)))]
 
@@ -7,14 +8,14 @@ use std::path::Path;
 use tokio::task::yield_now;
 use tollgate::{Limiter, Quota};
 
-/// For how many seconds each of them is set.
+/// The seconds for which each fine timer is set.
 fn alarms() -> Vec<u64> {
     let is_timer = |path: &Path| fs::read_link(path).is_ok_and(|name| name == Path::new("anon_inode:[timerfd]"));
     let files = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap());
     let timers = files.filter(|file| is_timer(&file.path()));
     let set_for = |file: fs::DirEntry| {
         let told = fs::read_to_string(Path::new("/proc/self/fdinfo").join(file.file_name())).unwrap();
-        let rest = told.split_once("it_value: (").expect("a timer tells what it is set to").1;
+        let rest = told.split_once("it_value: (").expect("the file shows the setting of the timer").1;
         rest.split_once(',').unwrap().0.trim().parse().unwrap()
     };
     timers.map(set_for).collect()
@@ -29,12 +30,12 @@ fn empty() -> Limiter {
 }
 
 #[test]
-fn a_limiter_has_one_file_where_somebody_waited_until_it_or_the_runtime_goes() {
+fn a_limiter_with_waiters_has_one_file_until_it_or_the_runtime_ends() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stays = empty();
     runtime.block_on(async {
         let limiter = empty();
-        assert_eq!(timers(), 0, "nobody has waited yet");
+        assert_eq!(timers(), 0, "no claim has waited yet");
         let line: Vec<_> = (0..5).map(|_| tokio::spawn(limiter.clone().consume_owned(1))).collect();
         for waiting in line {
             drop(waiting.await.unwrap().unwrap());
@@ -49,7 +50,7 @@ fn a_limiter_has_one_file_where_somebody_waited_until_it_or_the_runtime_goes() {
         assert_eq!(timers(), 1);
         let coarse = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
         drop(coarse.consume(1).await.unwrap());
-        assert_eq!(timers(), 1, "who did not ask for it has none");
+        assert_eq!(timers(), 1, "a limiter without the setting has none");
     });
     runtime.block_on(async {
         let hourly = Limiter::builder().quota(Quota::per_hour(1).initial(0)).fine_timer().build().unwrap();

@@ -1,10 +1,10 @@
-//! Misuse that must not compile, or must be warned of, and what the compiler then says; and what must compile without a
-//! warning. Each file is a crate of its own.
+//! Misuse that must not compile, or must cause a warning, with the compiler's messages; and code that must compile
+//! without a warning. Each file is a crate of its own.
 //!
-//! After a change of wording: `TRYBUILD=overwrite cargo test --test ui`, and read the difference.
+//! After a change of the messages: `TRYBUILD=overwrite cargo test --test ui`, then review the difference.
 
 #[test]
-fn misuse_does_not_compile_and_the_documented_lines_compile_silently() {
+fn misuse_does_not_compile_and_the_documented_code_compiles_silently() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/ui/*.rs");
     cases.pass("tests/ui/silent/*.rs");

@@ -1,24 +1,16 @@
-//! Past this machine: a thousand nodes that share a million tokens per second, simulated; and how many asks a real Redis can
-//! answer.
+//! Beyond one machine: a simulation of a thousand nodes that share a million tokens per second.
 //!
 //! ```text
-//! cargo run --release --features redis --example fleet_sim
-//! cargo run --release --features redis --example fleet_sim -- --nodes 1000 --quiet 200 --latency-ms 5
-//! cargo run --release --features redis --example fleet_sim -- --carry
+//! cargo run --release --features distributed --example fleet_sim
+//! cargo run --release --features distributed --example fleet_sim -- --nodes 1000 --quiet 200 --latency-ms 5
 //! ```
 //!
-//! Limiters and the tasks that ask are the real ones; time is tokio's paused time, and the line is in memory, where it does what
-//! the script in Redis does. `--carry` starts a Redis of its own and has nodes ask as fast as they can. The exit code is 1 if
-//! more was granted than the quota allows.
+//! The limiters and their refill tasks are the real ones. Time is tokio's paused time, and the store is in memory,
+//! where it gives the same answers as the script in Redis. The exit code is 1 if more was granted than the quota
+//! allows. The example `carry` of `tollgate-redis` measures how many requests a real Redis answers.
 
-mod carry;
-#[path = "../fleet/guard.rs"]
-mod guard;
-#[path = "../fleet/law.rs"]
 mod law;
 mod served;
-#[path = "../fleet/server.rs"]
-mod server;
 mod world;
 
 use clap::{Parser, value_parser};
@@ -36,13 +28,13 @@ struct Options {
     /// Nodes that are saturated
     #[arg(long, default_values_t = [4, 100, 1_000, 10_000], num_args = 1.., value_parser = value_parser!(u64).range(1..))]
     nodes: Vec<u64>,
-    /// Nodes on which somebody asks for a token now and then
+    /// Nodes on which a caller claims a token now and then
     #[arg(long, default_value_t = 10)]
     quiet: u64,
-    /// Tokens per second, for all of them
+    /// Tokens per second, for all nodes together
     #[arg(long, default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..))]
     rate: u64,
-    /// Tokens at once [default: a tenth of a second's worth]
+    /// Burst in tokens [default: a tenth of a second's worth]
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     burst: Option<u64>,
     /// Tokens per claim
@@ -51,28 +43,16 @@ struct Options {
     /// Simulated seconds
     #[arg(long, default_value_t = 5, value_parser = value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Milliseconds to the line, and as long back
+    /// Milliseconds to the store, and as many back
     #[arg(long, default_value_t = 1)]
     latency_ms: u64,
-    /// Microseconds for which the line is busy with an ask; the default is what `--carry` found
+    /// Microseconds for which a request occupies the store; the default was measured by the example `carry`
     #[arg(long, default_value_t = 26)]
     service_us: u64,
-    /// How many asks a real Redis answers, instead
-    #[arg(long)]
-    carry: bool,
-    /// Be the one who starts Redis and ends it; for the program itself
-    #[arg(long, hide = true)]
-    guard: bool,
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let done = match (options.guard, options.carry) {
-        (true, _) => guard::run().map(|()| ExitCode::SUCCESS),
-        (_, true) => carry(&options).map(|()| ExitCode::SUCCESS),
-        _ => simulate(&options),
-    };
-    done.unwrap_or_else(|error| {
+    simulate(&Options::parse()).unwrap_or_else(|error| {
         eprintln!("fleet_sim: {error}");
         ExitCode::from(2)
     })
@@ -81,18 +61,18 @@ fn main() -> ExitCode {
 fn simulate(options: &Options) -> Result<ExitCode, Failure> {
     let law = Law { rate: options.rate, burst: options.burst.unwrap_or((options.rate / 10).max(1)) };
     println!(
-        "{} tokens/s, burst {}, {} ms each way, {} us per ask, {} s",
+        "{} tokens/s, burst {}, {} ms each way, {} us per request, {} s",
         law.rate, law.burst, options.latency_ms, options.service_us, options.seconds
     );
     println!(
-        "{:>6} {:>9} {:>7} {:>9} {:>8} {:>13} {:>13} {:>10}",
-        "nodes", "achieved", "excess", "fairness", "asks/s", "per 1,000", "quiet waits", "lived in"
+        "{:>6} {:>9} {:>7} {:>9} {:>10} {:>13} {:>13} {:>10}",
+        "nodes", "achieved", "excess", "fairness", "requests/s", "per 1,000", "quiet waits", "run time"
     );
     let mut is_lawful = true;
     for &busy in &options.nodes {
         let world = World {
             busy,
-            // For two seconds: nobody runs dry while it waits for its next turn, however long that takes.
+            // Tokens for two seconds, so that no node runs out while it waits for its next turn.
             tasks: (law.rate * 2 / busy / options.cost).max(4),
             cost: options.cost,
             quiet: options.quiet,
@@ -106,7 +86,7 @@ fn simulate(options: &Options) -> Result<ExitCode, Failure> {
         let outcome = runtime.block_on(world.live());
         let asks = outcome.asks as f64 / options.seconds as f64;
         println!(
-            "{busy:>6} {:>9.4} {:>7} {:>9.3} {asks:>8.0} {:>13.1} {:>10.0} ms {:>8.1} s",
+            "{busy:>6} {:>9.4} {:>7} {:>9.3} {asks:>10.0} {:>13.1} {:>10.0} ms {:>8.1} s",
             outcome.achieved(&world),
             outcome.excess(&world),
             outcome.fairness(),
@@ -117,24 +97,4 @@ fn simulate(options: &Options) -> Result<ExitCode, Failure> {
         is_lawful &= outcome.excess(&world) == 0;
     }
     Ok(if is_lawful { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn carry(options: &Options) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    println!(
-        "{:>6} {:>10} {:>18} {:>17} {:>18}",
-        "nodes", "asks/s", "script, us/ask", "Redis, us/ask", "a core's asks/s"
-    );
-    for &nodes in &options.nodes {
-        let load = runtime.block_on(carry::measure(nodes, options.rate, Duration::from_secs(options.seconds)))?;
-        println!(
-            "{:>6} {:>10.0} {:>18.1} {:>17.1} {:>18.0}",
-            load.nodes,
-            load.asks_per_second,
-            load.script_micros,
-            load.redis_micros,
-            1e6 / load.redis_micros
-        );
-    }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! A line that takes its time for each ask, one after the other, as Redis does on its one core.
+//! A store that needs time for each request, one after the other, as Redis does on its one core.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tollgate::distributed::{LeaseGrant, LeaseRequest, MemoryStore, Store, StoreCounters, StoreError};
 
-/// Clones are the same line.
+/// Clones share the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     line: MemoryStore,
-    /// For one ask.
+    /// The time of one request.
     time: Duration,
-    /// When all asks so far are done.
+    /// When all requests so far are finished.
     free: Arc<Mutex<Instant>>,
 }
 
@@ -22,9 +22,9 @@ impl Served {
         Served { line, time, free: Arc::new(Mutex::new(Instant::now())) }
     }
 
-    /// When an ask that comes now is done.
+    /// When a request that arrives now is finished.
     fn queue(&self) -> Instant {
-        let mut free = self.free.lock().expect("nobody panics with it");
+        let mut free = self.free.lock().expect("no thread panics with the lock");
         *free = Instant::now().max(*free) + self.time;
         *free
     }

@@ -1,5 +1,5 @@
-//! Many nodes over one line in memory, which does what the script does, in paused time: limiters, keepers and timers are the
-//! real ones, and only the network and the clock are not.
+//! Many nodes over one store in memory, which gives the same answers as the script, in paused time. The limiters,
+//! refill tasks and timers are the real ones; only the network and the clock are simulated.
 
 use super::law::{Batch, Law};
 use super::served::Served;
@@ -13,38 +13,39 @@ use tollgate::{Limiter, Quota};
 
 #[derive(Clone, Debug)]
 pub(crate) struct World {
-    /// Nodes with more callers than their share can feed.
+    /// Nodes with more callers than their share can serve.
     pub(crate) busy: u64,
-    /// Callers of each of these, who ask again at once.
+    /// Callers of each of these nodes, which claim again at once.
     pub(crate) tasks: u64,
-    /// Tokens per claim of theirs.
+    /// Tokens per claim of these callers.
     pub(crate) cost: u64,
-    /// Nodes on which a caller wants a token now and then.
+    /// Nodes on which a caller claims a token now and then.
     pub(crate) quiet: u64,
     pub(crate) law: Law,
     pub(crate) time: Duration,
-    /// To the line, and as long back.
+    /// The latency to the store, and the same back.
     pub(crate) latency: Duration,
-    /// What the line needs for an ask; 0: nothing.
+    /// The time that the store needs for a request, or 0.
     pub(crate) service: Duration,
 }
 
-/// What became of it.
+/// The results.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// What was granted, in the order of time.
+    /// The grants, in the order of time.
     pub(crate) grants: Vec<Batch>,
-    /// What each busy node got, since all were there and the line knew: the burst at the beginning is for whoever comes first.
+    /// The tokens of each busy node, since all nodes were known to the store: the burst at the start goes to the first
+    /// nodes.
     pub(crate) got: Vec<u64>,
     /// How long the callers of quiet nodes waited.
     pub(crate) waits: Vec<Duration>,
-    /// How often the line was asked.
+    /// The number of requests to the store.
     pub(crate) asks: u64,
-    /// The longest time by which anything is seen later than the schedule of the line grants it: an answer's way, and a timer.
+    /// The longest lateness of a grant against the store's schedule: the latency of an answer, and a timer.
     pub(crate) late: Duration,
 }
 
-/// The line counts who asks in epochs of this time.
+/// The store counts active nodes in epochs of this length.
 const EPOCH: Duration = Duration::from_millis(250);
 /// Between two calls on a quiet node.
 const NOW_AND_THEN: Duration = Duration::from_millis(130);
@@ -68,7 +69,7 @@ impl Desk {
 }
 
 impl World {
-    /// Lives it. Time must be paused.
+    /// Runs the simulation. Time must be paused.
     pub(crate) async fn live(&self) -> Outcome {
         let memory = MemoryStore::new();
         memory.set_latency(self.latency);
@@ -144,7 +145,7 @@ impl Outcome {
         self.tokens() as f64 / (world.law.burst as f64 + world.law.rate as f64 * world.time.as_secs_f64())
     }
 
-    /// The least that a busy node got / the most.
+    /// The fewest tokens of a busy node / the most.
     pub(crate) fn fairness(&self) -> f64 {
         match (self.got.iter().min(), self.got.iter().max()) {
             (Some(least), Some(most)) if *most > 0 => *least as f64 / *most as f64,
@@ -152,8 +153,8 @@ impl Outcome {
         }
     }
 
-    /// Whole tokens above what is allowed: since the line was there, with no allowance, or in any window, as far as that is
-    /// more than what lateness explains.
+    /// Whole tokens above the allowed number: since the start, without an allowance, or in any window, less the tokens
+    /// that the lateness explains.
     pub(crate) fn excess(&self, world: &World) -> u64 {
         let in_windows = world.law.excess(self.late.as_nanos() as u64, &self.grants);
         world.law.excess_since(0, &self.grants).max(in_windows)

@@ -1,4 +1,4 @@
-//! One claim as the client saw it: its place in line, its turn, and the instants, carried to the server in a header.
+//! One claim as the client saw it: its place in the queue, its turn, and the instants, sent to the server in a header.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -13,17 +13,17 @@ use tollgate::{ConsumeError, Grant, Limiter};
 
 pub(crate) const HEADER: &str = "x-claim";
 
-/// Instants are nanoseconds since the desk opened.
+/// Instants are nanoseconds since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) cost: u64,
-    /// The how-manieth to ask.
+    /// Its number in the order of the claims.
     pub(crate) place: u64,
-    /// The how-manieth to be admitted.
+    /// Its number in the order of the grants.
     pub(crate) turn: u64,
     pub(crate) asked: u64,
-    /// The admission happened between these two: the same instant for who waited (when the limiter woke it), around the
-    /// call for who was let through at once.
+    /// The grant happened between these two. They are equal for a claim that waited (when the limiter woke it), and
+    /// enclose the call for a claim that was granted at once.
     pub(crate) earliest: u64,
     pub(crate) latest: u64,
 }
@@ -49,14 +49,14 @@ impl FromStr for Claim {
     }
 }
 
-/// Where claims are numbered and timed. One thread at a time makes claims, so its counters need no ordering.
+/// Numbers and times the claims. One thread at a time makes claims, so its counters need no ordering.
 pub(crate) struct Desk {
     opened: Instant,
     places: AtomicU64,
     turns: AtomicU64,
 }
 
-/// A turn, and when it came.
+/// A turn, and its instant.
 type Stamp = (u64, u64);
 
 impl Desk {
@@ -72,10 +72,10 @@ impl Desk {
         (self.turns.fetch_add(1, Ordering::Relaxed), self.now())
     }
 
-    /// `limiter.consume(cost).await`, with a note of when what happened.
+    /// `limiter.consume(cost).await`, with a record of the instants.
     ///
-    /// A waiter's turn is stamped when the limiter wakes it, not when its task resumes: a task that was already running
-    /// may rightly be let through in between, and would look as if it had overtaken.
+    /// A waiter's turn is recorded when the limiter wakes it, not when its task resumes: a task that was already
+    /// running may rightly be granted in between, and would look as if it had overtaken.
     pub(crate) async fn consume<'l>(
         self: &Arc<Self>,
         limiter: &'l Limiter,
@@ -99,7 +99,7 @@ impl Desk {
     }
 }
 
-/// Wakes a task, and remembers when it was first asked to.
+/// Wakes a task, and records when it was first called.
 struct Bell {
     desk: Arc<Desk>,
     rung: OnceLock<Stamp>,

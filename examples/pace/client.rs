@@ -1,6 +1,6 @@
-//! The load: tasks on one thread, each asking for tokens, then for work.
+//! The load: tasks on one thread. Each claims tokens, then sends a request.
 //!
-//! One thread, because then tasks are woken and polled one after the other, and the order of turns can be judged.
+//! One thread, because then tasks are woken and polled one after the other, and the order of the grants can be checked.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::body::Bytes;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use tokio::task::JoinSet;
@@ -28,9 +29,9 @@ pub(crate) struct Load {
     pub(crate) run_for: Duration,
 }
 
-/// What the limiter said of itself at one moment.
+/// A snapshot of the limiter.
 pub(crate) struct Sample {
-    /// Nanoseconds since the desk opened.
+    /// Nanoseconds since the start.
     pub(crate) at: u64,
     pub(crate) tail: u64,
     pub(crate) published: u64,
@@ -78,9 +79,9 @@ async fn run(
     }
     tokio::select! {
         () = sample(&limiter, &desk, load.run_for, samples) => {}
-        Some(ended) = tasks.join_next() => ended??, // too early: something failed
+        Some(ended) = tasks.join_next() => ended??, // too early: an error
     }
-    limiter.close(); // who stands in line is sent home; who was admitted finishes
+    limiter.close(); // waiting claims are refused; granted ones finish
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
@@ -90,7 +91,7 @@ async fn run(
 struct Worker {
     limiter: Limiter,
     desk: Arc<Desk>,
-    http: Client<HttpConnector, Body>,
+    http: Client<HttpConnector, Empty<Bytes>>,
     url: String,
     costs: RangeInclusive<u64>,
     random: fastrand::Rng,
@@ -105,12 +106,12 @@ impl Worker {
                 Err(ConsumeError::Closed) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            let request = Request::get(&self.url).header(HEADER, claim.to_string()).body(Body::empty())?;
+            let request = Request::get(&self.url).header(HEADER, claim.to_string()).body(Empty::new())?;
             let answer = self.http.request(request).await?;
             if !answer.status().is_success() {
                 return Err(format!("the server answered {}", answer.status()).into());
             }
-            to_bytes(Body::new(answer.into_body()), 1 << 10).await?;
+            answer.into_body().collect().await?;
             drop(grant); // the whole answer is here: with --max-in-flight, this is the release
         }
     }

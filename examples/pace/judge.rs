@@ -1,4 +1,4 @@
-//! Was the law kept? Judged from what the server saw, in exact integers.
+//! Checks the rate law on the requests that the server received, in exact integers.
 
 use hdrhistogram::Histogram;
 
@@ -7,7 +7,7 @@ use crate::server::{Arrival, Seen};
 
 const SECOND: i128 = 1_000_000_000;
 
-/// What the limiter was told.
+/// The configuration of the limiter.
 pub(crate) struct Law {
     pub(crate) rate: u64,
     pub(crate) burst: u64,
@@ -15,8 +15,8 @@ pub(crate) struct Law {
 }
 
 impl Law {
-    /// What may pass in an instant, when a request costs this much: one dearer than the burst waits until its tokens are
-    /// saved up, then passes whole.
+    /// The tokens that may be granted in an instant when a request has this cost: for a cost above the burst the tokens
+    /// are saved up, and granted as a whole.
     pub(crate) fn at_once(&self, cost: u64) -> u64 {
         self.burst.max(cost)
     }
@@ -29,16 +29,16 @@ pub(crate) struct Verdict {
     pub(crate) elapsed: u64,
     /// Tokens after the burst, per second.
     pub(crate) rate: f64,
-    /// Tokens seen / (burst + rate x elapsed). At most 1 by the law; and 1 when somebody always waits and nobody longer
-    /// than it must, since then the last admission comes the instant its last token is minted.
+    /// Tokens received / (burst + rate x elapsed). At most 1 by the law. Exactly 1 if there always is a waiter and none
+    /// waits longer than it must: then the last grant comes in the instant in which its last token is minted.
     pub(crate) achieved: f64,
     /// Whole tokens above burst + rate x window in the worst of all windows between two admissions.
     pub(crate) excess_admitted: u64,
     /// The same between two arrivals, against burst + rate x (window + delivery).
     pub(crate) excess_arrived: u64,
-    /// The longest way from an admission to its arrival here, in nanoseconds.
+    /// The longest time from a grant to its arrival here, in nanoseconds.
     pub(crate) delivery: u64,
-    /// Requests admitted after one that asked later.
+    /// Requests granted after one that claimed later.
     pub(crate) overtaken: u64,
     pub(crate) waits_us: Histogram<u64>,
     pub(crate) in_flight_max: u64,
@@ -60,7 +60,7 @@ pub(crate) fn judge(law: &Law, seen: &Seen) -> Result<Verdict, Failure> {
     let mut admitted = arrived.clone();
     admitted.sort_by_key(|arrival| arrival.claim.turn);
     let (Some(first), Some(last)) = (admitted.first(), admitted.last()) else {
-        return Err("the server saw no request at all".into());
+        return Err("the server received no request".into());
     };
 
     let dearest = arrived.iter().map(|arrival| arrival.claim.cost).max().unwrap_or(0);
@@ -88,7 +88,7 @@ pub(crate) fn judge(law: &Law, seen: &Seen) -> Result<Verdict, Failure> {
     })
 }
 
-/// Tokens that passed some time from `earliest` to `latest`.
+/// Tokens that were granted some time from `earliest` to `latest`.
 struct Passage {
     tokens: u64,
     earliest: u64,
@@ -105,12 +105,12 @@ impl Passage {
     }
 }
 
-/// The largest excess, in whole tokens, over burst + rate x (window + slack) among all windows, each from one passage
-/// to itself or a later one.
+/// The largest excess, in whole tokens, over burst + rate x (window + slack) among all windows, each from one grant to
+/// itself or a later one.
 ///
-/// With `before(i)` the tokens passed before i, the window i..=j holds `before(j + 1) - before(i)` tokens, and the rate
-/// pays for `rate x (t(j) - t(i))` of them. So the worst window ending at j begins where `before(i) - rate x t(i)` is
-/// lowest: one pass sees all windows. In billionths of a token, so nothing is rounded.
+/// With `before(i)` tokens granted before i, the window i..=j holds `before(j + 1) - before(i)` tokens, and the rate
+/// allows `rate x (t(j) - t(i))` of them. So the worst window that ends at j begins where `before(i) - rate x t(i)` is
+/// lowest: one pass covers all windows. In billionths of a token, so nothing is rounded.
 fn excess(rate: u64, burst: u64, slack: u64, passages: impl Iterator<Item = Passage>) -> u64 {
     let minted = |nanos: u64| i128::from(rate) * i128::from(nanos);
     let (mut passed, mut lowest, mut worst) = (0, i128::MAX, 0);
@@ -141,7 +141,7 @@ mod tests {
     const LAW: Law = Law { rate: 1_000, burst: 10, ceiling: Some(20) };
     const MS: u64 = 1_000_000;
 
-    /// Admissions in turn: (milliseconds, cost), each arriving a millisecond later.
+    /// Grants in order: (milliseconds, cost), each arriving a millisecond later.
     fn seen(admissions: &[(u64, u64)]) -> Seen {
         let arrival = |(number, &(ms, cost)): (usize, &(u64, u64))| {
             let (number, at) = (number as u64, ms * MS);
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn the_worst_window_is_found_in_the_middle() {
-        // Long idle, then 12 tokens within one millisecond: one more than 10 + 1. Every window wider is fine.
+        // Long idle, then 12 tokens within one millisecond: one more than 10 + 1. Every wider window is within the law.
         let verdict = judge(&LAW, &seen(&[(0, 1), (500, 6), (501, 6), (900, 1)])).unwrap();
-        // The delivery of a millisecond forgives an observer one token.
+        // The delivery time of a millisecond explains one token.
         assert_eq!((verdict.excess_admitted, verdict.excess_arrived), (1, 0));
         assert!(!verdict.holds(&LAW));
     }

@@ -1,15 +1,15 @@
-//! The main job on real input: many tasks ask a real HTTP server for work, each standing in
-//! `limiter.consume(cost).await` first, and the server judges what came through.
+//! A complete run: many tasks send requests to a real HTTP server, each after `limiter.consume(cost).await`, and the
+//! server checks the requests it receives.
 //!
 //! ```text
 //! cargo run --release --example pace
 //! cargo run --release --example pace -- --rate 500 --burst 20 --tasks 16 --cost 1..=40 --max-in-flight 60
 //! ```
 //!
-//! A run saturates the limiter on purpose (more tasks than the rate can feed), so the line is always long, and the
-//! picture it leaves, `target/pace.svg`, should show admitted tokens hugging the allowed line from below. The last line
-//! printed is for machines; the exit code is 1 when a promise was broken: an excess, a request overtaken, or more in
-//! flight than the ceiling allows. (2: it could not run.)
+//! A run saturates the limiter on purpose (more tasks than the rate can serve), so the queue is always long. In the
+//! picture, `target/pace.svg`, the granted tokens should follow the allowed line closely from below. The last line
+//! printed is machine-readable. The exit code is 1 if a check failed: an excess, a request that overtook another, or
+//! more in flight than the ceiling allows; and 2 if the program could not run.
 
 mod claim;
 mod client;
@@ -36,16 +36,16 @@ use server::Server;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Drive a real HTTP server through a tollgate limiter, and let the server judge the pace
+/// Send requests to a real HTTP server through a tollgate limiter, and let the server check the pace
 #[derive(Parser)]
 struct Options {
     /// Tokens per second
     #[arg(long, default_value_t = 2_000, value_parser = value_parser!(u64).range(1..))]
     rate: u64,
-    /// Tokens at once [default: a tenth of a second's worth]
+    /// Burst in tokens [default: a tenth of a second's worth]
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     burst: Option<u64>,
-    /// Tasks that ask at the same time
+    /// Tasks that claim at the same time
     #[arg(long, default_value_t = 128, value_parser = value_parser!(u64).range(1..))]
     tasks: u64,
     /// Seconds to run
@@ -54,13 +54,13 @@ struct Options {
     /// Tokens per request: each draws its cost from this range
     #[arg(long, default_value = "1..=10", value_name = "LOW..=HIGH", value_parser = parse_range)]
     cost: RangeInclusive<u64>,
-    /// Tokens granted and not yet answered, at most; 0: no such ceiling [default: a fifth of a second's worth, or more]
+    /// The most tokens in flight; 0: no such ceiling [default: a fifth of a second's worth, or more]
     #[arg(long, value_name = "TOKENS")]
     max_in_flight: Option<u64>,
     /// Seed of the costs
     #[arg(long, default_value_t = 7)]
     seed: u64,
-    /// Where the picture goes
+    /// The file for the picture
     #[arg(long, default_value = "target/pace.svg", value_name = "FILE")]
     plot: PathBuf,
 }
@@ -115,8 +115,8 @@ fn build(law: &Law) -> Result<Limiter, Failure> {
     Ok(builder.build()?)
 }
 
-/// Shows how it goes until the client is done. (Only looks at samples: asking the limiter itself from this thread would
-/// serve the line from here, and the order of arrival could no longer be judged by the order of wake-ups.)
+/// Shows the progress until the client has finished. It reads only the samples: a call of the limiter from this thread
+/// would serve the queue here, and the order of wake-ups would no longer prove the order of arrival.
 fn watch(client: &JoinHandle<Result<(), Failure>>, samples: &Mutex<Vec<Sample>>, seconds: f64) {
     let style = "{wide_bar:.cyan/blue} {msg}";
     let bar = ProgressBar::new((seconds * 1e3) as u64)
@@ -129,7 +129,7 @@ fn watch(client: &JoinHandle<Result<(), Failure>>, samples: &Mutex<Vec<Sample>>,
         let rate = (last.granted - before.granted) as f64 / ((last.at - before.at).max(1) as f64 / 1e9);
         bar.set_position(last.at / 1_000_000);
         bar.set_message(format!(
-            "{rate:.0} tokens/s, in line {} tasks ({} tokens), in flight {} tokens",
+            "{rate:.0} tokens/s, waiting {} tasks ({} tokens), in flight {} tokens",
             last.waiting_tasks,
             last.waiting_tokens,
             last.in_flight.map_or("-".into(), |tokens| tokens.to_string()),
@@ -156,7 +156,7 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, samples: &[Sample]) {
         ("", format!("{excess_arrived} in the worst window of arrivals, less {delivery:.1} ms for the delivery")),
         ("order", format!("{overtaken} requests overtaken")),
         ("waits", format!("p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms", ms(p50 * 1000), ms(p99 * 1000), ms(max * 1000))),
-        ("in line", format!("{mean} tasks on average, nobody in {nobody} of {} samples", samples.len())),
+        ("waiting", format!("{mean} tasks on average, an empty queue in {nobody} of {} samples", samples.len())),
         ("in flight", format!("{in_flight_max} tokens at most, {ceiling}")),
         ("timer", format!("up to {:.1} ms late on the client's runtime", ms(late))),
         ("picture", options.plot.display().to_string()),
@@ -165,7 +165,7 @@ fn report(options: &Options, law: &Law, verdict: &Verdict, samples: &[Sample]) {
         println!("{name:<12}{text}");
     }
     if *achieved < 0.99 && nobody > 0 {
-        println!("\nThe line ran empty: more --tasks would reach the configured rate.");
+        println!("\nThe queue was empty at times: more --tasks would reach the configured rate.");
     }
     println!(
         "\npace: achieved={achieved:.4} excess={} order_violations={overtaken} waits_p50_us={p50} waits_p99_us={p99} \

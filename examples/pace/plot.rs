@@ -1,4 +1,4 @@
-//! The picture: what came through against what the law allows, with the limiter's own rovers.
+//! The picture: the granted tokens, the tokens that the law allows, and the limiter's own rovers.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::client::Sample;
 use crate::judge::Law;
 use crate::server::Arrival;
 
-// Okabe and Ito's colours: told apart by everybody.
+// Okabe and Ito's colors, which people with color blindness can distinguish.
 const ALLOWED: RGBColor = RGBColor(213, 94, 0);
 const ADMITTED: RGBColor = RGBColor(0, 114, 178);
 const TAIL: RGBColor = RGBColor(204, 121, 167);
@@ -21,7 +21,7 @@ const CEILING: RGBColor = RGBColor(0, 158, 115);
 const INK: RGBColor = RGBColor(60, 60, 60);
 
 const FONT: &str = "Helvetica, Arial, sans-serif";
-/// How much of the beginning the second panel shows.
+/// The part of the start that the second panel shows.
 const OPENING: f64 = 0.4;
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -30,7 +30,7 @@ type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<RangedCoordf64
 type Point = (f64, f64);
 
 struct Curves {
-    /// The allowed line: tokens at once, tokens per second.
+    /// The allowed line: burst, tokens per second.
     law: (f64, f64),
     admitted: Vec<Point>,
     tail: Vec<Point>,
@@ -86,9 +86,9 @@ impl Curves {
         let top = points.map(|(_, tokens)| *tokens).fold(self.allowed(over.end), f64::max) * 1.03;
         let mut chart = panel(area, title, "tokens since the start", over.clone(), 0.0..top)?;
         line(&mut chart, "ceiling: released + in-flight limit", &self.ceiling, CEILING.stroke_width(2))?;
-        line(&mut chart, "tail: claimed, those in line included", &self.tail, TAIL.stroke_width(2))?;
-        line(&mut chart, "head: published to the line", &self.published, PUBLISHED.mix(0.55).stroke_width(7))?;
-        line(&mut chart, "admitted: what the server counted", &self.admitted, ADMITTED.stroke_width(2))?;
+        line(&mut chart, "tail: claimed, including the waiting claims", &self.tail, TAIL.stroke_width(2))?;
+        line(&mut chart, "head: published", &self.published, PUBLISHED.mix(0.55).stroke_width(7))?;
+        line(&mut chart, "granted: counted by the server", &self.admitted, ADMITTED.stroke_width(2))?;
         let ends = [over.start, over.end].map(|at| (at, self.allowed(at)));
         let dashes = DashedLineSeries::new(ends, 7, 7, ALLOWED.stroke_width(2));
         legend_of(chart.draw_series(dashes)?, "allowed: burst + rate x time", ALLOWED.stroke_width(2));
@@ -106,7 +106,7 @@ impl Curves {
         Ok(())
     }
 
-    /// How far each request stays below the allowed line, which a breach would cross.
+    /// How far each request stays below the allowed line. A violation would be above it.
     fn margin(&self, area: &Panel<'_>) -> Result<(), Failure> {
         let gaps = self.admitted.iter().skip(2).step_by(2).map(|&(at, tokens)| (at, tokens - self.allowed(at)));
         let settled = gaps.clone().filter(|(at, _)| *at > OPENING.min(self.end / 2.0));
@@ -123,7 +123,7 @@ impl Curves {
     }
 }
 
-/// The cumulative count as the staircase it is.
+/// The cumulative count as a staircase.
 fn stairs(arrivals: &[Arrival], seconds: impl Fn(u64) -> f64) -> Vec<Point> {
     let mut arrived: Vec<_> = arrivals.iter().map(|arrival| (seconds(arrival.at), arrival.claim.cost)).collect();
     arrived.sort_by(|one, other| one.0.total_cmp(&other.0));

@@ -1,15 +1,17 @@
-//! A real HTTP server on a loopback port that writes down every request it sees.
+//! A real HTTP server on a loopback port that records every request.
 
-use std::future::IntoFuture;
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::routing::get;
+use http_body_util::Empty;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -22,7 +24,7 @@ pub(crate) struct Server {
     runtime: Runtime,
 }
 
-/// What the server saw of a whole run.
+/// The records of a whole run.
 pub(crate) struct Seen {
     pub(crate) arrivals: Vec<Arrival>,
     /// The most tokens worked on at the same time.
@@ -31,7 +33,7 @@ pub(crate) struct Seen {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Arrival {
-    /// Nanoseconds since the desk opened.
+    /// Nanoseconds since the start.
     pub(crate) at: u64,
     pub(crate) claim: Claim,
 }
@@ -55,8 +57,7 @@ impl Server {
         });
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
         let address = listener.local_addr()?;
-        let app = Router::new().route("/work", get(work)).with_state(log.clone());
-        runtime.spawn(axum::serve(listener, app).into_future());
+        runtime.spawn(serve(listener, log.clone()));
         Ok(Server { address, log, runtime })
     }
 
@@ -64,7 +65,7 @@ impl Server {
         self.address
     }
 
-    /// Call it when every request has been answered.
+    /// To be called when every request has been answered.
     pub(crate) fn stop(self) -> Seen {
         self.runtime.shutdown_background();
         let arrivals = std::mem::take(&mut *self.log.arrivals.lock().expect("handlers never panic with the lock"));
@@ -72,7 +73,23 @@ impl Server {
     }
 }
 
-async fn work(State(log): State<Arc<Log>>, headers: HeaderMap) -> StatusCode {
+async fn serve(listener: TcpListener, log: Arc<Log>) {
+    while let Ok((connection, _)) = listener.accept().await {
+        let log = log.clone();
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let log = log.clone();
+            async move {
+                let mut response = Response::new(Empty::<Bytes>::new());
+                *response.status_mut() = work(&log, request.headers()).await;
+                Ok::<_, Infallible>(response)
+            }
+        });
+        // It fails when the client hangs up.
+        tokio::spawn(async { _ = http1::Builder::new().serve_connection(TokioIo::new(connection), answer).await });
+    }
+}
+
+async fn work(log: &Log, headers: &HeaderMap) -> StatusCode {
     let at = log.desk.now();
     let Some(claim) = headers.get(HEADER).and_then(|value| value.to_str().ok()?.parse::<Claim>().ok()) else {
         return StatusCode::BAD_REQUEST;

@@ -1,13 +1,15 @@
 //! The life of a claim: it arrives, waits, is granted or leaves, and is settled afterwards.
 
 use super::{Core, drop_quietly};
-use crate::core::queue::{Outcome, Place};
+use crate::core::outcome::Outcome;
+use crate::core::queue::Place;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::state::{Arrival, CatchUp, MAX_COST, Reach, Sample, State};
-use crate::core::sync::Ordering;
 use crate::core::wakes::Wakes;
 use crate::error::{ConsumeError, ReleaseError, TryAcquireError};
-use crate::observe::{QueueInfo, WaitRecord};
+use crate::observe::{OBSERVED, QueueInfo, WaitRecord};
+use crate::sync::Ordering;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Poll, Waker};
@@ -17,15 +19,25 @@ use tokio::runtime::Handle;
 /// tokio's timer.
 const MAX_LATE: u64 = 2_000_000;
 
+/// A claim that is polled for the first time.
+#[derive(Clone, Copy)]
+pub(crate) struct FirstPoll<'a> {
+    pub(crate) cost: u64,
+    /// The longest wait, in nanoseconds.
+    pub(crate) allowed: Option<u64>,
+    /// True if the caller ends such a wait without a timer of its runtime.
+    pub(crate) has_timer: bool,
+    pub(crate) waker: &'a Waker,
+    pub(crate) sample: Sample,
+}
+
 impl Core {
     /// Grants `cost` tokens and returns how many remain, or refuses and reports the refusal to the observers.
     #[inline(always)]
     pub(crate) fn try_acquire(&self, cost: u64) -> Result<u64, TryAcquireError> {
         let answer = self.try_acquire_unobserved(cost);
         // Without observers the error is not inspected: that would move it through memory.
-        if cfg!(any(feature = "metrics", feature = "tracing"))
-            && let Err(error) = &answer
-        {
+        if OBSERVED && let Err(error) = &answer {
             self.observers().refused(cost, *error);
         }
         answer
@@ -54,14 +66,14 @@ impl Core {
         if let Some(remaining) = self.fast_admit(cost, sample) {
             return Ok(remaining);
         }
-        let answer = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-            state.try_acquire(rovers, cost, sample.now)
+        let (answer, is_unkept) = self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+            (state.try_acquire(rovers, cost, sample.now), state.is_unkept())
         });
-        #[cfg(feature = "redis")]
-        if answer.is_err()
+        if is_unkept
+            && answer.is_err()
             && let Some(host) = self.host()
         {
-            self.start_refill_task(&host);
+            self.start_source_task(&host);
         }
         answer
     }
@@ -76,6 +88,7 @@ impl Core {
     }
 
     /// True if more is claimed than is published: a claim waits, or tokens are owed.
+    #[inline]
     fn is_claimed_beyond(&self, sample: Sample) -> bool {
         ahead(sample.tail, self.rovers.published()) > 0
     }
@@ -114,41 +127,51 @@ impl Core {
         if cost > MAX_COST { None } else { self.rovers.try_claim(cost).map(|ticket| self.rovers.left_behind(ticket)) }
     }
 
-    /// The first poll of a claim that [`try_claim`](Self::try_claim) did not grant. Ready with how many tokens remain.
-    pub(crate) fn arrive(
+    /// The beginning of the first poll of a claim that [`try_claim`](Self::try_claim) did not grant: breaks with the
+    /// result if the claim does not have to enter the queue, which is the common case.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
+    pub(crate) fn arrive_early(
         &self,
-        mut place: Pin<&mut Place>,
         cost: u64,
         allowed: Option<u64>,
-        waker: &Waker,
-        wait_record: &mut WaitRecord,
-    ) -> Poll<Result<u64, ConsumeError>> {
+    ) -> ControlFlow<Result<u64, ConsumeError>, Sample> {
         let sample = self.sample();
-        #[cfg(feature = "keyed")]
         if let Some(parent_link) = self.parent_link() {
             match self.admit_with_parent(parent_link, cost, allowed) {
                 Ok(None) => {}
-                Ok(Some(remaining)) => return Poll::Ready(Ok(remaining)),
-                Err(error) => return Poll::Ready(Err(error)),
+                Ok(Some(remaining)) => return ControlFlow::Break(Ok(remaining)),
+                Err(error) => return ControlFlow::Break(Err(error)),
             }
         }
         if cost <= MAX_COST
             && let Some(remaining) = self.fast_admit(cost, sample)
         {
-            return Poll::Ready(Ok(remaining));
+            return ControlFlow::Break(Ok(remaining));
         }
+        ControlFlow::Continue(sample)
+    }
+
+    /// The rest of the first poll, after [`arrive_early`](Self::arrive_early). Ready with how many tokens remain.
+    pub(crate) fn arrive(
+        &self,
+        mut place: Pin<&mut Place>,
+        arrival: FirstPoll<'_>,
+        wait_record: &mut WaitRecord,
+    ) -> Poll<Result<u64, ConsumeError>> {
+        let FirstPoll { cost, allowed, has_timer, waker, sample } = arrival;
         let mut waker = Some(waker.clone());
         let host = self.host();
         if allowed.is_none()
             && let Some(queue_info) = self.enqueue_fast(place.as_mut(), cost, &mut waker, &host, sample)
         {
-            wait_record.begin(self, cost, queue_info);
+            wait_record.begin(self.observers(), cost, queue_info);
             return Poll::Pending;
         }
         let (result, unserved, queue_info) =
             self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-                // `within` needs a timer of its own, and so a runtime or a manual clock.
-                let timed = allowed.is_none() || host.is_some() || self.time.is_manual();
+                // `within` needs a timer of its own, and so a runtime, a manual clock, or a thread that parks.
+                let timed = allowed.is_none() || has_timer || host.is_some() || self.time.is_manual();
                 let driven = timed && self.is_driven(state, &host);
                 let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
                 let queue_info = state.queue_info(rovers, cost, sample.now);
@@ -160,7 +183,7 @@ impl Core {
             Ok(None) => {
                 let answer = self.wait_here(place, cost, unserved, &host);
                 if answer.is_pending() {
-                    wait_record.begin(self, cost, queue_info);
+                    wait_record.begin(self.observers(), cost, queue_info);
                 }
                 answer
             }
@@ -178,6 +201,7 @@ impl Core {
 
     /// Takes the outcome of `place` if there is one; otherwise stores `waker` there. Also returns whether its runtime
     /// has no driver, and that runtime.
+    #[inline]
     pub(crate) fn check(&self, mut place: Pin<&mut Place>, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
         // A waiter is nearly always woken because it has an outcome, and then needs nothing else.
         let outcome = self.state.lock().queue.take_outcome(place.as_mut());
@@ -196,8 +220,35 @@ impl Core {
         (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
     }
 
+    /// The same for part `number` of a joint claim.
+    pub(crate) fn check_part(&self, number: u64, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
+        let waker = waker.clone();
+        let host = self.host();
+        let mut state = self.state.lock();
+        let looked = state.queue.look_part(number, waker);
+        let unserved = self.is_unserved(&state, &host);
+        drop(state);
+        let (outcome, spare) = looked;
+        drop_quietly(spare);
+        (outcome.map_or(Poll::Pending, Poll::Ready), unserved, host)
+    }
+
+    /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens that the
+    /// caller has not seen.
+    pub(crate) fn cancel_part(&self, number: u64, cost: u64) {
+        let waker = self.leaving(|state, rovers, _| {
+            let (outcome, waker) = state.remove_part(rovers, number);
+            if let Some(Outcome::Granted { .. }) = outcome {
+                state.give_back(rovers, cost);
+            }
+            waker
+        });
+        drop_quietly(waker);
+    }
+
     /// `place` waits. Hires a driver if it is `unserved`: it is the first waiter on this runtime, or it was polled on
     /// another runtime before.
+    #[inline]
     fn wait_here(
         &self,
         place: Pin<&mut Place>,
@@ -263,14 +314,11 @@ impl Core {
 
     /// Returns tokens that the parent has granted to a claim of this limiter that is not granted.
     fn give_back_to_parent(&self, tokens: u64) {
-        #[cfg(feature = "keyed")]
         if tokens > 0
             && let Some(parent_link) = self.parent_link()
         {
             parent_link.limiter.give_back(tokens);
         }
-        #[cfg(not(feature = "keyed"))]
-        let _ = tokens;
     }
 
     /// Releases `cost` tokens from the in-flight cap.
@@ -327,7 +375,6 @@ impl Core {
 
     /// Like [`resettle`](Self::resettle), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
-    #[cfg(any(feature = "keyed", feature = "io"))]
     pub(crate) fn resettle_anyway(&self, cost: u64, actual: u64) -> u64 {
         if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), cost, actual) }
     }
@@ -350,13 +397,7 @@ impl Core {
     }
 
     /// Like [`close`](Self::close), as one of several limiters: if the clock panics, the last sample is used.
-    #[cfg(feature = "keyed")]
     pub(crate) fn close_anyway(&self) {
         self.leaving(|state, rovers, _| state.close(rovers));
-    }
-
-    /// Mints what is due and serves the queue.
-    pub(crate) fn tick(&self) {
-        self.look_at(|_, _, _| ());
     }
 }

@@ -9,9 +9,9 @@
 //! values only if it saw the same even version before and after it read them. (After Boehm, "Can seqlocks get along
 //! with programming language memory models?", 2012.)
 
-use crate::core::sync::{AtomicU64, Ordering, fence};
 use crate::error::{Bound, Denied};
 use crate::name::Name;
+use crate::sync::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 /// An answer, and the conditions under which it stays the answer.
@@ -70,6 +70,7 @@ impl LastDenial {
     }
 
     /// Drops the denial because the state changes and the answer may change with it. Call it under the owner's lock.
+    #[inline]
     pub(crate) fn forget(&self) {
         let version = self.version.load(Ordering::Relaxed);
         if version.is_multiple_of(2) {

@@ -13,6 +13,10 @@
 //! The backups are in the order of their arrival, and the newest wakes first: the oldest threads are the next to be
 //! granted and to leave, and then no other backup changes its rank.
 
+mod many;
+
+pub(crate) use many::NextLook;
+
 use crate::core::wakes::Wakes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,34 +66,18 @@ pub(crate) struct Driver {
     alarm: u64,
     /// How many drivers were to wake before it when it set its alarm; 0 for the lead.
     rank: u32,
-    #[cfg(feature = "keyed")]
     notes: Notes,
 }
 
 /// The records of a driver of many queues about this queue in its own data structures. Stored here, next to the queue's
 /// other driver fields, because every access to the queue reads those, and a queue among a hundred thousand is in no
 /// cache.
-#[cfg(feature = "keyed")]
 #[derive(Debug, Default)]
 struct Notes {
     /// The number of the latest entry that the driver made for this queue. Odd while that entry holds.
     noted: u64,
     /// Whether the driver has recorded that this queue may be removed.
     lingers: bool,
-}
-
-/// The facts that a driver of many queues must record after a turn at one of them.
-#[cfg(feature = "keyed")]
-#[derive(Debug)]
-pub(crate) struct NextLook {
-    /// The instant of the next turn and the number of its entry. `None` if no clock can tell.
-    pub(crate) next: Option<(u64, u64)>,
-    /// The driver must record that the queue may be removed: nothing is due any more, and it has not recorded that yet.
-    pub(crate) lingers: bool,
-    /// Whether the entry made before this turn still held.
-    pub(crate) was_noted: bool,
-    /// Dropped by the caller without the lock.
-    _old: Option<Waker>,
 }
 
 /// The kind of a driver. It decides which waiters may rely on it.
@@ -191,15 +179,7 @@ impl Drivers {
 
     /// Registers a driver of many queues, under the id that it has in all of them.
     pub(crate) fn adopt(&mut self, id: u64, kind: Kind) {
-        let driver = Driver {
-            id,
-            kind,
-            waker: None,
-            alarm: 0,
-            rank: 0,
-            #[cfg(feature = "keyed")]
-            notes: Notes::default(),
-        };
+        let driver = Driver { id, kind, waker: None, alarm: 0, rank: 0, notes: Notes::default() };
         if self.lead.is_none() {
             self.lead = Some(driver);
             return;
@@ -265,43 +245,6 @@ impl Drivers {
         Some(lead)
     }
 
-    /// Driver `id`, which serves many queues, goes on to another queue, and returns to this one at `due`. Its waker
-    /// stays registered; `waker` replaces it after it was used.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn rest(&mut self, id: u64, due: u64, now: u64, waker: Option<Waker>) -> Option<NextLook> {
-        let driver = self.arm(id, due, now)?;
-        let alarm = driver.alarm;
-        let old = waker.and_then(|waker| driver.waker.replace(waker));
-        let Notes { noted, lingers } = &mut driver.notes;
-        let was_noted = *noted % 2 == 1;
-        *noted = noted.next_multiple_of(2);
-        if due == u64::MAX {
-            return Some(NextLook { next: None, lingers: !std::mem::replace(lingers, true), was_noted, _old: old });
-        }
-        *noted += 1;
-        Some(NextLook { next: Some((alarm, *noted)), lingers: false, was_noted, _old: old })
-    }
-
-    /// Whether entry `number` of driver `id` is the latest one and still holds.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn is_noted(&self, id: u64, number: u64) -> bool {
-        self.iter().any(|driver| driver.id == id && driver.notes.noted == number)
-    }
-
-    /// Whether driver `id` has an alarm for this queue, or is about to take a turn.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn will_look(&self, id: u64) -> bool {
-        self.iter().any(|driver| driver.id == id && driver.alarm != u64::MAX)
-    }
-
-    /// Records that driver `id` has withdrawn its entry that this queue may be removed.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn stop_lingering(&mut self, id: u64) {
-        if let Some(driver) = self.iter_mut().find(|driver| driver.id == id) {
-            driver.notes.lingers = false;
-        }
-    }
-
     /// Wakes the lead driver, whatever its alarm is, and each backup with an alarm too late for `now`: the queue is
     /// due, and the caller leaves the rest of it to them. Returns false if `wakes` has no space for all of them.
     pub(crate) fn call_lead(&mut self, now: u64, wakes: &mut Wakes) -> bool {
@@ -340,45 +283,9 @@ impl Drivers {
     }
 }
 
-#[cfg(all(test, feature = "keyed", not(tollgate_loom)))]
+#[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
-
-    const ID: u64 = OF_MANY + 1;
-    const OTHER: u64 = OF_MANY + 2;
-
-    /// Rests driver `ID`. Returns its next turn and entry, whether the queue became removable, and whether the old
-    /// entry held.
-    fn rest(drivers: &mut Drivers, due: u64) -> (Option<(u64, u64)>, bool, bool) {
-        let rest = drivers.rest(ID, due, 0, None).expect("driver ID is registered");
-        (rest.next, rest.lingers, rest.was_noted)
-    }
-
-    #[test]
-    fn a_driver_of_many_queues_tracks_its_latest_entry_for_each() {
-        let mut drivers = Drivers::default();
-        drivers.adopt(OTHER, Kind::ByHand);
-        drivers.adopt(ID, Kind::ByHand);
-        assert_eq!(drivers.sleep(ID, 1, 0, Waker::noop().clone()).0, 1, "it takes the lead");
-        drivers.sleep(OTHER, u64::MAX, 0, Waker::noop().clone());
-        drivers.lead.as_mut().unwrap().alarm = 0;
-        assert!(drivers.will_look(ID), "it is about to");
-        assert_eq!(rest(&mut drivers, 5), (Some((5, 1)), false, false));
-        assert!(drivers.is_noted(ID, 1));
-        assert!(!drivers.is_noted(ID, 0) && !drivers.is_noted(OTHER, 1));
-        assert!(drivers.will_look(ID) && !drivers.will_look(OTHER));
-        assert_eq!(rest(&mut drivers, 7), (Some((7, 3)), false, true));
-        assert!(drivers.is_noted(ID, 3) && !drivers.is_noted(ID, 1));
-        // No claim is due any more.
-        assert_eq!(rest(&mut drivers, u64::MAX), (None, true, true));
-        assert!(!drivers.is_noted(ID, 3) && !drivers.will_look(ID));
-        assert_eq!(rest(&mut drivers, u64::MAX), (None, false, false));
-        drivers.stop_lingering(OTHER);
-        assert_eq!(rest(&mut drivers, u64::MAX), (None, false, false));
-        drivers.stop_lingering(ID);
-        assert_eq!(rest(&mut drivers, u64::MAX), (None, true, false));
-        assert_eq!(rest(&mut drivers, 9), (Some((9, 5)), false, false));
-    }
 
     #[test]
     fn removing_any_driver_keeps_the_others() {

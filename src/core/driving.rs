@@ -1,46 +1,22 @@
 //! Drivers serve the queue when it is due. A waiter hires one on its runtime.
 
 use super::{Core, Drive, drop_quietly};
-use crate::clock::Time;
 use crate::core::alarm::Alarm;
-#[cfg(feature = "keyed")]
-use crate::core::drivers::NextLook;
-use crate::core::drivers::{Driver, Kind};
+use crate::core::drivers::{Driver, Kind, NextLook};
 use crate::core::joint::JointClaim;
-use crate::core::replenisher::{Registration, Replenisher};
 use crate::core::state::{Sample, ServeResult, State};
-use crate::core::sync::MutexGuard;
-use crate::core::wakes::{Wakes, wake_each};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::core::wakes::{Hired, Peer, TiedClaim, Wakes, wake_each};
+use crate::sync::MutexGuard;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 
 /// How many batches a driver delivers before it yields: 128 grants, half of what the local run queue of a tokio worker
 /// holds. Tasks woken beyond that go through the queue that all workers share, which made grants late under load; and
 /// much longer polls starved the timers. Larger turns were measured slower, see docs/BENCHMARKS.md.
 const BATCHES_PER_TURN: usize = 4;
 
-/// After how long a clock that panics is read again: one tick of tokio's timer.
-const RETRY: Duration = Duration::from_millis(1);
-
-/// Converts `at` to an instant of tokio's, for a driver that sleeps on behalf of waiters: a clock that panics must not
-/// end it.
-pub(crate) fn instant_or_retry(time: &Time, at: u64) -> Instant {
-    catch_unwind(AssertUnwindSafe(|| time.instant(at))).unwrap_or_else(|_| Instant::now() + RETRY)
-}
-
-enum Hired {
-    Now,
-    Before,
-    /// The runtime is shutting down, and dropped the driver at once.
-    InVain,
-}
-
 /// Why the driver of many queues takes a turn at one of them.
-#[cfg(feature = "keyed")]
 #[derive(Debug)]
 pub(crate) enum LookReason {
     /// The driver's own entry of this number has come due.
@@ -50,7 +26,6 @@ pub(crate) enum LookReason {
 }
 
 /// The result of such a turn.
-#[cfg(feature = "keyed")]
 #[derive(Debug)]
 pub(crate) enum Look {
     /// A later entry exists, so the queue was not looked at.
@@ -58,15 +33,6 @@ pub(crate) enum Look {
     NextLook(NextLook),
     /// More is due, but other tasks must run first.
     Yield,
-}
-
-/// Drives the queues of many limiters at once.
-#[cfg(feature = "keyed")]
-pub(crate) trait QueueDriver: std::fmt::Debug + Send + Sync {
-    /// Makes `host` serve the queue of `core` from now on. Returns false if `host` is shutting down.
-    fn hire(&self, host: &Handle, core: &Core) -> bool;
-    /// Called after a reference to the limiter of this key hash, held for a moment, was dropped.
-    fn let_go(&self, key_hash: u64);
 }
 
 impl Core {
@@ -82,6 +48,7 @@ impl Core {
     }
 
     /// Whether no driver serves the queue for a caller on `host`, either not yet or no longer.
+    #[inline]
     pub(super) fn is_unserved(&self, state: &State, host: &Option<Handle>) -> bool {
         match host {
             Some(host) => !state.serves(host),
@@ -112,80 +79,50 @@ impl Core {
             Hired::InVain => return false,
         }
         let mut tied = self.tied_to();
-        while let Some(core) = tied.pop() {
-            if let Hired::Now = core.hire(host) {
-                tied.extend(core.tied_to());
+        while let Some(peer) = tied.pop() {
+            if let Hired::Now = peer.hire(host) {
+                tied.extend(peer.tied_to());
             }
         }
         true
     }
 
-    /// Spawns a driver on `host`, unless this queue has one there, and the refill task of a distributed quota, unless
-    /// that runs on some runtime already.
-    fn hire(&self, host: &Handle) -> Hired {
-        #[cfg(feature = "redis")]
-        self.start_refill_task(host);
-        let mut state = self.state.lock();
-        if state.drivers.serve(host) {
-            return Hired::Before;
-        }
-        #[cfg(feature = "keyed")]
-        if let Some(link) = &self.rare.link {
-            drop(state);
-            return if link.driver.hire(host, self) { Hired::Now } else { Hired::InVain };
-        }
-        // Registered at once, so that the next waiter does not spawn another.
-        let id = state.drivers.add(Kind::Hired(host.clone()));
-        drop(state);
-        host.spawn(Replenisher::registered(Registration::adopt(self.weak(), id)));
-        if self.state.lock().drivers.contains(id) { Hired::Now } else { Hired::InVain }
-    }
-
     /// The other queues that joint claims in this queue wait in, or its parent.
-    fn tied_to(&self) -> Vec<Arc<Core>> {
-        #[cfg(feature = "keyed")]
-        if let Some(parent_link) = self.parent_link() {
-            return vec![Arc::clone(&parent_link.limiter)];
+    fn tied_to(&self) -> Vec<Arc<dyn Peer>> {
+        if let Some(parent) = self.parent() {
+            return vec![Arc::<Self>::clone(parent)];
         }
         let state = self.state.lock();
         if !state.queue.is_joint() {
             return Vec::new();
         }
-        let parts = state.queue.iter().filter_map(|waiter| waiter.part.as_ref());
-        let parts = parts.filter(|part| !part.is_parent_ticket());
-        let joints: Vec<Arc<JointClaim>> = parts.map(|part| Arc::clone(&part.joint)).collect();
+        let joints: Vec<Arc<JointClaim>> =
+            state.queue.parts().iter().flat_map(|parts| parts.claims()).cloned().collect();
         drop(state);
-        joints.iter().flat_map(|joint| joint.members()).filter(|core| !std::ptr::eq(&**core, self)).collect()
+        let members = joints.iter().flat_map(|joint| joint.members()).filter_map(Weak::upgrade);
+        members.filter(|peer| !std::ptr::addr_eq(&**peer, self)).collect()
     }
 
     /// Ticks the queues that joint claims in this queue also wait in, and those tied to them in turn. Returns true if
     /// there are any.
     pub(crate) fn tick_tied(&self) -> bool {
-        #[cfg(feature = "keyed")]
         // The parent itself is skipped: a child with waiters has it driven already.
-        let mut tied = self.parent().map_or_else(|| self.tied_to(), |parent_link| parent_link.tied_to());
-        #[cfg(not(feature = "keyed"))]
-        let mut tied = self.tied_to();
-        let mut seen: Vec<Arc<Core>> = self.weak().upgrade().into_iter().collect();
-        let ours = seen.len();
-        while let Some(core) = tied.pop() {
-            if seen.iter().any(|known| Arc::ptr_eq(known, &core)) {
+        let mut tied = self.parent().map_or_else(|| self.tied_to(), |parent| parent.tied_to());
+        let mut seen: Vec<Arc<dyn Peer>> = Vec::new();
+        while let Some(peer) = tied.pop() {
+            if std::ptr::addr_eq(&*peer, self) || seen.iter().any(|known| Arc::ptr_eq(known, &peer)) {
                 continue;
             }
-            core.tick();
-            tied.extend(core.tied_to());
-            seen.push(core);
+            peer.tick();
+            tied.extend(peer.tied_to());
+            seen.push(peer);
         }
-        seen.len() > ours
+        !seen.is_empty()
     }
 
     /// The runtimes that serve this queue.
     pub(crate) fn hosts(&self) -> Vec<Handle> {
         self.state.lock().drivers.hosts().cloned().collect()
-    }
-
-    pub(crate) fn weak(&self) -> Weak<Self> {
-        self.rare.weak.clone()
     }
 
     pub(crate) fn add_driver(&self, kind: Kind) -> u64 {
@@ -233,22 +170,29 @@ impl Core {
         let mut wakes = Wakes::default();
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == ServeResult::Done {
+                if state.is_unfinished() {
+                    // The queues of a joint claim that left the line must hear of it before this one is served further.
+                    drop(state);
+                    wakes.run();
+                    sample = self.sample_or_last().unwrap_or(sample);
+                    state = self.state.lock();
+                    continue;
+                }
                 let due = state.last_due();
                 let rested = rest(&mut state, due);
                 self.note_parent_poll(&state, &mut wakes);
                 drop(state);
-                Self::leave(&mut wakes);
+                wakes.run();
                 return Some(rested);
             }
             (state, sample) = self.again(state, sample, &mut wakes);
         }
         drop(state);
-        Self::leave(&mut wakes);
+        wakes.run();
         None
     }
 
     /// One turn of driver `id`, which serves many queues with one reading of the time: serves what is due by `now`.
-    #[cfg(feature = "keyed")]
     pub(crate) fn drive_one(&self, id: u64, now: u64, why: LookReason) -> Look {
         let state = self.state.lock();
         let woken = match why {
@@ -263,7 +207,6 @@ impl Core {
     }
 
     /// Whether entry `number` is the latest that driver `id` has made for this queue.
-    #[cfg(feature = "keyed")]
     pub(crate) fn is_noted(&self, id: u64, number: u64) -> bool {
         self.state.lock().drivers.is_noted(id, number)
     }
@@ -272,7 +215,6 @@ impl Core {
     /// has a due instant, so the driver will take another turn anyway, or no claim waits and `surely` is true. Waiters
     /// that wait for other queues do not count: the drivers of those queues may serve them without a turn of this
     /// driver.
-    #[cfg(feature = "keyed")]
     pub(crate) fn stays(&self, id: u64, surely: bool) -> bool {
         let mut state = self.state.lock();
         let stays = if state.queue.is_empty() { surely } else { state.drivers.will_look(id) };
@@ -280,6 +222,41 @@ impl Core {
             state.drivers.stop_lingering(id);
         }
         stays
+    }
+}
+
+impl Peer for Core {
+    fn hear(&self, claim: u64, at: u64, wakes: &mut Wakes) {
+        let sample = self.sample_or_last();
+        let mut state = self.state.lock();
+        let now = sample.unwrap_or_else(|| state.last_sample()).now;
+        state.hear(&self.rovers, claim, at, now, wakes);
+        drop(state);
+        wakes.wake_all();
+    }
+
+    fn serve_into(&self, wakes: &mut Wakes) {
+        self.serve_into(wakes);
+    }
+
+    fn poll_parent(&self, wakes: &mut Wakes) {
+        self.poll_parent(wakes);
+    }
+
+    fn let_go(self: Arc<Self>) {
+        Self::let_go(self);
+    }
+
+    fn tick(&self) {
+        self.tick();
+    }
+
+    fn hire(&self, host: &Handle) -> Hired {
+        self.hire(host)
+    }
+
+    fn tied_to(&self) -> Vec<Arc<dyn Peer>> {
+        self.tied_to()
     }
 }
 
@@ -302,7 +279,6 @@ mod tests {
         assert_eq!(crowds.collect::<Vec<_>>(), [false, true, true]);
     }
 
-    #[cfg(feature = "keyed")]
     #[test]
     fn a_keyed_driver_acts_on_its_latest_entry_only_and_the_queue_stays_while_a_waiter_is_due() {
         let clock = ManualClock::new();

@@ -2,7 +2,9 @@
 //!
 //! Each queue marks its part ready when the part has come to the front and its tokens are available. The last queue to
 //! do so commits the claim, and from then on every queue grants its part as soon as it sees it. Until then a queue
-//! holds its part at the front, as it would for the ceiling: no part is granted while another one still waits.
+//! holds its part at the front, as it would for the ceiling: no part is granted while another one still waits. When a part
+//! is at the front, and when it lets others pass, is decided in `core/state/joint.rs`, by the instants that the queues
+//! foretell each other here.
 //!
 //! One atomic word holds that state, so that "all are ready" and "one of them is not ready any more" cannot both
 //! happen:
@@ -13,8 +15,8 @@
 //! | all ready bits | committed: granted in every queue, at sight | nothing else |
 //! | dead | turned away in every queue, at sight | nothing else |
 //!
-//! The caller that commits or kills a claim must have the other queues serve themselves: [`JointClaim::members`], after
-//! it has released its own lock.
+//! The caller that commits or kills a claim must have the other queues serve themselves: `members`, after it has
+//! released its own lock.
 //!
 //! A claim can also wait in one queue and, once it is at the front there and ready, enter another queue with a *parent
 //! ticket* (see `core/parent.rs`): then the second queue alone decides, and the first one can only withdraw the ticket.
@@ -24,20 +26,21 @@
 //! from when it sees it. The instant of a death is not kept: a queue that learns of it reads the time again. So only a
 //! clock that steps back and forth between the two can let the claims behind pass as of an earlier time.
 
-use crate::core::Core;
-use crate::core::queue::Outcome;
-use crate::core::sync::{AtomicU64, Ordering};
+use crate::core::outcome::Outcome;
+use crate::core::wakes::{LastDecision, Peer, TiedClaim};
+use crate::sync::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 const DEAD: u64 = 1 << 63;
+/// A due instant that no clock can tell.
+const UNKNOWN: u64 = u64::MAX;
+/// The number of the next claim. Taken while all its queues are locked.
+static NEXT_NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 /// Set together with [`DEAD`]: the claim was turned away by a distributed limiter that cannot reach its store.
-#[cfg(feature = "redis")]
 const CUT_OFF: u64 = 1 << 62;
 
 /// The bits of a claim with a parent ticket.
-#[cfg(feature = "keyed")]
 const CHILD: u64 = 1;
-#[cfg(feature = "keyed")]
 const PARENT: u64 = 2;
 
 /// How many queues one claim can wait in: one bit each, beside [`DEAD`] and `CUT_OFF`.
@@ -45,6 +48,13 @@ pub(crate) const MAX_QUEUES: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct JointClaim {
+    /// Of two claims that share a queue, the one that entered first has the lower number.
+    number: u64,
+    /// One bit for each queue in which no claim is ahead of this one any more.
+    arrived: AtomicU64,
+    /// For each queue the instant at which it can grant its part, in nanoseconds since the claim entered;
+    /// [`UNKNOWN`] if no clock can tell.
+    dues: Box<[AtomicU64]>,
     word: AtomicU64,
     /// The latest instant at which a queue became ready, in nanoseconds since the claim entered.
     ready_at: AtomicU64,
@@ -52,7 +62,7 @@ pub(crate) struct JointClaim {
     one_clock: bool,
     all: u64,
     /// The limiters that must serve their queues when the claim is decided.
-    members: Box<[Weak<Core>]>,
+    members: Box<[Weak<dyn Peer>]>,
 }
 
 /// The part of a joint claim that waits in one queue.
@@ -66,11 +76,6 @@ pub(crate) struct JointPart {
     parent_ticket: bool,
 }
 
-/// The last decision that one caller has learned of, before it last read the time: a claim, and the bit of the queue in
-/// which the caller saw that it is decided.
-#[derive(Debug, Default)]
-pub(crate) struct LastDecision(Option<(Arc<JointClaim>, u64)>);
-
 /// How a queue treats a part at its front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JointState {
@@ -83,22 +88,53 @@ pub(crate) enum JointState {
 }
 
 impl JointClaim {
-    /// A claim over the queues of `members`. The queues in `idle` have nothing to grant to it and are ready at once.
-    pub(crate) fn new(members: Box<[Weak<Core>]>, idle: impl Iterator<Item = usize>, one_clock: bool) -> Self {
+    /// A claim over the queues of `members`, which the caller has locked. The queues in `idle` have nothing to grant to
+    /// it and are ready at once.
+    pub(crate) fn new(members: Box<[Weak<dyn Peer>]>, idle: impl Iterator<Item = usize>, one_clock: bool) -> Self {
         let all = (1 << members.len()) - 1;
         let word = idle.fold(0, |word, index| word | 1 << index);
-        Self { word: AtomicU64::new(word), ready_at: AtomicU64::new(0), one_clock, all, members }
+        Self {
+            number: NEXT_NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            arrived: AtomicU64::new(word),
+            dues: members.iter().map(|_| AtomicU64::new(0)).collect(),
+            word: AtomicU64::new(word),
+            ready_at: AtomicU64::new(0),
+            one_clock,
+            all,
+            members,
+        }
     }
 
     /// A claim that waits in the queue of `child`, where it is ready, and has a parent ticket in another queue.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn of_parent_ticket(child: Weak<Core>, one_clock: bool) -> Self {
-        let (all, word) = (CHILD | PARENT, AtomicU64::new(CHILD));
-        Self { word, ready_at: AtomicU64::new(0), one_clock, all, members: Box::new([child]) }
+    pub(crate) fn of_parent_ticket(child: Weak<dyn Peer>, one_clock: bool) -> Self {
+        Self {
+            number: 0,
+            arrived: AtomicU64::new(0),
+            dues: Box::default(),
+            word: AtomicU64::new(CHILD),
+            ready_at: AtomicU64::new(0),
+            one_clock,
+            all: CHILD | PARENT,
+            members: Box::new([child]),
+        }
     }
 
-    pub(crate) fn members(&self) -> impl Iterator<Item = Arc<Core>> {
-        self.members.iter().filter_map(Weak::upgrade)
+    /// The latest of the dues, except those of the queues in `but`.
+    fn latest_due(&self, but: u64) -> u64 {
+        let others = self.dues.iter().enumerate().filter(|(index, _)| but & (1 << index) == 0);
+        others.map(|(_, due)| due.load(Ordering::SeqCst)).max().unwrap_or(0)
+    }
+
+    /// The index of the queue that will be ready last, as far as the queues have told; of several, the first.
+    pub(crate) fn slowest(&self) -> usize {
+        let (word, arrived) = (self.word.load(Ordering::Acquire), self.arrived.load(Ordering::Acquire));
+        let is_unready = |index: &usize| word & (1 << index) == 0;
+        let due = |index: &usize| match self.dues.get(*index) {
+            Some(due) if arrived & (1 << index) != 0 => due.load(Ordering::SeqCst),
+            _ => UNKNOWN,
+        };
+        // The last of several maxima is returned.
+        (0..self.members.len()).rev().filter(is_unready).max_by_key(due).unwrap_or(0)
     }
 
     /// Gives the claim up, unless it is committed.
@@ -108,21 +144,13 @@ impl JointClaim {
 
     /// Like [`kill`](Self::kill), after one queue has called the claim out with `outcome`.
     pub(crate) fn kill_as(&self, outcome: Outcome) -> JointState {
-        #[cfg(feature = "redis")]
-        if outcome == Outcome::Unreachable {
-            return self.change(|_| DEAD | CUT_OFF);
-        }
-        let _ = outcome;
-        self.kill()
+        if outcome == Outcome::Unreachable { self.change(|_| DEAD | CUT_OFF) } else { self.kill() }
     }
 
     /// The outcome of a dead claim that had a parent ticket: the parent has turned the ticket away.
     pub(crate) fn parent_outcome(&self) -> Outcome {
-        #[cfg(feature = "redis")]
-        if self.word.load(Ordering::Acquire) & CUT_OFF != 0 {
-            return Outcome::Unreachable;
-        }
-        Outcome::JointEnded
+        let is_cut_off = self.word.load(Ordering::Acquire) & CUT_OFF != 0;
+        if is_cut_off { Outcome::Unreachable } else { Outcome::JointEnded }
     }
 
     fn change(&self, to: impl Fn(u64) -> u64) -> JointState {
@@ -145,13 +173,22 @@ impl JointClaim {
     }
 }
 
+impl TiedClaim for JointClaim {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn members(&self) -> &[Weak<dyn Peer>] {
+        &self.members
+    }
+}
+
 impl JointPart {
     pub(crate) fn new(joint: Arc<JointClaim>, index: usize, entered: i128) -> Self {
         Self { joint, bit: 1 << index, entered, parent_ticket: false }
     }
 
     /// The two parts of a [claim with a parent ticket](JointClaim::of_parent_ticket): the child's part, and the ticket.
-    #[cfg(feature = "keyed")]
     pub(crate) fn pair(joint: JointClaim, entered: i128, parent_entered: i128) -> (Self, Self) {
         let joint = Arc::new(joint);
         let child = Self { joint: Arc::clone(&joint), bit: CHILD, entered, parent_ticket: false };
@@ -160,6 +197,58 @@ impl JointPart {
 
     pub(crate) fn is_parent_ticket(&self) -> bool {
         self.parent_ticket
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.joint.number
+    }
+
+    pub(crate) fn has_one_clock(&self) -> bool {
+        self.joint.one_clock
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.joint.word.load(Ordering::Acquire) & DEAD != 0
+    }
+
+    /// No claim is ahead of the part in this queue any more. Returns true if that holds in all queues now.
+    pub(crate) fn arrive(&self) -> bool {
+        self.joint.arrived.fetch_or(self.bit, Ordering::AcqRel) | self.bit == self.joint.all
+    }
+
+    /// Whether no claim is ahead of the claim in any queue.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.joint.arrived.load(Ordering::Acquire) == self.joint.all
+    }
+
+    /// Tells the other queues when this queue can grant its part. Returns true if that changes anything for them.
+    pub(crate) fn foretell(&self, due: Option<u64>) -> bool {
+        let due = due.map_or(UNKNOWN, |at| self.since_entered(at).min(UNKNOWN - 1));
+        // Stored before the other dues are read, and all in one order: of two queues that change theirs at once, one at
+        // least sees both changes.
+        let old = self.joint.dues[self.bit.trailing_zeros() as usize].swap(due, Ordering::SeqCst);
+        let others = self.joint.latest_due(self.bit);
+        (old == UNKNOWN) != (due == UNKNOWN) || old.max(others) != due.max(others)
+    }
+
+    /// The instant at which the last of the other queues can grant its part; `None` if no clock can tell.
+    pub(crate) fn others_due(&self) -> Option<u64> {
+        Some(self.joint.latest_due(self.bit)).filter(|due| *due != UNKNOWN).map(|due| self.instant(due))
+    }
+
+    /// The instant at which all queues can grant their parts; `None` if no clock can tell.
+    pub(crate) fn meeting(&self) -> Option<u64> {
+        Some(self.joint.latest_due(0)).filter(|due| *due != UNKNOWN).map(|due| self.instant(due))
+    }
+
+    /// Translates an instant of this queue's time to nanoseconds since the claim entered.
+    pub(crate) fn since_entered(&self, at: u64) -> u64 {
+        clamp(at as i128 - self.entered)
+    }
+
+    /// Translates nanoseconds since the claim entered to this queue's time.
+    pub(crate) fn instant(&self, since_entered: u64) -> u64 {
+        clamp(self.entered + since_entered as i128)
     }
 
     /// This queue has been ready to grant its part since `at`. The first call counts: a later one may only know that
@@ -188,12 +277,7 @@ impl JointPart {
     /// then read the time again, because the reading that it has may be older than the decision. That another caller
     /// has read the time again does not help.
     pub(crate) fn is_new_decision(&self, last_decision: &mut LastDecision) -> bool {
-        let is_known =
-            last_decision.0.as_ref().is_some_and(|(joint, bit)| Arc::ptr_eq(joint, &self.joint) && *bit == self.bit);
-        if !is_known {
-            last_decision.0 = Some((Arc::clone(&self.joint), self.bit));
-        }
-        !is_known
+        last_decision.is_new(&self.joint, self.bit)
     }
 }
 

@@ -14,34 +14,19 @@
 //! became ready: no waiter pays for a late timer. A claim that had to wait in the parent's queue counts in both from
 //! the instant at which the parent granted it.
 
-use super::Core;
+use super::{Core, ParentLink};
 use crate::clock::Time;
 use crate::core::joint::{JointClaim, JointPart};
-use crate::core::queue::{Outcome, Place};
-use crate::core::state::{Reach, Sample, ServeResult, State};
-use crate::core::sync::{Mutex, MutexGuard};
+use crate::core::locked::{Locked, with_locked};
+use crate::core::outcome::Outcome;
+use crate::core::queue::Place;
+use crate::core::state::{CatchUp, ChildLimiter, Reach, Sample, ServeResult, State};
 use crate::core::wakes::Wakes;
 use crate::error::{ConsumeError, Denied, TryAcquireError};
-use std::pin::Pin;
+use crate::sync::Mutex;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
-
-/// A keyed limiter with a parent, as the parent sees it.
-pub(crate) trait ChildLimiter: Send + Sync {
-    /// The parent was closed.
-    fn close(&self);
-}
-
-/// Links one queue to its parent.
-pub(super) struct ParentLink {
-    pub(super) limiter: Arc<Core>,
-    /// Whether both limiters read the same clock.
-    one_clock: bool,
-    /// Accessed only while both limiters' locks are held, except in `drop`. The mutex is there because the compiler
-    /// cannot know that.
-    parent_ticket: Mutex<Option<Pin<Box<Place>>>>,
-}
 
 impl ParentLink {
     pub(super) fn new(limiter: Arc<Core>, time: &Time) -> Self {
@@ -63,7 +48,7 @@ impl Drop for ParentLink {
 
 impl Core {
     pub(super) fn parent_link(&self) -> Option<&ParentLink> {
-        if self.has_parent { self.rare.link.as_ref()?.parent_link.as_ref() } else { None }
+        if self.has_parent { self.link.as_ref()?.parent_link.as_ref() } else { None }
     }
 
     /// The parent of this limiter.
@@ -76,10 +61,8 @@ impl Core {
     pub(crate) fn try_acquire_with_parent(&self, cost: u64) -> Result<u64, TryAcquireError> {
         let Some(parent_link) = self.parent_link() else { return self.try_acquire_unobserved(cost) };
         let mut wakes = Wakes::default();
-        let mut both = Both::enter(self, parent_link, &mut wakes);
-        let answer = both.try_acquire(cost);
-        both.unlock(&mut wakes);
-        Self::leave(&mut wakes);
+        let answer = self.with_parent(parent_link, &mut wakes, |both, _| both.try_acquire(cost));
+        wakes.run();
         answer
     }
 
@@ -92,10 +75,8 @@ impl Core {
         allowed: Option<u64>,
     ) -> Result<Option<u64>, ConsumeError> {
         let mut wakes = Wakes::default();
-        let mut both = Both::enter(self, parent_link, &mut wakes);
-        let answer = both.arrive(cost, allowed);
-        both.unlock(&mut wakes);
-        Self::leave(&mut wakes);
+        let answer = self.with_parent(parent_link, &mut wakes, |both, _| both.arrive(cost, allowed));
+        wakes.run();
         answer
     }
 
@@ -145,176 +126,143 @@ impl Core {
     /// ticket that belongs to no waiter any more.
     pub(super) fn poll_parent(&self, wakes: &mut Wakes) {
         let Some(parent_link) = self.parent_link() else { return };
-        let mut both = Both::enter(self, parent_link, wakes);
-        both.serve_front(wakes);
-        both.unlock(wakes);
+        self.with_parent(parent_link, wakes, |both, wakes| both.serve_front(wakes));
+    }
+
+    /// Runs `act` on this limiter and its parent, both locked and brought up to date.
+    fn with_parent<R>(
+        &self,
+        parent_link: &ParentLink,
+        wakes: &mut Wakes,
+        act: impl FnOnce(&mut Both<'_, '_>, &mut Wakes) -> R,
+    ) -> R {
+        let cores = [self, &*parent_link.limiter];
+        // If a clock panics, use the last sample: callers rely on this being completed.
+        let samples = cores.map(Self::sample_or_last);
+        let align = |[child, parent]: &mut [Locked<'_>; 2]| {
+            if parent_link.one_clock {
+                // Another caller, with a later reading of the time, may have served the child up to the instant at
+                // which its front became ready. The request to the parent then counts from that instant, not from an
+                // earlier one at which the parent had more tokens.
+                let seen = parent.core.time.translate(&child.core.time, child.state.supply.synced());
+                parent.sample.now = parent.sample.now.max(u64::try_from(seen).unwrap_or(0));
+            }
+        };
+        with_locked(wakes, cores, samples, (Reach::Held, CatchUp::Fully), align, |[child, parent], wakes| {
+            act(&mut Both { child, parent, parent_link }, wakes)
+        })
     }
 }
 
 const FITS: &str = "it fits, and the fast path of a limiter with a parent is closed";
 
 /// A child and its parent, both locked and brought up to date.
-struct Both<'a> {
-    child: &'a Core,
-    parent_link: &'a ParentLink,
-    now: Sample,
-    parent_now: Sample,
-    state: MutexGuard<'a, State>,
-    parent: MutexGuard<'a, State>,
+struct Both<'l, 'a> {
+    child: &'l mut Locked<'a>,
+    parent: &'l mut Locked<'a>,
+    parent_link: &'l ParentLink,
 }
 
-impl<'a> Both<'a> {
-    fn enter(child: &'a Core, parent_link: &'a ParentLink, wakes: &mut Wakes) -> Self {
-        loop {
-            // If a clock panics, use the last sample: callers rely on this being completed.
-            let (now, parent_now) = (child.sample_or_last(), parent_link.limiter.sample_or_last());
-            let state = child.state.lock();
-            let parent = parent_link.limiter.state.lock();
-            let now = now.unwrap_or_else(|| state.last_sample());
-            let mut parent_now = parent_now.unwrap_or_else(|| parent.last_sample());
-            if parent_link.one_clock {
-                // Another caller, with a later reading of the time, may have served the child up to the instant at
-                // which its front became ready. The request to the parent then counts from that instant, not from an
-                // earlier one at which the parent had more tokens.
-                let seen = parent_link.limiter.time.translate(&child.time, state.supply.synced());
-                parent_now.now = parent_now.now.max(u64::try_from(seen).unwrap_or(0));
-            }
-            let mut both = Self { child, parent_link, now, parent_now, state, parent };
-            if both.settle(wakes) {
-                return both;
-            }
-            drop(both);
-            wakes.wake_all();
-        }
-    }
-
-    /// Returns false if `wakes` is full.
-    fn settle(&mut self, wakes: &mut Wakes) -> bool {
-        let parent = &self.parent_link.limiter.rovers;
-        if self.parent.settle(parent, self.parent_now.now, Reach::Held, wakes) == ServeResult::Again
-            || self.state.settle(&self.child.rovers, self.now.now, Reach::Held, wakes) == ServeResult::Again
-        {
-            return false;
-        }
-        self.parent.observe(parent, self.parent_now);
-        self.state.observe(&self.child.rovers, self.now);
-        true
-    }
-
+impl Both<'_, '_> {
     /// Takes `cost` tokens from both limiters if no claim waits, and returns how many remain in the child.
     fn admit(&mut self, cost: u64) -> Option<u64> {
-        if !self.state.can_admit(&self.child.rovers, cost) || !self.admit_in_parent(cost) {
+        if !self.child.state.can_admit(&self.child.core.rovers, cost) || !self.admit_in_parent(cost) {
             return None;
         }
-        Some(self.state.admit(&self.child.rovers, cost).expect(FITS))
+        Some(self.child.state.admit(&self.child.core.rovers, cost).expect(FITS))
     }
 
     fn admit_in_parent(&mut self, cost: u64) -> bool {
-        !self.parent.closed && self.parent.admit(&self.parent_link.limiter.rovers, cost).is_some()
+        !self.parent.state.closed && self.parent.state.admit(&self.parent.core.rovers, cost).is_some()
     }
 
     fn try_acquire(&mut self, cost: u64) -> Result<u64, TryAcquireError> {
-        let (rovers, parent) = (&self.child.rovers, &self.parent_link.limiter.rovers);
+        let (rovers, parent) = (&self.child.core.rovers, &self.parent.core.rovers);
         if cost == 0 {
-            return self.state.try_acquire(rovers, cost, self.now.now);
+            return self.child.state.try_acquire(rovers, cost, self.child.sample.now);
         }
-        let now = self.parent_now.now;
-        if !self.state.can_admit(rovers, cost) {
-            let refused = self.state.try_acquire(rovers, cost, self.now.now);
+        let now = self.parent.sample.now;
+        if !self.child.state.can_admit(rovers, cost) {
+            let refused = self.child.state.try_acquire(rovers, cost, self.child.sample.now);
             return refused.map_err(|error| match error {
-                TryAcquireError::Denied(denied) => self.parent.deny_too(parent, cost, now, denied),
+                TryAcquireError::Denied(denied) => self.parent.state.deny_too(parent, cost, now, denied),
                 error => error,
             });
         }
-        let remaining = self.state.available(rovers);
-        match self.parent.try_acquire(parent, cost, now) {
-            Ok(_) => Ok(self.state.admit(rovers, cost).expect(FITS)),
+        let remaining = self.child.state.available(rovers);
+        match self.parent.state.try_acquire(parent, cost, now) {
+            Ok(_) => Ok(self.child.state.admit(rovers, cost).expect(FITS)),
             Err(error) => Err(State::as_parent(error, remaining)),
         }
     }
 
     fn arrive(&mut self, cost: u64, allowed: Option<u64>) -> Result<Option<u64>, ConsumeError> {
-        let parent = &self.parent_link.limiter.rovers;
+        let parent = &self.parent.core.rovers;
         if cost == 0 {
             return Ok(None);
         }
         if let Some(remaining) = self.admit(cost) {
             return Ok(Some(remaining));
         }
-        self.parent.check_claim(parent, cost)?;
+        self.parent.state.check_claim(parent, cost)?;
         let Some(allowed) = allowed.map(Duration::from_nanos) else { return Ok(None) };
-        let delay = self.state.estimate(&self.child.rovers, cost, self.now.now);
-        match delay.and_then(|delay| self.parent.estimate_later(parent, cost, self.parent_now.now, delay)) {
+        let delay = self.child.state.estimate(&self.child.core.rovers, cost, self.child.sample.now);
+        match delay.and_then(|delay| self.parent.state.estimate_later(parent, cost, self.parent.sample.now, delay)) {
             Some(estimate) if estimate > allowed => Err(ConsumeError::TooLate { estimate, allowed }),
             _ => Ok(None),
         }
     }
 
     fn serve_front(&mut self, wakes: &mut Wakes) {
-        while let Some(cost) = self.state.ready_front() {
+        while let Some(cost) = self.child.state.ready_front() {
             if wakes.is_full() {
                 return;
             }
-            if self.parent.closed {
-                self.state.close(&self.child.rovers);
+            if self.parent.state.closed {
+                self.child.state.close(&self.child.core.rovers);
             } else if self.admit_in_parent(cost) {
-                self.state.grant_front(&self.child.rovers, self.now.now, wakes);
-            } else if let Some(most) = self.parent.overruns(&self.parent_link.limiter.rovers, cost) {
+                self.child.state.grant_front(&self.child.core.rovers, self.child.sample.now, wakes);
+            } else if let Some(most) = self.parent.state.overruns(&self.parent.core.rovers, cost) {
                 // There was enough space in the parent's queue when the claim arrived, but other claims have taken it
                 // since: the claims of all keys enter the parent's queue concurrently.
-                self.state.turn_front_away(&self.child.rovers, Outcome::TooLarge { cost, most }, wakes);
+                self.child.state.turn_front_away(&self.child.core.rovers, Outcome::TooLarge { cost, most }, wakes);
             } else {
                 self.enter_parent_queue(cost);
             }
-            if self.state.settle(&self.child.rovers, self.now.now, Reach::Held, wakes) == ServeResult::Again {
+            if self.child.state.settle(&self.child.core.rovers, self.child.sample.now, Reach::Held, wakes)
+                == ServeResult::Again
+            {
                 // Forget the decision and the release mark: the time is not read again here, so later calls must read
                 // it.
                 (wakes.last_decision, wakes.release_mark) = Default::default();
                 return;
             }
         }
-        if self.state.take_ticket_recall() {
+        if self.child.state.take_ticket_recall() {
             self.withdraw_parent_ticket();
         }
     }
 
     fn enter_parent_queue(&mut self, cost: u64) {
         self.withdraw_parent_ticket();
-        let (own, parent) = (&self.child.time, &self.parent_link.limiter.time);
-        let entered = self.now.now;
+        let (own, parent) = (&self.child.core.time, &self.parent.core.time);
+        let entered = self.child.sample.now;
         let entered_parent =
-            if self.parent_link.one_clock { parent.translate(own, entered) } else { self.parent_now.now as i128 };
-        let joint = JointClaim::of_parent_ticket(self.child.weak(), self.parent_link.one_clock);
+            if self.parent_link.one_clock { parent.translate(own, entered) } else { self.parent.sample.now as i128 };
+        let joint = JointClaim::of_parent_ticket(self.child.core.weak(), self.parent_link.one_clock);
         let (part, parent_ticket) = JointPart::pair(joint, entered as i128, entered_parent);
         let mut place = self.parent_link.parent_ticket.lock();
         let place = place.get_or_insert_with(|| Box::pin(Place::new()));
-        let rovers = &self.parent_link.limiter.rovers;
-        self.parent.enter(rovers, place.as_mut(), cost, Waker::noop().clone(), Some(Box::new(parent_ticket)));
-        self.state.queue.join_front(Box::new(part));
+        let rovers = &self.parent.core.rovers;
+        self.parent.state.enter(rovers, place.as_mut(), cost, Waker::noop().clone(), Some(Box::new(parent_ticket)));
+        self.child.state.queue.join_front(Box::new(part));
     }
 
     /// Empties the place of the parent ticket. The ticket belongs to no waiter any more, or its tokens have been
     /// granted to the front waiter.
     fn withdraw_parent_ticket(&mut self) {
         if let Some(place) = self.parent_link.parent_ticket.lock().as_mut() {
-            drop(self.parent.depart(&self.parent_link.limiter.rovers, place.as_mut()));
-        }
-    }
-
-    fn unlock(mut self, wakes: &mut Wakes) {
-        let parent = self.parent.finish(&self.parent_link.limiter.rovers, self.parent_now.now, wakes);
-        let own = self.state.finish(&self.child.rovers, self.now.now, wakes);
-        let parent_polls = self.state.wants_parent();
-        let (child, parent_link) = (self.child, &self.parent_link.limiter);
-        drop(self);
-        wakes.wake_all();
-        if parent == ServeResult::Again {
-            parent_link.serve_into(wakes);
-        }
-        if own == ServeResult::Again {
-            child.serve_into(wakes);
-        } else if parent_polls {
-            wakes.push_parent_poll(child.weak());
+            drop(self.parent.state.depart(&self.parent.core.rovers, place.as_mut()));
         }
     }
 }

@@ -18,13 +18,19 @@
 //! This is the only file that names `pin-list`. Everything here runs under the limiter's lock. No waker is woken,
 //! cloned or dropped here: wakers are returned to the caller, which handles them after it has released the lock.
 
-use crate::core::joint::JointPart;
+mod parts;
+
+pub(crate) use parts::{Parts, Stand};
+
+use crate::core::joint::{JointClaim, JointPart};
+use crate::core::outcome::Outcome;
 use crate::core::rovers::ahead;
 use crate::core::supply::Stretch;
-use crate::error::ConsumeError;
+use parts::Held;
 use pin_list::{Node, NodeData, PinList};
 use pin_project::pin_project;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Waker;
 
 /// A claim that waits in the queue.
@@ -47,7 +53,7 @@ impl Waiter {
     }
 
     /// True if other queues take part in deciding when this claim is granted.
-    fn is_joint(&self) -> bool {
+    pub(crate) fn is_joint(&self) -> bool {
         self.part.as_ref().is_some_and(|part| !part.is_parent_ticket())
     }
 
@@ -56,42 +62,7 @@ impl Waiter {
     }
 }
 
-/// The reason for which a waiter was removed from the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Granted {
-        /// Tokens left after the claim.
-        remaining: u64,
-    },
-    Closed,
-    /// The parent's queue cannot hold so many tokens in addition to the claims that wait there.
-    #[cfg(feature = "keyed")]
-    TooLarge {
-        cost: u64,
-        most: u64,
-    },
-    /// The store of a distributed quota cannot be reached, and the limiter is set to fail its waiters then.
-    #[cfg(feature = "redis")]
-    Unreachable,
-    /// Another queue in which the claim waits has closed, or the caller gave the claim up.
-    JointEnded,
-}
-
 type Types = dyn pin_list::Types<Id = pin_list::id::Checked, Protected = Waiter, Removed = Outcome, Unprotected = ()>;
-
-impl Outcome {
-    /// The tokens left after the claim, or the reason for which it was not granted.
-    pub(crate) fn into_result(self) -> Result<u64, ConsumeError> {
-        match self {
-            Self::Granted { remaining } => Ok(remaining),
-            Self::Closed | Self::JointEnded => Err(ConsumeError::Closed),
-            #[cfg(feature = "keyed")]
-            Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most }),
-            #[cfg(feature = "redis")]
-            Self::Unreachable => Err(ConsumeError::Unreachable),
-        }
-    }
-}
 
 /// A waiter's node in the queue, kept pinned inside its future.
 #[pin_project]
@@ -126,37 +97,65 @@ pub(crate) enum Left {
     Behind { waiter: Waiter, before: u64 },
 }
 
-/// The most waiters of one queue. Their futures alone would take more than 300 GB.
-pub(crate) const MAX_WAITERS: usize = u32::MAX as usize;
-
 #[derive(Debug)]
 pub(crate) struct Queue {
     list: PinList<Types>,
     tokens: u64,
-    /// At most [`MAX_WAITERS`]. In 32 bits, as `tied`: every limiter has these fields, and a test holds its size.
+    /// In 32 bits, as `most`: every limiter has these fields, and a test holds its size. The futures of so many waiters
+    /// would take more than 300 GB.
     len: u32,
-    /// How many of the waiters also wait for other queues.
-    tied: u32,
-    /// An upper bound for the cost of each waiter.
+    /// The most waiters that may wait.
+    most: u32,
+    /// An upper bound for the cost of each waiter in the line.
     largest: u64,
+    /// The parts of joint claims, if there are any.
+    parts: Option<Box<Parts>>,
 }
 
 impl Queue {
     pub(crate) fn new() -> Self {
-        Self { list: PinList::new(pin_list::id::Checked::new()), tokens: 0, len: 0, tied: 0, largest: 0 }
+        let list = PinList::new(pin_list::id::Checked::new());
+        Self { list, tokens: 0, len: 0, most: u32::MAX, largest: 0, parts: None }
     }
 
+    /// Limits how many waiters may wait.
+    pub(crate) fn limit_to(&mut self, waiters: usize) {
+        self.most = u32::try_from(waiters).unwrap_or(u32::MAX);
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len >= self.most
+    }
+
+    /// How many claims wait, in the line or aside.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
+    /// True if no claim waits in the line. Parts of joint claims may wait aside.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len == self.parts.as_ref().map_or(0, |parts| parts.waiting - u32::from(parts.held.is_some()))
     }
 
-    /// The sum of the waiters' costs.
+    /// True if no claim waits in the line, and no part of a joint claim that waits aside must be looked at by `now`.
+    #[inline]
+    pub(crate) fn is_idle(&self, now: u64) -> bool {
+        match &self.parts {
+            None => self.len == 0,
+            Some(parts) => self.is_empty() && parts.first_alarm().is_none_or(|(at, _)| at > now),
+        }
+    }
+
+    /// The sum of the costs in the line.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// The sum of the costs of all that wait, in the line or aside.
+    pub(crate) fn waiting_tokens(&self) -> u64 {
+        self.tokens + self.parts.as_ref().map_or(0, |parts| parts.tokens)
     }
 
     /// An upper bound for the cost of each waiter: the largest claim since the queue was last empty.
@@ -166,18 +165,24 @@ impl Queue {
 
     /// True if a waiter here also waits for another queue, so that this queue alone cannot tell when it moves.
     pub(crate) fn is_joint(&self) -> bool {
-        self.tied > 0
+        self.parts.as_ref().is_some_and(|parts| parts.waiting > 0) || self.front().is_some_and(Waiter::is_joint)
     }
 
+    #[inline]
     pub(crate) fn front(&self) -> Option<&Waiter> {
-        self.list.cursor_front().protected()
+        match self.held() {
+            Some(held) => Some(&held.waiter),
+            None => self.list.cursor_front().protected(),
+        }
     }
 
+    /// The waiters in the line.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
-        self.iter_from(None)
+        self.held().map(|held| &held.waiter).into_iter().chain(self.iter_from(None))
     }
 
-    /// The waiters that begin at `position` or behind it, or all of them. The search for `position` starts at the end.
+    /// The waiters that begin at `position` or behind it, or all of them, without a held part of a joint claim. The
+    /// search for `position` starts at the end.
     pub(crate) fn iter_from(&self, position: Option<u64>) -> impl Iterator<Item = &Waiter> {
         let mut cursor = self.list.cursor_ghost();
         if let Some(position) = position {
@@ -193,34 +198,38 @@ impl Queue {
     }
 
     pub(crate) fn push(&mut self, place: Pin<&mut Place>, waiter: Waiter) {
-        self.largest = if self.len == 0 { waiter.cost } else { self.largest.max(waiter.cost) };
+        self.note_cost(waiter.cost);
         self.len += 1;
         self.tokens += waiter.cost;
-        self.tied += u32::from(waiter.is_joint());
         self.list.push_back(place.project().node, waiter, ());
     }
 
     /// Records that the front waiter also waits for another queue from now on.
-    #[cfg(feature = "keyed")]
     pub(crate) fn join_front(&mut self, part: Box<JointPart>) {
         if let Some(front) = self.list.cursor_front_mut().protected_mut() {
             front.part = Some(part);
-            self.tied += 1;
         }
     }
 
     /// Records that the front waiter does not wait for another queue any more.
     pub(crate) fn unjoin_front(&mut self) {
-        if let Some(front) = self.list.cursor_front_mut().protected_mut()
-            && front.part.take().is_some()
-        {
-            self.tied -= 1;
+        if let Some(front) = self.list.cursor_front_mut().protected_mut() {
+            front.part = None;
         }
     }
 
     /// Removes the front waiter and stores `outcome` for its future to find. The caller wakes the returned waiter's
     /// waker.
+    #[inline]
     pub(crate) fn call_front(&mut self, outcome: Outcome) -> Option<Waiter> {
+        if let Some(held) = self.take_held() {
+            if let Some(parts) = &mut self.parts {
+                parts.waiting -= 1;
+                parts.move_to(held.number, Stand::Called(outcome));
+            }
+            self.len -= 1;
+            return Some(held.waiter);
+        }
         let waiter = self.list.cursor_front_mut().remove_current(outcome).ok()?;
         self.forget(&waiter);
         Some(waiter)
@@ -270,7 +279,8 @@ impl Queue {
         let hole = waiter.cost + waiter.skip;
         let mut cursor = node.cursor_mut(&mut self.list)?;
         cursor.move_previous();
-        let previous = cursor.protected_mut()?;
+        let held = self.parts.as_mut().and_then(|parts| parts.held_mut());
+        let previous = cursor.protected_mut().or(held.map(|held| &mut held.waiter))?;
         previous.skip += hole;
         let before = previous.start();
         let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("the place was linked above") };
@@ -286,12 +296,114 @@ impl Queue {
             wakers.push(std::mem::replace(&mut waiter.waker, Waker::noop().clone()));
             cursor.move_next();
         }
+        let parts = self.parts.iter_mut().flat_map(|parts| parts.wakers_mut());
+        wakers.extend(parts.map(|waker| std::mem::replace(waker, Waker::noop().clone())));
         wakers
     }
 
+    #[inline]
     fn forget(&mut self, waiter: &Waiter) {
         self.len -= 1;
         self.tokens -= waiter.cost;
-        self.tied -= u32::from(waiter.is_joint());
+    }
+
+    /// A claim of `cost` enters the line.
+    fn note_cost(&mut self, cost: u64) {
+        self.largest = if self.is_empty() { cost } else { self.largest.max(cost) };
+    }
+}
+
+/// The parts of joint claims.
+impl Queue {
+    pub(crate) fn parts(&self) -> Option<&Parts> {
+        self.parts.as_deref()
+    }
+
+    pub(crate) fn parts_mut(&mut self) -> Option<&mut Parts> {
+        self.parts.as_deref_mut()
+    }
+
+    #[inline]
+    pub(crate) fn held(&self) -> Option<&Held> {
+        self.parts.as_ref()?.held()
+    }
+
+    /// The next instant at which a part that waits aside must be looked at, if there is one.
+    #[inline]
+    pub(crate) fn next_alarm(&self) -> Option<u64> {
+        self.parts.as_ref().and_then(|parts| parts.first_alarm()).map(|(at, _)| at)
+    }
+
+    /// The first part that waits for claims ahead of it, if all of these have left.
+    pub(crate) fn first_place(&self) -> Option<u64> {
+        let parts = self.parts.as_ref().filter(|parts| parts.held.is_none())?;
+        parts.first_place(self.list.cursor_front().protected().map(Waiter::start))
+    }
+
+    /// A part of a joint claim enters at `position`, the end of the line.
+    pub(crate) fn add_part(&mut self, position: u64, cost: u64, waker: Waker, part: Box<JointPart>) {
+        self.parts.get_or_insert_default().add(position, cost, waker, part);
+        self.len += 1;
+    }
+
+    /// Puts a part at the front of the line. It then ends at `ticket`.
+    pub(crate) fn hold(&mut self, number: u64, ticket: u64, stays: bool) {
+        let Some(cost) = self.parts.as_ref().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
+        self.note_cost(cost);
+        let Some(parts) = &mut self.parts else { return };
+        let Some((waker, part)) = parts.take_contents(number) else { return };
+        parts.move_to(number, Stand::Held);
+        parts.tokens -= cost;
+        let waiter = Waiter { waker, ticket, cost, skip: 0, part: Some(part) };
+        parts.held = Some(Held { waiter, number, stays, told: None });
+        self.tokens += cost;
+    }
+
+    #[inline]
+    fn take_held(&mut self) -> Option<Held> {
+        let held = self.parts.as_mut()?.held.take()?;
+        self.tokens -= held.waiter.cost;
+        Some(held)
+    }
+
+    /// Moves the held part aside, and returns the positions that it leaves.
+    pub(crate) fn set_held_aside(&mut self, stand: Stand) -> Option<Stretch> {
+        let held = self.take_held()?;
+        let stretch = held.waiter.stretch();
+        if let Some(parts) = &mut self.parts {
+            parts.put_back(held, stand);
+        }
+        Some(stretch)
+    }
+
+    /// Calls out a part that is not held. The caller wakes the waker.
+    pub(crate) fn call_part(&mut self, number: u64, outcome: Outcome) -> Option<(Waker, Arc<JointClaim>)> {
+        let called = self.parts.as_mut()?.call_out(number, outcome)?;
+        self.len -= 1;
+        Some(called)
+    }
+
+    /// Takes the outcome of a part, or stores `waker` to be woken with it. Returns the waker that is not needed.
+    pub(crate) fn look_part(&mut self, number: u64, waker: Waker) -> (Option<Outcome>, Waker) {
+        let Some(parts) = &mut self.parts else { return (None, waker) };
+        if let Some(Stand::Called(outcome)) = parts.stand(number) {
+            self.remove_part(number);
+            return (Some(outcome), waker);
+        }
+        match parts.waker_mut(number) {
+            Some(kept) if !kept.will_wake(&waker) => (None, std::mem::replace(kept, waker)),
+            _ => (None, waker),
+        }
+    }
+
+    /// Removes a part, which must not be held, and returns its outcome or its waker.
+    pub(crate) fn remove_part(&mut self, number: u64) -> Option<(Option<Outcome>, Option<Waker>)> {
+        let parts = self.parts.as_mut()?;
+        let (outcome, waker) = parts.remove(number)?;
+        self.len -= u32::from(outcome.is_none());
+        if parts.is_empty() {
+            self.parts = None;
+        }
+        Some((outcome, waker))
     }
 }

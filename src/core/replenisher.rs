@@ -7,13 +7,15 @@
 use crate::core::alarm::Alarm;
 use crate::core::drivers::Kind;
 use crate::core::fine::{BEHIND, Fine, GAP};
-use crate::core::{Core, Drive, instant_or_retry};
+use crate::core::wakes::Hired;
+use crate::core::{Core, Drive};
 use pin_project::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// A future that serves a limiter's queue whenever it is due, to be spawned by the user; from
 /// [`Limiter::replenisher`](crate::Limiter::replenisher). It ends when the last clone of the limiter is dropped.
@@ -64,7 +66,7 @@ impl Future for Replenisher {
             let alarm = match core.drive(registration.id, cx.waker()) {
                 Drive::Until { alarm: u64::MAX, .. } => return Poll::Pending,
                 Drive::Until { alarm, crowd } => {
-                    let at = instant_or_retry(&core.time, alarm);
+                    let at = core.time.instant_or_retry(alarm);
                     // A clock other than tokio's may stand still with little time left: without a gap this would become
                     // a busy loop.
                     let gap = if crowd || !core.time.is_tokios() { GAP } else { Duration::ZERO };
@@ -102,6 +104,35 @@ impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
             core.remove_driver(self.id);
+        }
+    }
+}
+
+impl Core {
+    /// Spawns a driver on `host`, unless this queue has one there, and the task of a source, unless that runs on
+    /// some runtime already.
+    pub(super) fn hire(&self, host: &Handle) -> Hired {
+        self.start_source_task(host);
+        let mut state = self.state.lock();
+        if state.drivers.serve(host) {
+            return Hired::Before;
+        }
+        if let Some(link) = &self.link {
+            drop(state);
+            return if link.driver.hire(host, self) { Hired::Now } else { Hired::InVain };
+        }
+        // Registered at once, so that the next waiter does not spawn another.
+        let id = state.drivers.add(Kind::Hired(host.clone()));
+        drop(state);
+        host.spawn(Replenisher::registered(Registration::adopt(self.weak(), id)));
+        if self.state.lock().drivers.contains(id) { Hired::Now } else { Hired::InVain }
+    }
+
+    /// Spawns the task of a source of tokens on `host`, unless it runs already.
+    pub(super) fn start_source_task(&self, host: &Handle) {
+        let task = self.state.lock().take_source_task();
+        if let Some(task) = task {
+            task.spawn(host);
         }
     }
 }

@@ -18,7 +18,7 @@
 //! Positions are compared by wrapping difference ([`ahead`]). The owner keeps all of them within 2^62 of each other.
 
 use crate::core::denial::{Denial, LastDenial};
-use crate::core::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// How far position `a` is ahead of position `b`; negative if it is behind.
 #[inline]
@@ -125,6 +125,7 @@ impl Rovers {
     }
 
     /// The same under the owner's lock, up to `limit`, whether published or not.
+    #[inline]
     pub(crate) fn try_claim_owned(&self, n: u64, limit: u64) -> Option<u64> {
         let tail = self.tail();
         if ahead(self.supply.published.load(Ordering::Relaxed), tail) > 0 {
@@ -166,6 +167,7 @@ impl Rovers {
     }
 
     /// Lets claims go up to `to`, under the owner's lock. Never takes back a position that is already published.
+    #[inline]
     pub(crate) fn publish(&self, to: u64, limit: u64) {
         self.supply.limit.store(limit, Ordering::Relaxed);
         if ahead(to, self.supply.published.load(Ordering::Relaxed)) > 0 {

@@ -9,10 +9,9 @@
 //! While the head stands at its limit, time burns: a full bucket earns no credit for idle time. The remainder survives
 //! only if the last token arrived in this very nanosecond.
 
-use crate::Quota;
 use crate::core::rovers::ahead;
-#[cfg(feature = "redis")]
-use crate::distributed::{Leases, RefillPlanner};
+use crate::core::source::Source;
+use crate::quota::Quota;
 use crate::quota::Refill;
 use std::ops::Rem;
 
@@ -35,9 +34,8 @@ enum Mint {
     Stepped { amount: u64, period: u64, next: Option<u64> },
     /// Nothing by itself.
     Manual,
-    /// The tokens that the store of a distributed quota has promised.
-    #[cfg(feature = "redis")]
-    Leased(Box<Leases>),
+    /// The tokens that a source outside of this limiter has promised.
+    External(Box<dyn Source>),
 }
 
 impl Schedule {
@@ -82,19 +80,17 @@ impl Schedule {
                 _ => 0,
             },
             Mint::Manual => 0,
-            #[cfg(feature = "redis")]
-            Mint::Leased(leases) => leases.mint(now, space, 0),
+            Mint::External(_) => return self.mint_external(now, limit, self.head),
         };
         self.head = self.head.wrapping_add(minted.min(space));
     }
 
-    /// Mints leased tokens up to `limit`, and beyond it all tokens that the front claim, which ends at `front`, needs
+    /// Mints external tokens up to `limit`, and beyond it all tokens that the front claim, which ends at `front`, needs
     /// if they were promised in one piece.
-    #[cfg(feature = "redis")]
-    pub(crate) fn mint_leased(&mut self, now: u64, limit: u64, front: u64) {
+    pub(crate) fn mint_external(&mut self, now: u64, limit: u64, front: u64) {
         let (space, lacks) = (ahead(limit, self.head).max(0) as u64, ahead(front, self.head).max(0) as u64);
-        if let Mint::Leased(leases) = &mut self.mint {
-            self.head = self.head.wrapping_add(leases.mint(now, space, lacks));
+        if let Mint::External(source) = &mut self.mint {
+            self.head = self.head.wrapping_add(source.mint(now, space, lacks));
         }
     }
 
@@ -102,18 +98,16 @@ impl Schedule {
     pub(crate) fn add(&mut self, n: u64, limit: u64) {
         let space = ahead(limit, self.head).max(0) as u64;
         self.head = self.head.wrapping_add(n.min(space));
-        #[cfg(feature = "redis")]
-        if let Mint::Leased(leases) = &mut self.mint {
-            leases.spare(n - n.min(space));
+        if let Mint::External(source) = &mut self.mint {
+            source.spare(n - n.min(space));
         }
     }
 
     /// Burns the tokens beyond `limit`.
     pub(crate) fn cut(&mut self, limit: u64) {
         if ahead(self.head, limit) > 0 {
-            #[cfg(feature = "redis")]
-            if let Mint::Leased(leases) = &mut self.mint {
-                leases.spare(ahead(self.head, limit) as u64);
+            if let Mint::External(source) = &mut self.mint {
+                source.spare(ahead(self.head, limit) as u64);
             }
             self.head = limit;
             if let Mint::Continuous { rem, .. } = &mut self.mint {
@@ -138,67 +132,87 @@ impl Schedule {
                 next?.checked_add((steps - 1).checked_mul(period)?)
             }
             Mint::Manual => None,
-            #[cfg(feature = "redis")]
-            Mint::Leased(ref leases) => leases.reached(need as u64),
+            Mint::External(ref source) => Self::promised(&**source, need as u64),
         }
+    }
+
+    /// The instant at which `need` more external tokens will have been minted.
+    #[cold]
+    fn promised(source: &dyn Source, need: u64) -> Option<u64> {
+        source.passes(need, u64::MAX)
     }
 
     /// The instant at which a front claim that ends at `ticket` passes, if tokens are otherwise kept only up to
-    /// `limit`. It is later than `reached` if the tokens were leased in several pieces.
+    /// `limit`. It is later than `reached` if external tokens were promised in several pieces.
+    #[inline]
     pub(crate) fn passes(&self, ticket: u64, limit: u64) -> Option<u64> {
-        #[cfg(feature = "redis")]
-        if let Mint::Leased(leases) = &self.mint {
-            let need = ahead(ticket, self.head);
-            let space = ahead(limit, self.head).max(0) as u64;
-            return if need <= 0 { Some(0) } else { leases.passes(need as u64, space) };
+        if let Mint::External(source) = &self.mint {
+            self.passes_external(&**source, ticket, limit)
+        } else {
+            self.reached(ticket)
         }
-        #[cfg(not(feature = "redis"))]
-        let _ = limit;
-        self.reached(ticket)
     }
 
-    /// Makes this a leased schedule: from now on only leased tokens arrive, and the bucket holds nothing until a lease
-    /// allows it.
-    #[cfg(feature = "redis")]
-    pub(crate) fn become_leased(&mut self, start: u64) {
+    #[cold]
+    fn passes_external(&self, source: &dyn Source, ticket: u64, limit: u64) -> Option<u64> {
+        let need = ahead(ticket, self.head);
+        let space = ahead(limit, self.head).max(0) as u64;
+        if need <= 0 { Some(0) } else { source.passes(need as u64, space) }
+    }
+
+    /// The longest time, in nanoseconds, until `n` tokens have been minted. `None` if no clock can tell.
+    pub(crate) fn time_to_mint(&self, n: u64) -> Option<u64> {
+        match self.mint {
+            Mint::Continuous { amount, period, .. } => wait_for(n, period, 0, amount),
+            Mint::Stepped { amount, period, .. } => n.div_ceil(amount).checked_mul(period),
+            Mint::Manual | Mint::External(_) => None,
+        }
+    }
+
+    /// The latest instant from which on `n` tokens are minted until `at`, whatever the fraction of a token is then; 0 if
+    /// that has passed. `None` if no clock can tell.
+    pub(crate) fn start_by(&self, n: u64, at: u64) -> Option<u64> {
+        let span = self.time_to_mint(n)?;
+        match self.mint {
+            Mint::Stepped { period, next, .. } => {
+                // From just before the first of the steps that are needed, up to the last one by `at`.
+                let Some(steps) = next.and_then(|next| at.checked_sub(next)).map(|rest| rest / period) else {
+                    return Some(0);
+                };
+                let last = next.unwrap_or(0) + steps * period;
+                Some(last.saturating_add(period).saturating_sub(span).saturating_sub(1))
+            }
+            _ => Some(at.saturating_sub(span)),
+        }
+    }
+
+    /// Makes the tokens come from `source` from now on. The bucket holds nothing until the source allows it.
+    pub(crate) fn become_external(&mut self, source: Box<dyn Source>, start: u64) {
         (self.head, self.burst) = (start, 0);
-        self.mint = Mint::Leased(Box::default());
+        self.mint = Mint::External(source);
     }
 
-    /// Lowers the burst once leased tokens may not be kept any longer.
-    #[cfg(feature = "redis")]
+    /// Lowers the burst once external tokens may not be kept any longer.
     pub(crate) fn run_out(&mut self, now: u64) {
-        if let Mint::Leased(leases) = &self.mint {
-            self.burst = leases.kept(self.burst, now);
+        if let Mint::External(source) = &self.mint {
+            self.burst = source.kept(self.burst, now);
         }
     }
 
-    #[cfg(feature = "redis")]
-    pub(crate) fn planner(&self) -> Option<&RefillPlanner> {
-        if let Mint::Leased(leases) = &self.mint { leases.planner.as_deref() } else { None }
-    }
-
-    /// Whether tokens beyond the limit may be kept for a front claim that ends at `ticket`. Leased tokens may only if
-    /// the next piece completes the claim.
+    /// Whether tokens beyond the limit may be kept for a front claim that ends at `ticket`. External tokens may only if
+    /// the next ones complete the claim.
     pub(crate) fn saves_up(&self, ticket: u64) -> bool {
-        #[cfg(feature = "redis")]
-        if let Mint::Leased(leases) = &self.mint {
-            return ahead(ticket, self.head) <= leases.pieces().next().unwrap_or(0) as i64;
-        }
-        let _ = ticket;
-        true
+        let Mint::External(source) = &self.mint else { return true };
+        source.completes(ahead(ticket, self.head).max(0) as u64)
     }
 
-    /// The promised tokens, one count per piece.
-    #[cfg(feature = "redis")]
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = u64> {
-        let leases = if let Mint::Leased(leases) = &self.mint { Some(leases) } else { None };
-        leases.into_iter().flat_map(|leases| leases.pieces())
+    #[inline]
+    pub(crate) fn source(&self) -> Option<&dyn Source> {
+        if let Mint::External(source) = &self.mint { Some(&**source) } else { None }
     }
 
-    #[cfg(feature = "redis")]
-    pub(crate) fn leases(&mut self) -> Option<&mut Leases> {
-        if let Mint::Leased(leases) = &mut self.mint { Some(leases) } else { None }
+    pub(crate) fn source_mut(&mut self) -> Option<&mut dyn Source> {
+        if let Mint::External(source) = &mut self.mint { Some(&mut **source) } else { None }
     }
 
     /// Replaces the quota by `quota` at `now`; the old quota has been minted up to `now`.
@@ -233,7 +247,6 @@ impl Schedule {
 
     /// Creates a schedule with its head at `head`, plus `fraction` of a token, as of `now`. Steps are counted from
     /// the origin of time.
-    #[cfg(feature = "keyed")]
     pub(crate) fn resume(quota: Quota, head: u64, fraction: u64, now: u64) -> Self {
         let mut schedule = Self { head, ..Self::new(quota, head, now) };
         if let Mint::Continuous { rem, .. } = &mut schedule.mint {
@@ -245,7 +258,6 @@ impl Schedule {
 
     /// Counts steps from the origin of time, not from the instant at which the quota was set. The steps up to `now`
     /// have been minted.
-    #[cfg(feature = "keyed")]
     pub(crate) fn step_from_origin(&mut self, now: u64) {
         if let Mint::Stepped { period, next, .. } = &mut self.mint {
             *next = (now - now % *period).checked_add(*period);
@@ -253,27 +265,22 @@ impl Schedule {
     }
 
     /// The fraction of the next token: in parts of the period, in lowest terms.
-    #[cfg(feature = "keyed")]
     pub(crate) fn fraction(&self) -> u64 {
         if let Mint::Continuous { rem, .. } = self.mint { rem } else { 0 }
     }
 
-    /// The largest number of tokens that can ever be available at once. For a distributed quota: what all nodes
-    /// together may keep.
+    /// The largest number of tokens that can ever be available at once.
     pub(crate) fn most(&self) -> u64 {
-        if self.is_leased() { self.quota.capacity() / 2 } else { self.quota.capacity() }
+        self.source().map_or_else(|| self.quota.capacity(), Source::most_at_once)
     }
 
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.mint, Mint::Manual)
     }
 
-    /// True if tokens arrive only as promised by the store of a distributed quota.
-    pub(crate) fn is_leased(&self) -> bool {
-        #[cfg(feature = "redis")]
-        return matches!(self.mint, Mint::Leased(_));
-        #[cfg(not(feature = "redis"))]
-        false
+    /// True if only tokens arrive that a source outside of this limiter has promised.
+    pub(crate) fn is_external(&self) -> bool {
+        matches!(self.mint, Mint::External(_))
     }
 
     /// True for a stepped quota if a limit behind the next ticket never cuts one of its steps, as long as no claim
@@ -336,17 +343,4 @@ pub(crate) fn wait_for(need: u64, period: u64, rem: u64, amount: u64) -> Option<
 
 pub(crate) fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(a: N, b: N) -> N {
     if b == N::default() { a } else { gcd(b, a % b) }
-}
-
-#[cfg(all(test, feature = "redis", not(tollgate_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refunded_tokens_beyond_the_limit_become_spare() {
-        let mut schedule = Schedule::new(Quota::per_second(10), 0, 0);
-        schedule.become_leased(0);
-        schedule.add(5, 3);
-        assert_eq!((schedule.head, schedule.leases().unwrap().take_spares()), (3, 2));
-    }
 }

@@ -3,40 +3,43 @@
 //!
 //! This file holds serving. The other operations are in the files below `state/`: claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
-//! in `forecast.rs`, a distributed quota in `leasing.rs`, the link between a parent and its children in `parent.rs`,
-//! and read access in `view.rs`.
+//! in `forecast.rs`, external tokens in `source.rs`, the link between a parent and its children in `parent.rs`,
+//! read access in `view.rs`, the in-flight cap in `ceiling.rs`, and the fast path's limits in `publish.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
 
+mod ceiling;
 mod changes;
 mod claims;
 mod deferred;
 mod forecast;
-#[cfg(feature = "redis")]
-mod leasing;
-#[cfg(feature = "keyed")]
+mod joint;
 mod parent;
+mod publish;
+mod source;
 mod view;
 
+pub(crate) use ceiling::Cap;
 pub(crate) use claims::Arrival;
+pub(crate) use parent::ChildLimiter;
 
 use deferred::Deferred;
 use forecast::Forecast;
+use joint::Step;
 
 use crate::core::drivers::Drivers;
-use crate::core::joint::{JointState, LastDecision};
-use crate::core::queue::{Outcome, Queue, Waiter};
-use crate::core::rovers::{Rovers, ahead, earlier};
+use crate::core::joint::JointState;
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Queue, Waiter};
+use crate::core::rovers::{Rovers, ahead};
 use crate::core::stride::Stride;
 use crate::core::supply::Supply;
-use crate::core::wakes::{ReleaseMark, Wakes};
-use crate::name::Name;
+use crate::core::wakes::{LastDecision, Wakes};
+use crate::name::QuotaNames;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::Weak;
 use tokio::runtime::Handle;
-#[cfg(feature = "keyed")]
-use {crate::core::ChildLimiter, std::sync::Weak};
 
 /// The largest claim. 2^14 claims of this size, waiting or cancelled, fit within [`MAX_SPAN`].
 pub(crate) const MAX_COST: u64 = 1 << 48;
@@ -60,6 +63,9 @@ pub(crate) enum ServeResult {
     /// space for more wakers; or another queue has decided about the front claim, at an instant that the earlier
     /// reading of the time may not have reached.
     Again,
+    /// A joint claim has left the line, and its queues must hear of it before this one is served further. They are noted
+    /// in the caller's [`Wakes`], and so is this queue.
+    Stopped,
 }
 
 /// How far a queue is served if its front claim is ready here and another queue holds it back.
@@ -69,8 +75,11 @@ pub(crate) enum Reach {
     Now,
     /// Up to the instant at which the front claim became ready. The claim can then still be granted as of its own
     /// instant, and tokens minted after that instant are not cut at the burst. For callers that only look, or join the
-    /// end of the queue; and for [`State::finish`], after any action.
+    /// end of the queue.
     Held,
+    /// The same, and not past the instant at which a joint claim left the line. Its other queues must hear of that
+    /// first: what they tell then belongs to that instant. For [`State::finish`], after any action.
+    News,
 }
 
 /// How far a caller serves a queue that is behind, where a driver could do it instead.
@@ -92,6 +101,8 @@ enum Served {
     Held,
     /// See [`ServeResult::Again`].
     Again,
+    /// See [`ServeResult::Stopped`].
+    Stopped,
 }
 
 /// The decision about the front waiter.
@@ -108,9 +119,6 @@ enum Verdict {
     TicketRecalled,
 }
 
-/// The name of a quota, if it has one: the text, and what a refusal carries of it.
-type QuotaName = Option<(Arc<str>, Name)>;
-
 /// The field order, fixed by `repr(C)`, puts the fields that every wait and every serving pass read next to the lock,
 /// down to the supply and the schedule of its quota. With one limiter per key, the state of a single limiter is usually
 /// in no cache, and each cache line that is not needed saves a miss.
@@ -122,19 +130,15 @@ pub(crate) struct State {
     last_due: u64,
     /// The time read by the caller that last served the queue while a waiter waited.
     last_served: u64,
-    pub(crate) max_waiting: usize,
     pub(crate) closed: bool,
     /// True if the only thing done since the lock was taken was to deny a claim: that denial then stays valid beyond
     /// the next publishing.
     denied: bool,
     /// This limiter grants nothing alone: its parent must grant it too.
-    #[cfg(feature = "keyed")]
     pub(crate) has_parent: bool,
     /// The parent ticket in the parent's queue may no longer belong to a claim here.
-    #[cfg(feature = "keyed")]
     ticket_recalled: bool,
     /// The version of the keyed map's quotas that this limiter applies.
-    #[cfg(feature = "keyed")]
     pub(crate) quota_version: u32,
     pub(crate) cap: Option<Cap>,
     pub(crate) drivers: Drivers,
@@ -148,7 +152,7 @@ pub(crate) struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
     /// Names of the quotas, as text and for refusals; empty if no quota has one.
-    pub(crate) names: Box<[QuotaName]>,
+    pub(crate) names: QuotaNames,
     /// A copy of the supply in which `foretell` tries out the future. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,
@@ -157,25 +161,7 @@ pub(crate) struct Rare {
     /// While a caller acts on a queue that is behind: the time it read from the clock.
     acts_at: Option<u64>,
     /// Keyed limiters under this limiter, which close when this limiter closes.
-    #[cfg(feature = "keyed")]
     pub(crate) children: Vec<Weak<dyn ChildLimiter>>,
-}
-
-/// The in-flight cap. Its position is `Supply::ceiling`.
-#[derive(Debug)]
-pub(crate) struct Cap {
-    pub(crate) tokens: u64,
-    /// The last reading of `Rovers::released`.
-    pub(crate) seen: u64,
-    /// True while releases report to this limiter: whenever a waiter waits.
-    pub(crate) watching: bool,
-}
-
-impl Cap {
-    /// The value of the atomic `Rovers::released` as long as it holds no release that this state has not read.
-    fn word(&self) -> u64 {
-        self.seen | u64::from(self.watching)
-    }
 }
 
 /// Counters that cannot be derived from the rovers.
@@ -199,14 +185,10 @@ impl State {
             queue: Queue::new(),
             last_due: u64::MAX,
             last_served: 0,
-            max_waiting: usize::MAX,
             closed: false,
             denied: false,
-            #[cfg(feature = "keyed")]
             has_parent: false,
-            #[cfg(feature = "keyed")]
             ticket_recalled: false,
-            #[cfg(feature = "keyed")]
             quota_version: 0,
             cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
             drivers: Drivers::default(),
@@ -222,14 +204,6 @@ impl State {
         self.drivers.serve(host) && !self.is_unkept()
     }
 
-    /// Whether one of the quotas is distributed and its refill task, the task that asks the store for tokens, is gone.
-    pub(crate) fn is_unkept(&self) -> bool {
-        #[cfg(feature = "redis")]
-        return self.supply.planner().is_some_and(|planner| planner.vacant.is_some());
-        #[cfg(not(feature = "redis"))]
-        false
-    }
-
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -237,16 +211,17 @@ impl State {
     /// Brings everything up to `now`. Callers call this before they act on the state.
     pub(crate) fn settle(&mut self, rovers: &Rovers, now: u64, reach: Reach, wakes: &mut Wakes) -> ServeResult {
         while let Some(deferred) = self.next_deferred() {
-            if let Served::Again = self.serve(rovers, deferred.at, Reach::Now, Some(deferred.from), wakes) {
+            if let Served::Again = self.serve(rovers, (deferred.at, now), Reach::Now, Some(deferred.from), wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.do_deferred(rovers);
         }
         loop {
-            match self.serve(rovers, now, reach, None, wakes) {
+            match self.serve(rovers, (now, now), reach, None, wakes) {
                 Served::Again => return self.leave_unfinished(rovers),
                 // Only a caller that advances to now reads releases: they take effect at that instant.
                 Served::Held => return ServeResult::Done,
+                Served::Stopped => return ServeResult::Stopped,
                 Served::All => {}
             }
             // The releases read here count from now on, not from the instants at which they were made. Otherwise the
@@ -262,11 +237,10 @@ impl State {
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
-        if self.queue.is_empty() && !watching && self.next_deferred().is_none() {
+        if self.queue.parts().is_none() && self.queue.is_empty() && !watching && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
-            #[cfg(feature = "redis")]
-            if !self.wake_refill_task(rovers, wakes) {
+            if !self.wake_source(rovers, wakes) {
                 return self.leave_unfinished(rovers);
             }
             self.publish(rovers);
@@ -276,11 +250,16 @@ impl State {
             return self.set_alarms(rovers, now, wakes);
         }
         self.last_served = now;
-        if self.settle(rovers, now, Reach::Held, wakes) == ServeResult::Again {
-            return ServeResult::Again;
+        match self.settle(rovers, now, Reach::News, wakes) {
+            ServeResult::Again => return ServeResult::Again,
+            // The rest follows when this queue is served again.
+            ServeResult::Stopped => {
+                self.leave_unfinished(rovers);
+                return ServeResult::Done;
+            }
+            ServeResult::Done => {}
         }
-        #[cfg(feature = "redis")]
-        if !self.wake_refill_task(rovers, wakes) {
+        if !self.wake_source(rovers, wakes) {
             return self.leave_unfinished(rovers);
         }
         self.publish(rovers);
@@ -294,6 +273,8 @@ impl State {
         if self.drivers.call_lead(now, wakes) { ServeResult::Done } else { ServeResult::Again }
     }
 
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     fn set_alarms(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
         let due = self.due();
         self.last_due = due;
@@ -301,44 +282,101 @@ impl State {
     }
 
     /// The lock is about to be released in the middle of serving: results computed before may not hold any more.
-    fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
+    pub(crate) fn leave_unfinished(&mut self, rovers: &Rovers) -> ServeResult {
         self.last_due = 0;
         self.forget_denial(rovers);
         ServeResult::Again
     }
 
     /// Drops the last denial: the same question may get another answer now.
+    #[inline]
     fn forget_denial(&mut self, rovers: &Rovers) {
         self.denied = false;
         rovers.last_denial().forget();
     }
 
-    /// Serves the queue in virtual time: grants each waiter at the exact instant that the schedule gives it. Waiters
-    /// that begin at `end` or behind it have not arrived yet.
-    fn serve(&mut self, rovers: &Rovers, now: u64, reach: Reach, end: Option<u64>, wakes: &mut Wakes) -> Served {
+    /// Serves the queue up to `now` in virtual time: grants each waiter at the exact instant that the schedule gives it.
+    /// The caller read `read` from the clock. Waiters that begin at `end` or behind it have not arrived yet.
+    fn serve(
+        &mut self,
+        rovers: &Rovers,
+        time: (u64, u64),
+        reach: Reach,
+        end: Option<u64>,
+        wakes: &mut Wakes,
+    ) -> Served {
+        // One check for all that most limiters do not have, instead of one at each place below.
+        if self.queue.parts().is_some() || self.has_parent || self.supply.has_external() {
+            return self.serve_as::<false>(rovers, time, reach, end, wakes);
+        }
+        self.serve_as::<true>(rovers, time, reach, end, wakes)
+    }
+
+    /// Does [`serve`](Self::serve). With `PLAIN`, no part of a joint claim waits here, and there are neither a parent
+    /// nor external tokens. Nothing that is done here changes that.
+    fn serve_as<const PLAIN: bool>(
+        &mut self,
+        rovers: &Rovers,
+        (now, read): (u64, u64),
+        reach: Reach,
+        end: Option<u64>,
+        wakes: &mut Wakes,
+    ) -> Served {
         let mut now = now;
-        while let Some(front) = self.queue.front() {
-            if end.is_some_and(|end| ahead(front.start(), end) >= 0) {
-                break;
-            }
+        let has_external = !PLAIN && self.supply.has_external();
+        let mut is_stopped = false;
+        loop {
             now = now.max(self.supply.synced());
-            let ticket = front.ticket;
-            let verdict = self.verdict(front, now, &mut wakes.last_decision);
+            match if PLAIN { Step::Idle } else { self.step(rovers, wakes) } {
+                Step::Idle => {}
+                Step::Taken => continue,
+                Step::Again => return Served::Again,
+            }
+            let alarm = if PLAIN { None } else { self.queue.next_alarm() };
+            let has_come = |front: &&Waiter| end.is_none_or(|end| ahead(front.start(), end) < 0);
+            let Some(front) = self.queue.front().filter(has_come) else {
+                if alarm.is_none_or(|alarm| alarm > now) {
+                    break;
+                }
+                match self.ring(rovers, None, wakes) {
+                    Step::Again => return Served::Again,
+                    Step::Idle | Step::Taken => continue,
+                }
+            };
+            let (ticket, is_plain) = (front.ticket, front.part.is_none());
+            // The claim of a child has no other queue that could tell something: its parent decides alone.
+            let is_joint = !PLAIN && front.is_joint() && !self.has_parent;
+            debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
+            let verdict = self.verdict::<PLAIN>(front, now, &mut wakes.last_decision);
+            let until = match verdict {
+                Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),
+                Verdict::Held(_) | Verdict::Wait => Some(now),
+                _ => None,
+            };
+            if alarm.zip(until).is_some_and(|(alarm, until)| alarm <= until) {
+                match self.ring(rovers, Some(ticket), wakes) {
+                    Step::Again => return Served::Again,
+                    Step::Idle | Step::Taken => continue,
+                }
+            }
             match verdict {
-                Verdict::Held(since) if reach == Reach::Held => {
+                Verdict::Held(since) if reach != Reach::Now => {
                     self.supply.mint(since, Some(ticket));
-                    return Served::Held;
+                    self.report_held(wakes);
+                    return if is_stopped { Served::Stopped } else { Served::Held };
                 }
                 Verdict::Held(_) | Verdict::Wait => {
                     if self.cap.is_some() {
                         self.supply.note_hold(ticket, now);
                     }
                     self.supply.mint(now, Some(ticket));
-                    #[cfg(feature = "redis")]
-                    if matches!(verdict, Verdict::Wait) {
+                    if has_external && matches!(verdict, Verdict::Wait) {
                         self.supply.shed(ticket);
                     }
-                    return Served::All;
+                    if !PLAIN {
+                        self.report_held(wakes);
+                    }
+                    return if is_stopped { Served::Stopped } else { Served::All };
                 }
                 Verdict::Again => return Served::Again,
                 Verdict::TicketRecalled => {
@@ -346,14 +384,8 @@ impl State {
                     self.recall_parent_ticket();
                 }
                 _ if wakes.is_full() => return Served::Again,
-                #[cfg(feature = "redis")]
-                Verdict::Grant(at) if front.part.is_none() && self.supply.is_stale(ticket, at) => {
-                    self.supply.mint(at, Some(ticket));
-                    self.supply.shed(ticket);
-                }
-                // The lease has expired, and the tokens kept from it are gone: the next iteration decides anew.
-                #[cfg(feature = "redis")]
-                Verdict::Grant(at) if front.part.is_none() && self.supply.falls_short(ticket, at) => {}
+                // External tokens could be kept no longer and are gone: the next iteration decides anew.
+                Verdict::Grant(at) if has_external && front.part.is_none() && self.supply.falls_short(ticket, at) => {}
                 Verdict::Grant(at) => {
                     self.supply.mint(at, Some(ticket));
                     self.totals.lateness = self.totals.lateness.max(now.saturating_sub(at));
@@ -364,37 +396,52 @@ impl State {
                     self.call_front(rovers, outcome, wakes);
                 }
             }
+            if is_joint && self.queue.held().is_none() {
+                // No release was read while the claim was held back.
+                if self.supply.synced() >= read {
+                    self.refresh_ceiling(rovers, &mut wakes.release_mark);
+                }
+                if reach == Reach::News {
+                    (now, is_stopped) = (self.supply.synced(), true);
+                }
+            }
         }
-        self.supply.mint(now.max(self.supply.synced()), None);
-        Served::All
+        self.supply.mint(now, None);
+        if is_stopped { Served::Stopped } else { Served::All }
+    }
+
+    /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left the line.
+    /// The caller read `now` from the clock. `None` if calls made while the queue was behind come first.
+    fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) -> Option<Served> {
+        self.next_deferred().is_none().then(|| self.serve(rovers, (at, now), Reach::News, None, wakes))
     }
 
     /// Decides about the front waiter as of `now`.
-    fn verdict(&self, front: &Waiter, now: u64, last_decision: &mut LastDecision) -> Verdict {
+    #[inline]
+    fn verdict<const PLAIN: bool>(&self, front: &Waiter, now: u64, last_decision: &mut LastDecision) -> Verdict {
         if self.closed && !self.is_granted_by_parent(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
-        #[cfg(feature = "redis")]
-        if self.is_cut_off(front.ticket) {
+        if !PLAIN && self.is_cut_off(front.ticket) {
             return Verdict::TurnAway(Outcome::Unreachable);
         }
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(part) = &front.part else {
             // Under a parent, the parent has to grant the front claim too.
-            let ready = if self.has_parent() { Verdict::Held } else { Verdict::Grant };
+            let ready = if !PLAIN && self.has_parent { Verdict::Held } else { Verdict::Grant };
             return due.map_or(Verdict::Wait, ready);
         };
         let state = match due {
             Some(at) => part.ready(at),
             // A claim that is not ready must not hold up the parent's queue.
-            None if self.has_parent() => part.joint.kill(),
+            None if self.has_parent => part.joint.kill(),
             None => part.unready(),
         };
         if part.is_parent_ticket() && state == JointState::Committed {
             // This queue alone decides about a parent ticket, and has just done so.
             return Verdict::Grant(due.unwrap_or(now).max(self.supply.synced()));
         }
-        if self.has_parent() && due.is_none() && state == JointState::Dead {
+        if self.has_parent && due.is_none() && state == JointState::Dead {
             return Verdict::TicketRecalled;
         }
         if state != JointState::Held && part.is_new_decision(last_decision) {
@@ -403,31 +450,21 @@ impl State {
         match (state, due) {
             // The instant of the commit has passed, even if this clock has since stepped back to before it.
             (JointState::Committed, _) => Verdict::Grant(part.committed_at(now).max(self.supply.synced())),
-            (JointState::Dead, _) if self.has_parent() => Verdict::TurnAway(part.joint.parent_outcome()),
+            (JointState::Dead, _) if self.has_parent => Verdict::TurnAway(part.joint.parent_outcome()),
             (JointState::Dead, _) => Verdict::TurnAway(Outcome::JointEnded),
             (JointState::Held, Some(since)) => Verdict::Held(since),
             (JointState::Held, None) => Verdict::Wait,
         }
     }
 
-    fn has_parent(&self) -> bool {
-        #[cfg(feature = "keyed")]
-        return self.has_parent;
-        #[cfg(not(feature = "keyed"))]
-        false
-    }
-
     fn recall_parent_ticket(&mut self) {
-        #[cfg(feature = "keyed")]
-        {
-            self.ticket_recalled = true;
-        }
+        self.ticket_recalled = true;
     }
 
     /// Whether the parent has granted the front claim and this queue has not noticed yet. Such a grant stands. If the
     /// parent has not granted the claim, this call ends the joint claim, so that the parent never grants it.
     fn is_granted_by_parent(&self, front: &Waiter) -> bool {
-        self.has_parent() && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
+        self.has_parent && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
     }
 
     /// Removes the front waiter from the queue, granted or turned away.
@@ -447,8 +484,8 @@ impl State {
             // queues must look: they hold the other parts of the claim. Under a parent, the only other part is the
             // parent ticket, and only a refusal has to recall it.
             part.joint.kill_as(outcome);
-            if !self.has_parent() {
-                wakes.push_joint(part.joint);
+            if !self.has_parent {
+                wakes.push_news(part.joint.clone(), part.since_entered(self.supply.synced()));
             } else if !matches!(outcome, Outcome::Granted { .. }) {
                 self.recall_parent_ticket();
             }
@@ -457,20 +494,24 @@ impl State {
     }
 
     /// The position at which the front claim begins, or the next claim would.
+    #[inline]
     fn next_start(&self, rovers: &Rovers) -> u64 {
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
     }
 
-    fn front_ticket(&self) -> Option<u64> {
+    #[inline]
+    pub(crate) fn front_ticket(&self) -> Option<u64> {
         self.queue.front().map(|front| front.ticket)
     }
 
-    /// The instant at which the queue must be served for its front waiter. `u64::MAX` if the queue is empty or no clock
-    /// can tell.
+    /// The instant at which the queue must be served, for its front waiter or for a part of a joint claim that waits
+    /// aside. `u64::MAX` if no clock can tell.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     pub(crate) fn due(&self) -> u64 {
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.
-        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX)
+        due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm().unwrap_or(u64::MAX))
     }
 
     /// The same, as of when the queue [was served](Self::finish) last.
@@ -479,78 +520,13 @@ impl State {
     }
 
     /// Whether the lock was last released while more was due.
+    #[inline]
     pub(crate) fn is_unfinished(&self) -> bool {
         self.last_due == 0
     }
 
-    /// Reads how many tokens were released, raises the ceiling by that number, and returns it. While a waiter waits,
-    /// also asks every later release to report, so that each takes effect at its own instant.
-    ///
-    /// While a waiter waits, this counts only releases that had been made before the caller read the time, by
-    /// `release_mark`. Returns `None` if there are others only: they may have been made after that reading, so the
-    /// caller must read the time anew.
-    fn refresh_ceiling(&mut self, rovers: &Rovers, release_mark: &mut ReleaseMark) -> Option<u64> {
-        let Some(cap) = &mut self.cap else { return Some(0) };
-        let (watch, seen) = (!self.queue.is_empty(), cap.seen);
-        let mut released = if watch && !cap.watching {
-            rovers.watch_releases(&mut cap.seen)
-        } else {
-            if cap.watching && !watch {
-                rovers.ignore_releases();
-            }
-            rovers.released_since(&mut cap.seen)
-        };
-        cap.watching = watch;
-        if watch && released > 0 {
-            let count = std::mem::replace(&mut cap.seen, seen);
-            released = release_mark.of(rovers, released, count);
-            if released == 0 {
-                release_mark.note(rovers, count);
-                return None;
-            }
-            cap.seen = seen.wrapping_add(released << 1);
-        }
-        self.supply.raise_ceiling(released);
-        Some(released)
-    }
-
-    /// Tells the fast path how far claims may go, and which answer to give beyond that. While a waiter waits, the
-    /// published position does not reach the tail, so the fast path can claim nothing.
-    fn publish(&mut self, rovers: &Rovers) {
-        if !std::mem::take(&mut self.denied) {
-            self.forget_denial(rovers);
-        }
-        let limit = self.supply.limit();
-        let until = match self.queue.front() {
-            Some(front) => front.start(),
-            None if self.closed || self.supply.is_paused() => rovers.tail(),
-            None => rovers.tail().wrapping_add(self.stride.tokens),
-        };
-        rovers.publish(earlier(limit, until), limit);
-    }
-
-    /// The sample that a clock would give if it had stood still since the last reading.
-    pub(crate) fn last_sample(&self) -> Sample {
-        Sample { tail: self.supply.claimed(), now: self.supply.synced() }
-    }
-
-    /// Records `sample` once the queue has been served up to `sample.now`.
-    pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
-        self.supply.know_claimed(earlier(sample.tail, self.next_start(rovers)));
-        let most = self.supply.least_burst() / 64;
-        self.stride.adapt(rovers.tail(), sample.now, most);
-    }
-
-    /// Stops the fast path: takes back the tokens that were published and not claimed, by moving the tail past them and
-    /// shifting every other position by the same amount.
-    pub(crate) fn retract(&mut self, rovers: &Rovers) {
-        let shift = rovers.retract();
-        self.supply.shift(shift);
-        self.totals.skipped = self.totals.skipped.wrapping_add(shift);
-        self.stride.shift(shift);
-    }
-
     /// The number of tokens left after a claim that ends at `ticket`.
+    #[inline]
     fn left_behind(&self, ticket: u64) -> u64 {
         ahead(self.supply.limit(), ticket).max(0) as u64
     }

@@ -24,13 +24,13 @@
 //! Minting straight to now would be wrong in two ways: it would limit the heads by a front waiter that should have left
 //! long ago, or it would let later claims spend tokens that had burned by then.
 
-use crate::Quota;
+mod behind;
+mod external;
+
 use crate::core::rovers::{ahead, earlier, later};
 use crate::core::schedule::Schedule;
-#[cfg(feature = "redis")]
-use crate::distributed::RefillPlanner;
 use crate::error::Bound;
-use crate::quota::MAX_BURST;
+use crate::quota::{MAX_BURST, Quota};
 use std::ops::{Deref, DerefMut};
 use std::slice;
 
@@ -65,10 +65,10 @@ enum Quotas {
 
 impl FromIterator<Schedule> for Quotas {
     fn from_iter<I: IntoIterator<Item = Schedule>>(quotas: I) -> Self {
-        let mut quotas: Vec<Schedule> = quotas.into_iter().collect();
-        match quotas.pop() {
-            Some(only) if quotas.is_empty() => Self::One(only),
-            last => Self::Many(quotas.into_iter().chain(last).collect()),
+        let mut quotas = quotas.into_iter();
+        match (quotas.next(), quotas.next()) {
+            (Some(only), None) => Self::One(only),
+            (first, second) => Self::Many(first.into_iter().chain(second).chain(quotas).collect()),
         }
     }
 }
@@ -117,15 +117,13 @@ impl Supply {
         }
     }
 
-    /// Creates a supply with one quota, minted up to `at`, when everything claimed so far ends at `claimed`.
-    #[cfg(feature = "keyed")]
-    pub(crate) fn resume(schedule: Schedule, cap: Option<u64>, claimed: u64, at: u64) -> Self {
+    /// Creates a supply with these quotas, minted up to `at`, when everything claimed so far ends at `claimed`.
+    pub(crate) fn resume(schedules: impl Iterator<Item = Schedule>, cap: Option<u64>, claimed: u64, at: u64) -> Self {
         let ceiling = cap.map(|cap| claimed.wrapping_add(cap));
-        Self { quotas: Quotas::One(schedule), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
+        Self { quotas: schedules.collect(), ceiling, debts: 0, gate: 0, synced: at, claimed, changes: 0 }
     }
 
     /// Counts the periods of stepped quotas from the origin of time.
-    #[cfg(feature = "keyed")]
     pub(crate) fn step_from_origin(&mut self) {
         let now = self.synced;
         self.quotas.iter_mut().for_each(|quota| quota.step_from_origin(now));
@@ -166,6 +164,7 @@ impl Supply {
     }
 
     /// The smallest burst of all quotas; without a quota, the largest burst that there is.
+    #[inline]
     pub(crate) fn least_burst(&self) -> u64 {
         self.quotas.iter().map(|quota| quota.burst).min().unwrap_or(MAX_BURST)
     }
@@ -175,102 +174,27 @@ impl Supply {
         self.quotas.iter().map(Schedule::most).min().unwrap_or(MAX_BURST)
     }
 
-    /// Whether a front claim that ends at `ticket` and passes at `at` would take leased tokens that had all arrived
-    /// before `at` and are more than may be kept unused. This happens if something else, such as a pause, has held the
-    /// claim back.
-    #[cfg(feature = "redis")]
-    pub(crate) fn is_stale(&self, ticket: u64, at: u64) -> bool {
-        self.quotas.iter().any(|quota| {
-            quota.is_leased()
-                && ahead(ticket, self.claimed.wrapping_add(quota.burst)) > 0
-                && quota.passes(ticket, self.claimed.wrapping_add(quota.burst)).is_some_and(|reached| reached < at)
-        })
-    }
-
-    /// Mints up to `at`, and returns whether leased tokens are then missing for the front claim, which ends at
-    /// `ticket`.
-    #[cfg(feature = "redis")]
-    pub(crate) fn falls_short(&mut self, ticket: u64, at: u64) -> bool {
-        if !self.quotas.iter().any(Schedule::is_leased) {
-            return false;
-        }
-        self.mint(at, Some(ticket));
-        self.quotas.iter().any(|quota| quota.is_leased() && ahead(ticket, quota.head) > 0)
-    }
-
-    /// If the leased tokens reach the ticket of the front waiter and something else holds the waiter back: keeps of its
-    /// saved tokens only as many as a lease allows to keep unused. Other nodes rely on the rest not being granted later
-    /// than the instant at which it was minted.
-    #[cfg(feature = "redis")]
-    pub(crate) fn shed(&mut self, ticket: u64) {
-        let claimed = self.claimed;
-        for quota in &mut *self.quotas {
-            if quota.is_leased() && ahead(quota.head, ticket) >= 0 {
-                quota.cut(claimed.wrapping_add(quota.burst));
-            }
-        }
-    }
-
-    /// The instant at which the leased tokens of this quota let a front claim pass that ends at `ticket`.
-    #[cfg(feature = "redis")]
-    pub(crate) fn passes_leased(&self, index: usize, ticket: u64) -> Option<u64> {
-        let quota = &self.quotas[index];
-        quota.passes(ticket, Self::bound(self.claimed, quota.burst, None))
-    }
-
-    /// Whether the ceiling and all quotas except number `but` let a claim that ends at `ticket` pass by `soon`.
-    #[cfg(feature = "redis")]
-    pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
-        let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
-        !self.is_capped_below(ticket) && others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
-    }
-
-    /// The node's knowledge of the store that holds a distributed quota, if one of the quotas is distributed.
-    #[cfg(feature = "redis")]
-    #[inline]
-    pub(crate) fn planner(&self) -> Option<&RefillPlanner> {
-        self.quotas.iter().find_map(Schedule::planner)
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn planner_mut(&mut self) -> Option<&mut RefillPlanner> {
-        self.quotas.iter_mut().find_map(Schedule::leases)?.planner.as_deref_mut()
-    }
-
-    /// Takes the feed out; the caller puts it back with [`put_feed`](Self::put_feed).
-    #[cfg(feature = "redis")]
-    pub(crate) fn take_planner(&mut self) -> Option<Box<RefillPlanner>> {
-        self.quotas.iter_mut().find_map(Schedule::leases)?.planner.take()
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn put_planner(&mut self, planner: Box<RefillPlanner>) {
-        if let Some(leases) = self.quotas[planner.quota].leases() {
-            leases.planner = Some(planner);
-        }
-    }
-
-    #[cfg(feature = "redis")]
     pub(crate) fn quota_mut(&mut self, index: usize) -> &mut Schedule {
         &mut self.quotas[index]
     }
 
     /// The position up to which claims may go: the earliest of all heads and the ceiling.
+    #[inline]
     pub(crate) fn limit(&self) -> u64 {
-        let heads = self.quotas.iter().map(|quota| quota.head);
-        heads.chain(self.ceiling).reduce(earlier).unwrap_or(self.claimed)
+        let head = self.quotas.iter().map(|quota| quota.head).reduce(earlier);
+        match (head, self.ceiling) {
+            (Some(head), Some(ceiling)) => earlier(head, ceiling),
+            (head, ceiling) => head.or(ceiling).unwrap_or(self.claimed),
+        }
     }
 
     /// Mints everything up to `now`. `front` is the ticket of the front waiter, if a waiter waits.
+    #[inline]
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
         let claimed = self.claimed;
         for quota in &mut *self.quotas {
-            #[cfg(feature = "redis")]
-            if quota.is_leased() {
-                quota.run_out(now);
-                Self::trim(quota, claimed, front);
-                let full = Self::bound(claimed, quota.burst, None);
-                quota.mint_leased(now, full, front.unwrap_or(full));
+            if quota.is_external() {
+                Self::mint_external(quota, claimed, now, front);
                 continue;
             }
             quota.mint(now, Self::bound(claimed, quota.burst, front));
@@ -278,17 +202,44 @@ impl Supply {
         self.synced = self.synced.max(now);
     }
 
+    #[inline]
     fn bound(claimed: u64, burst: u64, front: Option<u64>) -> u64 {
         let full = claimed.wrapping_add(burst);
         front.map_or(full, |ticket| later(full, ticket))
     }
 
     /// The instant, not before `synced`, at which a front waiter with this ticket passes; `None` if no clock can tell.
+    #[inline]
     pub(crate) fn due(&self, ticket: u64) -> Option<u64> {
         if self.is_capped_below(ticket) { None } else { self.scheduled(ticket) }
     }
 
+    /// The instant, not before `synced`, at which a claim of `cost` passes that comes to the front now, where a line begins
+    /// at `start`. `debt` of the tokens that are missing there are debts that the claim does not wait for.
+    pub(crate) fn due_in_front(&self, start: u64, cost: u64, debt: u64) -> Option<u64> {
+        let end = start.wrapping_add(cost);
+        if self.is_capped_below(end) { None } else { self.scheduled(end.wrapping_sub(debt)) }
+    }
+
+    /// How many tokens are missing, in one quota at least, for the claims that end at `position`.
+    pub(crate) fn shortfall(&self, position: u64) -> u64 {
+        self.quotas.iter().map(|quota| ahead(position, quota.head).max(0) as u64).max().unwrap_or(0)
+    }
+
+    /// The latest instant from which on every quota mints `cost` tokens until `at`, with an empty bucket at first. `None`
+    /// if no clock can tell.
+    pub(crate) fn start_by(&self, cost: u64, at: u64) -> Option<u64> {
+        self.quotas.iter().try_fold(at, |start, quota| Some(start.min(quota.start_by(cost, at)?)))
+    }
+
+    /// An instant by which every quota has minted `cost` tokens, with an empty bucket at `start`. `None` if no clock can
+    /// tell.
+    pub(crate) fn minted_from(&self, start: u64, cost: u64) -> Option<u64> {
+        self.quotas.iter().try_fold(start, |at, quota| Some(at.max(start.checked_add(quota.time_to_mint(cost)?)?)))
+    }
+
     /// The same by the quotas and the pause alone, as if there were no ceiling.
+    #[inline]
     pub(crate) fn scheduled(&self, ticket: u64) -> Option<u64> {
         let start = self.synced.max(self.gate);
         self.quotas.iter().try_fold(start, |at, quota| {
@@ -296,6 +247,7 @@ impl Supply {
         })
     }
 
+    #[inline]
     fn is_capped_below(&self, ticket: u64) -> bool {
         self.ceiling.is_some_and(|ceiling| ahead(ticket.wrapping_add(self.debts), ceiling) > 0)
     }
@@ -363,6 +315,18 @@ impl Supply {
         self.claimed = self.claimed.wrapping_add(n);
     }
 
+    /// Moves every head, the ceiling and the claims known to be granted back by `n`, to make room for a claim in front of
+    /// the line. All levels stay.
+    pub(crate) fn lower(&mut self, n: u64) {
+        self.shift(n.wrapping_neg());
+    }
+
+    /// A claim has come to the front, and `n` tokens of debts that had been charged are now behind it.
+    pub(crate) fn put_debt_behind(&mut self, n: u64) {
+        self.claimed = self.claimed.wrapping_sub(n);
+        self.debts += n;
+    }
+
     /// Burns the tokens above the bound.
     pub(crate) fn cut(&mut self, front: Option<u64>) {
         let claimed = self.claimed;
@@ -379,6 +343,7 @@ impl Supply {
     }
 
     /// Records that claims up to `to` are known to be granted by `synced`.
+    #[inline]
     pub(crate) fn know_claimed(&mut self, to: u64) {
         if ahead(to, self.claimed) > 0 {
             self.claimed = to;
@@ -394,12 +359,12 @@ impl Supply {
         }
     }
 
-    /// Adds `n` tokens by hand: to the manual quotas if there are any, else to all quotas that are not leased.
+    /// Adds `n` tokens by hand: to the manual quotas if there are any, else to all quotas without a source.
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         self.note_change();
         let any_manual = self.quotas.iter().any(Schedule::is_manual);
         for quota in &mut *self.quotas {
-            if quota.is_manual() || !any_manual && !quota.is_leased() {
+            if quota.is_manual() || !any_manual && !quota.is_external() {
                 quota.add(n, Self::bound(self.claimed, quota.burst, front));
             }
         }
@@ -427,6 +392,23 @@ impl Supply {
         self.cut(front);
     }
 
+    /// Replaces all quotas, in their order: each keeps its tokens, as with [`set_quota`](Self::set_quota). A quota that
+    /// is new starts full; one that is not among `quotas` is gone.
+    pub(crate) fn replace_quotas(&mut self, quotas: impl Iterator<Item = Quota>, front: Option<u64>) {
+        self.note_change();
+        let (now, claimed) = (self.synced, self.claimed);
+        let mut old = self.quotas.iter().cloned();
+        let replaced = quotas.map(|quota| match old.next() {
+            Some(mut schedule) => {
+                schedule.become_quota(quota, now);
+                schedule
+            }
+            None => Schedule::new(quota, claimed, now),
+        });
+        self.quotas = replaced.collect();
+        self.cut(front);
+    }
+
     /// Notes a change if the front claim, which ends at `ticket`, could pass by `now` by the quotas and the pause
     /// alone: something else holds it back, which forecasts do not know.
     pub(crate) fn note_hold(&mut self, ticket: u64, now: u64) {
@@ -435,84 +417,8 @@ impl Supply {
         }
     }
 
-    /// The instant at which a claim that ends at `end` is granted behind a queue. The first claim of the queue ends at
-    /// `front`, and no claim in it costs more than `largest`. `end` is counted without the gaps in the queue. `None` if
-    /// the positions alone do not decide. This leaves `self` at some intermediate instant: call it on a copy, and only
-    /// if [`may_go_by_number`](Self::may_go_by_number).
-    ///
-    /// A quota that never stands at its limit reaches a position at an instant that depends on that position alone. If
-    /// this holds for all quotas, a claim is granted at the latest of these instants, whatever waits before it. A quota
-    /// that does stand at its limit loses time. The loss changes nothing in two cases. For each pair of quotas, the
-    /// first case must hold while the queue waits for the slower quota, and the second while it waits for the faster:
-    ///
-    /// * The faster quota is full while the queue waits for the slower one. The faster quota still reaches every
-    ///   position first if at least one token stays in it, because all instants are whole nanoseconds and no quota
-    ///   mints more than one token per nanosecond; or if the time between its tokens is shorter by at least a
-    ///   nanosecond.
-    /// * The slower quota is not full while the queue waits for the faster one. The queue then drains the slower quota
-    ///   faster than it fills, so its lead over the faster one is greatest at the front of the queue. The two
-    ///   additional tokens in the comparison allow for rounding.
-    ///
-    /// A single quota is never full while a waiter waits for it. If it is stepped, a step must not overrun the limit.
-    pub(crate) fn scheduled_behind(&mut self, front: u64, largest: u64, end: u64) -> Option<u64> {
-        self.mint(self.scheduled(front)?, Some(front));
-        if self.quotas.len() == 1 {
-            return if self.may_go_by_number(largest) { self.scheduled(end) } else { None };
-        }
-        let pace = |quota: &Schedule| quota.pace().map(|(amount, period)| (u128::from(amount), u128::from(period)));
-        for (slow, fast) in self.quotas.iter().flat_map(|slow| self.quotas.iter().map(move |fast| (slow, fast))) {
-            let ((few, long), (many, short)) = (pace(slow)?, pace(fast)?);
-            if std::ptr::eq(slow, fast) || long * many < short * few {
-                continue;
-            }
-            if fast.burst <= largest && long * many < (short + many) * few {
-                return None;
-            }
-            let lead = i128::from(ahead(slow.head, fast.head));
-            if long * many > short * few && lead + i128::from(largest) + 2 > i128::from(slow.burst) {
-                return None;
-            }
-        }
-        self.scheduled(end)
-    }
-
-    /// Whether [`scheduled_behind`](Self::scheduled_behind) may be able to decide, if no waiter costs more than
-    /// `largest`.
-    pub(crate) fn may_go_by_number(&self, largest: u64) -> bool {
-        match &*self.quotas {
-            [only] => only.is_gapless() || only.keeps_steps(largest),
-            many => many.iter().all(Schedule::is_gapless),
-        }
-    }
-
-    /// True if one of the quotas receives only tokens that a store has promised.
-    pub(crate) fn has_leased(&self) -> bool {
-        self.quotas.iter().any(Schedule::is_leased)
-    }
-
     /// True if the wait for a ticket depends on its number alone, not on the claims before it.
     pub(crate) fn is_straight(&self) -> bool {
         !self.is_paused() && matches!(&*self.quotas, [only] if only.is_gapless())
-    }
-}
-
-#[cfg(all(test, feature = "redis", not(tollgate_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_claim_would_pass_once_all_other_quotas_and_the_ceiling_let_it() {
-        let supply = Supply::new(&[Quota::per_second(1), Quota::per_second(1_000).burst(2)], Some(10), 0);
-        let soonest = |ticket, but| {
-            let instants = [0, 999_999, 1_000_000, 999_999_999, 1_000_000_000, u64::MAX];
-            instants.into_iter().find(|soon| supply.would_pass(ticket, but, *soon))
-        };
-        assert_eq!([1, 2, 3].map(|ticket| soonest(ticket, 0)), [Some(0), Some(0), Some(1_000_000)]);
-        assert_eq!([1, 2].map(|ticket| soonest(ticket, 1)), [Some(0), Some(1_000_000_000)]);
-        assert_eq!(
-            [10, 11].map(|ticket| soonest(ticket, 0)),
-            [Some(999_999_999), None],
-            "8 ms, and beyond the ceiling"
-        );
     }
 }

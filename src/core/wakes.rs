@@ -1,16 +1,48 @@
 //! The work that a caller collects under the lock and does after releasing it: wakers to wake, other queues to serve.
 
-#[cfg(feature = "keyed")]
-use crate::core::Core;
-use crate::core::joint::{JointClaim, LastDecision};
 use crate::core::rovers::Rovers;
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-#[cfg(feature = "keyed")]
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
+use tokio::runtime::Handle;
+
+/// A limiter, as the queues that are tied to it see it: queues in which the same joint claim waits, and the children of
+/// a parent. It is called while no lock is held.
+pub(crate) trait Peer: Send + Sync {
+    /// Another queue tells this one about a claim in both, as of `at` nanoseconds after the claim entered: it was granted
+    /// or turned away, or that queue will be ready at another instant. Looks at the claim, and serves the queue no
+    /// further than that instant.
+    fn hear(&self, claim: u64, at: u64, wakes: &mut Wakes);
+    /// Serves this queue, and collects in `wakes` the work for other queues.
+    fn serve_into(&self, wakes: &mut Wakes);
+    /// Acts in the parent's queue for the front of this queue, and collects in `wakes` the work for other queues.
+    fn poll_parent(&self, wakes: &mut Wakes);
+    /// Drops a reference that was held for a moment.
+    fn let_go(self: Arc<Self>);
+    /// Mints what is due and serves the queue.
+    fn tick(&self);
+    /// Makes sure that the runtime `host` has a driver for this queue.
+    fn hire(&self, host: &Handle) -> Hired;
+    /// The other queues that joint claims in this queue wait in, or its parent.
+    fn tied_to(&self) -> Vec<Arc<dyn Peer>>;
+}
+
+/// A claim in several queues.
+pub(crate) trait TiedClaim: Send + Sync {
+    fn number(&self) -> u64;
+    /// The queues that must be told about it.
+    fn members(&self) -> &[Weak<dyn Peer>];
+}
+
+/// The result of [`Peer::hire`].
+pub(crate) enum Hired {
+    Now,
+    Before,
+    /// The runtime is shutting down, and dropped the driver at once.
+    InVain,
+}
 
 /// How many wakers leave the lock together: tokio's batch size, small enough for the stack and large enough that taking
 /// the lock does not dominate the cost. 2 under loom, so that models see full batches.
@@ -19,20 +51,50 @@ const BATCH: usize = 32;
 #[cfg(tollgate_loom)]
 const BATCH: usize = 2;
 
+/// How many parts of joint claims one caller looks at while it holds the lock.
+const LOOKS: usize = BATCH;
+
 /// Work to do when no lock is held: a bounded batch of wakers to wake, and other queues to serve.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
-    /// Joint claims that were committed or killed here, so that their other queues must be served. Empty without joint
-    /// claims.
-    joints: VecDeque<Arc<JointClaim>>,
+    /// Work for other queues. Nearly every call has none, and a box is then one word to set and to check.
+    for_peers: Option<Box<ForPeers>>,
+    /// How many parts of joint claims were looked at since the lock was taken.
+    pub(crate) looks: usize,
     /// The last decision made elsewhere that the caller has learned of. It has read the time since.
     pub(crate) last_decision: LastDecision,
     /// The count of releases before the caller read the time.
     pub(crate) release_mark: ReleaseMark,
+}
+
+/// Work for the queues that are tied to the one that was locked.
+#[derive(Default)]
+struct ForPeers {
+    /// Claims of which their queues must [hear](Peer::hear), with the instant of the news.
+    news: VecDeque<(Arc<dyn TiedClaim>, u64)>,
+    /// Queues to be served once all news have been heard: a queue that runs ahead of its news cannot go back.
+    unserved: VecDeque<Arc<dyn Peer>>,
     /// Queues with a front claim that must enter or leave their parent's queue.
-    #[cfg(feature = "keyed")]
-    parent_polls: VecDeque<Weak<Core>>,
+    parent_polls: VecDeque<Weak<dyn Peer>>,
+}
+
+/// The last decision about a claim in several queues that one caller has learned of, before it last read the time: the
+/// claim, and the bit of the queue in which the caller saw that it is decided.
+#[derive(Default)]
+pub(crate) struct LastDecision(Option<(Arc<dyn TiedClaim>, u64)>);
+
+impl LastDecision {
+    /// True if the last decision was another one. Records this one.
+    pub(crate) fn is_new<C: TiedClaim + 'static>(&mut self, claim: &Arc<C>, bit: u64) -> bool {
+        let is_known = self.0.as_ref().is_some_and(|(known, known_bit)| {
+            std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(claim)) && *known_bit == bit
+        });
+        if !is_known {
+            self.0 = Some((Arc::clone(claim) as _, bit));
+        }
+        !is_known
+    }
 }
 
 /// How far the releases of one limiter, identified by the address of its rovers, had come at some moment.
@@ -71,29 +133,80 @@ impl Wakes {
         self.wakers.push(waker);
     }
 
-    pub(crate) fn push_joint(&mut self, joint: Arc<JointClaim>) {
-        self.joints.push_back(joint);
+    /// True if the caller must release the lock before it looks at another part of a joint claim: no space for its waker
+    /// is left, or it has looked at enough of them.
+    pub(crate) fn must_pause(&self) -> bool {
+        self.is_full() || self.looks >= LOOKS
     }
 
-    pub(crate) fn pop_joint(&mut self) -> Option<Arc<JointClaim>> {
-        self.joints.pop_front()
+    pub(crate) fn push_news(&mut self, claim: Arc<dyn TiedClaim>, at: u64) {
+        let news = &mut self.for_peers().news;
+        match news.back_mut() {
+            Some((last, last_at)) if Arc::ptr_eq(last, &claim) => *last_at = at.max(*last_at),
+            _ => news.push_back((claim, at)),
+        }
     }
 
-    #[cfg(feature = "keyed")]
-    pub(crate) fn push_parent_poll(&mut self, core: Weak<Core>) {
-        self.parent_polls.push_back(core);
+    fn push_unserved(&mut self, core: Arc<dyn Peer>) {
+        let unserved = &mut self.for_peers().unserved;
+        if !unserved.iter().any(|known| Arc::ptr_eq(known, &core)) {
+            unserved.push_back(core);
+        }
     }
 
-    #[cfg(feature = "keyed")]
-    pub(crate) fn pop_parent_poll(&mut self) -> Option<Weak<Core>> {
-        self.parent_polls.pop_front()
+    pub(crate) fn push_parent_poll(&mut self, child: Weak<dyn Peer>) {
+        self.for_peers().parent_polls.push_back(child);
+    }
+
+    fn for_peers(&mut self) -> &mut ForPeers {
+        self.for_peers.get_or_insert_default()
+    }
+
+    /// Does the work that must happen without a lock: wakes, then has the other queues serve themselves. These are
+    /// taken one after the other from lists, so that a chain of joint claims does not grow the stack.
+    #[inline]
+    pub(crate) fn run(&mut self) {
+        self.wake_all();
+        if self.for_peers.is_some() {
+            self.run_peers();
+        }
+    }
+
+    #[cold]
+    fn run_peers(&mut self) {
+        while let Some(work) = &mut self.for_peers {
+            if let Some((claim, at)) = work.news.pop_front() {
+                for (index, peer) in claim.members().iter().enumerate() {
+                    if let Some(peer) = peer.upgrade() {
+                        // The queue reads the time after this.
+                        self.last_decision = LastDecision(Some((Arc::clone(&claim), 1 << index)));
+                        peer.hear(claim.number(), at, self);
+                        self.push_unserved(peer);
+                    }
+                }
+            } else if let Some(peer) = work.unserved.pop_front() {
+                peer.serve_into(self);
+                peer.let_go();
+            } else if let Some(child) = work.parent_polls.pop_front() {
+                if let Some(child) = child.upgrade() {
+                    child.poll_parent(self);
+                    child.let_go();
+                }
+            } else {
+                return;
+            }
+        }
     }
 
     /// Wakes all of them. A waker that panics breaks its own task only: the others are woken, and the panic does not
     /// reach the caller, which may be any task or thread that happened to serve the queue. (The panic hook has reported
     /// it.)
+    #[inline]
     pub(crate) fn wake_all(&mut self) {
-        wake_each(self.wakers.drain(..));
+        self.looks = 0;
+        if !self.wakers.is_empty() {
+            wake_each(self.wakers.drain(..));
+        }
     }
 }
 

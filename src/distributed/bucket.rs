@@ -1,4 +1,4 @@
-//! The shared bucket: the algorithm of `src/redis/store.lua`, in Rust, equal to the integer.
+//! The shared bucket: the algorithm of `store.lua` of the crate `tollgate-redis`, in Rust, equal to the integer.
 
 use super::terms::{LONGEST, MAX_DEBT};
 use super::{LeaseGrant, LeaseRequest, QuotaTerms, StoreError};
@@ -172,7 +172,11 @@ impl Bucket {
         let burst = self.terms.burst as i64;
         let count = self.nodes.len() as i64 + i64::from(known.is_none());
         let held = if known.is_some() { exact(ask.held) } else { 0 };
-        if known.is_some() {
+        // Returned tokens must have been part of the node's allowance, and be part of it no longer. While the bucket owes
+        // tokens, the returned ones are lost: the promised instants are fixed, so the tokens could only be promised anew
+        // beside tokens of other nodes. Two nodes would then save up a claim each at the same time, and a third one could
+        // be given the allowance that has become free.
+        if known.is_some() && self.level >= 0 {
             self.level += exact(ask.back).min(self.held - others - held).max(0);
         }
         let is_in_vain = ask.at_once && self.level < exact(ask.want);

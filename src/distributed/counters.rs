@@ -1,8 +1,7 @@
 //! The counters of a store.
 
-#[cfg(feature = "keyed")]
 use super::StoreError;
-use super::replies::{ErrorReplies, ReplyCounts};
+use super::replies::{ErrorReplies, ReplyCounts, ReplyKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -23,11 +22,11 @@ pub struct StoreCounters {
     pub(crate) round_trip_nanos: AtomicU64,
     pub(super) out: AtomicU64,
     pub(super) is_lost: AtomicBool,
-    pub(crate) replies: ReplyCounts,
+    replies: ReplyCounts,
     pub(super) error: Mutex<Option<String>>,
 }
 
-/// A store as seen from this process; from `RedisStore::snapshot` and [`StoreCounters::snapshot`]. Counters add up
+/// A store as seen from this process; from [`StoreCounters::snapshot`]. Counters add up
 /// all limiters of this process that use the store and its clones. Sizes are those of the limiter
 /// that was answered last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub struct StoreSnapshot {
     pub asked: u64,
     /// Tokens leased to this process.
     pub granted: u64,
-    /// Tokens returned to the store.
+    /// Tokens returned to the store. Those that came while it owed tokens are lost.
     pub returned: u64,
     /// Tokens in the last lease.
     pub lease: u64,
@@ -85,11 +84,23 @@ impl StoreCounters {
         }
     }
 
+    /// Counts an error reply of the server. Each implementation of [`Store`](super::Store) whose server can reply with
+    /// errors counts them itself; the reports of everything else are made for it.
+    pub fn count_error_reply(&self, kind: ReplyKind) {
+        self.replies.count(kind);
+    }
+
+    /// Records `error` as the last error. Errors that [`Store::ask`](super::Store::ask) returns are recorded without
+    /// this: it is for errors that the store deals with itself.
+    pub fn note_error(&self, error: &StoreError) {
+        *self.error() = Some(error.to_string());
+    }
+
     /// Records the failure of a request that is not repeated. `unanswered` is the nanoseconds it took, if it failed
     /// without an answer.
     #[cfg(feature = "keyed")]
     pub(crate) fn lose(&self, error: &StoreError, unanswered: Option<u64>) {
-        *self.error() = Some(error.to_string());
+        self.note_error(error);
         let Some(took) = unanswered else { return };
         self.outage_nanos.fetch_add(took, Relaxed);
         if !self.is_lost.swap(true, Relaxed) {

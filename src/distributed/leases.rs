@@ -6,8 +6,8 @@
 //! and are returned to the store.
 
 use super::{QuotaTerms, RefillPlanner};
-use crate::Quota;
 use crate::core::schedule::{gcd, mul_div, wait_for};
+use crate::quota::Quota;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -122,6 +122,10 @@ impl Lease {
 }
 
 impl Leases {
+    pub(crate) fn of(planner: RefillPlanner) -> Self {
+        Self { planner: Some(Box::new(planner)), ..Self::default() }
+    }
+
     pub(crate) fn push(&mut self, lease: Lease) {
         if lease.tokens > 0 {
             self.list.push_back(lease);
@@ -198,9 +202,9 @@ impl Leases {
     /// The instant by which `tokens` tokens of these leases have come. The leases form one piece and have at least that
     /// many.
     ///
-    /// A lease usually begins where the previous one ends. But when other nodes return tokens, the store is ahead of
-    /// its promises and the next lease begins earlier. Then tokens of both leases come side by side, and none may be
-    /// delayed to keep their order.
+    /// A lease usually begins where the previous one ends. But instants count from the arrival of an answer: if the
+    /// previous answer took longer than the next one, the next lease begins earlier. Then tokens of both leases come
+    /// side by side, and none may be delayed to keep their order.
     fn come_by(&self, leases: Range<usize>, tokens: u64) -> Option<u64> {
         let (mut need, mut at, mut is_side_by_side) = (tokens, 0, false);
         for lease in self.list.range(leases.clone()).filter(|lease| lease.left() > 0) {
@@ -222,12 +226,8 @@ impl Leases {
         Some(late)
     }
 
-    /// The instant at which `need` more tokens are minted, if no limit applies; `None` if fewer were promised.
-    pub(crate) fn reached(&self, need: u64) -> Option<u64> {
-        self.passes(need, u64::MAX)
-    }
-
-    /// The same for the front claim, for which at most `room` tokens are kept of those that come in other pieces.
+    /// The instant at which `need` more tokens are minted for the front claim, for which at most `room` tokens are kept
+    /// of those that come in other pieces; `None` if fewer were promised.
     pub(crate) fn passes(&self, need: u64, room: u64) -> Option<u64> {
         let (mut first, mut need, mut room, mut at) = (0, need, room, 0);
         while first < self.list.len() {

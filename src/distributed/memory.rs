@@ -1,9 +1,7 @@
 //! A store in memory, which tests can make slow or unreachable.
 
 use super::bucket::Bucket;
-use super::{
-    LeaseGrant, LeaseRequest, Outage, Store, StoreCounters, StoreError, StoreSnapshot, Stores, key, key_among,
-};
+use super::{LeaseGrant, LeaseRequest, Outage, Store, StoreCounters, StoreError, StoreSnapshot, Stores};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -32,6 +30,7 @@ use tokio::time::{Instant, sleep};
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     all: Arc<All>,
+    /// The quoted names of the stores from the outermost to this one, so that no two stores have the same key.
     key: Arc<str>,
     tally: Arc<StoreCounters>,
     outage: Outage,
@@ -63,12 +62,12 @@ impl MemoryStore {
     /// Creates an empty store.
     pub fn new() -> Self {
         let all = All { book: Mutex::default(), began: Instant::now() };
-        Self { all: Arc::new(all), key: key("").into(), tally: Arc::default(), outage: Outage::Wait }
+        Self { all: Arc::new(all), key: "".into(), tally: Arc::default(), outage: Outage::Wait }
     }
 
     /// Creates another store in the same memory, with the same latency and reachability.
     pub fn beside(&self, name: &str) -> Self {
-        Self { key: key(name).into(), tally: Arc::default(), ..self.clone() }
+        Self { key: format!("{name:?}").into(), tally: Arc::default(), ..self.clone() }
     }
 
     /// Sets the behavior of limiters built with this clone while the store cannot be reached.
@@ -146,7 +145,7 @@ impl MemoryStore {
 
 impl Stores for MemoryStore {
     fn named(&self, name: &str) -> Arc<dyn Store> {
-        Arc::new(Self { key: key_among(&self.key, name).into(), ..self.clone() })
+        Arc::new(Self { key: format!("{}.{name:?}", self.key).into(), ..self.clone() })
     }
 }
 

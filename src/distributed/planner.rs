@@ -16,8 +16,9 @@
 //! another waiter. [`RefillPlanner::next`] maintains the second half of this invariant and `State::is_hungry`
 //! the first; `State::assert_kept` checks both.
 
-use super::{LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms, RefillHandle};
+use super::{LEASE_TIME, LeaseGrant, LeaseRequest, Outage, QuotaTerms};
 use crate::core::rovers::ahead;
+use crate::core::source::RequestTask;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -72,8 +73,8 @@ pub(crate) struct RefillPlanner {
     pub(crate) is_out: bool,
     /// The waker of the refill task while it sleeps.
     waker: Option<Waker>,
-    /// The handle of a refill task that ended with its runtime. The next waiter on another runtime restarts it.
-    pub(crate) vacant: Option<RefillHandle>,
+    /// The refill task that goes on after one that ended with its runtime. The next waiter on another runtime spawns it.
+    pub(crate) vacant: Option<RequestTask>,
     /// The refill task is woken when claims pass this position.
     low: Option<u64>,
     /// The refill task is also woken if this is set: a caller was denied more than callers before it, or promised
@@ -101,7 +102,6 @@ pub(crate) struct RefillPlanner {
     short: bool,
     vain: bool,
     /// A request is under way.
-    #[cfg_attr(not(feature = "keyed"), allow(dead_code, reason = "only keyed limiters forget limiters"))]
     is_asking: bool,
     /// The total of claimed tokens at the last request, and the instant of that request.
     total: u64,
@@ -310,7 +310,6 @@ impl RefillPlanner {
     }
 
     /// True if the node may keep no tokens, and no request is under way or wanted.
-    #[cfg(feature = "keyed")]
     pub(crate) fn is_at_rest(&self, now: u64) -> bool {
         !self.is_asking && !self.called && (self.allowance == 0 || self.until <= now)
     }

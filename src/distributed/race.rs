@@ -4,20 +4,14 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// The output of the future that was ready first.
-pub(crate) enum First<A, B> {
-    One(A),
-    Other(B),
-}
-
-/// Waits until `one` or `other` is ready, and drops the other. If both are ready, `one` wins.
-pub(crate) async fn first<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> First<A, B> {
+/// Waits until `one` or `other` is ready, and drops both.
+pub(crate) async fn first(one: impl Future, other: impl Future) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|cx| {
-        if let Poll::Ready(output) = one.as_mut().poll(cx) {
-            return Poll::Ready(First::One(output));
+        if one.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
         }
-        other.as_mut().poll(cx).map(First::Other)
+        other.as_mut().poll(cx).map(drop)
     })
-    .await
+    .await;
 }

@@ -3,8 +3,9 @@
 //! It holds the limiter weakly. When the limiter is dropped, the task returns the remaining tokens and ends.
 
 use super::{LeaseGrant, LeaseRequest, Plan, Store, StoreError};
+use crate::core::Core;
 use crate::core::alarm::Alarm;
-use crate::core::{Core, instant_or_retry};
+use crate::core::source::RequestTask;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,7 +66,8 @@ impl Drop for RefillHandle {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
             let (store, final_return) = (Arc::clone(&self.store), Arc::clone(&self.final_return));
-            core.vacate(Self { core: self.core.clone(), store, final_return, unanswered: self.unanswered });
+            let next = Self { core: self.core.clone(), store, final_return, unanswered: self.unanswered };
+            core.vacate(RequestTask::new(next.run()));
         }
     }
 }
@@ -81,7 +83,7 @@ async fn next(core: &Weak<Core>) -> Option<LeaseRequest> {
                 Some(Plan::Request(ask)) => return Poll::Ready(Some(ask)),
                 Some(Plan::Sleep(u64::MAX)) => return Poll::Pending,
                 Some(Plan::Sleep(until)) => {
-                    let at = instant_or_retry(&core.time, until);
+                    let at = core.time.instant_or_retry(until);
                     drop(core);
                     ready!(alarm.as_mut().poll_until(at, cx));
                 }
@@ -124,7 +126,7 @@ async fn persist(
         };
         is_sent |= !matches!(error, StoreError::NotSent(_));
         failures = failures.saturating_add(1);
-        *tally.error() = Some(error.to_string());
+        tally.note_error(&error);
         if matches!(error, StoreError::Unreachable(_) | StoreError::NotSent(_)) {
             outage.get_or_insert_with(|| Outage::begin(store, sent)).goes_on();
         } else {

@@ -46,34 +46,6 @@ impl ReplyKind {
         Self::Other,
     ];
 
-    /// The kind of an error reply with this code and text. Redis before version 7 wraps errors inside scripts: there
-    /// the code is `ERR`, and the text names the error.
-    pub(crate) fn of(code: &str, text: &str) -> Self {
-        Self::of_code(code).unwrap_or_else(|| {
-            text.split(|sign: char| !sign.is_ascii_alphabetic()).find_map(Self::of_code).unwrap_or(Self::Other)
-        })
-    }
-
-    fn of_code(code: &str) -> Option<Self> {
-        Some(match code {
-            "OOM" => Self::OutOfMemory,
-            "WRONGTYPE" => Self::WrongType,
-            "NOPERM" | "NOAUTH" | "WRONGPASS" => Self::NoPermission,
-            "BUSY" => Self::Busy,
-            "NOSCRIPT" => Self::NoScript,
-            "READONLY" => Self::ReadOnly,
-            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => Self::Unavailable,
-            "TOLLGATEFOREIGN" => Self::ForeignField,
-            "TOLLGATEDAMAGED" => Self::Damaged,
-            _ => return None,
-        })
-    }
-
-    /// Whether the server would reply the same for every key.
-    pub(crate) fn is_of_the_server(self) -> bool {
-        matches!(self, Self::Busy | Self::ReadOnly | Self::Unavailable)
-    }
-
     fn advice(self) -> &'static str {
         match self {
             Self::OutOfMemory => "raise `maxmemory`, or allow eviction of other keys",
@@ -127,10 +99,10 @@ pub struct ErrorReplies {
 
 /// The counters behind [`ErrorReplies`].
 #[derive(Debug, Default)]
-pub(crate) struct ReplyCounts([AtomicU64; ReplyKind::ALL.len()]);
+pub(super) struct ReplyCounts([AtomicU64; ReplyKind::ALL.len()]);
 
 impl ReplyCounts {
-    pub(crate) fn count(&self, kind: ReplyKind) {
+    pub(super) fn count(&self, kind: ReplyKind) {
         self.0[kind as usize].fetch_add(1, Relaxed);
     }
 
@@ -171,15 +143,5 @@ mod tests {
         for (index, kind) in ReplyKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, index);
         }
-    }
-
-    #[test]
-    fn an_error_that_the_server_wraps_is_recognized_by_its_text() {
-        let of = ReplyKind::of;
-        assert_eq!(of("OOM", "command not allowed when used memory > 'maxmemory'."), ReplyKind::OutOfMemory);
-        let wrapped = "Error running script (call to f_12ab): @user_script:41: WRONGTYPE Operation against a key";
-        assert_eq!(of("ERR", wrapped), ReplyKind::WrongType);
-        assert_eq!(of("ERR", "@user_script: 82: -READONLY You can't write"), ReplyKind::ReadOnly);
-        assert_eq!(of("ERR", "value is out of range"), ReplyKind::Other);
     }
 }

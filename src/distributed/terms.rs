@@ -1,8 +1,8 @@
 //! A quota in the integers of the script.
 
-use crate::Quota;
 use crate::core::schedule::gcd;
 use crate::error::ConfigError;
+use crate::quota::Quota;
 use std::fmt;
 
 /// Doubles, the only numbers in Redis' Lua, are exact up to here.

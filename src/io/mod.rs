@@ -52,8 +52,8 @@ mod writing;
 
 pub use paced::PacedIo;
 
-use crate::Limiter;
 use crate::error::ConsumeError;
+use crate::limiter::Limiter;
 use std::io;
 
 /// Paces the bytes of any `AsyncRead` or `AsyncWrite`. [`PacedIo::chunk`] changes the chunk size.

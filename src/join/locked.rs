@@ -1,73 +1,83 @@
 //! The queues of a joint claim while all of them are locked.
 
-use super::Member;
+use super::member::Member;
 use crate::core::Core;
 use crate::core::joint::{JointClaim, JointPart};
-use crate::core::state::{Reach, Sample, ServeResult, State};
-use crate::core::sync::MutexGuard;
-use crate::core::wakes::Wakes;
+use crate::core::locked::{Locked, with_locked};
+use crate::core::state::{CatchUp, Reach};
+use crate::core::wakes::{TiedClaim, Wakes};
 use crate::error::{ConsumeError, TryAcquireError};
 use crate::observe::QueueInfo;
 use std::sync::Arc;
 use std::task::Waker;
 use tokio::runtime::Handle;
 
-/// All queues of a joint claim, locked and brought up to date. No other caller can take tokens from any of them
-/// meanwhile.
-pub(super) struct LockedQueues<'a> {
-    held: Vec<LockedQueue<'a>>,
-    wakes: Wakes,
+/// The queues of a joint claim in the order in which all joint claims lock them: by address.
+pub(super) struct LockOrder<'a, const N: usize> {
+    /// Each with its index in the caller's order.
+    order: [(usize, &'a Core); N],
 }
 
-struct LockedQueue<'a> {
-    index: usize,
-    core: &'a Core,
-    sample: Sample,
-    state: MutexGuard<'a, State>,
-}
-
-impl<'a> LockedQueues<'a> {
-    pub(super) fn enter(members: &[Member<'a>]) -> Self {
-        let mut order: Vec<(usize, &'a Core)> = members.iter().map(|member| member.core).enumerate().collect();
+impl<'a, const N: usize> LockOrder<'a, N> {
+    pub(super) fn of(members: &[Member<'a>; N]) -> Self {
+        let mut order = std::array::from_fn(|index| (index, members[index].core));
         order.sort_by_key(|(_, core)| std::ptr::from_ref(*core));
-        let mut wakes = Wakes::default();
-        let mut samples: Vec<Sample> = order.iter().map(|(_, core)| core.sample()).collect();
-        loop {
-            let locked = order.iter().zip(samples.iter().copied());
-            let lock = |(&(index, core), sample): (&(usize, &'a Core), Sample)| LockedQueue {
-                index,
-                core,
-                sample,
-                state: core.state.lock(),
-            };
-            let mut held: Vec<LockedQueue<'a>> = locked.map(lock).collect();
-            if held.iter_mut().all(|locked| locked.settle(&mut wakes)) {
-                return Self { held, wakes };
-            }
-            drop(held);
-            wakes.wake_all();
-            // The locks were taken and the queues partly served: if the clock panics now, keep the last sample.
-            for ((_, core), sample) in order.iter().zip(&mut samples) {
-                *sample = core.sample_or_last().unwrap_or(*sample);
-            }
-        }
+        Self { order }
     }
 
+    /// Locks all queues and runs `act`. No other caller can take tokens from any of them meanwhile.
+    ///
+    /// # Panics
+    /// If a clock panics; then nothing has changed.
+    pub(super) fn lock<R>(self, act: impl FnOnce(&mut LockedQueues<'_, 'a>) -> R) -> R {
+        let (indices, cores) = (self.order.map(|(index, _)| index), self.order.map(|(_, core)| core));
+        let samples = cores.map(|core| Some(core.sample()));
+        let mut wakes = Wakes::default();
+        let result = with_locked(
+            &mut wakes,
+            cores,
+            samples,
+            (Reach::Held, CatchUp::Fully),
+            |_| (),
+            |queues, _| {
+                // Close the fast paths.
+                queues.iter_mut().for_each(|queue| queue.state.retract(&queue.core.rovers));
+                act(&mut LockedQueues { indices: &indices, queues })
+            },
+        );
+        wakes.run();
+        result
+    }
+}
+
+/// All queues of a joint claim, locked and brought up to date, with their fast paths closed.
+pub(super) struct LockedQueues<'l, 'a> {
+    /// The index of each in the caller's order.
+    indices: &'l [usize],
+    queues: &'l mut [Locked<'a>],
+}
+
+impl<'a> LockedQueues<'_, 'a> {
     /// Returns `Ok(true)` if the claim has to wait and may wait, `Ok(false)` if it was granted.
     pub(super) fn check(
         &mut self,
         members: &mut [Member<'a>],
         hosts: &[Option<Handle>],
+        allowed: Option<u64>,
     ) -> Result<bool, (usize, ConsumeError)> {
-        self.first_refusal(|LockedQueue { index, core, state, .. }| {
-            state.check_claim(&core.rovers, members[*index].cost)
-        })?;
+        self.first_refusal(|index, Locked { core, state, .. }| state.check_claim(&core.rovers, members[index].cost))?;
         if self.grant_all(members) {
             return Ok(false);
         }
-        self.first_refusal(|LockedQueue { index, core, state, .. }| {
-            let enters_queue = members[*index].cost > 0;
-            if enters_queue { state.check_queue(core.is_driven(state, &hosts[*index])) } else { Ok(()) }
+        // The deadline needs a timer: see `Core::arrive`.
+        let has_timer = hosts.iter().any(Option::is_some) || members.iter().any(|member| member.core.time.is_manual());
+        self.first_refusal(|index, Locked { core, state, sample, .. }| {
+            let cost = members[index].cost;
+            if cost == 0 {
+                return Ok(());
+            }
+            state.check_queue((allowed.is_none() || has_timer) && core.is_driven(state, &hosts[index]))?;
+            allowed.map_or(Ok(()), |allowed| state.check_in_time(&core.rovers, cost, sample.now, allowed))
         })?;
         Ok(true)
     }
@@ -75,25 +85,25 @@ impl<'a> LockedQueues<'a> {
     /// Returns the refusal that is first in the caller's order.
     fn first_refusal(
         &mut self,
-        check: impl Fn(&LockedQueue<'a>) -> Result<(), ConsumeError>,
+        check: impl Fn(usize, &mut Locked<'a>) -> Result<(), ConsumeError>,
     ) -> Result<(), (usize, ConsumeError)> {
-        let refusing = self.held.iter_mut().filter_map(|locked| check(locked).err().map(|error| (locked, error)));
-        let Some((locked, error)) = refusing.min_by_key(|(locked, _)| locked.index) else { return Ok(()) };
-        locked.state.totals.refused += 1;
-        Err((locked.index, error))
+        let refusing =
+            self.iter_mut().filter_map(|(index, queue)| check(index, queue).err().map(|error| (index, queue, error)));
+        let Some((index, queue, error)) = refusing.min_by_key(|(index, ..)| *index) else { return Ok(()) };
+        queue.state.totals.refused += 1;
+        Err((index, error))
     }
 
     /// Takes every cost if all are available.
     pub(super) fn grant_all(&mut self, members: &mut [Member<'a>]) -> bool {
-        let fits = |locked: &LockedQueue<'_>| locked.state.can_admit(&locked.core.rovers, members[locked.index].cost);
-        if !self.held.iter().all(fits) {
+        if !self.iter().all(|(index, queue)| queue.state.can_admit(&queue.core.rovers, members[index].cost)) {
             return false;
         }
-        for LockedQueue { index, core, state, .. } in &mut self.held {
-            let cost = members[*index].cost;
+        for (index, Locked { core, state, .. }) in self.iter_mut() {
+            let cost = members[index].cost;
             let rovers = &core.rovers;
             let remaining = if cost == 0 { Some(state.available(rovers)) } else { state.admit(rovers, cost) };
-            members[*index].granted = Some(remaining.expect("it fits, and the fast path is closed"));
+            members[index].granted = Some(remaining.expect("it fits, and the fast path is closed"));
         }
         true
     }
@@ -103,18 +113,19 @@ impl<'a> LockedQueues<'a> {
         // Use one reading of the clock for all queues: a thread that is delayed between two readings would make the
         // queues disagree. Use the reading of the oldest limiter, because that one becomes negative last if the clock
         // steps back.
-        let oldest = self.held.iter().max_by_key(|locked| locked.sample.now);
-        let Some((reference, entered)) = oldest.map(|locked| (locked.core, locked.sample.now)) else { return };
-        for LockedQueue { index, core, state, sample } in &mut self.held {
-            let member = &mut members[*index];
+        let oldest = self.queues.iter().max_by_key(|queue| queue.sample.now);
+        let Some((reference, entered)) = oldest.map(|queue| (queue.core, queue.sample.now)) else { return };
+        for (index, Locked { core, state, sample, .. }) in self.iter_mut() {
+            let member = &mut members[index];
             // One queue alone cannot tell how long the wait takes.
             member.queue_info = QueueInfo { since: sample.now, ahead: state.queue.len(), estimate: None };
             if member.cost == 0 {
                 member.granted = Some(state.available(&core.rovers));
-            } else if let (Some(place), Some(waker)) = (&mut member.place, wakers.pop()) {
+            } else if let Some(waker) = wakers.pop() {
                 let entered = core.time.translate(&reference.time, entered);
-                let part = Box::new(JointPart::new(Arc::clone(joint), *index, entered));
-                state.enter(&core.rovers, place.as_mut(), member.cost, waker, Some(part));
+                let part = Box::new(JointPart::new(Arc::clone(joint), index, entered));
+                member.number = Some(joint.number());
+                state.enter_part(&core.rovers, member.cost, waker, part);
             }
         }
     }
@@ -123,8 +134,8 @@ impl<'a> LockedQueues<'a> {
     /// with an unknown wait, then by time, then by index.
     pub(super) fn worst_refusal(&mut self, members: &[Member<'a>]) -> Option<(usize, TryAcquireError)> {
         let mut worst = None;
-        for LockedQueue { index, core, state, sample } in &mut self.held {
-            let cost = members[*index].cost;
+        for (index, Locked { core, state, sample, .. }) in self.iter_mut() {
+            let cost = members[index].cost;
             if state.can_admit(&core.rovers, cost) {
                 continue;
             }
@@ -134,38 +145,19 @@ impl<'a> LockedQueues<'a> {
                     // Too large, or closed.
                     _ => u128::MAX,
                 };
-                if worst.is_none_or(|(most, first, _)| (rank, first) > (most, *index)) {
-                    worst = Some((rank, *index, error));
+                if worst.is_none_or(|(most, first, _)| (rank, first) > (most, index)) {
+                    worst = Some((rank, index, error));
                 }
             }
         }
         worst.map(|(_, index, error)| (index, error))
     }
 
-    pub(super) fn leave(self) {
-        let Self { mut held, mut wakes } = self;
-        held.retain_mut(|locked| {
-            locked.state.finish(&locked.core.rovers, locked.sample.now, &mut wakes) == ServeResult::Again
-        });
-        // If the batch was full before the queue was served, serve the rest once no lock is held.
-        let unfinished: Vec<&Core> = held.into_iter().map(|locked| locked.core).collect();
-        wakes.wake_all();
-        for core in unfinished {
-            core.serve_into(&mut wakes);
-        }
-        Core::leave(&mut wakes);
+    fn iter(&self) -> impl Iterator<Item = (usize, &Locked<'a>)> {
+        self.indices.iter().copied().zip(&*self.queues)
     }
-}
 
-impl LockedQueue<'_> {
-    /// Brings the queue up to date and closes its fast path. Returns false if `wakes` is full before that.
-    fn settle(&mut self, wakes: &mut Wakes) -> bool {
-        let rovers = &self.core.rovers;
-        if self.state.settle(rovers, self.sample.now, Reach::Held, wakes) == ServeResult::Again {
-            return false;
-        }
-        self.state.observe(rovers, self.sample);
-        self.state.retract(rovers);
-        true
+    fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Locked<'a>)> {
+        self.indices.iter().copied().zip(&mut *self.queues)
     }
 }

@@ -1,27 +1,31 @@
 //! Building a keyed limiter: all configuration checks.
 
 use super::KeyedLimiter;
-#[cfg(feature = "redis")]
-use super::distributed::{Config, DistributedKeyedBuilder};
+#[cfg(feature = "distributed")]
+use super::distributed::{self, Config, Namer};
 use super::driver_pool::DriverPool;
+use super::keys::Keys;
 use super::live::LiveTemplate;
-use super::map::{Map, Parts, QuotaBy};
-use super::rate::Rate;
-use crate::builder::check_cap;
+use super::map::{Map, Parts, QuotasBy};
+use super::quotas::Quotas;
+use super::rates::Rates;
 use crate::clock::{Chosen, Clock, Time};
-use crate::core::ChildLimiter;
-#[cfg(feature = "redis")]
+use crate::core::state::ChildLimiter;
+#[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
 use crate::observe::Observers;
+use crate::quota::check_cap;
+use crate::set_twice::SetTwice;
+use crate::sync::AtomicU64;
 use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
-/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys is rebuilt in small
-/// pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of two, so that these
-/// tables and those of other maps, with powers of two, do not fill up at the same counts.
+/// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys
+/// is rebuilt in small pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of
+/// two, so that these tables and those of other maps, with powers of two, do not fill up at the same counts.
 const SHARDS: usize = 270;
 /// Keys per shard, if the number of keys is bounded: a table of 512 slots holds 448.
 const KEYS_PER_SHARD: u64 = 384;
@@ -44,61 +48,109 @@ const DEFAULT_MAX_KEYS: u64 = 1_000_000;
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct KeyedBuilder<K, S = RandomState> {
-    quota: Option<Quota>,
-    quota_by: Option<QuotaBy<K>>,
+    quotas: Quotas,
+    quota_by: Option<QuotasBy<K>>,
     max_keys: Option<u64>,
-    overflow: Option<Quota>,
+    overflow: Option<Quotas>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
     parent: Option<Limiter>,
     clock: Option<Chosen>,
     shards: Option<usize>,
+    #[cfg(feature = "distributed")]
+    distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
+    set_twice: SetTwice,
 }
 
 impl<K> KeyedBuilder<K> {
     pub(super) fn new() -> Self {
         Self {
-            quota: None,
+            quotas: Quotas::default(),
             quota_by: None,
-            max_keys: Some(DEFAULT_MAX_KEYS),
+            max_keys: None,
             overflow: None,
             max_in_flight: None,
             max_waiting: None,
             parent: None,
             clock: None,
             shards: None,
+            #[cfg(feature = "distributed")]
+            distributed: None,
             hasher: RandomState::new(),
+            set_twice: SetTwice::default(),
         }
     }
 }
 
 impl<K, S> KeyedBuilder<K, S> {
-    /// Sets the quota of each key.
+    /// Adds a quota for each key. Each grant takes its cost from all quotas of its key, or from none.
+    ///
+    /// A key can have up to four quotas. With one or two, a key that owes tokens takes 8 or 16 bytes beside the key;
+    /// with more, some 200.
+    ///
+    /// ```
+    /// use tollgate::{Bound, KeyedLimiter, Quota, TryAcquireError};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota(Quota::per_day(1_000));
+    /// let users: KeyedLimiter<&str> = builder.max_keys(100_000).build()?;
+    /// let _ten = users.try_acquire(&"ann", 10)?;
+    /// let Err(TryAcquireError::Denied(denied)) = users.try_acquire(&"ann", 1) else { panic!() };
+    /// assert_eq!(denied.by, Bound::Quota(0)); // the first: 10 per second
+    /// # Ok(()) }
+    /// ```
     pub fn quota(mut self, quota: Quota) -> Self {
-        self.quota = Some(quota);
+        self.quotas = self.quotas.quota(quota);
         self
     }
 
-    /// Asks `quota_by` for the quota of each key, whenever a key comes that is not in memory. It is called outside of
-    /// all locks. A key that owes nothing is forgotten, and `quota_by` is asked again when the key comes back; a key
-    /// that owes tokens keeps its quota.
+    /// Adds a quota for each key, with a name that [`KeyedLimiter::quotas`] returns.
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000));
+    /// let users = builder.build()?;
+    /// assert_eq!(users.quotas(&"ann").name(1), Some("day"));
+    /// # Ok(()) }
+    /// ```
+    pub fn quota_named(mut self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
+        self.quotas = self.quotas.quota_named(name, quota);
+        self
+    }
+
+    /// Adds several quotas for each key, such as those of a configuration file.
+    pub fn quotas(mut self, quotas: impl Into<Quotas>) -> Self {
+        self.quotas = quotas.into().named().cloned().fold(self.quotas, Quotas::and);
+        self
+    }
+
+    /// Asks `quota_by` for the quotas of each key, whenever a key comes that is not in memory. It returns a [`Quota`],
+    /// an array of them, or [`Quotas`]. It is called outside of all locks. A key that owes nothing is forgotten, and
+    /// `quota_by` is asked again when the key comes back; a key that owes tokens keeps its quotas, until
+    /// [`renew_quotas`](KeyedLimiter::renew_quotas) is called.
     ///
     /// # Panics
     ///
     /// Calls on the limiter panic if `quota_by` returns a quota that is invalid or not supported for keys.
     ///
     /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
+    /// use tollgate::{KeyedLimiter, Quota, Quotas};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let plans = |user: &String| Quota::per_second(if user.starts_with("paid-") { 100 } else { 5 });
+    /// let plans = |user: &String| -> Quotas {
+    ///     match user.strip_prefix("paid-") {
+    ///         Some(_) => Quota::per_second(100).into(),
+    ///         None => [Quota::per_second(5), Quota::per_day(500)].into(),
+    ///     }
+    /// };
     /// let users = KeyedLimiter::builder().quota_by(plans).build()?;
     /// assert_eq!(users.available(&"paid-ann".to_owned()), 100);
     /// assert_eq!(users.available(&"bob".to_owned()), 5);
     /// # Ok(()) }
     /// ```
-    pub fn quota_by(mut self, quota_by: impl Fn(&K) -> Quota + Send + Sync + 'static) -> Self {
-        self.quota_by = Some(Box::new(quota_by));
+    pub fn quota_by<Q: Into<Quotas>>(mut self, quota_by: impl Fn(&K) -> Q + Send + Sync + 'static) -> Self {
+        let quota_by: QuotasBy<K> = Box::new(move |key| quota_by(key).into());
+        self.set_twice.set("quota_by", &mut self.quota_by, quota_by);
         self
     }
 
@@ -115,35 +167,35 @@ impl<K, S> KeyedBuilder<K, S> {
     /// Debts from [`KeyedGrant::settle`](super::KeyedGrant::settle) are always recorded, even if this exceeds
     /// `max_keys`: at most one extra key per outstanding grant.
     pub fn max_keys(mut self, keys: u64) -> Self {
-        self.max_keys = Some(keys);
+        self.set_twice.set("max_keys", &mut self.max_keys, keys);
         self
     }
 
     /// Keeps as many keys in memory as owe tokens at the same time, however many those are. For keys that are not chosen
     /// by clients, or are bounded elsewhere: otherwise a client that uses a new key for each request fills the memory.
-    pub fn unbounded_keys(mut self) -> Self {
-        self.max_keys = None;
-        self
+    pub fn unbounded_keys(self) -> Self {
+        self.max_keys(u64::MAX)
     }
 
-    /// Lets new keys share one bucket of this quota while the map is full, instead of refusing them. Such a key gets a
+    /// Lets new keys share one bucket of this quota, or of these quotas, while the map is full, instead of refusing
+    /// them. Such a key gets a
     /// bucket of its own once there is space again. One key can therefore use both, and all new keys together never get
     /// more than this quota on top.
-    pub fn overflow(mut self, quota: Quota) -> Self {
-        self.overflow = Some(quota);
+    pub fn overflow(mut self, quotas: impl Into<Quotas>) -> Self {
+        self.set_twice.set("overflow", &mut self.overflow, quotas.into());
         self
     }
 
     /// Caps the tokens that each key has in flight; see [`Builder::max_in_flight`](crate::Builder::max_in_flight). A
     /// key with tokens in flight takes some 750 bytes instead of 16.
     pub fn max_in_flight(mut self, tokens: u64) -> Self {
-        self.max_in_flight = Some(tokens);
+        self.set_twice.set("max_in_flight", &mut self.max_in_flight, tokens);
         self
     }
 
     /// Refuses callers with `QueueFull` once this many are waiting for the same key.
     pub fn max_waiting(mut self, callers: usize) -> Self {
-        self.max_waiting = Some(callers);
+        self.set_twice.set("max_waiting", &mut self.max_waiting, callers);
         self
     }
 
@@ -173,28 +225,66 @@ impl<K, S> KeyedBuilder<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn parent(mut self, limiter: &Limiter) -> Self {
-        self.parent = Some(limiter.clone());
+        self.set_twice.set("parent", &mut self.parent, limiter.clone());
         self
     }
 
     /// Shares the quota of each key with all keyed limiters, on any machine, that use the same quota and the same
-    /// stores: each key has a store, named by the key's text. The result is a
-    /// [`DistributedKeyedLimiter`](super::DistributedKeyedLimiter), which supports `quota` or `quota_by`, `max_keys`,
-    /// `max_waiting` and a `hasher`.
+    /// stores: each key has a store, named by the key's text. For each key, all machines together are granted no more
+    /// than its burst and its rate, as by a single [`Limiter`] that is [distributed](crate::Builder::distributed).
     ///
     /// The text is part of a key in Redis. If a key's text is long, or a secret, use
     /// [`distributed_by`](Self::distributed_by) to choose another name.
     ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{KeyedLimiter, Quota, RedisStore};
-    /// let stores = RedisStore::connect("redis://127.0.0.1/", "users").await?;
-    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(100_000).distributed(stores).build()?;
-    /// users.consume(&"ann".to_owned(), 1).await?;
+    /// **Most keys are seen once.** They cost one round trip and no memory: a claim requests its tokens from the key's
+    /// store, all of them at once or none. A denial takes nothing from any node. The reply is cached: until the tokens
+    /// can be available, [`within`](super::KeyedConsume::within) and [`try_acquire`](KeyedLimiter::try_acquire) refuse
+    /// without a request.
+    ///
+    /// **A busy key**, with eight requests within a second or with waiting callers, gets a
+    /// [limiter](KeyedLimiter::limiter) on this node, with its own queue, a lease and a refill task. Callers then do not
+    /// wait for the network while the node has tokens, and waiting callers are served in order. After a time without
+    /// calls the limiter returns its tokens and is forgotten.
+    ///
+    /// **Memory** holds the busy keys and the cached replies that are still useful; [`max_keys`](Self::max_keys) bounds
+    /// the number of each. A caller that uses many different keys cannot reset the limit of any key, because the limits
+    /// are kept in the store. It can only evict cached replies, at a cost of one round trip each. A claim that has to
+    /// wait while as many other keys have limiters is refused with `TooManyKeys`.
+    ///
+    /// **`try_acquire`** cannot send a request. A key without a limiter on this node is therefore denied once, without a
+    /// time to retry; a retry after a round trip finds the tokens. At most half of the burst can be taken this way. For
+    /// keys that are rarely seen, use `consume(..).within(..)`, which sends a request.
+    ///
+    /// **[`settle`](super::KeyedGrant::settle)** above the cost charges a debt of the key, which the key's limiter pays
+    /// to the store; it is made if there is none, even beyond `max_keys`. Below the cost, the difference goes to the
+    /// key's limiter as far as its allowance permits. If the key has no limiter, or the allowance is used, the
+    /// difference is lost: the store has promised the following tokens to other nodes.
+    ///
+    /// While the stores cannot be reached, callers wait, fail or use this node's own quota, as the store's
+    /// [`Outage`](crate::distributed::Outage) says. This is decided for each key separately.
+    ///
+    /// The settings `overflow`, `max_in_flight`, `parent` and `clock`, and changes of quotas at run time, are not
+    /// supported: they return [`DistributedKeyed`](ConfigError::DistributedKeyed).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota, distributed::MemoryStore};
+    ///
+    /// let stores = MemoryStore::new(); // or RedisStore::connect("redis://...", "users").await?
+    /// let quota = Quota::per_second(10).burst(5);
+    /// let node = || KeyedLimiter::builder().quota(quota).max_keys(100_000).distributed(stores.clone()).build();
+    /// let (one, two) = (node()?, node()?);
+    /// let begun = tokio::time::Instant::now();
+    /// for _ in 0..5 {
+    ///     one.wait(&"ann", 1).await?;
+    ///     two.wait(&"ann", 1).await?;
+    /// }
+    /// assert!(begun.elapsed() >= std::time::Duration::from_millis(500)); // both nodes together had 5 at once
+    /// two.wait(&"bob", 5).await?; // independent of ann
     /// # Ok(()) }
     /// ```
-    #[cfg(feature = "redis")]
-    pub fn distributed(self, stores: impl Stores) -> DistributedKeyedBuilder<K, S>
+    #[cfg(feature = "distributed")]
+    pub fn distributed(self, stores: impl Stores) -> Self
     where
         K: fmt::Display + 'static,
     {
@@ -203,37 +293,38 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Like [`distributed`](Self::distributed), with stores that are named by `name`. Two keys with the same name share
     /// one quota. `name` is called outside of all locks, whenever a key comes that has no limiter in this process.
-    #[cfg(feature = "redis")]
-    pub fn distributed_by(
-        self,
-        stores: impl Stores,
-        name: impl Fn(&K) -> String + Send + Sync + 'static,
-    ) -> DistributedKeyedBuilder<K, S> {
-        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards: _, hasher } =
-            self;
-        let cannot = [
-            ("overflow", overflow.is_some()),
-            ("max_in_flight", max_in_flight.is_some()),
-            ("parent", parent.is_some()),
-            ("clock", clock.is_some()),
-        ];
-        let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
-        let (stores, name) = (Arc::new(stores), Box::new(name));
-        DistributedKeyedBuilder::new(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
+    #[cfg(feature = "distributed")]
+    pub fn distributed_by(mut self, stores: impl Stores, name: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
+        let stores: Arc<dyn Stores> = Arc::new(stores);
+        let name: Namer<K> = Box::new(name);
+        self.set_twice.set("distributed", &mut self.distributed, (stores, name));
+        self
     }
 
     /// Uses `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Chosen::new(clock));
+        self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
         self
     }
 
     /// Hashes keys with `hasher` instead of the standard library's hasher, which has a secret random seed. If the
     /// collisions of `hasher` can be predicted, an attacker can make every call slow, but not wrong.
     pub fn hasher<H: BuildHasher>(self, hasher: H) -> KeyedBuilder<K, H> {
-        let Self { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards, hasher: _ } =
-            self;
-        KeyedBuilder { quota, quota_by, max_keys, overflow, max_in_flight, max_waiting, parent, clock, shards, hasher }
+        KeyedBuilder {
+            hasher,
+            quotas: self.quotas,
+            quota_by: self.quota_by,
+            max_keys: self.max_keys,
+            overflow: self.overflow,
+            max_in_flight: self.max_in_flight,
+            max_waiting: self.max_waiting,
+            parent: self.parent,
+            clock: self.clock,
+            shards: self.shards,
+            #[cfg(feature = "distributed")]
+            distributed: self.distributed,
+            set_twice: self.set_twice,
+        }
     }
 
     /// Fixes the number of shards, for tests.
@@ -255,41 +346,45 @@ where
     /// # Errors
     ///
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
-    pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
-        let quota = match (self.quota, &self.quota_by) {
-            (Some(quota), _) => quota,
-            // Never used: the quota of each key comes from `quota_by`.
-            (None, Some(_)) => Quota::per_second(1),
-            (None, None) => return Err(ConfigError::NoQuota),
+    pub fn build(
+        #[cfg_attr(not(feature = "distributed"), allow(unused_mut))] mut self,
+    ) -> Result<KeyedLimiter<K, S>, ConfigError> {
+        self.set_twice.check()?;
+        #[cfg(feature = "distributed")]
+        if let Some((stores, name)) = self.distributed.take() {
+            return self.build_distributed(stores, name);
+        }
+        let quotas = match (self.quotas.is_empty(), &self.quota_by) {
+            (false, None) => self.quotas,
+            // Never used: the quotas of each key come from `quota_by`.
+            (true, Some(_)) => Quota::per_second(1).into(),
+            (true, None) => return Err(ConfigError::NoQuota),
+            (false, Some(_)) => return Err(ConfigError::QuotaAndQuotaBy),
         };
-        check(&quota)?;
-        self.overflow.as_ref().map_or(Ok(()), check)?;
+        quotas.check()?;
+        self.overflow.as_ref().map_or(Ok(()), Quotas::check)?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }
-        // The default bound is far above what most limiters hold, so it does not decide.
-        let of_bound = |keys: u64| match keys {
-            DEFAULT_MAX_KEYS => SHARDS,
-            keys => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
-        };
-        let shards = self.shards.unwrap_or(self.max_keys.map_or(SHARDS, of_bound));
+        let max_keys = bound(self.max_keys);
+        let shards = self.shards.unwrap_or(shards_for(self.max_keys));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
         let parent = self.parent.map(Limiter::into_core);
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
             let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), parent.clone()));
             let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
-            let (cap, driver) = (self.max_in_flight, Arc::new(Arc::clone(&pool)));
+            let (cap, driver) = (self.max_in_flight.map(AtomicU64::new), Arc::new(Arc::clone(&pool)));
             let observers = Observers::default();
             let template = LiveTemplate { time, cap, max_waiting, driver, parent: parent.clone(), observers };
             Map::new(Parts {
                 hasher: self.hasher,
-                rate: Arc::new(Rate::new(quota)),
+                rates: Arc::new(Rates::new(quotas)),
                 quota_by: self.quota_by,
                 shards,
-                max_keys: self.max_keys,
+                max_keys,
                 template,
-                overflow: self.overflow.map(|quota| Arc::new(Rate::new(quota))),
+                overflow: self.overflow.map(|quotas| Arc::new(Rates::new(quotas))),
                 pool,
             })
         });
@@ -297,24 +392,67 @@ where
         if parent.is_some_and(|parent| !parent.add_child(Arc::downgrade(&child))) {
             map.close();
         }
-        Ok(KeyedLimiter { map })
+        Ok(KeyedLimiter { keys: Keys::Local(map) })
+    }
+
+    #[cfg(feature = "distributed")]
+    fn build_distributed(self, stores: Arc<dyn Stores>, name: Namer<K>) -> Result<KeyedLimiter<K, S>, ConfigError> {
+        let cannot = [
+            ("a second quota", self.quotas.len() > 1),
+            ("overflow", self.overflow.is_some()),
+            ("max_in_flight", self.max_in_flight.is_some()),
+            ("parent", self.parent.is_some()),
+            ("clock", self.clock.is_some()),
+        ];
+        let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
+        let max_keys = bound(self.max_keys);
+        let Self { quotas, quota_by, max_waiting, hasher, .. } = self;
+        if !quotas.is_empty() && quota_by.is_some() {
+            return Err(ConfigError::QuotaAndQuotaBy);
+        }
+        let (quota, quota_by) = (quotas.get(0), quota_by.map(only_quota));
+        let max_keys = bound(max_keys);
+        let config = Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot };
+        Ok(KeyedLimiter { keys: Keys::Distributed(distributed::build(config)?) })
     }
 }
 
-/// Checks a quota for a keyed limiter: the general checks, and those that keys add.
-pub(super) fn check(quota: &Quota) -> Result<(), ConfigError> {
-    quota.check(0)?;
-    if quota.is_manual() {
-        return Err(ConfigError::KeyedManual);
+/// The number of shards, by what `max_keys` was set to. The default bound is far above what most limiters hold, so it
+/// does not decide.
+fn shards_for(max_keys: Option<u64>) -> usize {
+    match max_keys {
+        None | Some(u64::MAX) => SHARDS,
+        Some(keys) => (keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS) as usize,
     }
-    let (initial, burst) = (quota.filled_at_start(), quota.capacity());
-    if initial != burst { Err(ConfigError::KeyedInitial { initial, burst }) } else { Ok(()) }
+}
+
+/// The bound on keys, by what `max_keys` was set to; `None` if there is none.
+fn bound(max_keys: Option<u64>) -> Option<u64> {
+    Some(max_keys.unwrap_or(DEFAULT_MAX_KEYS)).filter(|keys| *keys < u64::MAX)
+}
+
+/// Checks the only quota of a key of a distributed limiter.
+#[cfg(feature = "distributed")]
+pub(super) fn check(quota: &Quota) -> Result<(), ConfigError> {
+    Quotas::from(*quota).check()
+}
+
+/// Of a function that chooses the quotas of a key, the only one.
+#[cfg(feature = "distributed")]
+fn only_quota<K: 'static>(quota_by: QuotasBy<K>) -> super::map::QuotaBy<K> {
+    Box::new(move |key| {
+        let quotas = quota_by(key);
+        match quotas.get(0) {
+            Some(quota) if quotas.len() == 1 => quota,
+            _ => panic!("quota_by returned {} quotas for a key of a distributed limiter: return one", quotas.len()),
+        }
+    })
 }
 
 impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedBuilder")
-            .field("quota", &self.quota)
+            .field("quotas", &self.quotas)
             .field("quota_by", &self.quota_by.is_some())
             .field("max_keys", &self.max_keys)
             .field("overflow", &self.overflow)
@@ -322,5 +460,18 @@ impl<K, S> fmt::Debug for KeyedBuilder<K, S> {
             .field("max_waiting", &self.max_waiting)
             .field("parent", &self.parent.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bound_that_was_set_decides_the_number_of_shards() {
+        let of_default_size = usize::try_from(DEFAULT_MAX_KEYS / KEYS_PER_SHARD).unwrap();
+        assert_eq!([None, Some(u64::MAX)].map(shards_for), [SHARDS; 2]);
+        assert_eq!(shards_for(Some(DEFAULT_MAX_KEYS)), of_default_size);
+        assert_eq!([1, u64::MAX - 1].map(|keys| shards_for(Some(keys))), [1, MAX_SHARDS as usize]);
     }
 }

@@ -1,106 +1,85 @@
 //! The futures that wait for tokens of a key.
 //!
-//! A claim that finds its tokens never waits. Otherwise it becomes a [`Claim`] in the queue of
-//! the key's live entry, with all the guarantees of that type. While it waits there, it holds the live entry.
+//! A claim that finds its tokens never waits. Otherwise it becomes a [`Claim`] in the queue of the core that serves the
+//! key, with all the guarantees of that type: the key's live entry or, if the limiter is distributed, the key's limiter
+//! on this node. While it waits there, it holds that core.
 
 use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
 use super::key_ref::{Borrowed, KeyRef, Owned};
-use super::map::Arrival;
-use crate::clock::whole_nanos;
-use crate::consume::{Claim, Deadline};
+use super::keys::{Asking, Keys, Request, Step};
+use super::map::{Arrival, Taken};
+use crate::consume::Claim;
 use crate::core::Core;
 use crate::core::coop::poll_paid;
+use crate::deadline::Allowed;
 use crate::error::ConsumeError;
-use crate::grant::Permit;
 use pin_project::{pin_project, pinned_drop};
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// A claim in the queue of a live entry.
-pub(super) trait QueuedClaim: Future<Output = Result<Permit<Arc<Core>>, ConsumeError>> {
-    /// Creates the claim. `allowed` is the longest wait.
-    fn begin(live: Arc<Core>, cost: u64, allowed: Option<Duration>) -> Self;
-}
-
-/// A queued claim without a deadline.
-#[pin_project]
-pub(super) struct WithoutDeadline {
-    #[pin]
-    claim: Claim<Arc<Core>>,
-}
-
-/// A queued claim with a deadline.
-#[pin_project]
-pub(super) struct WithDeadline {
-    #[pin]
-    claim: Deadline<Arc<Core>>,
-}
-
-impl Future for WithoutDeadline {
-    type Output = Result<Permit<Arc<Core>>, ConsumeError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll_within(cx, None)
-    }
-}
-
-impl Future for WithDeadline {
-    type Output = Result<Permit<Arc<Core>>, ConsumeError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx)
-    }
-}
-
-impl QueuedClaim for WithoutDeadline {
-    fn begin(live: Arc<Core>, cost: u64, _: Option<Duration>) -> Self {
-        Self { claim: Claim::new(live, cost) }
-    }
-}
-
-impl QueuedClaim for WithDeadline {
-    fn begin(live: Arc<Core>, cost: u64, allowed: Option<Duration>) -> Self {
-        Self { claim: Deadline::new(Claim::new(live, cost), allowed.unwrap_or(Duration::MAX)) }
-    }
-}
-
 /// A claim on `cost` tokens of a key.
 #[pin_project(PinnedDrop)]
-pub(super) struct KeyedClaim<H: KeyRef, W> {
+pub(super) struct KeyedClaim<H: KeyRef> {
     /// `None` once the future has completed.
     key_ref: Option<H>,
     hash: u64,
     cost: u64,
-    allowed: Option<Duration>,
+    allowed: Allowed,
     #[pin]
-    waiting: Option<W>,
-    /// Whether the queued claim has been polled. From then on an error is not counted as a refusal.
-    has_entered: bool,
+    stage: Stage,
 }
 
-impl<H: KeyRef, W: QueuedClaim> KeyedClaim<H, W> {
-    fn new(key_ref: H, cost: u64, allowed: Option<Duration>) -> Self {
-        Self { key_ref: Some(key_ref), hash: 0, cost, allowed, waiting: None, has_entered: false }
+#[pin_project(project = StageProjection)]
+enum Stage {
+    /// Not polled yet, or completed.
+    Idle,
+    /// Waiting for the answer of a store. Never locked: the mutex makes the claim `Sync`.
+    Asking(Mutex<Asking>),
+    Queued {
+        #[pin]
+        claim: Claim<Arc<Core>>,
+        /// Whether the claim has been polled. From then on an error is not counted as a refusal.
+        has_entered: bool,
+    },
+}
+
+impl Stage {
+    fn queued(core: Arc<Core>, cost: u64, allowed: Allowed) -> Self {
+        Self::Queued { claim: Claim::with_limit(core, cost, allowed), has_entered: false }
+    }
+}
+
+impl<H: KeyRef> KeyedClaim<H> {
+    fn new(key_ref: H, cost: u64) -> Self {
+        Self { key_ref: Some(key_ref), hash: 0, cost, allowed: Allowed::ANY, stage: Stage::Idle }
     }
 
+    /// Limits the wait of a claim that was never polled. (A claim that was polled is pinned, and cannot be moved here.)
+    fn within(mut self, allowed: Duration) -> Self {
+        self.allowed = Allowed::at_most(allowed);
+        self
+    }
+
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
         poll_paid(cx, |cx| self.poll_unpaid(cx))
     }
 
-    fn poll_unpaid(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
-        let mut this = self.project();
+    fn poll_unpaid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
+        let mut this = self.as_mut().project();
         let key_ref = this.key_ref.as_ref().expect("a keyed claim was polled after it had completed");
-        let (map, key, cost) = (key_ref.map(), key_ref.key(), *this.cost);
-        if this.waiting.is_none() {
+        let Keys::Local(map) = key_ref.keys() else { return self.poll_distributed(cx) };
+        let (key, cost) = (key_ref.key(), *this.cost);
+        if let Stage::Idle = *this.stage {
             *this.hash = map.hash(key);
-            let answer = match map.arrive(key, *this.hash, cost, this.allowed.map(whole_nanos)) {
+            let answer = match map.arrive(key, *this.hash, cost, this.allowed.nanos()) {
                 Arrival::Wait(live) => {
-                    this.waiting.set(Some(W::begin(live, cost, *this.allowed)));
+                    this.stage.set(Stage::queued(live, cost, *this.allowed));
                     None
                 }
                 Arrival::Taken(taken) => Some(Ok(taken)),
@@ -115,40 +94,92 @@ impl<H: KeyRef, W: QueuedClaim> KeyedClaim<H, W> {
                 return Poll::Ready(answer.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)));
             }
         }
-        let first = !std::mem::replace(this.has_entered, true);
-        let waiting = this.waiting.as_mut().as_pin_mut().expect("the queued claim was set above");
-        let answer = ready!(waiting.poll(cx));
-        // A claim that had entered the queue and was removed from it was not refused.
-        if first && matches!(answer, Err(error) if !matches!(error, ConsumeError::TimedOut { .. })) {
+        let StageProjection::Queued { claim, has_entered } = this.stage.as_mut().project() else {
+            unreachable!("only a distributed claim asks")
+        };
+        let first = !std::mem::replace(has_entered, true);
+        let answer = ready!(claim.poll(cx));
+        if is_refusal(first, answer.as_ref().err()) {
             map.count_refusal(key, *this.hash);
         }
         let taken = answer.map(|permit| map.taken(*this.hash, permit));
-        this.waiting.set(None);
+        this.stage.set(Stage::Idle);
         if taken.is_err() {
             map.may_be_idle(*this.hash);
         }
         let key_ref = this.key_ref.take().expect("the key is present: it was just used");
         Poll::Ready(taken.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)))
     }
+
+    #[inline(never)]
+    fn poll_distributed(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Pass<H>, ConsumeError>> {
+        let mut this = self.project();
+        let key_ref = this.key_ref.as_ref().expect("the caller has used it");
+        let Keys::Distributed(keys) = key_ref.keys() else { unreachable!("the caller has looked") };
+        let (key, cost, allowed) = (key_ref.key(), *this.cost, *this.allowed);
+        let answer = loop {
+            let step = match this.stage.as_mut().project() {
+                StageProjection::Idle => {
+                    *this.hash = keys.hash(key);
+                    keys.begin(&Request { key, hash: *this.hash, cost, allowed })
+                }
+                StageProjection::Asking(asking) => {
+                    let asking = asking.get_mut().unwrap_or_else(PoisonError::into_inner);
+                    ready!(asking.as_mut().poll(cx))
+                }
+                StageProjection::Queued { claim, has_entered } => {
+                    let first = !std::mem::replace(has_entered, true);
+                    let answer = ready!(claim.poll(cx));
+                    if matches!(answer, Err(ConsumeError::TimedOut { .. })) {
+                        keys.missed(key, *this.hash, cost);
+                    }
+                    if is_refusal(first, answer.as_ref().err()) {
+                        keys.count_refusal();
+                    }
+                    break answer.map(Taken::Live);
+                }
+            };
+            match step {
+                Step::Ask(asking) => this.stage.set(Stage::Asking(Mutex::new(asking))),
+                Step::Wait(core) => this.stage.set(Stage::queued(core, cost, allowed)),
+                Step::Done(answer) => {
+                    if let Err(error) = &answer {
+                        keys.count_refusal();
+                        keys.observers().refused(cost, *error);
+                    }
+                    break answer;
+                }
+            }
+        };
+        this.stage.set(Stage::Idle);
+        let key_ref = this.key_ref.take().expect("the key is present: it was just used");
+        Poll::Ready(answer.map(|taken| Pass::new(key_ref, *this.hash, cost, taken)))
+    }
+}
+
+/// Whether a result of a queued claim counts as a refusal. A claim that had entered the queue and was removed from it
+/// was not refused.
+fn is_refusal(first: bool, error: Option<&ConsumeError>) -> bool {
+    first && error.is_some_and(|error| !matches!(error, ConsumeError::TimedOut { .. }))
 }
 
 #[pinned_drop]
-impl<H: KeyRef, W> PinnedDrop for KeyedClaim<H, W> {
+impl<H: KeyRef> PinnedDrop for KeyedClaim<H> {
     /// The queued claim leaves the queue when it is dropped; the live entry may then not be needed any more.
     fn drop(self: Pin<&mut Self>) {
         let mut this = self.project();
-        if this.waiting.is_some() {
-            this.waiting.set(None);
+        if let Stage::Queued { .. } = *this.stage {
+            this.stage.set(Stage::Idle);
             if let Some(key_ref) = this.key_ref {
-                key_ref.map().may_be_idle(*this.hash);
+                key_ref.may_be_idle(*this.hash);
             }
         }
     }
 }
 
-impl<H: KeyRef, W> fmt::Debug for KeyedClaim<H, W> {
+impl<H: KeyRef> fmt::Debug for KeyedClaim<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waits = self.waiting.is_some();
+        let waits = !matches!(self.stage, Stage::Idle);
         f.debug_struct("KeyedClaim").field("cost", &self.cost).field("waits", &waits).finish_non_exhaustive()
     }
 }
@@ -161,38 +192,37 @@ impl<H: KeyRef, W> fmt::Debug for KeyedClaim<H, W> {
 /// no token is lost. If the grant was made but not yet returned by `poll`, it is refunded, and the tokens can be
 /// granted again at once.
 ///
+/// One case differs: a distributed limiter sends a request for a key that has no
+/// limiter on this node. While that request is under way, the store may have granted its tokens already: then they are
+/// lost.
+///
 /// # Panics
 ///
-/// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, or `quota_by`. The
-/// limiter is then as it was before.
+/// Panics where [`Consume`](crate::Consume) does, and if `Hash`, `Eq` or `Clone` of the key panics, `quota_by`, or the
+/// function that names the key in a store. The limiter is then as it was before.
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
 pub struct KeyedConsume<'a, K: Hash + Eq + Clone, S: BuildHasher> {
     #[pin]
-    claim: KeyedClaim<Borrowed<'a, K, S>, WithoutDeadline>,
+    claim: KeyedClaim<Borrowed<'a, K, S>>,
 }
 
 impl<'a, K: Hash + Eq + Clone, S: BuildHasher> KeyedConsume<'a, K, S> {
     pub(super) fn new(key_ref: Borrowed<'a, K, S>, cost: u64) -> Self {
-        Self { claim: KeyedClaim::new(key_ref, cost, None) }
+        Self { claim: KeyedClaim::new(key_ref, cost) }
     }
 
     /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
     ///
-    /// # Panics
+    /// # Distributed limiters
     ///
-    /// Panics if the future was polled already.
-    pub fn within(mut self, allowed: Duration) -> KeyedWithin<'a, K, S> {
-        let key_ref = self.claim.take_key_ref();
-        KeyedWithin { claim: KeyedClaim::new(key_ref, self.claim.cost, Some(allowed)) }
-    }
-}
-
-impl<H: KeyRef, W> KeyedClaim<H, W> {
-    /// Takes the key reference out of a claim that was never polled, and so holds nothing else.
-    fn take_key_ref(&mut self) -> H {
-        self.key_ref.take().expect("`within` was called on a future that was already polled")
+    /// The first caller of a key that has no limiter on this node learns after a round trip that the wait would be too
+    /// long. All others learn it at once, without a request, until the tokens can be available. That request is not cut
+    /// short, because its tokens may already be granted: so the result can be late by a round trip, or by the
+    /// `answer_timeout` of an unreachable `RedisStore`. With `Duration::ZERO` the caller waits for that answer only.
+    pub fn within(self, allowed: Duration) -> Self {
+        Self { claim: self.claim.within(allowed) }
     }
 }
 
@@ -200,31 +230,6 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsume<'a, K, S>
     type Output = Result<KeyedGrant<'a, K, S>, ConsumeError>;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx).map_ok(KeyedGrant)
-    }
-}
-
-/// The future returned by [`KeyedConsume::within`]. It contains a timer.
-///
-/// # Cancel safety
-///
-/// Same as [`KeyedConsume`].
-///
-/// # Panics
-///
-/// Same as [`KeyedConsume`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct KeyedWithin<'a, K: Hash + Eq + Clone, S: BuildHasher> {
-    #[pin]
-    claim: KeyedClaim<Borrowed<'a, K, S>, WithDeadline>,
-}
-
-impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedWithin<'a, K, S> {
-    type Output = Result<KeyedGrant<'a, K, S>, ConsumeError>;
-
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().claim.poll(cx).map_ok(KeyedGrant)
     }
@@ -244,51 +249,21 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedWithin<'a, K, S> 
 #[derive(Debug)]
 pub struct KeyedConsumeOwned<K: Hash + Eq + Clone, S: BuildHasher> {
     #[pin]
-    claim: KeyedClaim<Owned<K, S>, WithoutDeadline>,
+    claim: KeyedClaim<Owned<K, S>>,
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> KeyedConsumeOwned<K, S> {
     pub(super) fn new(key_ref: Owned<K, S>, cost: u64) -> Self {
-        Self { claim: KeyedClaim::new(key_ref, cost, None) }
+        Self { claim: KeyedClaim::new(key_ref, cost) }
     }
 
-    /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within).
-    ///
-    /// # Panics
-    ///
-    /// Panics if the future was polled already.
-    pub fn within(mut self, allowed: Duration) -> KeyedWithinOwned<K, S> {
-        let key_ref = self.claim.take_key_ref();
-        KeyedWithinOwned { claim: KeyedClaim::new(key_ref, self.claim.cost, Some(allowed)) }
+    /// Limits the wait to `allowed`; see [`KeyedConsume::within`].
+    pub fn within(self, allowed: Duration) -> Self {
+        Self { claim: self.claim.within(allowed) }
     }
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsumeOwned<K, S> {
-    type Output = Result<OwnedKeyedGrant<K, S>, ConsumeError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().claim.poll(cx).map_ok(OwnedKeyedGrant)
-    }
-}
-
-/// The future returned by [`KeyedConsumeOwned::within`]. It contains a timer.
-///
-/// # Cancel safety
-///
-/// Same as [`KeyedConsume`].
-///
-/// # Panics
-///
-/// Same as [`KeyedConsume`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-#[pin_project]
-#[derive(Debug)]
-pub struct KeyedWithinOwned<K: Hash + Eq + Clone, S: BuildHasher> {
-    #[pin]
-    claim: KeyedClaim<Owned<K, S>, WithDeadline>,
-}
-
-impl<K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedWithinOwned<K, S> {
     type Output = Result<OwnedKeyedGrant<K, S>, ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

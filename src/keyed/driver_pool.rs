@@ -25,9 +25,9 @@ pub(super) use driver::KeyedDriver;
 
 use crate::clock::Time;
 use crate::core::drivers::{Kind, OF_MANY};
-use crate::core::sync::Mutex;
 use crate::core::wakes::wake_each;
 use crate::core::{Core, QueueDriver};
+use crate::sync::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

@@ -1,7 +1,7 @@
 //! The iterator over all keys in memory, one shard after the other.
 
 use super::map::Map;
-use super::rate::{Level, Rate};
+use super::rates::{Levels, Rates};
 use crate::core::Core;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -28,13 +28,14 @@ pub struct KeyedEntry<K> {
 
 /// The state of a key as listed by its shard.
 pub(super) enum Listed {
-    Level(Arc<Rate>, Level),
+    Levels(Arc<Rates>, Levels),
     Live(Arc<Core>),
 }
 
 /// An iterator over the keys in memory, returned by [`KeyedLimiter::entries`](super::KeyedLimiter::entries).
 pub struct KeyedEntries<'a, K, S> {
-    map: &'a Map<K, S>,
+    /// `None` if all entries are listed already.
+    map: Option<&'a Map<K, S>>,
     /// The index of the next shard to list.
     next: usize,
     /// The remaining entries of the last shard that was listed.
@@ -42,8 +43,12 @@ pub struct KeyedEntries<'a, K, S> {
 }
 
 impl<'a, K, S> KeyedEntries<'a, K, S> {
-    pub(super) fn new(map: &'a Map<K, S>) -> Self {
-        Self { map, next: 0, shard: Vec::new().into_iter() }
+    pub(super) fn of(map: &'a Map<K, S>) -> Self {
+        Self { map: Some(map), next: 0, shard: Vec::new().into_iter() }
+    }
+
+    pub(super) fn listed(entries: Vec<KeyedEntry<K>>) -> Self {
+        Self { map: None, next: 0, shard: entries.into_iter() }
     }
 }
 
@@ -55,11 +60,9 @@ impl<K: Hash + Eq + Clone, S: BuildHasher> Iterator for KeyedEntries<'_, K, S> {
             if let Some(entry) = self.shard.next() {
                 return Some(entry);
             }
-            if self.next == self.map.shards.len() {
-                return None;
-            }
+            let map = self.map.filter(|map| self.next < map.shards.len())?;
             self.next += 1;
-            self.shard = list_shard(self.map, self.next - 1).into_iter();
+            self.shard = list_shard(map, self.next - 1).into_iter();
         }
     }
 }
@@ -72,14 +75,13 @@ impl<K, S> fmt::Debug for KeyedEntries<'_, K, S> {
 
 fn list_shard<K: Hash + Eq + Clone, S: BuildHasher>(map: &Map<K, S>, number: usize) -> Vec<KeyedEntry<K>> {
     let now = map.now();
-    let cap = map.template.cap;
+    let cap = map.template.cap();
     let listed = map.in_shard(number, |shard, context, deferred| shard.list(now, context, deferred));
     let mut has_live = false;
     let entry = |(key, listed): (K, Listed)| match listed {
-        Listed::Level(rate, level) => {
-            let tokens = rate.tokens(level.units);
-            let available = (tokens.max(0) as u64).min(cap.unwrap_or(u64::MAX));
-            let deficiency = tokens.min(0).unsigned_abs();
+        Listed::Levels(rates, levels) => {
+            let available = rates.available(&levels).min(cap.unwrap_or(u64::MAX));
+            let deficiency = rates.tokens(&levels).min(0).unsigned_abs();
             KeyedEntry { key, available, deficiency, waiting_tasks: 0, in_flight: cap.map(|_| 0) }
         }
         Listed::Live(live) => {

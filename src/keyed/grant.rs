@@ -1,6 +1,7 @@
 //! Grants for a key.
 
 use super::key_ref::{Borrowed, KeyRef, Owned};
+use super::keys::Keys;
 use super::map::Taken;
 use super::rate::Left;
 use crate::core::Core;
@@ -9,14 +10,14 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// A grant, whether it borrows or owns the map.
+/// A grant, whether it borrows or owns the limiter.
 pub(super) struct Pass<H: KeyRef> {
     key_ref: H,
     hash: u64,
     cost: u64,
     left: Left,
-    /// Set with an in-flight cap, or for a grant of the overflow bucket: then the live entry settles and releases it,
-    /// not the key's level.
+    /// Set with an in-flight cap, for a grant of the overflow bucket, and for one by the limiter of a distributed key:
+    /// then that core settles and releases it, not the key's level or its store.
     permit: Option<Permit<Arc<Core>>>,
     /// The cost in the parent limiter.
     parent: u64,
@@ -24,7 +25,8 @@ pub(super) struct Pass<H: KeyRef> {
 
 impl<H: KeyRef> Pass<H> {
     pub(super) fn new(key_ref: H, hash: u64, cost: u64, taken: Taken) -> Self {
-        let parent = if key_ref.map().parent.is_some() { cost } else { 0 };
+        let has_parent = matches!(key_ref.keys(), Keys::Local(map) if map.parent.is_some());
+        let parent = if has_parent { cost } else { 0 };
         match taken {
             Taken::Level { left } => Self { key_ref, hash, cost, left, permit: None, parent },
             Taken::Live(permit) => {
@@ -41,16 +43,19 @@ impl<H: KeyRef> Pass<H> {
                 permit.cost
             }
             None if actual == self.cost => actual,
-            None => self.key_ref.map().resettle(self.key_ref.key(), self.hash, self.cost, actual),
+            None => match self.key_ref.keys() {
+                Keys::Local(map) => map.resettle(self.key_ref.key(), self.hash, self.cost, actual),
+                Keys::Distributed(keys) => keys.resettle(self.key_ref.key(), self.hash, self.cost, actual),
+            },
         };
-        if let Some(parent) = &self.key_ref.map().parent {
+        if let Some(parent) = self.key_ref.parent() {
             // The key is settled already, so the parent must be settled even if its clock panics.
             self.parent = parent.resettle_anyway(self.parent, actual);
         }
     }
 
     fn forget(mut self) {
-        if let Some(parent) = self.key_ref.map().parent.as_ref().filter(|parent| parent.capped) {
+        if let Some(parent) = self.key_ref.parent().filter(|parent| parent.capped) {
             parent.forget(std::mem::take(&mut self.parent));
         }
         if let Some(permit) = self.permit.take() {
@@ -58,7 +63,7 @@ impl<H: KeyRef> Pass<H> {
             permit.forget();
             // The live entry may not be needed any more: for example, a grant that was settled to nothing leaves
             // nothing in flight.
-            self.key_ref.map().let_go(self.hash, live);
+            self.key_ref.let_go(self.hash, live);
         }
     }
 }
@@ -69,10 +74,10 @@ impl<H: KeyRef> Drop for Pass<H> {
         if let Some(permit) = self.permit.take() {
             let live = Arc::clone(permit.core());
             drop(permit);
-            self.key_ref.map().let_go(self.hash, live);
+            self.key_ref.let_go(self.hash, live);
         }
         if self.parent > 0
-            && let Some(parent) = self.key_ref.map().parent.as_ref().filter(|parent| parent.capped)
+            && let Some(parent) = self.key_ref.parent().filter(|parent| parent.capped)
         {
             parent.release(self.parent);
         }

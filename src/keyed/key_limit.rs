@@ -5,7 +5,7 @@
 //! key is refused at the cost of reading these instants. A shard that was swept in vain is not swept again before its
 //! instant has come.
 
-use crate::core::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The bound on the number of keys. Shared by all shards, and changed under the lock of any of them.
 #[derive(Debug)]

@@ -1,30 +1,35 @@
-//! The public methods. They document and delegate; the implementation is in `map`.
+//! The public methods. They document and delegate; the implementation is in `map` and in `distributed`.
 
 mod changes;
+mod pausing;
 mod view;
 
-#[cfg(feature = "tower")]
-use super::OwnedKeyedGrant;
 use super::grant::Pass;
-use super::key_ref::{Borrowed, Owned};
-use super::map::{Arrival, Map};
-use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher};
+use super::key_ref::{Borrowed, KeyRef, Owned};
+use super::keys::Keys;
+use super::map::{Arrival, Map, Taken};
+use super::{KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedGrant, KeyedReplenisher, OwnedKeyedGrant, Quotas};
+use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
 use crate::wait::Wait;
-use crate::{Quota, blocking};
+use crate::{Limiter, blocking};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A waiting rate limiter with a bucket and a queue for each key: user, address, API key.
 ///
 /// The methods are those of [`Limiter`](crate::Limiter), with the key as the first argument, and give the same
 /// guarantees for each key separately. Cloning is cheap; clones share all state.
 ///
-/// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes, or while callers wait for
-/// it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key. The number of keys is
-/// bounded, by 1,000,000 or by [`max_keys`](KeyedBuilder::max_keys): a client that cycles through random keys resets no
-/// limit and does not fill the memory.
+/// A key is kept in memory while it owes tokens, which takes the size of the key and 8 bytes for a quota or 16 for two,
+/// or while callers wait for it. A key that owes nothing is forgotten sooner or later, and then behaves like a new key.
+/// The number of keys is bounded, by 1,000,000 or by [`max_keys`](KeyedBuilder::max_keys): a client that cycles through
+/// random keys resets no limit and does not fill the memory.
+///
+/// With `KeyedBuilder::distributed` (feature `distributed`), many machines share the quota of each key. The methods are the
+/// same; the documentation of `distributed` lists what differs.
 ///
 /// `Eq`, `Hash` and `Clone` of the keys, and the hasher, must not call this limiter, because they run under its locks.
 /// They may panic.
@@ -43,14 +48,15 @@ use std::sync::Arc;
 /// # Ok(()) }
 /// ```
 pub struct KeyedLimiter<K, S = RandomState> {
-    pub(super) map: Arc<Map<K, S>>,
+    pub(super) keys: Keys<K, S>,
 }
 
 impl<K> KeyedLimiter<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
-    /// Creates a limiter with the same quota for each key and the defaults of [`builder`](Self::builder).
+    /// Creates a limiter with the same quota, or the same quotas, for each key and the defaults of
+    /// [`builder`](Self::builder).
     ///
     /// At most 1,000,000 keys can owe tokens at the same time; new keys are refused then. Set another bound, or another
     /// rule for new keys, with [`max_keys`](KeyedBuilder::max_keys), [`overflow`](KeyedBuilder::overflow) and
@@ -67,8 +73,8 @@ where
     /// assert_eq!(users.available(&"ann"), 10);
     /// # Ok(()) }
     /// ```
-    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
-        Self::builder().quota(quota).build()
+    pub fn new(quotas: impl Into<Quotas>) -> Result<Self, ConfigError> {
+        Self::builder().quotas(quotas).build()
     }
 }
 
@@ -85,6 +91,14 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
+    /// Returns the parent limiter, if there is one.
+    pub fn parent(&self) -> Option<Limiter> {
+        match &self.keys {
+            Keys::Local(map) => map.parent.clone().map(Limiter::from_core),
+            Keys::Distributed(_) => None,
+        }
+    }
+
     /// Waits in the key's queue until `cost` tokens are available. Each key has its own queue; see
     /// [`Limiter::consume`](crate::Limiter::consume) for how it works.
     ///
@@ -114,7 +128,7 @@ where
     /// ```
     #[inline]
     pub fn consume<'a>(&'a self, key: &'a K, cost: u64) -> KeyedConsume<'a, K, S> {
-        KeyedConsume::new(Borrowed { map: &self.map, key }, cost)
+        KeyedConsume::new(self.borrowed(key), cost)
     }
 
     /// Waits like [`consume`](Self::consume), and returns no grant: for a limiter where neither the keys nor the parent
@@ -143,7 +157,13 @@ where
     /// ```
     #[inline]
     pub fn wait<'a>(&'a self, key: &'a K, cost: u64) -> Wait<KeyedConsume<'a, K, S>> {
-        Wait::new(self.consume(key, cost), self.map.holds_in_flight())
+        Wait::new(
+            self.consume(key, cost),
+            match &self.keys {
+                Keys::Local(map) => map.holds_in_flight(),
+                Keys::Distributed(_) => false,
+            },
+        )
     }
 
     /// Like [`consume`](Self::consume), with a future that owns the limiter and the key, for spawned tasks.
@@ -169,7 +189,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn consume_owned(self, key: K, cost: u64) -> KeyedConsumeOwned<K, S> {
-        KeyedConsumeOwned::new(Owned { map: self.map, key }, cost)
+        KeyedConsumeOwned::new(Owned { keys: self.keys, key }, cost)
     }
 
     /// Like [`consume`](Self::consume), for a thread without a runtime: blocks the thread until the tokens are
@@ -193,23 +213,60 @@ where
     /// # Ok(()) }
     /// ```
     pub fn blocking_consume<'a>(&'a self, key: &'a K, cost: u64) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
-        let hash = self.map.hash(key);
-        let result = match self.map.arrive(key, hash, cost, None) {
-            Arrival::Taken(taken) => Ok(taken),
-            Arrival::Wait(live) => {
-                let answer = blocking::consume(Arc::clone(&live), cost).map(|permit| self.map.taken(hash, permit));
-                self.map.let_go(hash, live);
-                answer
+        self.consume_on_thread(key, cost, Allowed::ANY)
+    }
+
+    /// Like [`blocking_consume`](Self::blocking_consume), for at most `allowed`; see
+    /// [`Consume::within`](crate::Consume::within).
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`blocking_consume`](Self::blocking_consume), [`TooLate`](ConsumeError::TooLate) and
+    /// [`TimedOut`](ConsumeError::TimedOut).
+    ///
+    /// # Panics
+    ///
+    /// See [`KeyedConsume`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{ConsumeError, KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let users = KeyedLimiter::new(Quota::per_hour(1))?;
+    /// users.blocking_consume_within(&"ann", 1, Duration::from_millis(200))?;
+    /// let refusal = users.blocking_consume_within(&"ann", 1, Duration::from_millis(200)).unwrap_err();
+    /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
+    /// # Ok(()) }
+    /// ```
+    pub fn blocking_consume_within<'a>(
+        &'a self,
+        key: &'a K,
+        cost: u64,
+        allowed: Duration,
+    ) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
+        self.consume_on_thread(key, cost, Allowed::at_most(allowed))
+    }
+
+    fn consume_on_thread<'a>(
+        &'a self,
+        key: &'a K,
+        cost: u64,
+        allowed: Allowed,
+    ) -> Result<KeyedGrant<'a, K, S>, ConsumeError> {
+        let key_ref = self.borrowed(key);
+        let (hash, result) = match &self.keys {
+            Keys::Local(map) => {
+                let hash = map.hash(key);
+                (hash, consume_locally(map, key, hash, cost, allowed))
             }
-            Arrival::Refused(error) => {
-                self.map.template.observers.refused(cost, error);
-                Err(error)
+            // Only a limiter on this node has a queue in which a thread can wait.
+            Keys::Distributed(keys) => {
+                let answer =
+                    keys.limiter(key).and_then(|limiter| blocking::consume(limiter.into_core(), cost, allowed));
+                (keys.hash(key), answer.map(Taken::Live))
             }
         };
-        if result.is_err() {
-            self.map.count_refusal(key, hash);
-        }
-        result.map(|taken| KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
+        result.map(|taken| KeyedGrant(Pass::new(key_ref, hash, cost, taken)))
     }
 
     /// Takes `cost` tokens of the key if they are available and no caller waits for the key. Never waits, and never
@@ -238,17 +295,76 @@ where
     /// ```
     #[inline]
     pub fn try_acquire<'a>(&'a self, key: &'a K, cost: u64) -> Result<KeyedGrant<'a, K, S>, TryAcquireError> {
-        let hash = self.map.hash(key);
-        let taken = self.map.try_acquire(key, hash, cost)?;
-        Ok(KeyedGrant(Pass::new(Borrowed { map: &self.map, key }, hash, cost, taken)))
+        try_acquire(self.borrowed(key), cost).map(KeyedGrant)
     }
 
-    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key.
-    #[cfg(feature = "tower")]
-    pub(crate) fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
-        let hash = self.map.hash(&key);
-        let taken = self.map.try_acquire(&key, hash, cost)?;
-        Ok(OwnedKeyedGrant(Pass::new(Owned { map: self.map, key }, hash, cost, taken)))
+    /// Like [`try_acquire`](Self::try_acquire), with a grant that owns the limiter and the key, for spawned tasks.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Panics
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// let users = KeyedLimiter::new(Quota::per_second(100))?;
+    /// let grant = users.clone().try_acquire_owned("ann".to_owned(), 3)?;
+    /// tokio::spawn(async move { grant.cost() }).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn try_acquire_owned(self, key: K, cost: u64) -> Result<OwnedKeyedGrant<K, S>, TryAcquireError> {
+        try_acquire(Owned { keys: self.keys, key }, cost).map(OwnedKeyedGrant)
+    }
+
+    #[inline]
+    fn borrowed<'a>(&'a self, key: &'a K) -> Borrowed<'a, K, S> {
+        Borrowed { keys: &self.keys, key }
+    }
+
+    /// Returns the limiter of a key: for [joint claims](crate::join), streams, sockets and services. It is the same
+    /// bucket and the same queue that the methods with the key use. The key is kept in memory, where it takes some 750
+    /// bytes, for as long as a handle to its limiter exists.
+    ///
+    /// Changes that are made through the handle, such as `set_quota`, `close` or a pause, hold for this key, and no
+    /// longer than it is kept in memory. Prefer [`set_quota_for`](Self::set_quota_for) and
+    /// [`pause_for`](Self::pause_for), which last.
+    ///
+    /// Of a distributed limiter, it is an ordinary node of the key's store.
+    ///
+    /// # Errors
+    ///
+    /// * [`TooManyKeys`](ConfigError::TooManyKeys) for a new key, while as many other keys as
+    ///   [`max_keys`](KeyedBuilder::max_keys) allows owe tokens, or have limiters on this node. A key whose last handle
+    ///   was dropped is forgotten up to a second later.
+    /// * [`KeyUnderParent`](ConfigError::KeyUnderParent) if the keyed limiter has a
+    ///   [parent](KeyedBuilder::parent), which has to grant each claim too.
+    ///
+    /// # Panics
+    ///
+    /// See [`KeyedConsume`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Quota, join};
+    /// let hosts = KeyedLimiter::new(Quota::per_second(10).burst(2))?;
+    /// let users = KeyedLimiter::new([Quota::per_second(5), Quota::per_day(1_000)])?;
+    /// let (host, user) = (hosts.limiter(&"a.example")?, users.limiter(&17)?);
+    /// let _grants = join([(&host, 1), (&user, 1)]).await?; // both, or none
+    /// assert_eq!((hosts.available(&"a.example"), users.available(&17)), (1, 4));
+    /// # Ok(()) }
+    /// ```
+    pub fn limiter(&self, key: &K) -> Result<Limiter, ConfigError> {
+        match &self.keys {
+            Keys::Local(map) => map.limiter(key),
+            Keys::Distributed(keys) => keys.limiter(key).map_err(|error| match error {
+                ConsumeError::TooManyKeys { most } => ConfigError::TooManyKeys { most },
+                other => unreachable!("a limiter of a key is refused only for want of a place: {other}"),
+            }),
+        }
     }
 
     /// Releases `tokens` of grants that were [forgotten](KeyedGrant::forget), and serves the key's queue.
@@ -262,30 +378,85 @@ where
     /// Returns a [`ReleaseError`] if `tokens` is more than is owed, or if there is no in-flight cap. Nothing is
     /// released then.
     pub fn release(&self, key: &K, tokens: u64) -> Result<(), ReleaseError> {
-        self.map.release(key, tokens)
+        match &self.keys {
+            Keys::Local(map) => map.release(key, tokens),
+            Keys::Distributed(_) => Err(ReleaseError::NotCapped),
+        }
     }
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observers(&self) -> &crate::observe::Observers {
-        &self.map.template.observers
+        self.keys.observers()
     }
 
     /// Returns the background task, for users that spawn it themselves, on a runtime of their choice. This is optional:
     /// the first waiter of each runtime spawns one, for all keys.
+    ///
+    /// A distributed limiter has its tasks from the beginning, on the runtime on which it
+    /// was built: for it, the future is ready at once.
     pub fn replenisher(&self) -> KeyedReplenisher {
-        KeyedReplenisher::new(self.map.pool.by_hand())
+        match &self.keys {
+            Keys::Local(map) => KeyedReplenisher::new(Some(map.pool.by_hand())),
+            Keys::Distributed(_) => KeyedReplenisher::new(None),
+        }
     }
 }
 
 impl<K, S> Clone for KeyedLimiter<K, S> {
     fn clone(&self) -> Self {
-        Self { map: Arc::clone(&self.map) }
+        Self { keys: self.keys.clone() }
     }
 }
 
 impl<K, S> fmt::Debug for KeyedLimiter<K, S> {
     /// Prints no keys: they may be personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("KeyedLimiter").field(&self.map).finish()
+        f.debug_tuple("KeyedLimiter").field(&self.keys).finish()
     }
+}
+
+#[inline]
+fn try_acquire<H: KeyRef>(key_ref: H, cost: u64) -> Result<Pass<H>, TryAcquireError> {
+    let key = key_ref.key();
+    let (hash, taken) = match key_ref.keys() {
+        Keys::Local(map) => {
+            let hash = map.hash(key);
+            (hash, map.try_acquire(key, hash, cost)?)
+        }
+        Keys::Distributed(keys) => {
+            let hash = keys.hash(key);
+            (hash, keys.try_acquire(key, hash, cost)?)
+        }
+    };
+    Ok(Pass::new(key_ref, hash, cost, taken))
+}
+
+fn consume_locally<K, S>(
+    map: &Map<K, S>,
+    key: &K,
+    hash: u64,
+    cost: u64,
+    allowed: Allowed,
+) -> Result<Taken, ConsumeError>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    let result = match map.arrive(key, hash, cost, allowed.nanos()) {
+        Arrival::Taken(taken) => Ok(taken),
+        Arrival::Wait(live) => {
+            let answer = blocking::consume(Arc::clone(&live), cost, allowed);
+            let answer = answer.map(|permit| map.taken(hash, permit));
+            map.let_go(hash, live);
+            answer
+        }
+        Arrival::Refused(error) => {
+            map.template.observers.refused(cost, error);
+            Err(error)
+        }
+    };
+    if result.is_err() {
+        map.count_refusal(key, hash);
+    }
+    result
 }

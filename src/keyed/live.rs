@@ -12,6 +12,7 @@
 //! upgrade it without the lock: they only serve waiters, and a retired entry has none.
 
 use super::rate::{Level, Rate};
+use super::rates::{Levels, Rates};
 use crate::clock::Time;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::schedule::Schedule;
@@ -20,6 +21,7 @@ use crate::core::supply::Supply;
 use crate::core::wakes::Wakes;
 use crate::core::{Core, QueueDriver};
 use crate::observe::Observers;
+use crate::sync::{AtomicU64, Ordering::Acquire};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -27,7 +29,8 @@ use std::sync::atomic::{Ordering, fence};
 #[derive(Debug)]
 pub(super) struct LiveTemplate {
     pub(super) time: Time,
-    pub(super) cap: Option<u64>,
+    /// The in-flight cap, which may change but not come or go.
+    pub(super) cap: Option<AtomicU64>,
     pub(super) max_waiting: usize,
     pub(super) driver: Arc<dyn QueueDriver>,
     /// The parent limiter of all keys.
@@ -37,21 +40,34 @@ pub(super) struct LiveTemplate {
 }
 
 impl LiveTemplate {
-    /// Creates a core that continues from `level`, for the key with this hash. `quota_version` is the last quota change
-    /// that `rate` includes.
-    pub(super) fn live(&self, rate: &Rate, level: Level, quota_version: u32, hash: u64) -> Arc<Core> {
-        let head = rate.tokens(level.units) as u64;
-        let schedule = Schedule::resume(rate.quota, head, rate.fraction(level.units), level.at);
-        let supply = Supply::resume(schedule, self.cap, 0, level.at);
-        let mut state = State::new(supply, self.cap, 0);
-        state.max_waiting = self.max_waiting;
+    pub(super) fn cap(&self) -> Option<u64> {
+        // Acquire: whoever learns under a shard's lock that a change has visited the shard sees the change.
+        self.cap.as_ref().map(|cap| cap.load(Acquire))
+    }
+
+    /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota change
+    /// that `rates` includes.
+    pub(super) fn live(&self, rates: &Rates, levels: &Levels, quota_version: u32, hash: u64) -> Arc<Core> {
+        let schedules = rates.iter().enumerate().map(|(index, rate)| {
+            let Level { units, at } = levels.level(index);
+            Schedule::resume(rate.quota, rate.tokens(units) as u64, rate.fraction(units), at)
+        });
+        let cap = self.cap();
+        let mut supply = Supply::resume(schedules, cap, 0, levels.at);
+        if levels.is_paused() {
+            supply.pause_until(levels.gate);
+        }
+        let mut state = State::new(supply, cap, 0);
+        state.queue.limit_to(self.max_waiting);
         // A stride of 0 makes the core read the time for each grant, so live entries are as exact as levels are. A
         // longer stride would save little: the shard's lock has already cost more than reading the clock.
         state.stride.fix(0);
         state.quota_version = quota_version;
+        state.name_quotas(Arc::clone(&rates.names));
         Arc::new_cyclic(|weak| {
-            let core = Core::new(Rovers::new(0), state, self.time.clone(), false, weak.clone());
-            core.one_of_many(Arc::clone(&self.driver), hash, self.observers.clone(), self.parent.clone())
+            let observers = self.observers.clone();
+            let core = Core::new(Rovers::new(0), state, self.time.clone(), false, observers, weak.clone());
+            core.one_of_many(Arc::clone(&self.driver), hash, self.parent.clone())
         })
     }
 }
@@ -59,7 +75,7 @@ impl LiveTemplate {
 /// What remains of a live entry that is no longer needed.
 pub(super) struct Idle {
     /// As of the requested instant, or of the later one that the live entry has reached.
-    pub(super) level: Level,
+    pub(super) levels: Levels,
     /// Tokens that the live entry has granted, and how many of them came back.
     pub(super) granted: u64,
     pub(super) refunded: u64,
@@ -67,7 +83,7 @@ pub(super) struct Idle {
 
 /// Returns what remains of `live`, or `None` if it is still needed: it has waiters or tokens in flight, or another
 /// `Arc` of it exists. The caller must hold the lock of the shard that contains `live`.
-pub(super) fn look_at_idle(live: &Arc<Core>, rate: &Rate, now: u64) -> Option<Idle> {
+pub(super) fn look_at_idle(live: &Arc<Core>, rates: &Rates, now: u64) -> Option<Idle> {
     if Arc::strong_count(live) > 1 {
         return None;
     }
@@ -83,17 +99,22 @@ pub(super) fn look_at_idle(live: &Arc<Core>, rate: &Rate, now: u64) -> Option<Id
     }
     // There are no waiters, so no waker is collected.
     let _done = state.finish(&live.rovers, now, &mut wakes);
-    let schedule = &state.supply.quotas()[0];
-    let tokens = ahead(schedule.head, live.rovers.tail());
-    let units = if schedule.quota == rate.quota {
-        units(rate, tokens, schedule.fraction())
+    let (tail, supply) = (live.rovers.tail(), &state.supply);
+    let levels_of = |rates: &Rates| {
+        let schedules = supply.quotas();
+        rates.levels(supply.synced(), |index, rate| {
+            units(rate, ahead(schedules[index].head, tail), schedules[index].fraction())
+        })
+    };
+    let mut levels = if supply.quotas().iter().map(|schedule| schedule.quota).eq(rates.quotas.iter()) {
+        levels_of(rates)
     } else {
         // A panic of the clock kept a quota change from reaching this live entry.
-        let own = Rate::new(schedule.quota);
-        rate.adopt(&own, units(&own, tokens, schedule.fraction()))
+        let own = Rates::new(supply.quotas().iter().map(|schedule| schedule.quota).collect());
+        rates.adopt(&own, &levels_of(&own))
     };
-    let level = Level { units, at: state.supply.synced() };
-    Some(Idle { level, granted: state.granted(&live.rovers), refunded: state.totals.refunded })
+    levels.gate = supply.gate();
+    Some(Idle { levels, granted: state.granted(&live.rovers), refunded: state.totals.refunded })
 }
 
 fn units(rate: &Rate, tokens: i64, fraction: u64) -> i128 {
@@ -101,15 +122,29 @@ fn units(rate: &Rate, tokens: i64, fraction: u64) -> i128 {
     fraction as i128 + if tokens < 0 { -whole } else { whole }
 }
 
-/// Gives `live` the quota of `rate`, unless it already has a later one.
-pub(super) fn set_quota(live: &Core, rate: &Rate, quota_version: u32) {
+/// Gives `live` the quotas of `rates`, unless it already has later ones.
+pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
     live.with(|state, rovers, _| {
         if state.quota_version < quota_version {
             state.quota_version = quota_version;
-            state
-                .set_quota(rovers, 0.into(), rate.quota)
-                .expect("the quota was checked, and a live entry has exactly one quota");
+            state.replace_quotas(rovers, rates.quotas.iter());
+            state.name_quotas(Arc::clone(&rates.names));
             state.supply.step_from_origin();
+        }
+    });
+}
+
+/// Pauses `live` until `gate`, or until the later instant to which it is paused already.
+pub(super) fn pause_until(live: &Core, gate: u64) {
+    live.with(|state, rovers, _| state.pause_until(rovers, gate));
+}
+
+/// Gives `live` the in-flight cap that `template` has now. Whichever of several changes comes here last, the entry
+/// gets the last cap: it is read under the entry's lock.
+pub(super) fn refresh_cap(live: &Core, template: &LiveTemplate) {
+    live.with(|state, rovers, _| {
+        if let Some(cap) = template.cap() {
+            state.set_max_in_flight(rovers, cap).expect("every entry of a capped limiter is capped");
         }
     });
 }

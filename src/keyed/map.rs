@@ -3,7 +3,7 @@
 //! Every call takes the same steps:
 //!
 //! 1. Hash the key and read the time.
-//! 2. Lock the key's shard and act on the key's level.
+//! 2. Lock the key's shard and act on the key's levels.
 //! 3. If the key has a [live entry](super::live), release the shard's lock and act on the live entry.
 //! 4. If the shard needs the quota of a new key, or space for it, release the lock, get that, and start again at step
 //!    2.
@@ -12,6 +12,8 @@
 //! (see [`shard`](super::shard)). The calls themselves are in `map/`.
 
 mod changes;
+mod handles;
+mod pausing;
 mod paying;
 mod taking;
 mod view;
@@ -19,22 +21,23 @@ mod view;
 use super::driver_pool::{DriverPool, EntryOwner};
 use super::key_limit::KeyLimit;
 use super::live::LiveTemplate;
-use super::rate::{Left, Level, Rate};
+use super::quotas::Quotas;
+use super::rate::Left;
+use super::rates::{Levels, Rates};
 use super::shard::{Deferred, EntryRequest, Locked, Shard, ShardContext, Stop};
 use super::top::Top;
+#[cfg(feature = "distributed")]
 use crate::Quota;
-use crate::core::sync::{AtomicU64, Mutex, ShardMutex};
-use crate::core::{ChildLimiter, Core};
+use crate::core::Core;
+use crate::core::state::ChildLimiter;
 use crate::error::ConsumeError;
 use crate::grant::Permit;
+use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The limit of a debt in tokens, the same as in a queue.
-const MAX_SPAN: i64 = 1 << 62;
 
 /// The number of slots after which a new key stops looking for a full one, beside the slots of the last shard it
 /// visits: about as many as one shard has in a map of a million keys without a bound.
@@ -42,6 +45,10 @@ const MAX_SLOTS: usize = 4_096;
 /// The cost of visiting a shard counts as at least this many slots, because of its lock.
 const LEAST_SLOTS: usize = 64;
 
+/// The user's function that chooses the quotas of a key.
+pub(super) type QuotasBy<K> = Box<dyn Fn(&K) -> Quotas + Send + Sync>;
+/// The same for a distributed limiter, whose keys have one quota.
+#[cfg(feature = "distributed")]
 pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
 
 /// The state that all clones of a keyed limiter share.
@@ -50,9 +57,9 @@ pub(super) struct Map<K, S> {
     pub(super) shards: Box<[Locked<K>]>,
     pub(super) key_limit: KeyLimit,
     pub(super) template: LiveTemplate,
-    quota_by: Option<QuotaBy<K>>,
-    /// The rates of the quotas that were used last, so that keys with equal quotas share one rate.
-    known: Mutex<Vec<Arc<Rate>>>,
+    quota_by: Option<QuotasBy<K>>,
+    /// The rates of the quotas that were used last, so that keys with equal quotas share their rates.
+    known: Mutex<Vec<Arc<Rates>>>,
     /// The bucket that new keys share while the map is full; `None` if they are refused.
     pub(super) overflow: Option<Arc<Core>>,
     pub(super) pool: Arc<DriverPool>,
@@ -72,12 +79,12 @@ impl<K, S> fmt::Debug for Map<K, S> {
 /// The parts of a map, checked by the builder.
 pub(super) struct Parts<K, S> {
     pub(super) hasher: S,
-    pub(super) rate: Arc<Rate>,
-    pub(super) quota_by: Option<QuotaBy<K>>,
+    pub(super) rates: Arc<Rates>,
+    pub(super) quota_by: Option<QuotasBy<K>>,
     pub(super) shards: usize,
     pub(super) max_keys: Option<u64>,
     pub(super) template: LiveTemplate,
-    pub(super) overflow: Option<Arc<Rate>>,
+    pub(super) overflow: Option<Arc<Rates>>,
     pub(super) pool: Arc<DriverPool>,
 }
 
@@ -119,12 +126,12 @@ enum Verdict {
 
 impl<K, S> Map<K, S> {
     pub(super) fn new(parts: Parts<K, S>) -> Self {
-        let Parts { hasher, rate, quota_by, shards, max_keys, template, overflow, pool } = parts;
+        let Parts { hasher, rates, quota_by, shards, max_keys, template, overflow, pool } = parts;
         let by_key = quota_by.is_some();
-        let full = |rate: Arc<Rate>| template.live(&rate, Level { units: rate.full(), at: 0 }, 0, 0);
+        let full = |rates: Arc<Rates>| template.live(&rates, &rates.full(0), 0, 0);
         Self {
             hasher,
-            shards: (0..shards).map(|_| Locked::new(Arc::clone(&rate), by_key)).collect(),
+            shards: (0..shards).map(|_| Locked::new(Arc::clone(&rates), by_key)).collect(),
             key_limit: KeyLimit::new(max_keys, shards),
             overflow: overflow.map(full),
             parent: template.parent.clone(),
@@ -213,33 +220,33 @@ where
         }
     }
 
-    /// Asks `quota_by` for the quota of a key.
+    /// Asks `quota_by` for the quotas of a key.
     ///
     /// # Panics
     ///
-    /// Panics if the quota is invalid for a keyed limiter.
-    fn ask_quota(&self, key: &K) -> Arc<Rate> {
-        let quota_by = self.quota_by.as_ref().expect("a shard asks for a quota only if `quota_by` is set");
-        let quota = quota_by(key);
-        if let Err(error) = super::builder::check(&quota) {
+    /// Panics if the quotas are invalid for a keyed limiter.
+    fn ask_quota(&self, key: &K) -> Arc<Rates> {
+        let quota_by = self.quota_by.as_ref().expect("a shard asks for quotas only if `quota_by` is set");
+        let quotas = quota_by(key);
+        if let Err(error) = quotas.check() {
             panic!("quota_by returned an invalid quota for a key: {error}");
         }
-        self.rate(quota)
+        self.rates(quotas)
     }
 
-    /// Returns the rate of a checked quota: the same `Arc` for equal quotas, as far as they are remembered.
-    fn rate(&self, quota: Quota) -> Arc<Rate> {
+    /// Returns the rates of checked quotas: the same `Arc` for equal quotas, as far as they are remembered.
+    fn rates(&self, quotas: Quotas) -> Arc<Rates> {
         const REMEMBERED: usize = 16;
         let mut known = self.known.lock();
-        if let Some(rate) = known.iter().find(|rate| rate.quota == quota) {
-            return Arc::clone(rate);
+        if let Some(rates) = known.iter().find(|rates| rates.quotas == quotas) {
+            return Arc::clone(rates);
         }
-        let rate = Arc::new(Rate::new(quota));
+        let rates = Arc::new(Rates::new(quotas));
         if known.len() == REMEMBERED {
             known.remove(0);
         }
-        known.push(Arc::clone(&rate));
-        rate
+        known.push(Arc::clone(&rates));
+        rates
     }
 
     /// Forgets full keys in some shard. Returns false if all keys owe tokens, or if no full key was found in the
@@ -304,8 +311,8 @@ impl<K, S> Drop for Map<K, S> {
 }
 
 /// The time until `at`. If the tokens are there already, the wait is zero, even if the clock has stepped back.
-fn wait(at: u64, level: Level, now: u64) -> Duration {
-    Duration::from_nanos(if at <= level.at { 0 } else { at.saturating_sub(now) })
+fn wait(at: u64, levels: &Levels, now: u64) -> Duration {
+    Duration::from_nanos(if at <= levels.at { 0 } else { at.saturating_sub(now) })
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -323,7 +330,7 @@ mod tests {
         drop(keyed.try_acquire(&1, 1).unwrap());
         let mut waiting = spawn(keyed.consume(&1, 1));
         assert!(waiting.poll().is_pending());
-        let live_entries = keyed.map.live_entries();
+        let live_entries = keyed.map("live_entries").unwrap().live_entries();
         assert!(live_entries[0].parent().is_some_and(|limiter| std::ptr::eq(&**limiter, parent.core())));
     }
 }

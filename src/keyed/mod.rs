@@ -3,8 +3,9 @@
 //! # Design
 //!
 //! A key that owes no tokens needs no memory: its bucket is full, so forgetting it changes nothing. A key that owes
-//! tokens is stored as a *packed level*: the key itself and 8 bytes, which need no update while time passes. A key with
-//! a quota of its own, or with a debt that does not fit into 8 bytes, is a *custom entry*. Only a key with waiters or
+//! tokens is stored as a *packed level*: the key itself and 8 bytes for each of one or two quotas, which need no update
+//! while time passes. A key with quotas of its own, with more than two, with a debt that does not fit into 8 bytes, or
+//! with a pause, is a *custom entry*. Only a key with waiters or
 //! with tokens in flight has a *live entry*: a complete limiter [`Core`](crate::core::Core), the same type that a plain
 //! [`Limiter`](crate::Limiter) uses. Queueing, deadlines, cancellation and settling are therefore not written a second
 //! time here. Some time after the last waiter and the last grant of a key are gone, its live entry is converted back to
@@ -19,18 +20,20 @@
 //!
 //! # Reading order
 //!
-//! `rate.rs` (the arithmetic), `shard.rs` (the states of a key), `live.rs` (the conversion), `map.rs` (the life of a
+//! `rate.rs` and `rates.rs` (the arithmetic), `shard.rs` (the states of a key), `live.rs` (the conversion), `map.rs` (the life of a
 //! call), `driver_pool.rs` (the background tasks).
 //!
 //! | file | contents |
 //! |---|---|
 //! | `limiter.rs`, `builder.rs`, `snapshot.rs`, `entries.rs` | public types: documentation and checks |
 //! | `claim.rs`, `grant.rs`, `key_ref.rs` | the futures and the grants that callers hold |
+//! | `keys.rs` | where the keys are: in a map in memory, or in a store |
 //! | `map.rs`, `map/` | selects the shard of a key; handles unknown quotas and full maps |
 //! | `shard.rs`, `shard/` | one shard: the states of its keys, and all changes to them |
 //! | `packed_levels.rs`, `live_entries.rs`, `groups.rs` | the tables of a shard |
 //! | `key_limit.rs` | the bound on the number of keys |
-//! | `rate.rs` | levels and packed levels: pure arithmetic |
+//! | `quotas.rs` | the quotas of a key, as a value that users write |
+//! | `rate.rs`, `rates.rs` | levels and packed levels, of one quota and of all quotas of a key: pure arithmetic |
 //! | `live.rs` | converts a level to a limiter core and back |
 //! | `driver_pool.rs`, `driver_pool/`, `timer_wheel.rs`, `replenisher.rs` | the tasks that serve waiters |
 //! | `top.rs` | the keys with the most refusals |
@@ -38,7 +41,7 @@
 
 mod builder;
 mod claim;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 mod distributed;
 mod driver_pool;
 mod entries;
@@ -46,12 +49,15 @@ mod grant;
 mod groups;
 mod key_limit;
 mod key_ref;
+mod keys;
 mod limiter;
 mod live;
 mod live_entries;
 mod map;
 mod packed_levels;
+mod quotas;
 mod rate;
+mod rates;
 mod replenisher;
 mod shard;
 mod snapshot;
@@ -59,15 +65,11 @@ mod timer_wheel;
 mod top;
 
 pub use builder::KeyedBuilder;
-pub use claim::{KeyedConsume, KeyedConsumeOwned, KeyedWithin, KeyedWithinOwned};
-#[cfg(feature = "redis")]
-pub use distributed::{
-    DistributedKeyedBuilder, DistributedKeyedConsume, DistributedKeyedGrant, DistributedKeyedLimiter,
-    DistributedKeyedSnapshot,
-};
+pub use claim::{KeyedConsume, KeyedConsumeOwned};
 pub use entries::{KeyedEntries, KeyedEntry};
 pub use grant::{KeyedGrant, OwnedKeyedGrant};
 pub use limiter::KeyedLimiter;
+pub use quotas::Quotas;
 pub use replenisher::KeyedReplenisher;
 pub use snapshot::KeyedSnapshot;
 

@@ -68,6 +68,13 @@ impl Left {
     pub(super) fn tokens(self) -> u64 {
         self.units / self.unit
     }
+
+    /// The smaller number of tokens, found without a division.
+    pub(super) fn min(self, other: Self) -> Self {
+        let is_less =
+            u128::from(self.units) * u128::from(other.unit) <= u128::from(other.units) * u128::from(self.unit);
+        if is_less { self } else { other }
+    }
 }
 
 impl Rate {
@@ -188,6 +195,14 @@ impl Rate {
         NonZeroU64::new(self.minted(level.at).wrapping_sub(level.units as u64))
     }
 
+    /// A packed level that is full at `at` and from then on.
+    pub(super) fn packed_full(&self, at: u64) -> NonZeroU64 {
+        let full = self.minted(at).wrapping_sub(self.full as u64);
+        // What is above a full bucket by that much is read as full too.
+        let above = self.amount.min(self.unit).wrapping_neg();
+        NonZeroU64::new(full).or(NonZeroU64::new(above)).expect("no quota has an amount or a unit of 0")
+    }
+
     /// Reads `packed` at `at`, an instant inside the window. The result still contains what is above a full bucket; see
     /// [`clip`](Self::clip).
     #[inline]
@@ -301,6 +316,30 @@ mod tests {
         }
         assert!(Rate::new(Quota::per_day(1_000_003)).window().is_none(), "its burst spans too many units");
         assert!(Rate::new(Quota::new((1 << 40) + 1, Duration::from_secs(1)).burst(1)).window().is_none());
+    }
+
+    #[test]
+    fn a_full_packed_level_is_full_whatever_its_bits() {
+        for quota in quotas() {
+            let rate = Rate::new(quota);
+            if rate.window().is_none() {
+                continue;
+            }
+            // The second instant, if there is one, is that at which the bits of a full level would all be 0.
+            let mut zero = (rate.full as u64).wrapping_sub(1 << 63);
+            zero = if zero.is_multiple_of(rate.amount) { (zero / rate.amount).saturating_mul(rate.tick) } else { 0 };
+            for at in [0, 1, zero, u64::MAX / 2] {
+                let packed = rate.packed_full(at);
+                for later in [0, 1, rate.tick, rate.window().unwrap()] {
+                    let Some(now) = at.checked_add(later) else { continue };
+                    assert_eq!(
+                        rate.clip(rate.of_packed(packed, now) as i128),
+                        rate.full(),
+                        "{quota} at {at} + {later}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

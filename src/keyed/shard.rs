@@ -4,11 +4,11 @@
 //! | a key is | stored as | while |
 //! |---|---|---|
 //! | absent | nothing | its bucket is full and it has no waiter: the same state as a new key |
-//! | a packed level | the key and 8 bytes | it owes tokens, under the common quota |
-//! | a live entry | the key and its [core](super::live) | it has waiters or tokens in flight, under the common quota |
-//! | a custom entry | a [`CustomEntry`] | it has a quota of its own (with or without a core), or a large debt |
+//! | a packed level | the key and 8 bytes per quota | it owes tokens, under one or two common quotas |
+//! | a live entry | the key and its [core](super::live) | it has waiters or tokens in flight, under the common quotas |
+//! | a custom entry | a [`CustomEntry`] | it has quotas of its own (with or without a core), more than two quotas, a large debt, or a pause |
 //!
-//! The *common quota* is the one that all keys without a quota of their own have.
+//! The *common quotas* are those that all keys without quotas of their own have.
 //!
 //! # User code under the lock
 //!
@@ -17,12 +17,12 @@
 //! `Drop` of a key never runs under the lock: keys that leave are moved to [`Deferred`], which the caller drops after
 //! the lock is released.
 //!
-//! # Changing the common quota
+//! # Changing the common quotas
 //!
-//! [`set_quota`](Shard::set_quota) only records the change and its instant, because one call must not visit the keys of
-//! all shards. Live entries get the new quota at once, since their waiters have to be timed anew. The first call that
+//! [`set_quotas`](Shard::set_quotas) only records the change and its instant, because one call must not visit the keys of
+//! all shards. Live entries get the new quotas at once, since their waiters have to be timed anew. The first call that
 //! comes to the shard afterwards [catches up](Shard::catch_up) before it acts on any level: it advances each key by the
-//! old quota to the instant of the change, and by the new quota from there. A pending change keeps `calls_left` at 0,
+//! old quotas to the instant of the change, and by the new ones from there. A pending change keeps `calls_left` at 0,
 //! so that the fast path cannot miss it.
 //!
 //! # Forgetting
@@ -41,23 +41,29 @@
 mod changes;
 mod keeping;
 mod locked;
+mod pausing;
 mod sweeping;
 mod taking;
 
+pub(super) use changes::Assigned;
 pub(super) use locked::Locked;
 
 use super::groups::{Groups, Place};
 use super::key_limit::KeyLimit;
 use super::live::{self, LiveTemplate};
 use super::live_entries::LiveEntries;
-use super::packed_levels::PackedLevels;
-use super::rate::{Left, Level, Rate};
+use super::packed_levels::{PackedLevels, PackedPairs};
+use super::rate::Left;
+use super::rates::{Levels, Rates};
 use crate::core::{Core, drop_quietly};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// A shard with fewer slots than this is not worth sweeping or shrinking.
 const SMALL: usize = 64;
+/// How long after a look at a shard whose keys users may hold it is looked at again, in nanoseconds, if a new key finds
+/// the map full.
+const NEXT_LOOK: u64 = 1_000_000_000;
 /// Slots per group: with 8-byte keys a group is four neighbouring cache lines.
 const CUSTOM_PER_GROUP: usize = 5;
 
@@ -75,12 +81,14 @@ pub(super) struct Shard<K> {
     window: u64,
     /// The number of calls until the next sweep. 0 while a quota change is pending.
     calls_left: u32,
+    /// The fast path is closed: the limiter is closed or paused.
+    is_barred: bool,
     /// The limiter is closed: calls are refused.
-    pub(super) closed: bool,
-    /// The quota of a new key comes from `quota_by`.
+    closed: bool,
+    /// The quotas of a new key come from `quota_by`.
     by_key: bool,
-    /// The common quota: that of all packed levels, and of new keys unless `by_key` is set.
-    rate: Arc<Rate>,
+    /// The common quotas: those of all packed levels, and of new keys unless `by_key` is set.
+    rates: Arc<Rates>,
     /// The number of refused calls.
     pub(super) refused: u64,
     /// Tokens granted, including those charged by `settle`, from packed levels and from live entries that were retired.
@@ -97,43 +105,51 @@ pub(super) struct Shard<K> {
 /// The fields that few shards need.
 #[derive(Debug)]
 struct RareFields<K> {
+    /// Used instead of `packed_levels` if there are two common quotas.
+    packed_pairs: PackedPairs<K>,
     custom_entries: Groups<CustomEntry<K>, CUSTOM_PER_GROUP>,
+    /// The instant until which all keys are paused.
+    gate: u64,
     /// The number of quota changes made in this shard. Live entries apply changes in this order, whichever thread
     /// delivers them.
     quota_version: u32,
-    /// The map-wide version of the last common quota that was set here.
+    /// The map-wide version of the last common quotas that were set here.
     version: u32,
-    /// Common quotas that the keys have not caught up with yet, oldest first.
+    /// Changes of the common quotas that the keys have not caught up with yet, oldest first.
     pending: Vec<Change>,
     /// The number of custom entries that have a live core.
     custom_live: usize,
+    /// A user may hold the limiter of a key. Dropping it tells the map nothing, so the shard has to look.
+    has_handles: bool,
 }
 
-/// A change of the common quota, at instant `at`.
+/// A change of the common quotas, at instant `at`.
 #[derive(Clone, Debug)]
 struct Change {
-    rate: Arc<Rate>,
+    rates: Arc<Rates>,
     at: u64,
 }
 
-/// A key that the other two tables cannot hold: see the table in the module documentation.
+/// A key that the other tables cannot hold: see the table in the module documentation.
 #[derive(Debug)]
 struct CustomEntry<K> {
     key: K,
     hash: u64,
-    rate: Arc<Rate>,
+    rates: Arc<Rates>,
     entry_state: EntryState,
-    /// The user gave this key its quota: the entry must not be forgotten.
+    /// The user gave this key its quotas: the entry must not be forgotten.
     pinned: bool,
 }
 
 /// The state of a custom entry.
 #[derive(Debug)]
 enum EntryState {
-    /// A level under the entry's own quota, packed.
-    PackedLevel(NonZeroU64),
-    /// A level that does not fit a packed level.
-    Wide(Box<Level>),
+    /// A level under the entry's only quota, packed.
+    PackedLevel([NonZeroU64; 1]),
+    /// The levels of two quotas, packed.
+    PackedPair(Box<[NonZeroU64; 2]>),
+    /// Levels that do not fit packed levels.
+    Wide(Box<Levels>),
     /// A limiter core; the key has waiters or tokens in flight.
     Live(Arc<Core>),
 }
@@ -144,7 +160,7 @@ pub(super) struct EntryRequest<'a, K> {
     pub(super) hash: u64,
     pub(super) now: u64,
     /// The answer of `quota_by` for the key, once the map has asked.
-    pub(super) offered: Option<Arc<Rate>>,
+    pub(super) offered: Option<Arc<Rates>>,
     /// The key has to be stored even if the map is full.
     pub(super) forced: bool,
 }
@@ -219,18 +235,19 @@ pub(super) enum Stop {
 }
 
 impl<K> Shard<K> {
-    pub(super) fn new(rate: Arc<Rate>, by_key: bool) -> Self {
-        let window = span(&rate);
+    pub(super) fn new(rates: Arc<Rates>, by_key: bool) -> Self {
+        let window = span(&rates);
         Self {
             packed_levels: PackedLevels::new(),
             live_entries: LiveEntries::new(),
             rare_fields: None,
-            rate,
+            rates,
             by_key,
             synced: 0,
             swept: 0,
             window,
             calls_left: SMALL as u32,
+            is_barred: false,
             closed: false,
             refused: 0,
             granted: 0,
@@ -240,20 +257,27 @@ impl<K> Shard<K> {
 
     /// The number of slots that a sweep visits.
     pub(super) fn slots(&self) -> usize {
-        let custom_entries = self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.custom_entries.slots());
-        self.packed_levels.slots() + self.live_entries.slots() + custom_entries
+        let rare = |rare_fields: &RareFields<K>| rare_fields.custom_entries.slots() + rare_fields.packed_pairs.slots();
+        self.packed_levels.slots() + self.live_entries.slots() + self.rare_fields.as_deref().map_or(0, rare)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.packed_levels.len()
-            + self.live_entries.len()
-            + self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.custom_entries.len())
+        let rare = |rare_fields: &RareFields<K>| rare_fields.custom_entries.len() + rare_fields.packed_pairs.len();
+        self.packed_levels.len() + self.live_entries.len() + self.rare_fields.as_deref().map_or(0, rare)
     }
 
     fn rare_fields(&mut self) -> &mut RareFields<K> {
         self.rare_fields.get_or_insert_with(|| {
-            let custom_entries = Groups::new();
-            Box::new(RareFields { custom_entries, quota_version: 0, version: 0, pending: Vec::new(), custom_live: 0 })
+            Box::new(RareFields {
+                packed_pairs: PackedPairs::new(),
+                custom_entries: Groups::new(),
+                gate: 0,
+                quota_version: 0,
+                version: 0,
+                pending: Vec::new(),
+                custom_live: 0,
+                has_handles: false,
+            })
         })
     }
 
@@ -310,19 +334,30 @@ impl<K> Shard<K> {
             self.sweep(context, deferred);
             self.shrink(context);
         }
+        if self.is_barred {
+            self.is_barred = self.closed || self.synced < self.gate();
+        }
         self.synced
     }
 
-    /// Reads a packed level at `now`, to which the shard [has advanced](Self::advance_to).
-    #[inline]
-    fn read(rate: &Rate, packed: NonZeroU64, now: u64) -> Level {
-        Level { units: rate.clip(rate.of_packed(packed, now) as i128), at: now }
+    /// A user holds the limiter of a key.
+    pub(super) fn expect_handles(&mut self, context: &ShardContext<'_, K>) {
+        self.rare_fields().has_handles = true;
+        context.key_limit.idle_no_later_than(context.number, || Some(self.synced.saturating_add(NEXT_LOOK)));
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(super) fn close(&mut self) {
+        (self.closed, self.is_barred) = (true, true);
     }
 }
 
-/// For how many nanoseconds after a sweep the packed levels of `rate` can be read.
-fn span(rate: &Rate) -> u64 {
-    rate.window().unwrap_or(u64::MAX)
+/// For how many nanoseconds after a sweep the packed levels of `rates` can be read.
+fn span(rates: &Rates) -> u64 {
+    rates.window().unwrap_or(u64::MAX)
 }
 
 impl<K> RareFields<K> {
@@ -340,31 +375,31 @@ impl<K> RareFields<K> {
 }
 
 impl EntryState {
-    fn of(rate: &Rate, level: Level) -> Self {
-        rate.packed(level).map_or_else(|| Self::Wide(Box::new(level)), Self::PackedLevel)
-    }
-
-    /// The level at `now`, to which the shard [has advanced](Shard::advance_to); or the live core, which knows its own
-    /// level.
-    fn level(&self, rate: &Rate, now: u64) -> Result<Level, &Arc<Core>> {
-        let units = match self {
-            Self::Live(live) => return Err(live),
-            Self::PackedLevel(packed) => rate.clip(rate.of_packed(*packed, now) as i128),
-            Self::Wide(level) => rate.advance(**level, now),
-        };
-        Ok(Level { units, at: now })
-    }
-
-    /// The last known level, as of `readable` or of an earlier instant; `None` for a live core. `readable` is the last
-    /// instant at which packed levels can be read.
-    fn level_by(&self, rate: &Rate, readable: u64) -> Option<Level> {
-        match self {
-            Self::Live(_) => None,
-            Self::PackedLevel(packed) => {
-                Some(Level { units: rate.clip(rate.of_packed(*packed, readable) as i128), at: readable })
-            }
-            Self::Wide(level) => Some(**level),
+    fn of(rates: &Rates, levels: &Levels) -> Self {
+        if let Some(packed) = rates.pack(levels) {
+            Self::PackedLevel(packed)
+        } else if let Some(packed) = rates.pack(levels) {
+            Self::PackedPair(Box::new(packed))
+        } else {
+            Self::Wide(Box::new(*levels))
         }
+    }
+
+    /// The levels at `now`, to which the shard [has advanced](Shard::advance_to); or the live core, which knows its own
+    /// levels.
+    fn levels(&self, rates: &Rates, now: u64) -> Result<Levels, &Arc<Core>> {
+        match self {
+            Self::Live(live) => Err(live),
+            Self::PackedLevel(packed) => Ok(rates.unpack(packed, now)),
+            Self::PackedPair(packed) => Ok(rates.unpack(packed, now)),
+            Self::Wide(levels) => Ok(rates.advance(levels, now)),
+        }
+    }
+
+    /// The last known levels, as of `readable` or of an earlier instant; `None` for a live core. `readable` is the last
+    /// instant at which packed levels can be read.
+    fn levels_by(&self, rates: &Rates, readable: u64) -> Option<Levels> {
+        if let Self::Wide(levels) = self { Some(**levels) } else { self.levels(rates, readable).ok() }
     }
 
     fn live(&self) -> Option<&Arc<Core>> {

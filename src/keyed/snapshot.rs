@@ -12,7 +12,9 @@ use std::time::Duration;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyedSnapshot<K> {
-    /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet.
+    /// Keys in memory: those that owe tokens, and those that owe nothing and have not been forgotten yet. Of a
+    /// distributed limiter, the keys that have a limiter on this node: with frequent
+    /// requests, with waiters, or until recently.
     pub keys: usize,
     /// Keys that have waiters.
     pub keys_waiting: usize,
@@ -29,7 +31,7 @@ pub struct KeyedSnapshot<K> {
     /// Calls that were refused, including denied calls of `try_acquire`.
     pub refused: u64,
     /// The keys with the most refusals, and a lower bound of their number, most first. At most 16 keys: every key with
-    /// more than a 17th of all refusals is among them.
+    /// more than a 17th of all refusals is among them. Empty if the limiter is distributed.
     pub most_refused: Vec<(K, u64)>,
     /// The longest time between the instant at which the schedule granted tokens to a waiter and the moment at which
     /// the timer let them be delivered, among the keys that have waiters or tokens in flight, or had them shortly
@@ -37,29 +39,48 @@ pub struct KeyedSnapshot<K> {
     pub lateness: Duration,
     /// True once the limiter was closed.
     pub closed: bool,
+    /// Of a distributed limiter: keys that have no limiter on this node but a cached reply of their store.
+    pub cached: usize,
+    /// Of a distributed limiter: tokens kept on this node unused, over all keys.
+    pub kept: u64,
+    /// Of a distributed limiter: how many callers were refused by a cached reply, without a request.
+    pub spared: u64,
+    /// Of a distributed limiter: the counters of all requests, over all keys. `None` if it is not distributed.
+    #[cfg(feature = "distributed")]
+    pub store: Option<crate::distributed::StoreSnapshot>,
 }
 
 impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
-    pub(super) fn of<S: BuildHasher>(map: &Map<K, S>) -> Self {
-        let mut snapshot = Self {
+    pub(super) fn empty(most_refused: Vec<(K, u64)>) -> Self {
+        Self {
             keys: 0,
             keys_waiting: 0,
             waiting_tasks: 0,
             waiting_tokens: 0,
-            in_flight: map.template.cap.map(|_| 0),
+            in_flight: None,
             granted: 0,
             refunded: 0,
             refused: 0,
-            most_refused: map.top.lock().list(),
+            most_refused,
             lateness: Duration::ZERO,
             closed: false,
-        };
+            cached: 0,
+            kept: 0,
+            spared: 0,
+            #[cfg(feature = "distributed")]
+            store: None,
+        }
+    }
+
+    pub(super) fn of<S: BuildHasher>(map: &Map<K, S>) -> Self {
+        let in_flight = map.template.cap().map(|_| 0);
+        let mut snapshot = Self { in_flight, ..Self::empty(map.top.lock().list()) };
         for number in 0..map.shards.len() {
             let live_entries: Vec<Arc<Core>> = map.in_shard(number, |shard, _, _| {
                 snapshot.keys += shard.len();
                 snapshot.refused += shard.refused;
                 snapshot.count(shard.totals());
-                snapshot.closed |= shard.closed;
+                snapshot.closed |= shard.is_closed();
                 shard.live_entries().cloned().collect()
             });
             if live_entries.is_empty() {
@@ -76,7 +97,8 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
         snapshot
     }
 
-    fn add(&mut self, live: &Core) {
+    /// Adds the core that serves one key.
+    pub(super) fn add(&mut self, live: &Core) {
         let (waiting, tokens, flying, lateness, totals) = live.look_at(|state, rovers, _| {
             let flying = state.in_flight(rovers).map_or(0, |(tokens, _)| tokens);
             let totals = (state.granted(rovers), state.totals.refunded);
@@ -92,7 +114,7 @@ impl<K: Hash + Eq + Clone> KeyedSnapshot<K> {
 
     /// Adds tokens granted and refunded. A shard's totals include those of its retired live entries; those of the
     /// entries that are held here are not among them.
-    fn count(&mut self, (granted, refunded): (u64, u64)) {
+    pub(super) fn count(&mut self, (granted, refunded): (u64, u64)) {
         self.granted = self.granted.wrapping_add(granted);
         self.refunded = self.refunded.wrapping_add(refunded);
     }

@@ -1,28 +1,31 @@
-//! The meter of a limiter.
+//! The meter of a limiter, plain or keyed.
 
 use super::names;
 use super::series::Series;
 use super::tally::{QUOTAS, Tally};
 use crate::limiter::Limiter;
 use crate::observe::Observers;
-use crate::snapshot::Snapshot;
 use metrics::SharedString;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The name shared by everything that has no series of its own because there would be too many.
 pub(super) const OTHERS: &str = "(others)";
 
-/// Counts what a [`Limiter`] does, and publishes it on request. See the [module](super).
+/// Counts what a limiter does, and publishes it on request. See the [module](super).
 ///
 /// From the moment the meter is made, the limiter itself counts its refusals and records its waits, through any clone,
 /// layer, stream or joint claim. It continues to do so when the meter is dropped. Clones are the same meter.
-#[derive(Clone, Debug)]
-pub struct Meter {
-    limiter: Limiter,
+///
+/// `L` is [`Limiter`], or `KeyedLimiter` (feature `keyed`), which is summed over all its keys.
+pub struct Meter<L: Metered = Limiter> {
+    limiter: L,
     tally: Arc<Tally>,
+    pub(super) names: L::Names,
 }
 
-impl Meter {
+impl<L: Metered> Meter<L> {
     /// Creates a meter of `limiter`. `key` is the value of the label `key` of all its series. Each meter needs its own
     /// key.
     ///
@@ -41,31 +44,123 @@ impl Meter {
     /// # meter.publish();
     /// # Ok(()) }
     /// ```
-    pub fn new(key: impl Into<SharedString>, limiter: &Limiter) -> Result<Self, AlreadyMetered> {
-        let tally = attach(key.into(), limiter.core().observers())?;
-        Ok(Self { limiter: limiter.clone(), tally })
+    pub fn new(key: impl Into<SharedString>, limiter: &L) -> Result<Self, AlreadyMetered> {
+        let tally = Arc::new(Tally::new(key.into()));
+        limiter.observers().admit(Box::new(Arc::clone(&tally))).map_err(|key| AlreadyMetered { key })?;
+        Ok(Self { limiter: limiter.clone(), tally, names: L::Names::default() })
     }
 
     /// Sets all series to their current values. Call it before each scrape.
     ///
-    /// It takes the limiter's lock once, for a [snapshot](Limiter::snapshot), and holds no lock while it calls the
-    /// recorder.
+    /// It takes a snapshot of the limiter, and holds no lock of the limiter while it calls the recorder.
     ///
     /// # Panics
     ///
-    /// Panics if the recorder panics.
+    /// Panics if the recorder panics, or a function given to `naming`.
     pub fn publish(&self) {
-        publish(&Series::of(&self.tally), &self.tally, &self.limiter.snapshot());
+        let series = Series::of(&self.tally);
+        // All reasons, also those without a refusal so far: a rate is then visible from the first refusal on.
+        for (reason, calls) in self.tally.refused() {
+            series.counter(names::REFUSALS, Some(("reason", reason.name())), calls);
+        }
+        series.counter(names::ACQUIRE, Some(("result", "deny")), self.tally.refused_tokens());
+        let totals = self.limiter.publish(&series, &self.tally, &self.names);
+        series.counter(names::ACQUIRE, Some(("result", "allow")), totals.granted);
+        series.counter(names::REFUNDED, None, totals.refunded);
+        series.gauge(names::WAITING, totals.waiting_tasks as f64);
+        series.gauge(names::WAITING_TOKENS, totals.waiting_tokens as f64);
+        if let Some(in_flight) = totals.in_flight {
+            series.gauge(names::IN_FLIGHT, in_flight as f64);
+        }
+        series.seconds(names::LATENESS, totals.lateness);
     }
 
     /// Returns the limiter.
-    pub fn limiter(&self) -> &Limiter {
+    pub fn limiter(&self) -> &L {
         &self.limiter
     }
 
     /// Returns the value of the label `key` of all its series.
     pub fn key(&self) -> &str {
         &self.tally.name
+    }
+}
+
+impl<L: Metered> Clone for Meter<L> {
+    fn clone(&self) -> Self {
+        Self { limiter: self.limiter.clone(), tally: Arc::clone(&self.tally), names: self.names.clone() }
+    }
+}
+
+impl<L: Metered> fmt::Debug for Meter<L> {
+    /// Omits the keys of a keyed limiter: they may be personal data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter").field("key", &self.tally.name).finish_non_exhaustive()
+    }
+}
+
+/// A limiter that can have a meter. It cannot be named outside of this crate, and so not implemented.
+pub trait Metered: Clone {
+    /// How its keys are named in series.
+    type Names: Clone + Default;
+
+    #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
+    fn observers(&self) -> &Observers;
+
+    /// Sets the series that only limiters of this kind have, and returns the values of those that all have.
+    #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
+    fn publish(&self, series: &Series<'_>, tally: &Tally, names: &Self::Names) -> Totals;
+}
+
+/// What limiters of all kinds publish.
+#[derive(Debug)]
+pub struct Totals {
+    pub(super) granted: u64,
+    pub(super) refunded: u64,
+    pub(super) waiting_tasks: usize,
+    pub(super) waiting_tokens: u64,
+    pub(super) in_flight: Option<u64>,
+    pub(super) lateness: Duration,
+}
+
+impl Metered for Limiter {
+    type Names = ();
+
+    #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
+    fn observers(&self) -> &Observers {
+        self.core().observers()
+    }
+
+    #[allow(private_interfaces, reason = "no code outside of this crate can call it")]
+    fn publish(&self, series: &Series<'_>, tally: &Tally, _: &()) -> Totals {
+        let seen = self.snapshot();
+        // A limiter with only an in-flight cap has no bucket, which is not the same as an empty one.
+        if let Some(least) = seen.quotas.iter().map(|quota| quota.level).min() {
+            series.gauge(names::TOKENS, least.max(0) as f64);
+            series.gauge(names::DEBT, least.min(0).unsigned_abs() as f64);
+        }
+        if seen.quotas.len() > 1 {
+            for (index, quota) in seen.quotas.iter().enumerate() {
+                let name = quota.name.clone().map_or_else(|| index.to_string().into(), SharedString::from);
+                if index < QUOTAS {
+                    series.counter_of(names::QUOTA_REFUSALS, ("quota", name.clone()), tally.refused_by(index));
+                }
+                series.gauge_of(names::QUOTA_TOKENS, Some(("quota", name)), quota.level as f64);
+            }
+            if seen.quotas.len() > QUOTAS {
+                let others = ("quota", SharedString::const_str(OTHERS));
+                series.counter_of(names::QUOTA_REFUSALS, others, tally.refused_by(QUOTAS));
+            }
+        }
+        series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
+        Totals {
+            granted: seen.granted,
+            refunded: seen.refunded,
+            waiting_tasks: seen.waiting_tasks,
+            waiting_tokens: seen.waiting_tokens,
+            in_flight: seen.in_flight,
+            lateness: seen.lateness,
+        }
     }
 }
 
@@ -76,53 +171,4 @@ impl Meter {
 pub struct AlreadyMetered {
     /// The key of the existing meter.
     pub key: String,
-}
-
-/// Makes a limiter count under `key` from now on.
-pub(super) fn attach(key: SharedString, observers: &Observers) -> Result<Arc<Tally>, AlreadyMetered> {
-    let tally = Arc::new(Tally::new(key));
-    observers.admit(Arc::clone(&tally)).map_err(|tally| AlreadyMetered { key: tally.name.to_string() })?;
-    Ok(tally)
-}
-
-fn publish(series: &Series<'_>, tally: &Tally, seen: &Snapshot) {
-    publish_refusals(series, tally);
-    publish_grants(series, seen.granted, seen.refunded);
-    let least = seen.quotas.iter().map(|quota| quota.level).min().unwrap_or(0);
-    series.gauge(names::TOKENS, least.max(0) as f64);
-    series.gauge(names::DEBT, least.min(0).unsigned_abs() as f64);
-    if seen.quotas.len() > 1 {
-        for (index, quota) in seen.quotas.iter().enumerate() {
-            let name = quota.name.clone().map_or_else(|| index.to_string().into(), SharedString::from);
-            if index < QUOTAS {
-                series.counter_of(names::QUOTA_REFUSALS, ("quota", name.clone()), tally.refused_by(index));
-            }
-            series.gauge_of(names::QUOTA_TOKENS, Some(("quota", name)), quota.level as f64);
-        }
-        if seen.quotas.len() > QUOTAS {
-            let others = ("quota", SharedString::const_str(OTHERS));
-            series.counter_of(names::QUOTA_REFUSALS, others, tally.refused_by(QUOTAS));
-        }
-    }
-    series.gauge(names::WAITING, seen.waiting_tasks as f64);
-    series.gauge(names::WAITING_TOKENS, seen.waiting_tokens as f64);
-    if let Some(in_flight) = seen.in_flight {
-        series.gauge(names::IN_FLIGHT, in_flight as f64);
-    }
-    series.seconds(names::PAUSED, seen.paused_for.unwrap_or_default());
-    series.seconds(names::LATENESS, seen.lateness);
-}
-
-/// Publishes grants and refunds, in tokens.
-pub(super) fn publish_grants(series: &Series<'_>, granted: u64, refunded: u64) {
-    series.counter(names::ACQUIRE, Some(("result", "allow")), granted);
-    series.counter(names::REFUNDED, None, refunded);
-}
-
-/// Publishes all reasons, also those without a refusal so far: a rate is then visible from the first refusal on.
-pub(super) fn publish_refusals(series: &Series<'_>, tally: &Tally) {
-    for (reason, calls) in tally.refused() {
-        series.counter(names::REFUSALS, Some(("reason", reason.name())), calls);
-    }
-    series.counter(names::ACQUIRE, Some(("result", "deny")), tally.refused_tokens());
 }

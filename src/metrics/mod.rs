@@ -48,13 +48,15 @@
 //! | `rate_limit_in_flight_tokens` | | gauge | tokens granted and not yet released; only with a cap |
 //! | `rate_limit_paused_seconds` | | gauge | how long the pause still lasts |
 //! | `rate_limit_lateness_seconds` | | gauge | [`Snapshot::lateness`](crate::Snapshot::lateness) |
-//! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | of a `KeyedMeter`: keys in memory, and keys with waiters |
-//! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are [named](KeyedMeter::naming) |
+//! | `rate_limit_keys`, `rate_limit_keys_waiting` | | gauge | of a keyed limiter: keys in memory, and keys with waiters |
+//! | `rate_limit_key_refusals`, `rate_limit_key_tokens` | `name` | gauge | of the most refused keys, if they are named by `Meter::naming` |
+//! | `rate_limit_adaptive_rate` | | gauge | of an `AdaptiveMeter`: the learned rate in tokens per second |
+//! | `rate_limit_adaptive_answers_total` | `result`: `accepted`, `refused` | counter | answers of the server |
+//! | `rate_limit_adaptive_changes_total` | `reason`: `accepted`, `probe_refused`, `limit_fell` | counter | changes of the learned rate |
 //!
 //! The reasons are `quota`, `in_flight`, `pause`, `queue` (others are waiting) and `parent`, which are the
-//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and, with the feature
-//! `redis`, `unreachable`; and `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore
-//! not counted as tokens denied.
+//! [`Bound`](crate::Bound) of a denial; `queue_full`, `too_late`, `timed_out`, `too_many_keys` and `unreachable`; and
+//! `too_large`, `closed`, `no_runtime`, which no wait would change and which are therefore not counted as tokens denied.
 //!
 //! # What it costs
 //!
@@ -72,6 +74,7 @@
 //!
 //! The recorder is looked up on each use: the meter may be made before the recorder is installed.
 
+mod adaptive;
 #[cfg(feature = "keyed")]
 mod keyed;
 mod meter;
@@ -79,8 +82,6 @@ mod names;
 mod series;
 mod tally;
 
-#[cfg(feature = "keyed")]
-pub use keyed::KeyedMeter;
+pub use adaptive::AdaptiveMeter;
 pub use meter::{AlreadyMetered, Meter};
 pub use names::describe;
-pub(crate) use tally::{Outcome, Tally};

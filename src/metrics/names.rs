@@ -15,6 +15,9 @@ pub(super) const WAITING_TOKENS: &str = "rate_limit_waiting_tokens";
 pub(super) const IN_FLIGHT: &str = "rate_limit_in_flight_tokens";
 pub(super) const PAUSED: &str = "rate_limit_paused_seconds";
 pub(super) const LATENESS: &str = "rate_limit_lateness_seconds";
+pub(super) const ADAPTIVE_RATE: &str = "rate_limit_adaptive_rate";
+pub(super) const ADAPTIVE_ANSWERS: &str = "rate_limit_adaptive_answers_total";
+pub(super) const ADAPTIVE_CHANGES: &str = "rate_limit_adaptive_changes_total";
 #[cfg(feature = "keyed")]
 pub(super) const KEYS: &str = "rate_limit_keys";
 #[cfg(feature = "keyed")]
@@ -43,6 +46,9 @@ pub fn describe() {
         Unit::Seconds,
         "The longest time from an instant of the schedule to its delivery, so far."
     );
+    describe_gauge!(ADAPTIVE_RATE, Unit::CountPerSecond, "The learned rate, in tokens per second.");
+    describe_counter!(ADAPTIVE_ANSWERS, Unit::Count, "Answers of the server to requests under an adaptive rate.");
+    describe_counter!(ADAPTIVE_CHANGES, Unit::Count, "Changes of an adaptive rate, by reason.");
     #[cfg(feature = "keyed")]
     {
         describe_gauge!(KEYS, Unit::Count, "Keys in memory.");

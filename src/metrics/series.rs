@@ -5,7 +5,8 @@ use metrics::{Key, Label, SharedString, with_recorder};
 use std::time::Duration;
 
 /// Sets series that all have the label `key`, on the recorder that is installed at that moment.
-pub(super) struct Series<'a> {
+#[derive(Debug)]
+pub struct Series<'a> {
     tally: &'a Tally,
 }
 

@@ -5,10 +5,12 @@
 //! about a millisecond anyway.
 
 use super::names;
-use crate::observe::{REASONS, Reason, Refusal};
+use crate::error::{Bound, Denied, Refused, TryAcquireError};
+use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -20,20 +22,12 @@ const STRIPES: usize = 8;
 
 pub(super) const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, Some(module_path!()));
 
-/// How a wait ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Outcome {
-    Allowed,
-    Denied,
-    /// The caller gave up.
-    Left,
-}
-
 /// The counts of one limiter.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(super) name: SharedString,
     stripes: [CachePadded<Stripe>; STRIPES],
+    /// The series of waits that were granted, refused, and ended by the caller.
     waits: [Key; 3],
 }
 
@@ -56,23 +50,16 @@ impl Tally {
         Self { name, stripes: Default::default(), waits }
     }
 
-    pub(crate) fn count_refusal(&self, cost: u64, refusal: Refusal) {
-        let reason = refusal.reason();
+    fn count_refusal(&self, cost: u64, refusal: &Refused) {
+        let reason = Reason::of(refusal);
         let stripe = &self.stripes[own_number() % STRIPES];
         stripe.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
-        if let Some(quota) = refusal.quota() {
-            stripe.quotas[quota.min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
+        if let Refused::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(quota), .. })) = refusal {
+            stripe.quotas[(*quota).min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
         }
         if reason.is_for_now() {
             stripe.tokens.fetch_add(cost, Ordering::Relaxed);
         }
-    }
-
-    /// Calls user code: the recorder.
-    pub(crate) fn record_wait(&self, nanos: u64, outcome: Outcome) {
-        let key = &self.waits[outcome as usize];
-        let waited = Duration::from_nanos(nanos);
-        metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(waited);
     }
 
     /// Returns how many calls were refused, by reason.
@@ -92,6 +79,42 @@ impl Tally {
 
     fn sum(&self, word: impl Fn(&Stripe) -> &AtomicU64) -> u64 {
         self.stripes.iter().fold(0, |sum, stripe| sum.wrapping_add(word(stripe).load(Ordering::Relaxed)))
+    }
+}
+
+impl Observer for Arc<Tally> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn records_refusals(&self) -> bool {
+        true
+    }
+
+    fn refused(&self, cost: u64, refusal: Refused) {
+        self.count_refusal(cost, &refusal);
+    }
+
+    fn wait(&self, _cost: u64, _queue_info: QueueInfo) -> Option<Arc<dyn ObservedWait>> {
+        Some(Arc::<Tally>::clone(self))
+    }
+}
+
+/// All waits share the counts, so the record of one allocates nothing.
+impl ObservedWait for Tally {
+    /// Calls user code: the clock and the recorder.
+    fn end(&self, lasted: &dyn Fn() -> u64, ending: Ending) {
+        let [granted, refused, left] = &self.waits;
+        let key = match ending {
+            Ending::Granted => granted,
+            Ending::Left => left,
+            Ending::Refused { cost, refusal } => {
+                self.count_refusal(cost, &refusal);
+                refused
+            }
+        };
+        let waited = Duration::from_nanos(lasted());
+        metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(waited);
     }
 }
 

@@ -1,36 +1,24 @@
-//! A refusal of any kind, and its reason.
+//! The reason of a refusal.
 
-#[cfg(feature = "metrics")]
-use crate::error::Denied;
-use crate::error::{Bound, ConsumeError, TryAcquireError};
-use std::fmt;
-
-/// Why a caller was refused: `InLine` for a call that may wait, `AtOnce` for a call that does not.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Refusal {
-    InLine(ConsumeError),
-    AtOnce(TryAcquireError),
-}
+use crate::error::{Bound, ConsumeError, Refused, TryAcquireError};
 
 macro_rules! reasons {
-    ($($(#[$when:meta])? $reason:ident: $name:literal,)*) => {
+    ($($reason:ident: $name:literal,)*) => {
         /// One variant for each reason to refuse.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Reason { $($(#[$when])? $reason,)* }
+        pub(crate) enum Reason { $($reason,)* }
 
         impl Reason {
             pub(crate) fn name(self) -> &'static str {
-                match self { $($(#[$when])? Self::$reason => $name,)* }
+                match self { $(Self::$reason => $name,)* }
             }
         }
 
         /// All reasons, in order.
-        #[cfg(feature = "metrics")]
-        pub(crate) const REASONS: &[Reason] = &[$($(#[$when])? Reason::$reason,)*];
+        pub(crate) const REASONS: &[Reason] = &[$(Reason::$reason,)*];
     };
 }
 
-#[cfg(feature = "metrics")]
 impl Reason {
     /// True if the same request could be granted at another time.
     pub(crate) fn is_for_now(self) -> bool {
@@ -51,75 +39,34 @@ reasons! {
     TooLarge: "too_large",
     Closed: "closed",
     NoRuntime: "no_runtime",
-    #[cfg(feature = "redis")]
     Unreachable: "unreachable",
 }
 
-impl Refusal {
-    pub(crate) fn reason(&self) -> Reason {
-        match self {
-            Self::AtOnce(TryAcquireError::Denied(denied)) => match denied.by {
-                Bound::Quota(_) => Reason::Quota,
-                Bound::InFlight => Reason::InFlight,
-                Bound::Pause => Reason::Pause,
-                Bound::Queue => Reason::Queue,
-                Bound::Parent => Reason::Parent,
+impl Reason {
+    pub(crate) fn of(refused: &Refused) -> Self {
+        match refused {
+            Refused::AtOnce(TryAcquireError::Denied(denied)) => match denied.by {
+                Bound::Quota(_) => Self::Quota,
+                Bound::InFlight => Self::InFlight,
+                Bound::Pause => Self::Pause,
+                Bound::Queue => Self::Queue,
+                Bound::Parent => Self::Parent,
             },
-            Self::AtOnce(TryAcquireError::TooLarge { .. }) | Self::InLine(ConsumeError::TooLarge { .. }) => {
-                Reason::TooLarge
+            Refused::AtOnce(TryAcquireError::TooLarge { .. }) | Refused::InLine(ConsumeError::TooLarge { .. }) => {
+                Self::TooLarge
             }
-            Self::AtOnce(TryAcquireError::Closed) | Self::InLine(ConsumeError::Closed) => Reason::Closed,
-            Self::AtOnce(TryAcquireError::TooManyKeys { .. }) | Self::InLine(ConsumeError::TooManyKeys { .. }) => {
-                Reason::TooManyKeys
-            }
-            Self::InLine(ConsumeError::QueueFull { .. }) => Reason::QueueFull,
-            Self::InLine(ConsumeError::TooLate { .. }) => Reason::TooLate,
-            Self::InLine(ConsumeError::TimedOut { .. }) => Reason::TimedOut,
-            Self::InLine(ConsumeError::NoRuntime) => Reason::NoRuntime,
+            Refused::AtOnce(TryAcquireError::Closed) | Refused::InLine(ConsumeError::Closed) => Self::Closed,
+            Refused::AtOnce(TryAcquireError::TooManyKeys { .. })
+            | Refused::InLine(ConsumeError::TooManyKeys { .. }) => Self::TooManyKeys,
+            Refused::InLine(ConsumeError::QueueFull { .. }) => Self::QueueFull,
+            Refused::InLine(ConsumeError::TooLate { .. }) => Self::TooLate,
+            Refused::InLine(ConsumeError::TimedOut { .. }) => Self::TimedOut,
+            Refused::InLine(ConsumeError::NoRuntime) => Self::NoRuntime,
             // Made by `Limiter::wait`, which reports nothing.
-            Self::InLine(ConsumeError::MustHold) => Reason::InFlight,
-            #[cfg(feature = "redis")]
-            Self::AtOnce(TryAcquireError::Unreachable) | Self::InLine(ConsumeError::Unreachable) => Reason::Unreachable,
-        }
-    }
-
-    /// The index of the quota that refused, if it was a quota.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn quota(&self) -> Option<usize> {
-        match self {
-            Self::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(index), .. })) => Some(*index),
-            _ => None,
-        }
-    }
-
-    /// After how long the same request would be granted, if no other caller arrives meanwhile.
-    #[cfg(feature = "tracing")]
-    pub(crate) fn retry_after(&self) -> Option<std::time::Duration> {
-        match self {
-            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
-            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
-            _ => None,
-        }
-    }
-}
-
-impl From<ConsumeError> for Refusal {
-    fn from(error: ConsumeError) -> Self {
-        Self::InLine(error)
-    }
-}
-
-impl From<TryAcquireError> for Refusal {
-    fn from(error: TryAcquireError) -> Self {
-        Self::AtOnce(error)
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InLine(error) => error.fmt(f),
-            Self::AtOnce(error) => error.fmt(f),
+            Refused::InLine(ConsumeError::MustHold) => Self::InFlight,
+            Refused::AtOnce(TryAcquireError::Unreachable) | Refused::InLine(ConsumeError::Unreachable) => {
+                Self::Unreachable
+            }
         }
     }
 }

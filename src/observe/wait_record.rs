@@ -1,113 +1,77 @@
-//! Reports with at least one of the two features: to a meter of the limiter, and to the thread's subscriber.
+//! A claim's record of its wait, for the observers of the limiter.
 
-#[cfg_attr(feature = "metrics", path = "counted.rs")]
-#[cfg_attr(not(feature = "metrics"), path = "uncounted.rs")]
-mod count;
-#[path = "refusal.rs"]
-mod refusal;
-#[cfg_attr(feature = "tracing", path = "traced.rs")]
-#[cfg_attr(not(feature = "tracing"), path = "untraced.rs")]
-mod trace;
-
-use super::QueueInfo;
-use crate::core::Core;
+use super::{Ending, OBSERVED, Observed, ObservedWait, Observers, QueueInfo, quietly, refused_by};
 use crate::error::ConsumeError;
-pub(crate) use count::Observers;
-pub(crate) use refusal::Refusal;
-#[cfg(feature = "metrics")]
-pub(crate) use refusal::{REASONS, Reason};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-impl Observers {
-    /// Reports that a call for `cost` tokens was refused.
-    #[inline]
-    pub(crate) fn refused(&self, cost: u64, refusal: impl Into<Refusal>) {
-        if self.counts() || trace::records_refusals() {
-            self.report(cost, refusal.into());
-        }
-    }
-
-    #[inline(never)]
-    fn report(&self, cost: u64, refusal: Refusal) {
-        self.count(cost, refusal);
-        if trace::records_refusals() {
-            quietly(|| trace::refused(cost, refusal));
-        }
-    }
-}
-
-/// A claim's record of its wait, from entering the queue to the end of the wait, if there is an observer.
+/// A claim's record of its wait, from entering the queue to the end of the wait, if an observer wants one.
 ///
-/// It is on the heap, so that futures do not carry space that most of them never need. The `Arc` is never shared. It
-/// is an `Arc` and not a `Box` because dropping an `Arc` is a call, while dropping a box is inlined: so the drop of a
-/// future that never waited stays small enough to be inlined.
+/// In builds without observers the array is empty and takes no space at all.
 #[derive(Debug, Default)]
-pub(crate) struct WaitRecord(Option<Arc<Wait>>);
+pub(crate) struct WaitRecord([Option<Wait>; OBSERVED as usize]);
 
 #[derive(Debug)]
 struct Wait {
-    count: Option<count::Wait>,
-    trace: Option<trace::Wait>,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "only spans report all of it"))]
-enum Ending {
-    Granted,
-    Refused {
-        cost: u64,
-        refusal: Refusal,
-    },
-    /// The caller gave up.
-    Left,
+    /// The beginning of the wait, in the limiter's nanoseconds.
+    since: u64,
+    /// The record of each observer, in the order of [`Observers::each`].
+    records: [Option<Arc<dyn ObservedWait>>; 2],
 }
 
 impl WaitRecord {
-    /// True if an observer may want to know how long a claim will wait. Calls no subscriber, so it is safe under a
-    /// lock.
-    pub(crate) fn is_curious() -> bool {
-        trace::records_waits()
+    /// Records that a claim of `cost` waits in the queue.
+    pub(crate) fn begin(&mut self, observers: &Observers, cost: u64, queue_info: QueueInfo) {
+        let Some(slot) = self.0.first_mut() else { return };
+        let records = observers.each().map(|observer| quietly(|| observer?.wait(cost, queue_info)).flatten());
+        if records.iter().any(Option::is_some) {
+            *slot = Some(Wait { since: queue_info.since, records });
+        }
     }
 
-    /// Records that a claim of `cost` waits in the queue of `core`.
-    pub(crate) fn begin(&mut self, core: &Core, cost: u64, queue_info: QueueInfo) {
-        let count = count::Wait::begin(core.observers(), queue_info.since);
-        let trace = quietly(|| trace::Wait::begin(cost, queue_info)).flatten();
-        if count.is_some() || trace.is_some() {
-            self.0 = Some(Arc::new(Wait { count, trace }));
-        }
+    /// True from the beginning of an observed wait to its end.
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.first().is_some_and(Option::is_some)
     }
 
     /// Records the result of the claim, at once or after a wait.
     #[inline]
-    pub(crate) fn end(&mut self, core: &Core, cost: u64, answer: Result<(), ConsumeError>) {
-        match answer {
-            Ok(()) => self.report(core, Ending::Granted),
-            Err(error) if self.0.is_none() => core.observers().refused(cost, error),
-            Err(error) => {
-                core.observers().count(cost, error.into());
-                self.report(core, Ending::Refused { cost, refusal: error.into() });
-            }
+    pub(crate) fn end(&mut self, observed: Observed<'_>, cost: u64, answer: Result<(), ConsumeError>) {
+        match (self.take(), answer) {
+            (None, Ok(())) => {}
+            (None, Err(error)) => observed.observers.refused(cost, error),
+            (Some(wait), Ok(())) => wait.end(observed, Ending::Granted),
+            (Some(wait), Err(error)) => wait.end(observed, Ending::Refused { cost, refusal: error.into() }),
         }
     }
 
     /// Records that the claim was dropped, after it has left the queue.
-    pub(crate) fn cancel(&mut self, core: &Core) {
-        self.report(core, Ending::Left);
+    pub(crate) fn cancel(&mut self, observed: Observed<'_>) {
+        if let Some(wait) = self.take() {
+            wait.end(observed, Ending::Left);
+        }
     }
 
-    fn report(&mut self, core: &Core, ending: Ending) {
-        if let Some(Wait { count, trace }) = self.0.take().and_then(Arc::into_inner) {
-            // Two separate calls: a panic in one observer must not affect the other.
-            quietly(|| count.map(|count| count.end(core, ending)));
-            quietly(|| trace.map(|trace| trace.end(ending)));
-        }
+    #[inline]
+    fn take(&mut self) -> Option<Wait> {
+        self.0.first_mut()?.take()
     }
 }
 
-/// Runs foreign code, and catches its panics where a panic would harm the limiter or other callers.
-fn quietly<T>(tell: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget).ok()
+impl Wait {
+    fn end(self, observed: Observed<'_>, ending: Ending) {
+        let Self { since, records } = self;
+        let lasted = || observed.time.now().saturating_sub(since);
+        for (observer, record) in observed.observers.each().into_iter().zip(records) {
+            // Separate calls: a panic in one observer must not affect the other, and a record must not be dropped while
+            // a panic unwinds.
+            match (record, ending, observer) {
+                (Some(record), ..) => {
+                    quietly(|| record.end(&lasted, ending));
+                    quietly(|| drop(record));
+                }
+                (None, Ending::Refused { cost, refusal }, Some(observer)) => refused_by(observer, cost, refusal),
+                _ => {}
+            }
+        }
+    }
 }

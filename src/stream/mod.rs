@@ -37,7 +37,7 @@ mod paced_stream;
 pub use paced_sink::{PacedSink, PacedSinkError};
 pub use paced_stream::{PacedStream, RefusedItem, WithGrants};
 
-use crate::Limiter;
+use crate::limiter::Limiter;
 use futures_core::Stream;
 use futures_sink::Sink;
 

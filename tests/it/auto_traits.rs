@@ -1,34 +1,7 @@
-//! One line for each public type and future: may it be sent, shared, moved? A change here is a change of the contract.
+//! One line for each public type and future: is it `Send`, `Sync`, `Unpin`? A change here is a change of the contract.
 
+use crate::assert_traits::assert_traits;
 use tollgate::*;
-
-/// What a type must be, asked of the compiler.
-macro_rules! assert_traits {
-    ($($type:ty: $send:ident $sync:ident $unpin:ident;)*) => {
-        #[test]
-        fn every_public_type_is_what_its_line_says() {
-            $(
-                assert_traits!(@ $type, Send, $send);
-                assert_traits!(@ $type, Sync, $sync);
-                assert_traits!(@ $type, Unpin, $unpin);
-            )*
-        }
-    };
-    (@ $type:ty, $trait:ident, yes) => {{
-        fn is<T: $trait + ?Sized>() {}
-        is::<$type>();
-    }};
-    // Two ways to be `Ambiguous` if the type has the trait, and then the compiler cannot choose.
-    (@ $type:ty, $trait:ident, no) => {{
-        trait Ambiguous<A> {
-            fn some() {}
-        }
-        impl<T: ?Sized> Ambiguous<()> for T {}
-        struct HasIt;
-        impl<T: $trait + ?Sized> Ambiguous<HasIt> for T {}
-        <$type as Ambiguous<_>>::some();
-    }};
-}
 
 #[rustfmt::skip]
 assert_traits! {
@@ -49,14 +22,12 @@ assert_traits! {
     QuotaSnapshot:       yes yes yes;
     Which<'static>:      yes yes yes;
 
-    // A waiter's place in the line lives inside its future: these stay where they are once polled.
+    // A waiter's place in the queue is inside its future: these must not move once they are polled.
     Consume<'static>:    yes yes no;
     ConsumeOwned:        yes yes no;
-    Within<'static>:     yes yes no;
-    WithinOwned:         yes yes no;
-    // Its places are in boxes of their own.
+    // Its places are in boxes of their own, so it may move.
     Join<'static, 2>:    yes yes yes;
-    // It holds a timer.
+    // It contains a timer.
     Replenisher:         yes yes no;
 
     Bound:               yes yes yes;
@@ -70,12 +41,11 @@ assert_traits! {
     TryJoinError:        yes yes yes;
 }
 
-#[cfg(all(feature = "stream", feature = "io", feature = "tower"))]
+#[cfg(all(feature = "stream", feature = "io"))]
 mod around {
+    use crate::assert_traits::assert_traits;
     use futures::channel::mpsc::{Receiver, Sender};
-    use tollgate::{Limiter, OwnedGrant, io::*, stream::*, tower::*};
-
-    type Service = tower::util::BoxCloneService<(), (), ()>;
+    use tollgate::{io::*, stream::*};
 
     #[rustfmt::skip]
     assert_traits! {
@@ -87,74 +57,35 @@ mod around {
         PacedIo<::tokio::net::TcpStream>:                    yes yes yes;
         RefusedItem<u8>:                                     yes yes yes;
         PacedSinkError<u8>:                                  yes yes yes;
-
-        LimitLayer:                                          yes yes yes;
-        Limit<u8>:                                           yes yes yes;
-        HeldBody<u8, OwnedGrant>:                            yes yes yes;
-        Admission:                                           yes yes no;
-        LimitFuture<(), Service, Limiter, ToHead, AsError>:  yes no no;
-        LimitError<u8>:                                      yes yes yes;
-    }
-}
-
-#[cfg(feature = "http")]
-mod http {
-    use tollgate::{Limiter, http::*, tower::*};
-
-    #[rustfmt::skip]
-    assert_traits! {
-        //                                        Send Sync Unpin
-        HttpLimitLayer:                            yes yes yes;
-        HttpLimit<u8>:                             yes yes yes;
-        LimitBody<u8>:                             yes yes yes;
-        HeedLayer:                                 yes yes yes;
-        Heeded<u8>:                                yes yes yes;
-        HeedFuture<u8>:                            yes yes yes;
-        RateLimits:                                yes yes yes;
-        Refusal:                                   yes yes yes;
-        Partitioned<Limiter, fn(&()) -> Vec<u8>>:  yes yes yes;
-        Chosen<fn(&()) -> (Limiter, u64)>:         yes yes yes;
-    }
-
-    #[cfg(feature = "keyed")]
-    mod keyed {
-        use std::hash::RandomState;
-        use tollgate::{http::*, tower::*};
-
-        #[rustfmt::skip]
-        assert_traits! {
-            KeyView<u8, RandomState>:                  yes yes yes;
-            Keyed<u8, RandomState, fn(&()) -> (u8, u64)>:  yes yes yes;
-            KeyedAdmission<u8, RandomState>:           yes yes no;
-        }
     }
 }
 
 #[cfg(all(feature = "metrics", feature = "keyed"))]
 mod told {
-    use tollgate::metrics::{AlreadyMetered, KeyedMeter, Meter};
+    use crate::assert_traits::assert_traits;
+    use tollgate::KeyedLimiter;
+    use tollgate::metrics::{AlreadyMetered, Meter};
 
     #[rustfmt::skip]
     assert_traits! {
         //                   Send Sync Unpin
         Meter:                yes yes yes;
-        KeyedMeter<String>:   yes yes yes;
+        Meter<KeyedLimiter<String>>: yes yes yes;
         AlreadyMetered:       yes yes yes;
     }
 }
 
 #[test]
-fn what_spawned_tasks_need_is_static() {
+fn types_for_spawned_tasks_are_static() {
     fn is_static<T: Send + 'static>() {}
     is_static::<Limiter>();
     is_static::<ConsumeOwned>();
-    is_static::<WithinOwned>();
     is_static::<OwnedGrant>();
     is_static::<Replenisher>();
 }
 
 #[test]
-fn what_may_cross_a_panic_may_cross_a_panic() {
+fn unwind_safe_types_are_unwind_safe() {
     use std::panic::{RefUnwindSafe, UnwindSafe};
     fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
     is_unwind_safe::<Quota>();

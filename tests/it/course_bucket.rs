@@ -1,7 +1,7 @@
 //! Seed 004, the token bucket course: its five tests and its bonus cost, on a plain `Limiter`.
 //!
-//! The course keeps one bucket per key. Here a map of limiters stands in for that, since what is shown is the bucket;
-//! the keyed type has tests of its own.
+//! The course keeps one bucket per key. Here a map of limiters does that, because this file is about the bucket; the
+//! keyed type has tests of its own.
 
 use std::collections::HashMap;
 use std::sync::{Barrier, Mutex};
@@ -23,7 +23,7 @@ struct Decision {
     remaining: u64,
 }
 
-/// The course's `TokenBucket`: what it does in its own words is a map and one call of ours.
+/// The course's `TokenBucket`: a map, and one call of this crate.
 struct TokenBucket {
     quota: Quota,
     clock: ManualClock,
@@ -50,7 +50,7 @@ impl TokenBucket {
             Ok(grant) => Decision { allowed: true, retry_after: Duration::ZERO, remaining: grant.remaining() },
             Err(TryAcquireError::Denied(Denied { retry_after, remaining, by, .. })) => {
                 assert_eq!(by, Bound::Quota(0));
-                Decision { allowed: false, retry_after: retry_after.expect("time helps"), remaining }
+                Decision { allowed: false, retry_after: retry_after.expect("a wait would help"), remaining }
             }
             Err(other) => panic!("{other:?}"),
         }
@@ -78,7 +78,7 @@ fn full_bucket_allows_capacity() {
 
 #[test]
 fn denial_carries_retry_after() {
-    // The wait for the next token, not for a full bucket; and it shrinks as time goes by.
+    // The wait for the next token and not for a full bucket. It shrinks as time passes.
     let bucket = TokenBucket::new(10, 4);
     while bucket.allow("a").allowed {}
     for waited in (0..250).step_by(10) {
@@ -89,12 +89,12 @@ fn denial_carries_retry_after() {
 }
 
 #[test]
-fn a_caller_who_waits_as_long_as_told_is_allowed_and_no_sooner() {
+fn a_call_after_retry_after_is_allowed_and_no_sooner() {
     let bucket = TokenBucket::new(7, 3);
     while bucket.allow("a").allowed {}
     for _ in 0..100 {
         let told = bucket.allow("a").retry_after;
-        // A third of a second in whole nanoseconds, rounded up: nobody has to come twice.
+        // A third of a second in whole nanoseconds, rounded up, so that one retry is enough.
         assert!(told > Duration::ZERO && told <= Duration::from_nanos(333_333_334), "{told:?}");
         bucket.clock.advance(told - NANO);
         assert_eq!(bucket.allow("a"), denied(NANO, 0));
@@ -116,7 +116,7 @@ fn refill_restores_tokens() {
 
 #[test]
 fn refill_of_half_a_token_between_calls_is_not_lost() {
-    // The course's own trap: at 10 per second and a call each 50 ms, whole tokens alone would never refill.
+    // The course's own trap: at 10 per second and a call every 50 ms, a bucket that drops fractions would never refill.
     let bucket = TokenBucket::new(10, 10);
     while bucket.allow("a").allowed {}
     for _ in 0..50 {
@@ -162,10 +162,10 @@ fn concurrent_allow_grants_at_most_capacity() {
 
 #[test]
 fn concurrent_allow_on_one_limiter_without_a_map_in_between() {
-    // The map's lock lets one call begin after the other; without it they meet in the bucket itself.
+    // The map's lock orders the calls. Without it they race in the bucket itself.
     const THREADS: usize = 100;
     for round in 0..20 {
-        // Every other time, most calls do not take the limiter's lock either.
+        // In every other round most calls do not take the limiter's lock either.
         let builder = Limiter::builder().quota(Quota::per_second(1).burst(50)).clock(ManualClock::new());
         let limiter = builder.stride(if round % 2 == 0 { 0 } else { 10 }).build().unwrap();
         let start = Barrier::new(THREADS);
@@ -198,7 +198,7 @@ fn a_call_may_cost_more_than_one_token() {
 }
 
 #[test]
-fn a_cost_that_no_wait_would_help_is_told_apart_from_a_denial() {
+fn a_cost_that_no_wait_would_help_is_distinct_from_a_denial() {
     let bucket = TokenBucket::new(25, 10);
     let answer = bucket.bucket("a").try_acquire(26).map(drop);
     assert_eq!(answer, Err(TryAcquireError::TooLarge { cost: 26, most: 25 }));
@@ -215,14 +215,14 @@ fn a_call_that_costs_nothing_is_always_allowed() {
 
 // ---- the interface --------------------------------------------------------------------------------------------------
 
-/// The course's `WithClock`: any source of time will do.
+/// The course's `WithClock`: any source of time works.
 #[test]
 fn the_clock_is_injected() {
     #[derive(Debug)]
     struct Counter(Mutex<u64>);
 
     impl Clock for Counter {
-        /// A second for each look.
+        /// Each reading advances the clock by a second.
         fn now(&self) -> Duration {
             let mut looks = self.0.lock().unwrap();
             *looks += 1;
@@ -231,5 +231,5 @@ fn the_clock_is_injected() {
     }
 
     let limiter = Limiter::builder().quota(Quota::per_second(1)).clock(Counter(Mutex::new(0))).build().unwrap();
-    assert!((0..1_000).all(|_| limiter.try_acquire(1).is_ok()), "each call comes a second after the last");
+    assert!((0..1_000).all(|_| limiter.try_acquire(1).is_ok()), "each call is a second after the last one");
 }

@@ -1,16 +1,16 @@
-//! What `DESIGN.md` names as its defence is there: every test, every plant, every file.
+//! Every test, plant and file that `DESIGN.md` names in its section on the defense of the contract exists.
 
 use std::fs;
 use std::path::Path;
 
-/// The text between backticks, in the part of the document that claims something.
+/// The texts between backticks in that section.
 fn names() -> Vec<String> {
     let design = fs::read_to_string("DESIGN.md").unwrap();
     let (_, defence) = design.split_once("## How the contract is defended").unwrap();
     defence.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// All Rust below `folder`.
+/// All Rust code below `folder`.
 fn sources(folder: &Path, into: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -24,8 +24,12 @@ fn sources(folder: &Path, into: &mut String) {
 
 #[test]
 fn everything_that_design_names_as_a_defence_exists() {
+    if !Path::new("tests/plants").exists() {
+        println!("NOT RUN: the published package has no plants and no other crates");
+        return;
+    }
     let mut code = String::new();
-    for folder in ["src", "tests", "examples"] {
+    for folder in ["src", "tests", "examples", "crates"] {
         sources(Path::new(folder), &mut code);
     }
     let is_test = |name: &str| name.matches('_').count() >= 2 && name.chars().all(|c| c == '_' || c.is_alphanumeric());
@@ -41,5 +45,5 @@ fn everything_that_design_names_as_a_defence_exists() {
             tests += 1;
         }
     }
-    assert!(files > 20 && tests > 15, "the table was found: {files} files, {tests} tests and plants");
+    assert!(files > 20 && tests > 15, "the table was not found completely: {files} files, {tests} tests and plants");
 }

@@ -1,5 +1,5 @@
-//! What many tests share: a limiter with a clock moved by hand, whose callers are polled by hand; an end for tests that may
-//! hang; wakers.
+//! Shared helpers: a limiter with a manual clock and claims that are polled by hand, a time limit for tests that may
+//! hang, and wakers.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub fn one_per_milli(burst: u64) -> Quota {
     Quota::new(1, MILLI).burst(burst).initial(0)
 }
 
-/// A limiter and the clock it goes by.
+/// A limiter and its clock.
 pub struct Stand {
     pub limiter: Limiter,
     pub clock: ManualClock,
@@ -38,15 +38,15 @@ impl Stand {
         Self { limiter: builder.clock(clock.clone()).build().unwrap(), clock }
     }
 
-    /// A caller at the end of the line.
+    /// A claim at the end of the queue.
     #[track_caller]
     pub fn enter(&self, cost: u64) -> Waiting<'_> {
         let mut waiting = spawn(self.limiter.consume(cost));
-        assert_pending!(waiting.poll(), "a cost of {cost} should have to wait");
+        assert_pending!(waiting.poll(), "a claim of {cost} should have to wait");
         waiting
     }
 
-    /// A caller who does not have to wait.
+    /// A claim that does not have to wait.
     #[track_caller]
     pub fn take(&self, cost: u64) -> Grant<'_> {
         assert_ready_ok!(spawn(self.limiter.consume(cost)).poll())
@@ -66,17 +66,17 @@ impl Stand {
     }
 }
 
-/// The caller was woken, and finds its grant.
+/// The claim was woken, and its poll returns the grant.
 #[track_caller]
 pub fn served<'a>(waiting: &mut Waiting<'a>) -> Grant<'a> {
-    assert!(waiting.is_woken(), "nobody woke it");
+    assert!(waiting.is_woken(), "the claim was not woken");
     assert_ready_ok!(waiting.poll())
 }
 
-/// The caller was not woken, and finds nothing if it looks all the same.
+/// The claim was not woken, and a poll returns nothing.
 #[track_caller]
 pub fn waits(waiting: &mut Waiting<'_>) {
-    assert!(!waiting.is_woken(), "it was woken for nothing");
+    assert!(!waiting.is_woken(), "the claim was woken without a grant");
     assert_pending!(waiting.poll());
 }
 
@@ -87,10 +87,10 @@ pub fn to_its_end(test: impl FnOnce() + Send + 'static) {
         let _running = running;
         test();
     });
-    // A bound against a hang. Miri is a thousand times slower, and its scheduler is not fair.
+    // This only stops a test that hangs. Miri is a thousand times slower, and its scheduler is not fair.
     let longest = Duration::from_secs(if cfg!(miri) { 3_600 } else { 180 });
     match ended.recv_timeout(longest) {
-        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
         _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
     }
 }

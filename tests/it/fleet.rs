@@ -1,6 +1,7 @@
-//! Many nodes that share one quota, in paused time over the line in memory: the simulation of `examples/fleet_sim`, small.
+//! Many nodes that share one quota, in paused time over the store in memory: a small version of the simulation in
+//! `examples/fleet_sim`.
 
-#[path = "../../examples/fleet/law.rs"]
+#[path = "../../examples/fleet_sim/law.rs"]
 mod law;
 #[path = "../../examples/fleet_sim/served.rs"]
 mod served;
@@ -27,61 +28,62 @@ fn world(busy: u64) -> World {
     }
 }
 
-/// What is missing is what was minted above a full bucket while the first asks were under way, and what is on its way in the
-/// end: five milliseconds' worth. Shares differ by the turn that somebody has had and somebody has not.
+/// The missing tokens are those minted above a full bucket during the first requests, and those in transit at the end:
+/// five milliseconds' worth. The nodes' shares differ by one turn, which some have had and others not yet.
 #[tokio::test(start_paused = true)]
-async fn forty_nodes_take_all_there_is_in_equal_parts_and_not_a_token_more() {
+async fn forty_nodes_share_all_tokens_equally_and_no_token_more() {
     let world = world(40);
     let outcome = world.live().await;
-    println!("{} tokens, {:?}, {} asks, {:?} late", outcome.tokens(), outcome.got, outcome.asks, outcome.late);
+    println!("{} tokens, {:?}, {} requests, {:?} late", outcome.tokens(), outcome.got, outcome.asks, outcome.late);
     assert_eq!(outcome.excess(&world), 0);
     assert!(outcome.achieved(&world) >= 0.995, "{}", outcome.achieved(&world));
     assert!(outcome.fairness() >= 0.9, "{}: {:?}", outcome.fairness(), outcome.got);
 }
 
-/// Nodes are asked for in turns of a tenth of a second: ten asks per second each, and as many again at most.
+/// Nodes send requests in turns of a tenth of a second: ten requests per second each, and at most as many again.
 #[tokio::test(start_paused = true)]
-async fn asks_grow_with_nodes_and_not_with_the_rate() {
+async fn requests_grow_with_the_nodes_and_not_with_the_rate() {
     for busy in [4, 40] {
         let world = world(busy);
         let outcome = world.live().await;
         let per_node = outcome.asks as f64 / busy as f64 / 2.0;
-        println!("{busy} nodes: {per_node} asks per second each");
+        println!("{busy} nodes: {per_node} requests per second each");
         assert!(per_node <= 20.0, "{busy} nodes: {per_node}");
     }
 }
 
-/// Who has few callers and a small burst can be given little at a time: those in line, and what may be kept unused, which is a
-/// tenth of the burst for each of four nodes. So 18 tokens a trip are the most, and 56 trips per 1,000 the fewest.
+/// A node with few callers and a small burst can get few tokens at a time: those for its waiters, and those it may keep
+/// unused, which are a tenth of the burst for each of four nodes. So a request brings 18 tokens at most, and 1,000
+/// tokens take 56 requests at least.
 #[tokio::test(start_paused = true)]
 async fn few_callers_and_a_small_burst_cost_few_trips_more_than_they_must() {
     let world =
         World { tasks: 8, law: Law { rate: 10_000, burst: 100 }, latency: Duration::from_micros(100), ..world(4) };
     let outcome = world.live().await;
     let per_thousand = outcome.asks as f64 * 1e3 / outcome.tokens() as f64;
-    println!("{per_thousand} asks per 1,000 tokens, {} granted, {:?}", outcome.achieved(&world), outcome.got);
+    println!("{per_thousand} requests per 1,000 tokens, {} granted, {:?}", outcome.achieved(&world), outcome.got);
     assert_eq!(outcome.excess(&world), 0);
     assert!(per_thousand <= 65.0, "{per_thousand}");
     assert!(outcome.achieved(&world) >= 0.99, "{}", outcome.achieved(&world));
     assert!(outcome.fairness() >= 0.9, "{:?}", outcome.got);
 }
 
-/// Forty nodes would ask 400 times in a second, and the line answers 200 times. Answers come later, and shares are larger:
-/// once it has come to that, all there is is granted.
+/// Forty nodes would send 400 requests a second, and the store answers 200. The answers come later, and the shares
+/// grow: when they have adapted, all minted tokens are granted.
 #[tokio::test(start_paused = true)]
-async fn a_line_that_is_asked_more_than_it_can_answer_still_grants_all_there_is() {
+async fn an_overloaded_store_still_grants_all_tokens() {
     let world = World { service: Duration::from_millis(5), ..world(40) };
     let outcome = world.live().await;
     let in_the_last_second: u64 =
         outcome.grants.iter().filter(|batch| batch.first >= 1_000_000_000).map(|batch| batch.tokens).sum();
-    println!("{in_the_last_second} tokens in the last second, {} asks in two", outcome.asks);
+    println!("{in_the_last_second} tokens in the last second, {} requests in two", outcome.asks);
     assert_eq!(outcome.excess(&world), 0);
     assert!(in_the_last_second >= RATE * 99 / 100, "{in_the_last_second}");
 }
 
-/// A turn, what others were promised before it, and the way there and back.
+/// A turn, the tokens promised to others before it, and the round trip.
 #[tokio::test(start_paused = true)]
-async fn who_wants_little_is_not_starved_by_who_wants_all() {
+async fn a_node_with_small_demand_is_not_starved_by_saturated_nodes() {
     let world = World { quiet: 5, ..world(10) };
     let outcome = world.live().await;
     let longest = outcome.longest_wait();
@@ -91,7 +93,7 @@ async fn who_wants_little_is_not_starved_by_who_wants_all() {
     assert!(longest <= Duration::from_millis(300), "{longest:?}");
 }
 
-/// A world whose line gives one token too many would be found out.
+/// The checks would detect a store that gives one token too many.
 #[tokio::test]
 async fn one_token_too_many_is_an_excess() {
     let world = world(4);

@@ -1,6 +1,6 @@
-//! What the fuzzer has found worth keeping, replayed: see `fuzz/`.
+//! Replays the corpus of the fuzzer: see `fuzz/`.
 //!
-//! The corpus covers every line the fuzzer has reached. One file by itself:
+//! The corpus covers every line of code that the fuzzer has reached. A single file:
 //! `HISTORY=fuzz/artifacts/history/crash-... cargo test --test it fuzz_corpus:: -- --nocapture`.
 
 use crate::oracle::{self, bytes};
@@ -35,14 +35,14 @@ fn every_history_of_the_corpus_agrees() {
         }
     }
     println!("{} histories of the corpus replayed", corpus.len());
-    assert!(!corpus.is_empty(), "there is no corpus");
+    assert!(!corpus.is_empty(), "the corpus is empty");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 proptest! {
     #![proptest_config(oracle::ops::config(1_000))]
 
-    /// What the fuzzer does, blindly: for machines without one.
+    /// The fuzzer's check with random bytes, for machines without a fuzzer.
     #[test]
     fn histories_out_of_random_bytes_agree(
         case in prop::collection::vec(any::<u8>(), 0..500).prop_map(|bytes| bytes::decoded(&bytes)),

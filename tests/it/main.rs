@@ -1,28 +1,29 @@
 //! The integration tests, in one binary: a folder or a file for each subject.
 //!
-//! Roots of their own, because they need a process of their own: `alloc.rs` (its allocator counts), `fine_timer_files.rs`
-//! (it counts open files), `loom` (another build of the crate) and `ui.rs` (it runs the compiler). A test here must not need
-//! a process to itself: under `cargo test` all share one, under cargo-nextest each has its own.
+//! Some tests are binaries of their own, because they need a process of their own: `alloc.rs` (its allocator counts),
+//! `fine_timer_files.rs` (it counts open files), `loom` (another build of the crate) and `ui.rs` (it runs the
+//! compiler). A test here must not need a process to itself: under `cargo test` all share one, under cargo-nextest each
+//! has its own.
 #![cfg(not(tollgate_loom))]
 #![allow(clippy::duplicate_mod, reason = "fine_timer runs the tests of two other subjects again, with another limiter")]
 
+mod adaptive;
 mod adversarial;
+mod assert_traits;
 mod auto_traits;
 mod better_bucket;
 mod chronos_bucket;
 mod course_bucket;
 mod decisions;
 mod design;
+#[cfg(feature = "distributed")]
+mod distributed;
 #[cfg(all(feature = "fine-timer", not(miri)))]
 mod fine_timer;
 mod fixture;
-#[cfg(feature = "redis")]
+#[cfg(feature = "distributed")]
 mod fleet;
 mod fuzz_corpus;
-#[cfg(all(feature = "keyed", feature = "serde", feature = "http", feature = "metrics"))]
-mod gateway;
-#[cfg(feature = "http")]
-mod http;
 #[cfg(feature = "io")]
 mod io;
 mod join;
@@ -33,23 +34,22 @@ mod line;
 mod metrics;
 mod oracle;
 mod oracle_histories;
+mod oracle_itself;
 mod paused_time;
 mod quota_text;
 mod rate_law;
-#[cfg(feature = "redis")]
-mod redis;
+mod reservations;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod scenes;
 mod seastar_bucket;
 mod semantics;
-#[cfg(all(feature = "redis", feature = "keyed"))]
+#[cfg(all(feature = "distributed", feature = "keyed"))]
 mod shared_keys;
 mod shutdown;
 mod small_bucket;
 #[cfg(feature = "stream")]
 mod stream;
 mod threads;
-#[cfg(feature = "tower")]
-mod tower;
 #[cfg(feature = "tracing")]
 mod tracing;
+mod turns;

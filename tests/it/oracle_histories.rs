@@ -1,7 +1,8 @@
-//! One history, done to a limiter and to the oracle: everybody must be told the same, in the same order, at the same time.
+//! One history, executed on a limiter and on the oracle: all results must be equal, in the same order and at the same
+//! time.
 //!
-//! A history that fails is printed as Rust: paste it into `replayed` and run `cargo test --test it oracle_histories::replayed`.
-//! More of them: `PROPTEST_CASES=100000 cargo test --test it oracle_histories`.
+//! A failing history is printed as Rust: copy it into `replayed` and run `cargo test --test it
+//! oracle_histories::replayed`. To run more of them: `PROPTEST_CASES=100000 cargo test --test it oracle_histories`.
 
 use crate::oracle::checks::{agree, keep_the_law};
 use crate::oracle::hands::Hands;
@@ -25,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stride_keeps_the_law_and_strands_nobody(
+    fn a_stride_keeps_the_law_and_strands_no_claim(
         history in history(Just(Scale { tokens: 20, nanoseconds: 10 }), 2, 60),
         stride in 1_u64..200,
     ) {
@@ -38,7 +39,7 @@ proptest! {
     }
 }
 
-/// The limiter alone: after any history, a refusal that names a time is right to the nanosecond.
+/// The limiter alone: after any history, the `retry_after` of a refusal is correct to the nanosecond.
 fn hint_is_honest(History { setup, ops }: &History, cost: Int) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
     let limiter = crate::oracle::words::limiter(setup, 0, &clock);
@@ -63,12 +64,12 @@ fn hint_is_honest(History { setup, ops }: &History, cost: Int) -> Result<(), Tes
     Ok(())
 }
 
-/// Histories that failed once, and what was wrong.
+/// Histories that failed once, with their errors.
 #[test]
 fn replayed() {
     use crate::oracle::ops::{Op::*, continuous, recorded};
     let histories = [
-        // A giant left a full bucket behind, and nearly another token on top.
+        // A giant left a full bucket behind, plus nearly another token.
         recorded(
             vec![continuous(1, 10, 4, 4)],
             None,
@@ -86,7 +87,7 @@ fn replayed() {
             false,
             vec![Try(12), Pass(999), Settle(0, 0), Try(12), Heed(1)],
         ),
-        // What was settled on top behind others did not count as in flight ...
+        // Tokens settled on top while others waited were not counted in flight ...
         recorded(
             vec![continuous(1, 1000, 100, 100), continuous(1, 10, 5, 0)],
             Some(9),
@@ -95,7 +96,7 @@ fn replayed() {
             true,
             vec![Replenish(5), Try(5), Consume(4), Settle(0, 8), Pass(40)],
         ),
-        // ... and widened the ceiling when it was released.
+        // ... and raised the ceiling when they were released.
         recorded(
             vec![continuous(1, 1000, 100, 100)],
             Some(10),
@@ -104,7 +105,7 @@ fn replayed() {
             true,
             vec![Try(1), Try(9), Consume(3), Settle(0, 4), Drop(0)],
         ),
-        // The estimate was late by as much as the clock was behind, though there was nothing to wait for.
+        // The estimate was late by as much as the clock was behind, though no wait was needed.
         recorded(
             vec![continuous(1, 1, 3, 3)],
             None,

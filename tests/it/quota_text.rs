@@ -1,11 +1,11 @@
-//! Quotas as text: what is printed is read back, and what is no quota is refused by naming the part that is wrong.
+//! Quotas as text: the printed form is parsed back, and an invalid text is refused with the name of the wrong part.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate::Quota;
 
-/// Any quota that can be written: periods fit 64 bits of nanoseconds, and nothing has to make sense otherwise.
+/// Any quota that can be written: the period fits into 64 bits of nanoseconds. It need not be valid otherwise.
 fn any_quota() -> impl Strategy<Value = Quota> {
     let unit = prop::sample::select(vec![1, 1_000, 1_000_000, 1_000_000_000, 60_000_000_000, 86_400_000_000_000]);
     let period = prop_oneof![any::<u64>(), (1_u64..100_000, unit).prop_map(|(count, unit): (u64, u64)| count * unit)];
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_read_means_what_is_printed_then(
+    fn parsed_text_and_its_printed_form_are_equal(
         text in "[0-9](_?[0-9]){0,2}[kMG]?( ?/ ?| per )[0-9]{0,3} ?(s|secs?|m|min|minutes?|h|hours?|d|days?|ms|us|\u{b5}s|ns)(, ?burst ?= ?[0-9]k?)?(, initial [0-9])?",
     ) {
         let quota: Quota = text.parse().unwrap();
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_refused_names_a_part_of_the_text(text in "[0-9_kMG./per ,=a-z\u{b5}]{0,24}") {
+    fn every_refusal_names_a_part_of_the_text(text in "[0-9_kMG./per ,=a-z\u{b5}]{0,24}") {
         if let Err(error) = text.parse::<Quota>() {
             prop_assert!(error.to_string().starts_with(&format!("`{}`", &text[error.span()])), "{}", error);
         }
@@ -71,7 +71,7 @@ fn a_quota_tells_what_it_was_made_of() {
 }
 
 #[test]
-fn the_text_is_what_a_person_would_write() {
+fn the_text_is_the_usual_form() {
     for (text, quota) in [
         ("100/s", Quota::per_second(100)),
         ("100/s, burst 20", Quota::per_second(100).burst(20)),
@@ -170,7 +170,7 @@ fn an_error_names_the_part_that_is_wrong_and_shows_one_that_is_right() {
         ("manual 50, stepped", "`stepped`", "burst N"),
     ] {
         let error = text.parse::<Quota>().expect_err(text).to_string();
-        assert!(error.contains(part) && error.contains(expected), "of `{text}` it says: {error}");
+        assert!(error.contains(part) && error.contains(expected), "for `{text}`: {error}");
         assert!(error.contains("100/s, burst 20"), "{error}");
     }
 }
@@ -194,7 +194,7 @@ fn an_error_knows_where_the_wrong_part_stands() {
 
 #[cfg(feature = "serde")]
 mod with_serde {
-    //! A quota is its text in every format; a snapshot is its fields.
+    //! A quota is serialized as its text in every format, a snapshot as its fields.
 
     use super::*;
     use serde_json::{from_reader, from_str, from_value, json, to_string, to_value};
@@ -216,12 +216,12 @@ mod with_serde {
     }
 
     #[test]
-    fn a_quota_is_read_however_the_format_hands_its_text_over() {
+    fn a_quota_is_parsed_from_borrowed_and_owned_text() {
         let quota = Quota::per_second(100).burst(20);
         assert_eq!(from_str::<Quota>(r#""100/s, burst 20""#).unwrap(), quota, "borrowed");
         assert_eq!(from_str::<Quota>(r#""100\u002fs, burst 20""#).unwrap(), quota, "unescaped");
         assert_eq!(from_value::<Quota>(json!("100/s, burst 20")).unwrap(), quota, "owned");
-        assert_eq!(from_reader::<_, Quota>(&br#""100/s, burst 20""#[..]).unwrap(), quota, "read bit by bit");
+        assert_eq!(from_reader::<_, Quota>(&br#""100/s, burst 20""#[..]).unwrap(), quota, "from a reader");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What happens to a limiter while somebody is told of it: for meters and subscribers alike.
+//! A sequence of events on a limiter that is being observed: for meters and subscribers alike.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tollgate::{Builder, Limiter, ManualClock, Quota, join, try_join};
 
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 
-/// A token each millisecond by a clock moved by hand, `burst` of them there.
+/// A token each millisecond on a manual clock, from a full bucket of `burst`.
 pub(crate) fn by_hand(burst: u64) -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst)))
 }
@@ -17,7 +17,7 @@ pub(crate) fn built(builder: Builder) -> (Limiter, ManualClock) {
     (builder.clock(clock.clone()).build().unwrap(), clock)
 }
 
-/// A hundred times every way to be granted without waiting, and a claim that is never polled: 700 tokens.
+/// Every method that grants without waiting, a hundred times each, and a claim that is never polled: 700 tokens.
 pub(crate) fn grants_at_once(limiter: &Limiter) {
     for _ in 0..100 {
         let _ = limiter.try_acquire(1).unwrap();
@@ -36,8 +36,8 @@ pub(crate) fn at_dawn() -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).max_in_flight(10))
 }
 
-/// The same day for everybody, whatever is done by whoever is told: five wait, of whom three are granted, one leaves and one
-/// is refused; and one is refused at once.
+/// The same events for every observer, whatever the observer does: five claims wait, of which three are granted, one is
+/// cancelled and one is refused; and one claim is refused at once.
 pub(crate) fn a_day(limiter: &Limiter, clock: &ManualClock) {
     let (mut first, mut second) = (spawn(limiter.consume(1)), spawn(limiter.consume(2).within(100 * MILLI)));
     let (mut left, mut joint) = (spawn(limiter.consume(1)), spawn(join([(limiter, 1)])));

@@ -1,5 +1,5 @@
-//! Seed 001, the 120-line bucket: its five tests, made exact by a clock that is moved by hand, and the edge cases that
-//! bit its authors.
+//! Seed 001, the 120-line bucket: its five tests, made exact by a manual clock, and the edge cases that its authors ran
+//! into.
 
 use std::sync::{Barrier, Mutex};
 use std::thread;
@@ -52,7 +52,7 @@ fn at_twice_the_rate_a_full_bucket_adds_its_burst_and_no_more() {
     let mut granted = 0;
     for request in 0..2_000_u64 {
         granted += u64::from(takes(&limiter, 1));
-        // Half a token comes for each that is taken: the burst lasts for twice as many requests.
+        // Half a token comes for each one taken: the burst lasts for twice as many requests.
         assert_eq!(granted, (request + 1).min(100 + request / 2), "after request {request}");
         clock.advance(ms(5));
     }
@@ -68,7 +68,7 @@ fn at_any_multiple_of_the_rate_the_rate_is_granted() {
             clock.advance(ms(every));
             granted += u64::from(takes(&limiter, 1));
         }
-        // A token each 20 ms. No request is further from the next than that, and so nothing is ever full.
+        // A token each 20 ms. Requests are closer together than that, so the bucket is never full.
         assert_eq!(granted, requests * every / 20, "a request each {every} ms");
     }
 }
@@ -93,7 +93,7 @@ fn a_bucket_that_starts_empty_grants_nothing_in_its_first_moment() {
     clock.advance(NANO);
     assert!(takes(&limiter, 1) && !takes(&limiter, 1));
     clock.advance(secs(3_600));
-    assert_eq!(limiter.available(), 100, "from then on it is a bucket like any other");
+    assert_eq!(limiter.available(), 100, "from then on it fills like any other bucket");
 }
 
 // ---- refill correctness ---------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ fn after_n_over_rate_exactly_n_tokens_are_there() {
         for tokens in [1_u64, 2, 3, 10, 50, 100] {
             let (limiter, clock) = limiter(Quota::per_second(rate).burst(100));
             drain(&limiter);
-            // Rounded up to the nanosecond; one less is one too few.
+            // Rounded up to the nanosecond: one nanosecond less is too early.
             let wait = Duration::from_nanos((tokens * 1_000_000_000).div_ceil(rate));
             clock.advance(wait - NANO);
             assert_eq!(limiter.available(), tokens - 1, "{tokens} at {rate}/s");
@@ -117,7 +117,7 @@ fn after_n_over_rate_exactly_n_tokens_are_there() {
 
 #[test]
 fn a_token_a_minute_polled_each_100_ms_comes_to_the_minute() {
-    // Where the elapsed time is rounded down to whole tokens at each call, this bucket never refills.
+    // An implementation that rounds the elapsed time down to whole tokens at each call would never refill this bucket.
     let (limiter, clock) = limiter(Quota::new(1, secs(60)).initial(0));
     for tick in 1..=36_000 {
         clock.advance(ms(100));
@@ -151,15 +151,15 @@ fn fractions_of_any_rate_are_never_lost() {
 const THREADS: usize = 100;
 const CALLS: usize = 10_000;
 
-/// What one thread saw of its calls.
+/// The results of one thread's calls.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     granted: u64,
-    /// Grants between which another thread was granted something.
+    /// Grants between which another thread was granted a token.
     met: u64,
 }
 
-/// Many threads, each calling many times; after each call, `between` is told which it was.
+/// Many threads, each with many calls. After each call, `between` gets the number of the call.
 fn hammer(limiter: &Limiter, between: impl Fn(usize) + Sync) -> Vec<Seen> {
     let start = Barrier::new(THREADS);
     let caller = || {
@@ -184,34 +184,34 @@ fn hammer(limiter: &Limiter, between: impl Fn(usize) + Sync) -> Vec<Seen> {
 
 fn a_hundred_threads_get_what_there_is(stride: Option<u64>) {
     const THERE: u64 = 500_000;
-    // On a busy machine a thread can be through with its calls before the next one begins: again, until they meet.
+    // On a busy machine a thread can finish its calls before the next one begins: repeat until they contend.
     for _ in 0..50 {
         let builder = Limiter::builder().quota(Quota::per_second(1).burst(THERE)).clock(ManualClock::new());
         let limiter = stride.into_iter().fold(builder, |builder, stride| builder.stride(stride)).build().unwrap();
         let seen = hammer(&limiter, |_| {});
         assert_eq!(seen.iter().map(|seen| seen.granted).sum::<u64>(), THERE, "not within 1 %");
         let snapshot = limiter.snapshot();
-        assert_eq!((snapshot.granted, snapshot.refused), (THERE, 0), "denials are told to who asks, and not counted");
+        assert_eq!((snapshot.granted, snapshot.refused), (THERE, 0), "denials of try_acquire are not counted");
         if seen.iter().any(|seen| seen.met > 0) {
             return;
         }
     }
-    panic!("the threads went one after the other: no contention was met");
+    panic!("the threads ran one after the other: there was no contention");
 }
 
 #[test]
-fn a_hundred_threads_of_ten_thousand_calls_get_exactly_what_there_is() {
+fn a_hundred_threads_of_ten_thousand_calls_get_exactly_all_tokens() {
     a_hundred_threads_get_what_there_is(None);
 }
 
 #[test]
-fn a_hundred_threads_get_exactly_what_there_is_when_most_calls_do_not_read_the_clock() {
+fn a_hundred_threads_get_exactly_all_tokens_when_most_calls_do_not_read_the_clock() {
     a_hundred_threads_get_what_there_is(Some(1_000));
 }
 
 #[test]
-fn a_hundred_threads_get_exactly_what_time_brings_while_they_move_it() {
-    // The bucket holds all that time brings and is never full: each token must come out or be left.
+fn a_hundred_threads_that_move_the_clock_get_exactly_the_minted_tokens() {
+    // The bucket holds all that time brings and is never full: each token must be granted or remain.
     let (limiter, clock) = limiter(Quota::new(3, Duration::from_nanos(100)).burst(1_000_000).initial(0));
     let moved_on = |call: usize| {
         if call.is_multiple_of(10) {
@@ -228,7 +228,7 @@ fn a_hundred_threads_get_exactly_what_time_brings_while_they_move_it() {
 
 // ---- clock wrap -----------------------------------------------------------------------------------------------------
 
-/// A limiter on a clock of `nanos`, drained, 100 ms before something happens there.
+/// A limiter on a clock of `nanos`, drained, 100 ms before the clock passes a critical value.
 fn near(nanos: u64) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     clock.step_back(Duration::MAX);
@@ -251,7 +251,7 @@ fn past_where_clocks_of_32_bits_wrap_the_refill_is_right() {
         assert_eq!(limiter.available(), 10, "past it");
         assert!(takes(&limiter, 10) && !takes(&limiter, 1));
         clock.advance(ms(50));
-        assert!(takes(&limiter, 1), "the fraction came along");
+        assert!(takes(&limiter, 1), "the fraction was carried over");
     }
 }
 
@@ -268,16 +268,16 @@ fn a_limiter_of_32_bits_of_age_refills_as_a_young_one() {
 }
 
 #[test]
-fn at_the_end_of_time_the_clock_stands_still_and_nothing_is_granted_for_it() {
+fn at_the_end_of_time_the_clock_stands_still_and_mints_nothing() {
     let (limiter, clock) = near(u64::MAX);
     clock.advance(ms(100));
-    assert_eq!(limiter.available(), 1, "the last token there is");
+    assert_eq!(limiter.available(), 1, "the last token ever");
     for _ in 0..1_000 {
         clock.advance(secs(1));
         assert_eq!(limiter.available(), 1);
     }
     assert!(takes(&limiter, 1) && !takes(&limiter, 20));
-    assert_eq!(limiter.estimate(1), Some(ms(100)), "it would take as long as ever, if time went on");
+    assert_eq!(limiter.estimate(1), Some(ms(100)), "the usual wait, if time continued");
 }
 
 #[test]
@@ -311,21 +311,21 @@ fn drain_and_stay_empty(limiter: &Limiter) {
 }
 
 #[test]
-fn a_clock_that_was_read_earlier_by_another_thread_makes_no_time_and_loses_none() {
+fn an_older_clock_reading_of_another_thread_neither_adds_nor_loses_time() {
     let (limiter, clock) = limiter(Quota::per_second(10));
     drain(&limiter);
     clock.advance(ms(250));
     assert_eq!(limiter.available(), 2);
     clock.step_back(ms(200));
-    assert_eq!(limiter.available(), 2, "negative time is no time");
+    assert_eq!(limiter.available(), 2, "a step back counts as no time");
     clock.advance(ms(200));
-    assert_eq!(limiter.available(), 2, "and is not counted twice");
+    assert_eq!(limiter.available(), 2, "the time is not counted twice");
     clock.advance(ms(50));
     assert_eq!(limiter.available(), 3);
 }
 
 #[test]
-fn rovers_that_wrap_are_seen_by_nobody() {
+fn wrapping_rovers_have_no_visible_effect() {
     for before in [0, 1, 7, 100, 1_000] {
         let clock = ManualClock::new();
         let builder = Limiter::builder().quota(Quota::per_second(10).burst(20)).clock(clock.clone());

@@ -1,4 +1,4 @@
-//! The primitive: nobody waits for a lock, and nothing is minted twice.
+//! The primitive: it needs no lock, and no token is minted twice.
 
 use crate::{SECOND, explore};
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Bucket, Quota};
 
-/// Two threads replenish at once, with times of their own: the head goes where the later time says, and no further.
-/// (Seastar's goes twice as far: its stamp and its head move in two steps.)
+/// Two threads replenish at once, each with its own time: the head moves as far as the later time says, and no further.
+/// Seastar's head moves twice as far, because its stamp and its head move in two steps.
 ///
 /// Plant `two_replenishers_mint_the_same_tokens`.
 #[test]
@@ -26,10 +26,10 @@ fn two_replenishes_do_not_overshoot() {
     });
 }
 
-/// At one and the same instant, somebody grabs what a full bucket holds and somebody replenishes it. A grab at that
-/// instant cannot have made room before it.
+/// At the same instant, one thread grabs all tokens of a full bucket and another replenishes it. A grab at that instant
+/// cannot have made space before it.
 ///
-/// Plant `mint_bound_uses_an_old_tail`: the bound counts what was grabbed since the last replenish.
+/// Plant `mint_bound_uses_an_old_tail`: the bound includes tokens that were grabbed since the last replenish.
 #[test]
 fn grab_against_replenish() {
     explore(|race| {
@@ -41,12 +41,12 @@ fn grab_against_replenish() {
         assert_eq!(grab.join().unwrap(), 0, "the bucket was full");
         replenish.join().unwrap();
         bucket.replenish(SECOND);
-        assert_eq!(bucket.deficiency(bucket.grab(1)), 1, "all of it within an instant, from a burst of 2");
+        assert_eq!(bucket.deficiency(bucket.grab(1)), 1, "all at one instant, from a burst of 2");
     });
 }
 
-/// Somebody works, then releases; somebody else replenishes and finds out whether the next claim passes. If it does,
-/// the work is seen, and in the end it does.
+/// One thread works, then releases. Another replenishes and checks whether the next claim passes. If it does, the work
+/// is visible; at the end it does.
 ///
 /// Plants `release_between_two_readings_is_lost` and `release_is_relaxed`.
 #[test]
@@ -67,18 +67,18 @@ fn release_against_replenish() {
             (other.deficiency(second) == 0).then(|| seen.load(Relaxed))
         });
         release.join().unwrap();
-        assert_ne!(replenish.join().unwrap(), Some(0), "it passed and did not see what was done");
+        assert_ne!(replenish.join().unwrap(), Some(0), "the claim passed and the work was not visible");
         bucket.replenish(Duration::ZERO);
         assert_eq!(bucket.deficiency(second), 0, "the release was lost");
     });
 }
 
-/// Somebody grabs two tokens, of which the ceiling lets one through, so that neither is granted; somebody else finds that
-/// grab in the tail, and must know that it can be as large as two: time that passes then makes no room beyond it.
+/// One thread grabs two tokens, of which the ceiling allows one, so neither is granted. Another thread sees that grab
+/// in the tail, and must know that it can be as large as two: later time makes no space beyond it.
 ///
-/// Plant `grab_is_relaxed`: the grab is seen, and how large it is is not.
+/// Plant `grab_is_relaxed`: the grab is seen, but its size is not.
 #[test]
-fn a_grab_astride_the_ceiling_against_replenish() {
+fn a_grab_across_the_ceiling_against_replenish() {
     explore(|race| {
         let bucket = Arc::new(Bucket::capped(Quota::per_second(1).burst(4), 2, Duration::ZERO).unwrap());
         assert_eq!(bucket.deficiency(bucket.grab(1)), 0);
@@ -94,6 +94,6 @@ fn a_grab_astride_the_ceiling_against_replenish() {
         bucket.release(9);
         bucket.replenish(SECOND * 9);
         let granted = 12 - bucket.deficiency(bucket.grab(9));
-        assert_eq!(granted - 1, 4, "the first was granted long ago: from then on, a burst at once");
+        assert_eq!(granted - 1, 4, "the first was granted long ago: since then, a burst at once");
     });
 }

@@ -1,4 +1,4 @@
-//! Changes of the rules, against those who claim without the lock and those who wait.
+//! Changes of the quota, pauses and closing, against claims without the lock and against waiters.
 
 use crate::{SECOND, build, drain, empty, explore, is_served, try_keep, waiting};
 use loom::sync::atomic::{AtomicU64, Ordering::AcqRel};
@@ -14,9 +14,9 @@ fn published() -> Limiter {
     limiter
 }
 
-/// The rate changes while somebody claims without the lock: the level stays what it is.
+/// The rate changes while another thread claims without the lock: the level does not change.
 ///
-/// Plant `retract_stores_the_tail`: what is published is taken back by a store, over a claim made meanwhile.
+/// Plant `retract_stores_the_tail`: the published tokens are taken back by a store, over a claim made meanwhile.
 #[test]
 fn set_quota_against_a_claim_without_the_lock() {
     explore(|race| {
@@ -25,15 +25,15 @@ fn set_quota_against_a_claim_without_the_lock() {
         let claim = race.actor(move || try_keep(&other, 1));
         let other = limiter.clone();
         let change = race.actor(move || other.set_quota(0, Quota::per_second(1).burst(4)).unwrap());
-        assert!(claim.join().unwrap(), "there was enough, before and after");
+        assert!(claim.join().unwrap(), "there were enough tokens, before and after");
         change.join().unwrap();
         assert_eq!(drain(&limiter), 3);
     });
 }
 
-/// The burst is lowered to one while somebody claims without the lock: after the change, one token passes.
+/// The burst is lowered to one while another thread claims without the lock: after the change, one token is granted.
 ///
-/// Plant `set_quota_without_retract`: what was published stays so.
+/// Plant `set_quota_without_retract`: published tokens stay published.
 #[test]
 fn a_smaller_burst_against_a_claim_without_the_lock() {
     explore(|race| {
@@ -46,29 +46,30 @@ fn a_smaller_burst_against_a_claim_without_the_lock() {
             drain(&other)
         });
         let (claimed, after) = (claim.join().unwrap(), change.join().unwrap());
-        assert!(after <= 1, "{after} at once from a burst of 1");
+        assert!(after <= 1, "{after} granted at once from a burst of 1");
         assert!(claimed || after == 1, "the one token was lost");
         assert_eq!(limiter.available(), 0);
     });
 }
 
-/// While somebody claims without the lock, somebody else pauses, says so, and tries. Nobody passes who was told.
+/// While one thread claims without the lock, another pauses, sets a flag, and tries. No claim passes after the flag was
+/// seen.
 ///
 /// Plants `retract_tries_once`: a claim made meanwhile leaves the rest published; `pause_without_retract`.
 #[test]
 fn a_pause_against_a_claim_without_the_lock() {
-    nobody_passes_after(|limiter| limiter.pause_for(SECOND));
+    no_claim_passes_after(|limiter| limiter.pause_for(SECOND));
 }
 
-/// The same for the end of it all.
+/// The same for closing.
 ///
 /// Plants `retract_tries_once` and `close_without_retract`.
 #[test]
 fn close_against_a_claim_without_the_lock() {
-    nobody_passes_after(Limiter::close);
+    no_claim_passes_after(Limiter::close);
 }
 
-fn nobody_passes_after(stop: fn(&Limiter)) {
+fn no_claim_passes_after(stop: fn(&Limiter)) {
     explore(move |race| {
         let limiter = published();
         let told = Arc::new(AtomicU64::new(0));
@@ -82,12 +83,12 @@ fn nobody_passes_after(stop: fn(&Limiter)) {
             told.fetch_add(1, AcqRel);
             drain(&limiter)
         });
-        assert_ne!(claim.join().unwrap(), (true, true), "passed after it was told to stop");
-        assert_eq!(stopper.join().unwrap(), 0, "passed after it had stopped everybody");
+        assert_ne!(claim.join().unwrap(), (true, true), "passed after it saw the flag");
+        assert_eq!(stopper.join().unwrap(), 0, "passed after it had stopped all claims");
     });
 }
 
-/// A claim enters the line while it is closed: nobody is left behind.
+/// A claim enters the queue while it is closed: the claim is not left behind.
 ///
 /// Plant `claim_enters_after_the_check`.
 #[test]
@@ -107,13 +108,13 @@ fn close_against_enqueue() {
             Poll::Ready(granted) => !granted,
             Poll::Pending => claim.is_woken() && matches!(claim.poll(), Poll::Ready(Err(ConsumeError::Closed))),
         };
-        assert!(closed, "left behind in a closed line: {answered:?}");
+        assert!(closed, "left behind in a closed queue: {answered:?}");
     });
 }
 
-/// A waiter's token is added while the line is closed: it was granted and hears so, or it was not and hears that.
+/// A waiter's token is added while the queue is closed: the waiter gets either its grant or `Closed`.
 ///
-/// Plant `granted_waiter_hears_closed`: who was granted and has not looked yet hears `Closed`.
+/// Plant `granted_waiter_hears_closed`: a waiter that was granted, and not polled since, gets `Closed`.
 #[test]
 fn close_against_grant() {
     explore(|race| {
@@ -131,7 +132,8 @@ fn close_against_grant() {
     });
 }
 
-/// A waiter's token is added while somebody pauses: it passes before the pause, or when that is over, and no sooner.
+/// A waiter's token is added while another thread pauses: the waiter passes before the pause or after it, and not
+/// during it.
 ///
 /// Plant `waiters_ignore_the_pause`.
 #[test]

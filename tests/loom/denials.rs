@@ -1,18 +1,18 @@
-//! The denial that is kept and repeated without the lock.
+//! The published denial, which is repeated without the lock.
 
 use crate::{SECOND, build, drain, empty, explore, explore_bounded, taken, try_keep};
 use loom::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::Arc;
 use tollgate::{Limiter, ManualClock, Quota, TryAcquireError};
 
-/// A token is replenished while the last denial lies there; who is told of it is granted.
+/// A token is replenished while the last denial is published. A caller that knows of the replenish is granted.
 ///
-/// Plant `denial_is_not_cleared_when_the_state_changes`: the state changes, and the answer stays.
+/// Plant `denial_is_not_cleared_when_the_state_changes`: the state changes, and the denial stays.
 #[test]
 fn a_denial_against_a_replenish() {
     explore(|race| {
         let limiter = empty(1);
-        assert!(!try_keep(&limiter, 1), "set up to be denied");
+        assert!(!try_keep(&limiter, 1), "the setup must cause a denial");
         let (one, other) = (limiter.clone(), limiter.clone());
         let told = Arc::new(AtomicBool::new(false));
         let tell = told.clone();
@@ -23,20 +23,20 @@ fn a_denial_against_a_replenish() {
         let claim = race.actor(move || (told.load(Acquire), try_keep(&other, 1)));
         replenish.join().unwrap();
         let (was_told, granted) = claim.join().unwrap();
-        assert!(granted || !was_told, "denied by an answer from before");
+        assert!(granted || !was_told, "denied by an outdated denial");
         assert_eq!(u64::from(granted) + drain(&limiter), 1);
     });
 }
 
-/// The same with a grant that is dropped: no lock is taken by that, and the answer is not forgotten.
+/// The same with a grant that is dropped: that takes no lock, and does not clear the denial.
 ///
-/// Plant `denial_ignores_releases`: it is repeated whatever was released.
+/// Plant `denial_ignores_releases`: the denial is repeated whatever was released.
 #[test]
 fn a_denial_against_a_drop() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::manual(2)).max_in_flight(1));
         let grant = taken(&limiter, 1);
-        assert!(!try_keep(&limiter, 1), "set up to be denied");
+        assert!(!try_keep(&limiter, 1), "the setup must cause a denial");
         let told = Arc::new(AtomicBool::new(false));
         let tell = told.clone();
         let release = race.actor(move || {
@@ -47,16 +47,16 @@ fn a_denial_against_a_drop() {
         let claim = race.actor(move || (told.load(Acquire), try_keep(&other, 1)));
         release.join().unwrap();
         let (was_told, granted) = claim.join().unwrap();
-        assert!(granted || !was_told, "denied by an answer from before");
+        assert!(granted || !was_told, "denied by an outdated denial");
     });
 }
 
-/// One denial is overwritten by the next while somebody reads: what is answered belongs together.
+/// A denial is overwritten by the next while another thread reads it: the parts of the answer belong together.
 ///
-/// Plants `denial_version_is_checked_only_once`: the version is not looked at again; `denial_is_overwritten_without_a_mark`: nobody is
-/// told that it is being written.
+/// Plants `denial_version_is_checked_only_once`: the version is not checked again;
+/// `denial_is_overwritten_without_a_mark`: the version does not show that a write is in progress.
 ///
-/// Bounded: every one of the reader's eight loads has two values to choose from.
+/// Bounded: each of the reader's eight loads has two possible values.
 #[test]
 fn a_denial_against_the_next() {
     explore_bounded(Some(2), |race| {
@@ -75,10 +75,10 @@ fn a_denial_against_the_next() {
     });
 }
 
-/// What a claim on two tokens is told: how many there are, and how many seconds to wait.
+/// The denial of a claim on two tokens: the tokens available, and the seconds to wait.
 fn denied(limiter: &Limiter) -> (u64, u64) {
-    let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(2) else { panic!("set up to be denied") };
-    let wait = denied.retry_after.expect("a clock can tell");
+    let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(2) else { panic!("the setup must cause a denial") };
+    let wait = denied.retry_after.expect("the denial has a retry_after");
     assert_eq!(wait.as_nanos() % SECOND.as_nanos(), 0);
     (denied.remaining, wait.as_secs())
 }

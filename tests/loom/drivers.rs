@@ -1,7 +1,7 @@
-//! A driver on its way to sleep must not miss whom it would have to wake for.
+//! A driver that is going to sleep must not miss a claim that it has to wake for.
 //!
 //! Only the driver's own thread enters the runtime, and only while it polls: loom runs all its threads on one thread of
-//! the system, on which the runtime keeps its context.
+//! the operating system, which stores the context of the runtime.
 
 use crate::{SECOND, explore, is_served, taken, waiting};
 use std::sync::Arc;
@@ -15,7 +15,8 @@ fn paused_runtime() -> Runtime {
     runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// The first waiter enters while the driver, who found nobody, goes to sleep: it is roused, or has set its alarm.
+/// The first waiter enters while the driver, which found none, goes to sleep: the driver is woken, or has set its
+/// alarm.
 ///
 /// Plant `driver_goes_to_sleep_under_a_second_lock`.
 #[test]
@@ -39,19 +40,19 @@ fn enqueue_against_a_driver_going_to_sleep() {
         }
         clock.advance(SECOND);
         runtime.block_on(tokio::time::advance(SECOND));
-        assert!(driver.is_woken(), "it sleeps on while somebody is due");
+        assert!(driver.is_woken(), "the driver sleeps while a claim is due");
         assert!(driver.poll().is_pending());
         assert!(is_served(&mut waiter));
     });
 }
 
-/// The lead ends while the front waiter leaves, and the next waiter is due earlier, by less than the backup's delay: the backup
-/// takes the lead over and wakes at the new instant, whichever of the two comes first.
+/// The lead ends while the front waiter leaves, and the next waiter is due earlier, by less than the backup's delay.
+/// The backup becomes the lead and wakes at the new instant, whichever of the two happens first.
 ///
 /// Plant `end_of_the_lead_calls_no_driver`.
 #[test]
 fn the_end_of_the_lead_against_a_new_front() {
-    /// What a token takes: half of what a backup sleeps longer than the lead.
+    /// The time of a token: half of the time that a backup sleeps longer than the lead.
     const TOKEN: Duration = Duration::from_millis(5);
     explore(|race| {
         let (runtime, clock) = (paused_runtime(), ManualClock::new());
@@ -73,7 +74,7 @@ fn the_end_of_the_lead_against_a_new_front() {
         }
         clock.advance(TOKEN);
         runtime.block_on(tokio::time::advance(TOKEN));
-        assert!(backup.is_woken(), "it sleeps on while the waiter is due");
+        assert!(backup.is_woken(), "the backup sleeps while the waiter is due");
         assert!(backup.poll().is_pending());
         assert!(is_served(&mut next));
     });
@@ -94,11 +95,11 @@ fn the_last_drop_against_a_driver_going_to_sleep() {
         let end = race.actor(move || drop(limiter));
         let (mut driver, ended) = sleep.join().unwrap();
         end.join().unwrap();
-        assert!(ended || (driver.is_woken() && driver.poll().is_ready()), "it outlives its limiter");
+        assert!(ended || (driver.is_woken() && driver.poll().is_ready()), "the driver outlives its limiter");
     });
 }
 
-/// A real clock, as far as the limiter knows, that stands still.
+/// A clock that stands still. The limiter takes it for a real one.
 #[derive(Debug)]
 struct Still;
 
@@ -108,8 +109,8 @@ impl Clock for Still {
     }
 }
 
-/// A caller wakes a full batch and leaves the rest to the driver, which is on its way to sleep: the driver goes on, or is
-/// woken to.
+/// A caller wakes a full batch and leaves the rest to the driver, which is going to sleep: the driver continues, or is
+/// woken.
 ///
 /// Plant `rest_of_the_queue_is_left_to_a_sleeping_driver`.
 #[test]
@@ -118,7 +119,7 @@ fn a_batch_is_served_against_a_driver_going_to_sleep() {
         let quota = Quota::manual(3).initial(0);
         let limiter = Limiter::builder().quota(quota).clock(Still).build().unwrap();
         let mut driver = task::spawn(limiter.replenisher());
-        assert!(driver.poll().is_pending(), "it registers, and nobody waits");
+        assert!(driver.poll().is_pending(), "the driver registers, and no claim waits");
         let mut line: Vec<_> = (0..3).map(|_| waiting(&limiter, 1)).collect();
         let sleep = race.actor(move || {
             assert!(driver.poll().is_pending());
@@ -132,7 +133,7 @@ fn a_batch_is_served_against_a_driver_going_to_sleep() {
             assert!(driver.poll().is_pending());
         }
         let served: Vec<_> = line.iter_mut().map(is_served).collect();
-        assert_eq!(served, [true; 3], "more is due, and nobody serves it");
+        assert_eq!(served, [true; 3], "more claims are due, and are not served");
     });
 }
 
@@ -146,10 +147,11 @@ impl Clock for Wall {
     }
 }
 
-/// The clock has jumped, and more waiters are due than a batch holds, long before the timer of any driver fires. A caller hands
-/// the queue over while the lead ends: the backup serves the rest.
+/// The clock has jumped, and more waiters are due than a batch holds, long before the timer of any driver fires. A
+/// caller hands the queue over while the lead ends: the backup serves the rest.
 ///
-/// Plant `end_of_the_lead_forgets_that_more_is_due`: the backup is called only if its alarm is too late for the front waiter.
+/// Plant `end_of_the_lead_forgets_that_more_is_due`: the backup is called only if its alarm is too late for the front
+/// waiter.
 #[test]
 fn a_queue_is_handed_over_against_the_end_of_the_lead() {
     explore(|race| {
@@ -177,13 +179,13 @@ fn a_queue_is_handed_over_against_the_end_of_the_lead() {
             assert!(backup.poll().is_pending());
         }
         let served: Vec<_> = queue.iter_mut().map(is_served).collect();
-        assert_eq!(served, [true; 3], "more is due, and no driver serves it");
+        assert_eq!(served, [true; 3], "more claims are due, and no driver serves them");
     });
 }
 
 /// The same while the only driver goes to sleep, before the clock jumps or after.
 ///
-/// Plant `hand_over_trusts_the_alarm_of_the_lead`: a lead whose alarm has passed is not called.
+/// Plant `hand_over_trusts_the_alarm_of_the_lead`: a lead with an alarm in the past is not called.
 #[test]
 fn a_queue_is_handed_over_after_a_jump_against_a_driver_going_to_sleep() {
     explore(|race| {
@@ -211,14 +213,15 @@ fn a_queue_is_handed_over_after_a_jump_against_a_driver_going_to_sleep() {
             assert!(driver.poll().is_pending());
         }
         let served: Vec<_> = queue.iter_mut().map(is_served).collect();
-        assert_eq!(served, [true; 3], "more is due, and no driver serves it");
+        assert_eq!(served, [true; 3], "more claims are due, and no driver serves them");
     });
 }
 
-/// Tokens come back while more waiters are due than a batch holds and the driver serves them: they count once, whether the
-/// queue was behind when they came or not.
+/// Tokens are refunded while more waiters are due than a batch holds and the driver serves them: they count once,
+/// whether the queue was behind at the refund or not.
 ///
-/// Plant `refund_to_a_queue_that_is_behind_counts_twice`: it counts at once, and again when the queue has been served up to it.
+/// Plant `refund_to_a_queue_that_is_behind_counts_twice`: the refund counts at once, and again when the queue has been
+/// served up to it.
 #[test]
 fn a_refund_to_a_queue_that_is_behind_against_its_driver() {
     explore(|race| {
@@ -248,7 +251,7 @@ fn a_refund_to_a_queue_that_is_behind_against_its_driver() {
             assert!(driver.poll().is_pending());
         }
         let served: Vec<_> = queue.iter_mut().map(is_served).collect();
-        assert_eq!(served, [true; 3], "more is due, and no driver serves it");
+        assert_eq!(served, [true; 3], "more claims are due, and no driver serves them");
         assert_eq!((limiter.available(), limiter.snapshot().in_flight), (1, Some(3)));
     });
 }

@@ -1,11 +1,11 @@
-//! Claims with and without the lock, and the readings of the clock they rest on.
+//! Claims with and without the lock, and the clock readings they use.
 
 use crate::{Race, SECOND, build, drain, explore, taken, try_keep};
 use tollgate::{Limiter, ManualClock, Quota};
 
-/// One token, nothing published: both ask under the lock.
+/// One token, none published: both claim under the lock.
 ///
-/// Plant `check_then_claim`: availability is asked under one lock, the claim made under the next.
+/// Plant `check_then_claim`: availability is checked under one lock, and the claim is made under the next.
 #[test]
 fn two_claims_on_the_last_token() {
     explore(|race| {
@@ -14,7 +14,7 @@ fn two_claims_on_the_last_token() {
     });
 }
 
-/// One token, published: both go for it without the lock.
+/// One token, published: both claim it without the lock.
 ///
 /// Plant `claim_stores_the_tail`: the tail is stored, not swapped.
 #[test]
@@ -36,9 +36,9 @@ fn two_claims(race: &Race, limiter: &Limiter) -> u64 {
     claims.map(|claim| u64::from(claim.join().unwrap())).iter().sum()
 }
 
-/// One of three tokens is published: who wants one does not ask, who wants all three asks under the lock.
+/// One of three tokens is published: the claim of one is made without the lock, the claim of all three under it.
 ///
-/// Plant `admit_checks_the_tail_then_adds`: who holds the lock looks at the tail, then adds to it.
+/// Plant `admit_checks_the_tail_then_adds`: the thread with the lock reads the tail, then adds to it.
 #[test]
 fn a_claim_without_the_lock_against_one_under_it() {
     explore(|race| {
@@ -49,13 +49,13 @@ fn a_claim_without_the_lock_against_one_under_it() {
             race.actor(move || try_keep(&limiter, cost))
         });
         let (one, three) = (one.join().unwrap(), three.join().unwrap());
-        assert!(one != three, "either of them, not both: one {one}, three {three}");
+        assert!(one != three, "exactly one of them is granted: one {one}, three {three}");
     });
 }
 
-/// Two of three tokens are out; one of them comes back while somebody takes the third.
+/// Two of three tokens are taken. One of them is refunded while another thread takes the third.
 ///
-/// Plant `refund_rolls_the_tail_back`: the tail is set back by what is refunded.
+/// Plant `refund_rolls_the_tail_back`: the tail is moved back by the refund.
 #[test]
 fn a_refund_against_a_claim() {
     explore(|race| {
@@ -65,15 +65,15 @@ fn a_refund_against_a_claim() {
         let other = limiter.clone();
         let claim = race.actor(move || try_keep(&other, 1));
         refund.join().unwrap();
-        assert!(claim.join().unwrap(), "the third token was there all the time");
-        assert_eq!(drain(&limiter), 1, "the one that came back, and no other");
+        assert!(claim.join().unwrap(), "the third token was available all the time");
+        assert_eq!(drain(&limiter), 1, "the refunded token, and no other");
     });
 }
 
-/// One thread moves the clock on and claims; the other claims with whichever time it reads. The head is minted once.
+/// One thread advances the clock and claims; the other claims with either reading of the time. The head is minted once.
 ///
-/// Plants `elapsed_wraps`: an old reading after a new one counts as a very long time (better-bucket 1.0 had that);
-/// `mint_does_not_advance_its_stamp`: who looks next mints the same time again.
+/// Plants `elapsed_wraps`: an old reading after a new one counts as a very long time, as in better-bucket 1.0;
+/// `mint_does_not_advance_its_stamp`: the next mint counts the same time again.
 #[test]
 fn an_old_reading_of_the_clock_against_a_new_one() {
     explore(|race| {
@@ -91,8 +91,9 @@ fn an_old_reading_of_the_clock_against_a_new_one() {
     });
 }
 
-/// One thread moves the clock on and then claims without reading it; the other samples tail and time. If the sample
-/// has that claim but the old time, the claim counts as made before the bucket was full, and a token is minted twice.
+/// One thread advances the clock and then claims without reading it; the other samples tail and time. If the sample had
+/// that claim but the old time, the claim would count as made before the bucket was full, and a token would be minted
+/// twice.
 ///
 /// Plants `claim_is_relaxed` and `tail_is_read_relaxed`: tail and time are read independently of each other;
 /// `time_is_read_before_the_tail`: the time is read first.
@@ -111,6 +112,6 @@ fn a_claim_after_the_clock_moved_is_not_counted_before_it() {
         let sampler = race.actor(move || other.tick());
         let granted = u64::from(mover.join().unwrap());
         sampler.join().unwrap();
-        assert_eq!(granted + drain(&limiter), 2, "all of it after the clock had moved, from a burst of 2");
+        assert_eq!(granted + drain(&limiter), 2, "all granted after the clock had moved, from a burst of 2");
     });
 }

@@ -1,4 +1,4 @@
-//! Tokens in flight: releases that nobody may miss, and a ceiling that nobody may pass.
+//! Tokens in flight: no release is missed, and no claim passes the ceiling.
 
 use crate::{SECOND, build, drain, explore, explore_bounded, is_served, taken, try_keep, waiting};
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,16 +7,16 @@ use std::task::Poll;
 use tokio_test::task;
 use tollgate::{Limiter, ManualClock, Quota};
 
-/// Room for `cap` in flight; tokens are no matter.
+/// A cap of `cap` in flight, and enough tokens.
 fn capped(cap: u64) -> Limiter {
     build(Limiter::builder().quota(Quota::manual(10)).max_in_flight(cap))
 }
 
-/// A claim enters the line, below a closed ceiling, while the grant that closes it is dropped. The release reports to
-/// those who asked for that before it, and is counted by those who ask later.
+/// A claim enters the queue below a closed ceiling, while the grant that closes the ceiling is dropped. The release
+/// reports to waiters that requested a report before it, and is counted by those that request one later.
 ///
-/// Plants `release_reads_the_report_flag_before_it_counts`: whether somebody asked is read before the release is counted;
-/// `releases_are_counted_before_they_are_watched`: releases are counted before they are asked to report.
+/// Plants `release_reads_the_report_flag_before_it_counts`: the release reads the flag before it is counted;
+/// `releases_are_counted_before_they_are_watched`: the waiter counts releases before it sets the flag.
 #[test]
 fn consume_against_release() {
     explore(|race| {
@@ -30,14 +30,17 @@ fn consume_against_release() {
         let release = race.actor(move || drop(grant));
         let (answered, mut claim) = enter.join().unwrap();
         release.join().unwrap();
-        assert!(answered == Poll::Ready(true) || is_served(&mut claim), "the ceiling is open, and nobody said so");
+        assert!(
+            answered == Poll::Ready(true) || is_served(&mut claim),
+            "the ceiling is open, and the claim was not served"
+        );
         assert_eq!(limiter.snapshot().in_flight, Some(1));
     });
 }
 
-/// Two grants are dropped at once while somebody waits for both: the later of the two must report as well.
+/// Two grants are dropped at once while a waiter needs both: the later of the two must report as well.
 ///
-/// Plant `first_release_clears_the_report_flag`: who reports clears the flag.
+/// Plant `first_release_clears_the_report_flag`: a reporting release clears the flag.
 #[test]
 fn two_releases_against_a_waiter() {
     explore(|race| {
@@ -48,14 +51,14 @@ fn two_releases_against_a_waiter() {
         for release in releases {
             release.join().unwrap();
         }
-        assert!(is_served(&mut waiter), "the ceiling is open, and nobody said so");
+        assert!(is_served(&mut waiter), "the ceiling is open, and the claim was not served");
         assert_eq!(limiter.snapshot().in_flight, Some(2));
     });
 }
 
-/// A waiter is dropped while the grant that holds it back is dropped too: what it was granted unseen is not in flight.
+/// A waiter is dropped while the grant that delays it is dropped too: tokens it was granted unseen are not in flight.
 ///
-/// Plant `refunded_tokens_stay_in_flight`: tokens that are given back still count as in flight.
+/// Plant `refunded_tokens_stay_in_flight`: refunded tokens still count as in flight.
 #[test]
 fn cancel_against_release() {
     explore(|race| {
@@ -71,11 +74,11 @@ fn cancel_against_release() {
     });
 }
 
-/// A grant is dropped while two others want its place: one of them has it, or who comes later.
+/// A grant is dropped while two claims need its tokens: one of them gets them, or a later claim does.
 ///
-/// Bounded: three actors, each stopped once. Without a bound it is green as well and takes 110,000 executions.
+/// Bounded: three actors, each interrupted once. Without a bound the model passes as well, in 110,000 executions.
 ///
-/// Plant `release_is_counted_twice`: if it comes between two readings of the count.
+/// Plant `release_is_counted_twice`: a release between two readings of the count is counted twice.
 #[test]
 fn two_claims_against_release() {
     explore_bounded(Some(3), |race| {
@@ -95,7 +98,7 @@ fn two_claims_against_release() {
 
 /// A grant is dropped while the cap is lowered to what remains.
 ///
-/// Plant `release_between_two_readings_is_lost`: what was released between two readings of the count is lost.
+/// Plant `release_between_two_readings_is_lost`: a release between two readings of the count is lost.
 #[test]
 fn drop_against_set_max_in_flight() {
     explore(|race| {
@@ -107,14 +110,14 @@ fn drop_against_set_max_in_flight() {
         release.join().unwrap();
         change.join().unwrap();
         assert_eq!(limiter.snapshot().in_flight, Some(0));
-        assert_eq!(drain(&limiter), 2, "the new cap, all of it");
+        assert_eq!(drain(&limiter), 2, "all of the new cap");
     });
 }
 
-/// Two tokens are published. The cap is lowered to one while somebody takes one without the lock; who lowered it takes
-/// another if it can. One of them has it.
+/// Two tokens are published. The cap is lowered to one while another thread takes a token without the lock; the thread
+/// that lowered it takes another if it can. Exactly one of them gets a token.
 ///
-/// Plant `set_max_in_flight_without_retract`: what was published stays so.
+/// Plant `set_max_in_flight_without_retract`: published tokens stay published.
 #[test]
 fn a_claim_without_the_lock_against_set_max_in_flight() {
     explore(|race| {
@@ -127,13 +130,13 @@ fn a_claim_without_the_lock_against_set_max_in_flight() {
             other.set_max_in_flight(1).unwrap();
             try_keep(&other, 1)
         });
-        assert!(claim.join().unwrap() != change.join().unwrap(), "one in flight, not two, not none");
+        assert!(claim.join().unwrap() != change.join().unwrap(), "exactly one in flight");
     });
 }
 
-/// The bucket of one is full, and the ceiling holds three back, until all is released three seconds later: while somebody looks
-/// with a reading of the clock that may be from before. One of them passes then; the ceiling was closed when the tokens
-/// for the others burned.
+/// The bucket of one is full, and the ceiling holds three claims back, until all is released three seconds later.
+/// Another thread serves the queue with a clock reading that may be old. One claim passes then; the tokens for the
+/// others were lost to the full bucket while the ceiling was closed.
 ///
 /// Plant `release_serves_waiters_in_the_past`.
 #[test]
@@ -158,11 +161,11 @@ fn an_old_reading_against_a_release() {
         look.join().unwrap();
         limiter.tick();
         let passed = waiters.iter_mut().map(is_served).filter(|served| *served).count();
-        assert_eq!(passed, 1, "a bucket of one");
+        assert_eq!(passed, 1, "a bucket of one grants one");
     });
 }
 
-/// Two threads release the same forgotten grant: one of them is told that it releases too much.
+/// Two threads release the same forgotten grant: one of them gets the error that it releases too much.
 ///
 /// Plant `owed_is_checked_then_taken`.
 #[test]
@@ -177,13 +180,13 @@ fn two_releases_of_one_forgotten_grant() {
         });
         let released = releases.map(|release| u64::from(release.join().unwrap()));
         assert_eq!(released.iter().sum::<u64>(), 1);
-        assert_eq!(limiter.snapshot().in_flight, Some(1), "the one that was not forgotten");
+        assert_eq!(limiter.snapshot().in_flight, Some(1), "the token that was not forgotten");
     });
 }
 
 /// One grant is forgotten while another, forgotten before, is released.
 ///
-/// Plant `forget_overwrites_what_is_owed`: what is owed is read, then stored.
+/// Plant `forget_overwrites_what_is_owed`: the owed tokens are read, then stored.
 #[test]
 fn forget_against_release() {
     explore(|race| {
@@ -194,18 +197,18 @@ fn forget_against_release() {
         let releaser = limiter.clone();
         let release = race.actor(move || releaser.release(1).is_ok());
         forget.join().unwrap();
-        assert!(release.join().unwrap(), "one was owed all the time");
-        assert!(limiter.release(1).is_ok() && limiter.release(1).is_err(), "one is owed still, and no more");
+        assert!(release.join().unwrap(), "one token was owed all the time");
+        assert!(limiter.release(1).is_ok() && limiter.release(1).is_err(), "one token is still owed, and no more");
         assert_eq!(limiter.snapshot().in_flight, Some(0));
     });
 }
 
-/// Somebody works, then drops the grant; a second one reads the releases and publishes; a third one takes what was
-/// published. It sees the work.
+/// One thread works, then drops its grant; a second one reads the releases and publishes tokens; a third one takes a
+/// published token. The work is visible to it.
 ///
 /// Plants `release_is_relaxed` and `publish_is_relaxed`.
 #[test]
-fn what_was_done_before_a_drop_is_seen_by_who_passes_because_of_it() {
+fn work_before_a_drop_is_visible_to_the_claim_that_passes_because_of_it() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::manual(10)).max_in_flight(1).stride(1));
         let grant = taken(&limiter, 1);
@@ -220,6 +223,6 @@ fn what_was_done_before_a_drop_is_seen_by_who_passes_because_of_it() {
         let passer = race.actor(move || try_keep(&limiter, 1).then(|| seen.load(Relaxed)));
         worker.join().unwrap();
         publisher.join().unwrap();
-        assert_ne!(passer.join().unwrap(), Some(0), "it passed and did not see what was done");
+        assert_ne!(passer.join().unwrap(), Some(0), "the claim passed and the work was not visible");
     });
 }

@@ -3,10 +3,10 @@
 //! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release --test loom join::`
 //!
 //! * loom 0.7.2 misses races when a model is the main thread and one other that begins with a load. So the main thread
-//!   sets up, joins and judges; every actor is spawned, and begins with a read-modify-write.
-//! * Each line has a lock of its own, and a commit is seen by the other line after it happened: most of what can go
-//!   wrong needs two switches of threads, one in each line. Where that is too many executions, preemptions are bounded.
-//! * Wakers are not loom's: whether somebody was woken is asked after all actors have ended.
+//!   only sets up, joins and checks; every actor is spawned, and begins with a read-modify-write.
+//! * Each queue has a lock of its own, and the other queue sees a commit only after it happened. So most errors need
+//!   two preemptions, one in each queue. Where that is too many executions, preemptions are bounded.
+//! * Wakers are not loom's: whether a claim was woken is checked after all actors have ended.
 
 use loom::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use loom::thread;
@@ -22,11 +22,11 @@ use tollgate::{ConsumeError, Grant, JoinError, Limiter, ManualClock, Quota, join
 
 const MS: Duration = Duration::from_millis(1);
 
-type Answer = Result<(), JoinError>;
-type Joint = Spawn<Pin<Box<dyn Future<Output = Answer>>>>;
+pub(crate) type Answer = Result<(), JoinError>;
+pub(crate) type Joint = Spawn<Pin<Box<dyn Future<Output = Answer>>>>;
 
-/// Explores every interleaving of the actors that `model` starts, of at most so many preemptions.
-fn explore(preemptions: usize, model: impl Fn(&Race) + Send + Sync + 'static) {
+/// Explores every interleaving of the actors that `model` starts, with at most this many preemptions.
+pub(crate) fn explore(preemptions: usize, model: impl Fn(&Race) + Send + Sync + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let count = executions.clone();
     let mut builder = loom::model::Builder::new();
@@ -39,32 +39,32 @@ fn explore(preemptions: usize, model: impl Fn(&Race) + Send + Sync + 'static) {
 }
 
 #[derive(Default)]
-struct Race(Arc<AtomicU64>);
+pub(crate) struct Race(Arc<AtomicU64>);
 
 impl Race {
     fn actor<T: 'static>(&self, act: impl FnOnce() -> T + 'static) -> thread::JoinHandle<T> {
         let start = self.0.clone();
         thread::spawn(move || {
-            start.fetch_add(1, Relaxed); // orders nothing: the race is still on
+            start.fetch_add(1, Relaxed); // orders nothing: the race remains
             act()
         })
     }
 
     /// Runs all acts at once, to their ends.
-    fn run<const N: usize>(&self, acts: [Box<dyn FnOnce()>; N]) {
+    pub(crate) fn run<const N: usize>(&self, acts: [Box<dyn FnOnce()>; N]) {
         let actors = acts.map(|act| self.actor(act));
         actors.into_iter().for_each(|actor| actor.join().unwrap());
     }
 }
 
 /// An act on a limiter, for [`Race::run`].
-fn on(limiter: &Limiter, act: impl FnOnce(&Limiter) + 'static) -> Box<dyn FnOnce()> {
+pub(crate) fn on(limiter: &Limiter, act: impl FnOnce(&Limiter) + 'static) -> Box<dyn FnOnce()> {
     let limiter = limiter.clone();
     Box::new(move || act(&limiter))
 }
 
-/// Limiters of one token, by hand, of which the first ones have it. In the order of their addresses, which is that of
-/// their locks: loom replays what it saw, so it must not change from one execution to the next.
+/// Limiters of one token with manual quotas; the first `with_token` of them have it. They are in the order of their
+/// addresses, which is that of their locks: loom replays executions, so the order must not change between executions.
 fn lines<const N: usize>(with_token: usize) -> [Limiter; N] {
     sorted(
         || Limiter::builder().quota(Quota::manual(1).initial(0)).clock(ManualClock::new()).build().unwrap(),
@@ -74,7 +74,7 @@ fn lines<const N: usize>(with_token: usize) -> [Limiter; N] {
     )
 }
 
-fn sorted<const N: usize>(build: impl Fn() -> Limiter, fill: impl Fn(&[Limiter; N])) -> [Limiter; N] {
+pub(crate) fn sorted<const N: usize>(build: impl Fn() -> Limiter, fill: impl Fn(&[Limiter; N])) -> [Limiter; N] {
     let mut lines = std::array::from_fn(|_| build());
     lines.sort_by_key(|limiter: &Limiter| {
         const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
@@ -85,7 +85,7 @@ fn sorted<const N: usize>(build: impl Fn() -> Limiter, fill: impl Fn(&[Limiter; 
     lines
 }
 
-/// A claim of one token in each line that keeps what it is granted for good.
+/// A claim of one token in each queue that keeps its grants for good.
 fn claim<const N: usize>(lines: &[Limiter; N]) -> Joint {
     let lines = lines.clone();
     spawn(Box::pin(async move {
@@ -95,26 +95,26 @@ fn claim<const N: usize>(lines: &[Limiter; N]) -> Joint {
     }))
 }
 
-/// The same, standing in all lines.
-fn waiting<const N: usize>(lines: &[Limiter; N]) -> Joint {
+/// The same, waiting in all queues.
+pub(crate) fn waiting<const N: usize>(lines: &[Limiter; N]) -> Joint {
     let mut claim = claim(lines);
-    assert!(claim.poll().is_pending(), "set up to wait");
+    assert!(claim.poll().is_pending(), "the claim must have to wait");
     claim
 }
 
-/// Who was called out has been woken for it.
-fn answer(claim: &mut Joint) -> Option<Answer> {
+/// The answer of a claim that was called out; asserts that it was woken for that.
+pub(crate) fn answer(claim: &mut Joint) -> Option<Answer> {
     let woken = claim.is_woken();
     match claim.poll() {
         Poll::Ready(answer) => {
-            assert!(woken, "called out and not woken");
+            assert!(woken, "called out, but not woken");
             Some(answer)
         }
         Poll::Pending => None,
     }
 }
 
-fn spent(limiter: &Limiter) -> u64 {
+pub(crate) fn spent(limiter: &Limiter) -> u64 {
     let seen = limiter.snapshot();
     seen.granted - seen.refunded
 }
@@ -123,9 +123,9 @@ fn closed(limiter: usize) -> Answer {
     Err(JoinError::Refused { limiter, error: ConsumeError::Closed })
 }
 
-/// Both become ready at once: committed exactly once, granted in both, and nobody is left to say so.
+/// Both become ready at once: committed exactly once, and granted in both.
 #[test]
-fn two_lines_become_ready_at_once() {
+fn two_queues_become_ready_at_once() {
     explore(3, |race| {
         let lines = lines::<2>(0);
         let mut claim = waiting(&lines);
@@ -137,7 +137,7 @@ fn two_lines_become_ready_at_once() {
 }
 
 #[test]
-fn three_lines_become_ready_at_once() {
+fn three_queues_become_ready_at_once() {
     explore(2, |race| {
         let lines = lines::<3>(0);
         let mut claim = waiting(&lines);
@@ -147,7 +147,7 @@ fn three_lines_become_ready_at_once() {
     });
 }
 
-/// Dropped while the last line becomes ready: granted or not, both tokens are there afterwards.
+/// Dropped while the last queue becomes ready: granted or not, both tokens are available afterwards.
 #[test]
 fn cancel_against_commit() {
     explore(3, |race| {
@@ -159,9 +159,9 @@ fn cancel_against_commit() {
     });
 }
 
-/// The same with somebody behind in the line that held it ready: whatever happens, the token is theirs.
+/// The same with a claim behind it in the queue that held it ready: in every case that claim gets the token.
 #[test]
-fn cancel_against_commit_with_somebody_behind() {
+fn cancel_against_commit_with_a_claim_behind() {
     explore(2, |race| {
         let lines = lines::<2>(1);
         let claim = waiting(&lines);
@@ -173,7 +173,7 @@ fn cancel_against_commit_with_somebody_behind() {
     });
 }
 
-/// The ready line closes while the other becomes ready. All or nothing, and the one that closed is named.
+/// The ready queue closes while the other becomes ready. All or nothing, and the error names the closed one.
 #[test]
 fn close_against_commit() {
     for closing in [0, 1] {
@@ -181,10 +181,10 @@ fn close_against_commit() {
             let lines = lines::<2>(1);
             let mut claim = waiting(&lines);
             race.run([on(&lines[closing], Limiter::close), on(&lines[1], |line| line.replenish(1))]);
-            // Before the claim is polled: the open line moves on without it.
+            // Before the claim is polled: the open queue moves on without it.
             let open = &lines[1 - closing];
             let (spent, waiting) = (spent(open), open.snapshot().waiting_tasks);
-            let answer = answer(&mut claim).expect("granted or turned away");
+            let answer = answer(&mut claim).expect("granted or refused");
             assert!(answer == Ok(()) || answer == closed(closing), "{answer:?}");
             assert_eq!(waiting, 0);
             assert!(answer.is_err() || spent == 1);
@@ -192,21 +192,21 @@ fn close_against_commit() {
     }
 }
 
-/// Both lines close at once.
+/// Both queues close at once.
 #[test]
 fn close_against_close() {
     explore(3, |race| {
         let lines = lines::<2>(1);
         let mut claim = waiting(&lines);
         race.run(lines.each_ref().map(|line| on(line, Limiter::close)));
-        let answer = answer(&mut claim).expect("turned away");
+        let answer = answer(&mut claim).expect("refused");
         assert!(answer == closed(0) || answer == closed(1), "{answer:?}");
         assert_eq!(lines.each_ref().map(spent), [0, 0]);
         assert_eq!(lines.each_ref().map(|line| line.snapshot().waiting_tasks), [0, 0]);
     });
 }
 
-/// Dropped while one of its lines closes and somebody waits behind it in the other.
+/// Dropped while one of its queues closes and a claim waits behind it in the other.
 #[test]
 fn cancel_against_close() {
     explore(3, |race| {
@@ -220,8 +220,8 @@ fn cancel_against_close() {
     });
 }
 
-/// Runs `hold` on the first line while the second becomes ready, and says whether the claim passed: in both or in
-/// neither, and not if `hold` was over before the second had its token.
+/// Runs `hold` on the first queue while the second becomes ready, and returns whether the claim passed: in both or in
+/// neither, and not if `hold` had ended before the second got its token.
 fn passes(race: &Race, lines: &[Limiter; 2], hold: impl FnOnce(&Limiter) + 'static) -> bool {
     let before = lines.each_ref().map(spent);
     let over = Arc::new(AtomicU64::new(0));
@@ -239,12 +239,12 @@ fn passes(race: &Race, lines: &[Limiter; 2], hold: impl FnOnce(&Limiter) + 'stat
     holding.join().unwrap();
     let was_over = commit.join().unwrap();
     let granted = [spent(&lines[0]) - before[0], spent(&lines[1]) - before[1]];
-    assert_eq!(granted[0], granted[1], "granted in one line and awaited in the other");
-    assert!(!was_over || granted == [0, 0], "passed where nobody may");
+    assert_eq!(granted[0], granted[1], "granted in one queue and waiting in the other");
+    assert!(!was_over || granted == [0, 0], "passed where no claim may pass");
     granted == [1, 1]
 }
 
-/// The ready line is paused while the other becomes ready: both grant before the pause or both after it.
+/// The ready queue is paused while the other becomes ready: both grant before the pause or both after it.
 #[test]
 fn pause_against_commit() {
     explore(3, |race| {
@@ -260,7 +260,7 @@ fn pause_against_commit() {
     });
 }
 
-/// A cap is lowered below the ready claim while the other line becomes ready, and raised again afterwards.
+/// A cap is lowered below the ready claim while the other queue becomes ready, and raised again afterwards.
 #[test]
 fn a_lower_cap_against_commit() {
     explore(3, |race| {
@@ -278,7 +278,7 @@ fn a_lower_cap_against_commit() {
     });
 }
 
-/// Both lines wait for a release, which comes at the same time.
+/// Both queues wait for a release, and both releases happen at the same time.
 #[test]
 fn releases_of_two_caps_at_once() {
     explore(3, |race| {
@@ -290,14 +290,14 @@ fn releases_of_two_caps_at_once() {
         lines.iter().for_each(|line| line.try_acquire(1).unwrap().forget());
         let mut claim = waiting(&lines);
         race.run(lines.each_ref().map(|line| on(line, |line| line.release(1).unwrap())));
-        assert_eq!(answer(&mut claim), Some(Ok(())));
         assert_eq!(lines.each_ref().map(|line| line.snapshot().in_flight), [Some(1), Some(1)]);
+        assert_eq!(answer(&mut claim), Some(Ok(())));
     });
 }
 
 /// The claim is polled again, with another waker, while it becomes due.
 #[test]
-fn a_look_against_commit() {
+fn a_poll_against_commit() {
     explore(3, |race| {
         let lines = lines::<2>(1);
         let claim = waiting(&lines);
@@ -318,7 +318,7 @@ fn a_look_against_commit() {
     });
 }
 
-/// It enters both lines while each of them gets its token.
+/// The claim enters both queues while each of them gets its token.
 #[test]
 fn an_arrival_against_both_tokens() {
     explore(2, |race| {
@@ -339,7 +339,7 @@ fn an_arrival_against_both_tokens() {
     });
 }
 
-/// Two claims chained in two lines: who commits the first must have the second looked at, in both lines.
+/// Two claims chained in two queues: the thread that commits the first must have the second served, in both queues.
 #[test]
 fn a_chain_of_two() {
     explore(2, |race| {
@@ -352,10 +352,10 @@ fn a_chain_of_two() {
     });
 }
 
-/// Time passes while both lines are looked at, the ready one hanging back meanwhile: a joint claim, then plain ones
-/// behind it. However old the times they read, no line grants more than its burst and what the clock brought.
+/// Time passes while both queues are served, the ready one with delay: a joint claim, then plain ones behind it.
+/// However old the clock readings are, no queue grants more than its burst and what time brought.
 #[test]
-fn looks_at_different_times_keep_the_law() {
+fn ticks_at_different_times_keep_the_law() {
     explore(2, |race| {
         let clock = ManualClock::new();
         let build = || {
@@ -378,10 +378,10 @@ fn looks_at_different_times_keep_the_law() {
     });
 }
 
-/// The first line has held the claim from the beginning, with its token and plain claims behind; at 3 ms the second one
-/// commits, while somebody looks at the first with a reading of the clock that may be old.
+/// The first queue has held the claim from the start, with its token and plain claims behind it. At 3 ms the second one
+/// commits, while another thread serves the first with a clock reading that may be old.
 ///
-/// On one clock the commit has an instant; on two, each line must read its own after it has heard of it.
+/// On one clock the commit has an instant; on two, each queue must read its own clock after it has heard of the commit.
 #[test]
 fn an_old_reading_against_commit() {
     for one_clock in [true, false] {
@@ -399,12 +399,12 @@ fn an_old_reading_against_commit() {
             lines[0].tick();
             assert_eq!(answer(&mut claim), Some(Ok(())));
             let passed = behind.iter().filter(|behind| behind.is_woken()).count();
-            assert_eq!(passed, 0, "a burst of 1 had been kept, and the joint claim has it");
+            assert_eq!(passed, 0, "a burst of 1 was saved, and the joint claim has it");
         });
     }
 }
 
-/// A line that has its one token, and one that is empty and filled by hand; and all clocks they are on.
+/// A queue that has its one token, one that is empty and filled by hand, and all their clocks.
 fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]) {
     let clocks = RefCell::new(Vec::new());
     let build = || {
@@ -413,7 +413,8 @@ fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]
             clocks.push(ManualClock::new());
         }
         let clock = clocks.last().unwrap().clone();
-        Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock).build().unwrap()
+        // With a manual quota the queue holds a joint claim at its front, and no other claim passes it.
+        Limiter::builder().quota(Quota::new(1, MS).burst(1)).quota(Quota::manual(9)).clock(clock).build().unwrap()
     };
     let lines = sorted::<2>(build, |lines| {
         lines[1].set_quota(0, Quota::manual(1)).unwrap();
@@ -422,8 +423,8 @@ fn one_ready_and_one_by_hand(one_clock: bool) -> (Vec<ManualClock>, [Limiter; 2]
     (clocks.into_inner(), lines)
 }
 
-/// The same, but at 3 ms the claim is dropped: whoever sees that with a reading that may be old lets those behind pass as of
-/// no earlier time.
+/// The same, but at 3 ms the claim is dropped. A thread that sees this with an old reading serves the claims behind it
+/// as of no earlier time.
 ///
 /// Plant `joint_refusal_uses_an_old_clock_reading`.
 #[test]
@@ -440,6 +441,6 @@ fn an_old_reading_against_cancel() {
         race.run([Box::new(cancel), on(&lines[0], Limiter::tick)]);
         lines[0].tick();
         let passed = behind.iter().filter(|behind| behind.is_woken()).count();
-        assert_eq!(passed, 1, "the bucket of 1 had been full since the beginning");
+        assert_eq!(passed, 1, "the bucket of 1 was full from the start");
     });
 }

@@ -1,4 +1,4 @@
-//! Joint claims on their way into the lines; what happens to them there is in `join.rs`.
+//! Joint claims while they enter the queues; `join.rs` has the races after that.
 
 use crate::{explore, explore_bounded, is_served, try_keep};
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use tollgate::{JoinError, Limiter, ManualClock, Quota, join};
 
 type Joint = Spawn<Pin<Box<dyn Future<Output = Result<(), JoinError>>>>>;
 
-/// Two limiters of a token each, of which `initial` are there.
+/// Two limiters of one token each, with `initial` tokens.
 ///
-/// Joint claims lock in the order of addresses. Loom replays executions, so that order must not change from one to the
-/// next: the first of the two is always the lower one.
+/// Joint claims lock in the order of addresses. Loom replays executions, so that order must not change between
+/// executions: the first of the two always has the lower address.
 fn pair(initial: [u64; 2]) -> [Limiter; 2] {
     let build = || {
         let builder = Limiter::builder().quota(Quota::manual(1)).clock(ManualClock::new());
@@ -29,24 +29,24 @@ fn pair(initial: [u64; 2]) -> [Limiter; 2] {
 
 fn address(limiter: &Limiter) -> usize {
     const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
-    // SAFETY: a limiter is as large as a `usize`, and one pointer, which has no padding.
+    // SAFETY: a limiter is as large as a `usize`: it is one pointer, which has no padding.
     unsafe { std::mem::transmute_copy(limiter) }
 }
 
-/// A claim of a token from each, not polled yet; its grants are kept for good.
+/// A claim of one token from each, not polled yet. Its grants are kept for good.
 fn joint([one, other]: [&Limiter; 2]) -> Joint {
     let (one, other) = (one.clone(), other.clone());
     task::spawn(Box::pin(async move { join([(&one, 1), (&other, 1)]).await.map(std::mem::forget) }))
 }
 
-/// The same, standing in both lines.
+/// The same, waiting in both queues.
 fn waiting([one, other]: &[Limiter; 2]) -> Joint {
     let mut claim = joint([one, other]);
-    assert!(claim.poll().is_pending(), "set up to wait");
+    assert!(claim.poll().is_pending(), "the claim must have to wait");
     claim
 }
 
-/// Two joint claims enter the same lines, each naming them in its own order, and there is enough for one: the other
+/// Two joint claims enter the same queues, each naming them in another order, and there are tokens for one: the other
 /// waits for the next tokens, in both.
 ///
 /// Plant `joint_claim_locks_in_the_order_named`: they wait for each other's lock.
@@ -62,7 +62,7 @@ fn two_joint_claims_in_opposite_orders() {
             })
         });
         let [one, other] = enters.map(|enter| enter.join().unwrap());
-        assert!(one.0 != other.0, "there was enough for one of them");
+        assert!(one.0 != other.0, "there were tokens for exactly one of them");
         let (_, mut waiting) = if one.0 { other } else { one };
         pair[0].replenish(1);
         assert!(waiting.poll().is_pending());
@@ -71,14 +71,14 @@ fn two_joint_claims_in_opposite_orders() {
     });
 }
 
-/// A plain claim stands behind a joint one, which its other line closes: it moves up.
+/// A plain claim waits behind a joint one, whose other queue closes: the plain claim moves up.
 ///
-/// Bounded: each of the two actors crosses two locks, and may be stopped before each. Without a bound it is green as well
-/// and takes 140,000 executions.
+/// Bounded: each of the two actors passes two locks, and may be interrupted before each. Without a bound the model
+/// passes as well, in 140,000 executions.
 ///
 /// Plants `commit_does_not_serve_the_other_queues` and `refused_joint_claim_leaves_no_gap`.
 #[test]
-fn a_claim_behind_a_joint_one_that_is_turned_away() {
+fn a_claim_behind_a_joint_one_that_is_refused() {
     explore_bounded(Some(4), |race| {
         let pair = pair([1, 0]);
         let _claim = waiting(&pair);
@@ -91,14 +91,17 @@ fn a_claim_behind_a_joint_one_that_is_turned_away() {
         let close = race.actor(move || last.close());
         let (answered, mut behind) = enter.join().unwrap();
         close.join().unwrap();
-        assert!(answered == Poll::Ready(true) || is_served(&mut behind), "the token is there, and nobody said so");
+        assert!(
+            answered == Poll::Ready(true) || is_served(&mut behind),
+            "the token is available, and the claim was not served"
+        );
     });
 }
 
-/// A denial is made behind the joint claim, which the other line commits before the lock of this one is left. Who sees
-/// the joint claim granted is not answered as of before.
+/// A denial is made behind a joint claim, which the other queue commits before this queue's lock is released. A thread
+/// that sees the joint claim granted must not get the old denial.
 ///
-/// Plant `denial_is_published_after_the_queue_moved`: the line moves on, and what was denied before is published.
+/// Plant `denial_is_published_after_the_queue_moved`: the queue moves on, and the earlier denial is published.
 #[test]
 fn a_denial_against_a_commit() {
     explore_bounded(Some(2), |race| {
@@ -112,7 +115,7 @@ fn a_denial_against_a_commit() {
         let feeder = race.actor(move || lacking.replenish(1));
         let third = race.actor(move || {
             let is_granted = claim.poll().is_ready();
-            assert!(!is_granted || try_keep(&asked, 1), "the line is empty, and a token is there");
+            assert!(!is_granted || try_keep(&asked, 1), "the queue is empty, and a token is available");
             claim
         });
         denier.join().unwrap();

@@ -1,14 +1,15 @@
-//! Leaving the line: dropped in it, or out of patience.
+//! Leaving the queue: by cancellation, or by a timeout.
 
 use crate::{SECOND, drain, empty, explore, is_served, taken, waiting};
 use std::task::Poll;
 use tokio_test::task;
 use tollgate::{ConsumeError, Limiter, ManualClock, Quota};
 
-/// A giant leaves the line, with whichever time it reads, while the clock moves on and somebody ticks. What the tick
-/// minted for the giant is enough for the one behind it, who is served when the giant leaves.
+/// A giant leaves the queue with either reading of the time, while the clock advances and another thread ticks. The
+/// tokens that the tick minted for the giant are enough for the claim behind it, which is served when the giant leaves.
 ///
-/// Plant `queue_is_served_up_to_an_old_sample`: the line is served up to the time of the sample, not up to the latest one.
+/// Plant `queue_is_served_up_to_an_old_sample`: the queue is served up to the time of the sample, not up to the latest
+/// one.
 #[test]
 fn cancel_with_an_old_sample_against_a_tick() {
     explore(|race| {
@@ -24,14 +25,14 @@ fn cancel_with_an_old_sample_against_a_tick() {
         });
         cancel.join().unwrap();
         tick.join().unwrap();
-        assert!(is_served(&mut behind), "its token is there");
+        assert!(is_served(&mut behind), "its token is available");
         assert_eq!(limiter.available(), 0);
     });
 }
 
-/// A waiter is dropped while the token it waits for is added: it gives back what it was granted and never saw.
+/// A waiter is dropped while its token is added: it refunds the grant that it never saw.
 ///
-/// Plant `cancel_looks_for_a_grant_before_it_leaves`: whether there is something to give back is asked before the claim leaves.
+/// Plant `cancel_looks_for_a_grant_before_it_leaves`: the check for a grant comes before the claim leaves.
 #[test]
 fn cancel_against_grant() {
     explore(|race| {
@@ -46,7 +47,7 @@ fn cancel_against_grant() {
     });
 }
 
-/// The waiter in the middle is dropped while the one in front is granted: its claim becomes a hole behind somebody, or
+/// The waiter in the middle is dropped while the one in front is granted: its claim becomes a gap behind a waiter, or
 /// at the front.
 ///
 /// Plants `gap_at_the_front_is_forgotten` and `gap_in_the_middle_is_skipped_at_once`.
@@ -58,7 +59,7 @@ fn cancel_in_the_middle_against_a_grant_of_the_front() {
         let cancel = race.actor(move || drop(middle));
         let other = limiter.clone();
         let grant = race.actor(move || {
-            assert_eq!(other.snapshot().granted, 0, "granted what was not added yet");
+            assert_eq!(other.snapshot().granted, 0, "granted before the token was added");
             other.replenish(1);
         });
         cancel.join().unwrap();
@@ -67,13 +68,13 @@ fn cancel_in_the_middle_against_a_grant_of_the_front() {
         limiter.replenish(1);
         assert!(is_served(&mut back), "a second one was added");
         limiter.replenish(3);
-        assert_eq!(drain(&limiter), 3, "the hole is passed");
+        assert_eq!(drain(&limiter), 3, "the gap is passed");
     });
 }
 
-/// Two neighbours in the middle are dropped at once: both holes are passed, whichever came first.
+/// Two neighbors in the middle are dropped at once: both gaps are passed, whichever came first.
 ///
-/// Plant `gaps_do_not_add_up`: a waiter that leaves takes the hole noted on it along.
+/// Plant `gaps_do_not_add_up`: a waiter that leaves loses the gap recorded on it.
 #[test]
 fn two_cancels_in_the_middle() {
     explore(|race| {
@@ -92,7 +93,7 @@ fn two_cancels_in_the_middle() {
     });
 }
 
-/// Of two waiters the one in front is dropped while a third enters: the line neither breaks nor loses a token.
+/// Of two waiters the front one is dropped while a third enters: the queue stays intact, and no token is lost.
 ///
 /// Plant `gap_at_the_front_is_forgotten`.
 #[test]
@@ -113,14 +114,14 @@ fn cancel_of_the_front_against_enqueue() {
     });
 }
 
-/// A waiter runs out of patience while its token is added: it has the token, or the others have.
+/// A waiter times out while its token is added: it gets the token, or the token stays available.
 ///
-/// Plant `cancel_ignores_its_outcome`: that it was called out in this very moment does not count.
+/// Plant `cancel_ignores_its_outcome`: a grant at this very moment is ignored.
 #[test]
 fn giving_up_against_grant() {
     explore(|race| {
         let clock = ManualClock::new();
-        // The ceiling, not the quota, holds it back: no schedule foresees that, so it is let in.
+        // The ceiling delays it, not the quota: no schedule foresees that, so the claim may wait.
         let builder = Limiter::builder().quota(Quota::manual(2)).max_in_flight(1);
         let limiter = builder.clock(clock.clone()).build().unwrap();
         let first = taken(&limiter, 1);
@@ -133,18 +134,18 @@ fn giving_up_against_grant() {
                 true
             }
             Poll::Ready(Err(ConsumeError::TimedOut { .. })) => false,
-            other => panic!("its time has come: {other:?}"),
+            other => panic!("the claim must have ended: {other:?}"),
         });
         let release = race.actor(move || drop(first));
         let granted = u64::from(impatient.join().unwrap());
         release.join().unwrap();
         assert_eq!(limiter.snapshot().in_flight, Some(granted));
-        assert_eq!(granted + drain(&limiter), 1, "what one in flight leaves");
+        assert_eq!(granted + drain(&limiter), 1, "the token that one in flight leaves");
     });
 }
 
-/// Three are served at once, which fills a batch of wakers, and the lock is let go in the middle; the last of the three
-/// is dropped meanwhile.
+/// Three claims are served at once, which fills a batch of wakers, and the lock is released in between. The last of the
+/// three is dropped meanwhile.
 ///
 /// Plant `cancel_looks_for_a_grant_before_it_leaves`.
 #[test]
@@ -158,6 +159,6 @@ fn a_full_batch_against_cancel() {
         grant.join().unwrap();
         cancel.join().unwrap();
         assert!(is_served(&mut first) && is_served(&mut second));
-        assert_eq!(drain(&limiter), 1, "what the third did not take");
+        assert_eq!(drain(&limiter), 1, "the token that the third did not take");
     });
 }

@@ -1,4 +1,4 @@
-//! Coming to the line, and being served.
+//! Entering the queue, and being served.
 
 use crate::{SECOND, build, empty, explore, is_served, taken, try_keep, waiting};
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio_test::task;
 use tollgate::{ConsumeError, ConsumeOwned, Limiter, ManualClock, Quota};
 
-/// A claim enters the line while the token it needs is added.
+/// A claim enters the queue while its token is added.
 ///
-/// Plant `claim_enters_after_the_check`: it enters under a lock of its own, after it was found that it must wait.
+/// Plant `claim_enters_after_the_check`: it enters under another lock than the check that it must wait.
 #[test]
 fn consume_against_replenish() {
     explore(|race| {
@@ -24,14 +24,17 @@ fn consume_against_replenish() {
         let replenish = race.actor(move || other.replenish(1));
         let (answered, mut claim) = enter.join().unwrap();
         replenish.join().unwrap();
-        assert!(answered == Poll::Ready(true) || is_served(&mut claim), "the token is there, and nobody said so");
+        assert!(
+            answered == Poll::Ready(true) || is_served(&mut claim),
+            "the token is available, and the claim was not served"
+        );
         assert_eq!(limiter.available(), 0);
     });
 }
 
-/// A claim enters the line, with whichever time it reads, while the clock moves on and somebody ticks.
+/// A claim enters the queue with either reading of the time, while the clock advances and another thread ticks.
 ///
-/// Plant `tick_skips_a_held_lock`: a tick gives up if somebody holds the lock.
+/// Plant `tick_skips_a_held_lock`: a tick gives up if another thread has the lock.
 #[test]
 fn consume_against_tick() {
     explore(|race| {
@@ -50,15 +53,16 @@ fn consume_against_tick() {
         });
         let (answered, mut claim) = enter.join().unwrap();
         tick.join().unwrap();
-        assert!(answered == Poll::Ready(true) || is_served(&mut claim), "it was due at that tick");
+        assert!(answered == Poll::Ready(true) || is_served(&mut claim), "the claim was due at that tick");
         assert_eq!(limiter.available(), 0);
     });
 }
 
-/// Somebody asks for more than there can be, having read the tail before a giant entered the line, and the time after it:
-/// what is minted for the giant above the burst is not burned.
+/// A thread claims more tokens than there can be. It read the tail before a giant entered the queue, and the time after
+/// that: the tokens minted for the giant above the burst are not lost.
 ///
-/// Plant `fast_path_overtakes_waiters`: who finds nothing claimed beyond what is published mints as if nobody waited.
+/// Plant `fast_path_overtakes_waiters`: a thread that finds no claims beyond the published tokens mints as if the queue
+/// were empty.
 #[test]
 fn a_giant_against_an_old_tail() {
     explore(|race| {
@@ -76,14 +80,14 @@ fn a_giant_against_an_old_tail() {
         let mut giant = enter.join().unwrap();
         ask.join().unwrap();
         limiter.tick();
-        assert!(is_served(&mut giant), "a token was there, and a second has gone by");
+        assert!(is_served(&mut giant), "a token was available, and a second has passed");
     });
 }
 
-/// One token is published. A claim of two enters the line while somebody takes that one without the lock: before it, or
-/// not at all.
+/// One token is published. A claim of two enters the queue while another thread takes that token without the lock:
+/// before the claim, or not at all.
 ///
-/// Plant `waiting_claim_overwrites_the_tail`: the tail is read, then stored, and a claim made in between is forgotten.
+/// Plant `waiting_claim_overwrites_the_tail`: the tail is read, then stored, and a claim made in between is lost.
 #[test]
 fn consume_against_a_claim_without_the_lock() {
     explore(|race| {
@@ -113,7 +117,7 @@ impl Wake for Count {
     }
 }
 
-/// A waiter is polled with another waker while its token is added: it sees the grant, or that waker is woken.
+/// A waiter is polled with another waker while its token is added: it sees the grant, or the new waker is woken.
 ///
 /// Plant `later_waker_is_ignored`.
 #[test]
@@ -133,7 +137,7 @@ fn another_waker_against_grant() {
         let (answered, mut claim) = poll.join().unwrap();
         grant.join().unwrap();
         if answered.is_pending() {
-            assert_eq!(count.0.load(Relaxed), 1, "it left this waker and was granted");
+            assert_eq!(count.0.load(Relaxed), 1, "the claim stored this waker and was granted");
             assert!(poll_with(&mut claim, Waker::noop()).is_ready());
         }
     });
@@ -143,9 +147,9 @@ fn poll_with(claim: &mut Pin<Box<ConsumeOwned>>, waker: &Waker) -> Poll<Result<t
     claim.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-/// Three are served at once, in two batches, while a fourth enters: it waits for its own token.
+/// Three claims are served at once, in two batches, while a fourth enters: it waits for its own token.
 ///
-/// Plant `serving_stops_after_one_batch`: after a full batch the caller does not go on, although no driver does.
+/// Plant `serving_stops_after_one_batch`: after a full batch the caller stops, although no driver continues.
 #[test]
 fn a_full_batch_against_enqueue() {
     explore(|race| {
@@ -164,9 +168,10 @@ fn a_full_batch_against_enqueue() {
     });
 }
 
-/// A claim enters the line while somebody settles for less: what comes back is what it needs.
+/// A claim enters the queue while another thread settles for less: the refund is what the claim needs.
 ///
-/// Plant `refund_checks_for_waiters_before_it_locks`: whether anybody waits is asked first, and nobody is served if not.
+/// Plant `refund_checks_for_waiters_before_it_locks`: the check for waiters comes first, and no claim is served if it
+/// finds none.
 #[test]
 fn consume_against_refund() {
     explore(|race| {
@@ -180,14 +185,14 @@ fn consume_against_refund() {
         let refund = race.actor(move || grant.settle(1));
         let (answered, mut claim) = enter.join().unwrap();
         refund.join().unwrap();
-        assert!(answered == Poll::Ready(true) || is_served(&mut claim), "the refund was enough");
+        assert!(answered == Poll::Ready(true) || is_served(&mut claim), "the refund covers the claim");
         assert_eq!((limiter.available(), limiter.deficiency()), (0, 0));
     });
 }
 
-/// A claim enters the line while somebody settles for more: the debt delays it only if it came first.
+/// A claim enters the queue while another thread settles for more: the debt delays it only if the debt came first.
 ///
-/// Plant `debt_is_charged_to_waiters`: the heads are lowered by it, for those in line too.
+/// Plant `debt_is_charged_to_waiters`: the debt lowers the heads, also for claims that wait already.
 #[test]
 fn consume_against_settling_for_more() {
     explore(|race| {
@@ -203,10 +208,10 @@ fn consume_against_settling_for_more() {
         });
         let mut waiter = enter.join().unwrap();
         let behind = charge.join().unwrap();
-        assert_eq!(limiter.deficiency(), 2, "two waited for and one owed, less the one that is there");
+        assert_eq!(limiter.deficiency(), 2, "two waited for and one owed, less the one available");
         limiter.replenish(1);
         let served = is_served(&mut waiter);
-        assert!(served || !behind, "the debt came after it");
+        assert!(served || !behind, "the debt came after the claim");
         limiter.replenish(1);
         assert!(served || is_served(&mut waiter), "the debt is paid");
         assert_eq!((limiter.available(), limiter.deficiency()), (0, 0));

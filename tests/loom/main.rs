@@ -1,18 +1,19 @@
 //! Every interleaving of the races that matter: one named race per model, checked by loom.
 //!
 //! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release --features keyed --test loom` runs them; with `-- --nocapture`
-//! each says how many executions it took. The planted bugs that turn a model red are named above it and kept in
-//! `tests/plants`;
-//! `scripts/plants` proves that they do.
+//! each prints its number of executions. The planted bugs that make a model fail are named above it and stored in
+//! `tests/plants`; `scripts/plants` proves that they do.
 //!
 //! * loom 0.7.2 misses races when a model is the main thread and one other that begins with a load. So the main thread
-//!   only sets up, joins and judges; every actor is spawned by [`Race::actor`], which begins it with a
+//!   only sets up, joins and checks; every actor is spawned by [`Race::actor`], which begins it with a
 //!   read-modify-write.
-//! * Nearly all are exhaustive, in 15 to some 300,000 executions. A model with a bound on preemptions says why.
-//! * The clock is moved by hand, and its time is a loom atomic: a reading may be old.
-//! * Wakers are not loom's: whether somebody was woken is asked after all actors have ended.
+//! * Nearly all models are exhaustive, in 15 to some 300,000 executions. A model with a bound on preemptions gives the
+//!   reason.
+//! * The clock is manual, and its time is a loom atomic: a reading may be old.
+//! * Wakers are not loom's: whether a claim was woken is checked after all actors have ended.
 #![cfg(tollgate_loom)]
 
+mod adaptive;
 mod bucket;
 mod changes;
 mod denials;
@@ -25,6 +26,7 @@ mod joint;
 mod keyed;
 mod leave;
 mod line;
+mod passing;
 
 use futures::FutureExt;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,7 +40,7 @@ use tollgate::{Builder, ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What every actor of a model touches first.
+/// The atomic that every actor of a model touches first.
 #[derive(Default)]
 struct Race(Arc<AtomicU64>);
 
@@ -58,7 +60,8 @@ fn explore(model: impl Fn(&Race) + Send + Sync + 'static) {
     explore_bounded(None, model);
 }
 
-/// Runs `model` in every interleaving of at most so many preemptions: switches away from a thread that could go on.
+/// Runs `model` in every interleaving with at most this many preemptions: switches away from a thread that could
+/// continue.
 fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Race) + Send + Sync + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let count = executions.clone();
@@ -71,7 +74,7 @@ fn explore_bounded(preemptions: Option<usize>, model: impl Fn(&Race) + Send + Sy
     println!("{} executions", executions.load(Relaxed));
 }
 
-/// A limiter on a clock of its own that nobody moves.
+/// A limiter on a clock of its own that stands still.
 fn build(builder: Builder) -> Limiter {
     builder.clock(ManualClock::new()).build().expect("the configuration is valid")
 }
@@ -81,35 +84,35 @@ fn empty(capacity: u64) -> Limiter {
     build(Limiter::builder().quota(Quota::manual(capacity).initial(0)))
 }
 
-/// A claim that stands in the line.
+/// A claim that waits in the queue.
 fn waiting(limiter: &Limiter, cost: u64) -> Spawn<ConsumeOwned> {
     let mut waiter = task::spawn(limiter.clone().consume_owned(cost));
-    assert!(waiter.poll().is_pending(), "set up to wait");
+    assert!(waiter.poll().is_pending(), "the claim must have to wait");
     waiter
 }
 
-/// A grant that was there for the taking.
+/// A grant that was available at once.
 fn taken(limiter: &Limiter, cost: u64) -> OwnedGrant {
     let claim = limiter.clone().consume_owned(cost).now_or_never();
-    claim.expect("set up to be granted at once").expect("set up to be granted")
+    claim.expect("the claim must be granted at once").expect("the claim must not be refused")
 }
 
-/// Takes `cost` for good and says whether that was granted: nothing is released.
+/// Takes `cost` for good and returns whether it was granted: nothing is released.
 fn try_keep(limiter: &Limiter, cost: u64) -> bool {
     limiter.try_acquire(cost).map(std::mem::forget).is_ok()
 }
 
-/// Takes tokens one by one until refused, and says how many that were: nine at most, where no model has so many.
+/// Takes tokens one by one until refused, and returns how many: at most nine, which is more than any model has.
 fn drain(limiter: &Limiter) -> u64 {
     (0..9).take_while(|_| try_keep(limiter, 1)).count() as u64
 }
 
-/// Whether a claim that was left waiting has been granted since; if so, it must have been woken for that.
+/// Whether a waiting claim has been granted since. If so, it must have been woken for that.
 fn is_served(waiter: &mut Spawn<ConsumeOwned>) -> bool {
     let woken = waiter.is_woken();
     match waiter.poll() {
         Poll::Ready(answer) => {
-            assert!(woken, "called out of the line and not woken");
+            assert!(woken, "called out, but not woken");
             answer.map(std::mem::forget).is_ok()
         }
         Poll::Pending => false,

@@ -1,4 +1,4 @@
-//! A spawned task may outlive what it borrows: that is what `consume_owned` is for.
+//! A spawned task may outlive the values it borrows: `consume_owned` exists for that.
 
 use tollgate::{Limiter, Quota};
 

@@ -1,4 +1,4 @@
-//! A waiter stands in its limiter's line, so the limiter must still be there.
+//! A waiter is in its limiter's queue, so the limiter must outlive it.
 
 use tollgate::{Limiter, Quota};
 

@@ -1,4 +1,4 @@
-//! A grant releases to its limiter, so the limiter must still be there.
+//! A grant releases its tokens to its limiter, so the limiter must outlive it.
 
 use tollgate::{Limiter, Quota};
 

@@ -1,4 +1,4 @@
-//! Whoever settles holds the grant alone.
+//! Settling needs exclusive access to the grant.
 
 use tollgate::{Limiter, Quota};
 

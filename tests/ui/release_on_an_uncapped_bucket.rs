@@ -1,4 +1,4 @@
-//! What no cap holds back cannot be released.
+//! Tokens of a bucket without a cap cannot be released.
 
 use std::time::Duration;
 use tollgate::{Bucket, Quota};

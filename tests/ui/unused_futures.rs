@@ -1,4 +1,4 @@
-//! A future that nobody polls does nothing.
+//! A future that is not polled does nothing.
 
 #![deny(unused_must_use)]
 
@@ -13,4 +13,5 @@ fn main() {
     limiter.clone().consume_owned(1).within(Duration::ZERO);
     limiter.replenisher();
     join([(&limiter, 1)]);
+    join([(&limiter, 1)]).within(Duration::ZERO);
 }

@@ -1,4 +1,4 @@
-//! Quotas and builders are values: a setting that is not used further is lost.
+//! Quotas and builders are values: a setting is lost if its result is not used.
 
 #![deny(unused_must_use)]
 

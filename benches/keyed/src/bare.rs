@@ -1,5 +1,5 @@
-//! What a crowd of keys costs at the least: for each key a number, an instant and its wakers on one cache line, found by its
-//! hash; no lock, no atomic, no leaving, no bound, no quota but the one. On one thread.
+//! The lower bound for many keys with waiters: for each key a number, an instant and its wakers on one cache line,
+//! found by its hash. No lock, no atomic, no cancellation, no bound, and a single quota. On one thread.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -21,7 +21,7 @@ struct Key {
 pub struct Bare {
     period: Duration,
     keys: RefCell<HashMap<usize, Rc<RefCell<Key>>>>,
-    /// Keys that are waited on, each with the instant of its next token: in this order, since all have one quota.
+    /// Keys with waiters, each with the instant of its next token. They are in this order, since all have one quota.
     due: RefCell<VecDeque<(Instant, Rc<RefCell<Key>>)>>,
 }
 
@@ -30,7 +30,7 @@ impl Bare {
         Rc::new(Self { period, keys: RefCell::default(), due: RefCell::default() })
     }
 
-    /// Grants what is due, in the schedule's order, and sleeps.
+    /// Grants the due claims in the schedule's order, and sleeps.
     async fn drive(self: Rc<Self>) {
         loop {
             let now = Instant::now();
@@ -56,7 +56,7 @@ impl Bare {
         }
     }
 
-    /// For two waiters at most.
+    /// For at most two waiters.
     pub async fn wait(self: Rc<Self>, key: usize) {
         let mut ticket = None;
         poll_fn(|cx| {

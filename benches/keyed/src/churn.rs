@@ -1,5 +1,5 @@
-//! Ten million distinct keys through a bound of a hundred thousand, and a thousand abusers among them who come back all the
-//! time.
+//! Ten million distinct keys through a bound of a hundred thousand, and among them a thousand abusers that return all
+//! the time.
 
 use crate::heap::alive;
 use hdrhistogram::Histogram;
@@ -50,7 +50,7 @@ pub fn report() {
     });
     println!("\n{KEYS} distinct keys and {ABUSERS} abusers through max_keys({BOUND}), one thread\n");
     println!("over-granted abusers: {}", over.count());
-    println!("newcomers served {served}, turned away for want of room {full}; refused by their own bucket {refused}");
+    println!("new keys served {served}, refused by the full map {full}; refused by their own bucket {refused}");
     println!("most keys at once: {most_keys}");
     println!(
         "heap after the first tenth: {least}..{most} bytes, {:.1} per key of the bound",

@@ -1,5 +1,6 @@
-//! A hundred thousand keys, two tasks asking for each again and again, beside as many tasks on one limiter of the same rate
-//! in all. On a runtime of one thread, where a task that takes its number and then asks does both before anybody else.
+//! A hundred thousand keys with two tasks each that claim again and again, compared with as many tasks on one limiter
+//! with the same total rate. On a runtime of one thread, where a task that takes its number and then claims does both
+//! before any other task.
 
 use crate::bare::Bare;
 use cpu_time::ThreadTime;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 use tollgate::{KeyedLimiter, Limiter, Quota};
 
-/// Grants per second, of all keys together.
+/// Grants per second of all keys together.
 const RATE: usize = 100_000;
 
 #[derive(clap::Args)]
@@ -19,16 +20,16 @@ pub struct Options {
     keys: usize,
     #[arg(long, default_value_t = 2)]
     tasks_per_key: usize,
-    /// For how long each is watched, once all tasks wait
+    /// How long each contender is measured after all tasks wait
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Contenders take turns so many times
+    /// The number of rounds, in which the contenders take turns
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Into how many tables the keys are spread, if not as usual
+    /// The number of tables for the keys, instead of the default
     #[arg(long)]
     rooms: Option<usize>,
-    /// Only this one: keyed, one or floor
+    /// Only this contender: keyed, one or floor
     #[arg(long)]
     only: Option<String>,
 }
@@ -53,7 +54,7 @@ struct Outcome {
     cpu: Duration,
     grants: u64,
     out_of_order: u64,
-    /// Of the configured rate, the key that had least.
+    /// The share of the configured rate that the worst key got.
     worst: f64,
 }
 
@@ -127,7 +128,8 @@ fn watch<F: Future<Output = ()> + 'static>(
     let local = LocalSet::new();
     let state: Rc<RefCell<Vec<Line>>> = Rc::new(RefCell::new((0..lines).map(|_| Line::default()).collect()));
     let others = if lines == 1 { options.keys } else { 1 };
-    // What watching costs is to be the same: with one line the records of keys are not elsewhere in memory, so something is.
+    // The cost of measuring must be the same: with one queue the records of the keys would not be spread in memory, so
+    // other memory is touched instead.
     let elsewhere: Rc<RefCell<Vec<[u64; 9]>>> = Rc::new(RefCell::new(vec![[0; 9]; others]));
     let total = options.keys * options.tasks_per_key;
     let (cpu, grants) = local.block_on(&runtime, async {
@@ -152,7 +154,7 @@ fn watch<F: Future<Output = ()> + 'static>(
                     own.counted += 1;
                 }
             });
-            // They come over a second, not all at once.
+            // They arrive over a second, not all at once.
             if task % 200 == 0 {
                 tokio::time::sleep(Duration::from_micros(500)).await;
             }

@@ -1,16 +1,16 @@
-//! One subcommand per row of what keyed limiters have to show.
+//! Benchmarks of keyed limiters, one subcommand for each.
 //!
 //! ```text
 //! cargo run --release --manifest-path benches/keyed/Cargo.toml -- all
 //! ```
 //!
-//! Contenders take turns, round by round, in one process; ratios and medians count.
+//! Contenders take turns, round by round, in one process. Compare the ratios and medians.
 
 mod bare;
 mod calls;
 mod churn;
 mod crowd;
-#[allow(dead_code, reason = "not all of it is measured")]
+#[allow(dead_code, reason = "only a part of it is measured")]
 #[path = "../../../src/keyed/groups.rs"]
 mod groups;
 mod heap;
@@ -29,15 +29,15 @@ static HEAP: heap::Counting = heap::Counting;
 enum Command {
     /// Bytes per key, at several numbers of keys
     Memory,
-    /// A random existing key of a million, granted; and a hot one
+    /// A random existing key of a million, granted, and a hot key
     Calls(calls::Options),
     /// Ten million keys through a bound of a hundred thousand
     Churn,
-    /// A hundred thousand keys with waiters, beside one limiter
+    /// A hundred thousand keys with waiters, compared with one limiter
     Crowd(crowd::Options),
     /// The longest single calls on a map of a million keys
     Stalls(stalls::Options),
-    /// The maps that could be underneath
+    /// The candidates for the map underneath
     Maps,
     /// All of them
     All,

@@ -1,4 +1,4 @@
-//! The maps that could be underneath: the same claim on a word, a million keys, the same hasher.
+//! The candidates for the map underneath: the same claim on a packed level, a million keys, the same hasher.
 
 use crate::calls::on_threads;
 use crate::groups::Groups;
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 const KEYS: u64 = 1_000_000;
 
-/// A claim as a limiter makes it: the time, then the word.
+/// A claim as a limiter makes it: read the time, then change the packed level.
 fn swap(word: &AtomicU64) {
     let mut old = word.load(Relaxed);
     while let Err(now) = word.compare_exchange_weak(old, old + 1, AcqRel, Relaxed) {
@@ -46,8 +46,8 @@ fn claim(table: &mut HashTable<(u64, u64)>, hash: u64, key: u64, hasher: &Random
     }
 }
 
-/// Keys and words in one array, with nothing beside them: one place for each key, and the next one where that is taken. A
-/// limiter would have to add a tag, for keys that are dear to compare.
+/// Keys and packed levels in one array, with nothing else: one slot for each key, or the next one if that is taken. A
+/// limiter would have to add a tag for keys that are expensive to compare.
 struct Linear {
     slots: Vec<Option<(u64, NonZeroU64)>>,
     len: usize,
@@ -71,7 +71,7 @@ impl Linear {
         }
     }
 
-    /// That of the key, or the one where it belongs.
+    /// The slot of the key, or the one where it belongs.
     fn slot(&mut self, hash: u64, key: u64) -> &mut Option<(u64, NonZeroU64)> {
         let size = self.slots.len();
         let mut at = ((super::mix(hash).rotate_left(32) as u128 * size as u128) >> 64) as usize;
@@ -199,7 +199,7 @@ pub fn report() {
     let random: Vec<u64> = (0..200_000).map(|_| fastrand::u64(0..KEYS)).collect();
     let hot = vec![7_u64; 200_000];
     let all: Vec<u64> = (0..KEYS).collect();
-    println!("\nmaps: a claim on a word, ahash, with Instant::now()\n");
+    println!("\nmaps: a claim on a packed level, ahash, with Instant::now()\n");
     println!("| map | bytes per key of 1M | random ns, 1 / 2 threads | hot ns, 1 / 2 threads |\n|---|---|---|---|");
     for (name, make) in contenders() {
         let before = alive();

@@ -1,4 +1,4 @@
-//! The longest single call on a map of many keys: what all other callers of that thread wait for.
+//! The longest single call on a map of many keys: it delays all other tasks of that thread.
 
 use cpu_time::ThreadTime;
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate::{KeyedLimiter, Quota};
 
 const WAITERS: u64 = 60_000;
-/// How many calls are looked through for the longest one.
+/// The number of calls among which the longest is found.
 const CALLS: u64 = 20_000;
 
 #[derive(clap::Args)]
@@ -25,12 +25,12 @@ impl Default for Options {
     }
 }
 
-/// A token per hour, so that every key owes for as long as this runs.
+/// A token per hour, so that every key stays in debt for the whole run.
 fn quota(burst: u64) -> Quota {
     Quota::per_hour(1).burst(burst)
 }
 
-/// In time of the processor: what others do on this machine does not count.
+/// In CPU time: other processes on this machine do not count.
 fn timed<R>(call: impl FnOnce() -> R) -> (Duration, R) {
     let start = ThreadTime::now();
     let result = call();
@@ -55,10 +55,10 @@ type Row = (&'static str, Duration);
 
 fn round(limiter: KeyedLimiter<u64>, keys: u64) -> Vec<Row> {
     (0..keys).for_each(|key| drop(limiter.try_acquire(&key, 9)));
-    let mut rows = vec![("existing key, nothing special", existing(&limiter, keys))];
+    let mut rows = vec![("existing key, no change", existing(&limiter, keys))];
     rows.push(("snapshot", timed(|| limiter.snapshot()).0));
     rows.push(("set_quota", timed(|| limiter.set_quota(quota(101))).0));
-    rows.push(("first newcomers after it", newcomers(&limiter, keys)));
+    rows.push(("first new keys after it", newcomers(&limiter, keys)));
     rows.push(("set_quota again", timed(|| limiter.set_quota(quota(102))).0));
     rows.push(("existing keys after it", existing(&limiter, keys)));
     let mut longest_of_many = Duration::ZERO;
@@ -78,7 +78,7 @@ fn round(limiter: KeyedLimiter<u64>, keys: u64) -> Vec<Row> {
     rows.push(("snapshot, 60,000 wait", timed(|| limiter.snapshot()).0));
     rows.push(("set_quota, 60,000 wait", timed(|| limiter.set_quota(quota(103))).0));
     drop(waits);
-    rows.push(("newcomers, 60,000 have left", newcomers(&limiter, keys)));
+    rows.push(("new keys, 60,000 have left", newcomers(&limiter, keys)));
     rows.push(("close", timed(|| limiter.close()).0));
     rows
 }

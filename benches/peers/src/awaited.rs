@@ -17,13 +17,14 @@ use tollgate::{Limiter, Quota};
 const PLENTY: u32 = 1_000_000_000;
 const BURST: u32 = 1_000_000;
 
-/// Then a turn has hung: two tasks at once have lost leaky-bucket's wake-up, though no token was lacking.
+/// After this time a turn has hung: two tasks at once have lost leaky-bucket's wake-up, though there were enough
+/// tokens.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 type MakeJob = Box<dyn Fn(u64) -> Job + Sync>;
 
-/// A contender whose future is made anew for each operation.
+/// A contender that makes a new future for each operation.
 macro_rules! contender {
     ($name:literal, $shared:expr, |$it:ident| $operation:expr) => {{
         let shared = $shared;
@@ -85,7 +86,7 @@ pub fn run(results: &mut Results, tasks: usize, extent: Extent) {
                     hung.store(true, Relaxed);
                 }
             };
-            // On a thread each: spawned ones can end up on one worker, and would not contend.
+            // Each on a thread of its own: spawned tasks can end up on one worker, and would not contend.
             let took = undisturbed(|| on_threads(tasks, || runtime.block_on(work())));
             if hung.into_inner() {
                 results.series(&case, name, "ns").hung += 1;

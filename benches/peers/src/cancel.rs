@@ -1,4 +1,4 @@
-//! 10,000 in line, half of whom give up in random order.
+//! 10,000 waiters, half of which are cancelled in random order.
 
 use crate::child::{Job, Outcome, have_done};
 use crate::peers::{Peer, Scenario, Waits, present};
@@ -23,13 +23,13 @@ pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lines that half of which leave, in each process: one takes less than a millisecond.
+/// The number of queues in each process: cancelling half of one takes less than a millisecond.
 const LINES: usize = 20;
 
 struct HalfLeave<'a> {
     runtime: &'a Runtime,
     start: Instant,
-    /// Whether those who stay are waited for.
+    /// Whether the remaining waiters are awaited.
     to_the_end: bool,
 }
 
@@ -56,7 +56,7 @@ impl Scenario for HalfLeave<'_> {
     fn run<W: Waits>(self, limiter: W) -> Outcome {
         let mut cx = Context::from_waker(Waker::noop());
         let mut line: Vec<_> = (0..WAITERS).map(|_| Box::pin(limiter.acquire(1))).collect();
-        // Who is served while the others still arrive leaves at once; few are.
+        // A task that is served while others still arrive leaves at once; there are few.
         line.retain_mut(|waiter| waiter.as_mut().poll(&mut cx).is_pending());
         fastrand::Rng::with_seed(7).shuffle(&mut line);
         let leaving = line.split_off(line.len() / 2);
@@ -70,13 +70,13 @@ impl Scenario for HalfLeave<'_> {
             return Outcome::from([each]);
         }
         self.runtime.block_on(async { line.into_iter().collect::<FuturesUnordered<_>>().count().await });
-        // All that were served, those who left aside.
+        // All that were served, without the cancelled ones.
         let ideal = (WAITERS - count) as f64 / f64::from(RATE);
         Outcome::from([each, ("rest finished / ideal".into(), vec![self.start.elapsed().as_secs_f64() / ideal])])
     }
 }
 
-/// What the schedule minted, less what was granted and what is left, when half of a line has left.
+/// The tokens that the schedule minted, less those granted and those left, when half of a queue is cancelled.
 fn tokens_lost(runtime: &Runtime) -> f64 {
     let limiter = Limiter::new(Quota::per_second(RATE.into()).burst(1_000_000).initial(0)).expect("valid");
     let started = Instant::now();
@@ -86,7 +86,7 @@ fn tokens_lost(runtime: &Runtime) -> f64 {
     fastrand::Rng::with_seed(11).shuffle(&mut line);
     line.truncate(line.len() / 2);
     runtime.block_on(async { line.into_iter().collect::<FuturesUnordered<_>>().count().await });
-    // The limiter began before the stopwatch and is looked at after it.
+    // The limiter was started before the stopwatch, and is read after it.
     let minted = started.elapsed().as_nanos() as u64 * u64::from(RATE) / 1_000_000_000;
     let snapshot = limiter.snapshot();
     let kept = snapshot.granted - snapshot.refunded + limiter.available();

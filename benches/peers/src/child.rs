@@ -1,4 +1,5 @@
-//! Each waiting case in a process of its own: its CPU time is its own, and a peer that hangs is killed and noted.
+//! Runs each waiting case in a process of its own: its CPU time is measured separately, and a peer that hangs is killed
+//! and recorded.
 
 use crate::peers::Peer;
 use crate::results::Results;
@@ -9,7 +10,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a child process does.
+/// The job of a child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Job {
     Waiting { peer: Peer, tasks: usize, rate: u32, seconds: f64 },
@@ -24,7 +25,7 @@ pub enum Job {
 /// Numbers by measure.
 pub type Outcome = BTreeMap<String, Vec<f64>>;
 
-/// In the child: the outcome goes out as JSON. Leaves at once, without ending what still waits.
+/// In the child: prints the outcome as JSON, and exits at once without waiting for the tasks that still wait.
 pub fn work(job: &str) -> Result<(), Failure> {
     let outcome = match serde_json::from_str(job)? {
         Job::Waiting { peer, tasks, rate, seconds } => waiting::measure(peer, tasks, rate, seconds),
@@ -39,7 +40,7 @@ pub fn work(job: &str) -> Result<(), Failure> {
     std::process::exit(0)
 }
 
-/// In the parent: has a child do `job` and notes what came of it.
+/// In the parent: has a child do `job` and records the outcome.
 pub fn have_done(results: &mut Results, case: &str, name: &str, job: &Job, limit: Duration) -> Result<(), Failure> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--child", &serde_json::to_string(job)?])

@@ -1,4 +1,4 @@
-//! One large asker among small ones; and one alone.
+//! One task with large claims among tasks with small ones, and one task alone.
 
 use crate::child::{Job, Outcome, have_done};
 use crate::peers::{Peer, Scenario, Waits, present};
@@ -34,7 +34,7 @@ struct Askers<'a> {
 }
 
 impl Scenario for Askers<'_> {
-    /// Tokens that each asker got, and in how many seconds.
+    /// The tokens of each task, and the seconds they took.
     type Outcome = (Vec<f64>, f64);
 
     fn run<W: Waits>(self, limiter: W) -> Self::Outcome {
@@ -67,7 +67,7 @@ pub fn measure(peer: Peer, seconds: f64) -> Outcome {
     let small = &got[1..];
     Outcome::from([
         ("achieved / configured".into(), vec![all / (50_000.0 * took)]),
-        // In strict order each round of the line is one of 500 and 99 of 1.
+        // In strict order each round of the queue is one claim of 500 and 99 of 1.
         ("share of the large / fair share".into(), vec![got[0] / all / (500.0 / 599.0)]),
         (
             "small: least / mean".into(),

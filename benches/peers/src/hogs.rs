@@ -1,8 +1,9 @@
-//! Seastar's test of its token bucket: what is kept of the rate, and how evenly, beside others that burn all CPU.
+//! Seastar's test of its token bucket: how much of the rate is kept, and how evenly, beside threads or tasks that burn
+//! all CPU.
 //!
-//! Each worker takes 10 tokens, works for a millisecond, and comes back. Hogs are threads, or tasks that keep the
-//! runtime from looking at its timers for some milliseconds. A cap that burns what is minted while it holds (seastar's)
-//! loses rate here, since releases come late and together. Not so a cap that only gates.
+//! Each worker takes 10 tokens, works for a millisecond, and starts again. Hogs are threads, or tasks that keep the
+//! runtime from checking its timers for some milliseconds. A cap that loses the tokens minted while it is reached
+//! (seastar's) loses rate here, since releases come late and together. A cap that only delays claims does not.
 
 use crate::child::{Job, Outcome, have_done};
 use crate::results::Results;
@@ -24,7 +25,8 @@ const COST: u64 = 10;
 const BURST: u64 = 200;
 const CAP: u64 = 160;
 const WORK: Duration = Duration::from_millis(1);
-/// How long a hog burns before it yields: so late can a runtime look at its timers, or twice that with two on a worker.
+/// How long a hog burns CPU before it yields. A runtime may check its timers this late, or twice that with two hogs on
+/// a worker.
 const HOG: Duration = Duration::from_millis(6);
 pub const BURNING: &str = "seastar's rule for caps";
 
@@ -67,7 +69,7 @@ pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One turn of a worker: takes, works, gives back.
+/// One turn of a worker: takes, works, releases.
 trait Work: Send + Sync + 'static {
     fn turn(&self, count: &AtomicU64) -> impl Future<Output = ()> + Send;
 }
@@ -147,10 +149,10 @@ impl Work for Limiter {
     }
 }
 
-/// A bucket, polled as on seastar's shards: everybody tells it the time and looks again.
+/// A bucket, polled as on seastar's shards: every worker replenishes it and then checks its ticket.
 struct Polled<B>(B, Instant);
 
-/// What a dispatch loop needs.
+/// The calls of a dispatch loop.
 trait Dispense: Send + Sync + 'static {
     type Ticket: Send + Sync;
     fn grab(&self) -> Self::Ticket;
@@ -201,7 +203,7 @@ impl Dispense for CappedBucket {
     }
 }
 
-/// Seastar's rule: what is minted while the ceiling holds the head back is gone.
+/// Seastar's rule: the tokens minted while the ceiling holds the head back are lost.
 #[derive(Default)]
 struct Burning(Mutex<Rovers>);
 

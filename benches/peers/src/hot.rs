@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tollgate::{Builder, Limiter, QuantaClock, Quota};
 
-/// So much per second that nobody is ever refused.
+/// So many per second that no call is refused.
 const PLENTY: u32 = 1_000_000_000;
 const BURST: u32 = 1_000_000;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -32,7 +32,7 @@ fn again<T>(n: u64, mut act: impl FnMut() -> T) {
     }
 }
 
-/// Load and compare-and-swap, no clock: what a strict grant costs at least.
+/// A load and a compare-and-swap, without a clock: the least that a strict grant costs.
 #[inline(always)]
 fn claim(tail: &AtomicU64, limit: &AtomicU64) {
     let limit = limit.load(Acquire);
@@ -95,7 +95,7 @@ fn granted() -> Vec<Contender> {
         Contender::new("better-bucket", move |n| again(n, || better.try_acquire(1))),
         Contender::new("rate-net", move |n| again(n, || rate_net.check().is_allow())),
         Contender::new("leaky-bucket", move |n| again(n, || leaky.try_acquire(1))),
-        // Loses tokens, and hung in 1 of 16 runs when waited for.
+        // It loses tokens, and hung in 1 of 16 runs when awaited.
         Contender::new("leaky-bucket, unfair", move |n| again(n, || unfair.try_acquire(1))),
         Contender::new("async-speed-limit", move |n| again(n, || speed.consume_duration(1))),
         Contender::new("tokio Semaphore, no refill", move |n| {

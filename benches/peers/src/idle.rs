@@ -1,4 +1,4 @@
-//! 1,000 limiters that were waited for once: what they cost when nobody waits any more.
+//! 1,000 limiters that had a waiter once: their cost when no claim waits any more.
 
 use crate::child::{Job, Outcome, have_done};
 use crate::peers::{Peer, Scenario, Waits, present};

@@ -1,7 +1,7 @@
-//! Tollgate, its peers and the floors: how fast, how late, how fair, in one run.
+//! Tollgate, its peers and the floors: throughput, lateness and fairness, in one run.
 //!
-//! All contenders of a table take turns, round by round, in one process (those that wait: a process each, round by
-//! round), so that a noisy machine is noisy for all of them. What counts are the ratios; nanoseconds only illustrate.
+//! All contenders of a table take turns, round by round, in one process, so that a noisy machine is noisy for all of
+//! them. Those that wait have a process each, round by round. Compare the ratios; absolute times depend on the machine.
 
 mod awaited;
 mod cancel;
@@ -44,31 +44,32 @@ enum What {
     All,
 }
 
-/// Measure tollgate, its peers and the floors in one run, and say which targets are met
+/// Measure tollgate, its peers and the floors in one run, and report which targets are met
 #[derive(Parser)]
 struct Options {
     /// What to measure
     #[arg(value_enum, default_value = "all")]
     what: Vec<What>,
-    /// Rounds of a hot loop that the contenders take in turn; the median counts
+    /// Rounds of a hot loop, in which the contenders take turns; the median counts
     #[arg(long, default_value_t = 25)]
     rounds: usize,
-    /// Rounds of child processes, for all that waits; the median counts. Peers that burn a core take part in the first
+    /// Rounds of child processes, for the cases that wait; the median counts. Peers that burn a core take part in the
+    /// first round only
     #[arg(long, default_value_t = 5)]
     child_rounds: usize,
     /// Operations in each round of a hot loop
     #[arg(long, default_value_t = 50_000)]
     operations: u64,
-    /// Seconds that each waiting case is watched
+    /// Seconds that each waiting case is measured
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Only waiting cases whose title contains this
+    /// Only waiting cases with this in their title
     #[arg(long)]
     only: Option<String>,
-    /// Leave out all peers that wait but tokio's Semaphore
+    /// Leave out all peers that wait, except tokio's Semaphore
     #[arg(long)]
     no_peers: bool,
-    /// Write the numbers here
+    /// Write the numbers to this file
     #[arg(long)]
     json: Option<PathBuf>,
     /// Measure nothing: read these files, pool them and print
@@ -99,7 +100,7 @@ impl Plan {
         matches!(peer, Peer::Tollgate | Peer::Semaphore) || (round == 0 && !self.no_peers)
     }
 
-    /// For a child process, until it counts as hung.
+    /// The timeout of a child process, after which it counts as hung.
     pub fn limit(&self) -> Duration {
         Duration::from_secs_f64(self.seconds * 2.0 + 15.0)
     }

@@ -14,7 +14,8 @@ use tollgate::{Limiter, Quota};
 
 pub const CASE: &str = "memory";
 
-/// Each on a runtime of this thread, where allocations are counted. Waits are for a token in a millisecond.
+/// Each on a runtime of this thread, on which allocations are counted. A wait is for a token that is due in a
+/// millisecond.
 pub fn run(results: &mut Results) {
     let some = |n| NonZeroU32::new(n).expect("not zero");
     let tollgate =
@@ -87,7 +88,7 @@ fn audit<T>(
                 }
             })
         };
-        // The first starts what has to be started once.
+        // The first call spawns background tasks.
         times(10);
         let count = measure(|| times(TIMES)).count_total;
         results.add(CASE, name, &format!("allocations per consume, {how}"), count as f64 / TIMES as f64);

@@ -1,4 +1,4 @@
-//! Everybody whom a task can wait for, behind one verb.
+//! All limiters that a task can wait for, behind one method.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -47,18 +47,18 @@ impl Peer {
     }
 }
 
-/// What a limiter is asked for here: to hand out `n` tokens, some time.
+/// The operation of a limiter in these cases: hand out `n` tokens, after some time.
 pub trait Waits: Clone + Send + Sync + 'static {
     fn acquire(&self, n: u32) -> impl Future<Output = ()> + Send;
 }
 
-/// Something to do with any of them.
+/// A scenario that runs with any of them.
 pub trait Scenario {
     type Outcome;
     fn run<W: Waits>(self, limiter: W) -> Self::Outcome;
 }
 
-/// Begins `scenario` with an empty bucket. Within a runtime, on which some start tasks.
+/// Starts `scenario` with an empty bucket. It runs within a runtime, on which some peers spawn tasks.
 pub fn present<S: Scenario>(peer: Peer, rate: u32, burst: u32, scenario: S) -> S::Outcome {
     let some = |n| NonZeroU32::new(n).expect("not zero");
     let millis_per_refill = 1_000_u32.div_ceil(rate);
@@ -108,7 +108,7 @@ pub fn present<S: Scenario>(peer: Peer, rate: u32, burst: u32, scenario: S) -> S
     }
 }
 
-/// What people write by hand, with the counting done right: by the time since the start, not by ticks.
+/// A common hand-written limiter, with correct counting: by the time since the start, not by ticks.
 fn refilled_each_millisecond(rate: u32) -> Arc<Semaphore> {
     let semaphore = Arc::new(Semaphore::new(0));
     let refilled = Arc::downgrade(&semaphore);

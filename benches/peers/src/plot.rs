@@ -9,7 +9,7 @@ use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 use std::path::Path;
 
-// Okabe and Ito's colours: told apart by everybody.
+// Okabe and Ito's colors, which people with color blindness can distinguish.
 const OURS: RGBColor = RGBColor(0, 114, 178);
 const THEIRS: [RGBColor; 7] = [
     RGBColor(213, 94, 0),
@@ -103,7 +103,7 @@ fn hot(results: &Results, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Which share was at most so late, for everybody who keeps the rate.
+/// The share of grants that were at most this late, for all peers that keep the rate.
 fn lateness(results: &Results, case: &str, path: &Path) -> Result<(), Failure> {
     let curves: Vec<(&str, Vec<f64>)> =
         Peer::ALL.iter().filter_map(|peer| Some((peer.name(), results.rounds(case, peer.name(), LATENESS)?))).collect();
@@ -186,7 +186,7 @@ fn cpu(results: &Results, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names and colours, beside the chart, where they hide nothing.
+/// Names and colors, beside the chart, where they hide nothing.
 fn legend(area: &DrawingArea<SVGBackend, Shift>, names: &[&str]) -> Result<(), Failure> {
     for (number, name) in names.iter().enumerate() {
         let y = 30 + 26 * number as i32;

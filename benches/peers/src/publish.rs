@@ -1,4 +1,4 @@
-//! The tables and plots that README.md and docs/BENCHMARKS.md show, rewritten in place.
+//! Rewrites the tables and plots in README.md and docs/BENCHMARKS.md.
 
 use crate::Failure;
 use crate::cancel::CASE as CANCEL;
@@ -11,7 +11,7 @@ use crate::{plot, table, targets};
 use comfy_table::Table;
 use std::path::Path;
 
-/// Each table stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`.
+/// Each table is between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`.
 pub fn publish(results: &Results, root: &Path) -> Result<(), Failure> {
     plot::draw(results, &root.join("docs"))?;
     let stamp = format!("Measured {} on {} cores of {}.", results.date, results.cores, results.machine);
@@ -46,7 +46,7 @@ pub fn publish(results: &Results, root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Unchanged if the markers are not there.
+/// Unchanged if there are no such markers.
 fn replaced(text: &str, name: &str, part: &str) -> String {
     let (open, close) = (format!("<!-- bench:{name} -->"), format!("<!-- /bench:{name} -->"));
     let (Some(begin), Some(end)) = (text.find(&open), text.find(&close)) else { return text.to_owned() };

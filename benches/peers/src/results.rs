@@ -1,4 +1,4 @@
-//! What was measured: numbers by case, contender and measure; added up over rounds and over runs.
+//! The measurements: numbers by case, contender and measure, collected over rounds and runs.
 
 use crate::Failure;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct Series {
     pub name: String,
     pub measure: String,
     pub rounds: Vec<f64>,
-    /// Rounds in which the contender did not come to an end.
+    /// Rounds in which the contender did not finish.
     #[serde(default)]
     pub hung: usize,
 }
@@ -27,7 +27,7 @@ impl Series {
     }
 }
 
-/// Of no numbers: not a number.
+/// Without numbers: not a number.
 pub fn quantile(numbers: &[f64], share: f64) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -44,7 +44,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Nothing yet, on this machine, today.
+    /// No results yet, on this machine, today.
     pub fn here() -> Self {
         let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpus.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(": "));
@@ -57,7 +57,7 @@ impl Results {
         }
     }
 
-    /// What several runs measured, pooled.
+    /// The results of several runs, pooled.
     pub fn read(paths: &[impl AsRef<Path>]) -> Result<Self, Failure> {
         let mut all = Self::here();
         for path in paths {
@@ -88,7 +88,7 @@ impl Results {
         self.find(case, name, measure).map(|series| series.rounds.clone())
     }
 
-    /// Cases that begin like this, in the order in which they were measured.
+    /// The cases with this prefix, in the order in which they were measured.
     pub fn cases(&self, prefix: &str) -> Vec<&str> {
         let mut cases = Vec::new();
         for series in &self.series {
@@ -99,14 +99,14 @@ impl Results {
         cases
     }
 
-    /// Who took part in a case, and what was measured of them.
+    /// The contenders of a case, and their measures.
     pub fn names_and_measures(&self, case: &str) -> (Vec<&str>, Vec<&str>) {
         let (mut names, mut measures) = (Vec::new(), Vec::new());
         for series in self.series.iter().filter(|series| series.case == case) {
             if !names.contains(&series.name.as_str()) {
                 names.push(series.name.as_str());
             }
-            // A distribution is for the plots.
+            // A distribution is for the plots only.
             if !measures.contains(&series.measure.as_str()) && series.measure != "lateness, us" {
                 measures.push(series.measure.as_str());
             }

@@ -1,4 +1,4 @@
-//! Contenders in turn, round by round, so that a noisy machine is noisy for all of them.
+//! Contenders take turns, round by round, so that a noisy machine is noisy for all of them.
 
 use crate::results::Results;
 use std::hint::spin_loop;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Something to measure: does the work so many times.
+/// A measured contender: does the work this many times.
 pub struct Contender {
     pub name: &'static str,
     pub work: Box<dyn Fn(u64) + Sync>,
@@ -18,14 +18,14 @@ impl Contender {
     }
 }
 
-/// How much of everything.
+/// The numbers of rounds and operations.
 #[derive(Clone, Copy)]
 pub struct Extent {
     pub rounds: usize,
     pub operations: u64,
 }
 
-/// Everybody once per round, in turn: nanoseconds per operation.
+/// Runs each contender once per round, in turn. Returns nanoseconds per operation.
 pub fn measure(results: &mut Results, case: &str, contenders: &[Contender], threads: usize, extent: Extent) {
     for _ in 0..extent.rounds {
         for contender in contenders {
@@ -35,11 +35,11 @@ pub fn measure(results: &mut Results, case: &str, contenders: &[Contender], thre
     }
 }
 
-/// What a thread went through.
+/// What happened to a thread during its turn.
 #[derive(Clone, Copy, Default)]
 pub struct Turn {
     pub took: Duration,
-    /// How often the system took the core away: then the others ran alone, and looked fast.
+    /// How often the system took the core away: then the other threads ran alone, and looked fast.
     pub preempted: u64,
 }
 
@@ -57,8 +57,8 @@ impl Turn {
     }
 }
 
-/// Tries again where others wanted the cores, a few times; then takes the calmest.
-// Short turns are seldom disturbed: of 200,000 operations that contend, nearly each is, and is done eleven times.
+/// Repeats a disturbed turn a few times, then takes the least disturbed one.
+// Short turns are seldom disturbed. A turn of 200,000 contended operations nearly always is, and runs eleven times.
 pub fn undisturbed(turn: impl Fn() -> Turn) -> Duration {
     let mut best = turn();
     for _ in 0..10 {
@@ -73,14 +73,14 @@ pub fn undisturbed(turn: impl Fn() -> Turn) -> Duration {
     best.took
 }
 
-/// Of this thread, since it began. Reading it takes some microseconds.
+/// Of this thread, since it started. Reading it takes some microseconds.
 fn preemptions() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// `threads` threads do `work`, from a common start.
+/// Runs `work` on `threads` threads, from a common start.
 pub fn on_threads(threads: usize, work: impl Fn() + Sync) -> Turn {
     let start = Start::new(threads);
     let run = |number| {
@@ -95,11 +95,11 @@ pub fn on_threads(threads: usize, work: impl Fn() + Sync) -> Turn {
     })
 }
 
-/// A common start, to the nanosecond: a barrier that sleeps lets the last to arrive run ahead.
+/// A common start, to the nanosecond: a barrier that sleeps would give the last thread to arrive a head start.
 struct Start(AtomicUsize);
 
 impl Start {
-    /// For so many, each on a core of its own.
+    /// For this many threads, each on a core of its own.
     fn new(count: usize) -> Self {
         Self(AtomicUsize::new(count))
     }

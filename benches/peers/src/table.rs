@@ -9,7 +9,7 @@ pub fn new(header: impl IntoIterator<Item = String>) -> Table {
     table
 }
 
-/// A case that counts nanoseconds has its floor first, and ratios to it; others have a column for each measure.
+/// A case in nanoseconds has its floor first, and ratios to it; others have a column for each measure.
 pub fn of_case(results: &Results, case: &str) -> Table {
     let (names, measures) = results.names_and_measures(case);
     if measures == ["ns"] {
@@ -41,7 +41,7 @@ fn cell(series: &Series) -> String {
     }
 }
 
-/// With as many places as say something.
+/// With fewer decimal places for larger numbers.
 pub fn number(n: f64) -> String {
     match n.abs() {
         _ if n.fract() == 0.0 && n.abs() < 1e6 => format!("{n:.0}"),

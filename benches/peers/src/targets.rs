@@ -1,4 +1,4 @@
-//! What must hold, as ratios taken in one run: the table of issue 5.
+//! The targets, as ratios measured in one run: the table of issue 5.
 
 use crate::cancel::CASE as CANCEL;
 use crate::fair::{ALONE, FAIR};
@@ -40,7 +40,7 @@ impl Must {
     }
 }
 
-/// A target and, for each round, what was measured.
+/// A target, and its measurement in each round.
 pub struct Verdict {
     pub work: String,
     pub what: String,
@@ -61,18 +61,18 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The number of each round as it is.
+    /// The number of each round, unchanged.
     fn is(&mut self, case: &str, name: &str, measure: &str, must: Must, aim: &'static str) {
         let Some(rounds) = self.results.rounds(case, name, measure) else { return };
         self.verdicts.push(Verdict { work: case.into(), what: format!("{name}: {measure}"), must, aim, rounds });
     }
 
-    /// One contender's number over another's of the same round.
+    /// One contender's number divided by another's of the same round.
     fn ratio(&mut self, case: &str, measure: &str, names: [&str; 2], must: Must, aim: &'static str) {
         let [above, below] = names.map(|name| self.results.rounds(case, name, measure));
         let (Some(above), Some(below)) = (above, below) else { return };
         let rounds: Vec<f64> = above.iter().zip(&below).map(|(above, below)| above / below).collect();
-        // Nanoseconds go without saying.
+        // Nanoseconds are the default unit.
         let unit = if measure == "ns" { String::new() } else { format!(" ({measure})") };
         let what = format!("{} / {}{unit}", names[0], names[1]);
         if !rounds.is_empty() {
@@ -99,7 +99,7 @@ fn hot_loops(bench: &mut Bench) {
         bench.ratio(case, "ns", ["governor", "tollgate"], AtLeast(governor), "");
         bench.ratio(case, "ns", ["tollgate, exact on every call", timed], AtMost(exact), aims[1]);
     }
-    // The targets of the simple form of `consume`, which was kept; in the last column those of the wait-free one.
+    // The targets of the simple form of `consume`, which was kept; the last column has those of the wait-free one.
     for (case, most, aim, least, more) in
         [("awaited, 1 tasks", 1.7, "1.45", 1.6, "2.0"), ("awaited, 2 tasks", 2.3, "1.6", 1.2, "1.6")]
     {
@@ -151,10 +151,10 @@ fn the_rest(bench: &mut Bench) {
     bench.ratio(CANCEL, "ns per drop", [ours, theirs], AtMost(1.8), "1.2");
     bench.is(CANCEL, ours, "rest finished / ideal", Between(1.0, 1.03), "");
     bench.is(CANCEL, ours, "tokens lost", AtMost(0.0), "");
-    // Less than one in a second is the process looking at itself.
+    // Less than one per second is the measurement itself.
     bench.is(IDLE, ours, "worker wake-ups/s", AtMost(1.0), "0");
     bench.is(IDLE, ours, "voluntary context switches/s", AtMost(1.0), "0");
-    // What the process takes to look at itself is a thousandth.
+    // The measurement itself takes a thousandth of a core.
     bench.is(IDLE, ours, "cores", AtMost(0.005), "0");
     for case in bench.results.cases("hogs, ") {
         for name in bench.results.names_and_measures(case).0 {

@@ -1,4 +1,4 @@
-//! A long line: tasks that ask again as soon as they were served.
+//! A long queue: tasks that claim again as soon as they are served.
 
 use crate::child::{Job, Outcome, have_done};
 use crate::peers::{Peer, Scenario, Waits, present};
@@ -18,7 +18,7 @@ pub fn case(tasks: usize, rate: u32) -> String {
     format!("waiting, {tasks} tasks, {rate} tokens/s")
 }
 
-/// Ours and the Semaphore in each round; the others, many of which burn a core, in the first.
+/// Tollgate and the Semaphore run in each round; the others, many of which burn a core, in the first.
 pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
     for (tasks, rate) in TASKS.into_iter().flat_map(|tasks| RATES.map(|rate| (tasks, rate))) {
         let case = case(tasks, rate);
@@ -43,26 +43,26 @@ pub fn two_workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// A tenth of a second's worth: a line that is served late, or empty for a moment, burns nothing.
+/// A tenth of a second's worth: a queue that is served late, or empty for a moment, loses no tokens.
 fn burst(rate: u32) -> u32 {
     rate / 10
 }
 
-/// What the tasks note.
+/// The records of the tasks.
 struct Ledger {
     start: Instant,
     granted: AtomicU64,
     asked: AtomicU64,
-    /// How late each was, in nanoseconds: noted of one grant in so many only, since it costs.
+    /// The lateness in nanoseconds, of a sample of the grants only, since recording it costs time.
     late: Mutex<Vec<i64>>,
     one_in: u64,
     nanos_per_token: f64,
-    /// Whether lateness counts yet.
+    /// Whether lateness is recorded yet.
     counts: AtomicI64,
 }
 
 impl Ledger {
-    /// The k-th to be served was due when the k-th token fell due, whoever it is.
+    /// The k-th grant was due when the k-th token fell due, whichever task gets it.
     fn note(&self) {
         let k = self.granted.fetch_add(1, Relaxed) + 1;
         if k.is_multiple_of(self.one_in) && self.counts.load(Relaxed) != 0 {
@@ -112,7 +112,7 @@ impl Scenario for Line<'_> {
         while ledger.asked.load(Relaxed) < self.tasks as u64 {
             std::thread::sleep(Duration::from_millis(10));
         }
-        // The line stands; let it settle.
+        // All tasks wait now. Let the queue settle.
         std::thread::sleep(Duration::from_millis(300));
         ledger.counts.store(1, Relaxed);
         let (start, cpu, before) = (Instant::now(), ProcessTime::now(), ledger.granted.load(Relaxed));
@@ -125,7 +125,7 @@ impl Scenario for Line<'_> {
             ("CPU per grant, us".into(), vec![cpu.as_micros() as f64 / granted]),
             ("late p50, ms".into(), vec![quantile(&late, 0.5) / 1e3]),
             ("late p99, ms".into(), vec![quantile(&late, 0.99) / 1e3]),
-            // Evenly spread over the distribution, so that several runs can be put together.
+            // Evenly spread over the distribution, so that several runs can be combined.
             (LATENESS.into(), sample(late, 400)),
         ])
     }
@@ -141,7 +141,7 @@ struct Order<'a> {
     runtime: &'a Runtime,
 }
 
-/// Who is served before somebody who asked earlier. On one worker, where the order of asking is known.
+/// How many are served before a task that claimed earlier. On one worker, where the order of the claims is known.
 pub fn order(peer: Peer) -> Outcome {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();

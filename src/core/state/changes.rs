@@ -2,10 +2,12 @@
 
 use super::{MAX_COST, State};
 use crate::core::joint::JointState;
-use crate::core::queue::{Left, Outcome, Place, Waiter};
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Left, Place, Waiter};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::ConfigError;
-use crate::{Quota, Which};
+use crate::quota::Quota;
+use crate::which::Which;
 use std::pin::Pin;
 use std::task::Waker;
 
@@ -66,7 +68,7 @@ impl State {
     /// it.
     fn recall_ticket(&mut self, waiter: &Waiter) -> u64 {
         match &waiter.part {
-            Some(part) if self.has_parent() => {
+            Some(part) if self.has_parent => {
                 self.recall_parent_ticket();
                 if part.joint.kill() == JointState::Committed { waiter.cost } else { 0 }
             }
@@ -92,6 +94,9 @@ impl State {
     pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         rovers.claim(tokens);
+        if let Some(parts) = self.queue.parts_mut() {
+            parts.charged = parts.charged.wrapping_add(tokens);
+        }
         if self.queue.is_empty() {
             self.supply.claim(tokens);
         } else {
@@ -126,14 +131,20 @@ impl State {
         };
         let index = found.ok_or_else(|| ConfigError::UnknownQuota { which: which.to_string(), count })?;
         quota.check(index)?;
-        #[cfg(feature = "redis")]
-        if self.supply.quotas()[index].is_leased() {
+        if self.supply.quotas()[index].is_external() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }
         self.retract(rovers);
         self.supply.set_quota(index, quota, self.front_ticket());
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
+    }
+
+    /// Replaces all quotas by checked ones; see [`Supply::replace_quotas`](crate::core::supply::Supply::replace_quotas).
+    pub(crate) fn replace_quotas(&mut self, rovers: &Rovers, quotas: impl Iterator<Item = Quota>) {
+        self.retract(rovers);
+        self.supply.replace_quotas(quotas, self.front_ticket());
+        self.stride.shorten(self.supply.least_burst() / 64);
     }
 
     pub(crate) fn set_max_in_flight(&mut self, rovers: &Rovers, tokens: u64) -> Result<(), ConfigError> {

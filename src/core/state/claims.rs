@@ -3,7 +3,7 @@
 use super::{Cap, MAX_COST, Sample, State};
 use crate::core::denial::Denial;
 use crate::core::joint::JointPart;
-use crate::core::queue::{MAX_WAITERS, Place, Waiter};
+use crate::core::queue::{Place, Waiter};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::wakes::ReleaseMark;
 use crate::error::{Bound, ConsumeError, TryAcquireError};
@@ -25,6 +25,8 @@ pub(crate) struct Arrival<'a> {
 
 impl State {
     /// Grants `cost` tokens now if no waiter waits and they are available. Returns how many tokens remain.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     pub(crate) fn admit(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
         if !self.queue.is_empty() || self.supply.is_paused() {
             return None;
@@ -37,11 +39,8 @@ impl State {
 
     /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
-        if self.closed || !self.queue.is_empty() || self.has_parent() {
-            return None;
-        }
-        #[cfg(feature = "redis")]
-        if self.is_hungry(rovers) {
+        // A part of a joint claim that is due comes to the front first.
+        if self.closed || self.has_parent || !self.queue.is_idle(sample.now) || self.is_hungry(rovers) {
             return None;
         }
         self.forget_denial(rovers);
@@ -72,9 +71,8 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The refill task of a distributed quota must learn of each waiter.
-        #[cfg(feature = "redis")]
-        if self.supply.planner().is_some() {
+        // The task of a source must learn of each waiter.
+        if self.supply.has_external() {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();
@@ -110,7 +108,6 @@ impl State {
         if let Some(remaining) = self.admit(rovers, cost) {
             return Ok(remaining);
         }
-        #[cfg(feature = "redis")]
         if self.misses(rovers, cost) {
             return Err(TryAcquireError::Unreachable);
         }
@@ -166,13 +163,12 @@ impl State {
         if cost == 0 {
             return Ok(Some(self.available(rovers)));
         }
-        if !self.has_parent()
+        if !self.has_parent
             && let Some(remaining) = self.admit(rovers, cost)
         {
             return Ok(Some(remaining));
         }
         self.check_queue(arrival.driven)?;
-        #[cfg(feature = "redis")]
         if self.is_cut_off(self.claims(rovers).wrapping_add(cost)) {
             return Err(ConsumeError::Unreachable);
         }
@@ -185,6 +181,8 @@ impl State {
     }
 
     /// Whether `cost` tokens can be claimed at all.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
     pub(crate) fn check_claim(&self, rovers: &Rovers, cost: u64) -> Result<(), ConsumeError> {
         if self.closed {
             return Err(ConsumeError::Closed);
@@ -196,7 +194,7 @@ impl State {
     /// Whether one more claim may wait. `driven` tells whether a driver will serve the queue for it.
     pub(crate) fn check_queue(&self, driven: bool) -> Result<(), ConsumeError> {
         let waiting = self.queue.len();
-        if waiting >= self.max_waiting.min(MAX_WAITERS) {
+        if self.queue.is_full() {
             return Err(ConsumeError::QueueFull { waiting });
         }
         if driven { Ok(()) } else { Err(ConsumeError::NoRuntime) }
@@ -215,7 +213,13 @@ impl State {
         self.queue.push(place, Waiter { waker, ticket, cost, skip: 0, part });
     }
 
-    fn check_in_time(&mut self, rovers: &Rovers, cost: u64, now: u64, allowed: u64) -> Result<(), ConsumeError> {
+    pub(crate) fn check_in_time(
+        &mut self,
+        rovers: &Rovers,
+        cost: u64,
+        now: u64,
+        allowed: u64,
+    ) -> Result<(), ConsumeError> {
         let estimate = self.foretell(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
         if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
@@ -234,8 +238,6 @@ impl State {
     /// The largest claim that can be made.
     pub(super) fn most_claimable(&self, rovers: &Rovers) -> u64 {
         let most = MAX_COST.min(self.most_in_flight()).min(self.space_left(rovers));
-        #[cfg(feature = "redis")]
-        let most = self.supply.planner().map_or(most, |planner| most.min(planner.terms().most_claimed()));
-        most
+        self.supply.source().map_or(most, |(_, source)| most.min(source.most_claimed()))
     }
 }

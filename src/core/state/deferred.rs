@@ -56,6 +56,7 @@ impl State {
 
     /// The first noted action: the queue must be served up to its instant before [anything else](Self::do_deferred).
     /// While there is one, the queue is not empty when the lock is released.
+    #[inline]
     pub(super) fn next_deferred(&self) -> Option<Deferred> {
         self.rare.as_ref()?.deferred.front().copied()
     }

@@ -52,7 +52,7 @@ impl State {
     ///
     /// Takes a few steps per quota, and also one step per waiter in the cases that the head of this file names.
     pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        if self.queue.is_joint() || self.has_parent() && !self.queue.is_empty() {
+        if self.queue.is_joint() || self.has_parent && !self.queue.is_empty() {
             return None;
         }
         let end = rovers.tail().wrapping_add(cost);
@@ -88,9 +88,9 @@ impl State {
     pub(super) fn foresee(&mut self, rovers: &Rovers) -> Option<&Supply> {
         let Some(front) = self.queue.front().map(Waiter::start) else { return Some(&self.supply) };
         let changes = self.supply.changes();
-        // Leased tokens change without a call of `note_change`.
+        // External tokens change without a call of `note_change`.
         let holds =
-            |known: &Forecast| known.changes == changes && ahead(known.until, front) > 0 && !self.supply.has_leased();
+            |known: &Forecast| known.changes == changes && ahead(known.until, front) > 0 && !self.supply.has_external();
         let known = self.rare.as_mut().and_then(|rare| rare.forecast.take());
         let mut forecast = match known {
             Some(known) if holds(&known) => known,

@@ -1,11 +1,17 @@
 //! The state's part of the link between a parent and its children; see `core/parent.rs`.
 
 use super::State;
-use crate::core::queue::Outcome;
+use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
 use crate::error::{Bound, Denied, TryAcquireError};
 use std::time::Duration;
+
+/// A keyed limiter with a parent, as the parent sees it.
+pub(crate) trait ChildLimiter: Send + Sync {
+    /// The parent was closed.
+    fn close(&self);
+}
 
 impl State {
     /// The cost of the front claim, if it is ready and has no parent ticket yet.
@@ -16,6 +22,7 @@ impl State {
     }
 
     /// Whether the parent's queue has to be changed, for the front claim here or for a claim that is gone.
+    #[inline]
     pub(crate) fn wants_parent(&self) -> bool {
         self.has_parent && (self.ticket_recalled || self.ready_front().is_some())
     }

@@ -3,8 +3,8 @@
 use super::{MAX_SPAN, State, Totals};
 use crate::core::rovers::{Rovers, ahead};
 use crate::error::Bound;
-use crate::name::Name;
-use crate::observe::{QueueInfo, WaitRecord};
+use crate::name::{Name, QuotaNames};
+use crate::observe::{Observers, QueueInfo};
 use std::sync::Arc;
 
 impl State {
@@ -13,11 +13,15 @@ impl State {
         Some(&self.rare.as_ref()?.names.get(index)?.as_ref()?.0)
     }
 
+    pub(crate) fn name_quotas(&mut self, names: QuotaNames) {
+        if !names.is_empty() || self.rare.is_some() {
+            self.rare().names = names;
+        }
+    }
+
     /// The name of the quota that this bound is, if it is a quota with a name.
     pub(super) fn quota_name(&self, by: Bound) -> Name {
-        let Bound::Quota(index) = by else { return Name::NONE };
-        let name = self.rare.as_ref().and_then(|rare| rare.names.get(index)?.as_ref());
-        name.map_or(Name::NONE, |name| name.1)
+        self.rare.as_ref().map_or(Name::NONE, |rare| by.name(&rare.names))
     }
 
     /// The number of tokens that `try_acquire` could get now.
@@ -53,7 +57,7 @@ impl State {
     /// The state of the queue as a new claim of `cost` finds it.
     pub(crate) fn queue_info(&mut self, rovers: &Rovers, cost: u64, now: u64) -> QueueInfo {
         let is_near = self.queue.is_empty() || self.supply.is_straight();
-        let estimate = if is_near && WaitRecord::is_curious() { self.estimate(rovers, cost, now) } else { None };
+        let estimate = if is_near && Observers::use_estimates() { self.estimate(rovers, cost, now) } else { None };
         QueueInfo { since: now, ahead: self.queue.len(), estimate }
     }
 

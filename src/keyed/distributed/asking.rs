@@ -2,8 +2,8 @@
 //! limiter keeps only the cached reply.
 
 use super::map::DistributedMap;
-use crate::core::sync::Ordering;
 use crate::distributed::{LeaseGrant, LeaseRequest, Outage, QuotaTerms, Store, StoreError, first, note, random_node};
+use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -55,7 +55,7 @@ where
             }
             let again = first(self.closing(), store.backoff(failures));
             match allowed {
-                None => _ = again.await,
+                None => again.await,
                 Some(allowed) => {
                     let left = allowed.saturating_sub(began.elapsed());
                     if timeout(left, again).await.is_err() {

@@ -1,14 +1,15 @@
 //! The state shared by all clones of a distributed keyed limiter: routing claims, creating limiters and forgetting
 //! them.
 
-use super::builder::{Config, terms};
 use super::cached_reply::CachedReply;
+use super::config::{Config, Namer, terms};
 use super::route_shard::{Found, RouteShards};
 use crate::clock::Time;
-use crate::core::sync::{AtomicU64, Ordering};
 use crate::distributed::{QuotaTerms, Store, Stores};
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
 use crate::keyed::map::QuotaBy;
+use crate::observe::Observers;
+use crate::sync::{AtomicU64, Ordering};
 use crate::{Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -28,9 +29,7 @@ const HASTE: u64 = 20_000_000;
 /// The number of pauses that are kept; see `pauses`.
 const PAUSES: usize = 64;
 
-pub(in crate::keyed) type Namer<K> = Box<dyn Fn(&K) -> String + Send + Sync>;
-
-pub(super) struct DistributedMap<K, S> {
+pub(in crate::keyed) struct DistributedMap<K, S> {
     me: Weak<Self>,
     hasher: S,
     quota: Quota,
@@ -53,6 +52,14 @@ pub(super) struct DistributedMap<K, S> {
     closing: Notify,
     /// How many callers were refused by a cached reply.
     pub(super) spared: AtomicU64,
+    /// Tokens granted by single requests. The limiters of keys count their own.
+    pub(super) granted: AtomicU64,
+    /// How many calls were refused.
+    pub(super) refused: AtomicU64,
+    /// All keys are paused on this node until this instant.
+    pub(super) paused_until: AtomicU64,
+    /// The observers of waits and refusals, for all keys together.
+    pub(super) observers: Observers,
 }
 
 /// The route of a claim.
@@ -63,6 +70,8 @@ pub(super) enum Route {
     Later { at: u64, remaining: u64 },
     /// The claim sends its own request to the store.
     Request,
+    /// All keys are paused: the key's limiter, which is created, keeps the claim until the pause is over.
+    Paused,
 }
 
 impl<K, S> DistributedMap<K, S> {
@@ -149,7 +158,16 @@ where
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             spared: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            paused_until: AtomicU64::new(0),
+            observers: Observers::default(),
         })
+    }
+
+    /// A handle that outlives a borrow, for a future that the caller polls.
+    pub(super) fn owned(&self) -> Arc<Self> {
+        self.me.upgrade().expect("the caller holds a handle")
     }
 
     pub(super) fn hash(&self, key: &K) -> u64 {
@@ -175,6 +193,7 @@ where
     pub(super) fn route(&self, key: &K, hash: u64, terms: &QuotaTerms, cost: u64, now: u64) -> Route {
         match self.shards.find(key, hash) {
             Found::Limiter(limiter) => Route::Limiter(limiter),
+            _ if now < self.paused_until.load(Ordering::Acquire) => Route::Paused,
             Found::CachedReply(cached) => self.route_by(&cached, terms, cost, now).unwrap_or(Route::Request),
             Found::Nothing => Route::Request,
         }
@@ -192,7 +211,7 @@ where
 
     /// Returns the key's limiter, and creates it if there is none. `None` if the limit on their number is reached,
     /// unless `must` is set.
-    pub(super) fn limiter(&self, key: &K, hash: u64, must: bool) -> Option<Limiter> {
+    pub(super) fn place(&self, key: &K, hash: u64, must: bool) -> Option<Limiter> {
         if let here @ Some(_) = self.limiter_here(key, hash) {
             return here;
         }
@@ -201,6 +220,7 @@ where
         }
         let entered = self.host.enter();
         let builder = Limiter::builder().quota(self.quota(key)).shared_through(self.store(key));
+        let builder = builder.observed_by(self.observers.clone());
         let builder = match self.max_waiting {
             Some(callers) => builder.max_waiting(callers),
             None => builder,
@@ -211,6 +231,11 @@ where
         if self.is_closed() {
             limiter.close();
         }
+        // Read after the limiter was put where a pause finds it.
+        let pause = self.paused_until.load(Ordering::Acquire).saturating_sub(self.time.now());
+        if pause > 0 {
+            limiter.pause_for(Duration::from_nanos(pause));
+        }
         // If the host runtime is gone, the guard is dropped at once, and the current runtime is used.
         for host in [Some(self.host.clone()), Handle::try_current().ok()].into_iter().flatten() {
             if !self.is_tidied.swap(true, Ordering::SeqCst) {
@@ -218,16 +243,6 @@ where
             }
         }
         Some(limiter)
-    }
-
-    /// Records that a caller's allowed wait was shorter than a request: the key's limiter gets the tokens for the next
-    /// caller.
-    pub(super) fn miss(&self, key: &K, hash: u64, cost: u64) {
-        if let Some(limiter) = self.limiter_here(key, hash)
-            && cost <= self.terms(key).most_held()
-        {
-            limiter.core().miss(cost);
-        }
     }
 
     /// Forgets limiters at rest, for a caller that found no place. Returns false if that found no place either, or was

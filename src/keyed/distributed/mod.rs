@@ -8,9 +8,11 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `limiter.rs`, `builder.rs`, `snapshot.rs` | the public types |
-//! | `claim.rs`, `grant.rs` | the future and the grant that callers hold |
-//! | `map.rs` | the state shared by clones: routing claims, creating limiters and forgetting them |
+//! | `config.rs` | the settings |
+//! | `builder.rs` | their checks |
+//! | `keys.rs` | what limiters, claims and grants ask of the keys |
+//! | `claim.rs` | the route of a claim |
+//! | `map.rs` | the state shared by clones: creating limiters and forgetting them |
 //! | `asking.rs` | a request for one claim |
 //! | `route_shard.rs` | the tables: keys with a limiter, and cached replies of other keys |
 //! | `cached_reply.rs` | the last reply of a key's store; pure |
@@ -19,15 +21,10 @@ mod asking;
 mod builder;
 mod cached_reply;
 mod claim;
-mod grant;
-mod limiter;
+mod config;
+mod keys;
 mod map;
 mod route_shard;
-mod snapshot;
 
-pub(super) use builder::Config;
-pub use builder::DistributedKeyedBuilder;
-pub use claim::DistributedKeyedConsume;
-pub use grant::DistributedKeyedGrant;
-pub use limiter::DistributedKeyedLimiter;
-pub use snapshot::DistributedKeyedSnapshot;
+pub(super) use builder::build;
+pub(super) use config::{Config, Namer};

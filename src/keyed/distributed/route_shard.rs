@@ -9,8 +9,8 @@
 use super::cached_reply::CachedReply;
 use crate::Limiter;
 use crate::core::drop_quietly;
-use crate::core::sync::{AtomicU64, Ordering, ShardMutex};
 use crate::keyed::groups::Groups;
+use crate::sync::{AtomicU64, Ordering, ShardMutex};
 
 /// The largest number of shards, and the smallest number of keys for each.
 const MAX_SHARDS: u64 = 64;
@@ -26,6 +26,9 @@ pub(super) struct RouteShards<K> {
     /// The largest number of limiters, and also of cached replies.
     most: u64,
     limiters: AtomicU64,
+    /// Tokens granted by limiters that were forgotten, and how many of them came back.
+    granted: AtomicU64,
+    refunded: AtomicU64,
 }
 
 struct RouteShard<K> {
@@ -53,7 +56,13 @@ impl<K> RouteShards<K> {
         let most = most.unwrap_or(u64::MAX);
         let count = (most / KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
         let shard = |_| ShardMutex::new(RouteShard { limiters: Groups::new(), cached: Groups::new(), crowd: SMALL });
-        Self { shards: (0..count).map(shard).collect(), most, limiters: AtomicU64::new(0) }
+        Self {
+            shards: (0..count).map(shard).collect(),
+            most,
+            limiters: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+            refunded: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn most(&self) -> u64 {
@@ -66,7 +75,7 @@ impl<K> RouteShards<K> {
     }
 
     /// Returns how many keys have a cached reply.
-    pub(super) fn remembered(&self) -> usize {
+    pub(super) fn cached(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().cached.len()).sum()
     }
 
@@ -88,12 +97,24 @@ impl<K> RouteShards<K> {
         }
     }
 
+    /// Returns the tokens granted by limiters that were forgotten, and how many of them came back.
+    pub(super) fn forgotten(&self) -> (u64, u64) {
+        (self.granted.load(Ordering::Relaxed), self.refunded.load(Ordering::Relaxed))
+    }
+
     /// Forgets the limiters of shard `number` that are at rest. Returns false if there is no such shard.
     pub(super) fn tidy(&self, number: usize) -> bool {
         let Some(shard) = self.shards.get(number) else { return false };
         let mut shard = shard.lock();
         let mut gone = Vec::new();
-        shard.limiters.extract(|entry| entry.value.is_spare(), |entry| gone.push(entry));
+        shard.limiters.extract(|entry| entry.value.core().is_spare(), |entry| gone.push(entry));
+        for entry in &gone {
+            // Under the lock, so that a snapshot counts each limiter here or there.
+            let core = entry.value.core();
+            let (granted, refunded) = core.look_at(|state, rovers, _| (state.granted(rovers), state.totals.refunded));
+            self.granted.fetch_add(granted, Ordering::Relaxed);
+            self.refunded.fetch_add(refunded, Ordering::Relaxed);
+        }
         shard.limiters.shrink(SMALL, |entry| entry.hash);
         drop(shard);
         self.limiters.fetch_sub(gone.len() as u64, Ordering::AcqRel);
@@ -103,6 +124,17 @@ impl<K> RouteShards<K> {
 }
 
 impl<K: Eq + Clone> RouteShards<K> {
+    /// Lists all keys that have a limiter, one shard at a time.
+    pub(super) fn each_entry<R>(&self, mut list: impl FnMut(K, &Limiter) -> R) -> Vec<R> {
+        let mut listed = Vec::new();
+        for shard in &self.shards {
+            let entry = |entry: &Entry<K, Limiter>| (entry.key.clone(), entry.value.clone());
+            let entries: Vec<(K, Limiter)> = shard.lock().limiters.iter().map(entry).collect();
+            listed.extend(entries.into_iter().map(|(key, limiter)| list(key, &limiter)));
+        }
+        listed
+    }
+
     pub(super) fn find(&self, key: &K, hash: u64) -> Found {
         let shard = self.shard(hash).lock();
         if let Some(entry) = shard.limiters.find(hash, |entry| entry.key == *key) {

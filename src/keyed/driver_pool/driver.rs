@@ -1,9 +1,10 @@
 //! The driver task of one mailbox.
 
 use super::{DriverPool, EntryOwner, Mailbox, QueueWaker, SMALL};
+use crate::core::Core;
 use crate::core::alarm::Alarm;
+use crate::core::driving::{Look, LookReason};
 use crate::core::replenisher::Replenisher;
-use crate::core::{Core, Look, LookReason, instant_or_retry};
 use crate::keyed::timer_wheel::TimerWheel;
 use pin_project::{pin_project, pinned_drop};
 use std::collections::VecDeque;
@@ -124,7 +125,7 @@ impl Future for KeyedDriver {
                 return Poll::Pending;
             };
             if next > now {
-                ready!(this.alarm.as_mut().poll_until(instant_or_retry(&this.pool.time, next), cx));
+                ready!(this.alarm.as_mut().poll_until(this.pool.time.instant_or_retry(next), cx));
             }
         }
     }

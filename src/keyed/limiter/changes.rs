@@ -1,9 +1,10 @@
 //! Changes by the operator: quotas, closing, ticking.
 
 use super::KeyedLimiter;
-use crate::Quota;
 use crate::error::ConfigError;
-use crate::keyed::builder;
+use crate::keyed::Quotas;
+use crate::keyed::keys::Keys;
+use crate::keyed::map::Map;
 use std::hash::{BuildHasher, Hash};
 
 impl<K, S> KeyedLimiter<K, S>
@@ -11,9 +12,11 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// Changes the quota of all keys, except those that were given [one of their own](Self::set_quota_for). The new
-    /// quota replaces [`quota_by`](crate::KeyedBuilder::quota_by) too. The tokens of each key stay, up to the new
-    /// burst, and waiters are timed anew.
+    /// Changes the quotas of all keys, except those that were given [quotas of their own](Self::set_quota_for). The new
+    /// quotas replace [`quota_by`](crate::KeyedBuilder::quota_by) too. Waiters are timed anew.
+    ///
+    /// The tokens of each key stay, up to the new burst, quota by quota in their order. A quota that is added behind
+    /// the others starts full; a quota that is left out at the end is gone, with what the key owed to it.
     ///
     /// The change takes effect at the instant of this call: what a key has accrued until then is computed at the old
     /// rate, exactly. Keys with waiters are changed at once, one after the other. All others are changed later, a few
@@ -23,7 +26,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the new quota is invalid; nothing changes then.
+    /// Returns a [`ConfigError`] if the new quota is invalid, or if the limiter is
+    /// distributed; nothing changes then.
     ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
@@ -34,39 +38,98 @@ where
     /// assert_eq!((users.available(&"ann"), users.available(&"bob")), (10, 5)); // ann fills up at 50 per second
     /// # Ok(()) }
     /// ```
-    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
-        builder::check(&quota)?;
-        self.map.set_quota(quota);
+    pub fn set_quota(&self, quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
+        let quotas = quotas.into();
+        quotas.check()?;
+        self.map("set_quota")?.set_quotas(quotas);
         Ok(())
     }
 
-    /// Gives one key a quota of its own, which it keeps until [`reset_quota_for`](Self::reset_quota_for). The tokens of
-    /// the key stay, up to the new burst. A key with a quota of its own is never forgotten, and counts toward
+    /// Gives one key quotas of its own, which it keeps until [`reset_quota_for`](Self::reset_quota_for). The tokens of
+    /// the key stay, as with [`set_quota`](Self::set_quota). A key with quotas of its own is never forgotten, and counts toward
     /// [`max_keys`](crate::KeyedBuilder::max_keys).
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if the quota is invalid, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes
+    /// Returns a [`ConfigError`] if the quota is invalid or the limiter is
+    /// distributed, or [`TooManyKeys`](ConfigError::TooManyKeys); nothing changes
     /// then.
-    pub fn set_quota_for(&self, key: &K, quota: Quota) -> Result<(), ConfigError> {
-        builder::check(&quota)?;
-        let most = self.map.key_limit.most().unwrap_or(u64::MAX);
-        if self.map.set_quota_for(key, Some(quota)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
+    pub fn set_quota_for(&self, key: &K, quotas: impl Into<Quotas>) -> Result<(), ConfigError> {
+        let quotas = quotas.into();
+        quotas.check()?;
+        let map = self.map("set_quota_for")?;
+        let most = map.key_limit.most().unwrap_or(u64::MAX);
+        if map.set_quotas_for(key, Some(quotas)) { Ok(()) } else { Err(ConfigError::TooManyKeys { most }) }
     }
 
-    /// Gives a key the quota that a new key would have. The tokens of the key stay.
+    /// Gives a key the quotas that a new key would have. The tokens of the key stay.
     pub fn reset_quota_for(&self, key: &K) {
-        self.map.set_quota_for(key, None);
+        // A key of a distributed limiter has no other quota.
+        if let Keys::Local(map) = &self.keys {
+            map.set_quotas_for(key, None);
+        }
+    }
+
+    /// Asks [`quota_by`](crate::KeyedBuilder::quota_by) again for each key in memory, and gives the key the quotas that
+    /// it returns: for example after the table of plans has changed. The tokens of each key stay, as with
+    /// [`set_quota`](Self::set_quota), and waiters are timed anew. Keys with
+    /// [quotas of their own](Self::set_quota_for) keep them. Without `quota_by`, or after `set_quota` has replaced it,
+    /// this does nothing.
+    ///
+    /// Visits all keys, one after the other: each key changes at the instant at which it is visited. `quota_by` is
+    /// called outside of all locks.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `quota_by` panics or returns a quota that is invalid or not supported for keys, and where `Clone`,
+    /// `Hash` or `Eq` of a key panics. Some keys have their new quotas then.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// use tollgate::{KeyedLimiter, ManualClock, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let burst = Arc::new(AtomicU64::new(5));
+    /// let plans = Arc::clone(&burst);
+    /// let quota_by = move |_: &&str| Quota::per_second(plans.load(Relaxed));
+    /// let users = KeyedLimiter::builder().quota_by(quota_by).clock(ManualClock::new()).build()?;
+    /// let _ = users.try_acquire(&"ann", 1)?;
+    /// burst.store(3, Relaxed);
+    /// assert_eq!(users.available(&"ann"), 4); // ann is in memory, with the quota that she came with
+    /// users.renew_quotas();
+    /// assert_eq!(users.available(&"ann"), 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn renew_quotas(&self) {
+        // A distributed limiter asks `quota_by` for each claim.
+        if let Keys::Local(map) = &self.keys {
+            map.renew_quotas();
+        }
     }
 
     /// Mints what is due by now, serves all queues, and forgets keys that owe nothing. Needed only for a limiter on a
     /// [manual clock](crate::ManualClock). Visits all keys.
     pub fn tick(&self) {
-        self.map.tick();
+        // A distributed limiter is never on a manual clock.
+        if let Keys::Local(map) = &self.keys {
+            map.tick();
+        }
     }
 
-    /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid.
+    /// Closes the limiter: every waiter and every later caller gets `Closed`. Existing grants stay valid. A distributed
+    /// limiter is closed on this node.
     pub fn close(&self) {
-        self.map.close();
+        match &self.keys {
+            Keys::Local(map) => map.close(),
+            Keys::Distributed(keys) => keys.close(),
+        }
+    }
+
+    /// The map, for a change that a distributed limiter does not support: all nodes use the same quotas.
+    pub(in crate::keyed) fn map(&self, setting: &'static str) -> Result<&Map<K, S>, ConfigError> {
+        match &self.keys {
+            Keys::Local(map) => Ok(map),
+            Keys::Distributed(_) => Err(ConfigError::DistributedKeyed { setting }),
+        }
     }
 }

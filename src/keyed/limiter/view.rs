@@ -1,8 +1,9 @@
 //! Methods that only read.
 
 use super::KeyedLimiter;
-use crate::Quota;
-use crate::keyed::{KeyedEntries, KeyedSnapshot};
+use crate::QuotaSnapshot;
+use crate::keyed::keys::Keys;
+use crate::keyed::{KeyedEntries, KeyedSnapshot, Quotas};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ where
     /// Returns how many tokens of the key [`try_acquire`](Self::try_acquire) could take now: 0 while the key has
     /// waiters, and at most what the [parent limiter](crate::KeyedBuilder::parent) has.
     ///
+    /// Of a distributed limiter, these are the tokens on this node. If the key has
+    /// no limiter here, they are the tokens that its store had left at its last reply, which take a request to get.
+    ///
     /// ```
     /// use tollgate::{KeyedLimiter, Quota};
     /// # fn main() -> Result<(), tollgate::ConfigError> {
@@ -22,34 +26,72 @@ where
     /// # Ok(()) }
     /// ```
     pub fn available(&self, key: &K) -> u64 {
-        self.map.available(key)
+        match &self.keys {
+            Keys::Local(map) => map.available(key),
+            Keys::Distributed(keys) => keys.available(key),
+        }
     }
 
-    /// Returns the quota of the key.
+    /// Returns the quotas of the key.
     ///
     /// ```
-    /// use tollgate::{KeyedLimiter, Quota};
+    /// use tollgate::{KeyedLimiter, Quota, Quotas};
     /// # fn main() -> Result<(), tollgate::ConfigError> {
     /// let users = KeyedLimiter::new(Quota::per_second(10))?;
-    /// users.set_quota_for(&"ann", Quota::per_second(50))?;
-    /// assert_eq!((users.quota(&"ann"), users.quota(&"bob")), (Quota::per_second(50), Quota::per_second(10)));
+    /// let own = Quotas::from([Quota::per_second(50), Quota::per_day(9_000)]);
+    /// users.set_quota_for(&"ann", own.clone())?;
+    /// assert_eq!((users.quotas(&"ann"), users.quotas(&"bob")), (own, Quota::per_second(10).into()));
     /// # Ok(()) }
     /// ```
-    pub fn quota(&self, key: &K) -> Quota {
-        self.map.quota(key)
+    pub fn quotas(&self, key: &K) -> Quotas {
+        match &self.keys {
+            Keys::Local(map) => map.quotas(key),
+            Keys::Distributed(keys) => keys.quotas(key),
+        }
+    }
+
+    /// Returns the state of each quota of the key, in the order of [`quotas`](Self::quotas). The positions named
+    /// [`head`](QuotaSnapshot::head) mean nothing beyond this call.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimiter, ManualClock, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(86_400));
+    /// let users = builder.clock(ManualClock::new()).build()?;
+    /// let _ = users.try_acquire(&"ann", 4)?;
+    /// let [second, day] = &users.quota_snapshots(&"ann")[..] else { panic!() };
+    /// assert_eq!((second.available, second.more_in), (6, Some(Duration::from_millis(100))));
+    /// assert_eq!((day.name.as_deref(), day.available, day.more_in), (Some("day"), 86_396, Some(Duration::from_secs(1))));
+    /// # Ok(()) }
+    /// ```
+    pub fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
+        match &self.keys {
+            Keys::Local(map) => map.quota_snapshots(key),
+            Keys::Distributed(keys) => keys.quota_snapshots(key),
+        }
     }
 
     /// Returns by how many tokens the claims on the key exceed its tokens; see
     /// [`Limiter::deficiency`](crate::Limiter::deficiency).
     pub fn deficiency(&self, key: &K) -> u64 {
-        self.map.deficiency(key)
+        match &self.keys {
+            Keys::Local(map) => map.deficiency(key),
+            Keys::Distributed(keys) => keys.deficiency(key),
+        }
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` on the key would wait if it were called now; see
     /// [`Limiter::estimate`](crate::Limiter::estimate). With a [parent limiter](crate::KeyedBuilder::parent), `None`
     /// while the key has waiters.
+    ///
+    /// Of a distributed limiter, this is the shortest wait as far as this node
+    /// knows, and `None` if it knows nothing of the key.
     pub fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
-        self.map.estimate(key, cost)
+        match &self.keys {
+            Keys::Local(map) => map.estimate(key, cost),
+            Keys::Distributed(keys) => keys.estimate(key, cost),
+        }
     }
 
     /// Returns a snapshot for metrics. Takes one shard's lock at a time, and does not visit the keys, except those with
@@ -66,7 +108,16 @@ where
     /// # Ok(()) }
     /// ```
     pub fn snapshot(&self) -> KeyedSnapshot<K> {
-        KeyedSnapshot::of(&self.map)
+        match &self.keys {
+            Keys::Local(map) => KeyedSnapshot::of(map),
+            Keys::Distributed(keys) => keys.snapshot(),
+        }
+    }
+
+    /// Returns true if many machines share the quota of each key; see
+    /// `KeyedBuilder::distributed`.
+    pub fn is_distributed(&self) -> bool {
+        matches!(self.keys, Keys::Distributed(_))
     }
 
     /// Returns an iterator over all keys in memory, with their states: keys that owe tokens, have waiters or have a
@@ -74,7 +125,8 @@ where
     ///
     /// The iterator visits the shards one after the other, some hundred keys under each lock, as far as it is driven.
     /// The result is therefore not a view of one instant: a key that comes or goes meanwhile may be included or not.
-    /// Every other key is included exactly once.
+    /// Every other key is included exactly once. A distributed limiter lists the
+    /// keys that have a limiter on this node.
     ///
     /// # Panics
     ///
@@ -90,6 +142,9 @@ where
     /// # Ok(()) }
     /// ```
     pub fn entries(&self) -> KeyedEntries<'_, K, S> {
-        KeyedEntries::new(&self.map)
+        match &self.keys {
+            Keys::Local(map) => KeyedEntries::of(map),
+            Keys::Distributed(keys) => KeyedEntries::listed(keys.entries()),
+        }
     }
 }

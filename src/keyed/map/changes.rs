@@ -1,14 +1,14 @@
 //! Changes of the whole map, shard by shard.
 
 use super::{Entered, Map};
-use crate::Quota;
 use crate::core::Core;
-use crate::core::sync::Ordering;
-use crate::keyed::live;
+use crate::keyed::shard::Assigned;
+use crate::keyed::{Quotas, live};
+use crate::sync::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-/// The number of common quotas that may be pending in a shard, beside the last one. Each change makes one shard in this
+/// The number of changes of the common quotas that may be pending in a shard, beside the last one. Each change makes one shard in this
 /// many catch up.
 const MAX_PENDING: usize = 16;
 
@@ -17,21 +17,21 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// Sets a checked quota as the common quota from now on. Each shard only records it; the next call there applies it
+    /// Sets checked quotas as the common quotas from now on. Each shard only records it; the next call there applies it
     /// to the keys. So this costs a short lock for each shard, and a look at each live entry.
-    pub(in crate::keyed) fn set_quota(&self, quota: Quota) {
-        let rate = self.rate(quota);
+    pub(in crate::keyed) fn set_quotas(&self, quotas: Quotas) {
+        let rates = self.rates(quotas);
         let version = self.versions.fetch_add(1, Ordering::AcqRel) as u32 + 1;
         let now = self.now();
         for number in 0..self.shards.len() {
             let (live_entries, quota_version) = self.in_shard(number, |shard, context, deferred| {
-                let live_entries = shard.set_quota(Arc::clone(&rate), version, now, context, deferred);
+                let live_entries = shard.set_quotas(Arc::clone(&rates), version, now, context, deferred);
                 (live_entries, shard.quota_version())
             });
             for live in live_entries {
-                live::set_quota(&live, &rate, quota_version);
+                live::set_quotas(&live, &rates, quota_version);
             }
-            // Under the new quota a key may be full earlier.
+            // Under the new quotas a key may be full earlier.
             self.key_limit.idle_now(number);
         }
         // A shard without calls must not collect ever more pending changes.
@@ -40,17 +40,28 @@ where
         }
     }
 
-    /// Gives `key` a quota of its own, or with `None` the common one again. Returns false if the map is full.
-    pub(in crate::keyed) fn set_quota_for(&self, key: &K, quota: Option<Quota>) -> bool {
-        let own = quota.map(|quota| self.rate(quota));
+    /// Gives `key` checked quotas of its own, or with `None` the common ones again. Returns false if the map is full.
+    pub(in crate::keyed) fn set_quotas_for(&self, key: &K, quotas: Option<Quotas>) -> bool {
+        self.assign(key, &quotas.map_or(Assigned::AsNew, |quotas| Assigned::Own(self.rates(quotas))))
+    }
+
+    /// Asks `quota_by` again for the quotas of all keys in memory that have none of their own.
+    pub(in crate::keyed) fn renew_quotas(&self) {
+        for number in 0..self.shards.len() {
+            let keys = self.in_shard(number, |shard, _, _| shard.keys_by_quota_by());
+            keys.iter().for_each(|key| _ = self.assign(key, &Assigned::AsNewUnlessOwn));
+        }
+    }
+
+    fn assign(&self, key: &K, assigned: &Assigned) -> bool {
         let hash = self.hash(key);
         let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
-            let told = shard.set_quota_for(request, own.clone(), context, deferred)?;
-            Ok(told.map(|(live, rate)| (live, rate, shard.quota_version())))
+            let stale = shard.set_quotas_for(request, assigned, context, deferred)?;
+            Ok(stale.map(|(live, rates)| (live, rates, shard.quota_version())))
         });
         match entered {
-            Entered::Done(Some((live, rate, quota_version))) => {
-                live::set_quota(&live, &rate, quota_version);
+            Entered::Done(Some((live, rates, quota_version))) => {
+                live::set_quotas(&live, &rates, quota_version);
                 self.let_go(hash, live);
                 true
             }
@@ -62,7 +73,7 @@ where
     pub(in crate::keyed) fn close(&self) {
         for number in 0..self.shards.len() {
             let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {
-                shard.closed = true;
+                shard.close();
                 shard.live_entries().cloned().collect()
             });
             // Some keys are closed already: a panic of the clock must not leave the waiters of the other keys.

@@ -1,9 +1,8 @@
 //! After a grant: settling its real cost, and releasing it.
 
-use super::{Entered, MAX_SPAN, Map};
+use super::{Entered, Map};
 use crate::core::state::MAX_COST;
 use crate::error::ReleaseError;
-use crate::keyed::rate::{Level, Rate};
 use crate::keyed::shard::EntryRequest;
 use std::hash::{BuildHasher, Hash};
 
@@ -15,14 +14,13 @@ where
     /// Changes the cost of a grant of `key`, and returns its new cost.
     pub(in crate::keyed) fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64 {
         let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
-            let settled = shard.at_level(request, context, deferred, |rate, level| {
+            let settled = shard.at_levels(request, context, deferred, |rates, levels| {
                 if actual < cost {
-                    refund(rate, level, cost - actual);
+                    rates.refund(levels, cost - actual);
                     return actual;
                 }
-                let space = (MAX_SPAN + rate.tokens(level.units)).max(0) as u64;
-                let more = (actual - cost).min(MAX_COST).min(space);
-                level.units -= rate.units(more);
+                let more = (actual - cost).min(MAX_COST).min(rates.space(levels));
+                rates.charge(levels, more);
                 cost + more
             })?;
             if settled < cost {
@@ -80,10 +78,4 @@ where
             _ => result,
         }
     }
-}
-
-/// Returns `tokens` to the level, up to the burst.
-fn refund(rate: &Rate, level: &mut Level, tokens: u64) {
-    let space = (rate.burst() as i64).wrapping_sub(rate.tokens(level.units)).max(0) as u64;
-    level.units = rate.clip(level.units + rate.units(tokens.min(space)));
 }

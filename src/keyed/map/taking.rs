@@ -1,11 +1,11 @@
 //! Taking tokens: at once, or by entering the key's queue.
 
-use super::{Arrival, Entered, MAX_SPAN, Map, Taken, Verdict, wait};
+use super::{Arrival, Entered, Map, Taken, Verdict, wait};
 use crate::core::Core;
 use crate::core::state::{MAX_COST, Sample};
-use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
+use crate::error::{ConsumeError, Denied, TryAcquireError};
 use crate::grant::Permit;
-use crate::keyed::rate::{Level, Rate};
+use crate::keyed::rates::{Levels, Rates};
 use crate::keyed::shard::{Quick, Stop};
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -74,15 +74,15 @@ where
         loop {
             let parent = self.parent();
             let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
-                if shard.closed {
+                if shard.is_closed() {
                     return Ok(Tried::Refused(TryAcquireError::Closed));
                 }
                 if self.template.cap.is_some() {
                     // Only a live entry counts tokens in flight.
                     return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
                 }
-                let take = |rate: &Rate, level: &mut Level| try_take(rate, level, cost, request.now);
-                let tried = shard.at_level_if(request, context, deferred, take, |tried| match tried {
+                let take = |rates: &Rates, levels: &mut Levels| try_take(rates, levels, cost, request.now);
+                let tried = shard.at_levels_if(request, context, deferred, take, |tried| match tried {
                     Tried::Taken(remaining) if !parent.admits(cost) => Err(Tried::NotInParent(remaining + cost)),
                     tried => Ok(tried),
                 })?;
@@ -139,12 +139,12 @@ where
         }
         let parent = self.parent();
         let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
-            if shard.closed {
+            if shard.is_closed() {
                 return Ok(Verdict::Refused(ConsumeError::Closed));
             }
             if self.template.cap.is_none() {
-                let begin = |rate: &Rate, level: &mut Level| self.begin(rate, level, cost, allowed, request.now);
-                let verdict = shard.at_level_if(request, context, deferred, begin, |verdict| match verdict {
+                let begin = |rates: &Rates, levels: &mut Levels| self.begin(rates, levels, cost, allowed, request.now);
+                let verdict = shard.at_levels_if(request, context, deferred, begin, |verdict| match verdict {
                     // The live entry decides this claim: it sees both the key and the parent.
                     Verdict::Taken(_) if !parent.admits(cost) => Err(Verdict::Wait),
                     verdict => Ok(verdict),
@@ -173,19 +173,19 @@ where
     }
 
     /// Decides a claim on a key without waiters, with the checks in the order in which a queue makes them.
-    fn begin(&self, rate: &Rate, level: &mut Level, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
-        let most = most_claimable(rate, *level);
+    fn begin(&self, rates: &Rates, levels: &mut Levels, cost: u64, allowed: Option<u64>, now: u64) -> Verdict {
+        let most = most_claimable(rates, levels);
         if cost > most {
             return Verdict::Refused(ConsumeError::TooLarge { cost, most });
         }
-        if let Some(remaining) = take(rate, level, cost) {
+        if let Some(remaining) = rates.take(levels, cost) {
             return Verdict::Taken(remaining);
         }
         if self.template.max_waiting == 0 {
             return Verdict::Refused(ConsumeError::QueueFull { waiting: 0 });
         }
         if let Some(allowed) = allowed {
-            let estimate = rate.reached(*level, cost).map_or(Duration::ZERO, |at| wait(at, *level, now));
+            let estimate = rates.reached(levels, cost).map_or(Duration::ZERO, |at| wait(at, levels, now));
             let allowed = Duration::from_nanos(allowed);
             if estimate > allowed {
                 return Verdict::Refused(ConsumeError::TooLate { estimate, allowed });
@@ -216,31 +216,21 @@ where
     }
 }
 
-/// The largest cost that one claim on a level can have.
-pub(super) fn most_claimable(rate: &Rate, level: Level) -> u64 {
-    MAX_COST.min((MAX_SPAN + rate.tokens(level.units)).max(0) as u64)
+/// The largest cost that one claim on a key with these levels can have.
+pub(super) fn most_claimable(rates: &Rates, levels: &Levels) -> u64 {
+    MAX_COST.min(rates.space(levels))
 }
 
-/// Takes `cost` tokens if they are there, and returns how many remain.
-#[inline]
-fn take(rate: &Rate, level: &mut Level, cost: u64) -> Option<u64> {
-    let left = level.units - rate.units(cost);
-    if left < 0 && cost > 0 {
-        return None;
-    }
-    level.units = left;
-    Some(rate.tokens(left).max(0) as u64)
-}
-
-fn try_take(rate: &Rate, level: &mut Level, cost: u64, now: u64) -> Tried {
-    let most = rate.burst();
+fn try_take(rates: &Rates, levels: &mut Levels, cost: u64, now: u64) -> Tried {
+    let most = rates.burst();
     if cost > most {
         return Tried::Refused(TryAcquireError::TooLarge { cost, most });
     }
-    if let Some(remaining) = take(rate, level, cost) {
+    if let Some(remaining) = rates.take(levels, cost) {
         return Tried::Taken(remaining);
     }
-    let retry_after = rate.reached(*level, cost).map(|at| wait(at, *level, now));
-    let remaining = rate.tokens(level.units).max(0) as u64;
-    Tried::Refused(Denied::new(retry_after, remaining, Bound::Quota(0)).into())
+    let retry_after = rates.reached(levels, cost).map(|at| wait(at, levels, now));
+    let by = rates.obstacle(levels, cost);
+    let name = by.name(&rates.names);
+    Tried::Refused(Denied { retry_after, remaining: rates.available(levels), by, name }.into())
 }

@@ -2,9 +2,11 @@
 
 use super::taking::most_claimable;
 use super::{Entered, Map, wait};
-use crate::Quota;
 use crate::core::Core;
+use crate::keyed::Quotas;
 use crate::keyed::rate::{Level, Rate};
+use crate::keyed::rates::{Levels, Rates};
+use crate::snapshot::{QuotaSnapshot, Snapshot};
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
@@ -13,23 +15,23 @@ where
     K: Hash + Eq + Clone,
     S: BuildHasher,
 {
-    /// Reads a level or a live entry. A closed limiter returns `closed` instead, if that is set. The level of a new key
-    /// is full, and is not stored.
+    /// Reads levels or a live entry. A closed limiter returns `closed` instead, if that is set. The levels of a new key
+    /// are full, and are not stored.
     fn look<R>(
         &self,
         key: &K,
-        at_level: impl Fn(&Rate, Level, u64) -> R,
+        at_levels: impl Fn(&Rates, &Levels, u64) -> R,
         at_live: impl Fn(&Core) -> R,
         closed: Option<R>,
     ) -> R {
         let hash = self.hash(key);
         let entered = self.enter(key, hash, false, |shard, request, context, deferred| {
-            let level =
-                shard.at_level(request, context, deferred, |rate, level| at_level(rate, *level, request.now))?;
-            Ok((level, shard.closed))
+            let levels =
+                shard.at_levels(request, context, deferred, |rates, levels| at_levels(rates, levels, request.now))?;
+            Ok((levels, shard.is_closed()))
         });
         match entered {
-            Entered::Done((level, is_closed)) => closed.filter(|_| is_closed).unwrap_or(level),
+            Entered::Done((levels, is_closed)) => closed.filter(|_| is_closed).unwrap_or(levels),
             Entered::Live(live) => {
                 let result = at_live(&live);
                 self.let_go(hash, live);
@@ -40,36 +42,63 @@ where
     }
 
     pub(in crate::keyed) fn available(&self, key: &K) -> u64 {
-        let cap = self.template.cap.unwrap_or(u64::MAX);
-        let at_level = |rate: &Rate, level: Level, _| (rate.tokens(level.units).max(0) as u64).min(cap);
-        let own = self.look(key, at_level, |live| live.look_at(|state, rovers, _| state.available(rovers)), Some(0));
+        let cap = self.template.cap().unwrap_or(u64::MAX);
+        let at_levels = |rates: &Rates, levels: &Levels, _| rates.available(levels).min(cap);
+        let own = self.look(key, at_levels, |live| live.look_at(|state, rovers, _| state.available(rovers)), Some(0));
         let parent = self.parent.as_ref().map(|parent| parent.look_at(|state, rovers, _| state.available(rovers)));
         own.min(parent.unwrap_or(u64::MAX))
     }
 
     pub(in crate::keyed) fn deficiency(&self, key: &K) -> u64 {
-        let at_level = |rate: &Rate, level: Level, _| rate.tokens(level.units).min(0).unsigned_abs();
-        self.look(key, at_level, |live| live.look_at(|state, rovers, _| state.deficiency(rovers)), None)
+        let at_levels = |rates: &Rates, levels: &Levels, _| rates.tokens(levels).min(0).unsigned_abs();
+        self.look(key, at_levels, |live| live.look_at(|state, rovers, _| state.deficiency(rovers)), None)
     }
 
-    pub(in crate::keyed) fn quota(&self, key: &K) -> Quota {
-        let at_live = |live: &Core| live.look_at(|state, _, _| state.supply.quotas()[0].quota);
-        self.look(key, |rate: &Rate, _, _| rate.quota, at_live, None)
+    pub(in crate::keyed) fn quotas(&self, key: &K) -> Quotas {
+        let hash = self.hash(key);
+        let entered = self
+            .enter(key, hash, false, |shard, request, context, deferred| shard.rates_of(request, context, deferred));
+        match entered {
+            Entered::Done(rates) => rates.quotas.clone(),
+            Entered::Live(_) | Entered::Full => unreachable!("a read of the quotas needs no live entry and no space"),
+        }
+    }
+
+    pub(in crate::keyed) fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
+        let at_levels = |rates: &Rates, levels: &Levels, now: u64| {
+            let each = rates.iter().enumerate();
+            each.map(|(index, rate)| quota_snapshot(rate, levels.level(index), now)).collect()
+        };
+        let at_live =
+            |live: &Core| live.look_at(|state, rovers, sample| Snapshot::of(state, rovers, sample.now).quotas);
+        let mut snapshots: Vec<QuotaSnapshot> = self.look(key, at_levels, at_live, None);
+        for (snapshot, (name, _)) in snapshots.iter_mut().zip(self.quotas(key).named()) {
+            snapshot.name.clone_from(name);
+        }
+        snapshots
     }
 
     pub(in crate::keyed) fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
-        let cap = self.template.cap.unwrap_or(u64::MAX);
-        let at_level = |rate: &Rate, level: Level, now| {
-            if cost > most_claimable(rate, level).min(cap) {
+        let cap = self.template.cap().unwrap_or(u64::MAX);
+        let at_levels = |rates: &Rates, levels: &Levels, now| {
+            if cost > most_claimable(rates, levels).min(cap) {
                 return None;
             }
             if cost == 0 {
                 return Some(Duration::ZERO);
             }
-            rate.reached(level, cost).map(|at| wait(at, level, now))
+            rates.reached(levels, cost).map(|at| wait(at, levels, now))
         };
         let at_live = |live: &Core| live.look_at(|state, rovers, sample| state.estimate(rovers, cost, sample.now));
-        let own = self.look(key, at_level, at_live, Some(None))?;
+        let own = self.look(key, at_levels, at_live, Some(None))?;
         self.parent.as_ref().map_or(Some(own), |parent| parent.estimate_later(cost, own))
     }
+}
+
+fn quota_snapshot(rate: &Rate, level: Level, now: u64) -> QuotaSnapshot {
+    let tokens = rate.tokens(level.units);
+    let available = tokens.max(0) as u64;
+    let more_in =
+        rate.reached(level, available.saturating_add(1)).map(|at| Duration::from_nanos(at.saturating_sub(now)));
+    QuotaSnapshot { name: None, quota: rate.quota, head: tokens as u64, level: tokens, available, more_in }
 }

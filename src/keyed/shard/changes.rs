@@ -1,70 +1,103 @@
-//! Changing quotas: the common quota, and that of one key.
+//! Changing quotas: the common quotas, and those of one key.
 
-use super::{Change, CustomEntry, Deferred, EntryRequest, EntryState, Level, Rate, Shard, ShardContext, Stop, span};
+use super::{Change, RareFields};
+use super::{CustomEntry, Deferred, EntryRequest, EntryState, Levels, Rates, Shard, ShardContext, Stop, span};
 use crate::core::Core;
 use crate::keyed::live::{self, Idle};
+use crate::keyed::packed_levels::PackedTable;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// A live entry that has to be given its new quota.
-type StaleQuota = (Arc<Core>, Arc<Rate>);
+/// A live entry that has to be given its new quotas.
+type StaleQuotas = (Arc<Core>, Arc<Rates>);
+
+/// Which quotas a key gets.
+#[derive(Clone, Debug)]
+pub(in crate::keyed) enum Assigned {
+    /// Quotas of its own, which it keeps until it is reset.
+    Own(Arc<Rates>),
+    /// Those that a new key would have.
+    AsNew,
+    /// Those that a new key would have, unless it has quotas of its own or is not stored.
+    AsNewUnlessOwn,
+}
 
 impl<K: Clone + Eq> Shard<K> {
-    /// Gives `key` the quota `own`, or with `None` the common one again. The tokens of the key stay. If the key has a
-    /// live entry, returns it with its new quota, for the caller to apply after unlocking.
-    pub(in crate::keyed) fn set_quota_for(
+    /// Gives `key` the `assigned` quotas. The tokens of the key stay. If the key has a live entry, returns it with its
+    /// new quotas, for the caller to apply after unlocking.
+    pub(in crate::keyed) fn set_quotas_for(
         &mut self,
         request: &EntryRequest<'_, K>,
-        own: Option<Arc<Rate>>,
+        assigned: &Assigned,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
-    ) -> Result<Option<StaleQuota>, Stop> {
+    ) -> Result<Option<StaleQuotas>, Stop> {
         self.advance_to(request.now, context, deferred);
-        let pinned = own.is_some();
-        let rate = own.map_or_else(|| self.rate_for(request), Ok)?;
+        let (rates, pinned) = match assigned {
+            Assigned::Own(own) => (Arc::clone(own), true),
+            Assigned::AsNew => (self.rates_for(request)?, false),
+            Assigned::AsNewUnlessOwn => match self.renewed(request)? {
+                Some(rates) => (rates, false),
+                None => return Ok(None),
+            },
+        };
         self.rare_fields().quota_version += 1;
-        self.narrow_window(&rate, context, deferred);
+        self.narrow_window(&rates, context, deferred);
         // Read after the sweep that `narrow_window` may have made: a live entry may have reached a later time.
         let now = self.synced;
         // Called after that sweep too, because the sweep does not know of the change.
         context.key_limit.idle_now(context.number);
         if let Some((key, live)) = self.live_entries.remove(request.hash, request.key) {
             let entry_state = EntryState::Live(Arc::clone(&live));
-            self.push_live(CustomEntry { key, hash: request.hash, rate: Arc::clone(&rate), entry_state, pinned });
-            return Ok(Some((live, rate)));
+            self.push_live(CustomEntry { key, hash: request.hash, rates: Arc::clone(&rates), entry_state, pinned });
+            return Ok(Some((live, rates)));
         }
         if let Some(custom) =
             self.rare_fields().custom_entries.find_mut(request.hash, |custom| custom.key == *request.key)
         {
             custom.pinned = pinned;
-            return Ok(custom.switch_to(Arc::clone(&rate), now).map(|live| (live, rate)));
+            return Ok(custom.switch_to(Arc::clone(&rates), now).map(|live| (live, rates)));
         }
-        if let Some((key, packed)) = self.packed_levels.remove(request.hash, request.key) {
-            let (old, entry_state) = (Arc::clone(&self.rate), EntryState::PackedLevel(packed));
-            let mut custom = CustomEntry { key, hash: request.hash, rate: old, entry_state, pinned };
-            custom.switch_to(rate, now);
-            self.push_custom(custom);
+        if let Some((key, levels)) = self.remove_packed(request, now) {
+            let entry_state = EntryState::of(&rates, &rates.adopt(&self.rates, &levels));
+            self.push_custom(CustomEntry { key, hash: request.hash, rates, entry_state, pinned });
             return Ok(None);
         }
         if !pinned {
             return Ok(None);
         }
-        let old = self.rate_for(request)?;
+        let old = self.rates_for(request)?;
         let key = request.take_place(context.key_limit, deferred)?;
-        let entry_state = EntryState::of(&old, Level { units: old.full(), at: now });
-        let mut custom = CustomEntry { key, hash: request.hash, rate: old, entry_state, pinned };
-        custom.switch_to(rate, now);
-        self.push_custom(custom);
+        let entry_state = EntryState::of(&rates, &rates.adopt(&old, &old.full(now)));
+        self.push_custom(CustomEntry { key, hash: request.hash, rates, entry_state, pinned });
         Ok(None)
+    }
+
+    /// The keys whose quotas `quota_by` chose.
+    pub(in crate::keyed) fn keys_by_quota_by(&self) -> Vec<K> {
+        let keys = self.custom_entries().filter(|custom| self.by_key && !custom.pinned);
+        keys.map(|custom| custom.key.clone()).collect()
+    }
+
+    /// The quotas that `quota_by` now has for a stored key without quotas of its own, if they are not those that the key
+    /// has.
+    fn renewed(&self, request: &EntryRequest<'_, K>) -> Result<Option<Arc<Rates>>, Stop> {
+        // While the quotas come from `quota_by`, every key is a custom entry.
+        let rare_fields = self.rare_fields.as_ref().filter(|_| self.by_key);
+        let custom = rare_fields
+            .and_then(|rare_fields| rare_fields.custom_entries.find(request.hash, |custom| custom.key == *request.key));
+        let Some(custom) = custom.filter(|custom| !custom.pinned) else { return Ok(None) };
+        let rates = self.rates_for(request)?;
+        Ok(Some(rates).filter(|rates| rates.quotas != custom.rates.quotas))
     }
 }
 
 impl<K> Shard<K> {
-    /// Records that the common quota is `rate` from `now` on. Returns the live entries that have to be given it; all
+    /// Records that the common quotas are `rates` from `now` on. Returns the live entries that have to be given it; all
     /// other keys stay as they are, to [catch up](Self::catch_up) later.
-    pub(in crate::keyed) fn set_quota(
+    pub(in crate::keyed) fn set_quotas(
         &mut self,
-        rate: Arc<Rate>,
+        rates: Arc<Rates>,
         version: u32,
         now: u64,
         context: &ShardContext<'_, K>,
@@ -77,7 +110,7 @@ impl<K> Shard<K> {
         // shard.
         self.synced = self.synced.max(now);
         self.forget_full_live_entries(context, deferred);
-        let change = Change { rate, at: self.synced };
+        let change = Change { rates, at: self.synced };
         // The fast path sees this, and leaves the rest to `advance_to`.
         self.calls_left = 0;
         let rare_fields = self.rare_fields();
@@ -91,18 +124,19 @@ impl<K> Shard<K> {
     /// Forgets keys with a live entry that is full and not needed any more. Such a key is full under the next quota
     /// too, like a full key without a live entry.
     fn forget_full_live_entries(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
-        let had = self.len();
+        let (had, gate) = (self.len(), self.gate());
         let Some(rare_fields) = &mut self.rare_fields else { return };
-        let last = rare_fields.pending.last().map(|change| &*change.rate);
+        let last = rare_fields.pending.last().map(|change| &*change.rates);
         let (mut synced, mut totals) = (self.synced, (self.granted, self.refunded));
-        let mut is_full = |live: &Arc<Core>, rate: &Rate| {
-            let idle = live::look_at_idle(live, rate, synced).filter(|idle| idle.level.units >= rate.full());
-            idle.map(|Idle { level, granted, refunded }| {
+        let mut is_full = |live: &Arc<Core>, rates: &Rates| {
+            let idle = live::look_at_idle(live, rates, synced)
+                .filter(|idle| rates.is_brimful(&idle.levels.paused_beyond(gate)));
+            idle.map(|Idle { levels, granted, refunded }| {
                 totals = (totals.0.wrapping_add(granted), totals.1.wrapping_add(refunded));
-                synced = synced.max(level.at);
+                synced = synced.max(levels.at);
             })
         };
-        let common = last.unwrap_or(&self.rate);
+        let common = last.unwrap_or(&self.rates);
         for ((key, live), ()) in self.live_entries.extract(|live| is_full(live, common)) {
             deferred.keys.push(key);
             deferred.live_entries.push(live);
@@ -111,7 +145,7 @@ impl<K> Shard<K> {
             let mut gone = 0;
             let is_removed = |custom: &mut CustomEntry<K>| {
                 let own = if custom.pinned { None } else { custom.entry_state.live() };
-                own.is_some_and(|live| is_full(live, last.unwrap_or(&custom.rate)).is_some())
+                own.is_some_and(|live| is_full(live, last.unwrap_or(&custom.rates)).is_some())
             };
             rare_fields.custom_entries.extract(is_removed, |custom| {
                 gone += 1;
@@ -124,7 +158,7 @@ impl<K> Shard<K> {
         context.key_limit.give_back(had - self.len());
     }
 
-    /// Applies all pending common quotas to all keys, each from the instant at which it was set. Must be called before
+    /// Applies all pending changes to all keys, each from the instant at which it was set. Must be called before
     /// the shard advances to a later time. Live entries have been given the quotas already. If the `Hash` of a key
     /// panics, nothing has changed.
     #[inline]
@@ -134,7 +168,7 @@ impl<K> Shard<K> {
         }
     }
 
-    /// [Catches up](Self::catch_up) if more than one quota is pending.
+    /// [Catches up](Self::catch_up) if more than one change is pending.
     pub(in crate::keyed) fn catch_up_if_behind(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
         if self.rare_fields.as_ref().is_some_and(|rare_fields| rare_fields.pending.len() > 1) {
             self.adopt_pending(context, deferred);
@@ -145,111 +179,153 @@ impl<K> Shard<K> {
     fn adopt_pending(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
         let Some(changes) = self.rare_fields.as_ref().map(|rare_fields| rare_fields.pending.clone()) else { return };
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return };
-        let (had, old, rate) = (self.len(), Arc::clone(&self.rate), &last.rate);
-        // Packed levels cannot be read after the window, but a level that was read at its end can be advanced.
+        let (had, old, rates, gate) = (self.len(), Arc::clone(&self.rates), &last.rates, self.gate());
+        // Packed levels cannot be read after the window, but levels that were read at its end can be advanced.
         let readable = first.at.min(self.swept.saturating_add(self.window));
-        // User code first: hash the keys with a level that does not fit a packed level any more.
-        let mut unfit = Vec::new();
-        let outcome_of = |(key, packed): &(K, NonZeroU64)| {
-            let level = Level { units: old.clip(old.of_packed(*packed, readable) as i128), at: readable };
-            let Some(level) = advance_through(&old, level, &changes) else { return Outcome::Full };
-            rate.packed(level).map_or_else(
-                || {
-                    unfit.push(((context.hash_of)(key), level));
-                    Outcome::Unfit
-                },
-                Outcome::PackedLevel,
-            )
-        };
-        let outcomes: Vec<Outcome> = self.packed_levels.iter().map(outcome_of).collect();
-        for ((_, packed), outcome) in self.packed_levels.iter_mut().zip(&outcomes) {
-            *packed = if let Outcome::PackedLevel(next) = outcome { *next } else { *packed };
-        }
-        let (mut remaining, mut leaving) = (outcomes.iter(), Vec::new());
-        let is_removed = |_| matches!(remaining.next(), Some(Outcome::Full | Outcome::Unfit));
-        self.packed_levels.extract(is_removed, |key, _| leaving.push(key));
-        if let Some(rare_fields) = &mut self.rare_fields {
-            let is_full = |custom: &mut CustomEntry<K>| custom.catch_up(readable, &changes);
+        let history = History { old: &old, readable, changes: &changes };
+        // User code first: hash the keys that leave their table.
+        let of_levels = Outcomes::of(&self.packed_levels, &history, context.hash_of);
+        let rare_fields = self.rare_fields.as_deref();
+        let of_pairs =
+            rare_fields.map(|RareFields { packed_pairs, .. }| Outcomes::of(packed_pairs, &history, context.hash_of));
+        let mut moved = of_levels.apply(&mut self.packed_levels, &mut deferred.keys);
+        if let Some((rare_fields, of_pairs)) = self.rare_fields.as_deref_mut().zip(of_pairs) {
+            moved.extend(of_pairs.apply(&mut rare_fields.packed_pairs, &mut deferred.keys));
+            let is_full = |custom: &mut CustomEntry<K>| custom.catch_up(readable, gate, &changes);
             rare_fields.custom_entries.extract(is_full, |custom| deferred.keys.push(custom.key));
             rare_fields.pending = Vec::new();
         }
-        let mut unfit = unfit.into_iter();
-        let is_leaving = |outcome: &&Outcome| !matches!(outcome, Outcome::PackedLevel(_));
-        for (key, outcome) in leaving.into_iter().zip(outcomes.iter().filter(is_leaving)) {
-            match if matches!(outcome, Outcome::Unfit) { unfit.next() } else { None } {
-                Some((hash, level)) => {
-                    let entry_state = EntryState::of(rate, level);
-                    self.push_custom(CustomEntry { key, hash, rate: Arc::clone(rate), entry_state, pinned: false });
-                }
-                None => deferred.keys.push(key),
-            }
-        }
         self.swept = last.at;
-        self.window = self.custom_entries().map(|custom| span(&custom.rate)).fold(span(rate), u64::min);
-        (self.rate, self.by_key) = (Arc::clone(rate), false);
+        self.window = self.custom_entries().map(|custom| span(&custom.rates)).fold(span(rates), u64::min);
+        (self.rates, self.by_key) = (Arc::clone(rates), false);
+        // The number of quotas may have changed, and then all keys move to the other table.
+        match rates.len() {
+            1 => self.packed_levels.make_space_in_empty(moved.len()),
+            2 => self.rare_fields().packed_pairs.make_space_in_empty(moved.len()),
+            _ => {}
+        }
+        for (key, hash, levels) in moved {
+            self.insert_levels(key, hash, &levels);
+        }
         context.key_limit.give_back(had - self.len());
     }
 }
 
-/// The state of a packed level after its shard has caught up.
-enum Outcome {
-    PackedLevel(NonZeroU64),
-    /// It does not fit a packed level any more.
-    Unfit,
-    /// It is forgotten.
+/// The changes of the common quotas that a table has to catch up with.
+struct History<'a> {
+    old: &'a Rates,
+    /// The last instant at which packed levels of the old quotas can be read.
+    readable: u64,
+    /// Oldest first.
+    changes: &'a [Change],
+}
+
+/// What becomes of packed levels once their shard has caught up.
+enum Outcome<const N: usize> {
+    Packed([NonZeroU64; N]),
+    /// They do not fit into their table any more.
+    Moved,
+    /// The key is forgotten.
     Full,
 }
 
-/// Advances a `level` of `rate` through all `changes`, to the instant of the last one. Returns `None` if it was full at
-/// one of them: then it is equivalent to the level of a new key, and full under the new quota too.
-fn advance_through(rate: &Rate, mut level: Level, changes: &[Change]) -> Option<Level> {
-    let mut rate = rate;
+/// The outcomes of a table, in the order of its entries.
+struct Outcomes<const N: usize> {
+    outcomes: Vec<Outcome<N>>,
+    /// The hash and the levels of each key that moves, in the same order.
+    moved: Vec<(u64, Levels)>,
+}
+
+impl<const N: usize> Outcomes<N> {
+    fn of<K, A>(table: &PackedTable<K, N, A>, history: &History<'_>, hash_of: &dyn Fn(&K) -> u64) -> Self {
+        let History { old, readable, changes } = *history;
+        let mut moved = Vec::new();
+        let rates = changes.last().map_or(old, |last| &last.rates);
+        let outcome_of = |(key, packed): &(K, [NonZeroU64; N])| {
+            let Some(levels) = advance_through(old, old.unpack(packed, readable), changes) else {
+                return Outcome::Full;
+            };
+            rates.pack(&levels).map_or_else(
+                || {
+                    moved.push((hash_of(key), levels));
+                    Outcome::Moved
+                },
+                Outcome::Packed,
+            )
+        };
+        let outcomes = table.iter().map(outcome_of).collect();
+        Self { outcomes, moved }
+    }
+
+    /// Changes the table. Returns the keys that leave it and still owe tokens; those that do not are added to `gone`.
+    fn apply<K, A>(self, table: &mut PackedTable<K, N, A>, gone: &mut Vec<K>) -> Vec<(K, u64, Levels)> {
+        for ((_, packed), outcome) in table.iter_mut().zip(&self.outcomes) {
+            *packed = if let Outcome::Packed(next) = outcome { *next } else { *packed };
+        }
+        let (mut remaining, mut leaving) = (self.outcomes.iter(), Vec::new());
+        let is_removed = |_: &mut [NonZeroU64; N]| matches!(remaining.next(), Some(Outcome::Full | Outcome::Moved));
+        table.extract(is_removed, |key| leaving.push(key));
+        let is_leaving = |outcome: &&Outcome<N>| !matches!(outcome, Outcome::Packed(_));
+        let (mut levels, mut moved) = (self.moved.into_iter(), Vec::new());
+        for (key, outcome) in leaving.into_iter().zip(self.outcomes.iter().filter(is_leaving)) {
+            match if matches!(outcome, Outcome::Moved) { levels.next() } else { None } {
+                Some((hash, levels)) => moved.push((key, hash, levels)),
+                None => gone.push(key),
+            }
+        }
+        moved
+    }
+}
+
+/// Advances `levels` of `rates` through all `changes`, to the instant of the last one. Returns `None` if they were full
+/// at one of them: then they are equivalent to the levels of a new key, and full under the new quotas too.
+fn advance_through(rates: &Rates, mut levels: Levels, changes: &[Change]) -> Option<Levels> {
+    let mut rates = rates;
     for change in changes {
-        let units = rate.advance(level, change.at);
-        if units >= rate.full() {
+        let now = rates.advance(&levels, change.at);
+        if rates.is_brimful(&now) {
             return None;
         }
-        level = Level { units: change.rate.adopt(rate, units), at: change.at };
-        rate = &change.rate;
+        levels = change.rates.adopt(rates, &now);
+        rates = &change.rates;
     }
-    Some(level)
+    Some(levels)
 }
 
 impl<K> CustomEntry<K> {
     /// Advances the entry to the last of `changes`; returns true if it can be forgotten. `readable` is the last instant
-    /// at which its packed level can be read.
-    fn catch_up(&mut self, readable: u64, changes: &[Change]) -> bool {
+    /// at which its packed levels can be read, and all keys are paused until `gate`.
+    fn catch_up(&mut self, readable: u64, gate: u64, changes: &[Change]) -> bool {
         let Some(last) = changes.last() else { return false };
-        let level = self.entry_state.level_by(&self.rate, readable);
-        let level = match level {
-            // The entry keeps its own quota. Its packed level may have to be written anew to stay readable.
-            Some(level) if self.pinned => Level { units: self.rate.advance(level, last.at), at: last.at },
-            Some(level) => match advance_through(&self.rate, level, changes) {
-                Some(level) => level,
+        let levels = self.entry_state.levels_by(&self.rates, readable);
+        let levels = match levels.map(|levels| levels.paused_beyond(gate)) {
+            // The entry keeps its own quotas. Its packed levels may have to be written anew to stay readable.
+            Some(levels) if self.pinned => self.rates.advance(&levels, last.at),
+            Some(levels) => match advance_through(&self.rates, levels, changes) {
+                Some(levels) => levels,
                 None => return true,
             },
             None => {
-                self.rate = if self.pinned { Arc::clone(&self.rate) } else { Arc::clone(&last.rate) };
+                self.rates = if self.pinned { Arc::clone(&self.rates) } else { Arc::clone(&last.rates) };
                 return false;
             }
         };
         if !self.pinned {
-            self.rate = Arc::clone(&last.rate);
+            self.rates = Arc::clone(&last.rates);
         }
-        self.entry_state = EntryState::of(&self.rate, level);
+        self.entry_state = EntryState::of(&self.rates, &levels);
         false
     }
 
-    /// Switches to another quota, from the level at `now`. Returns the live core, if there is one, which has to be
-    /// given the quota.
-    fn switch_to(&mut self, rate: Arc<Rate>, now: u64) -> Option<Arc<Core>> {
-        let old = std::mem::replace(&mut self.rate, rate);
-        let units = match &self.entry_state {
-            EntryState::Live(live) => return Some(Arc::clone(live)),
-            EntryState::PackedLevel(packed) => old.clip(old.of_packed(*packed, now) as i128),
-            EntryState::Wide(level) => old.advance(**level, now),
+    /// Switches to other quotas, from the levels at `now`. Returns the live core, if there is one, which has to be
+    /// given the quotas.
+    fn switch_to(&mut self, rates: Arc<Rates>, now: u64) -> Option<Arc<Core>> {
+        let old = std::mem::replace(&mut self.rates, rates);
+        let levels = match self.entry_state.levels(&old, now) {
+            Ok(levels) => levels,
+            Err(live) => return Some(Arc::clone(live)),
         };
-        self.entry_state = EntryState::of(&self.rate, Level { units: self.rate.adopt(&old, units), at: now });
+        self.entry_state = EntryState::of(&self.rates, &self.rates.adopt(&old, &levels));
         None
     }
 }

@@ -1,6 +1,6 @@
 //! Storing a key in the shard, in the form that fits its state.
 
-use super::{CustomEntry, Deferred, EntryRequest, EntryState, Level, Rate, Shard, ShardContext, Stop, span};
+use super::{CustomEntry, Deferred, EntryRequest, EntryState, Levels, Rates, Shard, ShardContext, Stop, span};
 use crate::core::Core;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -9,10 +9,23 @@ use std::sync::Arc;
 pub(super) struct Newcomer<K> {
     pub(super) key: K,
     hash: u64,
-    rate: Arc<Rate>,
-    level: Level,
-    /// The packed level to store; `None` for a custom entry.
-    packed: Option<NonZeroU64>,
+    rates: Arc<Rates>,
+    levels: Levels,
+    form: Form,
+}
+
+/// How levels are stored.
+enum Form {
+    PackedLevel([NonZeroU64; 1]),
+    PackedPair([NonZeroU64; 2]),
+    Custom,
+}
+
+impl Form {
+    fn of(rates: &Rates, levels: &Levels) -> Self {
+        let pair = || rates.pack(levels).map(Self::PackedPair);
+        rates.pack(levels).map(Self::PackedLevel).or_else(pair).unwrap_or(Self::Custom)
+    }
 }
 
 impl<K: Clone + Eq> Shard<K> {
@@ -24,30 +37,42 @@ impl<K: Clone + Eq> Shard<K> {
         deferred: &mut Deferred<K>,
     ) -> Result<Arc<Core>, Stop> {
         let now = self.advance_to(request.now, context, deferred);
-        let quota_version = self.quota_version();
+        let (quota_version, gate) = (self.quota_version(), self.gate());
         if let Some(live) = self.find_live(request) {
             return Ok(live);
         }
-        let new = |rate: &Rate, level| context.template.live(rate, level, quota_version, request.hash);
-        if let Some(CustomEntry { key, hash, rate, entry_state, pinned }) = self.take_custom(request) {
-            let live = entry_state.level(&rate, now).map_or_else(Arc::clone, |level| new(&rate, level));
-            self.push_live(CustomEntry { key, hash, rate, entry_state: EntryState::Live(Arc::clone(&live)), pinned });
+        let new = |rates: &Rates, levels: Levels| {
+            context.template.live(rates, &levels.paused_until(gate), quota_version, request.hash)
+        };
+        if let Some(CustomEntry { key, hash, rates, entry_state, pinned }) = self.take_custom(request) {
+            let live = entry_state.levels(&rates, now).map_or_else(Arc::clone, |levels| new(&rates, levels));
+            self.push_live(CustomEntry { key, hash, rates, entry_state: EntryState::Live(Arc::clone(&live)), pinned });
             return Ok(live);
         }
-        if let Some((key, packed)) = self.packed_levels.remove(request.hash, request.key) {
-            let rate = Arc::clone(&self.rate);
-            let live = new(&rate, Self::read(&rate, packed, now));
+        if let Some((key, levels)) = self.remove_packed(request, now) {
+            let rates = Arc::clone(&self.rates);
+            let live = new(&rates, levels);
             let entry_state = EntryState::Live(Arc::clone(&live));
-            self.push_live(CustomEntry { key, hash: request.hash, rate, entry_state, pinned: false });
+            self.push_live(CustomEntry { key, hash: request.hash, rates, entry_state, pinned: false });
             return Ok(live);
         }
-        let rate = self.rate_for(request)?;
-        self.narrow_window(&rate, context, deferred);
+        let rates = self.rates_for(request)?;
+        self.narrow_window(&rates, context, deferred);
         let key = request.take_place(context.key_limit, deferred)?;
-        let live = new(&rate, Level { units: rate.full(), at: now });
+        let live = new(&rates, rates.full(now));
         let entry_state = EntryState::Live(Arc::clone(&live));
-        self.push_live(CustomEntry { key, hash: request.hash, rate, entry_state, pinned: false });
+        self.push_live(CustomEntry { key, hash: request.hash, rates, entry_state, pinned: false });
         Ok(live)
+    }
+
+    /// Removes a key from the tables of packed levels, and returns its levels at `now`, to which the shard has
+    /// advanced.
+    pub(super) fn remove_packed(&mut self, request: &EntryRequest<'_, K>, now: u64) -> Option<(K, Levels)> {
+        if let Some((key, packed)) = self.packed_levels.remove(request.hash, request.key) {
+            return Some((key, self.rates.unpack(&packed, now)));
+        }
+        let (key, packed) = self.rare_fields.as_mut()?.packed_pairs.remove(request.hash, request.key)?;
+        Some((key, self.rates.unpack(&packed, now)))
     }
 
     fn take_custom(&mut self, request: &EntryRequest<'_, K>) -> Option<CustomEntry<K>> {
@@ -56,84 +81,101 @@ impl<K: Clone + Eq> Shard<K> {
         rare_fields.take(place)
     }
 
-    /// The quota of a new key.
-    pub(super) fn rate_for(&self, request: &EntryRequest<'_, K>) -> Result<Arc<Rate>, Stop> {
-        if self.by_key { request.offered.clone().ok_or(Stop::AskQuota) } else { Ok(Arc::clone(&self.rate)) }
+    /// The quotas of a new key.
+    pub(super) fn rates_for(&self, request: &EntryRequest<'_, K>) -> Result<Arc<Rates>, Stop> {
+        if self.by_key { request.offered.clone().ok_or(Stop::AskQuota) } else { Ok(Arc::clone(&self.rates)) }
     }
 
     /// Does everything that may fail before a new key is stored, user code first, and counts the key.
     pub(super) fn prepare(
         &mut self,
         request: &EntryRequest<'_, K>,
-        rate: Arc<Rate>,
-        level: Level,
+        rates: Arc<Rates>,
+        levels: Levels,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
     ) -> Result<Newcomer<K>, Stop> {
-        let packed = rate.packed(level).filter(|_| !self.by_key);
-        if packed.is_some() && self.packed_levels.len() == self.packed_levels.capacity() {
-            self.sweep(context, deferred);
-            self.packed_levels.make_space(context.hash_of);
-        } else if packed.is_none() {
-            let custom_entries = &self.rare_fields().custom_entries;
-            if custom_entries.len() == custom_entries.capacity() {
-                self.sweep(context, deferred);
-            }
-        }
+        let form = if self.by_key { Form::Custom } else { Form::of(&rates, &levels) };
+        self.make_space_for(&form, context, deferred);
         // After the sweeps: a sweep computes the window from the keys that are stored, and the new key is not one of
         // them yet.
-        self.narrow_window(&rate, context, deferred);
+        self.narrow_window(&rates, context, deferred);
         let key = request.take_place(context.key_limit, deferred)?;
         // A sweep may have advanced the shard to a later time, and packed levels can be read from then on only.
-        let level = Level { units: rate.advance(level, self.synced), at: self.synced };
-        let packed = packed.and_then(|_| rate.packed(level));
-        Ok(Newcomer { key, hash: request.hash, rate, level, packed })
+        let levels = rates.advance(&levels, self.synced);
+        let form = if matches!(form, Form::Custom) { form } else { Form::of(&rates, &levels) };
+        Ok(Newcomer { key, hash: request.hash, rates, levels, form })
+    }
+
+    fn make_space_for(&mut self, form: &Form, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+        match form {
+            Form::PackedLevel(_) => {
+                if self.packed_levels.is_filled() {
+                    self.sweep(context, deferred);
+                    self.packed_levels.make_space(context.hash_of);
+                }
+            }
+            Form::PackedPair(_) => {
+                if self.rare_fields().packed_pairs.is_filled() {
+                    self.sweep(context, deferred);
+                    self.rare_fields().packed_pairs.make_space(context.hash_of);
+                }
+            }
+            Form::Custom => {
+                let custom_entries = &self.rare_fields().custom_entries;
+                if custom_entries.len() == custom_entries.capacity() {
+                    self.sweep(context, deferred);
+                }
+            }
+        }
     }
 
     pub(super) fn keep(&mut self, newcomer: Newcomer<K>, context: &ShardContext<'_, K>) {
-        let Newcomer { key, hash, rate, level, packed } = newcomer;
-        context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
-        if let Some(packed) = packed {
-            self.packed_levels.insert(hash, key, packed);
-        } else {
-            let entry_state = EntryState::of(&rate, level);
-            self.push_custom(CustomEntry { key, hash, rate, entry_state, pinned: false });
+        let Newcomer { key, hash, rates, levels, form } = newcomer;
+        context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
+        match form {
+            Form::PackedLevel(packed) => self.packed_levels.insert(hash, key, packed),
+            Form::PackedPair(packed) => self.rare_fields().packed_pairs.insert(hash, key, packed),
+            Form::Custom => {
+                let entry_state = EntryState::of(&rates, &levels);
+                self.push_custom(CustomEntry { key, hash, rates, entry_state, pinned: false });
+            }
         }
     }
 
-    /// Turns a packed level that does not fit any more into a custom entry with `level`.
-    pub(super) fn make_custom(&mut self, request: &EntryRequest<'_, K>, level: Level) {
-        if let Some((key, _)) = self.packed_levels.remove(request.hash, request.key) {
-            let rate = Arc::clone(&self.rate);
-            let entry_state = EntryState::of(&rate, level);
-            self.push_custom(CustomEntry { key, hash: request.hash, rate, entry_state, pinned: false });
+    /// Turns packed levels that do not fit any more into a custom entry with `levels`.
+    pub(super) fn make_custom(&mut self, request: &EntryRequest<'_, K>, levels: &Levels) {
+        if let Some((key, _)) = self.remove_packed(request, self.synced) {
+            let rates = Arc::clone(&self.rates);
+            let entry_state = EntryState::of(&rates, levels);
+            self.push_custom(CustomEntry { key, hash: request.hash, rates, entry_state, pinned: false });
         }
     }
 }
 
 impl<K> Shard<K> {
-    /// Prepares the shard for packed levels of `rate`: shortens the window, and first sweeps if the shorter window is
+    /// Prepares the shard for packed levels of `rates`: shortens the window, and first sweeps if the shorter window is
     /// over already.
-    pub(super) fn narrow_window(&mut self, rate: &Rate, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
-        if span(rate) < self.window {
-            if self.synced - self.swept > span(rate) {
+    pub(super) fn narrow_window(&mut self, rates: &Rates, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
+        if span(rates) < self.window {
+            if self.synced - self.swept > span(rates) {
                 self.sweep(context, deferred);
             }
-            self.window = self.window.min(span(rate));
+            self.window = self.window.min(span(rates));
         }
     }
 
-    /// Stores a custom entry. The caller has called [`narrow_window`](Self::narrow_window) for its rate.
+    /// Stores a custom entry. The caller has called [`narrow_window`](Self::narrow_window) for its quotas.
     pub(super) fn push_custom(&mut self, custom: CustomEntry<K>) {
         self.rare_fields().insert(custom);
     }
 
-    /// Stores an entry with a live core: in the table of live entries if it has the common quota, else as a custom
+    /// Stores an entry with a live core: in the table of live entries if it has the common quotas, else as a custom
     /// entry.
     pub(super) fn push_live(&mut self, custom: CustomEntry<K>) {
         match custom {
-            CustomEntry { key, rate, entry_state: EntryState::Live(live), pinned: false, .. }
-                if self.is_common(&rate) =>
+            CustomEntry { key, rates, entry_state: EntryState::Live(live), pinned: false, .. }
+                if self.is_common(&rates) =>
             {
                 self.live_entries.insert(key, live);
             }
@@ -141,8 +183,25 @@ impl<K> Shard<K> {
         }
     }
 
-    /// Whether `rate` is the common quota.
-    pub(super) fn is_common(&self, rate: &Arc<Rate>) -> bool {
-        !self.by_key && Arc::ptr_eq(rate, &self.rate)
+    /// Whether `rates` are the common quotas.
+    pub(super) fn is_common(&self, rates: &Arc<Rates>) -> bool {
+        !self.by_key && Arc::ptr_eq(rates, &self.rates)
+    }
+
+    /// Stores levels of the common quotas that are not full: as packed levels if there is space, else as a custom
+    /// entry. Runs no user code.
+    pub(super) fn insert_levels(&mut self, key: K, hash: u64, levels: &Levels) {
+        match Form::of(&self.rates, levels) {
+            Form::PackedLevel(packed) if !self.packed_levels.is_filled() => {
+                self.packed_levels.insert(hash, key, packed)
+            }
+            Form::PackedPair(packed) if !self.rare_fields().packed_pairs.is_filled() => {
+                self.rare_fields().packed_pairs.insert(hash, key, packed)
+            }
+            _ => {
+                let (rates, entry_state) = (Arc::clone(&self.rates), EntryState::of(&self.rates, levels));
+                self.push_custom(CustomEntry { key, hash, rates, entry_state, pinned: false });
+            }
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! The lock of a shard.
 
 use super::Shard;
-use crate::core::sync::{ShardMutex, lock_patiently};
-use crate::keyed::rate::Rate;
+use crate::keyed::rates::Rates;
+use crate::sync::{ShardMutex, lock_patiently};
 use std::ops::DerefMut;
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use std::sync::Arc;
 pub(in crate::keyed) struct Locked<K>(ShardMutex<Shard<K>>);
 
 impl<K> Locked<K> {
-    pub(in crate::keyed) fn new(rate: Arc<Rate>, by_key: bool) -> Self {
-        Self(ShardMutex::new(Shard::new(rate, by_key)))
+    pub(in crate::keyed) fn new(rates: Arc<Rates>, by_key: bool) -> Self {
+        Self(ShardMutex::new(Shard::new(rates, by_key)))
     }
 
     #[inline]

@@ -1,12 +1,14 @@
 //! Sweeping: forgetting full keys, and retiring live entries that are not needed any more.
 //!
-//! A packed level must not be read later than `window` after the last sweep (see [`Rate::window`]). Everything in this
+//! A packed level must not be read later than `window` after the last sweep (see [`Rates::window`]). Everything in this
 //! file therefore leaves `swept` and `window` such that every packed level can be read from now on.
 
-use super::{CustomEntry, Deferred, EntryState, Level, Rate, SMALL, Shard, ShardContext, live, span};
+use super::{CustomEntry, Deferred, EntryState, Levels, NEXT_LOOK, Rates, SMALL, Shard, ShardContext, live, span};
 use crate::core::Core;
 use crate::keyed::live::Idle;
 use crate::keyed::live_entries::hash_of;
+use crate::keyed::packed_levels::PackedTable;
+use crate::keyed::rate::Level;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -22,83 +24,70 @@ impl<K> Shard<K> {
     pub(in crate::keyed) fn sweep(&mut self, context: &ShardContext<'_, K>, deferred: &mut Deferred<K>) {
         let had = self.len();
         context.key_limit.begin_sweep(context.number);
-        // Packed levels cannot be read after the window, but a level that was read at its end can be advanced.
-        let readable = self.synced.min(self.swept.saturating_add(self.window));
         let retired = self.retire_idle_entries(deferred);
-        let (synced, rate) = (self.synced, &self.rate);
-        let read = |rate: &Rate, packed: NonZeroU64| {
-            let level = Level { units: rate.clip(rate.of_packed(packed, readable) as i128), at: readable };
-            rate.advance(level, synced)
-        };
-        let mut fullest = None;
-        let is_full = |packed| {
-            let units = read(rate, packed);
-            let is_full = rate.is_full(units);
-            fullest = if is_full { fullest } else { fullest.max(Some(units)) };
-            is_full
-        };
-        self.packed_levels.extract(is_full, |key, _| deferred.keys.push(key));
-        // The instant at which the level is full. For a level that is full but for a fraction of a token on top: the
-        // next instant.
-        let full_at = |rate: &Rate, units| {
-            let at = rate.reached(Level { units, at: synced }, rate.burst()).unwrap_or(u64::MAX);
-            at.max(synced.saturating_add(1))
-        };
-        let mut next = fullest.map_or(u64::MAX, |units| full_at(rate, units));
-        let mut window = span(rate);
+        // Packed levels cannot be read after the window, but levels that were read at its end can be advanced.
+        let readable = self.synced.min(self.swept.saturating_add(self.window));
+        let (synced, rates, gate) = (self.synced, &self.rates, self.gate());
+        let mut sweep = Sweep { rates, readable, synced, next: u64::MAX, gone: &mut deferred.keys };
+        sweep.packed_levels(&mut self.packed_levels);
+        if let Some(rare_fields) = &mut self.rare_fields {
+            sweep.packed_pairs(&mut rare_fields.packed_pairs, context.key_limit.most().is_some());
+        }
+        let mut next = sweep.next;
+        let mut window = span(rates);
         let is_full = |custom: &mut CustomEntry<K>| {
-            let rate = &custom.rate;
-            let units = match &custom.entry_state {
-                EntryState::Live(_) => None,
-                EntryState::PackedLevel(packed) => Some(read(rate, *packed)),
-                EntryState::Wide(level) => Some(rate.advance(**level, synced)),
-            };
-            if let Some(units) = units {
-                if rate.is_full(units) && !custom.pinned {
+            let rates = &custom.rates;
+            if let Some(levels) = custom.entry_state.levels_by(rates, readable) {
+                let levels = rates.advance(&levels, synced).paused_beyond(gate);
+                if rates.is_full(&levels) && !custom.pinned {
                     return true;
                 }
-                next = if custom.pinned { next } else { next.min(full_at(rate, units)) };
-                custom.entry_state = EntryState::of(rate, Level { units, at: synced });
+                next = if custom.pinned { next } else { next.min(rates.full_at(&levels)) };
+                custom.entry_state = EntryState::of(rates, &levels);
             }
-            window = window.min(span(rate));
+            window = window.min(span(rates));
             false
         };
         if let Some(rare_fields) = &mut self.rare_fields {
             rare_fields.custom_entries.extract(is_full, |custom| deferred.keys.push(custom.key));
         }
         (self.swept, self.window) = (synced, window);
-        for (key, hash, level) in retired {
-            let level = Level { units: self.rate.advance(level, synced), at: synced };
-            if self.rate.is_full(level.units) {
+        for (key, hash, levels) in retired {
+            let levels = self.rates.advance(&levels, synced).paused_beyond(gate);
+            if self.rates.is_full(&levels) {
                 deferred.keys.push(key);
             } else {
-                next = next.min(full_at(&self.rate, level.units));
-                self.insert_level(key, hash, level);
+                next = next.min(self.rates.full_at(&levels));
+                self.insert_levels(key, hash, &levels);
             }
+        }
+        if let Some(rare_fields) = self.rare_fields.as_mut().filter(|rare_fields| rare_fields.has_handles) {
+            rare_fields.has_handles = self.live_entries.len() + rare_fields.custom_live > 0;
+            next = if rare_fields.has_handles { next.min(synced.saturating_add(NEXT_LOOK)) } else { next };
         }
         let calls = 4 * self.slots().max(SMALL);
         self.calls_left = u32::try_from(calls).unwrap_or(u32::MAX);
         context.key_limit.end_sweep(context.number, had - self.len(), next);
     }
 
-    /// Turns the live entries that are not needed any more into levels. Those under the common quota are returned, with
+    /// Turns the live entries that are not needed any more into levels. Those under the common quotas are returned, with
     /// the hashes of their keys: the window may be over, so the caller stores them once packed levels can be read
     /// again.
-    fn retire_idle_entries(&mut self, deferred: &mut Deferred<K>) -> Vec<(K, u64, Level)> {
+    fn retire_idle_entries(&mut self, deferred: &mut Deferred<K>) -> Vec<(K, u64, Levels)> {
         let (mut synced, mut totals) = (self.synced, (self.granted, self.refunded));
         // A live entry may have reached a later time.
-        let mut look = |live: &Arc<Core>, rate: &Rate| {
-            let Idle { level, granted, refunded } = live::look_at_idle(live, rate, synced)?;
+        let mut look = |live: &Arc<Core>, rates: &Rates| {
+            let Idle { levels, granted, refunded } = live::look_at_idle(live, rates, synced)?;
             totals = (totals.0.wrapping_add(granted), totals.1.wrapping_add(refunded));
-            synced = synced.max(level.at);
-            Some(level)
+            synced = synced.max(levels.at);
+            Some(levels)
         };
-        let retired = self.live_entries.extract(|live| look(live, &self.rate));
+        let retired = self.live_entries.extract(|live| look(live, &self.rates));
         let mut given_up = 0;
         let rare_fields = self.rare_fields.iter_mut().filter(|rare_fields| rare_fields.custom_live > 0);
         for custom in rare_fields.flat_map(|rare_fields| rare_fields.custom_entries.iter_mut()) {
-            let Some(level) = custom.entry_state.live().and_then(|live| look(live, &custom.rate)) else { continue };
-            let live = std::mem::replace(&mut custom.entry_state, EntryState::Wide(Box::new(level)));
+            let Some(levels) = custom.entry_state.live().and_then(|live| look(live, &custom.rates)) else { continue };
+            let live = std::mem::replace(&mut custom.entry_state, EntryState::Wide(Box::new(levels)));
             deferred.live_entries.extend(live.into_live());
             given_up += 1;
         }
@@ -106,26 +95,12 @@ impl<K> Shard<K> {
             rare_fields.custom_live -= given_up;
         }
         (self.synced, (self.granted, self.refunded)) = (synced, totals);
-        let keep = |((key, live), level): ((K, Arc<Core>), Level)| {
+        let keep = |((key, live), levels): ((K, Arc<Core>), Levels)| {
             let hash = hash_of(&live);
             deferred.live_entries.push(live);
-            (key, hash, level)
+            (key, hash, levels)
         };
         retired.into_iter().map(keep).collect()
-    }
-
-    /// Stores a level of the common quota that is not full: as a packed level if there is space, else as a custom
-    /// entry. Runs no user code.
-    fn insert_level(&mut self, key: K, hash: u64, level: Level) {
-        match self.rate.packed(level) {
-            Some(packed) if self.packed_levels.len() < self.packed_levels.capacity() => {
-                self.packed_levels.insert(hash, key, packed)
-            }
-            _ => {
-                let (rate, entry_state) = (Arc::clone(&self.rate), EntryState::of(&self.rate, level));
-                self.push_custom(CustomEntry { key, hash, rate, entry_state, pinned: false });
-            }
-        }
     }
 
     /// Frees the memory of a past burst of keys.
@@ -133,6 +108,7 @@ impl<K> Shard<K> {
         self.packed_levels.shrink(SMALL, context.hash_of);
         self.live_entries.shrink(SMALL);
         if let Some(rare_fields) = &mut self.rare_fields {
+            rare_fields.packed_pairs.shrink(SMALL, context.hash_of);
             rare_fields.custom_entries.shrink(SMALL, |custom| custom.hash);
         }
     }
@@ -150,12 +126,13 @@ impl<K> Shard<K> {
         self.catch_up(context, deferred);
         self.synced = self.synced.max(now);
         let Some(custom) = self.take_live(hash, live) else { return true };
-        let look = |live: &Arc<Core>| live::look_at_idle(live, &custom.rate, self.synced);
-        let Some(Idle { level, granted, refunded }) = custom.entry_state.live().and_then(look) else {
+        let look = |live: &Arc<Core>| live::look_at_idle(live, &custom.rates, self.synced);
+        let Some(Idle { levels, granted, refunded }) = custom.entry_state.live().and_then(look) else {
             self.push_live(custom);
             return false;
         };
-        self.synced = self.synced.max(level.at);
+        self.synced = self.synced.max(levels.at);
+        let levels = levels.paused_beyond(self.gate());
         if self.synced - self.swept > self.window {
             // There was no call for so long that no packed level can be read: the sweep retires this live entry with
             // all others.
@@ -165,19 +142,19 @@ impl<K> Shard<K> {
         }
         self.granted = self.granted.wrapping_add(granted);
         self.refunded = self.refunded.wrapping_add(refunded);
-        let CustomEntry { key, hash, rate, entry_state, pinned } = custom;
+        let CustomEntry { key, hash, rates, entry_state, pinned } = custom;
         deferred.live_entries.extend(entry_state.into_live());
-        if !pinned && rate.is_full(level.units) {
+        if !pinned && rates.is_full(&levels) {
             deferred.keys.push(key);
             context.key_limit.give_back(1);
             return true;
         }
-        context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
-        if !pinned && self.is_common(&rate) {
-            self.insert_level(key, hash, level);
+        context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
+        if !pinned && self.is_common(&rates) {
+            self.insert_levels(key, hash, &levels);
         } else {
-            let entry_state = EntryState::of(&rate, level);
-            self.push_custom(CustomEntry { key, hash, rate, entry_state, pinned });
+            let entry_state = EntryState::of(&rates, &levels);
+            self.push_custom(CustomEntry { key, hash, rates, entry_state, pinned });
         }
         true
     }
@@ -189,7 +166,7 @@ impl<K> Shard<K> {
             return Some(CustomEntry {
                 key,
                 hash,
-                rate: Arc::clone(&self.rate),
+                rates: Arc::clone(&self.rates),
                 entry_state: EntryState::Live(live),
                 pinned: false,
             });
@@ -198,5 +175,56 @@ impl<K> Shard<K> {
         let rare_fields = self.rare_fields.as_mut()?;
         let place = rare_fields.custom_entries.place(hash, is_it)?;
         rare_fields.take(place)
+    }
+}
+
+/// A sweep over the tables of packed levels.
+struct Sweep<'a, K> {
+    rates: &'a Rates,
+    /// The last instant at which packed levels can be read.
+    readable: u64,
+    synced: u64,
+    /// The earliest instant at which a key that stays is full.
+    next: u64,
+    /// The keys that left.
+    gone: &'a mut Vec<K>,
+}
+
+impl<K> Sweep<'_, K> {
+    fn packed_levels<A>(&mut self, table: &mut PackedTable<K, 1, A>) {
+        let rate = self.rates.first();
+        let mut fullest: Option<Level> = None;
+        let is_full = |packed: &mut [NonZeroU64; 1]| {
+            let level = Level { units: rate.clip(rate.of_packed(packed[0], self.readable) as i128), at: self.readable };
+            let units = rate.advance(level, self.synced);
+            let is_full = rate.is_full(units);
+            if !is_full && fullest.is_none_or(|fullest| units > fullest.units) {
+                fullest = Some(Level { units, at: self.synced });
+            }
+            is_full
+        };
+        table.extract(is_full, |key| self.gone.push(key));
+        if let Some(level) = fullest {
+            let at = rate.reached(level, rate.burst()).unwrap_or(u64::MAX);
+            self.next = self.next.min(at.max(self.synced.saturating_add(1)));
+        }
+    }
+
+    /// `has_bound`: whether `next` is needed.
+    fn packed_pairs<A>(&mut self, table: &mut PackedTable<K, 2, A>, has_bound: bool) {
+        let rates = self.rates;
+        let is_full = |packed: &mut [NonZeroU64; 2]| {
+            let levels = rates.advance(&rates.unpack(packed, self.readable), self.synced);
+            if rates.is_full(&levels) {
+                return true;
+            }
+            // A level that stays full while the other one is not would leave its window.
+            rates.refresh_full(packed, &levels);
+            if has_bound {
+                self.next = self.next.min(rates.full_at(&levels));
+            }
+            false
+        };
+        table.extract(is_full, |key| self.gone.push(key));
     }
 }

@@ -1,7 +1,7 @@
-//! Reading and changing the level of a key.
+//! Reading and changing the levels of a key.
 
 use super::{
-    CustomEntry, Deferred, EntryRequest, EntryState, Level, Quick, RareFields, Rate, Shard, ShardContext, Stop,
+    CustomEntry, Deferred, EntryRequest, EntryState, Left, Levels, Quick, RareFields, Rates, Shard, ShardContext, Stop,
 };
 use crate::core::Core;
 use crate::keyed::entries::Listed;
@@ -9,9 +9,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
-    /// The fast path: takes `cost` tokens from a packed level, under the common quota or the key's own, and returns
+    /// The fast path: takes `cost` tokens from packed levels, under the common quotas or the key's own, and returns
     /// what remains; or returns the key's live entry. `also` takes what has to be taken elsewhere too, and can refuse.
-    /// Returns `None`, with nothing changed, if anything is unusual: then [`at_level`](Self::at_level) decides.
+    /// Returns `None`, with nothing changed, if anything is unusual: then [`at_levels`](Self::at_levels) decides.
     #[inline]
     pub(in crate::keyed) fn take_quickly(
         &mut self,
@@ -22,7 +22,7 @@ impl<K: Clone + Eq> Shard<K> {
         also: impl FnOnce() -> bool,
     ) -> Option<Quick> {
         let now = self.synced.max(now);
-        if self.closed || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
+        if self.is_barred || self.calls_left <= 1 || now - self.swept > self.window || cost == 0 {
             return None;
         }
         let mut custom = None;
@@ -32,80 +32,115 @@ impl<K: Clone + Eq> Shard<K> {
         if let Some(rare_fields) = &mut self.rare_fields {
             custom = rare_fields.custom_entries.find_mut(hash, |custom| custom.key == *key);
         }
-        let (rate, packed) = match custom {
+        let (rates, packed) = match custom {
             Some(CustomEntry { entry_state: EntryState::Live(live), .. }) => {
                 return Some(Quick::Live(Arc::clone(live)));
             }
             Some(CustomEntry { entry_state: EntryState::Wide(_), .. }) => return None,
-            Some(CustomEntry { entry_state: EntryState::PackedLevel(packed), rate, .. }) => (&**rate, packed),
-            None => (&*self.rate, self.packed_levels.find_mut(hash, key)?),
+            Some(CustomEntry { entry_state: EntryState::PackedPair(_), .. }) => {
+                return self.take_from_pair(key, hash, cost, now, also);
+            }
+            Some(CustomEntry { entry_state: EntryState::PackedLevel(packed), rates, .. }) => (&**rates, packed),
+            None => match self.packed_levels.find_mut(hash, key) {
+                Some(packed) => (&*self.rates, packed),
+                None => return self.take_from_pair(key, hash, cost, now, also),
+            },
         };
-        let (next, left) = rate.take_from_packed(*packed, cost, now)?;
+        let (next, left) = rates.first().take_from_packed(packed[0], cost, now)?;
+        if !also() {
+            return None;
+        }
+        packed[0] = next;
+        self.count_quick(cost, now);
+        Some(Quick::Taken(left))
+    }
+
+    /// The same for a key with two quotas.
+    #[inline(never)]
+    fn take_from_pair(
+        &mut self,
+        key: &K,
+        hash: u64,
+        cost: u64,
+        now: u64,
+        also: impl FnOnce() -> bool,
+    ) -> Option<Quick> {
+        let rare_fields = self.rare_fields.as_deref_mut()?;
+        let (rates, packed): (_, &mut [NonZeroU64; 2]) = match rare_fields.packed_pairs.find_mut(hash, key) {
+            Some(packed) => (&self.rates, packed),
+            None => match rare_fields.custom_entries.find_mut(hash, |custom| custom.key == *key)? {
+                CustomEntry { rates, entry_state: EntryState::PackedPair(packed), .. } => (&*rates, packed),
+                _ => return None,
+            },
+        };
+        let (next, left): (_, Left) = rates.take_from_pair(packed, cost, now)?;
         if !also() {
             return None;
         }
         *packed = next;
-        self.synced = now;
-        self.calls_left -= 1;
-        self.count_granted(cost);
+        self.count_quick(cost, now);
         Some(Quick::Taken(left))
     }
 
-    /// Calls `act` on the level of a key that has no live entry, and stores the level that `act` leaves. A full level
-    /// is not stored.
-    pub(in crate::keyed) fn at_level<R>(
-        &mut self,
-        request: &EntryRequest<'_, K>,
-        context: &ShardContext<'_, K>,
-        deferred: &mut Deferred<K>,
-        act: impl FnOnce(&Rate, &mut Level) -> R,
-    ) -> Result<R, Stop> {
-        self.at_level_if(request, context, deferred, act, Ok)
+    /// Counts a grant of the fast path.
+    #[inline]
+    fn count_quick(&mut self, cost: u64, now: u64) {
+        self.synced = now;
+        self.calls_left -= 1;
+        self.count_granted(cost);
     }
 
-    /// Like [`at_level`](Self::at_level), but stores the level only if `confirm` agrees. `confirm` is called last, when
-    /// nothing is left that could fail; its `Err` leaves everything as it was.
-    pub(in crate::keyed) fn at_level_if<R>(
+    /// Calls `act` on the levels of a key that has no live entry, and stores the levels that `act` leaves. Full levels
+    /// are not stored.
+    pub(in crate::keyed) fn at_levels<R>(
         &mut self,
         request: &EntryRequest<'_, K>,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
-        act: impl FnOnce(&Rate, &mut Level) -> R,
+        act: impl FnOnce(&Rates, &mut Levels) -> R,
+    ) -> Result<R, Stop> {
+        self.at_levels_if(request, context, deferred, act, Ok)
+    }
+
+    /// Like [`at_levels`](Self::at_levels), but stores the levels only if `confirm` agrees. `confirm` is called last,
+    /// when nothing is left that could fail; its `Err` leaves everything as it was.
+    pub(in crate::keyed) fn at_levels_if<R>(
+        &mut self,
+        request: &EntryRequest<'_, K>,
+        context: &ShardContext<'_, K>,
+        deferred: &mut Deferred<K>,
+        act: impl FnOnce(&Rates, &mut Levels) -> R,
         confirm: impl FnOnce(R) -> Result<R, R>,
     ) -> Result<R, Stop> {
         let now = self.advance_to(request.now, context, deferred);
         if let Some(live) = self.live_entries.find(request.hash, request.key) {
             return Err(Stop::Live(Arc::clone(live)));
         }
-        if let Some((rate, kept)) = self.find_level(request) {
-            let before = match &kept {
-                Kept::PackedLevel(packed) => Self::read(rate, **packed, now),
-                Kept::CustomEntry(entry_state) => {
-                    entry_state.level(rate, now).map_err(|live| Stop::Live(Arc::clone(live)))?
-                }
-            };
-            let mut level = before;
-            let result = match confirm(act(rate, &mut level)) {
+        let gate = self.gate();
+        if let Some((rates, mut kept)) = self.find_levels(request) {
+            let before = kept.levels(rates, now).map_err(|live| Stop::Live(Arc::clone(live)))?;
+            let mut levels = before.paused_until(gate);
+            let result = match confirm(act(rates, &mut levels)) {
                 Ok(result) => result,
                 Err(refusal) => return Ok(refusal),
             };
-            if level.units > before.units {
-                context.key_limit.idle_no_later_than(context.number, || rate.reached(level, rate.burst()));
+            levels.gate = before.gate;
+            if levels.is_raised_from(&before) {
+                context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
             }
-            match (kept, rate.packed(level)) {
-                (Kept::CustomEntry(entry_state), _) => *entry_state = EntryState::of(rate, level),
-                (Kept::PackedLevel(packed), Some(next)) => *packed = next,
-                (Kept::PackedLevel(_), None) => self.make_custom(request, level),
+            if !kept.store(rates, &levels) {
+                self.make_custom(request, &levels);
             }
             return Ok(result);
         }
-        let rate = self.rate_for(request)?;
-        let mut level = Level { units: rate.full(), at: now };
-        let result = act(&rate, &mut level);
-        if rate.is_full(level.units) {
+        let rates = self.rates_for(request)?;
+        let mut levels = rates.full(now).paused_until(gate);
+        let result = act(&rates, &mut levels);
+        levels.gate = 0;
+        if rates.is_full(&levels) {
             return Ok(result);
         }
-        let newcomer = self.prepare(request, rate, level, context, deferred)?;
+        let newcomer = self.prepare(request, rates, levels, context, deferred)?;
         match confirm(result) {
             Ok(result) => {
                 self.keep(newcomer, context);
@@ -127,17 +162,37 @@ impl<K: Clone + Eq> Shard<K> {
         deferred: &mut Deferred<K>,
     ) -> Vec<(K, Listed)> {
         let now = self.advance_to(now, context, deferred);
-        let packed_levels = self.packed_levels.iter().map(|(key, packed)| {
-            (key.clone(), Listed::Level(Arc::clone(&self.rate), Self::read(&self.rate, *packed, now)))
-        });
+        let gate = self.gate();
+        let of_levels = |key: &K, rates: &Arc<Rates>, levels: Levels| {
+            (key.clone(), Listed::Levels(Arc::clone(rates), levels.paused_until(gate)))
+        };
+        let of_common = |key: &K, levels| of_levels(key, &self.rates, levels);
+        let packed_levels =
+            self.packed_levels.iter().map(|(key, packed)| of_common(key, self.rates.unpack(packed, now)));
+        let pairs = self.rare_fields.iter().flat_map(|rare_fields| rare_fields.packed_pairs.iter());
+        let pairs = pairs.map(|(key, packed)| of_common(key, self.rates.unpack(packed, now)));
         let live_entries = self.live_entries.iter().map(|(key, live)| (key.clone(), Listed::Live(Arc::clone(live))));
-        let custom_entries = self.custom_entries().map(|CustomEntry { key, rate, entry_state, .. }| match entry_state
-            .level(rate, now)
+        let custom_entries = self.custom_entries().map(|CustomEntry { key, rates, entry_state, .. }| match entry_state
+            .levels(rates, now)
         {
-            Ok(level) => (key.clone(), Listed::Level(Arc::clone(rate), level)),
+            Ok(levels) => of_levels(key, rates, levels),
             Err(live) => (key.clone(), Listed::Live(Arc::clone(live))),
         });
-        packed_levels.chain(live_entries).chain(custom_entries).collect()
+        packed_levels.chain(pairs).chain(live_entries).chain(custom_entries).collect()
+    }
+
+    /// The quotas of the key: those that it has, or would have if it came now.
+    pub(in crate::keyed) fn rates_of(
+        &mut self,
+        request: &EntryRequest<'_, K>,
+        context: &ShardContext<'_, K>,
+        deferred: &mut Deferred<K>,
+    ) -> Result<Arc<Rates>, Stop> {
+        self.catch_up(context, deferred);
+        let is_it = |custom: &CustomEntry<K>| custom.key == *request.key;
+        let custom =
+            self.rare_fields.as_ref().and_then(|rare_fields| rare_fields.custom_entries.find(request.hash, is_it));
+        custom.map_or_else(|| self.rates_for(request), |custom| Ok(Arc::clone(&custom.rates)))
     }
 
     /// The live entry of the key, if it has one.
@@ -153,20 +208,52 @@ impl<K: Clone + Eq> Shard<K> {
         self.live_entries.find(request.hash, request.key).cloned().or_else(|| self.rare_fields.as_deref().and_then(own))
     }
 
-    /// Where the level of a key without an entry in the live table is stored, and its quota.
-    fn find_level(&mut self, request: &EntryRequest<'_, K>) -> Option<(&Rate, Kept<'_>)> {
-        let custom_entries = self.rare_fields.as_mut().map(|rare_fields| &mut rare_fields.custom_entries);
-        match custom_entries
-            .and_then(|custom_entries| custom_entries.find_mut(request.hash, |custom| custom.key == *request.key))
-        {
-            Some(CustomEntry { rate, entry_state, .. }) => Some((rate, Kept::CustomEntry(entry_state))),
-            None => Some((&self.rate, Kept::PackedLevel(self.packed_levels.find_mut(request.hash, request.key)?))),
+    /// Where the levels of a key without an entry in the live table are stored, and its quotas.
+    fn find_levels(&mut self, request: &EntryRequest<'_, K>) -> Option<(&Rates, Kept<'_>)> {
+        let (hash, key) = (request.hash, request.key);
+        let Some(rare_fields) = &mut self.rare_fields else {
+            return Some((&self.rates, Kept::PackedLevel(self.packed_levels.find_mut(hash, key)?)));
+        };
+        match rare_fields.custom_entries.find_mut(hash, |custom| custom.key == *key) {
+            Some(CustomEntry { rates, entry_state, .. }) => Some((rates, Kept::CustomEntry(entry_state))),
+            None => match self.packed_levels.find_mut(hash, key) {
+                Some(packed) => Some((&self.rates, Kept::PackedLevel(packed))),
+                None => Some((&self.rates, Kept::PackedPair(rare_fields.packed_pairs.find_mut(hash, key)?))),
+            },
         }
     }
 }
 
-/// Where a level is stored.
+/// Where levels are stored.
 enum Kept<'a> {
-    PackedLevel(&'a mut NonZeroU64),
+    PackedLevel(&'a mut [NonZeroU64; 1]),
+    PackedPair(&'a mut [NonZeroU64; 2]),
     CustomEntry(&'a mut EntryState),
+}
+
+impl Kept<'_> {
+    /// The levels at `now`, to which the shard has advanced; or the live core, which knows its own levels.
+    fn levels(&self, rates: &Rates, now: u64) -> Result<Levels, &Arc<Core>> {
+        match self {
+            Self::PackedLevel(packed) => Ok(rates.unpack(packed, now)),
+            Self::PackedPair(packed) => Ok(rates.unpack(packed, now)),
+            Self::CustomEntry(entry_state) => entry_state.levels(rates, now),
+        }
+    }
+
+    /// Stores `levels`. Returns false, with nothing changed, if they do not fit.
+    fn store(&mut self, rates: &Rates, levels: &Levels) -> bool {
+        match self {
+            Self::PackedLevel(packed) => replace(*packed, rates.pack(levels)),
+            Self::PackedPair(packed) => replace(*packed, rates.pack(levels)),
+            Self::CustomEntry(entry_state) => {
+                **entry_state = EntryState::of(rates, levels);
+                true
+            }
+        }
+    }
+}
+
+fn replace<T>(packed: &mut T, next: Option<T>) -> bool {
+    next.map(|next| *packed = next).is_some()
 }

@@ -1,9 +1,9 @@
-//! Quotas, caps and costs that change under everybody's feet, to and fro between extremes.
+//! Quotas, caps and costs that change between extremes while claims wait.
 
 use super::*;
 use tollgate::{Bound, Quota};
 
-/// Quotas as far apart as they come.
+/// Quotas that differ as much as possible.
 fn extremes() -> [Quota; 8] {
     [
         Quota::per_second(1),
@@ -18,7 +18,7 @@ fn extremes() -> [Quota; 8] {
 }
 
 #[test]
-fn a_storm_of_extreme_quotas_strands_nobody() {
+fn a_storm_of_extreme_quotas_strands_no_claim() {
     let passing = [Duration::ZERO, NANO, SECOND, Duration::from_nanos(999_999_999), YEAR / 30];
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(1)).quota(Quota::per_second(2)).build().unwrap();
@@ -47,17 +47,17 @@ fn a_storm_of_extreme_quotas_strands_nobody() {
     });
 }
 
-/// Among sane quotas: what passed is what was minted, each stretch of time at the rate it had.
+/// Between sane quotas, exactly the minted tokens are granted: each span of time mints at the rate it had.
 #[test]
 fn a_storm_of_rates_mints_each_stretch_at_its_own_rate() {
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(10).initial(0)).build().unwrap();
         let mut queue = Queue::new(&limiter);
-        // In tokens times 10^9; a change of rate carries the fraction of a token, rounded down.
+        // In tokens times 10^9. A change of the rate carries the fraction of a token over, rounded down.
         let (mut minted, mut rate, mut granted) = (0_u128, 10, 0);
         for round in 0..1_000_u64 {
             while queue.len() < 20 {
-                // More than any stretch mints, and no burst below is smaller: nothing ever burns.
+                // More than any span mints. No burst below is smaller, so no token is ever lost to a full bucket.
                 queue.enter(5);
             }
             let elapsed = round * 7_919_017 % 900_000_000;
@@ -75,7 +75,7 @@ fn a_storm_of_rates_mints_each_stretch_at_its_own_rate() {
 }
 
 #[test]
-fn a_cap_below_what_is_out_holds_everybody_until_enough_is_back() {
+fn a_cap_below_the_tokens_in_flight_delays_all_claims_until_enough_are_released() {
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(1_000).burst(100)).max_in_flight(50).build().unwrap();
         let mut out: Vec<_> = (0..10).map(|_| limiter.try_acquire(5).unwrap()).collect();
@@ -89,7 +89,7 @@ fn a_cap_below_what_is_out_holds_everybody_until_enough_is_back() {
             clock.advance(SECOND);
             out.pop();
         }
-        // 10 are out, and 3 do not fit beside them; the 1 behind them does not overtake.
+        // 10 tokens are in flight, and the claim of 3 does not fit. The claim of 1 behind it must not overtake.
         assert_eq!(queue.serve(), 0);
         out.pop();
         let passed = queue.granted();
@@ -102,7 +102,7 @@ fn a_cap_below_what_is_out_holds_everybody_until_enough_is_back() {
 }
 
 #[test]
-fn a_cap_below_a_waiter_blocks_the_line_until_it_is_raised_or_the_waiter_leaves() {
+fn a_cap_below_a_waiter_blocks_the_queue_until_it_is_raised_or_the_waiter_leaves() {
     for raise in [true, false] {
         everywhere(|builder, clock| {
             let limiter = builder.quota(Quota::per_second(10)).max_in_flight(MOST).build().unwrap();
@@ -118,7 +118,7 @@ fn a_cap_below_a_waiter_blocks_the_line_until_it_is_raised_or_the_waiter_leaves(
             if raise {
                 limiter.set_max_in_flight(GIANT).unwrap();
                 clock.advance(YEAR * 100);
-                // 10 tokens a second make a giant in 890,000 years.
+                // At 10 tokens a second, minting a giant takes 890,000 years.
                 limiter.set_quota(0, Quota::new(GIANT, SECOND)).unwrap();
                 assert_eq!(queue.outlast(clock, SECOND, 3), GIANT + 4);
             } else {
@@ -132,7 +132,7 @@ fn a_cap_below_a_waiter_blocks_the_line_until_it_is_raised_or_the_waiter_leaves(
 }
 
 #[test]
-fn settled_to_everything_again_and_again_a_grant_owes_what_the_rovers_span() {
+fn a_grant_settled_to_the_maximum_repeatedly_owes_at_most_the_rover_span() {
     everywhere(|builder, _| {
         let limiter = builder.quota(Quota::manual(100)).build().unwrap();
         let mut grant = limiter.try_acquire(40).unwrap();
@@ -154,7 +154,7 @@ fn settled_to_everything_again_and_again_a_grant_owes_what_the_rovers_span() {
 }
 
 #[test]
-fn settled_to_everything_under_a_cap_it_is_all_in_flight_and_all_comes_back() {
+fn a_grant_settled_to_the_maximum_under_a_cap_is_in_flight_and_released_as_a_whole() {
     everywhere(|builder, clock| {
         let builder = builder.quota(Quota::new(u64::MAX, NANO).burst(MOST)).max_in_flight(100);
         let limiter = builder.build().unwrap();
@@ -187,10 +187,10 @@ fn settled_to_everything_under_a_cap_it_is_all_in_flight_and_all_comes_back() {
     });
 }
 
-/// Debts of giants lie between those in line, some of whom leave; what is settled down again comes back as far as the
-/// burst.
+/// Debts of giants lie between the claims in the queue, some of which are cancelled. Tokens that are settled down again
+/// come back up to the burst.
 #[test]
-fn debts_of_giants_between_waiters_strand_nobody() {
+fn debts_of_giants_between_waiters_strand_no_claim() {
     for capped in [false, true] {
         everywhere(|builder, clock| {
             let builder = if capped { builder.max_in_flight(MOST) } else { builder };
@@ -207,9 +207,9 @@ fn debts_of_giants_between_waiters_strand_nobody() {
             assert_eq!(limiter.deficiency(), 300 * GIANT + waiting);
             (0..100).for_each(|place| queue.cancel(place * 2));
             clock.advance(YEAR);
-            assert_eq!(queue.serve(), 0, "the front left, and what was behind it is owed");
+            assert_eq!(queue.serve(), 0, "the front was cancelled, and the debt behind it is due first");
             grant.settle(5);
-            assert_eq!(queue.serve(), 3, "a burst came back; the next debt takes more than that");
+            assert_eq!(queue.serve(), 3, "a burst came back; the next debt is larger");
             limiter.set_quota(0, Quota::new(GIANT, SECOND).burst(10)).unwrap();
             let left = limiter.snapshot().waiting_tokens;
             assert_eq!(queue.outlast(clock, SECOND, 400), left);
@@ -222,9 +222,9 @@ fn debts_of_giants_between_waiters_strand_nobody() {
     }
 }
 
-/// Up and down by giants, past more positions than there are, while time pays the debts.
+/// Settles up and down by giants, past more positions than `u64` has, while time pays the debts.
 #[test]
-fn a_grant_settled_up_and_down_for_ever_loses_count_of_nothing() {
+fn a_grant_settled_up_and_down_repeatedly_keeps_exact_counts() {
     let clock = ManualClock::new();
     let quota = Quota::new(u64::MAX, NANO).burst(MOST);
     let limiter = Limiter::builder().quota(quota).max_in_flight(MOST).clock(clock.clone()).build().unwrap();

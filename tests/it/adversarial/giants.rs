@@ -1,12 +1,12 @@
-//! Claims that no bucket holds, by the thousands, given up in every order.
+//! Thousands of claims larger than any bucket, cancelled in every order.
 
 use super::*;
 use tollgate::Quota;
 
 const TENTH: Duration = Duration::from_millis(100);
 
-/// An empty bucket of 10 tokens and as many each second. The cap, where there is one, never gates; it takes part in the
-/// sums.
+/// An empty bucket of 10 tokens that gets 10 each second. The cap, if there is one, never delays a claim, but takes
+/// part in the computation.
 fn drained(builder: Builder, capped: bool) -> Limiter {
     let builder = if capped { builder.max_in_flight(MOST) } else { builder };
     builder.quota(Quota::per_second(10).initial(0)).build().unwrap()
@@ -18,14 +18,14 @@ fn giant(limiter: &Limiter) -> Option<Spawn<Consume<'_>>> {
     Some(claim)
 }
 
-/// The numbers below `count`, in some order.
+/// The numbers below `count` in a shuffled order.
 type Order = fn(count: usize) -> Vec<usize>;
 
 const ORDERS: [Order; 4] = [
     |count| (0..count).collect(),
     |count| (0..count).rev().collect(),
     |count| (0..count).step_by(2).chain((1..count).step_by(2).rev()).collect(),
-    // 7919 is a prime and no factor of any count used here.
+    // 7919 is a prime and divides no count used here.
     |count| (0..count).map(|place| place * 7_919 % count).collect(),
 ];
 
@@ -59,7 +59,7 @@ fn small_claims_between_thousands_of_giants_that_leave_are_served_to_the_nanosec
     }
 }
 
-/// What a giant had saved up above the burst goes with it.
+/// Tokens that were saved for a giant above the burst are lost when it is cancelled.
 #[test]
 fn giants_that_leave_from_the_front_leave_a_burst_at_most() {
     everywhere(|builder, clock| {
@@ -72,7 +72,8 @@ fn giants_that_leave_from_the_front_leave_a_burst_at_most() {
             clock.advance(Duration::from_secs(3_600));
             assert_eq!(queue.serve(), 0);
             drop(in_front);
-            // The front left at this very instant, so the burst is there for those behind; nobody ticks.
+            // The front was cancelled at this very instant, so a burst is there for the claims behind it. No tick is
+            // needed.
             passed += queue.granted().iter().map(Grant::cost).sum::<u64>();
             assert_eq!((passed, level(&limiter)), (10 * round, 0));
         }
@@ -91,7 +92,7 @@ fn giants_that_leave_behind_a_waiter_use_up_the_span_until_it_is_served() {
         let refused = ConsumeError::TooLarge { cost: GIANT, most: GIANT - 1 };
         assert_eq!(queue.try_enter(GIANT), Err(refused));
         giants.clear();
-        assert_eq!(queue.try_enter(GIANT), Err(refused), "their place is kept until the waiter before them is gone");
+        assert_eq!(queue.try_enter(GIANT), Err(refused), "the gap stays until the waiter before it is granted");
         queue.enter(1);
         clock.advance(TENTH);
         assert_eq!(queue.serve(), 1);
@@ -120,7 +121,8 @@ fn more_giants_come_and_go_than_there_are_positions() {
     }
 }
 
-/// Granted in the nanosecond they came, given up before they saw it: their tokens go back, as far as the burst.
+/// The giants are granted in the nanosecond of their arrival and dropped before they see it: their tokens go back, up
+/// to the burst.
 #[test]
 fn giants_dropped_after_they_were_granted_give_everything_back() {
     const COUNT: u64 = 1_000;
@@ -142,10 +144,10 @@ fn giants_dropped_after_they_were_granted_give_everything_back() {
     });
 }
 
-/// A grant that is settled up thousands of times is in flight with more tokens than any cap. Dropped, or forgotten and
-/// released in one piece, it makes room for whoever waits.
+/// A grant that is settled up thousands of times has more tokens in flight than any cap allows. When it is dropped, or
+/// forgotten and released at once, the next waiter is served.
 #[test]
-fn more_than_a_cap_can_name_lands_at_once_and_the_waiter_is_served() {
+fn more_tokens_than_any_cap_are_released_at_once_and_the_waiter_is_served() {
     to_its_end(|| {
         for charges in [8_191, 8_192, 16_383, 16_384, 16_385, 20_000, 24_576, 40_000] {
             for cap in [1, MOST] {
@@ -153,7 +155,7 @@ fn more_than_a_cap_can_name_lands_at_once_and_the_waiter_is_served() {
                     let quota = Quota::new(u64::MAX, NANO).burst(MOST);
                     let limiter = builder.quota(quota).max_in_flight(cap).build().unwrap();
                     let mut grant = limiter.try_acquire(1).unwrap();
-                    // As many as fill the cap; behind the waiter come the others.
+                    // These fill the cap. The others wait behind the waiter.
                     let fill = cap / GIANT;
                     (0..fill).for_each(|_| grant.settle(u64::MAX));
                     let mut queue = Queue::new(&limiter);
@@ -163,7 +165,7 @@ fn more_than_a_cap_can_name_lands_at_once_and_the_waiter_is_served() {
                     assert!(flies == 1 + (fill + charges) * GIANT || (SPAN..cap + SPAN).contains(&flies), "{flies}");
                     limiter.set_max_in_flight(1).unwrap();
                     assert_eq!(limiter.snapshot().in_flight, Some(flies));
-                    // Enough for the debts, so that the cap alone holds the waiter back.
+                    // Enough for the debts, so that only the cap delays the waiter.
                     clock.advance(NANO);
                     if charges % 2 == 0 {
                         drop(grant);

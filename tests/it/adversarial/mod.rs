@@ -1,7 +1,7 @@
-//! Hostile numbers, clocks and callers: nothing panics, nothing is granted that was not minted, nobody is left stuck.
+//! Hostile numbers, clocks and callers: nothing panics, no token is granted that was not minted, and no claim is stuck.
 //!
-//! Every scenario is played with the rovers started at 0 and around each place where they wrap; what it notes must be
-//! the same everywhere.
+//! Every scenario runs with the rovers started at 0 and around each point where they wrap. Its results must be the same
+//! everywhere.
 
 mod changes;
 mod giants;
@@ -19,17 +19,17 @@ use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{Builder, Consume, ConsumeError, Grant, Limiter, ManualClock};
 
-/// The most one claim may cost.
+/// The largest cost of a claim.
 const GIANT: u64 = 1 << 48;
 /// The largest burst and the largest cap.
 const MOST: u64 = 1 << 61;
-/// How far claims may overrun the tokens: sixteen thousand giants.
+/// How far claims may run ahead of the tokens: sixteen thousand giants.
 const SPAN: u64 = 1 << 62;
 const NANO: Duration = Duration::from_nanos(1);
 const SECOND: Duration = Duration::from_secs(1);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// Around the ends of `u64` and of `i64`, as near as a token and as far as the largest burst.
+/// Around the ends of `u64` and `i64`: as near as one token and as far as the largest burst.
 fn starts() -> Vec<u64> {
     let near = [0, 3, GIANT, MOST];
     let ends = [u64::MAX, i64::MAX as u64];
@@ -38,7 +38,7 @@ fn starts() -> Vec<u64> {
         .collect()
 }
 
-/// Plays `scenario` with the rovers started all over the place. What it notes must not depend on where.
+/// Runs `scenario` with the rovers started at many positions. Its results must not depend on the position.
 fn everywhere<T: PartialEq + Debug>(scenario: impl Fn(Builder, &ManualClock) -> T) {
     let play = |start| {
         let clock = ManualClock::new();
@@ -46,11 +46,11 @@ fn everywhere<T: PartialEq + Debug>(scenario: impl Fn(Builder, &ManualClock) -> 
     };
     let expected = play(0);
     for start in starts() {
-        assert!(play(start) == expected, "with the rovers started at {start} it went otherwise than from 0");
+        assert!(play(start) == expected, "with the rovers started at {start} the results differ from those at 0");
     }
 }
 
-/// The same from a few of these places, for scenarios that take long.
+/// The same from a few of these positions, for scenarios that take long.
 fn everywhere_near(scenario: impl Fn(Builder, &ManualClock)) {
     for start in [0, u64::MAX - 1, i64::MAX as u64 - GIANT] {
         let clock = ManualClock::new();
@@ -58,7 +58,7 @@ fn everywhere_near(scenario: impl Fn(Builder, &ManualClock)) {
     }
 }
 
-/// Runs `test` on a thread of its own, so that one that hangs fails.
+/// Runs `test` on a thread of its own, so that a hang is a failure.
 fn to_its_end(test: impl FnOnce() + Send + 'static) {
     let (running, ended) = mpsc::channel::<()>();
     let thread = thread::spawn(move || {
@@ -66,12 +66,12 @@ fn to_its_end(test: impl FnOnce() + Send + 'static) {
         test();
     });
     match ended.recv_timeout(Duration::from_secs(60)) {
-        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
         _ => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
     }
 }
 
-/// Callers in line, in their order.
+/// Claims in the queue, in their order.
 struct Queue<'a> {
     limiter: &'a Limiter,
     waiting: VecDeque<Spawn<Consume<'a>>>,
@@ -82,12 +82,12 @@ impl<'a> Queue<'a> {
         Self { limiter, waiting: VecDeque::new() }
     }
 
-    /// Polls a new claim once, which must wait.
+    /// Polls a new claim once. It must wait.
     fn enter(&mut self, cost: u64) {
         assert_eq!(self.try_enter(cost), Ok(true), "a claim of {cost} waits");
     }
 
-    /// Polls a new claim once, and says whether it has to wait.
+    /// Polls a new claim once. Returns whether it has to wait.
     fn try_enter(&mut self, cost: u64) -> Result<bool, ConsumeError> {
         let mut claim = spawn(self.limiter.consume(cost));
         match claim.poll() {
@@ -102,30 +102,30 @@ impl<'a> Queue<'a> {
     }
 
     fn cancel(&mut self, index: usize) {
-        drop(self.waiting.remove(index).expect("somebody waits there"));
+        drop(self.waiting.remove(index).expect("a claim waits at the index"));
     }
 
-    /// Takes out whoever was granted: the first of the line, all of them woken, and nobody else.
+    /// Removes the granted claims: the first in the queue, all of them woken, and no others.
     fn granted(&mut self) -> Vec<Grant<'a>> {
         let mut grants = Vec::new();
         while let Some(first) = self.waiting.front_mut().filter(|first| first.is_woken()) {
             match first.poll() {
                 Poll::Ready(answer) => grants.push(answer.expect("the limiter is open")),
-                Poll::Pending => panic!("woken for nothing"),
+                Poll::Pending => panic!("woken without a grant"),
             }
             self.waiting.pop_front();
         }
-        assert!(self.waiting.iter().all(|waiting| !waiting.is_woken()), "somebody was served out of turn");
+        assert!(self.waiting.iter().all(|waiting| !waiting.is_woken()), "a claim was served out of order");
         grants
     }
 
-    /// Brings the line up to date, and says how many tokens were granted to whom waited. With a cap, they land at once.
+    /// Serves the queue and returns how many tokens were granted to waiters. With a cap, they are released at once.
     fn serve(&mut self) -> u64 {
         self.limiter.tick();
         self.granted().iter().map(Grant::cost).sum()
     }
 
-    /// Passes time until nobody waits any more, in at most `rounds` of it.
+    /// Advances the clock until no claim waits, at most `rounds` times.
     fn outlast(&mut self, clock: &ManualClock, round: Duration, rounds: usize) -> u64 {
         let mut tokens = self.serve();
         for _ in 0..rounds {
@@ -135,11 +135,11 @@ impl<'a> Queue<'a> {
             clock.advance(round);
             tokens += self.serve();
         }
-        panic!("{} of the line are stuck: {:?}", self.len(), self.limiter.snapshot());
+        panic!("{} claims are stuck: {:?}", self.len(), self.limiter.snapshot());
     }
 }
 
-/// Tokens in the bucket of the first quota; negative while something is owed.
+/// Tokens in the bucket of the first quota; negative during a debt.
 fn level(limiter: &Limiter) -> i64 {
     limiter.snapshot().quotas[0].level
 }

@@ -1,4 +1,4 @@
-//! The largest, the smallest, and what is beyond them.
+//! The largest numbers, the smallest, and those beyond the limits.
 
 use super::*;
 use tollgate::{Bound, Bucket, ConfigError, Denied, Quota, TryAcquireError};
@@ -9,7 +9,7 @@ fn configurations_beyond_the_legal_are_refused_with_their_numbers() {
     for burst in [u64::MAX, 1 << 63, MOST + 1] {
         let expected = ConfigError::BadBurst { quota: 0, burst, most: MOST };
         assert_eq!(refusal(Quota::per_second(1).burst(burst)), expected);
-        assert_eq!(refusal(Quota::new(burst, NANO)), expected, "the amount is the burst where none is given");
+        assert_eq!(refusal(Quota::new(burst, NANO)), expected, "the burst defaults to the amount");
         assert_eq!(refusal(Quota::manual(burst)), expected);
     }
     for period in [Duration::ZERO, Duration::MAX, Duration::from_nanos(u64::MAX) + NANO] {
@@ -30,7 +30,7 @@ fn a_change_beyond_the_legal_changes_nothing() {
             assert!(limiter.set_quota(0, quota).is_err());
         }
         assert!(limiter.set_quota(usize::MAX, Quota::per_second(1)).is_err());
-        assert!(limiter.set_quota("nobody", Quota::per_second(1)).is_err());
+        assert!(limiter.set_quota("unknown", Quota::per_second(1)).is_err());
         assert!(limiter.set_max_in_flight(u64::MAX).is_err() && limiter.set_max_in_flight(0).is_err());
         assert!(limiter.release(u64::MAX).is_err() && limiter.release(1).is_err());
         assert_eq!(limiter.snapshot(), before);
@@ -38,7 +38,7 @@ fn a_change_beyond_the_legal_changes_nothing() {
     });
 }
 
-/// Every verb with a cost, on an empty line and on one where others wait.
+/// Every call with a cost, on an empty queue and on one with waiters.
 #[test]
 fn a_cost_of_everything_is_refused_by_every_verb_and_takes_nothing() {
     everywhere(|builder, _| {
@@ -124,7 +124,7 @@ fn a_token_each_nanosecond_into_a_bucket_of_one() {
     });
 }
 
-/// A burst per nanosecond, then, whatever the rate says: time comes in whole nanoseconds.
+/// Then a burst per nanosecond, whatever the rate: time is counted in whole nanoseconds.
 #[test]
 fn more_tokens_in_a_nanosecond_than_the_bucket_holds() {
     everywhere(|builder, clock| {
@@ -139,7 +139,7 @@ fn more_tokens_in_a_nanosecond_than_the_bucket_holds() {
         assert_eq!(
             (level(&limiter), limiter.estimate(1)),
             (0, Some(NANO * 2)),
-            "a nanosecond for those in line, one for the next"
+            "one nanosecond for the waiters, one for the next"
         );
         clock.advance(NANO);
         assert_eq!((queue.serve(), queue.len()), (MOST, 0));
@@ -172,7 +172,7 @@ fn replenishing_everything_fills_to_the_burst_or_for_the_front() {
         let mut queue = Queue::new(&limiter);
         [GIANT, 7, 7].into_iter().for_each(|cost| queue.enter(cost));
         limiter.replenish(u64::MAX);
-        assert_eq!(queue.serve(), GIANT, "what the first one lacks, and nothing for the next");
+        assert_eq!(queue.serve(), GIANT, "the tokens that the first waiter lacks, and none for the next");
         limiter.replenish(u64::MAX);
         assert_eq!((queue.serve(), level(&limiter)), (7, 3));
         limiter.replenish(u64::MAX);
@@ -181,7 +181,7 @@ fn replenishing_everything_fills_to_the_burst_or_for_the_front() {
     });
 }
 
-/// Larger costs never wait for less time, and no question is too large to be asked.
+/// A larger cost never has a shorter estimate, and no cost is too large for `estimate`.
 #[test]
 fn everything_can_be_estimated() {
     let costs = [0, 1, 9, 10, 11, GIANT - 1, GIANT, GIANT + 1, MOST, SPAN, 1 << 63, u64::MAX];
@@ -221,9 +221,9 @@ pub(crate) fn denied(limiter: &Limiter, cost: u64) -> Denied {
     }
 }
 
-/// The caller keeps count of what it releases. One that does not has a larger cap, and still a bucket.
+/// The caller counts its releases. A caller that does not has a larger cap, and its bucket is still a bucket.
 #[test]
-fn a_bucket_whose_caller_releases_what_was_never_granted_goes_on_by_its_rate() {
+fn a_bucket_with_releases_that_were_never_granted_keeps_its_rate() {
     for wrong in
         [1, MOST - 1, MOST, MOST + 1, SPAN - 1, SPAN, SPAN + 1, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, u64::MAX]
     {
@@ -240,7 +240,7 @@ fn a_bucket_whose_caller_releases_what_was_never_granted_goes_on_by_its_rate() {
                     granted += 1;
                 }
             }
-            // The first look at the releases comes with the second grab at the earliest.
+            // The releases are read with the second grab at the earliest.
             assert!((60..=64).contains(&granted), "{granted} granted after {times} times {wrong}");
         }
     }

@@ -1,4 +1,4 @@
-//! Clocks that stand, jump, step back, disagree with themselves, or come to the end of time.
+//! Clocks that stop, jump, step back, disagree with themselves, or reach the end of time.
 
 use super::numbers::denied;
 use super::*;
@@ -31,7 +31,7 @@ fn a_token_in_a_century_comes_to_the_nanosecond() {
     }
 }
 
-/// Time by hand from 0 to the very last nanosecond, where [`ManualClock`] starts at a year and never gets.
+/// A manual clock from 0 to the very last nanosecond. [`ManualClock`] starts at a year and never gets that far.
 #[derive(Clone, Debug, Default)]
 struct Whole(Arc<AtomicU64>);
 
@@ -60,9 +60,10 @@ fn a_period_of_all_time_brings_its_token_in_the_last_nanosecond() {
     }
 }
 
-/// What is due after the end of time is not due at its end: where a sum of nanoseconds saturates, nobody may pass.
+/// A claim due after the end of time is not due at the end of time: where a sum of nanoseconds saturates, no claim may
+/// pass.
 #[test]
-fn who_is_due_after_the_end_of_time_is_not_granted_at_its_end() {
+fn a_claim_due_after_the_end_of_time_is_not_granted_at_its_end() {
     let all = Quota::new(1, Duration::from_nanos(u64::MAX)).initial(0);
     let quotas: [&[Quota]; 4] =
         [&[all], &[all.stepped()], &[all, Quota::per_second(100)], &[Quota::new(1, CENTURY).initial(0)]];
@@ -76,12 +77,12 @@ fn who_is_due_after_the_end_of_time_is_not_granted_at_its_end() {
         assert_eq!(queue.serve(), 0, "granted 7 tokens of which {} were minted: {quotas:?}", level(&limiter) + 7);
         limiter.set_quota(0, Quota::per_second(10)).unwrap();
         limiter.replenish(u64::MAX);
-        assert_eq!(queue.serve(), 7, "by hand tokens still come");
+        assert_eq!(queue.serve(), 7, "a manual replenish still brings tokens");
     }
 }
 
 #[test]
-fn at_the_end_of_time_what_is_there_passes_and_the_rest_waits_for_hands() {
+fn at_the_end_of_time_available_tokens_are_granted_and_the_rest_needs_a_replenish() {
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(3).burst(5).initial(0)).build().unwrap();
         clock.advance(Duration::MAX);
@@ -117,9 +118,10 @@ fn while_the_clock_stands_still_only_the_burst_passes() {
     });
 }
 
-/// Nothing is minted until it has caught up; whoever needs no minting does not wait for that, and no pause comes back.
+/// Nothing is minted until the clock has caught up. A claim that needs no new tokens does not wait for that, and no
+/// pause returns.
 #[test]
-fn a_clock_that_stepped_back_holds_up_nobody_whose_tokens_are_there() {
+fn a_clock_that_stepped_back_delays_no_claim_with_available_tokens() {
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(10)).max_in_flight(20).build().unwrap();
         limiter.pause_for(SECOND);
@@ -132,7 +134,7 @@ fn a_clock_that_stepped_back_holds_up_nobody_whose_tokens_are_there() {
         limiter.replenish(3);
         assert_eq!(queue.granted().len(), 1);
         clock.advance(SECOND * 5);
-        assert_eq!(queue.serve(), 0, "it was here before");
+        assert_eq!(queue.serve(), 0, "the clock has shown this time before");
         clock.advance(SECOND);
         assert_eq!((queue.serve(), level(&limiter)), (0, 10), "11 do not fit beside the 10 in flight");
         clock.step_back(SECOND);
@@ -157,7 +159,7 @@ fn two_jumps_of_many_years_in_a_row_bring_one_burst() {
             clock.advance(YEAR * 90);
             assert_eq!(limiter.available(), 10);
         }
-        // Whoever waits has years enough, one after the other; what is left over is a burst again.
+        // Each waiter has years of minted tokens, one after the other. The rest of the time fills one burst again.
         drop(limiter.try_acquire(10).unwrap());
         [4, 1_000, 4, 4].into_iter().for_each(|cost| queue.enter(cost));
         clock.advance(YEAR * 90);
@@ -168,7 +170,7 @@ fn two_jumps_of_many_years_in_a_row_bring_one_burst() {
 }
 
 #[test]
-fn a_pause_to_the_end_of_time_holds_everybody_until_the_limiter_is_closed() {
+fn a_pause_to_the_end_of_time_delays_all_claims_until_the_limiter_is_closed() {
     everywhere(|builder, clock| {
         let limiter = builder.quota(Quota::per_second(3).burst(5)).build().unwrap();
         let mut queue = Queue::new(&limiter);
@@ -190,18 +192,18 @@ fn a_pause_to_the_end_of_time_holds_everybody_until_the_limiter_is_closed() {
 }
 
 thread_local! {
-    /// By how much this thread reads the clock late.
+    /// How late this thread reads the clock.
     static BEHIND: Cell<u64> = const { Cell::new(0) };
 }
 
-/// One clock that each thread reads differently, and not even steadily.
+/// One clock that each thread reads with another error, which changes too.
 #[derive(Clone, Debug, Default)]
 struct Skewed(Arc<AtomicU64>);
 
 impl Clock for Skewed {
     fn now(&self) -> Duration {
         let behind = BEHIND.get();
-        // Now later, now earlier than before, by up to a millisecond.
+        // The error varies by up to a millisecond, forward and backward.
         BEHIND.set((behind * 7 + 1) % 1_000_003);
         Duration::from_nanos(self.0.load(Ordering::SeqCst).saturating_sub(behind))
     }
@@ -214,7 +216,7 @@ impl Clock for Skewed {
 #[test]
 fn a_clock_that_each_thread_reads_differently_mints_every_token_once() {
     const STEPS: u64 = 20_000;
-    // A token per microsecond; the bucket is never full, so that none may be missing either.
+    // A token per microsecond. The bucket is never full, so no token may be missing either.
     let quota = Quota::per_second(1_000_000).burst(1 << 40).initial(0);
     let clock = Skewed::default();
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();

@@ -1,15 +1,15 @@
-//! Configurations that make no sense: each error names the value and says what to write instead.
+//! Invalid configurations: each error names the value and the correction.
 
 use super::{MOST, NANO, limiter, takes};
 use std::time::Duration;
 use tollgate::{ConfigError, Limiter, Quota};
 
-/// The error of a limiter whose second quota is `quota`.
+/// The error of a limiter with `quota` as its second quota.
 fn error(quota: Quota) -> ConfigError {
     Limiter::builder().quota(Quota::per_second(1)).quota(quota).build().unwrap_err()
 }
 
-/// The message must name each of these.
+/// Asserts that the message contains each of `parts`.
 fn says(error: &ConfigError, parts: &[&str]) {
     let message = error.to_string();
     for part in parts {
@@ -63,7 +63,7 @@ fn a_step_that_does_not_fit_its_bucket_is_refused() {
     assert_eq!(error, ConfigError::StepAboveBurst { quota: 1, amount: 12, burst: 7 });
     says(&error, &["quota 1", "12", "7"]);
     assert!(Limiter::new(Quota::per_second(12).burst(12).stepped()).is_ok());
-    assert!(Limiter::new(Quota::per_second(12).burst(7)).is_ok(), "a continuous one comes token by token");
+    assert!(Limiter::new(Quota::per_second(12).burst(7)).is_ok(), "a continuous quota mints token by token");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The one invariant and the honest hint, over random configurations of one quota and random calls.
+//! The one invariant and the exact hint, over random configurations of one quota and random calls.
 
 use super::{MOST, NANO, YEAR};
 use proptest::prelude::*;
@@ -36,8 +36,8 @@ impl Config {
         self.stride.into_iter().fold(builder, |builder, stride| builder.stride(stride)).build().unwrap()
     }
 
-    /// The most that can have accrued in `from ..= to`. Time is seen in whole nanoseconds: the one in which a window
-    /// opens counts, of which a part may have passed.
+    /// The most tokens that can accrue in `from ..= to`. Time is counted in whole nanoseconds, and a part of the first
+    /// one may have passed. So the first one counts as a whole.
     fn accrued(&self, from: u64, to: u64) -> u128 {
         let (amount, period) = (u128::from(self.amount), u128::from(self.period));
         match self.refill {
@@ -47,7 +47,7 @@ impl Config {
         }
     }
 
-    /// Whether `tokens` may take beyond the end of time, which is 64 bits of nanoseconds.
+    /// Whether `tokens` may take longer than to the end of time, which is 64 bits of nanoseconds.
     fn is_beyond_time(&self, now: u64, tokens: u64) -> bool {
         let (amount, period, tokens) = (u128::from(self.amount), u128::from(self.period), u128::from(tokens));
         let at_most = match self.refill {
@@ -67,7 +67,7 @@ enum Call {
     Look,
 }
 
-/// Every order of magnitude alike.
+/// All orders of magnitude with the same probability.
 fn magnitude(most: u64) -> impl Strategy<Value = u64> + Clone {
     (0..=most.ilog2()).prop_flat_map(move |bits| (1 << bits)..=most.min(u64::MAX >> (63 - bits)))
 }
@@ -79,7 +79,7 @@ fn config() -> impl Strategy<Value = Config> {
     let stride = prop_oneof![3 => Just(None), 1 => Just(Some(0)), 1 => (1_u64..100).prop_map(Some)];
     (refill, magnitude(1 << 40), magnitude(1 << 50), burst, any::<u64>(), rovers_at, stride).prop_map(
         |(refill, amount, period, burst, part, rovers_at, stride)| {
-            // A step that does not fit its bucket is refused at construction.
+            // A step larger than its bucket is refused at construction.
             let amount = if matches!(refill, Refill::Stepped) { amount.min(burst) } else { amount };
             let initial = if part % 3 == 0 { burst } else { part % (burst + 1) };
             Config { refill, amount, period, burst, initial, rovers_at, stride }
@@ -87,7 +87,7 @@ fn config() -> impl Strategy<Value = Config> {
     )
 }
 
-/// Calls that make sense for a quota: costs around its burst, times around its token's and its period's.
+/// Calls that suit a quota: costs around its burst, times around its period and the time of a token.
 fn calls(config: &Config, most: usize) -> impl Strategy<Value = Vec<Call>> + use<> {
     let per_token = (config.period / config.amount).max(1);
     let time = prop_oneof![
@@ -111,12 +111,12 @@ fn config_and_calls(most: usize) -> impl Strategy<Value = (Config, Vec<Call>)> {
     config().prop_flat_map(move |config| (Just(config.clone()), calls(&config, most)))
 }
 
-/// A limiter and what its clock shows, in nanoseconds of the limiter's life. It lives for 500 years at most.
+/// A limiter, and the time of its clock in nanoseconds of the limiter's life. It lives for 500 years at most.
 struct Life {
     limiter: Limiter,
     clock: ManualClock,
     now: u64,
-    /// The furthest the clock has been seen to be.
+    /// The latest time that the clock has shown to the limiter.
     latest: u64,
 }
 
@@ -134,8 +134,8 @@ impl Life {
         self.now += nanos;
     }
 
-    /// The limiter looks at the clock first: a call in its stride does not, and to a limiter that never saw how far the
-    /// clock had been, it has not been there.
+    /// The limiter first reads the clock. Otherwise it may never see the latest time: calls between two strides do not
+    /// read the clock.
     fn step_back(&mut self, nanos: u64) {
         self.latest = self.latest.max(self.now);
         self.limiter.tick();
@@ -166,20 +166,20 @@ fn never_over_grants(config: &Config, calls: &[Call]) -> Result<(), TestCaseErro
                 life.latest = life.latest.max(life.now);
                 let snapshot = life.limiter.snapshot();
                 let level = snapshot.quotas[0].level;
-                prop_assert!((0..=config.burst as i64).contains(&level), "{} tokens are live", level);
+                prop_assert!((0..=config.burst as i64).contains(&level), "the level is {}", level);
                 prop_assert_eq!(life.limiter.available(), level as u64);
             }
         }
     }
     let total: u128 = grants.iter().map(|&(_, cost)| u128::from(cost)).sum();
     let most = u128::from(config.initial) + config.accrued(0, life.latest);
-    prop_assert!(total <= most, "{} granted, only {} were there", total, most);
+    prop_assert!(total <= most, "{} granted, but only {} were available", total, most);
     for (index, &(from, _)) in grants.iter().enumerate() {
         let mut granted = 0;
         for &(to, cost) in &grants[index..] {
             granted += u128::from(cost);
             let most = u128::from(config.burst) + config.accrued(from, to);
-            prop_assert!(granted <= most, "{} granted from {} to {}, at most {}", granted, from, to, most);
+            prop_assert!(granted <= most, "{} granted from {} to {}, expected at most {}", granted, from, to, most);
         }
     }
     Ok(())
@@ -207,10 +207,10 @@ fn hint_is_honest(config: &Config, calls: &[Call], cost: u64) -> Result<(), Test
     prop_assert!(denied.remaining < cost);
     let Some(wait) = denied.retry_after.map(|wait| wait.as_nanos() as u64) else {
         let lacking = cost - denied.remaining;
-        prop_assert!(config.is_beyond_time(life.now, lacking), "time helps, but how long is not said");
+        prop_assert!(config.is_beyond_time(life.now, lacking), "a wait would help, but the denial has no retry_after");
         return Ok(());
     };
-    prop_assert!(wait > 0, "a denial for no time");
+    prop_assert!(wait > 0, "a denial with a retry_after of zero");
     if wait > Life::END - life.now {
         return Ok(());
     }

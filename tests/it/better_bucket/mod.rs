@@ -1,5 +1,5 @@
 //! Seed 000, better-bucket: its one invariant - never over-grants, live tokens always within `[0, capacity]` - over
-//! random quotas and calls, its honest hint, its adversarial suite and its construction errors.
+//! random quotas and calls, its exact hint, its adversarial suite and its construction errors.
 
 mod construction;
 mod invariant;
@@ -11,7 +11,7 @@ use tollgate::{ConsumeError, Limiter, ManualClock, Quota, TryAcquireError};
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const NANO: Duration = Duration::from_nanos(1);
-/// The largest burst there is.
+/// The largest burst.
 const MOST: u64 = 1 << 61;
 
 fn secs(secs: u64) -> Duration {
@@ -60,7 +60,7 @@ fn at_the_boundaries_of_each_capacity_what_fits_fits() {
 fn a_rate_that_is_near_infinite_fills_the_bucket_and_does_not_wrap_it() {
     let (limiter, clock) = limiter(Quota::new(u64::MAX, NANO).burst(MOST).initial(0));
     assert_eq!(limiter.available(), 0);
-    // The sixteenth time, more was granted than 64 bits can count.
+    // In the sixteenth turn, more tokens were granted than 64 bits can count.
     for turn in 0..40 {
         clock.advance(if turn % 2 == 0 { NANO } else { 10 * YEAR });
         assert_eq!(limiter.available(), MOST, "turn {turn}");
@@ -70,7 +70,8 @@ fn a_rate_that_is_near_infinite_fills_the_bucket_and_does_not_wrap_it() {
 
 #[test]
 fn a_rate_that_is_near_zero_is_kept_for_centuries() {
-    // 600 tokens in 584 years: one in 355 days. Looked at each 100 days, and each time some of it is a fraction.
+    // 600 tokens in 584 years: one in 355 days. The level is read every 100 days, so each time a fraction of a token is
+    // carried.
     let (limiter, clock) = limiter(Quota::new(600, Duration::from_nanos(u64::MAX)).burst(1_000).initial(0));
     let look = secs(100 * 86_400);
     for looks in 1..=2_000 {
@@ -119,7 +120,8 @@ fn centuries_at_once_fill_the_bucket_once() {
     }
 }
 
-// ---- time that better-bucket's 32 bits cannot tell -------------------------------------------------------------------
+// ---- times that better-bucket's 32 bits cannot represent
+// --------------------------------------------------------------
 
 /// 2^32 milliseconds: 49.7 days.
 const WRAP: Duration = Duration::from_millis(1 << 32);
@@ -139,7 +141,7 @@ fn idle_for_49_days_and_for_a_century_the_bucket_is_full_and_no_more() {
 
 #[test]
 fn idle_for_49_days_and_for_a_century_each_token_is_counted() {
-    // Slow enough that the bucket is not full: what better-bucket under-refills here is exact.
+    // Slow enough that the bucket never fills. better-bucket under-refills here; this crate is exact.
     for idle in [WRAP - Duration::from_millis(1), WRAP, WRAP + Duration::from_millis(1), 100 * YEAR] {
         let (limiter, clock) = limiter(Quota::per_minute(7).burst(1 << 40).initial(0));
         clock.advance(idle);
@@ -179,7 +181,7 @@ fn eight_threads_without_a_refill_are_granted_exactly_the_capacity() {
 
 #[test]
 fn eight_threads_on_a_clock_that_jumps_to_and_fro_get_no_more_than_its_way_forward_brought() {
-    // Who reads the time, loses a race and subtracts the wrong way round finds centuries here.
+    // A thread that reads the time, loses a race and subtracts in the wrong order would find centuries here.
     let (limiter, clock) = limiter(Quota::new(1, Duration::from_nanos(100)).burst(1_000_000).initial(0));
     let granted: u64 = eight(|| {
         let mut granted = 0;

@@ -1,4 +1,4 @@
-//! What the overview says of each call.
+//! The document's overview of each call.
 
 use super::{Scene, ms, secs};
 use std::time::Duration;
@@ -42,7 +42,7 @@ async fn consume_completes_when_the_tokens_have_accrued() {
         let grant = limiter.consume(cost).await.unwrap();
         assert_eq!(grant.cost(), cost);
         // Tokio's timers have a resolution of a millisecond.
-        let late = start.elapsed().checked_sub(ms(due)).expect("not before the tokens are there");
+        let late = start.elapsed().checked_sub(ms(due)).expect("the grant must not be early");
         assert!(late <= ms(1), "{cost} tokens came {late:?} late");
     }
 }
@@ -56,11 +56,11 @@ async fn consume_is_woken_earlier_by_a_replenish() {
     assert!(!waiting.is_finished());
     limiter.replenish(3);
     let _grant = waiting.await.unwrap().unwrap();
-    assert_eq!(start.elapsed(), secs(1), "not in three hours");
+    assert_eq!(start.elapsed(), secs(1), "the replenish wakes it, and not the schedule");
 }
 
 #[test]
-fn consume_can_be_cancelled_and_those_behind_move_up() {
+fn consume_can_be_cancelled_and_the_claims_behind_move_up() {
     let mut scene = Scene::new(Quota::new(10, secs(1)).initial(0));
     let limiter = scene.limiter.clone();
     let mut first = task::spawn(limiter.consume(1));
@@ -76,7 +76,7 @@ fn consume_can_be_cancelled_and_those_behind_move_up() {
     assert_eq!((first.is_woken(), third.is_woken()), (true, false));
     scene.at(ms(200));
     limiter.tick();
-    assert!(third.is_woken(), "as if the second had never been there");
+    assert!(third.is_woken(), "as if the second had never waited");
     let _grants = (assert_ready_ok!(first.poll()), assert_ready_ok!(third.poll()));
     assert_eq!(limiter.available(), 0);
 }
@@ -97,7 +97,7 @@ fn consume_cancelled_after_its_tokens_came_gives_them_back() {
 
 #[test]
 fn get_available_capacity_does_not_change_the_state() {
-    // Two buckets, one of them looked at all the time, by each call that only looks.
+    // Two buckets. Every read-only call is made on one of them all the time.
     let (mut quiet, mut watched) = (Scene::new(Quota::new(7, secs(1))), Scene::new(Quota::new(7, secs(1))));
     let mut minted = 0;
     for step in 0_u64..20_000 {
@@ -113,7 +113,7 @@ fn get_available_capacity_does_not_change_the_state() {
             minted += cost;
         }
     }
-    assert!(minted > 100, "they must have been in use");
+    assert!(minted > 100, "the buckets must have been used");
 }
 
 #[test]
@@ -122,12 +122,12 @@ fn replenish_adds_up_to_capacity_and_the_refill_goes_on_where_it_was() {
     scene.at(ms(250));
     scene.limiter.replenish(3);
     assert_eq!(scene.available(), 5);
-    assert_eq!(scene.last_update(ms(100)), ms(200), "the 50 ms since the last token count");
+    assert_eq!(scene.last_update(ms(100)), ms(200), "the 50 ms since the last token are kept");
     scene.limiter.replenish(100);
     assert_eq!(scene.available(), 10);
     scene.at(ms(900));
     assert!(scene.take(10));
-    assert_eq!(scene.last_update(ms(100)), ms(900), "full until now: nothing is banked");
+    assert_eq!(scene.last_update(ms(100)), ms(900), "full until now: no time is saved up");
 }
 
 #[test]
@@ -139,5 +139,9 @@ fn replenish_wakes_waiters_in_order() {
     }
     limiter.replenish(5);
     assert_eq!(line.each_ref().map(|waiting| waiting.is_woken()), [true, true, false]);
-    assert_eq!(limiter.estimate(1), Some(ms(200)), "one token is there: one more for the third, and ours");
+    assert_eq!(
+        limiter.estimate(1),
+        Some(ms(200)),
+        "one token is available: one more for the third claim, and one for this"
+    );
 }

@@ -1,5 +1,5 @@
-//! Seed 003, chronos' TokenBucket: every table of its document, row by row and column by column, then what it says of
-//! its modes and calls.
+//! Seed 003, the TokenBucket of chronos: every table of its document, row by row and column by column, then its text
+//! about modes and calls.
 //!
 //! | there | here |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | `tryConsume`, `consume`, `getAvailableCapacity`, `replenish` | `try_acquire`, `consume`, `available`, `replenish` |
 //! | `lastUpdate` (LU) | the instant the fraction of a token is counted from: the next token comes one token's time after it, and `estimate` tells when that is |
 //!
-//! The document's table of the *old* algorithm has the numbers of Scenario 1, and differs in what it banks while full:
-//! the comparison examples below show that none of that is left here.
+//! The document's table of the *old* algorithm has the numbers of Scenario 1. The old algorithm differs in the time
+//! that it saved up while full: the comparison examples below show that this limiter saves none.
 
 mod calls;
 mod modes;
@@ -27,7 +27,7 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// A limiter and the clock it lives by, at 0 ms.
+/// A limiter and its clock, at 0 ms.
 struct Scene {
     limiter: Limiter,
     clock: ManualClock,
@@ -41,7 +41,7 @@ impl Scene {
         Self { limiter, clock, now: Duration::ZERO }
     }
 
-    /// Moves time on to `at`; nobody looks.
+    /// Advances the clock to `at`, without a call.
     fn at(&mut self, at: Duration) {
         self.clock.advance(at - self.now);
         self.now = at;
@@ -55,7 +55,7 @@ impl Scene {
         self.limiter.try_acquire(tokens).is_ok()
     }
 
-    /// The table's LU, by the time at which one more token than now would be there.
+    /// The table's LU, computed from the instant at which one more token will be available.
     fn last_update(&self, per_token: Duration) -> Duration {
         let next = self.limiter.estimate(self.available() + 1).expect("time brings the next token");
         self.now + next - per_token
@@ -110,7 +110,7 @@ fn scenario_1_timeline_row_by_row() {
 
 #[test]
 fn scenario_1_timeline_seen_by_its_callers_alone() {
-    // Nobody but the requests looks at the bucket; what they are told are the same numbers.
+    // Only the requests touch the bucket, and they report the same numbers.
     let mut scene = Scene::new(Quota::new(10, secs(1)));
     for row in &SCENARIO_1 {
         scene.at(ms(row.at));
@@ -119,7 +119,7 @@ fn scenario_1_timeline_seen_by_its_callers_alone() {
             Err(TryAcquireError::Denied(Denied { retry_after, remaining, by, .. })) => {
                 assert!(!row.consumed, "denied at {} ms", row.at);
                 assert_eq!((remaining, by), (row.after_consume, Bound::Quota(0)), "{} ms", row.at);
-                // At 2100 ms five tokens are lacking: they are there in the very next row.
+                // At 2100 ms five tokens are lacking. They are available in the very next row.
                 assert_eq!(retry_after, Some(ms(500)), "{} ms", row.at);
             }
             Err(other) => panic!("{other:?} at {} ms", row.at),
@@ -147,7 +147,7 @@ fn scenario_1_consumption_summary_by_period() {
 fn comparison_sub_token_leftover_time_is_kept_below_capacity() {
     let mut scene = Scene::new(Quota::new(10, secs(1)));
     scene.at(ms(1_000));
-    assert!(scene.take(6), "from full: budget 4, LU 1.000 s");
+    assert!(scene.take(6), "a full bucket: budget 4, LU 1.000 s");
     assert_eq!((scene.available(), scene.last_update(ms(100))), (4, ms(1_000)));
 
     scene.at(ms(1_075));
@@ -174,7 +174,7 @@ fn comparison_long_idle_while_full_burns_all_of_the_time() {
 }
 
 #[test]
-fn comparison_long_idle_while_full_burns_whether_somebody_looks_or_not() {
+fn comparison_long_idle_while_full_burns_with_and_without_reads() {
     let mut scene = Scene::new(Quota::new(5, secs(1)));
     for at in (0..2_500).step_by(7) {
         scene.at(ms(at));
@@ -186,13 +186,13 @@ fn comparison_long_idle_while_full_burns_whether_somebody_looks_or_not() {
 }
 
 #[test]
-fn comparison_overfull_update_discards_what_is_left_over() {
+fn comparison_overfull_update_discards_the_rest() {
     let mut scene = Scene::new(Quota::new(10, secs(1)).initial(8));
     assert_eq!(scene.available(), 8);
     scene.at(ms(300));
     assert_eq!(scene.available(), 10, "three were due, two fit");
     assert!(scene.take(10));
-    // LU is 300 ms. The old algorithm had kept 100 ms: a token at once.
+    // LU is 300 ms. The old algorithm saved 100 ms: a token at once.
     assert_eq!(scene.last_update(ms(100)), ms(300));
     for (at, there) in [(ms(300), 0), (ms(400) - NANO, 0), (ms(400), 1)] {
         scene.at(at);
@@ -202,7 +202,7 @@ fn comparison_overfull_update_discards_what_is_left_over() {
 
 #[test]
 fn comparison_overfull_by_less_than_a_token_discards_that_too() {
-    // The update just fits, and yet the bucket was full for its last 50 ms.
+    // The update just fits, but the bucket was full for the last 50 ms.
     let mut scene = Scene::new(Quota::new(10, secs(1)).initial(8));
     scene.at(ms(250));
     assert!(scene.take(10));
@@ -216,8 +216,8 @@ fn comparison_filled_in_this_very_moment_nothing_is_discarded() {
     assert!(scene.take(10));
     assert_eq!(scene.last_update(ms(100)), ms(200));
 
-    // Three in ten nanoseconds are due at 3 1/3, 6 2/3 and 10, and seen at 4, 7 and 10: what is taken the moment it is
-    // there does not delay the next.
+    // With three tokens in ten nanoseconds, tokens are due at 3 1/3, 6 2/3 and 10, and seen at 4, 7 and 10. Taking a
+    // token at once does not delay the next one.
     let mut scene = Scene::new(Quota::new(3, 10 * NANO).burst(1).initial(0));
     let mut taken = Vec::new();
     for at in 1..=20 {
@@ -283,7 +283,7 @@ fn high_rate_single_token_requests_totals() {
         for _ in 0..batch.requests {
             attempted += 1;
             accepted += u64::from(scene.take(1));
-            assert!(accepted <= 10 + batch.at, "more than the capacity and what was minted");
+            assert!(accepted <= 10 + batch.at, "more than the capacity and the minted tokens");
         }
     }
     assert_eq!((attempted, accepted, attempted - accepted), (94, 50, 44));
@@ -292,8 +292,8 @@ fn high_rate_single_token_requests_totals() {
 
 #[test]
 fn high_rate_requests_in_excess_are_queued_by_consume() {
-    // The batches of 0 ms and 5 ms again, queued instead of rejected: 2 wait, then there is time for 3 tokens to be
-    // saved, then 4 wait. Each leaves in the very millisecond of its token.
+    // The batches of 0 ms and 5 ms again, queued instead of rejected: 2 wait, then time brings 3 more tokens than
+    // needed, then 4 wait. Each is served in the very millisecond of its token.
     let mut scene = Scene::new(Quota::new(10, ms(10)));
     let mut line = Vec::new();
     for (at, served) in [10, 1, 1, 0, 0, 3, 1, 1, 1, 1, 0].into_iter().enumerate() {

@@ -19,7 +19,7 @@ fn strict_nothing_before_the_boundary_and_all_of_it_there() {
         assert_eq!(scene.refusal(10).retry_after, Some(secs(1) - at), "ten come as early as one does");
     }
     scene.at(secs(1));
-    assert_eq!(scene.available(), 10, "it jumps to capacity");
+    assert_eq!(scene.available(), 10, "the budget jumps to capacity");
     assert!(scene.take(10));
 }
 
@@ -36,7 +36,7 @@ fn strict_a_budget_partly_used_jumps_to_capacity_and_not_beyond() {
     row(999, 3, 1, 2);
     row(1_000, 10, 4, 6);
     row(1_700, 6, 6, 0);
-    row(3_400, 10, 5, 5); // two boundaries went by: capacity is all there is
+    row(3_400, 10, 5, 5); // two boundaries passed: the budget is still the capacity
     row(4_000, 10, 10, 0);
 }
 
@@ -44,7 +44,7 @@ fn strict_a_budget_partly_used_jumps_to_capacity_and_not_beyond() {
 fn strict_boundaries_never_drift_whatever_is_taken_or_looked_at_in_between() {
     let mut scene = Scene::new(Quota::new(10, secs(1)).stepped());
     for period in 0..50 {
-        // Emptied at another moment of each period, after idle ones too.
+        // Emptied at a different moment of each period, also after idle periods.
         let moment = secs(period * 3) + ms(period * 19);
         scene.at(moment);
         assert!(scene.take(10), "at {moment:?}");
@@ -65,10 +65,10 @@ fn strict_boundaries_never_drift_whatever_is_replenished_by_hand_in_between() {
         assert!(scene.take(10), "at {start:?}");
         scene.at(start + ms(period * 19));
         scene.limiter.replenish(hand);
-        assert_eq!(scene.available(), hand.min(10), "capped, and there at once");
+        assert_eq!(scene.available(), hand.min(10), "capped, and available at once");
         assert!(scene.take(hand.min(10)));
         scene.at(start + secs(1) - NANO);
-        assert_eq!(scene.available(), 0, "no earlier for it");
+        assert_eq!(scene.available(), 0, "the replenish does not bring the boundary forward");
     }
 }
 
@@ -142,7 +142,7 @@ fn manual_only_replenish_wakes_pending_consumers_in_order() {
         limiter.replenish(tokens);
         line.each_ref().map(|waiting| waiting.is_woken())
     };
-    assert_eq!(woken(3), [false, false, false], "enough for the two behind, but they are behind");
+    assert_eq!(woken(3), [false, false, false], "enough for the two behind, but they must not overtake");
     assert_eq!(woken(1), [true, false, false]);
     assert_eq!(woken(2), [true, true, false]);
     assert_eq!(woken(2), [true, true, true]);

@@ -1,17 +1,17 @@
-//! Errors as errors: their texts, and what they cost.
+//! Errors: their texts and their sizes.
 
 use super::*;
 use std::error::Error;
 use tollgate::{ConfigError, ConsumeError, ReleaseError};
 
-/// The text names each value and says what to do.
+/// Asserts that the text contains each of `words`, and that it fits into a sentence.
 #[track_caller]
 fn says(error: impl Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "`{text}` should contain `{word}`");
     }
-    assert!(!text.ends_with('.') && !text.contains('\n'), "`{text}` is to be put into other sentences");
+    assert!(!text.ends_with('.') && !text.contains('\n'), "`{text}` must fit into another sentence");
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn errors_of_try_acquire_name_their_values_and_say_what_to_do() {
 }
 
 #[test]
-fn a_quota_that_has_a_name_is_named_by_it_also_where_the_refusal_is_repeated() {
+fn a_named_quota_is_named_also_where_the_refusal_is_repeated() {
     let minute = one_per_milli(4).initial(1);
     let builder = Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute).max_in_flight(5);
     let stand = Stand::built(builder);
@@ -51,7 +51,7 @@ fn a_quota_that_has_a_name_is_named_by_it_also_where_the_refusal_is_repeated() {
         says(denied, &["quota `minute`", "1 token", "retry after 1ms"]);
     }
     stand.limiter.pause_for(5 * MILLI);
-    assert_eq!(stand.denied(1).quota_name(), None, "a pause is no quota");
+    assert_eq!(stand.denied(1).quota_name(), None, "a pause has no quota");
     let unnamed = Stand::built(
         Limiter::builder().quota(one_per_milli(9).initial(1)).quota_named("m", one_per_milli(9).initial(9)),
     );
@@ -72,18 +72,39 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
         other => panic!("{other:?}"),
     };
     let _taken = users.try_acquire(&1, 3).unwrap();
-    // The key has enough, the parent has not.
+    // The key has enough tokens, the parent has not.
     let by_parent = denied(2, 2);
     assert_eq!((by_parent.by, by_parent.quota_name()), (Bound::Parent, Some("upstream")));
     says(by_parent, &["quota `upstream` of the parent limiter", "retry after 2ms"]);
-    // Neither has, and the parent has longer to go.
+    // Neither has enough, and the parent's wait is longer.
     stand.limiter.set_quota("upstream", Quota::new(1, 10 * MILLI).burst(3)).unwrap();
     let by_both = denied(1, 3);
     assert_eq!((by_both.by, by_both.quota_name()), (Bound::Parent, Some("upstream")));
-    // The key alone has not.
+    // Only the key lacks tokens.
     stand.limiter.replenish(3);
     let by_key = denied(1, 3);
     assert_eq!((by_key.by, by_key.quota_name()), (Bound::Quota(0), None));
+}
+
+#[cfg(feature = "keyed")]
+#[test]
+fn a_quota_of_a_key_is_named_whether_callers_wait_for_the_key_or_not() {
+    use tollgate::KeyedLimiter;
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota_named("day", Quota::per_day(2));
+    let users = builder.clock(tollgate::ManualClock::new()).build().unwrap();
+    let denied = || match users.try_acquire(&1, 1) {
+        Err(TryAcquireError::Denied(denied)) => (denied.by, denied.quota_name()),
+        other => panic!("{other:?}"),
+    };
+    let _taken = users.try_acquire(&1, 2).unwrap();
+    assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the key is a packed level");
+    let mut waiting = tokio_test::task::spawn(users.consume(&1, 1));
+    assert!(waiting.poll().is_pending());
+    assert_eq!(denied(), (Bound::Queue, None), "the key has a queue");
+    drop(waiting);
+    assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the queue is empty again");
+    users.set_quota([("hour", Quota::per_hour(1)), ("day", Quota::per_day(2))]).unwrap();
+    assert_eq!(denied().1, Some("day"));
 }
 
 #[test]
@@ -116,7 +137,7 @@ fn errors_of_configuration_name_the_field_and_say_what_to_write_instead() {
 }
 
 #[test]
-fn a_denial_is_found_through_its_error_and_turns_into_it() {
+fn a_denial_is_the_source_of_its_error_and_converts_into_it() {
     let stand = Stand::new(one_per_milli(9));
     let denied = stand.denied(2);
     assert_eq!(TryAcquireError::from(denied), stand.limiter.try_acquire(2).unwrap_err());
@@ -125,7 +146,7 @@ fn a_denial_is_found_through_its_error_and_turns_into_it() {
 }
 
 #[test]
-fn refusals_are_plain_values_that_fit_a_few_words() {
+fn refusals_are_small_plain_values() {
     fn plain<T: Copy + Send + Sync + Eq + std::fmt::Debug + Error + 'static>(most: usize) {
         assert!(size_of::<T>() <= most, "{} takes {} bytes", std::any::type_name::<T>(), size_of::<T>());
     }

@@ -1,4 +1,4 @@
-//! `estimate`, and the line that is full.
+//! `estimate`, and the full queue.
 
 use super::*;
 use tokio_test::assert_ready_err;
@@ -10,11 +10,11 @@ fn estimate_is_what_a_consume_would_wait() {
     assert_eq!(stand.limiter.estimate(0), Some(Duration::ZERO));
     assert_eq!(stand.limiter.estimate(4), Some(Duration::ZERO));
     assert_eq!(stand.limiter.estimate(6), Some(2 * MILLI));
-    // Above the burst too: `consume` waits for that.
+    // Also above the burst, because `consume` waits for that.
     assert_eq!(stand.limiter.estimate(50), Some(46 * MILLI));
     let _line = stand.enter(10);
     assert_eq!(stand.limiter.estimate(1), Some(7 * MILLI));
-    assert_eq!(stand.limiter.estimate(0), Some(Duration::ZERO), "cost 0 passes by the line");
+    assert_eq!(stand.limiter.estimate(0), Some(Duration::ZERO), "cost 0 never waits in the queue");
 }
 
 #[test]
@@ -53,18 +53,18 @@ fn estimate_is_none_where_no_wait_can_be_known() {
 }
 
 #[test]
-fn line_full_tells_how_many_wait_and_comes_after_what_can_be_granted_at_once() {
+fn queue_full_reports_the_waiters_and_does_not_stop_immediate_grants() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(2)).max_waiting(1));
     let _at_once = stand.take(2);
     let _waiting = stand.enter(1);
     let error = assert_ready_err!(spawn(stand.limiter.consume(1)).poll());
     assert_eq!(error, ConsumeError::QueueFull { waiting: 1 });
     let error = assert_ready_err!(spawn(stand.limiter.consume(1).within(MILLI)).poll());
-    assert_eq!(error, ConsumeError::QueueFull { waiting: 1 }, "before it is found too late");
+    assert_eq!(error, ConsumeError::QueueFull { waiting: 1 }, "a full queue is reported before a late schedule");
 }
 
 #[test]
-fn a_line_of_nobody_lets_nobody_wait() {
+fn a_queue_of_length_zero_lets_no_claim_wait() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(2)).max_waiting(0));
     let error = assert_ready_err!(spawn(stand.limiter.consume(3)).poll());
     assert_eq!(error, ConsumeError::QueueFull { waiting: 0 });
@@ -78,10 +78,10 @@ fn estimate_is_known_of_the_largest_claim_that_the_ceiling_lets_pass() {
 }
 
 #[test]
-fn estimate_knows_what_burns_while_another_quota_holds_the_line() {
+fn estimate_counts_tokens_lost_while_another_quota_delays_the_queue() {
     let steps = Quota::new(10, 5 * MILLI).stepped().burst(10).initial(0);
     let stand = Stand::built(Limiter::builder().quota(steps).quota(one_per_milli(1)));
     let _front = stand.enter(2);
-    // Its two tokens are there after 2 ms, the step after 5 ms; three more take 3 ms from then on.
+    // Its two tokens are available after 2 ms, the step after 5 ms. Three more tokens take 3 ms from then on.
     assert_eq!(stand.limiter.estimate(3), Some(8 * MILLI));
 }

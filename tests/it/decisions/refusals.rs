@@ -1,4 +1,4 @@
-//! A refusal of `try_acquire`: when to come again, how many are left, who refused.
+//! Refusals of `try_acquire`: the wait, the remaining tokens, and the bound that refused.
 
 use super::*;
 
@@ -37,10 +37,10 @@ fn a_manual_quota_can_tell_no_time() {
 }
 
 #[test]
-fn of_several_quotas_the_one_whose_wait_is_longest_is_named() {
+fn of_several_quotas_the_one_with_the_longest_wait_is_named() {
     let slow = Quota::new(1, 10 * MILLI).burst(20).initial(15);
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(20).initial(6)).quota(slow));
-    // Remaining is what all of them have.
+    // The remaining tokens are the minimum over all quotas.
     assert_eq!(stand.refusal(8), (Bound::Quota(0), 6, Some(2)));
     assert_eq!(stand.refusal(15), (Bound::Quota(0), 6, Some(9)));
     assert_eq!(stand.refusal(16), (Bound::Quota(0), 6, Some(10)), "a tie goes to the first");
@@ -66,7 +66,7 @@ fn the_hint_is_exact_where_its_numbers_fill_more_than_64_bits() {
     };
     let wait = (3_000_000_000 * day.as_nanos()).div_ceil(1_000_000_007);
     assert_eq!(hint(&stand), wait);
-    // Not a token yet, but a part of one.
+    // A part of a token is there, but no whole one.
     stand.clock.advance(Duration::from_nanos(50_000));
     assert_eq!(hint(&stand), wait - 50_000);
 }
@@ -102,8 +102,8 @@ fn the_ceiling_can_tell_no_time_and_is_named_before_any_quota() {
     assert_eq!(stand.refusal(5), (Bound::InFlight, 2, None));
     let manual = Stand::built(Limiter::builder().quota(Quota::manual(9).initial(3)).max_in_flight(5));
     let _held = manual.take(3);
-    assert_eq!(manual.refusal(3), (Bound::InFlight, 0, None), "the ceiling before a quota by hand");
-    assert_eq!(manual.refusal(2), (Bound::Quota(0), 0, None), "it would fit below the ceiling");
+    assert_eq!(manual.refusal(3), (Bound::InFlight, 0, None), "the ceiling before a manual quota");
+    assert_eq!(manual.refusal(2), (Bound::Quota(0), 0, None), "the cost fits below the ceiling");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn during_a_pause_what_no_clock_can_tell_is_named_first() {
 }
 
 #[test]
-fn the_line_is_named_whenever_somebody_waits_and_the_wait_is_for_all_of_them() {
+fn the_queue_is_named_while_claims_wait_and_the_wait_includes_them_all() {
     let stand = Stand::new(one_per_milli(9).initial(9));
     let _burst = stand.take(7);
     let _line = [stand.enter(4), stand.enter(5)];
@@ -136,7 +136,7 @@ fn the_line_is_named_whenever_somebody_waits_and_the_wait_is_for_all_of_them() {
 }
 
 #[test]
-fn the_line_under_a_pause_of_several_quotas_is_foretold_exactly() {
+fn the_wait_for_a_paused_queue_with_several_quotas_is_exact() {
     let stepped = Quota::new(4, 10 * MILLI).burst(8).stepped().initial(0);
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota(stepped));
     let _line = [3, 6, 2].map(|cost| stand.enter(cost));
@@ -147,7 +147,7 @@ fn the_line_under_a_pause_of_several_quotas_is_foretold_exactly() {
 }
 
 #[test]
-fn the_line_can_tell_no_time_while_the_ceiling_or_a_quota_by_hand_is_in_its_way() {
+fn the_queue_has_no_wait_while_the_ceiling_or_a_manual_quota_delays_it() {
     let stand = Stand::new(Quota::manual(9).initial(1));
     let _line = stand.enter(2);
     assert_eq!(stand.refusal(1), (Bound::Queue, 0, None));

@@ -1,4 +1,4 @@
-//! A denial is kept and repeated without a look at the state: never beyond the moment in which it was right.
+//! A published denial is repeated without reading the state, but never beyond the instant up to which it holds.
 
 use super::*;
 use std::future::Future;
@@ -9,7 +9,7 @@ use tollgate::{Clock, ConsumeOwned};
 
 type Claim = Pin<Box<ConsumeOwned>>;
 
-/// A waiter that asks for a token as soon as it is woken and sees its own answer.
+/// A waiter that calls `try_acquire` as soon as it is woken and has seen its own result.
 struct Asker {
     limiter: Limiter,
     claim: Mutex<Option<Claim>>,
@@ -24,7 +24,8 @@ impl Wake for Asker {
     }
 }
 
-/// What the first of a hundred waiters hears when it asks while the rest of them are still being served, in batches.
+/// The answer to the first of a hundred waiters. It calls `try_acquire` while the others are still being served, in
+/// batches.
 fn heard_by_the_first(act: impl Fn(&Limiter)) -> Result<(), TryAcquireError> {
     let stand = Stand::new(Quota::per_second(1).burst(2_000).initial(0));
     let limiter = stand.limiter.clone();
@@ -36,23 +37,23 @@ fn heard_by_the_first(act: impl Fn(&Limiter)) -> Result<(), TryAcquireError> {
     for other in &mut others {
         assert_pending!(other.poll());
     }
-    assert!(limiter.try_acquire(1).is_err(), "set up to be denied");
+    assert!(limiter.try_acquire(1).is_err(), "the setup must cause a denial");
     act(&limiter);
     asker.heard.lock().unwrap().take().expect("the first was woken")
 }
 
 #[test]
-fn who_sees_the_limiter_closed_is_not_denied_as_before() {
+fn a_caller_that_sees_the_limiter_closed_gets_no_old_denial() {
     assert_eq!(heard_by_the_first(Limiter::close), Err(TryAcquireError::Closed));
 }
 
 #[test]
-fn who_was_granted_what_was_replenished_is_not_denied_as_before() {
+fn a_caller_granted_by_a_replenish_gets_no_old_denial() {
     assert_eq!(heard_by_the_first(|limiter| limiter.replenish(2_000)), Ok(()));
 }
 
 #[test]
-fn it_is_repeated_until_the_next_token_and_counts_from_the_time_of_asking() {
+fn a_denial_is_repeated_until_the_next_token_with_the_remaining_wait() {
     let stand = Stand::new(one_per_milli(10));
     let wait = |stand: &Stand| stand.denied(2).retry_after.unwrap();
     assert_eq!(wait(&stand), 2 * MILLI);
@@ -64,7 +65,7 @@ fn it_is_repeated_until_the_next_token_and_counts_from_the_time_of_asking() {
     assert_eq!(stand.refusal(2), (Bound::Quota(0), 1, Some(1)));
 }
 
-/// A clock that lets somebody act while it is read.
+/// A clock that runs a closure while it is read.
 #[derive(Clone, Default)]
 struct Meddled {
     nanos: Arc<Mutex<u64>>,
@@ -93,10 +94,10 @@ impl Clock for Meddled {
     }
 }
 
-/// A denial made with a reading that is older than a claim on the fast path, behind a waiter that came in between: it
-/// is right then, and too late a moment after.
+/// The denial uses a clock reading that is older than a claim on the fast path, and a waiter entered in between. The
+/// denial is correct at that moment, and must not be repeated a moment later.
 #[test]
-fn one_that_did_not_know_of_all_claims_is_not_repeated() {
+fn a_denial_that_misses_a_claim_is_not_repeated() {
     let nanos = Duration::from_nanos;
     let ask_twice = |tick: bool| {
         let clock = Meddled::default();

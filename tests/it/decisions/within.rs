@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use tokio_test::assert_ready_err;
 use tollgate::ConsumeError;
 
-/// A thousand tokens a second on tokio's clock, none of them there yet.
+/// A thousand tokens a second on tokio's clock, from an empty bucket.
 fn paused_time(builder: Builder) -> (Limiter, Instant) {
     let limiter = builder.quota(Quota::per_second(1_000).burst(5).initial(0)).build().unwrap();
     (limiter, Instant::now())
@@ -29,7 +29,7 @@ async fn within_grants_what_comes_in_the_very_last_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn within_counts_the_line_before_it() {
+async fn within_counts_the_claims_before_it() {
     let (limiter, start) = paused_time(Limiter::builder());
     let mut before = spawn(limiter.consume(15));
     assert_pending!(before.poll());
@@ -47,7 +47,7 @@ async fn within_ends_at_its_time_under_a_ceiling() {
     assert_eq!(error, ConsumeError::TimedOut { waited: 20 * MILLI });
     assert_eq!((Instant::now(), limiter.snapshot().waiting_tasks), (start + 25 * MILLI, 0));
     drop(held);
-    assert_eq!(limiter.available(), 5, "who gave up took nothing");
+    assert_eq!(limiter.available(), 5, "the claim that timed out took nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,7 +83,7 @@ async fn within_ends_at_its_time_under_a_pause_that_came_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn within_that_timed_out_lets_those_behind_move_up_at_that_instant() {
+async fn within_that_timed_out_lets_the_claims_behind_move_up_at_that_instant() {
     let (limiter, start) = paused_time(Limiter::builder().max_in_flight(5));
     let _held = limiter.consume(3).await.unwrap();
     let impatient = tokio::spawn(limiter.clone().consume_owned(4).within(10 * MILLI));
@@ -118,4 +118,95 @@ fn within_by_a_clock_moved_by_hand_ends_when_it_is_polled_after_its_time() {
     stand.clock.advance(3 * MILLI);
     let error = assert_ready_err!(waiting.poll());
     assert_eq!(error, ConsumeError::TimedOut { waited: 8 * MILLI - NANO });
+}
+
+/// There is no runtime and no timer: the thread watches the deadline itself.
+#[test]
+fn a_blocked_thread_refuses_at_once_what_the_schedule_says_is_too_late() {
+    let limiter = Limiter::new(Quota::per_hour(1)).unwrap();
+    assert_eq!(limiter.blocking_consume_within(1, MILLI).unwrap().cost(), 1);
+    let error = limiter.blocking_consume_within(1, MILLI).unwrap_err();
+    assert!(matches!(error, ConsumeError::TooLate { allowed, .. } if allowed == MILLI), "{error}");
+    assert_eq!(limiter.snapshot().waiting_tasks, 0);
+}
+
+#[test]
+fn a_blocked_thread_gives_up_at_its_deadline_and_leaves_the_queue() {
+    let limiter = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap();
+    let held = limiter.blocking_consume(1).unwrap();
+    let error = limiter.blocking_consume_within(1, 20 * MILLI).unwrap_err();
+    assert!(matches!(error, ConsumeError::TimedOut { waited } if waited >= 20 * MILLI), "{error}");
+    assert_eq!(limiter.snapshot().waiting_tasks, 0);
+    drop(held);
+    assert_eq!(limiter.blocking_consume_within(1, 20 * MILLI).unwrap().cost(), 1);
+}
+
+#[test]
+fn a_blocked_thread_on_a_manual_clock_gives_up_by_that_clock() {
+    let clock = tollgate::ManualClock::new();
+    let builder = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).clock(clock.clone());
+    let limiter = builder.build().unwrap();
+    let held = limiter.blocking_consume(1).unwrap();
+    std::thread::scope(|scope| {
+        let blocked = scope.spawn(|| limiter.blocking_consume_within(1, 20 * MILLI).map(drop));
+        while limiter.snapshot().waiting_tasks == 0 {
+            std::thread::yield_now();
+        }
+        // The thread may read the clock for the first time only after the first of these steps.
+        while !blocked.is_finished() {
+            clock.advance(20 * MILLI);
+            std::thread::sleep(MILLI);
+        }
+        let error = blocked.join().unwrap().unwrap_err();
+        assert!(matches!(error, ConsumeError::TimedOut { waited } if waited >= 20 * MILLI), "{error}");
+    });
+    drop(held);
+    assert_eq!((limiter.available(), limiter.snapshot().waiting_tasks), (1, 0));
+}
+
+#[test]
+fn a_blocked_thread_is_granted_within_its_deadline() {
+    let limiter = Limiter::new(Quota::per_second(1_000).burst(1)).unwrap();
+    for _ in 0..20 {
+        assert_eq!(limiter.blocking_consume_within(1, Duration::from_secs(3_600)).unwrap().cost(), 1);
+    }
+}
+
+/// `within` returns the future it was called on, so it can be called again: the last limit counts.
+#[tokio::test(start_paused = true)]
+async fn within_limits_the_same_future_and_the_last_limit_counts() {
+    let (limiter, start) = paused_time(Limiter::builder());
+    let claim: tollgate::Consume<'_> = limiter.consume(20).within(MILLI).within(20 * MILLI);
+    assert_eq!((claim.await.unwrap().cost(), Instant::now()), (20, start + 20 * MILLI));
+}
+
+/// A manual clock that panics on request.
+#[derive(Clone, Debug)]
+struct Failing {
+    clock: tollgate::ManualClock,
+    fails: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl tollgate::Clock for Failing {
+    fn now(&self) -> Duration {
+        assert!(!self.fails.load(std::sync::atomic::Ordering::Relaxed), "this clock fails");
+        tollgate::Clock::now(&self.clock)
+    }
+
+    fn is_manual(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_claim_that_panicked_in_its_first_poll_can_be_polled_again_and_keeps_its_limit() {
+    let clock = Failing { clock: tollgate::ManualClock::new(), fails: Default::default() };
+    let quota = Quota::per_second(1_000).burst(5).initial(0);
+    let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
+    let mut claim = spawn(limiter.consume(21).within(20 * MILLI));
+    clock.fails.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| claim.poll())).is_err());
+    clock.fails.store(false, std::sync::atomic::Ordering::Relaxed);
+    let error = assert_ready_err!(claim.poll());
+    assert_eq!(error, ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI });
 }

@@ -1,4 +1,4 @@
-//! Runtimes that end, with the fine timer on: the tests of `shutdown/runtimes.rs`.
+//! Runtimes that end, with the fine timer: the tests of `shutdown/runtimes.rs`.
 
 #[path = "../shutdown/runtimes.rs"]
 mod runtimes;

@@ -1,5 +1,5 @@
-//! The fine timer changes nothing but lateness: the tests of paused time and of runtimes that end, with it on, and what is
-//! its own. Nothing here is timed, but for bounds that a slow machine cannot break.
+//! The fine timer changes only the lateness: the tests of paused time and of runtimes that end run again with it,
+//! beside its own. Nothing here depends on real time, except for bounds that a slow machine still keeps.
 
 mod ending;
 mod own;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tollgate::{Builder, ConfigError, Quota};
 
-/// In the place of tollgate's, so that limiters get the fine timer.
+/// Replaces tollgate's `Limiter`, so that the limiters of these tests get the fine timer.
 struct Limiter;
 
 impl Limiter {

@@ -1,4 +1,4 @@
-//! Real time: what is finer, what is kept, what is left.
+//! Real time: what the fine timer improves, what it keeps, and what it leaves behind.
 
 use super::*;
 use std::pin::Pin;
@@ -45,7 +45,11 @@ fn the_rate_and_the_order_are_kept_by_two_workers() {
         for (place, (number, passed)) in order.iter().enumerate() {
             assert_eq!(place, *number);
             let minted = (*passed - start).as_nanos() * 20_000 / 1_000_000_000;
-            assert!((place as u128) < minted + 6, "number {place} came early, {:?} after the start", *passed - start);
+            assert!(
+                (place as u128) < minted + 6,
+                "number {place} was granted early, {:?} after the start",
+                *passed - start
+            );
         }
     });
 }
@@ -63,7 +67,7 @@ impl Future for Counted {
 }
 
 #[tokio::test]
-async fn while_nobody_waits_nothing_wakes_it() {
+async fn without_waiters_the_fine_timer_wakes_nothing() {
     let limiter = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
     let looks = Arc::new(AtomicU64::new(0));
     tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&looks)));
@@ -72,7 +76,7 @@ async fn while_nobody_waits_nothing_wakes_it() {
     }
     let before = looks.load(SeqCst);
     sleep(Duration::from_millis(100)).await;
-    // At most the alarm that the last waiter left behind: the fine one's, the coarse one's.
+    // At most the alarms that the last waiter left behind: that of the fine timer and that of the coarse one.
     assert!(looks.load(SeqCst) - before <= 2);
 }
 
@@ -87,7 +91,7 @@ impl Clock for Standing {
 }
 
 #[tokio::test]
-async fn a_clock_that_stands_still_is_not_looked_at_without_pause() {
+async fn a_clock_that_stands_still_is_not_read_in_a_busy_loop() {
     let clock = Standing::default();
     let quota = Quota::per_second(1_000).burst(1).initial(0);
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
@@ -98,13 +102,13 @@ async fn a_clock_that_stands_still_is_not_looked_at_without_pause() {
     clock.0.store(999_999, SeqCst);
     sleep(Duration::from_millis(20)).await;
     let (looks, most) = (looks.load(SeqCst), start.elapsed().as_micros() as u64 / 400 + 5);
-    assert!(looks <= most, "{looks} looks, and {most} would do");
+    assert!(looks <= most, "{looks} readings, expected at most {most}");
     clock.0.store(1_000_000, SeqCst);
     let _grant = waiting.await.unwrap().unwrap();
 }
 
 #[test]
-fn a_runtime_that_waits_for_no_files_serves_by_the_coarse_timer() {
+fn a_runtime_without_io_uses_the_coarse_timer() {
     to_its_end(|| {
         let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let limiter = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
@@ -117,7 +121,7 @@ fn a_runtime_that_waits_for_no_files_serves_by_the_coarse_timer() {
     });
 }
 
-/// Counts how often it is read.
+/// Counts its readings.
 #[derive(Clone, Debug)]
 struct Watched(Arc<AtomicU64>, Instant);
 
@@ -129,13 +133,13 @@ impl Clock for Watched {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_the_fine_timer_sleeps() {
+async fn a_thread_that_waits_for_the_fine_timer_sleeps() {
     let clock = Watched(Arc::default(), Instant::now());
     let quota = Quota::per_second(10).burst(1).initial(0);
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
     for _ in 0..3 {
         drop(limiter.consume(1).await.unwrap());
     }
-    // 20 ms of each wait would be some hundred thousand readings.
+    // Polling for 20 ms of each wait would take some hundred thousand readings.
     assert!(clock.0.load(SeqCst) < 1_000, "{clock:?}");
 }

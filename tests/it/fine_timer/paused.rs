@@ -1,4 +1,4 @@
-//! Paused time with the fine timer on: the tests of `paused_time.rs`.
+//! Paused time with the fine timer: the tests of `paused_time`.
 
 #[path = "../paused_time/instants.rs"]
 mod instants;
@@ -32,9 +32,9 @@ fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// What is late by it is said in the documentation: the coarse timer behind the fine one.
+/// As documented, the coarse timer behind the fine one then serves the waiters, with its lateness.
 #[tokio::test]
-async fn time_that_is_paused_under_those_who_wait_serves_them() {
+async fn time_that_is_paused_while_claims_wait_serves_them() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let (first, second) = (enter(&limiter, 100_000).await, enter(&limiter, 10).await);
     tokio::time::pause();

@@ -1,4 +1,4 @@
-//! What happens at the edges: silence, stalls, empty buffers, several buffers, refusals, changes.
+//! Edge cases: no data, stalls, empty buffers, several buffers, refusals, changes.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn drain(script: impl IntoIterator<Item = Step>) -> Drain {
 }
 
 #[test]
-fn a_read_pays_for_what_it_got_and_nothing_for_silence_and_the_end() {
+fn a_read_pays_for_its_bytes_and_nothing_for_silence_or_the_end() {
     let (limiter, _clock) = by_hand(16_000, 16_000);
     let mut paced = source([Pending, Bytes(3), Pending, Bytes(5)]).pace_reads(&limiter);
     let mut buffer = [0; 900];
@@ -36,15 +36,19 @@ fn a_read_pays_for_what_it_got_and_nothing_for_silence_and_the_end() {
 }
 
 #[test]
-fn a_read_leaves_the_buffer_alone_until_it_is_paid_for() {
+fn a_read_does_not_fill_the_buffer_before_it_is_paid_for() {
     let (limiter, clock) = by_hand(160, 0);
     let mut paced = source([Bytes(25)]).pace_reads(&limiter);
     let mut buffer = [0; 100];
     assert_pending!(spawn(paced.read(&mut buffer)).poll());
-    assert_eq!((limiter.snapshot().waiting_tokens, paced.get_ref().next), (10, 10), "a chunk of the 25 was read");
+    assert_eq!(
+        (limiter.snapshot().waiting_tokens, paced.get_ref().next),
+        (10, 10),
+        "one chunk of the 25 bytes was read"
+    );
     clock.advance(10 * MILLI);
     limiter.tick();
-    // Another buffer, and a smaller one.
+    // Another buffer, which is smaller.
     let mut small = [0; 4];
     for expected in [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]] {
         let got = assert_ready_ok!(spawn(paced.read(&mut small)).poll());
@@ -57,7 +61,7 @@ fn a_read_leaves_the_buffer_alone_until_it_is_paid_for() {
 }
 
 #[test]
-fn another_limiter_goes_on_with_what_was_read() {
+fn another_limiter_continues_with_the_bytes_read() {
     let ((limiter, clock), (other, _)) = (by_hand(160, 0), by_hand(160, 8));
     let mut paced = source([Bytes(15)]).pace_reads(&limiter);
     assert_pending!(spawn(paced.read(&mut [0; 100])).poll());
@@ -65,7 +69,7 @@ fn another_limiter_goes_on_with_what_was_read() {
     limiter.tick();
     let mut buffer = [0; 4];
     assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 4);
-    // Six are paid for, and five were not read yet.
+    // Six bytes are paid for, and five of them are not read yet.
     let mut paced = paced.reads(&other);
     let mut rest = Vec::new();
     while rest.len() < 11 {
@@ -76,7 +80,7 @@ fn another_limiter_goes_on_with_what_was_read() {
 }
 
 #[test]
-fn a_write_is_reported_when_it_is_paid_for_and_pays_for_what_was_taken() {
+fn a_write_is_reported_when_paid_for_and_pays_for_the_written_bytes() {
     let (limiter, clock) = by_hand(160, 0);
     let mut paced = drain([Bytes(4), Fails]).pace_writes(&limiter);
     let mut write = spawn(paced.write(&[7; 100]));
@@ -100,7 +104,7 @@ fn a_peer_that_does_not_read_holds_no_tokens() {
         assert_pending!(spawn(stalled.write(&[7; 100])).poll());
         assert_eq!(limiter.available(), 160);
     }
-    // Also one that had to wait in the line.
+    // The same for a write that had to wait in the queue.
     drop(limiter.try_acquire(160).unwrap());
     stalled.get_mut().script = [Pending].into();
     assert_pending!(spawn(stalled.write(&[7; 100])).poll());
@@ -121,7 +125,7 @@ fn a_write_that_was_dropped_keeps_its_place_until_shutdown() {
     assert!(behind);
     clock.advance(8 * MILLI);
     limiter.tick();
-    // The bytes of the next one pass for the same claim; what it does not need goes back.
+    // The next write uses the same claim. Tokens it does not need are refunded.
     assert_eq!(assert_ready_ok!(spawn(paced.write(&[8; 3])).poll()), 3);
     assert_eq!((paid(&limiter), limiter.available()), (3, 5));
     assert_pending!(spawn(paced.write(&[9; 10])).poll());
@@ -166,14 +170,14 @@ fn several_buffers_are_cut_where_the_chunk_ends() {
     assert_eq!((paid(&limiter), &paced.get_ref().slices), (10, &vec![vec![4, 4, 2]]));
     assert_eq!(paced.get_ref().taken, [1, 1, 1, 1, 2, 2, 2, 2, 3, 3]);
 
-    // More buffers than are passed on at once: what is left over is given back.
+    // More buffers than are passed on at once: the tokens of the rest are refunded.
     let many = [IoSlice::new(&[5]); 200];
     let mut paced = Drain { vectored: true, ..drain([]) }.pace_writes(&limiter).chunk(100);
     let took = assert_ready_ok!(spawn(paced.write_vectored(&many)).poll());
     assert!((1..100).contains(&took));
     assert_eq!(paid(&limiter), 10 + took as u64);
 
-    // A writer that takes one at a time is given one.
+    // A writer without vectored writes is given one buffer at a time.
     let mut paced = drain([]).pace_writes(&limiter);
     assert!(!paced.is_write_vectored());
     assert_eq!(assert_ready_ok!(spawn(paced.write_vectored(&bufs[1..])).poll()), 4);
@@ -192,7 +196,7 @@ fn a_refusal_is_an_error_with_its_cause_and_loses_no_byte() {
     limiter.replenish(7);
     assert_eq!(assert_ready_ok!(spawn(reader.read(&mut buffer[..3])).poll()), 3);
     limiter.close();
-    // Paid for before.
+    // This byte was paid for before.
     assert_eq!(assert_ready_ok!(spawn(reader.read(&mut buffer[3..])).poll()), 2);
     assert_eq!(buffer[..5], [0, 1, 2, 3, 4]);
     reader.get_mut().script = [Bytes(2)].into();
@@ -215,7 +219,7 @@ fn the_chunk_follows_the_quota_and_the_cap() {
     assert_eq!(written(), 20);
     limiter.set_max_in_flight(1_000).unwrap();
     limiter.set_quota(0, Quota::new(1, MILLI).burst(160)).unwrap();
-    // Nobody had to wait: the old size delays nobody.
+    // No claim had to wait: the old chunk size delays none.
     assert_eq!(written(), 20);
     drop(limiter.try_acquire(140).unwrap());
     assert_pending!(spawn(paced.write(&[7; 1_000])).poll());
@@ -225,19 +229,19 @@ fn the_chunk_follows_the_quota_and_the_cap() {
     clock.advance(100 * MILLI);
     assert_eq!(assert_ready_ok!(spawn(paced.write(&[7; 1_000])).poll()), 10);
 
-    // A chunk of the user's is what the user says, as far as the cap lets it.
+    // A chunk size set by the user is used as it is, up to the cap.
     limiter.set_max_in_flight(8).unwrap();
     let mut paced = source([Bytes(100)]).pace_reads(&limiter).chunk(30);
     let mut buffer = [0; 100];
     assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer)).poll()), 8);
     assert_eq!(assert_ready_ok!(spawn(paced.read(&mut buffer[8..])).poll()), 8);
     assert!((0..16).eq(buffer[..16].iter().copied()));
-    // Each of them took what came of its chunk; the rest of the first lies aside.
+    // Each direction took one chunk; the rest of the first chunk is buffered.
     assert_eq!(paced.into_parts().1.len(), 14);
 }
 
 #[test]
-fn dropped_at_every_poll_it_loses_no_byte_and_no_token() {
+fn a_wrapper_dropped_at_any_poll_loses_no_byte_and_no_token() {
     for dropped_at in 0..60 {
         let (limiter, clock) = by_hand(160, 12);
         let script = [Bytes(3), Pending, Bytes(14), Bytes(1), Pending, Bytes(9)];
@@ -245,7 +249,7 @@ fn dropped_at_every_poll_it_loses_no_byte_and_no_token() {
         let mut writer = drain([Bytes(3), Pending, Bytes(1), Bytes(40), Pending]).pace_writes(&limiter);
         let (mut got, mut sent) = (vec![], 0);
         for _ in 0..dropped_at {
-            // A future of its own for each poll: none of them lives to be polled twice.
+            // A new future for each poll: none of them is polled twice.
             let mut buffer = [0; 5];
             if let Poll::Ready(Ok(n)) = spawn(reader.read(&mut buffer)).poll() {
                 got.extend_from_slice(&buffer[..n]);
@@ -261,7 +265,7 @@ fn dropped_at_every_poll_it_loses_no_byte_and_no_token() {
         assert!(drain.taken.iter().copied().eq(0..sent), "dropped at {dropped_at}");
         let (source, aside) = reader.into_parts();
         let paid_aside = paid(&limiter) - got.len() as u64 - u64::from(sent);
-        assert!(paid_aside <= aside.len() as u64, "{paid_aside} of {} bytes aside", aside.len());
+        assert!(paid_aside <= aside.len() as u64, "{paid_aside} of {} buffered bytes", aside.len());
         got.extend(aside);
         assert!(got.iter().copied().eq(0..source.next), "dropped at {dropped_at}");
         assert_eq!(limiter.snapshot().waiting_tasks, 0);

@@ -1,5 +1,5 @@
-//! Random histories of readers and writers that share a limiter, against the oracle: every poll is answered as the
-//! claims, settlements and cancellations that stand for it would be.
+//! Random histories of readers and writers that share a limiter, compared with the oracle: each poll has the result of
+//! the claims, settlements and cancellations that it stands for.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +23,7 @@ enum Op {
     /// With a buffer of this length.
     Read(usize, usize),
     Write(usize, usize),
-    /// The wrapper is dropped, and another one goes on.
+    /// The wrapper is dropped, and a new one continues.
     DropReader(usize),
     Shutdown(usize),
     Pass(u64),
@@ -46,7 +46,7 @@ fn script() -> impl Strategy<Value = VecDeque<Step>> {
     prop::collection::vec(step, 0..20).prop_map(VecDeque::from)
 }
 
-/// How many bytes passed, or what went wrong: with the limiter, or inside.
+/// The number of bytes, or an error: of the limiter, or of the inner reader or writer.
 type Told = Poll<Result<usize, Option<ConsumeError>>>;
 
 fn told(answer: Poll<io::Result<usize>>) -> Told {
@@ -56,9 +56,9 @@ fn told(answer: Poll<io::Result<usize>>) -> Told {
 #[derive(Clone, Debug, Default)]
 struct Direction {
     script: VecDeque<Step>,
-    /// The claim that is out, and for how many bytes.
+    /// The claim that waits, and its number of bytes.
     claim: Option<(Id, usize)>,
-    /// Reading: bytes aside, and how many of them are paid for.
+    /// Reading: buffered bytes, and how many of them are paid for.
     aside: usize,
     paid: usize,
 }
@@ -158,13 +158,13 @@ impl Model {
     }
 }
 
-/// The limiter's side.
+/// The limiter under test.
 struct World {
     limiter: Limiter,
     clock: ManualClock,
     readers: [PacedIo<Source>; 3],
     writers: [PacedIo<Drain>; 3],
-    /// What each reader handed out, and each writer reported, counts on from 0.
+    /// The bytes that each reader returned and each writer reported count on from 0.
     got: [u8; 3],
     sent: [u8; 3],
 }
@@ -175,7 +175,7 @@ impl World {
         let told = told(spawn(self.readers[who].read(&mut buffer)).poll());
         if let Poll::Ready(Ok(read)) = told {
             for byte in &buffer[..read] {
-                prop_assert_eq!(*byte, self.got[who], "bytes come in their order");
+                prop_assert_eq!(*byte, self.got[who], "the bytes are in order");
                 self.got[who] = self.got[who].wrapping_add(1);
             }
         }
@@ -189,7 +189,7 @@ impl World {
             self.sent[who] = self.sent[who].wrapping_add(written as u8);
         }
         let taken = self.writers[who].get_ref().taken.len();
-        prop_assert_eq!(taken as u8, self.sent[who], "what was taken was reported");
+        prop_assert_eq!(taken as u8, self.sent[who], "the reported bytes are those that were written");
         Ok(told)
     }
 
@@ -197,7 +197,7 @@ impl World {
         let fresh = Source::default().pace_reads(&self.limiter);
         let (source, aside) = std::mem::replace(&mut self.readers[who], fresh).into_parts();
         self.readers[who] = source.pace_reads(&self.limiter).chunk(CHUNK);
-        // What lay aside is the user's now.
+        // The caller keeps the buffered bytes.
         self.got[who] = self.got[who].wrapping_add(aside.len() as u8);
     }
 }

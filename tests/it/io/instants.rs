@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional, duplex, r
 use tokio::time::Instant;
 use tollgate::io::PaceIoExt;
 
-/// Rounded up to whole milliseconds, which is what tokio's timers can tell apart.
+/// Rounded up to whole milliseconds, the resolution of tokio's timers.
 fn millis(bytes: u64) -> Duration {
     Duration::from_millis(bytes.div_ceil(1_000))
 }
@@ -36,7 +36,7 @@ async fn connections_that_share_a_limiter_get_the_same() {
     let limiter = Limiter::new(Quota::new(1_000, MILLI).burst(16_000).initial(0)).unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..8 {
-        // Half of them read, half of them write; each with buffers of its own size.
+        // Half of them read, half of them write, each with its own buffer size.
         let limiter = limiter.clone();
         tasks.spawn(async move {
             let mut buffer = vec![0; 4_000 << (task / 2)];
@@ -57,7 +57,7 @@ async fn connections_that_share_a_limiter_get_the_same() {
     // A chunk is a 16th of the burst.
     assert!(most - least <= 1_000, "{bytes:?}");
     let total = bytes.iter().sum::<usize>();
-    assert!((999_000..=1_008_000).contains(&total), "a second, and a chunk each at its end: {total}");
+    assert!((999_000..=1_008_000).contains(&total), "one second, and one chunk each at the end: {total}");
 }
 
 #[tokio::test(start_paused = true)]

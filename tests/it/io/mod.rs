@@ -1,4 +1,4 @@
-//! Paced bytes: exact instants, fair shares, and neither a byte nor a token lost wherever they are dropped.
+//! Paced bytes: exact instants, fair shares, and no byte or token lost, wherever a future is dropped.
 
 mod edges;
 mod histories;
@@ -16,7 +16,7 @@ fn thousand_per_milli(burst: u64) -> Limiter {
     Limiter::new(Quota::new(1_000, MILLI).burst(burst)).unwrap()
 }
 
-/// A byte each millisecond by a clock moved by hand, and `there` bytes at the start.
+/// A byte each millisecond on a manual clock, with `there` bytes at the start.
 fn by_hand(burst: u64, there: u64) -> (Limiter, ManualClock) {
     built(Limiter::builder().quota(Quota::new(1, MILLI).burst(burst).initial(there)))
 }
@@ -26,7 +26,7 @@ fn built(builder: Builder) -> (Limiter, ManualClock) {
     (builder.clock(clock.clone()).build().unwrap(), clock)
 }
 
-/// What was granted and not given back.
+/// Tokens granted and not refunded.
 fn paid(limiter: &Limiter) -> u64 {
     let seen = limiter.snapshot();
     seen.granted - seen.refunded

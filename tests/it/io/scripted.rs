@@ -1,4 +1,4 @@
-//! Readers and writers that do what they are told.
+//! Readers and writers that follow a script.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -10,13 +10,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// What one poll does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Brings or takes this many bytes, or as many as there is room for. What a reader has left stays for the next poll.
+    /// Reads or writes this many bytes, or as many as there is space for. The rest of a read is left for the next poll.
     Bytes(usize),
     Pending,
     Fails,
 }
 
-/// Reads the numbers from 0 on as bytes, as its script says; after it comes the end.
+/// Reads the numbers from 0 on as bytes, as scripted, then reports the end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
     pub(crate) script: VecDeque<Step>,
@@ -47,12 +47,12 @@ impl AsyncRead for Source {
     }
 }
 
-/// Takes bytes as its script says; after it, all of them.
+/// Writes bytes as scripted, then everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drain {
     pub(crate) script: VecDeque<Step>,
     pub(crate) taken: Vec<u8>,
-    /// Whether it takes several buffers at once; and how many it was given by each call.
+    /// Whether it writes several buffers at once, and how many each call passed.
     pub(crate) vectored: bool,
     pub(crate) slices: Vec<Vec<usize>>,
     pub(crate) is_shut: bool,

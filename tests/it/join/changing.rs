@@ -1,13 +1,13 @@
-//! One limiter is paused, given another quota or another cap while a joint claim is ready in it.
+//! One limiter is paused, or gets another quota or cap, while a joint claim is ready in it.
 
-use super::{MS, costs, done, empty, full, limiter, pass, spent, tick};
+use super::{MS, costs, done, empty, full, holding, limiter, pass, spent, tick};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_test::assert_pending;
 use tokio_test::task::{Spawn, spawn};
 use tollgate::{Clock, Grant, Join, Limiter, ManualClock, Quota, join};
 
-/// A claim that is ready in the first limiter and lacks one token, which only hands bring, in the second.
+/// A claim that is ready in the first limiter and lacks one token of the second, which only a manual replenish brings.
 fn half_ready<'a>(ready: &'a Limiter, cost: u64, by_hand: &'a Limiter) -> Spawn<Join<'a, 2>> {
     let mut claim = spawn(join([(ready, cost), (by_hand, 1)]));
     assert_pending!(claim.poll());
@@ -23,7 +23,7 @@ fn capped(clock: &ManualClock, cap: u64) -> Limiter {
 }
 
 #[test]
-fn a_pause_of_the_line_that_was_ready_holds_both() {
+fn a_pause_of_the_ready_queue_delays_both() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), by_hand(&clock));
     let mut claim = half_ready(&a, 5, &b);
@@ -33,13 +33,13 @@ fn a_pause_of_the_line_that_was_ready_holds_both() {
     assert!(!claim.is_woken(), "paused");
     assert_eq!((spent(&a), spent(&b)), (0, 0));
     pass(1, &clock, &[&b, &a]);
-    assert!(claim.is_woken(), "to the millisecond");
+    assert!(claim.is_woken(), "woken in the exact millisecond");
     assert_eq!(costs(&mut claim), [5, 1]);
-    assert_eq!(a.available(), 0, "the burst, and nothing for the time of the pause");
+    assert_eq!(a.available(), 0, "the burst was saved, and nothing during the pause");
 }
 
 #[test]
-fn a_pause_of_the_slower_line_holds_both() {
+fn a_pause_of_the_slower_queue_delays_both() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
     let mut claim = spawn(join([(&a, 1), (&b, 1)]));
@@ -63,9 +63,9 @@ fn a_pause_after_the_grant_takes_nothing_back() {
 }
 
 #[test]
-fn a_smaller_burst_leaves_the_front_what_it_saved_and_a_smaller_rate_retimes_it() {
+fn a_smaller_burst_keeps_the_savings_of_the_front_and_a_smaller_rate_retimes_it() {
     let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), by_hand(&clock));
+    let (a, b) = (holding(&clock, 5), by_hand(&clock));
     let mut claim = half_ready(&a, 5, &b);
     a.set_quota(0, Quota::per_second(500).burst(2)).unwrap();
     assert_eq!(a.snapshot().quotas[0].level, 5);
@@ -80,11 +80,11 @@ fn a_smaller_burst_leaves_the_front_what_it_saved_and_a_smaller_rate_retimes_it(
     pass(5, &clock, &[&a, &b]);
     assert!(!claim.is_woken());
     pass(1, &clock, &[&a, &b]);
-    assert!(claim.is_woken(), "2 ms for the half, 4 ms for the second one");
+    assert!(claim.is_woken(), "2 ms for the rest of the first token, 4 ms for the second");
 }
 
 #[test]
-fn a_greater_rate_in_the_slower_line_brings_the_grant_forward() {
+fn a_higher_rate_in_the_slower_queue_brings_the_grant_forward() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), limiter(&clock, Quota::per_hour(5).initial(0)));
     let mut claim = spawn(join([(&b, 5), (&a, 5)]));
@@ -95,7 +95,7 @@ fn a_greater_rate_in_the_slower_line_brings_the_grant_forward() {
 }
 
 #[test]
-fn a_cap_lowered_below_a_ready_claim_holds_it_in_all_lines() {
+fn a_cap_lowered_below_a_ready_claim_delays_it_in_all_queues() {
     let clock = ManualClock::new();
     let (a, b) = (capped(&clock, 5), by_hand(&clock));
     let mut claim = half_ready(&a, 4, &b);
@@ -110,7 +110,7 @@ fn a_cap_lowered_below_a_ready_claim_holds_it_in_all_lines() {
 }
 
 #[test]
-fn a_cap_lowered_and_raised_again_while_the_other_line_is_not_ready_changes_nothing() {
+fn a_cap_lowered_and_raised_while_the_other_queue_is_not_ready_changes_nothing() {
     let clock = ManualClock::new();
     let (a, b) = (capped(&clock, 5), by_hand(&clock));
     let mut claim = half_ready(&a, 4, &b);
@@ -122,7 +122,7 @@ fn a_cap_lowered_and_raised_again_while_the_other_line_is_not_ready_changes_noth
 }
 
 #[test]
-fn caps_on_both_lines_release_whoever_is_next_whatever_the_order_of_arguments() {
+fn caps_on_both_queues_release_the_next_claim_in_any_order_of_arguments() {
     let clock = ManualClock::new();
     let (a, b) = (capped(&clock, 2), capped(&clock, 2));
     let mut line: Vec<_> = (0..6)
@@ -134,7 +134,7 @@ fn caps_on_both_lines_release_whoever_is_next_whatever_the_order_of_arguments() 
         assert!(!claim.is_woken());
         let [of_a, of_b] = held;
         drop(of_b);
-        assert!(!claim.is_woken(), "one of two is not enough");
+        assert!(!claim.is_woken(), "one release of two is not enough");
         drop(of_a);
         assert!(claim.is_woken());
         held = done(claim).unwrap();
@@ -145,7 +145,7 @@ fn caps_on_both_lines_release_whoever_is_next_whatever_the_order_of_arguments() 
 #[test]
 fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     let clock = ManualClock::new();
-    let (a, b) = (full(&clock, 5), by_hand(&clock));
+    let (a, b) = (holding(&clock, 5), by_hand(&clock));
     let mut earlier = a.try_acquire(2).unwrap();
     let mut claim = half_ready(&a, 3, &b);
     let mut behind = spawn(a.consume(1));
@@ -155,7 +155,7 @@ fn a_debt_charged_behind_a_held_claim_does_not_delay_it() {
     assert!(claim.is_woken());
     assert_eq!(costs(&mut claim), [3, 1]);
     pass(1, &clock, &[&a]);
-    assert!(behind.is_woken(), "it stood there before the debt");
+    assert!(behind.is_woken(), "it waited before the debt");
     assert_eq!(a.deficiency(), 4);
 }
 
@@ -186,9 +186,9 @@ fn a_joint_claim_at_a_stepped_quota_passes_at_the_step() {
 }
 
 #[test]
-fn a_clock_that_stepped_back_between_two_lines_lets_no_more_than_the_burst_pass() {
+fn a_clock_that_stepped_back_between_two_queues_grants_at_most_the_burst() {
     let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 1), full(&clock, 5));
+    let (a, b) = (empty(&clock, 1), holding(&clock, 5));
     clock.advance(10_000 * MS);
     assert!(a.try_acquire(1).is_ok()); // a has seen this hour, b has not
     clock.step_back(10_000 * MS);
@@ -203,9 +203,9 @@ fn a_clock_that_stepped_back_between_two_lines_lets_no_more_than_the_burst_pass(
 }
 
 #[test]
-fn a_clock_that_stepped_back_behind_the_building_of_one_line_lets_no_more_than_the_burst_pass() {
+fn a_clock_that_stepped_back_before_one_limiter_was_built_grants_at_most_the_burst() {
     let clock = ManualClock::new();
-    let b = full(&clock, 5);
+    let b = holding(&clock, 5);
     clock.advance(10_000 * MS);
     let a = limiter(&clock, Quota::manual(1).initial(0));
     clock.step_back(10_000 * MS);
@@ -219,9 +219,9 @@ fn a_clock_that_stepped_back_behind_the_building_of_one_line_lets_no_more_than_t
     assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
 }
 
-/// With a late timer at b: something happens in a, which is ready, before b is looked at. B must not pay for it.
+/// The timer of b is late: something happens in a, which is ready, before b is served. This must not cost b anything.
 #[test]
-fn what_happens_in_a_line_that_is_ready_does_not_put_the_grant_off() {
+fn events_in_a_ready_queue_do_not_delay_the_grant() {
     let nothing = |_: &Limiter, _: &mut Grant<'_>| ();
     let look = |a: &Limiter, _: &mut Grant<'_>| assert_eq!(a.available(), 0);
     let settle = |_: &Limiter, grant: &mut Grant<'_>| grant.settle(1);
@@ -241,7 +241,7 @@ fn what_happens_in_a_line_that_is_ready_does_not_put_the_grant_off() {
     }
 }
 
-/// A clock that jumps by a second when it has been read once more.
+/// A clock that jumps by a second after its next reading.
 #[derive(Clone, Debug)]
 struct Jumpy(Arc<Mutex<(Duration, bool)>>);
 
@@ -260,12 +260,13 @@ impl Clock for Jumpy {
     }
 }
 
-/// The caller is held up between the readings it takes of one clock for two lines. Which line is read first is not
-/// known, so each has its turn as the one that holds the claim.
+/// The caller is delayed between its readings of one clock for two queues. The order of the readings is not known, so
+/// each queue is the one that holds the claim once.
 #[test]
-fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burst_pass() {
+fn a_caller_delayed_between_two_clock_readings_grants_at_most_the_burst() {
     let clock = Jumpy(Arc::new(Mutex::new((Duration::from_secs(9), false))));
-    let builder = Limiter::builder().quota(Quota::manual(5).initial(0)).clock(clock.clone());
+    let builder =
+        Limiter::builder().quota(Quota::manual(5).initial(0)).quota(Quota::manual(1_000)).clock(clock.clone());
     let lines = [builder.clone().build().unwrap(), builder.build().unwrap()];
     for [held, last] in [[0, 1], [1, 0]].map(|order| order.map(|index: usize| &lines[index])) {
         held.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
@@ -276,7 +277,7 @@ fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burs
         assert_pending!(joint.poll());
         let mut behind: Vec<_> = (0..100).map(|_| spawn(held.consume(1))).collect();
         behind.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
-        last.replenish(1);
+        last.replenish(1); // the second quota is full
         assert!(joint.is_woken());
         assert_eq!(behind.iter().filter(|claim| claim.is_woken()).count(), 4);
         drop(behind);
@@ -288,7 +289,7 @@ fn a_caller_held_up_between_two_readings_of_the_clock_lets_no_more_than_the_burs
 }
 
 #[test]
-fn what_was_minted_while_a_claim_was_held_is_of_the_quota_of_that_time() {
+fn tokens_minted_while_a_claim_was_held_follow_the_quota_of_that_time() {
     let clock = ManualClock::new();
     let (a, b) = (limiter(&clock, Quota::per_second(1_000).burst(100).initial(1)), by_hand(&clock));
     let claim = half_ready(&a, 1, &b);

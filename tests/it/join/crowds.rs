@@ -1,4 +1,4 @@
-//! Many at once: long chains of joint claims, and threads that race.
+//! Large numbers: long chains of joint claims, and threads that race.
 
 use super::{MS, empty, limiter, spent, tick};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use tokio_test::task::spawn;
 use tollgate::{Clock, Limiter, ManualClock, Quota, join};
 
 const CROWD: usize = if cfg!(miri) { 40 } else { 10_000 };
-/// Not how long anything takes: how long before a hang is called one.
+/// How long the test waits before it reports a hang. It bounds nothing else.
 const LONG: Duration = Duration::from_secs(if cfg!(miri) { 3_600 } else { 180 });
 
-/// As many as that; a hundredth under Miri.
+/// This many; a hundredth of it under Miri.
 const fn many(count: usize) -> usize {
     if cfg!(miri) { count.div_ceil(100) } else { count }
 }
 
 #[test]
-fn ten_thousand_joint_claims_due_at_once_are_served_by_one_look() {
+fn ten_thousand_joint_claims_due_at_once_are_served_by_one_tick() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, CROWD as u64), limiter(&clock, Quota::manual(CROWD as u64).initial(0)));
     let mut line: Vec<_> = (0..CROWD).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
@@ -34,7 +34,7 @@ fn ten_thousand_joint_claims_due_at_once_are_served_by_one_look() {
 }
 
 #[test]
-fn ten_thousand_in_a_circle_of_lines_are_served_by_one_look_at_each() {
+fn ten_thousand_claims_in_a_circle_of_queues_are_served_by_one_tick_of_each() {
     let clock = ManualClock::new();
     let limiters = [1, 2, 3].map(|_| limiter(&clock, Quota::manual(CROWD as u64).initial(0)));
     let pair = |place: usize| [(&limiters[place % 3], 1), (&limiters[(place + 1) % 3], 1)];
@@ -45,7 +45,7 @@ fn ten_thousand_in_a_circle_of_lines_are_served_by_one_look_at_each() {
 }
 
 #[test]
-fn closing_sends_ten_thousand_away_from_the_other_line_too() {
+fn closing_removes_ten_thousand_claims_from_the_other_queue_too() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 1), empty(&clock, 1));
     let mut line: Vec<_> = (0..CROWD).map(|_| spawn(join([(&a, 1), (&b, 1)]))).collect();
@@ -61,8 +61,8 @@ fn on_a_small_stack(act: impl FnOnce() + Send) {
     });
 }
 
-/// What a crowd of threads does to two limiters, each on a runtime of its own: claims both ways round, plain ones
-/// between them, and one in five is dropped while it waits.
+/// Many threads use two limiters, each thread on a runtime of its own: joint claims in both orders, plain claims
+/// between them, and one claim in five is dropped while it waits.
 fn rush(limiters: &[Limiter; 2], number: u64, turns: usize, granted: impl Fn(usize) + Copy) {
     let [a, b] = limiters;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -89,7 +89,7 @@ fn rush(limiters: &[Limiter; 2], number: u64, turns: usize, granted: impl Fn(usi
             }
         }
     };
-    runtime.block_on(async { timeout(LONG, coming_and_going).await.expect("somebody waits for ever") });
+    runtime.block_on(async { timeout(LONG, coming_and_going).await.expect("a claim waits for ever") });
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn threads_never_see_more_granted_than_was_minted_nor_more_in_flight_than_the_ca
 }
 
 #[test]
-fn a_close_in_the_middle_of_a_rush_lets_everybody_go() {
+fn a_close_under_load_ends_all_claims() {
     let build = || Limiter::new(Quota::per_second(1_000_000).burst(1)).unwrap();
     let limiters = Arc::new([build(), build()]);
     let crowd: Vec<_> = (0..4)
@@ -160,7 +160,7 @@ fn a_close_in_the_middle_of_a_rush_lets_everybody_go() {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 let claims = || if number % 2 == 0 { [(a, 1), (b, 1)] } else { [(b, 1), (a, 1)] };
                 let until_closed = async { while join(claims()).await.is_ok() {} };
-                runtime.block_on(async { timeout(LONG, until_closed).await.expect("somebody waits for ever") });
+                runtime.block_on(async { timeout(LONG, until_closed).await.expect("a claim waits for ever") });
             })
         })
         .collect();
@@ -170,5 +170,5 @@ fn a_close_in_the_middle_of_a_rush_lets_everybody_go() {
     limiters[1].close();
     crowd.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(limiters.each_ref().map(|limiter| limiter.snapshot().waiting_tasks), [0, 0]);
-    assert!(limiters[0].try_acquire(1).is_ok() || limiters[0].estimate(1).is_some(), "the open one lives on");
+    assert!(limiters[0].try_acquire(1).is_ok() || limiters[0].estimate(1).is_some(), "the open limiter still works");
 }

@@ -1,4 +1,4 @@
-//! Who is granted, when, and what it takes.
+//! When joint claims are granted, and what they take.
 
 use super::{MS, costs, done, empty, full, limiter, pass, spent, tick};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio_test::{assert_pending, assert_ready};
 use tollgate::{Join, Limiter, ManualClock, Quota, join};
 
 #[test]
-fn it_is_granted_at_once_where_all_tokens_are_there() {
+fn a_joint_claim_is_granted_at_once_if_all_tokens_are_available() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), full(&clock, 9));
     let mut claim = spawn(join([(&a, 2), (&b, 9)]));
@@ -17,7 +17,7 @@ fn it_is_granted_at_once_where_all_tokens_are_there() {
 }
 
 #[test]
-fn it_waits_for_the_slower_limiter() {
+fn a_joint_claim_waits_for_the_slower_limiter() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut claim = spawn(join([(&a, 2), (&b, 4)]));
@@ -32,7 +32,7 @@ fn it_waits_for_the_slower_limiter() {
 }
 
 #[test]
-fn either_of_the_two_can_be_the_slower_one_and_be_looked_at_last_or_first() {
+fn either_queue_can_be_the_slower_one_and_be_served_first_or_last() {
     for (costs_of, order) in [([4, 1], [0, 1]), ([4, 1], [1, 0]), ([1, 4], [0, 1]), ([1, 4], [1, 0])] {
         let clock = ManualClock::new();
         let limiters = [empty(&clock, 5), empty(&clock, 5)];
@@ -48,17 +48,17 @@ fn either_of_the_two_can_be_the_slower_one_and_be_looked_at_last_or_first() {
 }
 
 #[test]
-fn nothing_is_taken_early_from_the_line_that_is_ready_first() {
+fn nothing_is_taken_early_from_the_queue_that_is_ready_first() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 20));
     let mut claim = spawn(join([(&a, 5), (&b, 20)]));
     assert_pending!(claim.poll());
     pass(19, &clock, &[&a, &b]);
     assert_eq!((spent(&a), spent(&b)), (0, 0));
-    assert_eq!(a.snapshot().quotas[0].level, 5, "kept, and no more than the burst");
+    assert_eq!(a.snapshot().quotas[0].level, 5, "the tokens are kept, up to the burst");
     pass(1, &clock, &[&a, &b]);
     assert_eq!((spent(&a), spent(&b)), (5, 20));
-    assert_eq!((a.available(), b.available()), (0, 0), "the law of the first limiter counts from this moment");
+    assert_eq!((a.available(), b.available()), (0, 0), "the rate law of the first limiter counts from this instant");
     assert_eq!(costs(&mut claim), [5, 20]);
     pass(3, &clock, &[&a, &b]);
     assert_eq!((a.available(), b.available()), (3, 3));
@@ -78,7 +78,7 @@ fn a_held_giant_saves_up_its_cost_and_not_a_token_more() {
 }
 
 #[test]
-fn plain_and_joint_claims_are_served_in_the_order_of_arrival_in_each_line() {
+fn plain_claims_pass_a_joint_one_only_until_it_is_held() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 10), empty(&clock, 10));
     let mut first = spawn(a.consume(1));
@@ -92,19 +92,17 @@ fn plain_and_joint_claims_are_served_in_the_order_of_arrival_in_each_line() {
     assert_pending!(fourth.poll());
 
     pass(2, &clock, &[&a, &b]);
-    assert!(first.is_woken() && !second.is_woken() && !third.is_woken(), "a has 1 left and holds it for the second");
-    pass(1, &clock, &[&a, &b]);
-    assert!(second.is_woken(), "b has its 3");
-    assert!(third.is_woken() && !other.is_woken() && !fourth.is_woken());
-    pass(1, &clock, &[&a, &b]);
-    assert!(other.is_woken() && !fourth.is_woken());
+    assert!(first.is_woken() && other.is_woken(), "while the first waited, the second was set aside in b");
+    assert!(third.is_woken() && !second.is_woken(), "b mints the three tokens of the second until 4 ms");
+    pass(2, &clock, &[&a, &b]);
+    assert!(second.is_woken() && !fourth.is_woken());
     pass(1, &clock, &[&a, &b]);
     assert!(fourth.is_woken());
     assert_eq!((spent(&a), spent(&b)), (4, 5));
 }
 
 #[test]
-fn nobody_overtakes_a_joint_claim_that_is_held() {
+fn no_claim_overtakes_a_held_joint_claim() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 10), empty(&clock, 10));
     let mut held = spawn(join([(&a, 1), (&b, 1)]));
@@ -114,11 +112,11 @@ fn nobody_overtakes_a_joint_claim_that_is_held() {
     let mut behind = spawn(a.consume(1));
     assert_pending!(behind.poll());
     pass(1, &clock, &[&b]);
-    assert!(held.is_woken() && behind.is_woken(), "whoever commits has the other line look");
+    assert!(held.is_woken() && behind.is_woken(), "the commit has the other queue served");
 }
 
 #[test]
-fn three_lines_and_thirty_two_grant_as_one() {
+fn three_queues_and_thirty_two_grant_together() {
     let clock = ManualClock::new();
     let [a, b, c] = [1, 2, 3].map(|_| empty(&clock, 10));
     let mut claim = spawn(join([(&a, 3), (&b, 1), (&c, 2)]));
@@ -157,7 +155,7 @@ fn a_joint_claim_in_no_limiter_is_granted() {
 }
 
 #[test]
-fn a_member_that_costs_nothing_touches_nothing_and_waits_for_nobody() {
+fn a_member_of_cost_zero_changes_nothing_and_never_waits() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
     let mut in_front = spawn(b.consume(1));
@@ -172,7 +170,7 @@ fn a_member_that_costs_nothing_touches_nothing_and_waits_for_nobody() {
     assert_eq!(
         costs(&mut spawn(join([(&a, 0), (&b, 0)]))),
         [0, 0],
-        "though somebody waits in one and the other is empty"
+        "though a claim waits in one and the other is empty"
     );
 }
 
@@ -189,7 +187,7 @@ fn each_grant_is_settled_on_its_own() {
 }
 
 #[test]
-fn a_refund_in_one_line_lets_the_joint_claim_pass_in_all() {
+fn a_refund_in_one_queue_grants_the_joint_claim_in_all() {
     let clock = ManualClock::new();
     let (a, b) = (limiter(&clock, Quota::manual(5)), full(&clock, 5));
     let mut grant = a.try_acquire(5).unwrap();
@@ -211,7 +209,11 @@ fn grants_of_capped_limiters_release_themselves_one_by_one() {
     assert_pending!(next.poll());
     drop(of_a);
     assert!(!next.is_woken());
-    assert_eq!((a.snapshot().in_flight, b.snapshot().in_flight), (Some(0), Some(3)), "a holds nothing while it waits");
+    assert_eq!(
+        (a.snapshot().in_flight, b.snapshot().in_flight),
+        (Some(0), Some(3)),
+        "no token of a is in flight while it waits"
+    );
     drop(of_b);
     assert!(next.is_woken());
     let grants = done(&mut next).unwrap();
@@ -221,7 +223,7 @@ fn grants_of_capped_limiters_release_themselves_one_by_one() {
 }
 
 #[test]
-fn lines_on_different_clocks_grant_as_one() {
+fn queues_on_different_clocks_grant_together() {
     let (hours, minutes) = (ManualClock::new(), ManualClock::new());
     let a = limiter(&hours, Quota::per_hour(1).initial(0));
     let b = limiter(&minutes, Quota::per_minute(1).initial(0));
@@ -255,9 +257,9 @@ fn rovers_wrap_under_a_joint_claim() {
     }
 }
 
-/// However late the timer, whoever was due meanwhile is served; `consume` does the same.
+/// However late the timer is, the claims that fell due meanwhile are served, as with `consume`.
 #[test]
-fn a_late_look_costs_joint_claims_no_more_than_plain_ones() {
+fn a_late_tick_costs_joint_claims_no_more_than_plain_ones() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 1), full(&clock, 1_000));
     let mut plain: Vec<_> = (0..10).map(|_| spawn(a.consume(1))).collect();
@@ -274,7 +276,7 @@ fn a_late_look_costs_joint_claims_no_more_than_plain_ones() {
 }
 
 #[test]
-fn it_can_be_sent_shared_and_moved() {
+fn a_joint_claim_is_send_sync_and_unpin() {
     fn all<T: Send + Sync + Unpin>() {}
     all::<Join<'_, 3>>();
 }

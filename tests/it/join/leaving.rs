@@ -1,6 +1,6 @@
-//! Leaving at every stage: nothing is lost in any of the lines, and those behind move up.
+//! Cancellation at every stage: no queue loses tokens, and the claims behind move up.
 
-use super::{costs, done, empty, full, limiter, pass, spent};
+use super::{costs, done, empty, full, holding, limiter, pass, spent};
 use tokio_test::assert_pending;
 use tokio_test::task::spawn;
 use tollgate::{ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
@@ -14,7 +14,7 @@ fn waiting(limiter: &Limiter) -> usize {
 }
 
 #[test]
-fn dropped_before_its_first_poll_it_was_never_there() {
+fn a_claim_dropped_before_its_first_poll_has_no_effect() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), full(&clock, 5));
     drop(spawn(join([(&a, 5), (&b, 5)])));
@@ -23,7 +23,7 @@ fn dropped_before_its_first_poll_it_was_never_there() {
 }
 
 #[test]
-fn dropped_while_it_waits_in_both_lines_it_leaves_both() {
+fn a_claim_dropped_while_it_waits_leaves_both_queues() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut claim = spawn(join([(&a, 3), (&b, 3)]));
@@ -33,14 +33,14 @@ fn dropped_while_it_waits_in_both_lines_it_leaves_both() {
     assert_pending!(behind_b.poll());
     pass(2, &clock, &[&a, &b]);
     drop(claim);
-    assert!(behind_a.is_woken() && behind_b.is_woken(), "what was there for the first is there for the second");
+    assert!(behind_a.is_woken() && behind_b.is_woken(), "the tokens of the first are there for the second");
     assert_eq!((spent(&a), spent(&b)), (2, 2));
     pass(1, &clock, &[&a, &b]);
     assert_eq!((a.available(), b.available()), (1, 1));
 }
 
 #[test]
-fn dropped_while_one_line_holds_it_ready_it_gives_way_there() {
+fn a_claim_dropped_while_one_queue_holds_it_ready_leaves_that_queue() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
     let mut claim = spawn(join([(&a, 5), (&b, 5)]));
@@ -54,7 +54,7 @@ fn dropped_while_one_line_holds_it_ready_it_gives_way_there() {
 }
 
 #[test]
-fn dropped_in_the_middle_of_both_lines_it_lets_those_behind_move_up() {
+fn a_claim_dropped_in_the_middle_of_both_queues_lets_the_claims_behind_move_up() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 9), empty(&clock, 9));
     let mut line: Vec<_> = (0..3).map(|_| spawn(join([(&a, 2), (&b, 2)]))).collect();
@@ -67,7 +67,7 @@ fn dropped_in_the_middle_of_both_lines_it_lets_those_behind_move_up() {
 }
 
 #[test]
-fn dropped_when_it_was_granted_and_had_not_looked_it_gives_everything_back() {
+fn a_claim_dropped_after_its_grant_and_before_its_poll_refunds_all() {
     let clock = ManualClock::new();
     let build = |quota| Limiter::builder().quota(quota).max_in_flight(8).clock(clock.clone()).build().unwrap();
     let (a, b) = (build(Quota::manual(5).initial(0)), build(Quota::manual(5).initial(0)));
@@ -88,10 +88,10 @@ fn dropped_when_it_was_granted_and_had_not_looked_it_gives_everything_back() {
 #[test]
 fn a_giant_that_saved_above_the_burst_and_leaves_burns_what_is_above_it() {
     let clock = ManualClock::new();
-    let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
+    let (a, b) = (holding(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
     let mut claim = spawn(join([(&a, 20), (&b, 1)]));
     assert_pending!(claim.poll());
-    pass(20, &clock, &[&a, &b]);
+    pass(15, &clock, &[&a, &b]);
     assert_eq!(a.snapshot().quotas[0].level, 20);
     drop(claim);
     assert_eq!(a.available(), 5);
@@ -119,7 +119,7 @@ fn claims_dropped_in_any_order_leave_nothing_behind() {
 }
 
 #[test]
-fn a_limiter_that_closes_sends_the_claim_away_by_name_and_the_other_line_moves_on() {
+fn a_closed_limiter_is_named_and_the_other_queue_moves_on() {
     for one_that_closes in [0, 1] {
         let clock = ManualClock::new();
         let limiters = [full(&clock, 5), full(&clock, 5)];
@@ -131,7 +131,7 @@ fn a_limiter_that_closes_sends_the_claim_away_by_name_and_the_other_line_moves_o
         assert_pending!(behind.poll());
         pass(2, &clock, &[&limiters[0], &limiters[1]]);
         limiters[one_that_closes].close();
-        assert!(claim.is_woken() && behind.is_woken(), "without the claim having been polled again");
+        assert!(claim.is_woken() && behind.is_woken(), "though the claim was not polled again");
         assert_eq!(done(&mut claim).unwrap_err(), closed(one_that_closes));
         assert_eq!((spent(&limiters[one_that_closes]), spent(open)), (5, 7));
     }
@@ -148,7 +148,7 @@ fn a_limiter_closed_before_the_first_poll_is_named() {
 }
 
 #[test]
-fn a_claim_turned_away_in_the_middle_of_the_other_line_lets_that_line_move_on_when_it_gets_there() {
+fn a_claim_refused_in_the_middle_of_the_other_queue_is_skipped_there() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut in_front = spawn(a.consume(2));
@@ -159,7 +159,7 @@ fn a_claim_turned_away_in_the_middle_of_the_other_line_lets_that_line_move_on_wh
     assert_pending!(behind.poll());
     b.close();
     pass(3, &clock, &[&a]);
-    assert!(in_front.is_woken() && behind.is_woken(), "the stalled one takes nothing and holds nobody up");
+    assert!(in_front.is_woken() && behind.is_woken(), "the stalled claim takes nothing and delays no other");
     assert_eq!(spent(&a), 3);
     assert_eq!(waiting(&a), 0);
 }
@@ -177,7 +177,7 @@ fn closing_after_the_grant_leaves_it_valid() {
 }
 
 #[test]
-fn polled_once_and_then_stalled_it_does_not_keep_others_waiting() {
+fn a_claim_polled_once_and_then_stalled_delays_no_other() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut stalled = spawn(join([(&a, 2), (&b, 3)]));
@@ -186,12 +186,12 @@ fn polled_once_and_then_stalled_it_does_not_keep_others_waiting() {
     line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
     pass(13, &clock, &[&a, &b]);
     assert!(line.iter().all(|claim| claim.is_woken()));
-    assert_eq!((spent(&a), spent(&b)), (12, 13), "the stalled one has its own, unseen");
+    assert_eq!((spent(&a), spent(&b)), (12, 13), "the stalled claim has its tokens, though it has not seen them");
     assert_eq!(costs(&mut stalled), [2, 3]);
 }
 
 #[test]
-fn a_claim_that_is_leaked_keeps_its_place_and_nothing_else() {
+fn a_leaked_claim_keeps_its_place_and_nothing_else() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let mut leaked = spawn(join([(&a, 1), (&b, 1)]));

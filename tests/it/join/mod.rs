@@ -1,4 +1,5 @@
-//! Joint claims: all limiters or none, in strict order in each line, whatever happens to one of them meanwhile.
+//! Joint claims: all limiters or none, strictly in order in each queue, whatever happens to one of the limiters
+//! meanwhile.
 
 mod changing;
 mod crowds;
@@ -6,6 +7,7 @@ mod granting;
 mod histories;
 mod leaving;
 mod oracle;
+mod passing;
 mod refusing;
 mod runtimes;
 mod wakers;
@@ -21,7 +23,7 @@ use tollgate::{Join, Limiter, ManualClock, Quota};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A limiter on a clock that is moved by hand.
+/// A limiter with a manual clock.
 fn limiter(clock: &ManualClock, quota: Quota) -> Limiter {
     Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap()
 }
@@ -36,11 +38,18 @@ fn full(clock: &ManualClock, burst: u64) -> Limiter {
     limiter(clock, Quota::per_second(1_000).burst(burst))
 }
 
+/// One token each millisecond, `burst` at once, full at first, and a manual quota with enough tokens. No clock can tell
+/// how long a manual quota takes to mint a token, so a joint claim that comes to the front is not set aside.
+fn holding(clock: &ManualClock, burst: u64) -> Limiter {
+    let quota = Quota::per_second(1_000).burst(burst);
+    Limiter::builder().quota(quota).quota(Quota::manual(1_000_000)).clock(clock.clone()).build().unwrap()
+}
+
 fn tick(limiters: &[&Limiter]) {
     limiters.iter().for_each(|limiter| limiter.tick());
 }
 
-/// Millisecond by millisecond, so that no timer is late.
+/// Advances millisecond by millisecond, so that no timer is late.
 fn pass(milliseconds: u64, clock: &ManualClock, limiters: &[&Limiter]) {
     for _ in 0..milliseconds {
         clock.advance(MS);
@@ -48,18 +57,18 @@ fn pass(milliseconds: u64, clock: &ManualClock, limiters: &[&Limiter]) {
     }
 }
 
-/// What a future that must be done now says.
+/// The output of a future that must be ready now.
 fn done<F: Future>(future: &mut Spawn<F>) -> F::Output
 where
     F::Output: Debug,
 {
     match future.poll() {
         Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("it still waits"),
+        Poll::Pending => panic!("the future is still pending"),
     }
 }
 
-/// Tokens that were granted and not given back.
+/// Tokens granted and not refunded.
 fn spent(limiter: &Limiter) -> u64 {
     let now = limiter.snapshot();
     now.granted - now.refunded

@@ -1,6 +1,9 @@
-//! Two lines and the joint claims that stand in both, nanosecond by nanosecond: no rovers, no virtual time, no threads.
+//! Three queues with joint claims, simulated nanosecond by nanosecond: the rule of `core/state/joint.rs`, without
+//! positions, virtual time, atomics and threads.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+pub(crate) const QUEUES: usize = 3;
 
 /// `amount` tokens per `period` nanoseconds, in lowest terms.
 #[derive(Clone, Copy, Debug)]
@@ -12,52 +15,105 @@ pub(crate) struct Rule {
     pub(crate) cap: Option<u64>,
 }
 
+/// The part of a joint claim at the front.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    number: usize,
+    stays: bool,
+    told: Option<u64>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rule: Rule,
+    /// The instant up to which it has been served.
+    at: u64,
     level: u64,
     rem: u64,
     pub(crate) flying: u64,
     paused_until: u64,
-    /// Number and cost of each claim in line.
-    line: VecDeque<(usize, u64)>,
+    /// Plain claims with their costs, and the places of joint claims, which have no cost here.
+    line: VecDeque<(usize, Option<u64>)>,
+    held: Option<Held>,
+    blocked: BTreeSet<usize>,
+    aside: BTreeSet<usize>,
+    alarms: BTreeSet<(u64, usize)>,
 }
 
-/// What has become of a claim: its cost in each line, and whether it was granted.
-#[derive(Clone, Copy, Debug)]
+/// A claim: its cost in each queue, and its state.
+#[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    pub(crate) costs: [u64; 2],
+    pub(crate) costs: [u64; QUEUES],
     pub(crate) granted_at: Option<u64>,
+    committed_at: Option<u64>,
+    /// The queues in the order in which the caller named them.
+    order: [usize; QUEUES],
+    arrived: [bool; QUEUES],
+    ready: [bool; QUEUES],
+    dues: [Option<u64>; QUEUES],
+    is_dead: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Oracle {
     pub(crate) now: u64,
-    pub(crate) buckets: [Bucket; 2],
+    pub(crate) buckets: [Bucket; QUEUES],
     pub(crate) claims: HashMap<usize, Claim>,
+    news: VecDeque<(usize, u64)>,
+    unserved: Vec<usize>,
 }
 
 impl Bucket {
     fn new(rule: Rule) -> Self {
-        Self { rule, level: rule.initial, rem: 0, flying: 0, paused_until: 0, line: VecDeque::new() }
+        Self {
+            rule,
+            at: 0,
+            level: rule.initial,
+            rem: 0,
+            flying: 0,
+            paused_until: 0,
+            line: VecDeque::new(),
+            held: None,
+            blocked: BTreeSet::new(),
+            aside: BTreeSet::new(),
+            alarms: BTreeSet::new(),
+        }
     }
 
-    /// What `nanoseconds` bring: none or one.
-    fn mint(&mut self, nanoseconds: u64) {
+    /// Mints the token of the next `nanoseconds`, if one is due. `front` is the cost of the claim at the front.
+    fn mint(&mut self, nanoseconds: u64, front: Option<u64>) {
         let Rule { amount, period, burst, .. } = self.rule;
-        let bound = self.line.front().map_or(burst, |(_, cost)| burst.max(*cost));
+        self.at += nanoseconds;
+        let bound = front.map_or(burst, |cost| burst.max(cost));
         let credit = amount * nanoseconds + self.rem;
         let (minted, rem) = (credit / period, credit % period);
         let room = bound.saturating_sub(self.level);
-        // Full before this very nanosecond: time burns.
+        // The bucket was full before this nanosecond: the time is lost.
         let burned = minted > room || (minted == room && rem >= amount);
         self.level += minted.min(room);
         self.rem = if burned { 0 } else { rem };
     }
 
-    fn fits(&self, cost: u64, now: u64) -> bool {
-        let flies = self.rule.cap.is_none_or(|cap| self.flying + cost <= cap);
-        self.level >= cost && flies && now >= self.paused_until
+    fn fits(&self, cost: u64) -> bool {
+        self.level >= cost && self.flies(cost) && self.at >= self.paused_until
+    }
+
+    fn flies(&self, cost: u64) -> bool {
+        self.rule.cap.is_none_or(|cap| self.flying + cost <= cap)
+    }
+
+    /// When a claim of `cost` would be granted if it were at the front now.
+    fn due(&self, cost: u64) -> Option<u64> {
+        let Rule { amount, period, .. } = self.rule;
+        let wait = match cost.saturating_sub(self.level) {
+            0 => 0,
+            need => (need * period - self.rem).div_ceil(amount),
+        };
+        self.flies(cost).then_some((self.at + wait).max(self.paused_until))
+    }
+
+    fn time_to_mint(&self, cost: u64) -> u64 {
+        (cost * self.rule.period).div_ceil(self.rule.amount)
     }
 
     fn take(&mut self, cost: u64) {
@@ -70,123 +126,449 @@ impl Bucket {
         self.flying -= cost;
     }
 
-    fn leave(&mut self, number: usize) {
-        let at_front = self.line.front().is_some_and(|(first, _)| *first == number);
-        self.line.retain(|(other, _)| *other != number);
-        if at_front && self.level > self.rule.burst {
+    /// The front was cancelled without a grant.
+    fn cut(&mut self) {
+        if self.level > self.rule.burst {
             (self.level, self.rem) = (self.rule.burst, 0);
         }
     }
 
-    pub(crate) fn waiting(&self) -> Vec<usize> {
-        self.line.iter().map(|(number, _)| *number).collect()
+    /// Removes a claim that is not held from wherever it is.
+    fn forget(&mut self, number: usize) {
+        self.line.retain(|(other, _)| *other != number);
+        self.blocked.remove(&number);
+        self.aside.remove(&number);
+        self.alarms.retain(|(_, other)| *other != number);
     }
 
-    pub(crate) fn front_cost(&self) -> Option<u64> {
-        self.line.front().map(|(_, cost)| *cost)
+    fn is_held(&self, number: usize) -> bool {
+        self.held.is_some_and(|held| held.number == number)
+    }
+
+    fn has(&self, number: usize) -> bool {
+        self.is_held(number) || self.line.iter().any(|(other, _)| *other == number) || self.is_aside(number)
+    }
+
+    fn is_aside(&self, number: usize) -> bool {
+        self.blocked.contains(&number)
+            || self.aside.contains(&number)
+            || self.alarms.iter().any(|(_, other)| *other == number)
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        let aside = self.blocked.len() + self.aside.len() + self.alarms.len();
+        self.line.len() + aside + usize::from(self.held.is_some())
     }
 
     pub(crate) fn level(&self) -> u64 {
         self.level
     }
 
-    pub(crate) fn available(&self, now: u64) -> u64 {
+    pub(crate) fn available(&self) -> u64 {
         let most = self.rule.cap.map_or(u64::MAX, |cap| cap.saturating_sub(self.flying));
-        if self.line.is_empty() && now >= self.paused_until { self.level.min(most) } else { 0 }
+        if self.is_free() && self.at >= self.paused_until { self.level.min(most) } else { 0 }
+    }
+
+    /// No claim waits in the queue.
+    fn is_free(&self) -> bool {
+        self.line.is_empty() && self.held.is_none()
     }
 }
 
-impl Oracle {
-    pub(crate) fn new(rules: [Rule; 2]) -> Self {
-        Self { now: 0, buckets: rules.map(Bucket::new), claims: HashMap::new() }
+impl Claim {
+    fn meeting(&self) -> Option<u64> {
+        self.dues.iter().copied().reduce(latest).flatten()
     }
 
-    pub(crate) fn pass(&mut self, nanoseconds: u64) {
-        for _ in 0..nanoseconds {
-            self.now += 1;
-            self.buckets.iter_mut().for_each(|bucket| bucket.mint(1));
-            self.serve();
+    fn others(&self, queue: usize) -> Option<u64> {
+        let others = self.dues.iter().enumerate().filter(|(index, _)| *index != queue).map(|(_, due)| *due);
+        others.reduce(latest).flatten()
+    }
+
+    fn is_committed(&self) -> bool {
+        self.ready.iter().all(|ready| *ready)
+    }
+}
+
+/// The later one; `None` means never.
+fn latest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    Some(one?.max(other?))
+}
+
+impl Oracle {
+    pub(crate) fn new(rules: [Rule; QUEUES]) -> Self {
+        let buckets = rules.map(Bucket::new);
+        Self { now: 0, buckets, claims: HashMap::new(), news: VecDeque::new(), unserved: Vec::new() }
+    }
+
+    /// Advances by a nanosecond, and serves each queue.
+    pub(crate) fn pass(&mut self) {
+        self.now += 1;
+        for queue in 0..QUEUES {
+            self.serve(queue);
+            self.run();
         }
     }
 
-    /// Whether it can be claimed at all.
-    pub(crate) fn claim(&mut self, number: usize, costs: [u64; 2]) -> bool {
+    /// The cost of the claim at the front.
+    pub(crate) fn front_cost(&self, queue: usize) -> Option<u64> {
+        let bucket = &self.buckets[queue];
+        match bucket.held {
+            Some(held) => Some(self.claims[&held.number].costs[queue]),
+            None => bucket.line.front()?.1,
+        }
+    }
+
+    pub(crate) fn is_held_ready(&self, queue: usize) -> bool {
+        self.buckets[queue].held.is_some() && self.front_cost(queue) <= Some(self.buckets[queue].level)
+    }
+
+    /// Whether the claim is possible at all.
+    pub(crate) fn claim(
+        &mut self,
+        number: usize,
+        costs: [u64; QUEUES],
+        order: [usize; QUEUES],
+        is_joint: bool,
+    ) -> bool {
         if self.buckets.iter().zip(costs).any(|(bucket, cost)| bucket.rule.cap.is_some_and(|cap| cost > cap)) {
             return false;
         }
-        if !self.try_claim(number, costs) {
-            for (bucket, cost) in self.buckets.iter_mut().zip(costs).filter(|(_, cost)| *cost > 0) {
-                bucket.line.push_back((number, cost));
-            }
-            self.claims.insert(number, Claim { costs, granted_at: None });
+        if self.try_claim(number, costs, order) {
+            return true;
         }
+        let idle = costs.map(|cost| cost == 0);
+        let dues = [Some(0); QUEUES];
+        let claim = Claim {
+            costs,
+            granted_at: None,
+            committed_at: None,
+            order,
+            arrived: idle,
+            ready: idle,
+            dues,
+            is_dead: false,
+        };
+        self.claims.insert(number, claim);
+        for (bucket, cost) in self.buckets.iter_mut().zip(costs).filter(|(_, cost)| *cost > 0) {
+            bucket.line.push_back((number, (!is_joint).then_some(cost)));
+        }
+        // The locks are released in this order.
+        (0..QUEUES).rev().for_each(|queue| self.serve(queue));
+        self.run();
         true
     }
 
-    /// All now, or nothing.
-    pub(crate) fn try_claim(&mut self, number: usize, costs: [u64; 2]) -> bool {
-        let free = |(bucket, cost): (&Bucket, u64)| cost == 0 || bucket.line.is_empty() && bucket.fits(cost, self.now);
+    /// Grants all now, or nothing.
+    pub(crate) fn try_claim(&mut self, number: usize, costs: [u64; QUEUES], order: [usize; QUEUES]) -> bool {
+        let free = |(bucket, cost): (&Bucket, u64)| cost == 0 || bucket.is_free() && bucket.fits(cost);
         let granted = self.buckets.iter().zip(costs).all(free);
         if granted {
             self.buckets.iter_mut().zip(costs).for_each(|(bucket, cost)| bucket.take(cost));
-            self.claims.insert(number, Claim { costs, granted_at: Some(self.now) });
+            let all = [true; QUEUES];
+            let claim = Claim {
+                costs,
+                granted_at: Some(self.now),
+                committed_at: Some(self.now),
+                order,
+                arrived: all,
+                ready: all,
+                dues: [None; QUEUES],
+                is_dead: false,
+            };
+            self.claims.insert(number, claim);
         }
         granted
     }
 
-    /// Serves whoever is at the front of all its lines and fits in all of them.
-    fn serve(&mut self) {
-        while let Some(number) = self.next_to_pass() {
-            let claim = self.claims.get_mut(&number).expect("who stands in line was written down");
-            claim.granted_at = Some(self.now);
-            for (bucket, cost) in self.buckets.iter_mut().zip(claim.costs).filter(|(_, cost)| *cost > 0) {
-                bucket.line.pop_front();
-                bucket.take(cost);
+    /// Delivers the events to the queues until none is left.
+    fn run(&mut self) {
+        loop {
+            if let Some((number, at)) = self.news.pop_front() {
+                let Some(order) = self.claims.get(&number).map(|claim| claim.order) else { continue };
+                for queue in order {
+                    self.hear(queue, number, at);
+                    if !self.unserved.contains(&queue) {
+                        self.unserved.push(queue);
+                    }
+                }
+            } else if !self.unserved.is_empty() {
+                let queue = self.unserved.remove(0);
+                self.serve(queue);
+            } else {
+                return;
             }
         }
     }
 
-    fn next_to_pass(&mut self) -> Option<usize> {
-        // A bucket that was filled in this instant keeps no fraction either.
-        self.buckets.iter_mut().for_each(|bucket| bucket.mint(0));
-        let fronts = self.buckets.iter().filter_map(|bucket| bucket.line.front());
-        let mut numbers = fronts.map(|(number, _)| *number);
-        numbers.find(|number| self.passes(*number))
+    fn push_news(&mut self, queue: usize, number: usize) {
+        let at = self.buckets[queue].at;
+        match self.news.back_mut() {
+            Some((last, news)) if *last == number => *news = at.max(*news),
+            _ => self.news.push_back((number, at)),
+        }
     }
 
-    fn passes(&self, number: usize) -> bool {
-        self.buckets.iter().zip(self.claims[&number].costs).all(|(bucket, cost)| {
-            cost == 0 || bucket.line.front().is_some_and(|front| front.0 == number) && bucket.fits(cost, self.now)
-        })
+    fn hear(&mut self, queue: usize, number: usize, at: u64) {
+        if !self.buckets[queue].has(number) {
+            return;
+        }
+        if self.claims[&number].is_dead && !self.buckets[queue].is_held(number) {
+            self.buckets[queue].forget(number);
+            return self.push_news(queue, number);
+        }
+        self.serve_up_to(queue, at);
+        if self.buckets[queue].is_held(number) {
+            self.review_held(queue);
+        } else if self.buckets[queue].is_aside(number) {
+            self.review_aside(queue, number);
+        }
     }
 
-    /// The claim's caller has gone, and never saw a grant. What was granted is given back to one line after the other.
-    pub(crate) fn cancel(&mut self, number: usize, order: [usize; 2]) {
-        let claim = self.claims.remove(&number).expect("who leaves was there");
+    fn serve(&mut self, queue: usize) {
+        self.serve_up_to(queue, self.now);
+    }
+
+    fn serve_up_to(&mut self, queue: usize, at: u64) {
+        loop {
+            self.serve_instant(queue);
+            if self.buckets[queue].at >= at {
+                return;
+            }
+            let front = self.front_cost(queue);
+            self.buckets[queue].mint(1, front);
+        }
+    }
+
+    /// Serves a queue up to the current instant.
+    fn serve_instant(&mut self, queue: usize) {
+        loop {
+            let bucket = &mut self.buckets[queue];
+            if bucket.held.is_none() {
+                if let Some(number) = bucket.blocked.first().copied() {
+                    self.review_aside(queue, number);
+                    continue;
+                }
+                if let Some((number, None)) = bucket.line.front().copied() {
+                    bucket.line.pop_front();
+                    self.stand_aside(queue, number);
+                    continue;
+                }
+            }
+            let alarm = bucket.alarms.first().copied().filter(|(at, _)| *at <= bucket.at);
+            if let Some(held) = bucket.held {
+                let (number, cost) = (held.number, self.claims[&held.number].costs[queue]);
+                let claim = self.claims.get_mut(&number).expect("held");
+                if !claim.is_committed() && !claim.is_dead {
+                    claim.ready[queue] = bucket.fits(cost);
+                }
+                if claim.is_committed() && claim.committed_at.is_none() {
+                    claim.committed_at = Some(bucket.at);
+                }
+                if claim.committed_at.is_some_and(|at| at <= bucket.at) || claim.is_dead {
+                    bucket.mint(0, Some(cost));
+                    bucket.held = None;
+                    if claim.is_dead {
+                        bucket.cut();
+                    } else {
+                        bucket.take(cost);
+                        claim.granted_at = Some(bucket.at);
+                    }
+                    self.push_news(queue, number);
+                    continue;
+                }
+            } else if let Some((number, Some(cost))) = bucket.line.front().copied()
+                && bucket.fits(cost)
+            {
+                bucket.mint(0, Some(cost));
+                bucket.take(cost);
+                bucket.line.pop_front();
+                self.claims.get_mut(&number).expect("waits").granted_at = Some(bucket.at);
+                continue;
+            }
+            if let Some((_, number)) = alarm {
+                self.review_aside(queue, number);
+                continue;
+            }
+            let front = self.front_cost(queue);
+            self.buckets[queue].mint(0, front);
+            return self.report_held(queue);
+        }
+    }
+
+    fn stand_aside(&mut self, queue: usize, number: usize) {
+        if self.claims[&number].is_dead {
+            return self.push_news(queue, number);
+        }
+        let cost = self.claims[&number].costs[queue];
+        let due = self.buckets[queue].due(cost);
+        let claim = self.claims.get_mut(&number).expect("waits");
+        claim.dues[queue] = due;
+        claim.arrived[queue] = true;
+        if claim.arrived.iter().all(|arrived| *arrived) {
+            self.push_news(queue, number);
+        }
+        self.buckets[queue].aside.insert(number);
+        self.review_aside(queue, number);
+    }
+
+    fn review_aside(&mut self, queue: usize, number: usize) {
+        let claim = &self.claims[&number];
+        let bucket = &mut self.buckets[queue];
+        bucket.forget(number);
+        if claim.is_dead {
+            return self.push_news(queue, number);
+        }
+        let (cost, others) = (claim.costs[queue], claim.others(queue));
+        let has_arrived = claim.arrived.iter().all(|arrived| *arrived);
+        if let Some(held) = bucket.held.filter(|held| held.number < number) {
+            let meeting = self.claims[&held.number].meeting();
+            let due = meeting.map(|meeting| meeting.max(bucket.at) + bucket.time_to_mint(cost));
+            bucket.blocked.insert(number);
+            return self.tell(queue, number, due);
+        }
+        let due = bucket.due(cost);
+        match (due, others) {
+            _ if !has_arrived => {
+                bucket.aside.insert(number);
+                return;
+            }
+            (None, _) => return self.hold(queue, number),
+            (Some(_), None) => drop(bucket.aside.insert(number)),
+            (Some(due), Some(others)) => {
+                let start = due.max(others).saturating_sub(bucket.time_to_mint(cost));
+                if start <= bucket.at {
+                    return self.hold(queue, number);
+                }
+                bucket.alarms.insert((start, number));
+            }
+        }
+        self.tell(queue, number, due);
+    }
+
+    fn review_held(&mut self, queue: usize) {
+        self.report_held(queue);
+        let Some(held) = self.buckets[queue].held.filter(|held| !held.stays) else { return };
+        let Some(due) = held.told else { return };
+        let claim = &self.claims[&held.number];
+        if claim.is_committed() {
+            return;
+        }
+        let (cost, bucket) = (claim.costs[queue], &mut self.buckets[queue]);
+        let start = claim.others(queue).map(|others| due.max(others).saturating_sub(bucket.time_to_mint(cost)));
+        if start.is_some_and(|start| start <= bucket.at) {
+            return;
+        }
+        match start {
+            Some(start) => drop(bucket.alarms.insert((start, held.number))),
+            None => drop(bucket.aside.insert(held.number)),
+        }
+        bucket.mint(0, Some(cost));
+        bucket.held = None;
+        bucket.cut();
+        self.claims.get_mut(&held.number).expect("waits").ready[queue] = false;
+    }
+
+    fn report_held(&mut self, queue: usize) {
+        let bucket = &mut self.buckets[queue];
+        let Some(held) = &mut bucket.held else { return };
+        let (cost, at) = (self.claims[&held.number].costs[queue], bucket.at);
+        let due = {
+            let Held { number, stays, told } = *held;
+            bucket.held = None;
+            let due = bucket.due(cost);
+            bucket.held = Some(Held { number, stays, told });
+            due
+        };
+        let held = bucket.held.as_mut().expect("put back");
+        let is_past = |due: Option<u64>| due.is_some_and(|due| due <= at);
+        if due == held.told || is_past(due) && is_past(held.told) {
+            return;
+        }
+        held.told = due;
+        held.stays |= due.is_none();
+        let number = held.number;
+        self.tell(queue, number, due);
+    }
+
+    fn hold(&mut self, queue: usize, number: usize) {
+        let younger = self.buckets[queue].held;
+        if let Some(held) = younger {
+            if self.claims[&held.number].is_committed() || self.claims[&held.number].is_dead {
+                self.buckets[queue].blocked.insert(number);
+                return;
+            }
+            self.claims.get_mut(&held.number).expect("waits").ready[queue] = false;
+            self.buckets[queue].blocked.insert(held.number);
+            self.buckets[queue].cut();
+        }
+        let bucket = &mut self.buckets[queue];
+        let due = bucket.due(self.claims[&number].costs[queue]);
+        bucket.held = Some(Held { number, stays: due.is_none(), told: due });
+        self.tell(queue, number, due);
+        if let Some(held) = younger {
+            let bucket = &self.buckets[queue];
+            let wait = bucket.time_to_mint(self.claims[&held.number].costs[queue]);
+            let due = self.claims[&number].meeting().map(|meeting| meeting.max(bucket.at) + wait);
+            self.tell(queue, held.number, due);
+        }
+    }
+
+    fn tell(&mut self, queue: usize, number: usize, due: Option<u64>) {
+        let claim = self.claims.get_mut(&number).expect("waits");
+        let before = (claim.dues[queue], claim.meeting());
+        claim.dues[queue] = due;
+        if before.0.is_none() != due.is_none() || before.1 != claim.meeting() {
+            self.push_news(queue, number);
+        }
+    }
+
+    /// The caller dropped the claim and never saw a grant. Granted tokens are refunded to one queue after the other.
+    pub(crate) fn cancel(&mut self, number: usize) {
+        let claim = self.claims.get_mut(&number).expect("the claim exists");
+        let (order, costs) = (claim.order, claim.costs);
         if claim.granted_at.is_none() {
-            self.buckets.iter_mut().for_each(|bucket| bucket.leave(number));
-            return self.serve();
+            claim.is_dead = true;
         }
-        for line in order {
-            self.buckets[line].give_back(claim.costs[line]);
-            self.serve();
+        for queue in order.into_iter().filter(|queue| costs[*queue] > 0) {
+            self.serve(queue);
+            if self.claims[&number].granted_at.is_some() {
+                self.buckets[queue].give_back(costs[queue]);
+            } else {
+                let is_plain =
+                    self.buckets[queue].line.front().is_some_and(|(first, cost)| *first == number && cost.is_some());
+                let is_front = is_plain && self.buckets[queue].held.is_none();
+                self.buckets[queue].forget(number);
+                if is_front {
+                    self.buckets[queue].cut();
+                }
+            }
+            self.serve(queue);
+            self.run();
         }
+        self.claims.remove(&number);
     }
 
-    /// A grant that was seen is dropped.
+    /// A grant that was received is dropped.
     pub(crate) fn release(&mut self, number: usize) {
-        let claim = self.claims.remove(&number).expect("what is released was granted");
-        self.buckets.iter_mut().zip(claim.costs).for_each(|(bucket, cost)| bucket.flying -= cost);
-        self.serve();
+        let claim = self.claims.remove(&number).expect("the claim was granted");
+        for queue in claim.order.into_iter().filter(|queue| claim.costs[*queue] > 0) {
+            self.buckets[queue].flying -= claim.costs[queue];
+            self.serve(queue);
+            self.run();
+        }
     }
 
-    pub(crate) fn pause(&mut self, line: usize, nanoseconds: u64) {
-        let bucket = &mut self.buckets[line];
+    pub(crate) fn pause(&mut self, queue: usize, nanoseconds: u64) {
+        let bucket = &mut self.buckets[queue];
         bucket.paused_until = bucket.paused_until.max(self.now + nanoseconds);
+        self.serve(queue);
+        self.run();
     }
 
-    pub(crate) fn set_cap(&mut self, line: usize, cap: u64) {
-        self.buckets[line].rule.cap = Some(cap);
-        self.serve();
+    pub(crate) fn set_cap(&mut self, queue: usize, cap: u64) {
+        self.buckets[queue].rule.cap = Some(cap);
+        self.serve(queue);
+        self.run();
     }
 }

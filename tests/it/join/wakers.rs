@@ -1,6 +1,6 @@
-//! Wakers that panic, and wakers that call the limiters back while their lines are being served.
+//! Wakers that panic, and wakers that call the limiters while their queues are being served.
 
-use super::{costs, empty, full, limiter, pass, spent, tick};
+use super::{costs, empty, full, holding, limiter, pass, spent, tick};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tokio_test::assert_pending;
 use tokio_test::task::spawn;
 use tollgate::{Join, Limiter, ManualClock, Quota, join};
 
-/// Calls `act` with how often it was woken before.
+/// Calls `act` with the number of earlier wake-ups.
 struct Bell<F> {
     rung: AtomicUsize,
     act: F,
@@ -36,13 +36,13 @@ fn poll<const N: usize>(claim: &mut Join<'_, N>, waker: &Waker) -> bool {
     std::pin::Pin::new(claim).poll(&mut Context::from_waker(waker)).is_ready()
 }
 
-/// Wakers are `'static`; so are the limiters they call back.
+/// Wakers are `'static`, so the limiters that they call must be too.
 fn forever(limiter: Limiter) -> &'static Limiter {
     Box::leak(Box::new(limiter))
 }
 
 #[test]
-fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_line() {
+fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_queue() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
     let (old, new) = (Bell::new(|_| ()), Bell::new(|_| ()));
@@ -50,7 +50,7 @@ fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_line() {
     assert!(!poll(&mut claim, &Waker::from(old.clone())));
     assert!(!poll(&mut claim, &Waker::from(new.clone())));
     pass(1, &clock, &[&a, &b]);
-    assert_eq!(new.rung(), 0, "being ready in one line is no news");
+    assert_eq!(new.rung(), 0, "being ready in one queue wakes no claim");
     pass(1, &clock, &[&a, &b]);
     assert!((1..=2).contains(&new.rung()));
     assert_eq!(old.rung(), 0);
@@ -61,10 +61,10 @@ fn the_waker_of_the_latest_poll_is_woken_at_most_once_by_each_line() {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_neither_its_other_line_nor_its_neighbours() {
+fn a_panicking_waker_delays_neither_its_other_queue_nor_its_neighbors() {
     let clock = ManualClock::new();
     let (a, b) = (empty(&clock, 5), empty(&clock, 5));
-    let panics = Waker::from(Bell::new(|_| panic!("this waker panics, and that is all right")));
+    let panics = Waker::from(Bell::new(|_| panic!("this waker panics on purpose")));
     let mut first = join([(&a, 1), (&b, 1)]);
     assert!(!poll(&mut first, &panics));
     let mut second = spawn(join([(&b, 1), (&a, 1)]));
@@ -92,20 +92,21 @@ fn a_waker_may_poll_its_own_claim_and_take_the_grants() {
     }));
     assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &eager));
     pass(1, &clock, &[a, b]);
-    // The first line wakes before the second has looked: then it is for the second one's waker, which is a noop by now.
+    // The first queue wakes the claim before the second one is served. The second wake-up then goes to its latest
+    // waker, a noop by now.
     let left = claim.lock().unwrap().take();
     assert!(left.is_none_or(|mut claim| poll(&mut claim, Waker::noop())));
     assert_eq!((spent(a), spent(b)), (1, 1));
 }
 
 #[test]
-fn a_waker_may_drop_its_own_claim_between_the_two_lines() {
+fn a_waker_may_drop_its_own_claim_between_the_two_queues() {
     let clock = ManualClock::new();
     let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
     let slot = claim.clone();
     let fickle = Waker::from(Bell::new(move |_| {
-        let taken = slot.lock().unwrap().take(); // and the lock is left before it is dropped, which may wake again
+        let taken = slot.lock().unwrap().take(); // the lock is released before the drop, which may wake again
         drop(taken);
     }));
     assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &fickle));
@@ -113,13 +114,13 @@ fn a_waker_may_drop_its_own_claim_between_the_two_lines() {
     assert_pending!(behind.poll());
     pass(1, &clock, &[a, b]);
     assert!(claim.lock().unwrap().is_none());
-    assert!(behind.is_woken(), "what one line had granted and the other had not is there for the next");
+    assert!(behind.is_woken(), "tokens that only one queue had granted are there for the next");
     assert_eq!(costs(&mut behind), [1, 1]);
     assert_eq!((spent(a), spent(b)), (1, 1));
 }
 
 #[test]
-fn a_waker_may_take_what_one_line_granted_and_drop_the_claim_before_the_other_line_has_looked() {
+fn a_waker_may_drop_the_claim_before_the_other_queue_is_served() {
     let clock = ManualClock::new();
     let (a, b) = (forever(empty(&clock, 5)), forever(empty(&clock, 5)));
     let claim = Arc::new(Mutex::new(Some(join([(a, 1), (b, 1)]))));
@@ -127,7 +128,7 @@ fn a_waker_may_take_what_one_line_granted_and_drop_the_claim_before_the_other_li
     let fickle = Waker::from(Bell::new(move |_| {
         let mut taken = slot.lock().unwrap().take();
         let is_ready = taken.as_mut().is_some_and(|claim| poll(claim, Waker::noop()));
-        assert!(!is_ready, "the other line comes later");
+        assert!(!is_ready, "the other queue is served later");
     }));
     assert!(!poll(claim.lock().unwrap().as_mut().unwrap(), &fickle));
     pass(1, &clock, &[a, b]);
@@ -154,18 +155,18 @@ fn a_waker_may_close_pause_and_claim_again() {
     let mut claim = join([(a, 1), (b, 1)]);
     assert!(!poll(&mut claim, &busy));
     pass(1, &clock, &[a, b]);
-    assert!(poll(&mut claim, Waker::noop()), "granted before the waker closed anything");
+    assert!(poll(&mut claim, Waker::noop()), "the grant precedes the close by the waker");
     pass(5, &clock, &[a, b]);
     let mut again = again.lock().unwrap();
     assert!(!again.is_empty() && again.iter_mut().all(|claim| poll(claim, Waker::noop())));
     assert_eq!(a.snapshot().waiting_tasks + b.snapshot().waiting_tasks, 0);
 }
 
-/// Somebody read the clock a second ago, was held up, and looks at the second line now, between what happened to the
-/// first one and the second one's hearing of it.
+/// Another caller read the clock a second ago and was delayed. It serves the second queue now, after an event in the
+/// first queue and before the second queue hears of it.
 fn passes_behind(happens: impl Fn(&Limiter)) -> usize {
     let clock = ManualClock::new();
-    let (a, b) = (forever(limiter(&clock, Quota::manual(1).initial(0))), forever(full(&clock, 5)));
+    let (a, b) = (forever(limiter(&clock, Quota::manual(1).initial(0))), forever(holding(&clock, 5)));
     let time = clock.clone();
     let held_up = Waker::from(Bell::new(move |_| {
         time.step_back(Duration::from_secs(1));
@@ -183,6 +184,6 @@ fn passes_behind(happens: impl Fn(&Limiter)) -> usize {
 }
 
 #[test]
-fn a_look_with_an_old_reading_of_the_clock_grants_no_earlier_than_the_commit() {
+fn a_tick_with_an_old_clock_reading_grants_no_earlier_than_the_commit() {
     assert_eq!(passes_behind(|a| a.replenish(1)), 4, "a burst of 5, of which the joint claim has 1");
 }

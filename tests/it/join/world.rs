@@ -1,6 +1,6 @@
-//! Two limiters, those who claim from them, and what they hold.
+//! Three limiters, their claims, and the grants of the callers.
 
-use super::oracle::Rule;
+use super::oracle::{QUEUES, Rule};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::task::Poll;
@@ -15,15 +15,14 @@ pub(crate) fn build(rule: Rule, clock: &ManualClock) -> Limiter {
 }
 
 pub(crate) enum Future<'a> {
-    Joint(Spawn<Join<'a, 2>>),
+    Joint(Spawn<Join<'a, QUEUES>>),
     Plain(Spawn<Consume<'a>>),
 }
 
-/// A claim as its caller holds it.
+/// A claim, held by its caller.
 pub(crate) struct Claim<'a> {
     future: Future<'a>,
-    pub(crate) costs: [u64; 2],
-    pub(crate) turned: bool,
+    pub(crate) costs: [u64; QUEUES],
 }
 
 impl<'a> Claim<'a> {
@@ -32,6 +31,15 @@ impl<'a> Claim<'a> {
             Future::Joint(future) => future.is_woken(),
             Future::Plain(future) => future.is_woken(),
         }
+    }
+
+    fn is_plain(&self) -> bool {
+        matches!(self.future, Future::Plain(_))
+    }
+
+    /// Whether a later joint claim over the limiters of `later` could not pass this one.
+    fn has_limiters_of(&self, later: &Self) -> bool {
+        !later.is_plain() && self.costs.map(|cost| cost > 0) == later.costs.map(|cost| cost > 0)
     }
 
     /// `None` if it waits, `Some(None)` if it was refused.
@@ -51,51 +59,49 @@ impl<'a> Claim<'a> {
 
 pub(crate) struct World<'a> {
     pub(crate) clock: &'a ManualClock,
-    pub(crate) limiters: &'a [Limiter; 2],
+    pub(crate) limiters: &'a [Limiter; QUEUES],
     pub(crate) next: usize,
     pub(crate) waiting: BTreeMap<usize, Claim<'a>>,
-    pub(crate) held: BTreeMap<usize, ([u64; 2], Vec<Grant<'a>>)>,
-    /// Tokens that ever stayed with somebody who saw them, in each line.
-    spent: [u64; 2],
+    pub(crate) held: BTreeMap<usize, ([u64; QUEUES], Vec<Grant<'a>>)>,
+    /// The tokens of all grants that a caller received and did not refund, for each queue.
+    spent: [u64; QUEUES],
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(clock: &'a ManualClock, limiters: &'a [Limiter; 2]) -> Self {
-        Self { clock, limiters, next: 0, waiting: BTreeMap::new(), held: BTreeMap::new(), spent: [0, 0] }
+    pub(crate) fn new(clock: &'a ManualClock, limiters: &'a [Limiter; QUEUES]) -> Self {
+        Self { clock, limiters, next: 0, waiting: BTreeMap::new(), held: BTreeMap::new(), spent: [0; QUEUES] }
     }
 
     pub(crate) fn tick(&self) {
         self.limiters.iter().for_each(Limiter::tick);
     }
 
-    fn claim(&mut self, future: Future<'a>, costs: [u64; 2], turned: bool) -> (usize, Option<bool>) {
+    fn claim(&mut self, future: Future<'a>, costs: [u64; QUEUES]) -> (usize, Option<bool>) {
         let number = self.next;
         self.next += 1;
-        self.waiting.insert(number, Claim { future, costs, turned });
+        self.waiting.insert(number, Claim { future, costs });
         (number, self.poll(number))
     }
 
-    pub(crate) fn joint(&mut self, costs: [u64; 2], turned: bool) -> (usize, Option<bool>) {
-        let [a, b] = self.limiters;
-        let claims = if turned { [(b, costs[1]), (a, costs[0])] } else { [(a, costs[0]), (b, costs[1])] };
-        self.claim(Future::Joint(spawn(join(claims))), costs, turned)
+    pub(crate) fn joint(&mut self, costs: [u64; QUEUES], turned: bool) -> (usize, Option<bool>) {
+        let claims = order(turned).map(|queue| (&self.limiters[queue], costs[queue]));
+        self.claim(Future::Joint(spawn(join(claims))), costs)
     }
 
     pub(crate) fn plain(&mut self, line: usize, cost: u64) -> (usize, Option<bool>) {
-        let mut costs = [0, 0];
+        let mut costs = [0; QUEUES];
         costs[line] = cost;
-        self.claim(Future::Plain(spawn(self.limiters[line].consume(cost))), costs, false)
+        self.claim(Future::Plain(spawn(self.limiters[line].consume(cost))), costs)
     }
 
-    pub(crate) fn try_joint(&mut self, costs: [u64; 2]) -> Option<usize> {
-        let [a, b] = self.limiters;
-        let grants = try_join([(a, costs[0]), (b, costs[1])]).ok()?;
+    pub(crate) fn try_joint(&mut self, costs: [u64; QUEUES]) -> Option<usize> {
+        let grants = try_join(order(false).map(|queue| (&self.limiters[queue], costs[queue]))).ok()?;
         self.next += 1;
         self.keep(self.next - 1, costs, grants.into());
         Some(self.next - 1)
     }
 
-    /// Whether it was granted; `None` while it waits.
+    /// Whether the claim was granted; `None` while it waits.
     pub(crate) fn poll(&mut self, number: usize) -> Option<bool> {
         let answer = self.waiting.get_mut(&number)?.poll()?;
         let claim = self.waiting.remove(&number)?;
@@ -106,12 +112,12 @@ impl<'a> World<'a> {
         Some(granted)
     }
 
-    fn keep(&mut self, number: usize, costs: [u64; 2], grants: Vec<Grant<'a>>) {
+    fn keep(&mut self, number: usize, costs: [u64; QUEUES], grants: Vec<Grant<'a>>) {
         self.held.insert(number, (costs, grants));
-        (0..2).for_each(|line| self.spent[line] += costs[line]);
+        (0..QUEUES).for_each(|line| self.spent[line] += costs[line]);
     }
 
-    /// The claim that arrived `ago` claims ago, if its caller has not left it.
+    /// The claim that arrived `ago` claims ago, if its caller still has it.
     pub(crate) fn back(&self, ago: usize) -> Option<usize> {
         self.waiting.keys().rev().nth(ago).copied()
     }
@@ -120,25 +126,44 @@ impl<'a> World<'a> {
         self.waiting.iter().filter(|(_, claim)| claim.is_woken()).map(|(number, _)| *number).collect()
     }
 
-    /// What nobody may doubt at any time: in each line those who wait are behind those who were granted, and all tokens
-    /// are accounted for.
+    /// Checks what holds at any time: in each queue plain claims are granted in the order of arrival, and so are joint
+    /// claims of the same limiters; no later joint claim passes a plain claim; and all tokens are accounted for.
     pub(crate) fn check(&self) -> Result<(), TestCaseError> {
-        for (line, limiter) in self.limiters.iter().enumerate() {
+        for (queue, limiter) in self.limiters.iter().enumerate() {
             let (mut unseen, mut waiting, mut tokens) = (0, 0, 0);
-            for claim in self.waiting.values().filter(|claim| claim.costs[line] > 0) {
+            let mut behind: Vec<&Claim<'_>> = Vec::new();
+            for claim in self.waiting.values().filter(|claim| claim.costs[queue] > 0) {
                 if claim.is_woken() {
-                    prop_assert!(waiting == 0, "in line {}, somebody was overtaken", line);
-                    unseen += claim.costs[line];
+                    let passed = behind.iter().find(|earlier| earlier.is_plain() || earlier.has_limiters_of(claim));
+                    prop_assert!(passed.is_none(), "in queue {}, a claim was passed", queue);
+                    unseen += claim.costs[queue];
                 } else {
-                    (waiting, tokens) = (waiting + 1, tokens + claim.costs[line]);
+                    behind.push(claim);
+                    (waiting, tokens) = (waiting + 1, tokens + claim.costs[queue]);
                 }
             }
             let seen = limiter.snapshot();
             prop_assert_eq!((seen.waiting_tasks, seen.waiting_tokens), (waiting, tokens));
-            prop_assert_eq!(seen.granted - seen.refunded, self.spent[line] + unseen);
-            let held: u64 = self.held.values().map(|(costs, _)| costs[line]).sum();
+            prop_assert_eq!(seen.granted - seen.refunded, self.spent[queue] + unseen);
+            let held: u64 = self.held.values().map(|(costs, _)| costs[queue]).sum();
             prop_assert!(seen.in_flight.is_none_or(|flying| flying == held + unseen));
         }
         Ok(())
     }
+}
+
+/// The order in which a caller names the limiters.
+pub(crate) fn order(turned: bool) -> [usize; QUEUES] {
+    if turned { [2, 1, 0] } else { [0, 1, 2] }
+}
+
+/// Limiters with these rules in the order of their addresses, which is the order of their locks, and the rule of each.
+pub(crate) fn build_sorted(rules: [Rule; QUEUES], clock: &ManualClock) -> ([Limiter; QUEUES], [Rule; QUEUES]) {
+    let mut limiters = rules.map(|rule| (build(rule, clock), rule));
+    limiters.sort_by_key(|(limiter, _)| {
+        const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
+        // SAFETY: a limiter is one pointer, as large as a `usize`.
+        unsafe { std::mem::transmute_copy::<Limiter, usize>(limiter) }
+    });
+    (limiters.each_ref().map(|(limiter, _)| limiter.clone()), limiters.map(|(_, rule)| rule))
 }

@@ -1,4 +1,4 @@
-//! Bounded memory that cannot be used to cheat.
+//! Bounded memory, which clients cannot exploit.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -30,7 +30,7 @@ fn is_turned_away(keyed: &KeyedLimiter<u64>, key: u64) -> bool {
 }
 
 #[test]
-fn when_all_owe_newcomers_are_turned_away_and_nobody_is_reset() {
+fn while_all_keys_are_in_debt_new_keys_are_refused_and_none_is_reset() {
     let (keyed, clock) = bounded(5);
     for key in 0..5 {
         drop(keyed.try_acquire(&key, 2).unwrap());
@@ -38,21 +38,21 @@ fn when_all_owe_newcomers_are_turned_away_and_nobody_is_reset() {
     for newcomer in 5..1_000 {
         assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 5 }));
         let mut waiting = task::spawn(keyed.consume(&newcomer, 1));
-        let std::task::Poll::Ready(Err(error)) = waiting.poll() else { panic!("there is no room") };
+        let std::task::Poll::Ready(Err(error)) = waiting.poll() else { panic!("the map is not full") };
         assert_eq!(error, ConsumeError::TooManyKeys { most: 5 });
     }
-    assert!((0..5).all(|key| keyed.available(&key) == 0), "nobody was reset");
-    assert_eq!(keyed.available(&7), 2, "to look needs no room");
+    assert!((0..5).all(|key| keyed.available(&key) == 0), "a key was reset");
+    assert_eq!(keyed.available(&7), 2, "reading a key needs no entry");
     clock.advance(2 * SECOND - Duration::from_nanos(1));
-    assert!(is_turned_away(&keyed, 9), "everybody owes for another nanosecond");
+    assert!(is_turned_away(&keyed, 9), "all keys are in debt for another nanosecond");
     clock.advance(Duration::from_nanos(1));
-    assert!(!is_turned_away(&keyed, 9), "and then nobody does");
+    assert!(!is_turned_away(&keyed, 9), "and then none is");
     assert_eq!(keyed.snapshot().refused, 2 * 995 + 1);
 }
 
 #[test]
-fn a_newcomer_is_turned_away_exactly_while_everybody_owes() {
-    // Against a list of who owes until when, over random calls in all of several rooms.
+fn a_new_key_is_refused_exactly_while_all_keys_are_in_debt() {
+    // Compared with a list of the keys' debts and their ends, over random calls in all of several shards.
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(20).clock(clock.clone());
     let keyed: KeyedLimiter<u64> = builder.shards(7).build().unwrap();
@@ -65,13 +65,13 @@ fn a_newcomer_is_turned_away_exactly_while_everybody_owes() {
         clock.advance(Duration::from_millis(millis));
         now += millis;
         owing.retain(|_, full_at| *full_at > now);
-        // A bucket is full when what was taken has come back, a second each.
+        // A bucket is full when the tokens taken have come back, at a second each.
         let full_at = owing.get(&key).copied().unwrap_or(now);
         let expected = if full_at + 1_000 > now + 2_000 {
             "denied"
         } else if !owing.contains_key(&key) && owing.len() == 20 {
             turned_away += 1;
-            "turned away"
+            "map full"
         } else {
             owing.insert(key, full_at + 1_000);
             "granted"
@@ -79,12 +79,12 @@ fn a_newcomer_is_turned_away_exactly_while_everybody_owes() {
         let answer = match keyed.try_acquire(&key, 1) {
             Ok(_) => "granted",
             Err(TryAcquireError::Denied(_)) => "denied",
-            Err(TryAcquireError::TooManyKeys { .. }) => "turned away",
+            Err(TryAcquireError::TooManyKeys { .. }) => "map full",
             Err(other) => panic!("{other:?}"),
         };
         assert_eq!(answer, expected, "key {key} at {now} ms");
     }
-    assert!(turned_away > 1_000, "the bound was felt: {turned_away}");
+    assert!(turned_away > 1_000, "too few refusals: {turned_away}");
 }
 
 #[test]
@@ -97,67 +97,67 @@ fn a_key_that_is_waited_on_is_not_forgotten_however_many_others_come() {
         let _ = keyed.try_acquire(&newcomer, 1);
         clock.advance(SECOND / 40);
     }
-    assert!(keyed.available(&1) == 0, "somebody waits");
+    assert!(keyed.available(&1) == 0, "a claim waits");
     clock.advance(SECOND);
     keyed.tick();
     assert!(waiting.poll().is_ready());
 }
 
 #[test]
-fn a_seat_that_nobody_needs_any_more_makes_room() {
+fn an_unused_live_entry_frees_its_place() {
     let (keyed, clock) = bounded(1);
     drop(keyed.try_acquire(&1, 2).unwrap());
     let mut waiting = task::spawn(keyed.consume(&1, 1));
     assert!(waiting.poll().is_pending());
     clock.advance(10 * SECOND);
-    assert!(is_turned_away(&keyed, 2), "it stands there, due or not");
+    assert!(is_turned_away(&keyed, 2), "the claim waits, due or not");
     drop(waiting);
-    assert!(!is_turned_away(&keyed, 2), "it left, and its bucket is full");
+    assert!(!is_turned_away(&keyed, 2), "the claim left, and the bucket is full");
     assert!(is_turned_away(&keyed, 1));
 }
 
 #[test]
-fn tokens_in_flight_keep_a_key_and_their_landing_frees_it() {
+fn tokens_in_flight_keep_a_key_and_their_release_frees_it() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(1);
     let keyed: KeyedLimiter<u64> = builder.clock(clock.clone()).build().unwrap();
     let grant = keyed.try_acquire(&1, 1).unwrap();
     clock.advance(10 * SECOND);
     assert!(is_turned_away(&keyed, 2));
-    assert!(keyed.try_acquire(&1, 1).is_err(), "one in flight is all there may be");
+    assert!(keyed.try_acquire(&1, 1).is_err(), "the cap is one token in flight");
     drop(grant);
     assert!(!is_turned_away(&keyed, 2));
     clock.advance(10 * SECOND);
     let forgotten = keyed.try_acquire(&1, 1).unwrap();
     forgotten.forget();
     clock.advance(10 * SECOND);
-    assert!(is_turned_away(&keyed, 2), "a token is owed by hand");
+    assert!(is_turned_away(&keyed, 2), "the key owes a token of a manual quota");
     keyed.release(&1, 1).unwrap();
     assert!(keyed.release(&1, 1).is_err());
     assert!(!is_turned_away(&keyed, 2));
 }
 
 #[test]
-fn newcomers_share_the_overflow_if_there_is_one() {
+fn new_keys_share_the_overflow_bucket_if_there_is_one() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).clock(clock.clone());
     let keyed: KeyedLimiter<u64> = builder.overflow(Quota::per_second(1).burst(3)).build().unwrap();
     drop(keyed.try_acquire(&1, 2).unwrap());
     let granted = (2..100).filter(|key| keyed.try_acquire(key, 1).is_ok()).count();
-    assert_eq!(granted, 3, "all newcomers together");
+    assert_eq!(granted, 3, "all new keys together");
     let mut waiting = task::spawn(keyed.consume(&50, 1));
-    assert!(waiting.poll().is_pending(), "in the line that they share");
+    assert!(waiting.poll().is_pending(), "in the queue that they share");
     clock.advance(SECOND);
     keyed.tick();
-    let std::task::Poll::Ready(Ok(mut grant)) = waiting.poll() else { panic!("it is due") };
+    let std::task::Poll::Ready(Ok(mut grant)) = waiting.poll() else { panic!("the claim is due") };
     grant.settle(0);
-    assert!(keyed.try_acquire(&60, 1).is_ok(), "settled where it was granted");
+    assert!(keyed.try_acquire(&60, 1).is_ok(), "settled in the bucket that granted it");
     clock.advance(SECOND);
     assert_eq!(keyed.try_acquire(&60, 2).map(|grant| grant.remaining()), Ok(0), "a bucket of its own again");
 }
 
 #[test]
-fn a_debt_is_written_down_also_when_there_is_no_room_for_it() {
+fn a_debt_is_recorded_even_beyond_max_keys() {
     let (keyed, clock) = bounded(1);
     let mut grant = keyed.try_acquire(&1, 1).unwrap();
     clock.advance(SECOND);
@@ -165,7 +165,7 @@ fn a_debt_is_written_down_also_when_there_is_no_room_for_it() {
     grant.settle(5);
     assert_eq!((keyed.available(&1), keyed.deficiency(&1)), (0, 2));
     assert!(is_turned_away(&keyed, 3));
-    assert_eq!(keyed.snapshot().keys, 2, "beyond the bound, by as many as there are such grants");
+    assert_eq!(keyed.snapshot().keys, 2, "beyond the bound, one key for each such grant");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_quota_of_its_own_is_never_forgotten_and_counts() {
     keyed.reset_quota_for(&1);
     assert_eq!(keyed.available(&1), 2);
     assert!(!is_turned_away(&keyed, 3));
-    assert_eq!(keyed.available(&2), 5, "the other keeps its own");
+    assert_eq!(keyed.available(&2), 5, "the other key keeps its own quota");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_grant_of_nothing_that_is_forgotten_keeps_no_place() {
     let keyed: KeyedLimiter<u64> = builder.clock(ManualClock::new()).build().unwrap();
     keyed.try_acquire(&1, 0).unwrap().forget();
     assert!(!is_turned_away(&keyed, 2));
-    // The one that was granted just now has landed, and owes; this one comes back whole.
+    // The token granted just now was released, and the key is in debt. This grant of nothing leaves no debt.
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(2);
     let keyed: KeyedLimiter<u64> = builder.clock(ManualClock::new()).build().unwrap();
     let mut grant = keyed.try_acquire(&1, 2).unwrap();
@@ -199,8 +199,9 @@ fn a_grant_of_nothing_that_is_forgotten_keeps_no_place() {
 }
 
 #[test]
-fn a_key_whose_own_quota_is_taken_from_it_makes_room_at_once() {
-    // Words of the common quota can be read for two seconds, those of its own for years: so the change sweeps.
+fn a_key_with_a_reset_quota_frees_its_entry_at_once() {
+    // Packed levels of the common quota can be read for two seconds, those of the key's own quota for years. So the
+    // change sweeps.
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota_by(|_| Quota::per_second(999_999_937).burst(5)).max_keys(1);
     let keyed: KeyedLimiter<u64> = builder.clock(clock.clone()).build().unwrap();
@@ -211,22 +212,26 @@ fn a_key_whose_own_quota_is_taken_from_it_makes_room_at_once() {
 }
 
 #[test]
-fn what_the_overflow_granted_and_was_forgotten_can_be_released() {
+fn forgotten_grants_of_the_overflow_can_be_released() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).max_keys(1).max_in_flight(2);
     let builder = builder.overflow(Quota::per_second(1).burst(9)).clock(ManualClock::new());
     let keyed: KeyedLimiter<u64> = builder.build().unwrap();
     let _held = keyed.try_acquire(&1, 1).unwrap();
     keyed.try_acquire(&2, 2).unwrap().forget();
-    assert!(keyed.try_acquire(&3, 1).is_err(), "two of the overflow are in flight");
-    assert_eq!(keyed.release(&2, 3), Err(ReleaseError::TooMuch { asked: 3, owed: 0 }), "that is more than was granted");
+    assert!(keyed.try_acquire(&3, 1).is_err(), "two tokens of the overflow bucket are in flight");
+    assert_eq!(keyed.release(&2, 3), Err(ReleaseError::TooMuch { asked: 3, owed: 0 }), "more than was granted");
     assert_eq!(keyed.release(&2, 2), Ok(()));
     assert!(keyed.try_acquire(&3, 1).is_ok());
     keyed.try_acquire(&1, 1).unwrap().forget();
-    assert_eq!((keyed.release(&1, 1), keyed.release(&1, 1).is_err()), (Ok(()), true), "its own come first");
+    assert_eq!(
+        (keyed.release(&1, 1), keyed.release(&1, 1).is_err()),
+        (Ok(()), true),
+        "the key's own tokens come first"
+    );
 }
 
 #[test]
-fn keys_that_owe_nothing_are_forgotten_by_and_by_without_a_bound() {
+fn keys_without_debt_are_removed_over_time_without_a_bound() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(2)).clock(clock.clone());
     let keyed: KeyedLimiter<u64> = builder.shards(4).build().unwrap();
@@ -235,15 +240,15 @@ fn keys_that_owe_nothing_are_forgotten_by_and_by_without_a_bound() {
         clock.advance(Duration::from_millis(1));
     }
     let keys = keyed.snapshot().keys;
-    assert!((1_000..4_000).contains(&keys), "a thousand owe at any time, {keys} are there");
+    assert!((1_000..4_000).contains(&keys), "a thousand are in debt at any time, {keys} are in memory");
     clock.advance(100 * SECOND);
     keyed.tick();
     assert_eq!(keyed.snapshot().keys, 0);
 }
 
 #[test]
-fn a_word_is_read_right_however_long_nobody_looked() {
-    // A rate whose words wrap around every 5 hours.
+fn a_packed_level_is_read_correctly_after_any_time() {
+    // A rate with packed levels that wrap around every 5 hours.
     let quota = Quota::per_second(1_000_003).burst(10_000);
     for pause in [1, 3_600, 4 * 3_600, 5 * 3_600, 6 * 3_600, 86_400, 8 * 365 * 86_400_u64] {
         let clock = ManualClock::new();
@@ -262,7 +267,7 @@ fn a_word_is_read_right_however_long_nobody_looked() {
 }
 
 #[test]
-fn configurations_that_make_no_sense_say_so() {
+fn invalid_configurations_are_errors() {
     let build = |quota| KeyedLimiter::<u8>::builder().quota(quota).build().map(drop);
     assert_eq!(KeyedLimiter::<u8>::builder().build().map(drop), Err(ConfigError::NoQuota));
     assert_eq!(build(Quota::manual(5)), Err(ConfigError::KeyedManual));
@@ -276,7 +281,7 @@ fn configurations_that_make_no_sense_say_so() {
 }
 
 #[test]
-fn every_key_in_memory_is_listed_once_with_what_it_holds() {
+fn every_key_in_memory_is_listed_once_with_its_tokens() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone()).shards(3);
     let keyed = builder.max_in_flight(4).build().unwrap();
@@ -286,7 +291,7 @@ fn every_key_in_memory_is_listed_once_with_what_it_holds() {
     assert!(waiting.poll().is_pending());
     let mut entries: Vec<_> = keyed.entries().collect();
     entries.sort_by_key(|entry| entry.key);
-    // Who took nothing is known by a seat, as a cap needs one to begin with.
+    // A key that took nothing is known because of its live entry, which a cap requires from the start.
     assert_eq!(entries.iter().map(|entry| entry.key).collect::<Vec<_>>(), (0..50).chain([100]).collect::<Vec<_>>());
     for entry in &entries[..49] {
         let spent = entry.key % 5;
@@ -294,10 +299,10 @@ fn every_key_in_memory_is_listed_once_with_what_it_holds() {
         assert_eq!(seen, (4 - spent, Some(spent), 0, 0), "key {}", entry.key);
     }
     assert_eq!((entries[49].waiting_tasks, entries[49].available, entries[49].deficiency), (1, 0, 3));
-    assert_eq!(entries[50].available, 4, "a level, up to the cap");
+    assert_eq!(entries[50].available, 4, "the level, up to the cap");
     drop((waiting, held));
     clock.advance(10 * SECOND);
-    // Whether they were forgotten yet or not, nobody owes anything.
+    // Whether they were removed yet or not, no key is in debt.
     assert!(keyed.entries().all(|entry| entry.available == 4 && entry.in_flight == Some(0)));
     keyed.tick();
     assert_eq!(keyed.entries().map(|entry| entry.key).collect::<Vec<_>>(), [100]);
@@ -305,7 +310,7 @@ fn every_key_in_memory_is_listed_once_with_what_it_holds() {
 
 type Claim = Option<Pin<Box<KeyedConsumeOwned<u64, RandomState>>>>;
 
-/// A caller that leaves when it is woken, and sends somebody else.
+/// A claim that is dropped when it is woken, and lets a new one enter.
 struct Leaving {
     keyed: KeyedLimiter<u64>,
     claim: Mutex<Claim>,
@@ -319,7 +324,7 @@ impl Wake for Leaving {
 }
 
 #[test]
-fn a_seat_that_is_looked_at_while_it_is_let_go_of_makes_room() {
+fn a_live_entry_that_is_read_while_it_is_released_frees_its_place() {
     let (keyed, clock) = bounded(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _inside = runtime.enter();
@@ -335,14 +340,15 @@ fn a_seat_that_is_looked_at_while_it_is_let_go_of_makes_room() {
     assert!(poll(&mut leaving.claim.lock().unwrap()));
     assert!(replenisher.poll().is_pending());
     clock.advance(2 * SECOND);
-    // Grants, and holds the line while it wakes whoever leaves with its tokens unused: so nobody can be forgotten there.
+    // Grants, and holds the lock while it wakes the claims that leave with unused tokens: so no key can be removed
+    // there.
     assert!(replenisher.poll().is_pending());
     assert!(leaving.claim.lock().unwrap().is_none());
-    assert!(!is_turned_away(&keyed, 2), "nobody owes, and nobody waits");
+    assert!(!is_turned_away(&keyed, 2), "no key is in debt, and no claim waits");
 }
 
 #[test]
-fn without_a_word_about_it_a_million_keys_are_the_bound() {
+fn by_default_a_million_keys_are_the_bound() {
     let clock = ManualClock::new();
     let builder = || KeyedLimiter::builder().quota(Quota::per_day(1)).clock(clock.clone());
     let (bounded, unbounded) = (builder().build().unwrap(), builder().unbounded_keys().build().unwrap());
@@ -357,7 +363,7 @@ fn without_a_word_about_it_a_million_keys_are_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_wait_with_nothing_to_hold_is_refused_where_a_grant_holds_something() {
+async fn wait_is_refused_under_an_in_flight_cap() {
     let quota = Quota::per_second(1).burst(1);
     let free = KeyedLimiter::new(quota).unwrap();
     let start = tokio::time::Instant::now();

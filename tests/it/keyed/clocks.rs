@@ -11,11 +11,11 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// So fast, and by such a fraction, that a key's 8 bytes tell its level for 2.3 seconds only.
+/// So fast, and with such a fraction, that a packed level of 8 bytes can be read for only 2.3 seconds.
 const FAST: Quota = Quota::per_second(999_999_937).burst(10_000);
 
-/// Of one room, in which whoever waits for `b` has seen a time that is `ahead`, and is gone. Its table of words is as full as it
-/// may be before it is swept.
+/// A map of one shard. A waiter of `b` has seen a time that is `ahead`, and is gone. The table of packed levels is as
+/// full as it may be before it is swept.
 fn after_a_step_back(quota: Quota, ahead: Duration, back: Duration) -> KeyedLimiter<&'static str> {
     let clock = ManualClock::new();
     let keyed = KeyedLimiter::builder().quota(quota).clock(clock.clone()).shards(1).build().unwrap();
@@ -32,29 +32,29 @@ fn after_a_step_back(quota: Quota, ahead: Duration, back: Duration) -> KeyedLimi
     keyed
 }
 
-/// A quota that is given to a key counts from the time that the map has come to.
+/// A quota that is set for a key counts from the time that the map has seen.
 #[test]
 fn a_key_that_gets_a_quota_of_its_own_is_not_given_the_same_time_twice() {
-    // Of a burst that does not fit into 8 bytes with its fractions.
+    // A burst that does not fit into 8 bytes with its fractions.
     let slow = Quota::per_day(1_000_003);
     let keyed = after_a_step_back(Quota::per_hour(5), seconds(10), seconds(7));
     keyed.set_quota_for(&"a", slow).unwrap();
     drop(keyed.try_acquire(&"a", 5).unwrap());
     keyed.set_quota_for(&"a", FAST).unwrap();
-    // Seven seconds of the slow one.
+    // Seven seconds of the slow quota.
     assert_eq!(keyed.available(&"a"), 81);
 }
 
 #[test]
-fn a_newcomer_of_a_clock_that_stepped_back_far_owes_nothing() {
+fn a_new_key_after_a_large_step_back_is_not_in_debt() {
     let keyed = after_a_step_back(FAST, seconds(12), seconds(12));
     drop(keyed.try_acquire(&"new", 1).unwrap());
     assert_eq!((keyed.available(&"new"), keyed.deficiency(&"new")), (10_000, 0));
 }
 
-/// Time does not pass while a clock catches up; and what has passed before has not been undone.
+/// No time passes while a clock catches up, and the time that passed before is not undone.
 #[test]
-fn a_clock_that_stepped_back_keeps_no_newcomer_out_while_somebody_owes_nothing() {
+fn a_clock_that_stepped_back_refuses_no_new_key_while_a_key_is_without_debt() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).clock(clock.clone());
     let keyed = builder.build().unwrap();
@@ -68,11 +68,11 @@ fn a_clock_that_stepped_back_keeps_no_newcomer_out_while_somebody_owes_nothing()
 }
 
 thread_local! {
-    /// How many more readings go well; none of them panics if it is negative.
+    /// The number of readings before the next panic; negative if none panics.
     static READINGS: Cell<i64> = const { Cell::new(-1) };
 }
 
-/// Panics when it is read, as its patience goes.
+/// Panics when the number of readings is used up.
 #[derive(Debug)]
 struct Failing(ManualClock);
 
@@ -91,7 +91,7 @@ impl Clock for Failing {
     }
 }
 
-/// Whenever it fails, what a waiter's key holds is not counted by one quota and kept by another.
+/// Wherever the clock fails, the tokens of a waiter's key are not counted by one quota and stored by another.
 #[test]
 fn a_clock_that_fails_while_quotas_change_mints_nothing() {
     for readings in 0..10 {
@@ -119,7 +119,7 @@ fn a_clock_that_fails_while_quotas_change_mints_nothing() {
     unreachable!("a change takes a few readings");
 }
 
-/// A clock that fails from a given reading on, until `READINGS` is set anew.
+/// A clock that panics from a given reading on, until `READINGS` is set again.
 fn while_failing<R>(readings: i64, act: impl FnOnce() -> R) -> bool {
     READINGS.set(readings);
     let panicked = catch_unwind(AssertUnwindSafe(|| drop(act()))).is_err();
@@ -127,9 +127,10 @@ fn while_failing<R>(readings: i64, act: impl FnOnce() -> R) -> bool {
     panicked
 }
 
-/// A grant is in flight for its key and in the limiter above: both are told that it is dropped, and both serve.
+/// A grant is in flight for its key and in the parent limiter: both learn that it is dropped, and both serve their
+/// waiters.
 #[test]
-fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_above() {
+fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_its_parent() {
     let clock = ManualClock::new();
     let above = Limiter::builder().quota(Quota::per_second(9)).max_in_flight(2).clock(Failing(clock.clone()));
     let above = above.build().unwrap();
@@ -145,7 +146,7 @@ fn a_grant_dropped_while_the_clock_fails_is_released_for_its_key_and_above() {
     assert!(own.is_woken() && own.poll().is_ready());
 }
 
-/// What a grant really cost counts for its key and in the limiter above, or for neither.
+/// The actual cost of a grant counts for its key and in the parent limiter, or for neither.
 #[test]
 fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere() {
     for (readings, actual) in (0..9).flat_map(|readings| [(readings, 1), (readings, 8)]) {
@@ -161,7 +162,7 @@ fn a_clock_that_fails_while_a_grant_is_settled_settles_it_everywhere_or_nowhere(
     }
 }
 
-/// The waiters of all keys hear that the limiter is closed.
+/// The waiters of all keys learn that the limiter is closed.
 #[test]
 fn a_clock_that_fails_while_a_limiter_is_closed_leaves_no_waiter_behind() {
     for readings in 0..9 {

@@ -7,7 +7,7 @@ use tollgate::{Bound, Denied, KeyedLimiter, ManualClock, Quota, TryAcquireError}
 
 const NANO: Duration = Duration::from_nanos(1);
 
-/// The course's `Decision`: allowed with what remains, or not before.
+/// The course's `Decision`: allowed with the tokens that remain, or refused with the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Allowed { remaining: u64 },
@@ -36,7 +36,7 @@ impl TokenBucket {
             Ok(grant) => Allowed { remaining: grant.remaining() },
             Err(TryAcquireError::Denied(Denied { retry_after, remaining, by, .. })) => {
                 assert_eq!(by, Bound::Quota(0));
-                Refused { retry_after: retry_after.expect("time helps"), remaining }
+                Refused { retry_after: retry_after.expect("a wait would help"), remaining }
             }
             Err(other) => panic!("{other:?}"),
         }
@@ -65,7 +65,7 @@ fn a_denial_of_a_key_carries_retry_after() {
     let bucket = TokenBucket::new(7, 3);
     bucket.drain("a");
     for _ in 0..100 {
-        let Refused { retry_after, .. } = bucket.allow("a") else { panic!("it is drained") };
+        let Refused { retry_after, .. } = bucket.allow("a") else { panic!("the bucket is empty") };
         assert!(retry_after > Duration::ZERO && retry_after <= Duration::from_nanos(333_333_334), "{retry_after:?}");
         bucket.clock.advance(retry_after - NANO);
         assert_eq!(bucket.allow("a"), Refused { retry_after: NANO, remaining: 0 });

@@ -1,5 +1,4 @@
-//! Does a history to a keyed limiter, under a clock moved by hand and without a runtime, and says what each op is
-//! answered.
+//! Executes a history on a keyed limiter, with a manual clock and without a runtime, and returns the result of each op.
 
 use crate::oracle::model::{END, Seen};
 use crate::oracle::ops::{Op, Place, Setup};
@@ -15,7 +14,7 @@ type Keyed = KeyedLimiter<Key>;
 type Grant<'a> = KeyedGrant<'a, Key, std::hash::RandomState>;
 type Answered<'a> = Result<Grant<'a>, ConsumeError>;
 
-/// All keys there are, for grants to borrow.
+/// All keys, for grants to borrow.
 static KEYS: [Key; 256] = {
     let mut keys = [0; 256];
     let mut key = 0;
@@ -26,7 +25,7 @@ static KEYS: [Key; 256] = {
     keys
 };
 
-/// A waker that writes down who was woken, in order.
+/// A waker that records which claims were woken, in order.
 struct Bell {
     id: Id,
     rung: Arc<Mutex<Vec<Id>>>,
@@ -44,7 +43,7 @@ struct Live<'a> {
     polled: bool,
 }
 
-/// What there is of one key.
+/// The futures and grants of one key.
 #[derive(Default)]
 struct Hand<'a> {
     futures: Vec<Live<'a>>,
@@ -60,12 +59,13 @@ pub(crate) struct Hands<'a> {
     hands: Vec<Hand<'a>>,
 }
 
-/// A keyed limiter as `setup` says, of so many rooms.
+/// A keyed limiter as `setup` says, with `rooms` shards.
 pub(crate) fn build(setup: &Setup, rooms: usize, clock: &ManualClock) -> Keyed {
-    let builder = KeyedLimiter::builder().quota(quota(setup.rules[0])).max_waiting(setup.max_waiting);
+    let builder = KeyedLimiter::builder().max_waiting(setup.max_waiting);
+    let builder = setup.rules.iter().fold(builder, |builder, rule| builder.quota(quota(*rule)));
     let builder = builder.clock(clock.clone()).shards(rooms);
     let builder = if let Some(most) = setup.max_in_flight { builder.max_in_flight(unsigned(most)) } else { builder };
-    builder.build().expect("histories are set up sensibly")
+    builder.build().expect("the setup of a history is valid")
 }
 
 impl<'a> Hands<'a> {
@@ -96,6 +96,8 @@ impl<'a> Hands<'a> {
             Op::Release(tokens) => return told_off(self.keyed.release(&key, unsigned(tokens))),
             Op::Estimate(cost) => return Seen::Estimate(self.keyed.estimate(&key, unsigned(cost)).map(signed)),
             Op::Heed(cost) => return self.heed(key, cost),
+            Op::Replenish(tokens) => self.keyed.replenish(&key, unsigned(tokens)),
+            Op::Pause(span) => self.keyed.pause_for(&key, nanoseconds(span)),
             other => panic!("{other:?} is not about one key"),
         }
         Seen::Nothing
@@ -131,7 +133,7 @@ impl<'a> Hands<'a> {
         let waits = self.hands[usize::from(key)].futures[place].polled;
         let mut polled = self.poll_once(key, place);
         if waits && polled.is_pending() {
-            // Whoever waits is served by others: its own polls need not look at the clock.
+            // Waiters are served by other calls: their own polls need not read the clock.
             self.keyed.available(&key);
             polled = self.poll_once(key, place);
         }
@@ -198,7 +200,7 @@ impl<'a> Hands<'a> {
         Seen::Heeded { first, early, then }
     }
 
-    /// Who was woken since this was asked last.
+    /// The claims woken since the last call.
     pub(crate) fn rung(&mut self, key: Key) -> Vec<Id> {
         std::mem::take(&mut *self.hands[usize::from(key)].rung.lock().unwrap())
     }
@@ -207,7 +209,7 @@ impl<'a> Hands<'a> {
         self.hands[usize::from(key)].futures.len()
     }
 
-    /// How many were polled and have not ended.
+    /// The number of claims that were polled and have not ended.
     pub(crate) fn waiting(&self, key: Key) -> usize {
         self.hands[usize::from(key)].futures.iter().filter(|live| live.polled).count()
     }

@@ -1,18 +1,19 @@
-//! One history over many keys, done to a keyed limiter and to one oracle for each key: everybody must be told the same, in
-//! the same order, at the same time.
+//! One history over many keys, executed on a keyed limiter and on one oracle for each key: all results must be equal,
+//! in the same order and at the same time.
 //!
-//! A history that fails is printed as Rust. More of them: `PROPTEST_CASES=100000 cargo test --features keyed --test it keyed::histories`.
+//! A failing history is printed as Rust. To run more of them: `PROPTEST_CASES=100000 cargo test --features keyed --test
+//! it keyed::histories`.
 
 use super::hands::{Hands, Key, build};
-use crate::oracle::model::{Model, Seen};
+use crate::oracle::model::{END, Model, Seen};
 use crate::oracle::ops::{History, Op, Setup, any_scale, config, continuous, history};
-use crate::oracle::words::quota;
+use crate::oracle::words::{nanoseconds, quota, unsigned};
 use crate::oracle::{Answer, Int, Refill, Rule};
 use proptest::prelude::*;
-use tollgate::ManualClock;
+use tollgate::{ManualClock, Quotas};
 
 const DAY: Int = 86_400_000_000_000;
-/// So few that they meet, so many that they can be mixed up.
+/// Few enough that ops meet on a key, and enough that keys could be mixed up.
 const KEYS: u8 = 3;
 
 proptest! {
@@ -29,18 +30,41 @@ proptest! {
     }
 
     #[test]
+    fn each_key_with_several_quotas_agrees_with_an_oracle_of_its_own(
+        history in history(any_scale(), 4, 80),
+        keys in "[012]{80}",
+        rooms in 1_usize..3,
+    ) {
+        let keys: Vec<Key> = keys.bytes().map(|digit| digit - b'0').collect();
+        agree(&history, &keys, rooms)?;
+    }
+
+    #[test]
+    fn one_key_with_two_quotas_agrees(history in history(any_scale(), 2, 60)) {
+        agree(&history, &[0; 60], 1)?;
+    }
+
+    #[test]
     fn one_key_agrees(history in history(any_scale(), 1, 60)) {
         agree(&history, &[0; 60], 1)?;
     }
 }
 
-/// A rule that a keyed limiter can have: newcomers are full.
+/// A rule that a keyed limiter can have: new keys are full.
 fn full(rule: Rule) -> Rule {
     let rule = match rule.refill {
         Refill::Manual => continuous(3, 10, rule.burst, rule.burst),
         _ => rule,
     };
     Rule { initial: rule.burst, ..rule }
+}
+
+fn is_stepped(rule: &Rule) -> bool {
+    matches!(rule.refill, Refill::Stepped { .. })
+}
+
+fn quotas(rules: &[Rule]) -> Quotas {
+    rules.iter().copied().map(quota).collect()
 }
 
 /// How many tries of an op were refused.
@@ -57,26 +81,35 @@ struct Both<'a> {
     hands: Hands<'a>,
     models: Vec<Model>,
     keyed: &'a tollgate::KeyedLimiter<Key>,
-    /// Keys with a quota of their own.
+    /// The quotas of each key.
+    rules: Vec<Vec<Rule>>,
+    /// The keys with quotas of their own.
     own: [bool; KEYS as usize],
-    /// The quota of all others.
-    common: Rule,
+    /// The quotas of all other keys.
+    common: Vec<Rule>,
+    now: Int,
+    /// The instants until which each key, and all keys, are paused.
+    gates: ([Int; KEYS as usize], Int),
     capped: bool,
     watched: bool,
-    /// Calls of `try_acquire` that were refused: limiters do not count them.
+    /// Refused calls of `try_acquire`: limiters do not count them.
     denied: u64,
 }
 
 fn agree(History { setup, ops }: &History, keys: &[Key], rooms: usize) -> Result<(), TestCaseError> {
-    let setup = Setup { rules: vec![full(setup.rules[0])], rovers_at: 0, ..setup.clone() };
+    let rules: Vec<Rule> = setup.rules.iter().copied().map(full).collect();
+    let setup = Setup { rules, rovers_at: 0, ..setup.clone() };
     let clock = ManualClock::new();
     let keyed = build(&setup, rooms, &clock);
     let mut both = Both {
         hands: Hands::new(&keyed, &clock, KEYS.into()),
         models: (0..KEYS).map(|_| Model::new(&setup)).collect(),
         keyed: &keyed,
+        rules: vec![setup.rules.clone(); KEYS.into()],
         own: [false; KEYS as usize],
-        common: setup.rules[0],
+        common: setup.rules.clone(),
+        now: 0,
+        gates: Default::default(),
         capped: setup.max_in_flight.is_some(),
         watched: setup.watched,
         denied: 0,
@@ -91,11 +124,24 @@ impl Both<'_> {
     fn step(&mut self, place: usize, key: Key, op: Op) -> Result<(), TestCaseError> {
         let own = usize::from(key);
         match op {
-            // Keyed limiters have none of these, and the clocks of keys that nobody touches go their own ways.
-            Op::Replenish(_) | Op::SetMax(_) | Op::Pause(_) | Op::Back(_) => return Ok(()),
-            Op::Pass(span) => {
-                self.hands.pass(span);
+            // The clocks of unused keys advance independently.
+            Op::Back(_) => return Ok(()),
+            Op::Pass(span) => self.pass(span),
+            Op::Pause(span) if place.is_multiple_of(3) => {
+                self.keyed.pause_all_for(nanoseconds(span));
+                self.gates.1 = self.gates.1.max(self.now + span);
                 self.everybody(op);
+            }
+            Op::Pause(span) => {
+                self.gates.0[own] = self.gates.0[own].max(self.now + span);
+                prop_assert_eq!(self.hands.apply(key, op), self.models[own].apply(op));
+            }
+            Op::SetMax(most) => {
+                let is_set = self.keyed.set_max_in_flight(unsigned(most)).is_ok();
+                prop_assert_eq!(is_set, self.capped);
+                if is_set {
+                    self.everybody(op);
+                }
             }
             Op::Tick => {
                 self.keyed.tick();
@@ -105,13 +151,14 @@ impl Both<'_> {
                 self.keyed.close();
                 self.everybody(op);
             }
-            Op::SetQuota(way, rule) => self.set_quota(own, way + place, rule),
+            Op::SetQuota(index, rule) => self.set_quota(own, place, index, rule),
             Op::Heed(_) => {
                 let before = self.models[own].now();
                 let (seen, expected) = (self.hands.apply(key, op), self.models[own].apply(op));
                 self.denied += denials(&seen);
-                prop_assert_eq!(seen, expected, "told key {} in op {}: {:?}", key, place, op);
+                prop_assert_eq!(seen, expected, "result of key {} in op {}: {:?}", key, place, op);
                 let span = self.models[own].now() - before;
+                self.now += span;
                 for (other, model) in self.models.iter_mut().enumerate() {
                     if other != own {
                         model.apply(Op::Pass(span));
@@ -121,7 +168,7 @@ impl Both<'_> {
             _ => {
                 let (seen, expected) = (self.hands.apply(key, op), self.models[own].apply(op));
                 self.denied += if matches!(op, Op::Try(_)) { denials(&seen) } else { 0 };
-                prop_assert_eq!(seen, expected, "told key {} in op {}: {:?}", key, place, op);
+                prop_assert_eq!(seen, expected, "result of key {} in op {}: {:?}", key, place, op);
             }
         }
         if self.watched || matches!(op, Op::Tick | Op::Close) {
@@ -130,71 +177,106 @@ impl Both<'_> {
         Ok(())
     }
 
+    fn pass(&mut self, span: Int) {
+        self.hands.pass(span);
+        self.now = (self.now + span).min(END);
+        self.everybody(Op::Pass(span));
+    }
+
     fn everybody(&mut self, op: Op) {
         for model in &mut self.models {
             assert_eq!(model.apply(op), Seen::Nothing);
         }
     }
 
-    /// For all, for one, or for one no more. Steps of a keyed quota are counted from another instant than the oracle's.
-    fn set_quota(&mut self, key: usize, way: usize, rule: Rule) {
+    /// For all keys, for one, or reset for one. Steps of a keyed quota are counted from another instant than the
+    /// oracle's.
+    fn set_quota(&mut self, key: usize, way: usize, index: usize, rule: Rule) {
         let rule = full(rule);
-        if matches!(rule.refill, Refill::Stepped { .. }) {
+        if is_stepped(&rule) {
             return;
         }
+        let with_rule = |rules: &[Rule]| -> Vec<Rule> {
+            let mut rules = rules.to_vec();
+            rules[index] = rule;
+            rules
+        };
         match way % 3 {
             0 => {
-                self.keyed.set_quota_for(&(key as Key), quota(rule)).expect("no bound");
-                self.models[key].apply(Op::SetQuota(0, rule));
+                let rules = with_rule(&self.rules[key]);
+                self.keyed.set_quota_for(&(key as Key), quotas(&rules)).expect("the map has no bound");
+                self.give(key, rules);
                 self.own[key] = true;
             }
-            1 if !matches!(self.common.refill, Refill::Stepped { .. }) => {
+            1 if !self.common.iter().any(is_stepped) => {
                 self.keyed.reset_quota_for(&(key as Key));
-                self.models[key].apply(Op::SetQuota(0, self.common));
+                self.give(key, self.common.clone());
                 self.own[key] = false;
             }
             _ => {
+                let common = with_rule(&self.common);
+                // The keys that would get stepped quotas again.
+                let regains =
+                    |rules: &Vec<Rule>| rules.iter().zip(&common).any(|(old, new)| old != new && is_stepped(new));
+                if self.rules.iter().any(regains) {
+                    return;
+                }
                 self.let_fractions_burn();
                 let owing: Vec<bool> = (0..KEYS).map(|key| self.owes(key)).collect();
-                self.keyed.set_quota(quota(rule)).expect("a sensible quota");
-                self.common = rule;
-                let own = self.own;
-                for key in (0..KEYS).filter(|key| !own[usize::from(*key)]) {
-                    let model = &mut self.models[usize::from(key)];
-                    model.apply(Op::SetQuota(0, rule));
-                    if !owing[usize::from(key)] {
-                        model.apply(Op::Replenish(rule.burst));
+                self.keyed.set_quota(quotas(&common)).expect("the quotas are valid");
+                self.common = common;
+                for key in (0..usize::from(KEYS)).filter(|key| !self.own[*key]).collect::<Vec<_>>() {
+                    self.give(key, self.common.clone());
+                    if !owing[key] {
+                        let most = self.common.iter().map(|rule| rule.burst).max().expect("at least one");
+                        self.models[key].apply(Op::Replenish(most));
                     }
                 }
             }
         }
     }
 
-    /// Lets time pass until nobody who is full has the fraction of a token on top, which the oracle would keep.
-    fn let_fractions_burn(&mut self) {
-        let full = |models: &mut Vec<Model>| -> Vec<bool> {
-            models.iter_mut().map(|model| model.view().levels[0] == model.burst()).collect()
+    fn give(&mut self, key: usize, rules: Vec<Rule>) {
+        for (index, (old, new)) in self.rules[key].iter().zip(&rules).enumerate() {
+            if old != new {
+                self.models[key].apply(Op::SetQuota(index, *new));
+            }
+        }
+        self.rules[key] = rules;
+    }
+
+    /// Which buckets of each key are full.
+    fn brimful(&mut self) -> Vec<bool> {
+        let of_key = |(model, rules): (&mut Model, &Vec<Rule>)| {
+            let levels = model.view().levels;
+            levels.into_iter().zip(rules).map(|(level, rule)| level == rule.burst).collect::<Vec<_>>()
         };
+        self.models.iter_mut().zip(&self.rules).flat_map(of_key).collect()
+    }
+
+    /// Advances the time until no full bucket has a fraction of a token in addition, which the oracle would keep.
+    fn let_fractions_burn(&mut self) {
         loop {
-            let before = full(&mut self.models);
-            self.hands.pass(1);
-            self.everybody(Op::Pass(1));
-            let after = full(&mut self.models);
+            let before = self.brimful();
+            self.pass(1);
+            let after = self.brimful();
             if after.iter().zip(before).all(|(after, before)| before || !after) {
                 return;
             }
         }
     }
 
-    /// Who does not may be forgotten, and is full by whatever quota comes next.
+    /// Whether the key is in debt. A key that is not may be removed, and is full under the next quotas.
     fn owes(&mut self, key: Key) -> bool {
-        let model = &mut self.models[usize::from(key)];
-        let view = model.view();
+        let own = usize::from(key);
+        let view = self.models[own].view();
+        let lacks = view.levels.iter().zip(&self.rules[own]).any(|(level, rule)| *level < rule.burst);
         let holds = self.hands.waiting(key) > 0 || self.capped && self.hands.grants(key) > 0;
-        view.levels[0] < model.burst() || view.in_flight.is_some_and(|tokens| tokens > 0) || holds
+        let is_paused = self.gates.0[own] > self.now.max(self.gates.1);
+        lacks || view.in_flight.is_some_and(|tokens| tokens > 0) || holds || is_paused
     }
 
-    /// Everything that can be seen of each key, and who was woken.
+    /// Compares everything visible of each key, and the claims that were woken.
     fn look(&mut self, place: usize, op: Op) -> Result<(), TestCaseError> {
         let mut turnover: (Int, Int) = (0, 0);
         let mut sums = (0, 0, 0, self.keyed.snapshot().in_flight.map(|_| 0), self.denied);
@@ -217,7 +299,7 @@ impl Both<'_> {
             turnover = (turnover.0 + view.turnover.0, turnover.1 + view.turnover.1);
         }
         let seen = self.keyed.snapshot();
-        // Also of those that have become seats and words again.
+        // Also for the keys that have become live entries or packed levels again.
         let told = (seen.granted.into(), seen.refunded.into());
         prop_assert_eq!(told, turnover, "granted and refunded after op {}: {:?}", place, op);
         let in_flight = seen.in_flight.map(Int::from);
@@ -226,7 +308,7 @@ impl Both<'_> {
         Ok(())
     }
 
-    /// Everything is given back, and every future is polled once more, now and a day later; then nobody is remembered.
+    /// Returns all tokens and polls every future once more, now and a day later. Then no key remains in memory.
     fn end(&mut self, place: usize) -> Result<(), TestCaseError> {
         for span in [0, DAY] {
             self.step(place, 0, Op::Pass(span))?;

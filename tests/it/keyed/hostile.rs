@@ -1,4 +1,4 @@
-//! Keys and hashers that mean no good.
+//! Hostile keys and hashers.
 
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -32,7 +32,7 @@ fn keys_that_all_collide_are_kept_apart() {
     assert!(keys.iter().all(|key| keyed.available(key) == 1 - u64::from(key % 2)));
     let mut waiting: Vec<_> = keys.iter().map(|key| task::spawn(keyed.consume(key, 2))).collect();
     assert!(waiting.iter_mut().all(|waiting| waiting.poll().is_pending()));
-    assert!(keyed.try_acquire(&1_000, 1).is_err(), "there is no room");
+    assert!(keyed.try_acquire(&1_000, 1).is_err(), "the map is full");
     clock.advance(Duration::from_secs(1));
     keyed.tick();
     for (key, waiting) in waiting.iter_mut().enumerate() {
@@ -40,7 +40,7 @@ fn keys_that_all_collide_are_kept_apart() {
     }
 }
 
-/// A hasher that gives everybody the same upper bits.
+/// A hasher that gives all keys the same upper bits.
 #[derive(Default)]
 struct Plain(u64);
 
@@ -59,7 +59,7 @@ impl Hasher for Plain {
 }
 
 #[test]
-fn a_hasher_that_does_nothing_still_spreads_keys_over_rooms() {
+fn an_identity_hasher_still_spreads_keys_over_shards() {
     let builder = KeyedLimiter::builder().quota(Quota::per_hour(1).burst(1));
     let keyed: KeyedLimiter<u64, _> = builder.hasher(BuildHasherDefault::<Plain>::default()).build().unwrap();
     assert!((0..50_000).all(|key| keyed.try_acquire(&key, 1).is_ok()));
@@ -68,19 +68,19 @@ fn a_hasher_that_does_nothing_still_spreads_keys_over_rooms() {
 }
 
 thread_local! {
-    /// How many more of the keys' own calls go well; none of them panics if it is negative.
+    /// The number of calls of the keys' methods before the next panic; negative if none panics.
     static PATIENCE: Cell<i64> = const { Cell::new(-1) };
 }
 
 fn suffer() {
     let left = PATIENCE.get();
     if left == 0 {
-        panic!("a key has lost its patience");
+        panic!("a key panics on purpose");
     }
     PATIENCE.set(left - 1);
 }
 
-/// A key that panics in the middle of whatever it is asked.
+/// A key that can panic in each of its methods.
 #[derive(Debug)]
 struct Touchy(u32);
 
@@ -115,8 +115,8 @@ impl Drop for Touchy {
     }
 }
 
-/// Does `act`, which panics after so many of the keys' own calls, again and again, until it has gone through unharmed. Says
-/// how often it was harmed.
+/// Repeats `act`, which panics after one more call of the keys' methods each time, until it succeeds. Returns how often
+/// it panicked.
 fn harm(act: impl Fn()) -> i64 {
     for patience in 0.. {
         PATIENCE.set(patience);
@@ -126,32 +126,32 @@ fn harm(act: impl Fn()) -> i64 {
             return patience;
         }
     }
-    unreachable!("there are not so many calls")
+    unreachable!("`act` makes fewer calls")
 }
 
 #[test]
-fn keys_that_panic_leave_everything_as_it_was() {
+fn keys_that_panic_leave_the_map_unchanged() {
     let clock = ManualClock::new();
-    // One room, so that everybody is in everybody's way, and tables are rebuilt with all of them.
+    // One shard, so that all keys interfere with each other, and tables are rebuilt with all of them.
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Touchy> = builder.build().unwrap();
     std::panic::set_hook(Box::new(|_| {}));
     let mut harmed = 0;
     for number in 0..300 {
         let key = Touchy(number);
-        // A try that panicked took nothing, or took its token before a drop panicked: at most one of each try.
+        // A try that panicked took nothing, or it took its token before a drop panicked: at most one per try.
         harmed += harm(|| drop(keyed.try_acquire(&key, 1)));
         harmed += harm(|| _ = keyed.available(&key));
         harmed += harm(|| _ = keyed.estimate(&key, 1));
     }
     drop(std::panic::take_hook());
-    assert!(harmed > 1_000, "keys did panic, {harmed} times");
-    assert_eq!(keyed.snapshot().keys, 300, "nobody was lost, nobody is there twice");
+    assert!(harmed > 1_000, "keys panicked only {harmed} times");
+    assert_eq!(keyed.snapshot().keys, 300, "a key was lost or is there twice");
     assert!((0..300).all(|number| keyed.available(&Touchy(number)) == 2), "each took one token");
 }
 
 #[test]
-fn keys_that_panic_while_they_wait_change_or_are_forgotten_leave_everything_sound() {
+fn keys_that_panic_while_waiting_changing_or_being_removed_keep_the_map_consistent() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(3)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Touchy> = builder.max_keys(200).build().unwrap();
@@ -168,15 +168,15 @@ fn keys_that_panic_while_they_wait_change_or_are_forgotten_leave_everything_soun
     harm(|| keyed.set_quota_for(&Touchy(5), Quota::per_second(4).burst(8)).unwrap());
     harm(|| keyed.reset_quota_for(&Touchy(5)));
     drop(std::panic::take_hook());
-    assert!((0..100).all(|number| keyed.available(&Touchy(number)) == 0), "nobody was reset");
+    assert!((0..100).all(|number| keyed.available(&Touchy(number)) == 0), "a key was reset");
     clock.advance(Duration::from_secs(1));
-    assert!((0..100).all(|number| keyed.available(&Touchy(number)) == 2), "two per second now");
+    assert!((0..100).all(|number| keyed.available(&Touchy(number)) == 2), "the quota is two per second now");
     clock.advance(Duration::from_secs(2));
     std::panic::set_hook(Box::new(|_| {}));
     harm(|| keyed.tick());
     drop(std::panic::take_hook());
     assert_eq!(keyed.snapshot().keys, 0);
-    // The bound still counts right.
+    // The bound still counts correctly.
     let newcomers: Vec<Touchy> = (1_000..1_201).map(Touchy).collect();
     assert_eq!(newcomers.iter().filter(|key| keyed.try_acquire(key, 1).is_ok()).count(), 200);
 }
@@ -185,7 +185,7 @@ thread_local! {
     static CLONES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A key that is counted when it is cloned, and whose clones panic when they are dropped.
+/// A key that counts its clones. The clones panic when they are dropped.
 #[derive(Debug)]
 struct Clinging {
     number: u32,
@@ -222,14 +222,14 @@ impl Clone for Clinging {
 impl Drop for Clinging {
     fn drop(&mut self) {
         if self.is_clone {
-            // Not `panic!`: this one is meant, and need not be printed.
-            std::panic::resume_unwind(Box::new("a key does not want to go"));
+            // Not `panic!`: the panic is intended, and its message would only clutter the output.
+            std::panic::resume_unwind(Box::new("a key panics when it is dropped"));
         }
     }
 }
 
 #[test]
-fn keys_that_panic_when_they_are_forgotten_do_so_one_by_one() {
+fn keys_that_panic_when_they_are_removed_do_so_one_by_one() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Clinging> = builder.build().unwrap();
@@ -242,7 +242,7 @@ fn keys_that_panic_when_they_are_forgotten_do_so_one_by_one() {
 }
 
 #[test]
-fn who_is_turned_away_since_the_map_is_full_is_not_cloned() {
+fn a_key_refused_by_a_full_map_is_not_cloned() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(2)).max_keys(1).clock(ManualClock::new());
     let keyed: KeyedLimiter<Clinging> = builder.build().unwrap();
     drop(keyed.try_acquire(&Clinging::new(0), 2).unwrap());
@@ -252,11 +252,11 @@ fn who_is_turned_away_since_the_map_is_full_is_not_cloned() {
     assert_eq!(keyed.set_quota_for(&newcomer, Quota::per_second(5)), Err(error));
     assert_eq!(CLONES.get(), 0);
     assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 1 }));
-    assert_eq!(CLONES.get(), 1, "one is kept among those who were refused most");
+    assert_eq!(CLONES.get(), 1, "one clone is kept in the list of the most refused keys");
     assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 1 }));
     assert!(matches!(task::spawn(keyed.consume(&newcomer, 3)).poll(), Poll::Ready(Err(_))));
     assert_eq!(CLONES.get(), 1);
-    // Nobody can be asked to drop the others quietly.
+    // The others would panic when they are dropped.
     std::mem::forget(keyed);
 }
 
@@ -275,41 +275,41 @@ fn a_quota_by_that_panics_or_makes_no_sense_changes_nothing() {
     assert_eq!(keyed.snapshot().keys, 0);
     assert_eq!(keyed.try_acquire(&7, 1).map(|grant| grant.remaining()), Ok(6));
     assert_eq!(keyed.try_acquire(&9, 1).map(|grant| grant.remaining()), Ok(8));
-    assert!(keyed.try_acquire(&11, 1).is_err(), "there is no room");
+    assert!(keyed.try_acquire(&11, 1).is_err(), "the map is full");
 }
 
 thread_local! {
     static IS_CLONED: Cell<bool> = const { Cell::new(true) };
 }
 
-/// A key that panics when it is cloned, once that is wanted, and whose clones panic when they are dropped.
+/// A key that panics when it is cloned, if that is switched on. Its clones panic when they are dropped.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Spiteful(Clinging);
 
 impl Clone for Spiteful {
     fn clone(&self) -> Self {
         if !IS_CLONED.get() {
-            std::panic::resume_unwind(Box::new("a key does not want to be cloned"));
+            std::panic::resume_unwind(Box::new("a key panics when it is cloned"));
         }
         Self(self.0.clone())
     }
 }
 
-/// Keys that are forgotten on the way to a panic of another one do not end the process.
+/// Keys that panic when they are removed during the panic of another key do not abort the process.
 #[test]
-fn keys_that_panic_when_they_are_forgotten_do_so_quietly_while_another_one_panics() {
+fn keys_that_panic_when_removed_do_not_abort_during_another_panic() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).clock(clock.clone()).shards(1);
     let keyed: KeyedLimiter<Spiteful> = builder.build().unwrap();
     let key = |number| Spiteful(Clinging::new(number));
-    // As many as there is room for.
+    // As many as the bound allows.
     for number in 0..6 {
         drop(keyed.try_acquire(&key(number), 1).unwrap());
     }
     clock.advance(Duration::from_secs(1));
     IS_CLONED.set(false);
     let comes = AssertUnwindSafe(|| keyed.try_acquire(&key(77), 1).map(drop));
-    assert!(catch_unwind(comes).is_err(), "it had to be cloned");
+    assert!(catch_unwind(comes).is_err(), "the key has to be cloned");
     IS_CLONED.set(true);
-    assert_eq!(keyed.snapshot().keys, 0, "there was no room, so all that were full are forgotten");
+    assert_eq!(keyed.snapshot().keys, 0, "the map was full, so all keys with full buckets are removed");
 }

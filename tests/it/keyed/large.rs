@@ -1,4 +1,4 @@
-//! The largest claims: a key answers as a limiter of its quota does, wherever it is kept.
+//! The largest claims: a key gives the same answers as a limiter of its quota, however it is stored.
 
 use std::time::Duration;
 use tokio_test::{assert_pending, task};
@@ -12,7 +12,7 @@ fn quota() -> Quota {
     Quota::per_second(1_000_000_000).burst(BURST)
 }
 
-/// What brings a key into memory.
+/// How a key is stored.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     Not,
@@ -35,7 +35,7 @@ fn keyed(kept: Kept, above: Option<&Limiter>, clock: &ManualClock) -> KeyedLimit
             drop(keyed.try_acquire(&1, 5).unwrap());
         }
         Kept::Wide => {
-            // A burst of a day's fractions, which fits into no 8 bytes.
+            // A burst of a day's fractions, which does not fit into 8 bytes.
             keyed.set_quota_for(&1, Quota::per_day(1_000_003).burst(BURST)).unwrap();
             drop(keyed.try_acquire(&1, 5).unwrap());
         }
@@ -51,7 +51,7 @@ fn keyed(kept: Kept, above: Option<&Limiter>, clock: &ManualClock) -> KeyedLimit
 }
 
 #[test]
-fn a_claim_that_is_too_large_is_so_wherever_the_key_is_kept() {
+fn a_too_large_claim_is_refused_however_the_key_is_stored() {
     for kept in [Kept::Not, Kept::Packed, Kept::OwnQuota, Kept::Wide, Kept::Waited] {
         for cost in [MOST + 1, BURST - 5, u64::MAX] {
             let clock = ManualClock::new();
@@ -83,9 +83,9 @@ fn a_claim_that_is_too_large_is_so_wherever_the_key_is_kept() {
     }
 }
 
-/// A try never waits, so nothing but the burst is in its way, as in a limiter; also below one that has the tokens.
+/// A try never waits, so only the burst limits it, as in a plain limiter; also under a parent that has the tokens.
 #[test]
-fn a_try_can_take_the_whole_burst_wherever_the_key_is_kept() {
+fn a_try_can_take_the_whole_burst_however_the_key_is_stored() {
     for kept in [Kept::Not, Kept::Packed, Kept::OwnQuota, Kept::Wide, Kept::Waited] {
         for is_below in [false, true] {
             let clock = ManualClock::new();

@@ -1,11 +1,11 @@
-//! A page that lives every nanosecond of a few keys and the limiter above them, and knows nothing of the mechanism: buckets
-//! in whole numbers, lines of claims, and of each key one claim at most in the line above.
+//! A model of a few keys and their parent limiter that simulates every nanosecond and knows nothing of the
+//! implementation: buckets in integers, queues of claims, and at most one parent ticket per key in the parent's queue.
 
 use std::collections::VecDeque;
 
 pub(crate) type Id = usize;
 
-/// `amount` tokens each `period` nanoseconds; at most `cap` in flight.
+/// `amount` tokens each `period` nanoseconds, with at most `cap` in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub(crate) amount: u64,
@@ -16,12 +16,12 @@ pub(crate) struct Rule {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Item {
-    /// Somebody's own claim.
+    /// A claim on the parent itself.
     Claim {
         id: Id,
         cost: i128,
     },
-    /// A key's, for the front of its line.
+    /// A parent ticket, for the front of a key's queue.
     Envoy {
         key: usize,
         cost: i128,
@@ -40,7 +40,7 @@ impl Item {
 #[derive(Debug)]
 struct Bucket {
     rule: Rule,
-    /// In parts of a token: `period` of them are one.
+    /// In fractions of a token: `period` of them are one token.
     level: i128,
     line: VecDeque<Item>,
     flying: i128,
@@ -61,7 +61,7 @@ impl Bucket {
         self.level.div_euclid(self.unit())
     }
 
-    /// What is above the brim burns, but for the fraction that came with the last token in this very nanosecond.
+    /// What exceeds the burst is lost, except the fraction that came with the last token in this very nanosecond.
     fn burn(&mut self) {
         let front = self.line.front().map_or(0, |front| front.cost());
         let brim = front.max(self.rule.burst.into()) * self.unit();
@@ -89,7 +89,7 @@ impl Bucket {
         self.flying += cost;
     }
 
-    /// The front item has gone: debts behind it are charged.
+    /// The front item is gone: the debts behind it are charged.
     fn move_up(&mut self) {
         while let Some(Item::Debt(debt)) = self.line.front() {
             self.level -= debt * self.unit();
@@ -98,7 +98,7 @@ impl Bucket {
         self.burn_saved();
     }
 
-    /// Whoever saved up more than the burst has gone.
+    /// The claim that was saved for above the burst is gone.
     fn burn_saved(&mut self) {
         if self.tokens() > self.rule.burst.into() {
             self.level = i128::from(self.rule.burst) * self.unit();
@@ -149,7 +149,7 @@ pub(crate) struct Page {
     keys: Vec<Bucket>,
     above: Bucket,
     now: u64,
-    /// Who was granted and has not been told, in order.
+    /// The claims that were granted and have not been reported, in order.
     granted: Vec<Id>,
 }
 
@@ -166,12 +166,12 @@ impl Page {
         (0..self.keys.len()).for_each(|key| self.climb(key));
     }
 
-    /// The line above, then the keys whose claims it granted, in that order.
+    /// Serves the parent's queue, then the keys with granted parent tickets, in that order.
     fn serve(&mut self) {
         self.serve_above().into_iter().for_each(|key| self.climb(key));
     }
 
-    /// The line above; says whose claims it granted, who climb next.
+    /// Serves the parent's queue. Returns the keys with granted parent tickets, which claim from the parent next.
     fn serve_above(&mut self) -> Vec<usize> {
         let mut moved = Vec::new();
         while let Some(front) = self.above.line.front().copied().filter(|front| self.above.has(front.cost(), self.now))
@@ -185,7 +185,7 @@ impl Page {
                     self.grant_front(key);
                     moved.push(key);
                 }
-                Item::Debt(_) => unreachable!("debts are charged as they come to the front"),
+                Item::Debt(_) => unreachable!("debts are charged when they come to the front"),
             }
         }
         moved
@@ -193,7 +193,7 @@ impl Page {
 
     fn grant_front(&mut self, key: usize) {
         let own = &mut self.keys[key];
-        let Some(Item::Claim { id, cost }) = own.line.pop_front() else { panic!("an envoy without a front") };
+        let Some(Item::Claim { id, cost }) = own.line.pop_front() else { panic!("a parent ticket without a front") };
         own.take(cost);
         own.move_up();
         self.granted.push(id);
@@ -203,7 +203,7 @@ impl Page {
         self.above.line.iter().any(|item| matches!(item, Item::Envoy { key: it, .. } if *it == key))
     }
 
-    /// The front of a key takes what it waits for, or sends an envoy, or calls it back.
+    /// The front of a key takes the tokens it waits for, or enters a parent ticket, or withdraws it.
     fn climb(&mut self, key: usize) {
         loop {
             let front = self.keys[key].line.front().map(|front| front.cost());
@@ -246,7 +246,7 @@ impl Page {
         open
     }
 
-    /// True if it was granted at once.
+    /// Returns true if the claim was granted at once.
     pub(crate) fn consume(&mut self, id: Id, key: usize, cost: u64) -> bool {
         let cost = cost.into();
         if self.keys[key].is_open(cost, self.now) && self.above.is_open(cost, self.now) {
@@ -259,7 +259,7 @@ impl Page {
         false
     }
 
-    /// `seen` says that it was granted, which its future had not been told.
+    /// `granted` means that it was granted, but its future had not seen that.
     pub(crate) fn cancel(&mut self, id: Id, key: usize, cost: u64, granted: bool) {
         if granted {
             self.keys[key].give_back(cost.into());
@@ -269,8 +269,8 @@ impl Page {
         }
         let is_front = matches!(self.keys[key].line.front(), Some(Item::Claim { id: it, .. }) if *it == id);
         self.keys[key].leave(|item| matches!(item, Item::Claim { id: it, .. } if *it == id));
-        // Whoever stood above behind the one that left has what it left there before the key's next asks; but the key whose
-        // claim it was climbs before those who are granted that way.
+        // The claims behind the removed parent ticket get its tokens before the key claims from the parent again. But
+        // the key of that ticket claims before those that are granted in this way.
         let moved = if is_front { self.call_back_and_serve(key) } else { Vec::new() };
         self.climb(key);
         moved.into_iter().for_each(|key| self.climb(key));
@@ -303,7 +303,7 @@ impl Page {
         self.serve();
     }
 
-    // ---- above, by itself -------------------------------------------------------------------------------------------
+    // ---- the parent itself -----------------------------------------------------------------------------------------
 
     pub(crate) fn try_above(&mut self, cost: u64) -> bool {
         if cost == 0 {
@@ -344,13 +344,14 @@ impl Page {
         self.above.paused = self.above.paused.max(self.now + span);
     }
 
-    // ---- what there is to see -----------------------------------------------------------------------------------------
+    // ---- observations
+    // ------------------------------------------------------------------------------------------------
 
     pub(crate) fn take_granted(&mut self) -> Vec<Id> {
         std::mem::take(&mut self.granted)
     }
 
-    /// Of a key, or with `None` of the limiter above: what can be had, and how many wait.
+    /// Of a key, or with `None` of the parent: the available tokens, and the number of waiters.
     pub(crate) fn view(&self, key: Option<usize>) -> (u64, usize) {
         let above = self.above.available(self.now);
         match key {

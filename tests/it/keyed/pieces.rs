@@ -1,4 +1,4 @@
-//! What concerns all keys is done in pieces: no call goes through the whole map.
+//! Work on all keys is done in parts: no call goes through the whole map.
 
 use std::cell::Cell;
 use std::collections::hash_map::DefaultHasher;
@@ -6,11 +6,11 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use tollgate::{KeyedLimiter, ManualClock, Quota, TryAcquireError};
 
 const SHARDS: usize = 512;
-/// So slow that everybody owes for as long as a test runs.
+/// So slow that every key stays in debt for the whole test.
 const SLOW: Quota = Quota::per_day(1).burst(2);
 
 thread_local! {
-    /// How often a key was hashed.
+    /// How many times keys were hashed.
     static HASHED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -31,32 +31,32 @@ fn hashed(act: impl FnOnce()) -> u64 {
     HASHED.get() - before
 }
 
-/// Levels of this quota do not fit into 8 bytes: each key that is brought to it is hashed, which tells how many were.
+/// Levels of this quota do not fit into 8 bytes. Each key that is converted to it is hashed, which tells how many were.
 fn wide(burst: u64) -> Quota {
     Quota::per_day(1_000_003).burst(burst)
 }
 
 #[test]
-fn a_quota_for_all_is_taken_up_by_one_shard_when_a_call_comes_there() {
+fn a_quota_for_all_is_applied_to_a_shard_by_the_next_call_there() {
     let builder = KeyedLimiter::builder().quota(SLOW).clock(ManualClock::new()).shards(16);
     let keyed: KeyedLimiter<Counting> = builder.build().unwrap();
     (0..1_600).for_each(|key| drop(keyed.try_acquire(&Counting(key), 2).unwrap()));
     let quota = wide(1_000_003);
-    assert_eq!(hashed(|| keyed.set_quota(quota).unwrap()), 0, "no key is gone through");
+    assert_eq!(hashed(|| keyed.set_quota(quota).unwrap()), 0, "no key is visited");
     let mut all = 0;
     for key in 0..1_600 {
         let count = hashed(|| assert_eq!(keyed.available(&Counting(key)), 0));
-        // Its own shard once, which is a sixteenth, more or less; and the key itself.
+        // The key's own shard once, about a sixteenth of the map, and the key itself.
         assert!(count <= 1 + 200, "key {key} led to {count}");
         all += count;
     }
-    assert_eq!(all, 2 * 1_600, "every key was brought to it once");
+    assert_eq!(all, 2 * 1_600, "every key was converted once");
 }
 
-/// However often the quota changes while no call comes, no shard has more than so many changes to make up for, and no change
-/// goes through more than a part of the map.
+/// However often the quota changes without a call, a shard has a bounded number of changes to catch up with, and no
+/// change goes through more than a part of the map.
 #[test]
-fn quotas_that_nobody_calls_for_do_not_pile_up() {
+fn quotas_set_without_calls_do_not_pile_up() {
     let builder = KeyedLimiter::builder().quota(SLOW).clock(ManualClock::new()).shards(16);
     let keyed: KeyedLimiter<Counting> = builder.build().unwrap();
     (0..1_600).for_each(|key| drop(keyed.try_acquire(&Counting(key), 2).unwrap()));
@@ -66,17 +66,17 @@ fn quotas_that_nobody_calls_for_do_not_pile_up() {
         assert!(count <= 200, "change {burst} led to {count}");
         all += count;
     }
-    assert_eq!(all, 1_600, "each shard had its turn");
+    assert_eq!(all, 1_600, "each shard was visited");
 }
 
 type Bounded = KeyedLimiter<u64, BuildHasherDefault<DefaultHasher>>;
 
-/// As many keys as there may be, all of which owe but for the one that was settled to nothing.
+/// As many keys as the bound allows, all of them in debt except the one that was settled to zero.
 fn full_map(owes_nothing: u64) -> Bounded {
     let builder = KeyedLimiter::builder().quota(SLOW).max_keys(1_000).clock(ManualClock::new()).shards(SHARDS);
     let keyed: Bounded = builder.hasher(BuildHasherDefault::default()).build().unwrap();
     let mut grants: Vec<_> = KEYS.iter().map(|key| keyed.try_acquire(key, 1).unwrap()).collect();
-    // By this every shard may have somebody who owes nothing.
+    // After this, every shard may have a key that is not in debt.
     keyed.set_quota(SLOW.burst(3)).unwrap();
     grants[owes_nothing as usize].settle(0);
     drop(grants);
@@ -94,21 +94,21 @@ static KEYS: [u64; 1_000] = {
 };
 
 #[test]
-fn a_newcomer_goes_through_a_part_of_a_full_map_and_the_next_ones_through_the_rest() {
+fn each_new_key_visits_a_part_of_a_full_map() {
     let mut most_calls = 0;
     for owes_nothing in [1, 222, 333, 444, 555, 666, 777, 888] {
         let keyed = full_map(owes_nothing);
-        // It owes one: of a burst of two it had one, and got one back, of three.
+        // The key is in debt by one: of a burst of two it had one, and got one of three back.
         keyed.set_quota(SLOW.burst(2)).unwrap();
         let newcomer = 5_000 + owes_nothing;
         let mut calls = 1;
         while let Err(error) = keyed.try_acquire(&newcomer, 1).map(drop) {
             assert!(matches!(error, TryAcquireError::TooManyKeys { most: 1_000 }), "{error:?}");
             calls += 1;
-            assert!(calls <= SHARDS, "the place is found sooner or later");
+            assert!(calls <= SHARDS, "a free entry is found at last");
         }
         most_calls = most_calls.max(calls);
-        // An eighth of the map in each.
+        // An eighth of the map in each call.
         assert!(calls <= 9, "{calls} calls");
     }
     assert!(most_calls > 1, "one call went through the whole map");

@@ -1,5 +1,5 @@
-//! Keys that rest, from a nanosecond to decades, whatever way they came by their quota: what they hold then is told by whole
-//! numbers of 128 bits, written a second time here.
+//! Keys that are unused for a nanosecond to decades, whatever the source of their quota: their levels are compared with
+//! 128-bit integer arithmetic, written independently here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,39 +7,39 @@ use std::time::Duration;
 use tokio_test::{assert_pending, task};
 use tollgate::{Denied, KeyedLimiter, ManualClock, Quota, TryAcquireError};
 
-const SECOND: u64 = 1_000_000_000;
-const HOUR: u64 = 3_600 * SECOND;
-const DAY: u64 = 24 * HOUR;
-const YEAR: u64 = 365 * DAY;
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const HOUR: u64 = 3_600 * SECOND;
+pub(super) const DAY: u64 = 24 * HOUR;
+pub(super) const YEAR: u64 = 365 * DAY;
 /// All histories end before the limiter's clock does, after 584 years.
-const END: u64 = 400 * YEAR;
+pub(super) const END: u64 = 400 * YEAR;
 const KEYS: u64 = 12;
 
-/// Numbers from a seed.
-struct Dice(u64);
+/// Random numbers from a seed.
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
+    pub(super) fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (((self.0 >> 31) as u128 * u128::from(sides)) >> 33) as u64
     }
 
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Rule {
-    amount: u64,
-    period: u64,
-    burst: u64,
-    stepped: bool,
+pub(super) struct Rule {
+    pub(super) amount: u64,
+    pub(super) period: u64,
+    pub(super) burst: u64,
+    pub(super) stepped: bool,
 }
 
 impl Rule {
-    /// Rates whose packed levels can be read for decades, for hours, for two seconds, or that have none.
-    fn any(dice: &mut Dice) -> Self {
+    /// Rates with packed levels that can be read for decades, for hours or for two seconds, or that have none.
+    pub(super) fn any(dice: &mut Dice) -> Self {
         let (amount, period) = dice.one_of(&[
             (1, SECOND),
             (10, SECOND),
@@ -58,13 +58,13 @@ impl Rule {
         Self { amount, period, burst, stepped }
     }
 
-    fn quota(&self) -> Quota {
+    pub(super) fn quota(&self) -> Quota {
         let quota = Quota::new(self.amount, Duration::from_nanos(self.period)).burst(self.burst);
         if self.stepped { quota.stepped() } else { quota }
     }
 
     /// Units that arrive with each tick, units in a token, and nanoseconds in a tick.
-    fn scale(&self) -> (i128, i128, u64) {
+    pub(super) fn scale(&self) -> (i128, i128, u64) {
         if self.stepped {
             return (self.amount.into(), 1, self.period);
         }
@@ -75,43 +75,43 @@ impl Rule {
         ((self.amount / common).into(), (self.period / common).into(), 1)
     }
 
-    fn full(&self) -> i128 {
+    pub(super) fn full(&self) -> i128 {
         i128::from(self.burst) * self.scale().1
     }
 
-    /// What is above a full bucket burns, but for the fraction that came with the last token in this very tick.
-    fn burn(&self, level: i128) -> i128 {
+    /// What exceeds a full bucket is lost, except the fraction that came with the last token in this very tick.
+    pub(super) fn burn(&self, level: i128) -> i128 {
         let (amount, unit, _) = self.scale();
         if level >= self.full() + amount.min(unit) { self.full() } else { level }
     }
 }
 
-/// What a key holds, in units.
+/// The level of a key, in units.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
-    rule: Rule,
-    level: i128,
+pub(super) struct Bucket {
+    pub(super) rule: Rule,
+    pub(super) level: i128,
     at: u64,
     own: bool,
 }
 
 impl Bucket {
-    fn new(rule: Rule, now: u64) -> Self {
+    pub(super) fn new(rule: Rule, now: u64) -> Self {
         Self { rule, level: rule.full(), at: now, own: false }
     }
 
-    fn come_to(&mut self, now: u64) {
+    pub(super) fn come_to(&mut self, now: u64) {
         let (amount, _, tick) = self.rule.scale();
         self.level = self.rule.burn(self.level + i128::from(now / tick - self.at / tick) * amount);
         self.at = now;
     }
 
-    fn tokens(&self) -> i128 {
+    pub(super) fn tokens(&self) -> i128 {
         self.level.div_euclid(self.rule.scale().1)
     }
 
-    /// In how many nanoseconds it holds `cost` tokens, were it not for the burst; `None` after the end of time.
-    fn wait(&self, cost: u64) -> Option<u64> {
+    /// In how many nanoseconds the level reaches `cost` tokens, ignoring the burst; `None` after the end of time.
+    pub(super) fn wait(&self, cost: u64) -> Option<u64> {
         let (amount, unit, tick) = self.rule.scale();
         let need = i128::from(cost) * unit - self.level;
         if need <= 0 {
@@ -122,15 +122,15 @@ impl Bucket {
         u64::try_from(at).ok().map(|at| at - self.at)
     }
 
-    /// Goes on by another rule with the tokens that it has, as far as the new burst, and with the fraction of a token.
-    fn adopt(&mut self, rule: Rule) {
+    /// Continues with another rule: keeps the tokens, up to the new burst, and the fraction of a token.
+    pub(super) fn adopt(&mut self, rule: Rule) {
         let (tokens, (_, unit, old_tick), (_, new, new_tick)) = (self.tokens(), self.rule.scale(), rule.scale());
         let fraction = if old_tick == 1 && new_tick == 1 { self.level.rem_euclid(unit) * new / unit } else { 0 };
         let level = if tokens > rule.burst.into() { rule.full() } else { tokens * new + fraction };
         (self.level, self.rule) = (rule.burn(level), rule);
     }
 
-    /// The same where a bucket that owes nothing is as good as a new one.
+    /// The same, but a bucket without a debt becomes a new one.
     fn adopt_with_all(&mut self, rule: Rule) {
         if self.own {
             return;
@@ -143,7 +143,7 @@ impl Bucket {
     }
 }
 
-/// How keys come by their quotas in the beginning.
+/// How keys get their first quotas.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Fixed,
@@ -229,14 +229,14 @@ impl World {
             let wait = bucket.wait(cost).map(Duration::from_nanos);
             assert_eq!(self.keyed.estimate(&key, cost), wait, "{cost} of key {key}, {bucket:?}, {when}");
         }
-        assert_eq!(self.keyed.quota(&key), bucket.rule.quota(), "key {key}, {when}");
+        assert_eq!(self.keyed.quotas(&key), bucket.rule.quota().into(), "key {key}, {when}");
     }
 
     fn act(&mut self, dice: &mut Dice, when: &str) {
         let key = dice.below(KEYS);
         let burst = self.bucket(key).rule.burst;
         match dice.below(16) {
-            // Whole bursts are what shows a bucket that is read wrong.
+            // Whole bursts show a bucket that is read wrongly.
             0..3 => self.take(key, burst, 0, when),
             3..5 => {
                 let cost = self.bucket(key).tokens().max(1) as u64;
@@ -258,7 +258,7 @@ impl World {
                 self.rest(1 + dice.below(scale));
             }
             12 if dice.below(3) == 0 => {
-                // Several in a row, with no call in between: each holds from its own instant on.
+                // Several changes in a row without a call in between: each applies from its own instant on.
                 for _ in 0..dice.one_of(&[1, 1, 2, 5, 40]) {
                     self.set_quota(Rule::any(dice));
                     let scale = dice.one_of(&[1, 1_000, SECOND, DAY]);
@@ -294,18 +294,18 @@ fn histories(source: Source) {
 }
 
 #[test]
-fn keys_of_one_quota_hold_what_the_arithmetic_says_however_long_they_rest() {
+fn levels_of_a_common_quota_are_exact_after_any_idle_time() {
     histories(Source::Fixed);
 }
 
 #[test]
-fn keys_of_quotas_by_key_hold_what_the_arithmetic_says_however_long_they_rest() {
+fn levels_of_quotas_by_key_are_exact_after_any_idle_time() {
     histories(Source::By);
 }
 
-/// A key of its own rate is the fifth of its table, whose room is looked for among the others first.
+/// A key with its own rate is the fifth in its table. A free slot for it is looked for among the others first.
 #[test]
-fn a_key_that_comes_when_its_table_is_full_is_read_right_after_hours() {
+fn a_key_inserted_into_a_full_table_is_read_correctly_after_hours() {
     for (rate, rest) in [(1_000_003, 3 * HOUR), (999, 120 * DAY)] {
         let clock = ManualClock::new();
         let by = move |key: &u64| Quota::per_second(if *key == 4 { rate } else { 1 });

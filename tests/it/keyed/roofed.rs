@@ -1,7 +1,8 @@
-//! Random histories of a few keys under one limiter, beside a page that lives every nanosecond of them: everybody must be
-//! granted in the same nanosecond, and nobody else. And the same histories seldom looked at: the law, and nobody lost.
+//! Random histories of a few keys under a parent limiter, compared with a model that simulates every nanosecond: all
+//! claims must be granted in the same nanosecond, and no others. The same histories with rare calls keep the rate law,
+//! and every claim is served.
 //!
-//! More of them: `PROPTEST_CASES=100000 cargo test --features keyed --test it keyed::roofed`.
+//! To run more of them: `PROPTEST_CASES=100000 cargo test --features keyed --test it keyed::roofed`.
 
 use super::page::{Id, Page, Rule};
 use crate::oracle::ops::config;
@@ -18,7 +19,7 @@ const NANO: Duration = Duration::from_nanos(1);
 type Seen<'a> = Result<Held<'a>, ConsumeError>;
 type Future<'a> = std::pin::Pin<Box<dyn std::future::Future<Output = Seen<'a>> + 'a>>;
 
-/// A grant of a key, or of the limiter above them.
+/// A grant of a key, or of the parent limiter.
 enum Held<'a> {
     Key(KeyedGrant<'a, u8, std::hash::RandomState>),
     Above(tollgate::Grant<'a>),
@@ -26,7 +27,7 @@ enum Held<'a> {
 
 struct Live<'a> {
     id: Id,
-    /// `None`: of the limiter above.
+    /// `None`: of the parent limiter.
     key: Option<usize>,
     cost: u64,
     future: Spawn<Future<'a>>,
@@ -77,7 +78,7 @@ proptest! {
     #![proptest_config(config(1_500))]
 
     #[test]
-    fn keys_under_a_limiter_are_granted_as_a_page_says_that_lives_every_nanosecond(
+    fn keys_under_a_parent_are_granted_as_the_nanosecond_model_says(
         (rule, above, others, ops) in history(),
     ) {
         let limiters = build(rule, above);
@@ -85,16 +86,16 @@ proptest! {
     }
 
     #[test]
-    fn keys_that_are_seldom_looked_at_keep_the_law_and_are_all_served((rule, above, others, ops) in history()) {
+    fn keys_that_are_seldom_served_keep_the_law_and_are_all_granted((rule, above, others, ops) in history()) {
         let limiters = build(rule, above);
         Both::new(&limiters, rule, above, false).live(&ops, others)?;
     }
 }
 
-/// The line above grants others when a key's front leaves it, and then that key and one of those others ask above again: the
-/// key whose front left comes first, which the page once took to be the other way round.
+/// A key's front is cancelled, and the parent's queue grants other keys. Then that key and one of the others claim from
+/// the parent again: the key with the cancelled front comes first. The model once had the opposite order.
 #[test]
-fn a_key_whose_front_leaves_asks_above_before_those_whom_that_lets_in() {
+fn a_key_with_a_cancelled_front_claims_from_the_parent_before_the_keys_granted_by_it() {
     let rule = Rule { amount: 1, period: 1, burst: 4, cap: None };
     let above = Rule { amount: 2, period: 7, burst: 3, cap: None };
     let ops = [
@@ -142,7 +143,7 @@ struct Both<'a> {
     grants: Vec<(Option<usize>, Held<'a>)>,
     next: Id,
     now: u64,
-    /// Of each key and of all, what it was granted, less what was given back.
+    /// The tokens granted to each key and in total, less the refunds.
     spent: [i128; KEYS + 1],
 }
 
@@ -257,7 +258,7 @@ impl<'a> Both<'a> {
         }
         if let Poll::Ready(answer) = polled {
             let Live { key, .. } = self.futures.remove(place);
-            self.keep(key, answer.expect("it was let into the line"));
+            self.keep(key, answer.expect("the claim entered the queue"));
         }
         Ok(())
     }
@@ -283,7 +284,7 @@ impl<'a> Both<'a> {
         let (key, held) = &mut self.grants[place];
         let (Some(key), Held::Key(grant)) = (*key, held) else { return };
         let cost = grant.cost();
-        // Of nothing there is nothing to settle.
+        // A grant of nothing cannot be settled.
         if cost > 0 {
             grant.settle(actual);
             self.page.settle(key, cost, actual);
@@ -304,18 +305,18 @@ impl<'a> Both<'a> {
                 drop(grant);
                 self.page.land_above(cost);
             }
-            _ => unreachable!("a key's grant is a key's"),
+            _ => unreachable!("the grant of a key belongs to a key"),
         }
     }
 
-    /// Everything that can be seen, in the order in which the page lets things happen.
+    /// Compares everything visible, in the order in which the model makes things happen.
     fn look(&mut self, op: &Op) -> Result<(), TestCaseError> {
         if !self.watched {
             return Ok(());
         }
         let now = self.now;
         self.global.tick();
-        // Each key in turn, before anything is looked at: what one of them does above can be seen by all.
+        // Each key in turn before anything is compared: all can see what one of them does in the parent.
         NAMES.iter().for_each(|key| _ = self.keyed.available(key));
         let keys: Vec<u64> = NAMES.iter().map(|key| self.keyed.available(key)).collect();
         for id in self.page.take_granted() {
@@ -338,7 +339,7 @@ impl<'a> Both<'a> {
         prop_assert_eq!(
             (self.global.available(), snapshot.waiting_tasks),
             self.page.view(None),
-            "above, {} ns, {:?}",
+            "parent, {} ns, {:?}",
             now,
             op
         );
@@ -352,7 +353,7 @@ impl<'a> Both<'a> {
         Ok(())
     }
 
-    /// All work ends, and then all who wait are served, by the rules; then everything is as in the beginning.
+    /// All work ends, then all waiters are served, by the rules. Then everything is as at the start.
     fn end(&mut self) -> Result<(), TestCaseError> {
         while !self.grants.is_empty() {
             self.land(0);
@@ -368,7 +369,7 @@ impl<'a> Both<'a> {
             while let Some(place) = self.futures.iter().position(|live| live.future.is_woken()) {
                 let before = self.futures.len();
                 self.poll(place)?;
-                prop_assert!(self.futures.len() < before, "woken for nothing");
+                prop_assert!(self.futures.len() < before, "woken without a grant");
             }
             while !self.grants.is_empty() {
                 self.land(0);
@@ -377,7 +378,7 @@ impl<'a> Both<'a> {
         prop_assert!(self.futures.is_empty(), "{} wait for ever", self.futures.len());
         for (index, spent) in self.spent.iter().enumerate() {
             let rule = if index < KEYS { self.rules.0 } else { self.rules.1 };
-            // What was given back may have been granted again at once, but never was there more.
+            // Refunded tokens may have been granted again at once, but there were never more.
             let most =
                 i128::from(rule.burst) * i128::from(rule.period) + i128::from(rule.amount) * i128::from(self.now);
             prop_assert!(
@@ -388,7 +389,7 @@ impl<'a> Both<'a> {
         }
         self.clock.advance(Duration::from_secs(1));
         self.keyed.tick();
-        prop_assert_eq!(self.keyed.snapshot().keys, 0, "nobody owes anything");
+        prop_assert_eq!(self.keyed.snapshot().keys, 0, "no key is in debt");
         let above = self.rules.1;
         prop_assert_eq!(self.global.available(), above.burst.min(above.cap.unwrap_or(u64::MAX)));
         let snapshot = self.global.snapshot();
@@ -396,7 +397,7 @@ impl<'a> Both<'a> {
         Ok(())
     }
 
-    /// Debts that are not paid off yet, in parts of a token.
+    /// Debts that are not paid off yet, in fractions of a token.
     fn owed(&self, index: usize) -> i128 {
         let (debt, rule) = if index < KEYS {
             (self.keyed.deficiency(&NAMES[index]), self.rules.0)
@@ -408,7 +409,7 @@ impl<'a> Both<'a> {
 }
 
 #[test]
-fn a_key_finds_tokens_above_also_behind_a_crowd_that_is_served_in_batches() {
+fn a_key_finds_tokens_of_the_parent_behind_a_queue_served_in_batches() {
     let clock = ManualClock::new();
     let quota = Quota::per_second(1_000).initial(0);
     let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
@@ -424,7 +425,7 @@ fn a_key_finds_tokens_above_also_behind_a_crowd_that_is_served_in_batches() {
 }
 
 #[test]
-fn whoever_is_told_that_keys_are_closed_leaves_no_place_above() {
+fn claims_of_closed_keys_leave_no_place_in_the_parent() {
     let clock = ManualClock::new();
     let quota = Quota::per_second(1).initial(0);
     let global = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();

@@ -1,4 +1,4 @@
-//! Threads on a few keys that become words and seats and words again all the time: every token is accounted for.
+//! Threads on a few keys that change between packed levels and live entries all the time: every token is accounted for.
 
 use futures::FutureExt;
 use std::sync::Barrier;
@@ -13,8 +13,8 @@ const CALLS: u64 = 20_000;
 const BURST: u64 = 30_000;
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Does a storm; the clock moves by a millisecond for each `every` calls. Says how much each key was granted in how many
-/// milliseconds.
+/// Runs the threads; the clock moves by a millisecond for every `every` calls. Returns the tokens granted to each key,
+/// and the milliseconds passed.
 fn storm(keyed: &KeyedLimiter<u64>, clock: &ManualClock, every: u64) -> (Vec<u64>, u64) {
     let granted: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     let moved = AtomicU64::new(0);
@@ -35,7 +35,8 @@ fn storm(keyed: &KeyedLimiter<u64>, clock: &ManualClock, every: u64) -> (Vec<u64
                                 count(grant.cost());
                             }
                         }
-                        // More than there ever is: it makes a seat, and leaves its line at once.
+                        // More than the level ever reaches: the claim creates a live entry, and leaves its queue at
+                        // once.
                         70..85 => assert!(keyed.consume(&key, 2 * BURST).now_or_never().is_none()),
                         85..95 => {
                             if let Ok(mut grant) = keyed.try_acquire(&key, 3) {
@@ -74,7 +75,7 @@ fn a_storm_on_a_few_keys_accounts_for_every_token() {
     assert_eq!(told(&keyed), granted.iter().sum::<u64>());
 }
 
-/// What the keys together were granted and kept, as is told when metrics are scraped.
+/// The tokens granted to all keys together and kept, as reported to the metrics.
 fn told(keyed: &KeyedLimiter<u64>) -> u64 {
     let seen = keyed.snapshot();
     seen.granted - seen.refunded
@@ -83,12 +84,12 @@ fn told(keyed: &KeyedLimiter<u64>) -> u64 {
 #[test]
 fn a_storm_in_which_time_goes_by_keeps_the_law_for_each_key() {
     let clock = ManualClock::new();
-    // So few that everybody is refused most of the time, forgotten at times, and back.
+    // So few tokens that keys are refused most of the time, removed at times, and created again.
     let keyed = build(&clock, 20);
     let (granted, moved) = storm(&keyed, &clock, 3);
     let all: u64 = granted.iter().sum();
     for (key, granted) in granted.into_iter().enumerate() {
-        // A grant of 3 that is settled to 1 may have kept others out; never has it let more pass.
+        // A grant of 3 that is settled to 1 may have kept other claims out. It never let more pass.
         assert!(granted <= 20 + moved, "key {key}: {granted} in {moved} ms");
         assert!(granted >= moved / 4, "key {key}: {granted} in {moved} ms");
     }
@@ -106,7 +107,7 @@ fn a_storm_under_a_limiter_accounts_for_every_token_in_both() {
     let all: u64 = granted.iter().sum();
     assert_eq!((all + global.available(), told(&keyed)), (2 * BURST, all));
     assert_eq!(global.snapshot().granted - global.snapshot().refunded, all);
-    assert_eq!(global.snapshot().waiting_tasks, 0, "no envoy is left behind");
+    assert_eq!(global.snapshot().waiting_tasks, 0, "no parent ticket is left behind");
     global.replenish(2 * BURST);
     for key in 0..KEYS {
         assert_eq!(granted[key as usize] + keyed.available(&key), BURST, "key {key}");

@@ -1,4 +1,4 @@
-//! Waiting: one background task for all keys, whatever becomes of runtimes.
+//! Waiting: one background task for all keys, whatever happens to the runtimes.
 
 use crate::fixture::PanickingWaker;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ async fn each_key_is_served_in_its_order_at_its_instants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_background_task_serves_all_keys_and_gives_up_their_seats() {
+async fn one_background_task_serves_all_keys_and_removes_their_live_entries() {
     let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
     let before = Handle::current().metrics().num_alive_tasks();
     let claims: Vec<_> = (0..1_000_u32).map(|key| (keyed.clone(), key)).collect();
@@ -47,7 +47,7 @@ async fn one_background_task_serves_all_keys_and_gives_up_their_seats() {
         drop(keyed.consume(&key, 1).await.unwrap());
         drop(keyed.consume(&key, 1).await.unwrap());
     });
-    // One task asks for all of them in one poll, which takes more than its cooperative budget.
+    // One task claims for all of them in one poll, which takes more than its cooperative budget.
     let all = tokio::task::unconstrained(futures::future::join_all(claims));
     tokio::pin!(all);
     assert!(futures::poll!(&mut all).is_pending());
@@ -55,21 +55,21 @@ async fn one_background_task_serves_all_keys_and_gives_up_their_seats() {
     assert_eq!(Handle::current().metrics().num_alive_tasks(), before + 1);
     all.await;
     assert_eq!(keyed.snapshot().keys_waiting, 0);
-    // The last bucket is full and the last seat given up a moment later; nobody had to call for that.
+    // The last bucket is full and the last live entry removed a moment later, without any call.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
+    assert_eq!(keyed.snapshot().keys, 0, "removed by the background task");
     assert_eq!(Handle::current().metrics().num_alive_tasks(), before + 1);
     drop(keyed);
     tokio::time::sleep(MILLI).await;
-    assert_eq!(Handle::current().metrics().num_alive_tasks(), before, "it ends with the limiter");
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), before, "the background task ends with the limiter");
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_whose_waiters_left_are_given_up_too() {
+async fn keys_with_cancelled_waiters_are_removed_too() {
     let keyed = KeyedLimiter::new(Quota::per_second(10).burst(1)).unwrap();
     for key in 0..100 {
         drop(keyed.consume(&key, 1).await.unwrap());
-        // It would wait for more than a day, but leaves, is shown out, or is granted by somebody else.
+        // The claim would wait for more than a day, but it is dropped, refused, or granted by another call.
         let mut giant = task::spawn(keyed.consume(&key, 1_000_000));
         assert!(giant.poll().is_pending());
         tokio::task::yield_now().await;
@@ -88,7 +88,7 @@ async fn keys_whose_waiters_left_are_given_up_too() {
         }
     }
     tokio::time::sleep(Duration::from_secs(9)).await;
-    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
+    assert_eq!(keyed.snapshot().keys, 0, "removed by the background task");
 }
 
 #[test]
@@ -120,12 +120,12 @@ fn the_background_task_yields_after_some_grants_of_one_key() {
         let before = count.0.load(Ordering::Relaxed);
         assert!(replenisher.poll().is_pending());
         let served = count.0.load(Ordering::Relaxed) - before;
-        // Two turns of 128: of the key that was looked at, and of the one behind it.
+        // Two turns of 128: of the key that was served, and of the one behind it.
         assert!(served <= 256, "{served} in poll {polls}");
         if before + served == 10_000 {
             break;
         }
-        assert!(replenisher.is_woken(), "there is more to do");
+        assert!(replenisher.is_woken(), "more claims are due");
     }
 }
 
@@ -161,14 +161,14 @@ async fn a_change_of_quota_times_waiters_of_all_keys_anew() {
     keyed.set_quota_for(&7, Quota::per_second(5).burst(1)).unwrap();
     keyed.set_quota(Quota::per_second(10).burst(1)).unwrap();
     for (key, task) in tasks.into_iter().enumerate() {
-        // Half a token was there; the other half comes in 50 ms, or for the seventh in 100.
+        // Half a token was saved; the other half comes in 50 ms, or for the seventh in 100.
         let expected = if key == 7 { 600 * MILLI } else { 550 * MILLI };
         assert_eq!(task.await.unwrap(), expected, "key {key}");
     }
 }
 
 #[tokio::test]
-async fn closing_turns_waiters_of_all_keys_away() {
+async fn closing_refuses_the_waiters_of_all_keys() {
     let keyed = KeyedLimiter::new(Quota::per_hour(1)).unwrap();
     let claims = (0..50_u32).map(|key| {
         let keyed = keyed.clone();
@@ -190,7 +190,7 @@ async fn closing_turns_waiters_of_all_keys_away() {
 }
 
 #[test]
-fn a_runtime_that_goes_away_leaves_nobody_of_another_waiting() {
+fn a_runtime_that_ends_strands_no_claim_of_another() {
     let keyed = KeyedLimiter::new(Quota::new(1, 20 * MILLI).burst(1)).unwrap();
     let first = runtime();
     let ahead: Vec<_> = (0..10).map(|key| first.spawn(keyed.clone().consume_owned(key, 2))).collect();
@@ -219,7 +219,7 @@ fn a_runtime_that_goes_away_leaves_nobody_of_another_waiting() {
 }
 
 #[test]
-fn a_runtime_that_nobody_drives_holds_up_nobody_else() {
+fn an_undriven_runtime_delays_no_claim_elsewhere() {
     let keyed = KeyedLimiter::new(Quota::new(1, 20 * MILLI).burst(1)).unwrap();
     let idle = runtime();
     let _stuck = idle.spawn(keyed.clone().consume_owned(1, 2));
@@ -227,12 +227,12 @@ fn a_runtime_that_nobody_drives_holds_up_nobody_else() {
     let busy = runtime();
     let behind = keyed.clone();
     busy.block_on(async move { behind.consume(&1, 1).await.map(drop) }).unwrap();
-    // The claim ahead was granted too, though its own runtime has not looked since.
+    // The claim ahead was granted too, though its own runtime has not run since.
     assert_eq!(keyed.snapshot().waiting_tasks, 0);
 }
 
 #[test]
-fn threads_that_block_serve_themselves() {
+fn blocked_threads_serve_themselves() {
     let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     thread::scope(|scope| {
         for thread in 0..8_u32 {
@@ -244,7 +244,7 @@ fn threads_that_block_serve_themselves() {
 }
 
 #[test]
-fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
+fn outside_of_a_runtime_claims_wait_only_with_a_manual_replenisher() {
     let keyed = KeyedLimiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
     let refusal = futures::executor::block_on(keyed.consume(&1, 5)).map(drop);
@@ -256,7 +256,7 @@ fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
         _ = worker.block_on(stopped);
         replenisher
     });
-    // Callers wait once it was polled.
+    // Claims can wait after its first poll.
     let grant = loop {
         match futures::executor::block_on(keyed.consume(&1, 5)) {
             Err(ConsumeError::NoRuntime) => thread::yield_now(),
@@ -270,7 +270,7 @@ fn outside_of_a_runtime_a_replenisher_by_hand_serves_or_nobody_waits() {
 }
 
 #[test]
-fn a_replenisher_by_hand_whose_waker_panics_spares_those_who_come() {
+fn a_panicking_waker_of_a_manual_replenisher_does_not_affect_later_claims() {
     let clock = ManualClock::new();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
     let timers = runtime();
@@ -291,7 +291,7 @@ fn a_replenisher_by_hand_whose_waker_panics_spares_those_who_come() {
 }
 
 #[test]
-fn a_replenisher_that_is_kept_and_not_polled_keeps_no_seats_in_memory() {
+fn an_unpolled_replenisher_keeps_no_live_entries_in_memory() {
     let clock = ManualClock::new();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
     let mut kept = Box::pin(keyed.replenisher());
@@ -308,7 +308,7 @@ fn a_replenisher_that_is_kept_and_not_polled_keeps_no_seats_in_memory() {
     }
     assert!(keyed.snapshot().keys <= 50);
     let shown = format!("{kept:?}");
-    let woken = shown.split("woken: ").nth(1).and_then(|rest| rest.split(',').next()).expect("it is shown");
+    let woken = shown.split("woken: ").nth(1).and_then(|rest| rest.split(',').next()).expect("the field is shown");
     assert!(woken.parse::<usize>().unwrap() <= 256, "{shown}");
 }
 
@@ -339,7 +339,7 @@ fn futures_and_grants_can_be_spawned_and_shared() {
 }
 
 #[test]
-fn a_line_that_is_due_later_than_was_said_wakes_nobody_before_that() {
+fn a_queue_that_is_due_later_than_announced_wakes_no_driver_before() {
     let clock = ManualClock::new();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(1).burst(1)).clock(clock.clone()).build().unwrap();
     let timers = runtime();
@@ -350,13 +350,13 @@ fn a_line_that_is_due_later_than_was_said_wakes_nobody_before_that() {
     let mut by_hand = task::spawn(keyed.replenisher());
     assert!(first.poll().is_pending() && second.poll().is_pending() && by_hand.poll().is_pending());
     drop(first);
-    assert!(!by_hand.is_woken(), "it looks in a second, and would in five");
+    assert!(!by_hand.is_woken(), "the driver wakes in a second, and would in five");
     drop(second);
-    assert!(by_hand.is_woken(), "nobody waits any more");
+    assert!(by_hand.is_woken(), "no claim waits any more");
 }
 
 #[tokio::test(start_paused = true)]
-async fn steps_that_come_while_somebody_waits_are_counted_from_the_origin_too() {
+async fn steps_during_a_wait_are_counted_from_the_origin_too() {
     let clock = ManualClock::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_second(1).burst(5)).clock(clock.clone());
     let keyed = builder.build().unwrap();

@@ -1,4 +1,4 @@
-//! A limiter above all keys: both or neither, and keys take turns there.
+//! A parent limiter of all keys: a claim takes from both or neither, and keys take turns in the parent.
 
 use crate::fixture::PanickingWaker;
 use futures::FutureExt;
@@ -17,7 +17,7 @@ const NANO: Duration = Duration::from_nanos(1);
 const MILLI: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Under `global`, on its clock.
+/// A keyed limiter with the parent `global`, on its clock.
 fn under(global: &Limiter, clock: &ManualClock, quota: Quota) -> KeyedBuilder<u32> {
     KeyedLimiter::builder().quota(quota).clock(clock.clone()).parent(global)
 }
@@ -40,20 +40,20 @@ fn a_grant_takes_from_both_and_a_refusal_from_neither() {
     let keyed = under(&global, &clock, Quota::per_second(1).burst(3)).build().unwrap();
     drop(keyed.try_acquire(&1, 3).unwrap());
     assert_eq!((keyed.available(&1), global.available()), (0, 2));
-    // The key refuses, and the limiter keeps its tokens.
+    // The key refuses, and the parent keeps its tokens.
     let refusal = denied(keyed.try_acquire(&1, 1));
     assert_eq!((refusal.by, refusal.remaining, refusal.retry_after), (Bound::Quota(0), 0, Some(SECOND)));
     assert_eq!(global.available(), 2);
-    // The limiter refuses, and the key keeps its tokens.
+    // The parent refuses, and the key keeps its tokens.
     let refusal = denied(keyed.try_acquire(&2, 3));
     assert_eq!((refusal.by, refusal.remaining, refusal.retry_after), (Bound::Parent, 2, Some(100 * MILLI)));
-    assert_eq!(keyed.available(&2), 2, "as much as the limiter has");
+    assert_eq!(keyed.available(&2), 2, "as much as the parent has");
     clock.advance(SECOND);
     assert_eq!((keyed.available(&1), keyed.available(&2), global.available()), (1, 3, 5));
     drop(keyed.try_acquire(&2, 3).unwrap());
     drop(keyed.try_acquire(&3, 2).unwrap());
     assert_eq!(denied(keyed.try_acquire(&3, 1)).by, Bound::Parent);
-    assert_eq!(keyed.snapshot().keys, 3, "who was refused before it took anything is not kept");
+    assert_eq!(keyed.snapshot().keys, 3, "a key that was refused before it took anything is not kept");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn the_hint_of_a_denial_holds_for_both() {
             drop(keyed.try_acquire(&1, ahead).unwrap());
             drop(keyed.try_acquire(&2, other).unwrap());
             if let Err(TryAcquireError::Denied(denial)) = keyed.try_acquire(&1, cost).map(drop) {
-                let wait = denial.retry_after.expect("the clock can tell");
+                let wait = denial.retry_after.expect("the denial has a retry_after");
                 assert_eq!(keyed.estimate(&1, cost), Some(wait));
                 clock.advance(wait - Duration::from_nanos(1));
                 assert!(keyed.try_acquire(&1, cost).is_err(), "no shorter wait helps");
@@ -79,30 +79,30 @@ fn the_hint_of_a_denial_holds_for_both() {
     assert_eq!(
         keyed.try_acquire(&1, 4).map(drop),
         Err(TryAcquireError::TooLarge { cost: 4, most: 3 }),
-        "more than the key ever has"
+        "more than the burst of the key"
     );
     keyed.set_quota_for(&1, Quota::per_second(1).burst(9)).unwrap();
     clock.advance(10 * SECOND);
     assert_eq!(
         keyed.try_acquire(&1, 5).map(drop),
         Err(TryAcquireError::TooLarge { cost: 5, most: 4 }),
-        "more than the limiter ever has"
+        "more than the burst of the parent"
     );
 }
 
 #[test]
-fn a_line_of_one_key_has_one_place_in_the_global_line() {
+fn the_queue_of_a_key_has_one_place_in_the_queue_of_the_parent() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(100).burst(100)).build().unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
     let mut many: Vec<_> = (0..50).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
     assert!(many.iter_mut().all(|claim| claim.poll().is_pending()));
-    assert_eq!(global.snapshot().waiting_tasks, 1, "the front, for all of them");
+    assert_eq!(global.snapshot().waiting_tasks, 1, "the front, for all claims of the key");
     let mut other = task::spawn(keyed.consume(&2, 1));
     assert!(other.poll().is_pending());
     assert_eq!(global.snapshot().waiting_tasks, 2);
-    // They take turns.
+    // The two keys take turns.
     for second in 0..4 {
         clock.advance(SECOND);
         global.tick();
@@ -114,7 +114,7 @@ fn a_line_of_one_key_has_one_place_in_the_global_line() {
 }
 
 #[test]
-fn a_key_whose_own_tokens_are_not_there_stands_in_nobodys_way() {
+fn a_key_without_tokens_of_its_own_delays_no_other() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(10).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(10).burst(1)).build().unwrap();
@@ -128,38 +128,38 @@ fn a_key_whose_own_tokens_are_not_there_stands_in_nobodys_way() {
         drop(keyed.try_acquire(&2, 1).unwrap());
     }
     assert!(!slow.is_woken());
-    assert_eq!(keyed.estimate(&1, 1), None, "somebody waits there");
+    assert_eq!(keyed.estimate(&1, 1), None, "a claim waits there");
     clock.advance(3_599 * SECOND);
     keyed.tick();
     assert!(slow.is_woken() && slow.poll().is_ready());
 }
 
 #[test]
-fn whoever_leaves_at_any_point_gives_back_both() {
+fn a_claim_cancelled_at_any_point_refunds_both() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(2)).build().unwrap();
     drop(global.try_acquire(1).unwrap());
-    // In the global line.
+    // Dropped while it waits in the parent's queue.
     let (mut first, mut second) = (task::spawn(keyed.consume(&1, 1)), task::spawn(keyed.consume(&1, 1)));
     assert!(first.poll().is_pending() && second.poll().is_pending());
     let mut other = task::spawn(keyed.consume(&2, 1));
     assert!(other.poll().is_pending());
     drop(first);
-    assert_eq!(global.snapshot().waiting_tasks, 2, "the second one stands there now, behind the other key");
+    assert_eq!(global.snapshot().waiting_tasks, 2, "the second one waits there now, behind the other key");
     clock.advance(SECOND);
     keyed.tick();
     assert!(other.is_woken() && !second.is_woken());
-    // Granted and not seen: both get their tokens back, and the next in line has them.
+    // Granted, but not seen: both limiters get their tokens back, and the next claim takes them.
     drop(other);
     assert!(second.is_woken());
-    assert_eq!(keyed.available(&2), 0, "the global one was granted again");
+    assert_eq!(keyed.available(&2), 0, "the parent's token was granted again");
     drop(second);
-    assert_eq!((keyed.available(&1), global.available()), (1, 1), "and given back again");
+    assert_eq!((keyed.available(&1), global.available()), (1, 1), "and refunded again");
     clock.advance(SECOND);
     assert_eq!(keyed.snapshot().waiting_tasks + global.snapshot().waiting_tasks, 0);
     keyed.tick();
-    assert_eq!(keyed.snapshot().keys, 0, "nobody owes anything");
+    assert_eq!(keyed.snapshot().keys, 0, "no key is in debt");
 }
 
 #[test]
@@ -168,13 +168,13 @@ fn closing_the_global_limiter_closes_all_keys() {
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
-    // One waits for its key, one in the global line, one behind that.
+    // One claim waits for its key, one in the parent's queue, one behind that.
     let mut claims: Vec<_> = [1, 2, 2].iter().map(|key| task::spawn(keyed.consume(key, 1))).collect();
     assert!(claims.iter_mut().all(|claim| claim.poll().is_pending()));
     global.close();
     for claim in &mut claims {
         assert!(claim.is_woken());
-        let Poll::Ready(Err(error)) = claim.poll() else { panic!("it is closed") };
+        let Poll::Ready(Err(error)) = claim.poll() else { panic!("the limiter is closed") };
         assert_eq!(error, ConsumeError::Closed);
     }
     assert_eq!(keyed.try_acquire(&9, 1).map(drop), Err(TryAcquireError::Closed));
@@ -184,7 +184,7 @@ fn closing_the_global_limiter_closes_all_keys() {
 }
 
 #[test]
-fn closing_the_keyed_limiter_leaves_the_global_line() {
+fn closing_the_keyed_limiter_leaves_the_queue_of_the_parent() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).build().unwrap();
@@ -225,7 +225,7 @@ fn a_pause_and_a_new_quota_of_the_global_limiter_time_all_keys_anew() {
 }
 
 #[test]
-fn a_key_that_is_not_ready_any_more_is_called_back_from_the_global_line() {
+fn a_key_that_is_no_longer_ready_withdraws_its_parent_ticket() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(100)).max_in_flight(4).build().unwrap();
@@ -235,26 +235,26 @@ fn a_key_that_is_not_ready_any_more_is_called_back_from_the_global_line() {
     let mut behind = task::spawn(global.consume(1));
     assert!(behind.poll().is_pending());
     assert_eq!(global.snapshot().waiting_tasks, 2);
-    // Two more are in flight, by a debt: there is no room for three beside them.
+    // Two more tokens are in flight, by a debt: three do not fit under the cap beside them.
     held.settle(3);
     assert_eq!(global.snapshot().waiting_tasks, 1);
     clock.advance(SECOND);
     keyed.tick();
     assert!(behind.is_woken() && !called.is_woken());
     drop(held);
-    assert_eq!(global.snapshot().waiting_tasks, 1, "back, behind the debt");
+    assert_eq!(global.snapshot().waiting_tasks, 1, "back in the queue, behind the debt");
     clock.advance(4 * SECOND);
     keyed.tick();
     assert!(!called.is_woken());
     clock.advance(SECOND);
     keyed.tick();
     assert!(called.is_woken());
-    let Poll::Ready(Ok(_grant)) = called.poll() else { panic!("it was woken") };
-    assert_eq!(keyed.estimate(&1, 1), Some(SECOND), "and nobody waits who could make that uncertain");
+    let Poll::Ready(Ok(_grant)) = called.poll() else { panic!("the claim was woken") };
+    assert_eq!(keyed.estimate(&1, 1), Some(SECOND), "and no waiter makes that uncertain");
 }
 
 #[test]
-fn tokens_in_flight_land_in_both() {
+fn tokens_in_flight_are_released_in_both() {
     let clock = ManualClock::new();
     let builder = Limiter::builder().quota(Quota::per_second(100)).max_in_flight(3).clock(clock.clone());
     let global = builder.build().unwrap();
@@ -269,14 +269,14 @@ fn tokens_in_flight_land_in_both() {
         assert!(waiting.poll().is_pending());
         drop(held);
         assert!(waiting.is_woken());
-        let Poll::Ready(Ok(mut grant)) = waiting.poll() else { panic!("it landed") };
+        let Poll::Ready(Ok(mut grant)) = waiting.poll() else { panic!("the token was released") };
         grant.settle(1);
         assert_eq!(global.snapshot().in_flight, Some(1));
         grant.forget();
         assert_eq!(global.snapshot().in_flight, Some(1));
         assert_eq!(keyed.release(&2, 2), Err(ReleaseError::TooMuch { asked: 2, owed: 1 }));
         if cap.is_some() {
-            assert!(keyed.release(&7, 1).is_err(), "that key owes nothing");
+            assert!(keyed.release(&7, 1).is_err(), "that key has no tokens in flight");
         } else {
             assert_eq!(global.snapshot().in_flight, Some(1));
         }
@@ -299,7 +299,7 @@ fn the_real_cost_is_settled_in_both() {
 }
 
 #[test]
-fn newcomers_who_find_no_room_disturb_nobody_above() {
+fn new_keys_refused_by_a_full_map_do_not_affect_the_parent() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(5));
     let keyed = under(&global, &clock, Quota::per_hour(1).burst(1)).max_keys(2).build().unwrap();
@@ -307,21 +307,21 @@ fn newcomers_who_find_no_room_disturb_nobody_above() {
     for newcomer in 3..100 {
         assert_eq!(keyed.try_acquire(&newcomer, 1).map(drop), Err(TryAcquireError::TooManyKeys { most: 2 }));
     }
-    assert_eq!(global.snapshot().granted, 2, "nothing was taken and given back");
+    assert_eq!(global.snapshot().granted, 2, "no token was taken and refunded");
     let spare = under(&global, &clock, Quota::per_hour(1).burst(1)).max_keys(1).overflow(Quota::per_hour(1).burst(9));
     let spare = spare.build().unwrap();
-    // Newcomers share a bucket, which is under the limiter too.
+    // New keys share a bucket, which is under the parent too.
     let granted = (1..9).filter(|key| spare.try_acquire(key, 1).is_ok()).count();
     assert_eq!((granted, global.available()), (3, 0));
 }
 
 #[test]
-fn who_was_refused_above_makes_room_again() {
+fn a_key_refused_by_the_parent_frees_its_entry() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_hour(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(1)).max_keys(3).build().unwrap();
     drop(global.try_acquire(1).unwrap());
-    // Each of them finds a token of its own, and none above.
+    // Each of them finds a token of its own, and none in the parent.
     for key in 0..1_000 {
         assert_eq!(denied(keyed.try_acquire(&key, 1)).by, Bound::Parent);
         assert!(keyed.consume(&key, 1).now_or_never().is_none());
@@ -332,7 +332,7 @@ fn who_was_refused_above_makes_room_again() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_and_all_of_them_keep_their_rates_to_the_nanosecond() {
-    // Ten keys of 10/s each under 20/s for all: the limiter is what they wait for.
+    // Ten keys of 10/s each under a parent of 20/s: the parent is what delays them.
     let global = Limiter::new(Quota::per_second(20).burst(1)).unwrap();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).parent(&global).build().unwrap();
     drop(global.try_acquire(1).unwrap());
@@ -353,13 +353,13 @@ async fn keys_and_all_of_them_keep_their_rates_to_the_nanosecond() {
     times.sort();
     for (place, (after, turn, _)) in times.iter().enumerate() {
         assert_eq!(*after, 50 * MILLI * (place as u32 + 1));
-        assert_eq!(*turn, place as u32 / 10, "all keys had their first before any had its second");
+        assert_eq!(*turn, place as u32 / 10, "every key had its first grant before any key had its second");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_not_charged_for_a_late_timer() {
-    // The limiter has tokens all the time; the key has one each 1.5 ms, and tokio's timers a step of 1 ms.
+    // The parent has tokens all the time. The key gets one each 1.5 ms, and tokio's timers have a resolution of 1 ms.
     let global = Limiter::new(Quota::per_second(1_000_000)).unwrap();
     let quota = Quota::new(2, 3 * MILLI).burst(1);
     let keyed = KeyedLimiter::builder().quota(quota).parent(&global).build().unwrap();
@@ -379,14 +379,14 @@ fn the_global_limiter_lives_as_long_as_its_keys() {
     drop(global);
     drop(keyed.try_acquire(&1, 2).unwrap());
     let mut waiting = task::spawn(keyed.consume(&2, 1));
-    assert!(waiting.poll().is_pending(), "it still counts");
+    assert!(waiting.poll().is_pending(), "the parent still counts");
     clock.advance(SECOND);
     keyed.tick();
     assert!(waiting.is_woken() && waiting.poll().is_ready());
 }
 
 #[test]
-fn a_runtime_that_serves_keys_serves_the_limiter_above_them() {
+fn a_runtime_that_serves_keys_serves_their_parent() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let global = Limiter::new(Quota::per_second(500).burst(1)).unwrap();
     let keyed =
@@ -411,7 +411,7 @@ fn a_runtime_that_serves_keys_serves_the_limiter_above_them() {
 }
 
 #[test]
-fn threads_that_block_drive_both() {
+fn blocked_threads_drive_both() {
     let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     let keyed = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(1)).parent(&global).build().unwrap();
     std::thread::scope(|scope| {
@@ -430,7 +430,7 @@ fn a_replenisher_by_hand_serves_both() {
     drop(keyed.try_acquire(&1, 1).unwrap());
     let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let task = worker.spawn(keyed.replenisher());
-    // It registers when it is first polled.
+    // It registers with its first poll.
     while futures::executor::block_on(keyed.consume(&1, 5)).is_err() {
         std::thread::yield_now();
     }
@@ -438,11 +438,11 @@ fn a_replenisher_by_hand_serves_both() {
     drop(keyed);
     worker.block_on(task).unwrap();
     let refusal = futures::executor::block_on(global.consume(500)).map(drop);
-    assert_eq!(refusal, Err(ConsumeError::NoRuntime), "who is gone is relied on no more");
+    assert_eq!(refusal, Err(ConsumeError::NoRuntime), "a dropped replenisher does not count as a driver");
 }
 
 #[test]
-fn wakers_that_panic_and_waiters_that_never_look_again_hold_up_nobody() {
+fn panicking_wakers_and_stalled_waiters_delay_no_other_claim() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(9)).build().unwrap();
@@ -455,16 +455,20 @@ fn wakers_that_panic_and_waiters_that_never_look_again_hold_up_nobody() {
     for second in 0..4 {
         clock.advance(SECOND);
         global.tick();
-        assert_eq!(others.iter().filter(|claim| claim.is_woken()).count(), second, "in turns, whoever looks or not");
+        assert_eq!(
+            others.iter().filter(|claim| claim.is_woken()).count(),
+            second,
+            "in turns, whether the claims are polled or not"
+        );
     }
     drop(std::panic::take_hook());
     drop((bomb, others));
-    assert_eq!(global.snapshot().refunded, 4, "granted, and not seen");
+    assert_eq!(global.snapshot().refunded, 4, "granted, but not seen");
     assert_eq!(global.snapshot().waiting_tasks, 0);
 }
 
 #[test]
-fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
+fn manual_replenishers_of_two_keyed_limiters_serve_their_common_parent() {
     let global = Limiter::new(Quota::new(1, MILLI).burst(1)).unwrap();
     let [gone, kept] = [(), ()].map(|()| {
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000_000));
@@ -473,7 +477,7 @@ fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
     let worker = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let [first, second] = [&gone, &kept].map(|keyed: &KeyedLimiter<u32>| {
         let task = worker.spawn(keyed.replenisher());
-        // It registers when it is first polled.
+        // It registers with its first poll.
         while futures::executor::block_on(keyed.consume(&1, 5)).is_err() {
             std::thread::yield_now();
         }
@@ -486,7 +490,7 @@ fn replenishers_by_hand_of_two_keyed_limiters_serve_one_above_both() {
     worker.block_on(second).unwrap();
 }
 
-/// A replenisher by hand, on a runtime for its timers.
+/// A replenisher polled by hand, on a runtime for its timers.
 fn by_hand(keyed: &KeyedLimiter<u32>) -> (tokio::runtime::Runtime, task::Spawn<KeyedReplenisher>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let inside = runtime.enter();
@@ -508,7 +512,7 @@ fn a_replenisher_by_hand_serves_the_global_limiter_by_that_limiters_clock() {
     assert!(claim.poll().is_pending());
     other.advance(3_600 * SECOND);
     assert!(replenisher.poll().is_pending());
-    assert!(!claim.is_woken() && claim.poll().is_pending(), "no time has passed for this line");
+    assert!(!claim.is_woken() && claim.poll().is_pending(), "no time has passed for this queue");
     clock.advance(SECOND);
     assert!(replenisher.poll().is_pending());
     assert!(claim.is_woken() && claim.poll().is_ready());
@@ -524,16 +528,16 @@ fn a_replenisher_by_hand_serves_a_global_limiter_that_is_older_than_the_keys() {
     let (runtime, mut replenisher) = by_hand(&keyed);
     let _inside = runtime.enter();
     let mut claim = task::spawn(keyed.consume(&1, 1));
-    assert!(claim.poll().is_pending(), "it waits for the limiter alone");
+    assert!(claim.poll().is_pending(), "it waits for the parent only");
     assert!(replenisher.poll().is_pending());
     clock.advance(SECOND);
     assert!(replenisher.poll().is_pending());
     assert!(claim.is_woken() && claim.poll().is_ready(), "at its instant, not ten seconds later");
 }
 
-/// Each of them has its own tokens in the same instant, and all of them together claim more than positions can tell apart.
+/// Each of them has its own tokens in the same instant, and together they claim more than the positions can represent.
 #[test]
-fn giants_of_many_keys_do_not_overrun_the_global_line() {
+fn giants_of_many_keys_do_not_overrun_the_queue_of_the_parent() {
     const GIANT: u64 = 1 << 48;
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
@@ -544,7 +548,7 @@ fn giants_of_many_keys_do_not_overrun_the_global_line() {
     assert!(claims.iter_mut().all(|claim| claim.poll().is_pending()));
     clock.advance(SECOND);
     keyed.tick();
-    assert!(global.try_acquire(1).is_err(), "others wait");
+    assert!(global.try_acquire(1).is_err(), "other claims wait");
     let answers: Vec<_> = claims.iter_mut().map(|claim| claim.poll()).collect();
     let turned_away = answers.iter().filter(|answer| match answer {
         Poll::Ready(Err(ConsumeError::TooLarge { cost: GIANT, most })) => *most < GIANT,
@@ -557,20 +561,20 @@ fn giants_of_many_keys_do_not_overrun_the_global_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_waited_for_the_global_limiter_are_given_up_by_themselves() {
+async fn keys_that_waited_for_the_parent_are_removed_by_themselves() {
     let global = Limiter::new(Quota::per_second(1).burst(1)).unwrap();
     let keyed = KeyedLimiter::builder().quota(Quota::per_second(10).burst(1)).parent(&global).build().unwrap();
-    // So that each of them waits: a key that does not is no business of the background task's.
+    // So that each of them waits: the background task only handles keys with waiters.
     drop(global.try_acquire(1).unwrap());
     let claims: Vec<_> = (0..5_u32).map(|key| tokio::spawn(keyed.clone().consume_owned(key, 1))).collect();
     for claim in claims {
         drop(claim.await.unwrap().unwrap());
     }
     tokio::time::sleep(60 * SECOND).await;
-    assert_eq!(keyed.snapshot().keys, 0, "forgotten by the background task");
+    assert_eq!(keyed.snapshot().keys, 0, "removed by the background task");
 }
 
-/// The runtime's time; the first readings from the fifth millisecond on panic.
+/// The runtime's time. The first readings from the fifth millisecond on panic.
 #[derive(Debug)]
 struct Failing {
     start: Instant,
@@ -588,7 +592,7 @@ impl Clock for Failing {
         let now = self.start.elapsed();
         let fails = |left: u64| left.checked_sub(1);
         if now >= 5 * MILLI && self.failures.fetch_update(Relaxed, Relaxed, fails).is_ok() {
-            // Not `panic!`: this one is meant, and need not be printed.
+            // Not `panic!`: the panic is intended, and its message would only clutter the output.
             std::panic::resume_unwind(Box::new("a clock that fails"));
         }
         now
@@ -596,7 +600,7 @@ impl Clock for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_fails_for_a_while_strands_nobody() {
+async fn a_clock_that_fails_for_a_while_strands_no_claim() {
     let start = Instant::now();
     let global = Quota::new(1, 10 * MILLI).burst(1);
     let global = Limiter::builder().quota(global).clock(Failing::new(start)).build().unwrap();
@@ -604,15 +608,15 @@ async fn a_clock_that_fails_for_a_while_strands_nobody() {
     let keyed = builder.parent(&global).build().unwrap();
     drop(keyed.try_acquire(&1, 1).unwrap());
     let all = async { tokio::join!(keyed.consume(&1, 1), keyed.consume(&2, 1), keyed.consume(&1, 4)) };
-    let (one, two, three) = tokio::time::timeout(SECOND, all).await.expect("all are due by then");
+    let (one, two, three) = tokio::time::timeout(SECOND, all).await.expect("all claims are due by then");
     assert!(one.is_ok() && two.is_ok() && three.is_ok());
     assert_eq!(start.elapsed(), 60 * MILLI);
 }
 
-/// The limiter above is held for a joint claim. What it mints meanwhile is kept up to its burst, from the instant on at which
-/// that claim passes, unless somebody has it look in between who has no business there.
+/// The parent is held for a joint claim. The tokens it mints meanwhile are kept up to its burst, from the instant at
+/// which that claim passes, unless an unrelated call serves it in between.
 #[test]
-fn who_leaves_a_key_before_it_asked_above_costs_nothing_there() {
+fn a_claim_cancelled_before_its_parent_ticket_costs_the_parent_nothing() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let other = limiter(&clock, Quota::new(1, 2 * SECOND).burst(1).initial(0));
@@ -632,7 +636,7 @@ fn who_leaves_a_key_before_it_asked_above_costs_nothing_there() {
 }
 
 #[test]
-fn a_key_that_gives_way_above_lets_all_pass_there_however_many_they_are() {
+fn a_key_that_withdraws_its_parent_ticket_lets_any_number_pass() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(200));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(200)).build().unwrap();
@@ -645,7 +649,7 @@ fn a_key_that_gives_way_above_lets_all_pass_there_however_many_they_are() {
     assert!(crowd.iter().all(|claim| claim.is_woken()));
 }
 
-/// Moved by hand, though it says that it moves by itself.
+/// A clock moved by hand that reports that it moves by itself.
 #[derive(Clone, Debug, Default)]
 struct Leaping(Arc<AtomicU64>);
 
@@ -655,20 +659,20 @@ impl Clock for Leaping {
     }
 }
 
-/// Those granted leave the lock in batches, and the batch may be full when the thread is to be told that it is due earlier.
+/// Granted claims are delivered in batches, and a batch may be full when the thread is to learn that it is due earlier.
 #[test]
-fn however_many_are_granted_a_thread_that_blocks_behind_them_does_not_oversleep() {
+fn a_thread_blocked_behind_any_number_of_grants_does_not_oversleep() {
     for granted in [8, 16, 32, 64] {
         let clock = Leaping::default();
         let global = Limiter::builder().quota(Quota::per_second(1_000)).clock(clock.clone()).build().unwrap();
         let builder = KeyedLimiter::builder().quota(Quota::per_second(1_000).burst(100)).clock(clock.clone());
         let keyed: KeyedLimiter<u32> = builder.parent(&global).build().unwrap();
-        // Nobody drives it.
+        // This runtime is never driven.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let inside = runtime.enter();
         drop(keyed.try_acquire(&1, 100).unwrap());
         let mut giant = task::spawn(keyed.consume(&1, 1_000_000));
-        assert!(giant.poll().is_pending(), "for a thousand seconds");
+        assert!(giant.poll().is_pending(), "due in a thousand seconds");
         let mut crowd: Vec<_> = (0..granted).map(|_| task::spawn(keyed.consume(&1, 1))).collect();
         assert!(crowd.iter_mut().all(|claim| claim.poll().is_pending()));
         let (ended, has_ended) = std::sync::mpsc::channel();
@@ -680,24 +684,24 @@ fn however_many_are_granted_a_thread_that_blocks_behind_them_does_not_oversleep(
         while keyed.snapshot().waiting_tasks < granted + 2 {
             std::thread::yield_now();
         }
-        // It falls asleep. Should it take longer, it sees the rest for itself.
+        // The thread falls asleep. If that takes longer, it sees the rest by itself.
         std::thread::sleep(50 * MILLI);
         clock.0.store(granted as u64, Relaxed);
         drop(giant);
         assert!(crowd.iter().all(|claim| claim.is_woken()));
         clock.0.store(granted as u64 + 1, Relaxed);
-        has_ended.recv_timeout(60 * SECOND).expect("it is due now");
+        has_ended.recv_timeout(60 * SECOND).expect("the claim is due now");
         drop(inside);
     }
 }
 
 #[test]
-fn an_estimate_counts_what_burns_above_until_the_key_is_ready() {
+fn an_estimate_counts_tokens_lost_in_the_parent_until_the_key_is_ready() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(10));
     let keyed = under(&global, &clock, Quota::new(1, 10 * SECOND).burst(20)).build().unwrap();
     drop(keyed.try_acquire(&1, 9).unwrap());
-    // The key has 11, and 15 in 40 s. Above there are 10 by then, which are there from the ninth second on.
+    // The key has 11 tokens, and 15 in 40 s. By then the parent has 10, which it has from the ninth second on.
     assert_eq!(keyed.estimate(&1, 15), Some(45 * SECOND));
     let mut claim = task::spawn(keyed.consume(&1, 15));
     assert!(claim.poll().is_pending());
@@ -711,7 +715,7 @@ fn an_estimate_counts_what_burns_above_until_the_key_is_ready() {
 }
 
 #[test]
-fn a_clock_that_stepped_back_delays_nobody_above_whose_tokens_are_there() {
+fn a_clock_that_stepped_back_delays_no_claim_with_tokens_in_the_parent() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(5));
     let keyed = under(&global, &clock, Quota::per_second(1).burst(5)).build().unwrap();
@@ -723,7 +727,7 @@ fn a_clock_that_stepped_back_delays_nobody_above_whose_tokens_are_there() {
 }
 
 #[test]
-fn what_can_never_be_had_above_is_too_large_whatever_the_key_has() {
+fn a_cost_above_the_parents_maximum_is_too_large_for_every_key() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(5));
     let keyed = under(&global, &clock, Quota::per_hour(1).burst(8)).build().unwrap();
@@ -734,7 +738,7 @@ fn what_can_never_be_had_above_is_too_large_whatever_the_key_has() {
 }
 
 #[test]
-fn within_counts_the_wait_above_to_the_nanosecond() {
+fn within_counts_the_wait_in_the_parent_to_the_nanosecond() {
     let clock = ManualClock::new();
     let global = limiter(&clock, Quota::per_second(1).burst(1));
     let keyed = under(&global, &clock, Quota::per_second(9)).build().unwrap();

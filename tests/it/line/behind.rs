@@ -1,7 +1,7 @@
-//! More is due than one batch of wakers, and a caller that is no driver comes by: it wakes a batch at most, has the driver
-//! go on at once, and what it does is as right as if the whole queue had been served first.
+//! More claims are due than one batch of wakers, and a caller that is not a driver arrives. It wakes at most a batch
+//! and has the driver continue at once. The effect of its call is the same as if the whole queue had been served first.
 //!
-//! The clock is one that the limiter takes for a real one, and the driver's own timer would fire in an hour.
+//! The limiter takes the clock for a real one, and the driver's own timer would fire in an hour.
 
 use super::unread::Wall;
 use super::*;
@@ -20,7 +20,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Lets the driver run as often as it wants to.
+/// Runs the driver until it has nothing left to do.
 fn run(runtime: &Runtime) {
     runtime.block_on(async {
         for _ in 0..50 {
@@ -33,7 +33,7 @@ fn limiter(wall: &Wall, quota: Quota) -> Limiter {
     Limiter::builder().quota(quota).clock(wall.clone()).build().unwrap()
 }
 
-/// So many waiters, whose driver has gone to sleep.
+/// `length` waiters. Their driver has gone to sleep.
 fn queue<'a>(runtime: &Runtime, limiter: &'a Limiter, length: usize) -> Vec<Spawn<Consume<'a>>> {
     let _inside = runtime.enter();
     let mut line: Vec<_> = (0..length).map(|_| spawn(limiter.consume(1))).collect();
@@ -56,14 +56,14 @@ fn wakes_a_batch<R>(call: impl Fn(&Limiter) -> R) {
     let _kept = call(&limiter);
     drop(inside);
     assert!((1..=BATCH).contains(&woken(&line)), "{}", woken(&line));
-    assert_eq!(line.iter().position(|waiting| !waiting.is_woken()), Some(woken(&line)), "the first ones");
+    assert_eq!(line.iter().position(|waiting| !waiting.is_woken()), Some(woken(&line)), "the first waiters are woken");
     run(&runtime);
     assert_eq!(woken(&line), MANY);
     line.iter_mut().for_each(|waiting| drop(waiting.poll()));
 }
 
 #[test]
-fn a_look_wakes_a_batch_at_most() {
+fn a_tick_wakes_a_batch_at_most() {
     wakes_a_batch(|limiter| drop(limiter.snapshot()));
     wakes_a_batch(|limiter| assert_eq!(limiter.available(), 0));
     wakes_a_batch(|limiter| assert!(limiter.deficiency() > 0));
@@ -91,7 +91,7 @@ fn a_caller_that_wants_tokens_wakes_a_batch_at_most_and_does_not_overtake() {
 }
 
 #[test]
-fn closing_wakes_a_batch_and_the_driver_turns_the_rest_away() {
+fn closing_wakes_a_batch_and_the_driver_refuses_the_rest() {
     let (runtime, wall) = (runtime(), Wall::default());
     let limiter = limiter(&wall, Quota::per_hour(1).initial(0));
     let mut line = queue(&runtime, &limiter, MANY);
@@ -121,7 +121,7 @@ fn on_a_manual_clock_every_caller_serves_all() {
 }
 
 #[test]
-fn what_is_given_meanwhile_is_not_cut_at_the_burst() {
+fn tokens_refunded_meanwhile_are_not_cut_at_the_burst() {
     let many = MANY as u64;
     let (runtime, wall) = (runtime(), Wall::default());
     let limiter = limiter(&wall, Quota::manual(many));
@@ -129,7 +129,7 @@ fn what_is_given_meanwhile_is_not_cut_at_the_burst() {
     let mut line = queue(&runtime, &limiter, MANY);
     limiter.replenish(many);
     assert_eq!(woken(&line), BATCH);
-    // The others have not been called yet, and the bucket is theirs.
+    // The others have not been granted yet, and the tokens in the bucket are theirs.
     limiter.replenish(many / 2);
     grant.settle(many / 2);
     run(&runtime);
@@ -142,7 +142,7 @@ struct Side<'a> {
     limiter: &'a Limiter,
     line: Vec<(usize, Spawn<Consume<'a>>)>,
     grants: Vec<(usize, Grant<'a>)>,
-    /// Granted since the grants were sorted.
+    /// Granted since the last sorting.
     fresh: Vec<(usize, Grant<'a>)>,
     came: usize,
 }
@@ -199,9 +199,9 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The same history, where every caller serves all that is due, ends the same.
+/// The same history, in which every caller serves all due claims, has the same result.
 #[test]
-fn what_callers_do_while_the_queue_is_behind_counts_as_of_then() {
+fn calls_while_the_queue_is_behind_count_at_their_own_time() {
     let mut left_behind = 0;
     for seed in 0..300 {
         let (runtime, wall, by_hand) = (runtime(), Wall::default(), ManualClock::new());
@@ -227,7 +227,7 @@ fn what_callers_do_while_the_queue_is_behind_counts_as_of_then() {
             let (acts, count) = (random.fork(), random.usize(0..8));
             let inside = runtime.enter();
             for side in &mut sides {
-                // Up to 2 ms after something was due, newcomers leave it to the driver to serve it first.
+                // For up to 2 ms after a claim was due, new callers leave it to the driver to serve it first.
                 side.limiter.tick();
                 let mut acts = acts.clone();
                 (0..count).for_each(|_| side.act(&mut acts));

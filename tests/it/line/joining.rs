@@ -1,4 +1,4 @@
-//! Coming and passing: the order, no barging, every size of cost, the ceiling, the end.
+//! Entering and being granted: the order, no overtaking, every size of cost, the ceiling, closing.
 
 use super::*;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn each_passes_in_the_nanosecond_in_which_its_last_token_is_minted() {
 }
 
 #[test]
-fn whoever_fell_due_during_a_late_tick_is_served_with_it_and_nobody_else() {
+fn a_late_tick_serves_all_due_claims_and_no_others() {
     let stand = Stand::new(one_per_milli(2));
     let mut line: Vec<_> = (0..6).map(|_| stand.enter(1)).collect();
     stand.pass(4 * MILLI);
@@ -54,7 +54,7 @@ fn whoever_fell_due_during_a_late_tick_is_served_with_it_and_nobody_else() {
 }
 
 #[test]
-fn small_ones_wait_behind_a_large_one_though_their_tokens_are_there() {
+fn small_claims_wait_behind_a_large_one_though_their_tokens_are_available() {
     let stand = Stand::new(one_per_milli(10));
     let mut large = stand.enter(10);
     stand.pass(9 * MILLI);
@@ -68,7 +68,7 @@ fn small_ones_wait_behind_a_large_one_though_their_tokens_are_there() {
 }
 
 #[test]
-fn try_acquire_never_overtakes_a_waiter_though_its_tokens_are_there() {
+fn try_acquire_never_overtakes_a_waiter_though_tokens_are_available() {
     let stand = Stand::new(one_per_milli(10));
     let mut large = stand.enter(10);
     stand.pass(9 * MILLI);
@@ -79,11 +79,11 @@ fn try_acquire_never_overtakes_a_waiter_though_its_tokens_are_there() {
     let _grant = served(&mut large);
     assert_eq!(denial(&stand.limiter, 1), (Bound::Quota(0), 0));
     stand.pass(MILLI);
-    assert!(stand.limiter.try_acquire(1).is_ok(), "nobody waits any more");
+    assert!(stand.limiter.try_acquire(1).is_ok(), "no claim waits any more");
 }
 
 #[test]
-fn nobody_is_barred_by_a_grant_that_was_not_looked_at_yet() {
+fn an_unread_grant_delays_no_claim() {
     let stand = Stand::new(one_per_milli(10));
     let mut waiting = stand.enter(2);
     stand.pass(5 * MILLI);
@@ -93,7 +93,7 @@ fn nobody_is_barred_by_a_grant_that_was_not_looked_at_yet() {
 }
 
 #[test]
-fn cost_zero_passes_by_any_line() {
+fn cost_zero_never_waits_in_a_queue() {
     let stand = Stand::new(one_per_milli(10));
     let _front = stand.enter(10);
     let before = stand.limiter.snapshot();
@@ -114,7 +114,7 @@ fn a_cost_of_the_whole_burst_passes_at_once_if_the_bucket_is_full_and_else_when_
 }
 
 #[test]
-fn a_cost_above_the_burst_waits_as_long_as_minting_takes_and_leaves_nothing_over() {
+fn a_cost_above_the_burst_waits_as_long_as_minting_takes_and_leaves_no_tokens() {
     let stand = Stand::new(one_per_milli(3).initial(3));
     let mut giant = stand.enter(1_000);
     let mut next = stand.enter(1);
@@ -137,7 +137,7 @@ fn a_giant_is_not_starved_by_any_number_of_small_ones_behind_it() {
 }
 
 #[test]
-fn what_could_never_be_granted_is_turned_away_and_takes_no_place() {
+fn an_impossible_cost_is_refused_and_takes_no_place() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(100)).max_in_flight(10));
     for cost in [11, 1 << 48, u64::MAX] {
         let error = assert_ready_err!(spawn(stand.limiter.consume(cost)).poll());
@@ -159,11 +159,11 @@ fn one_claim_of_two_to_the_48_may_wait_and_one_more_token_may_not() {
 }
 
 #[test]
-fn a_full_line_turns_callers_away_until_somebody_passed_or_left() {
+fn a_full_queue_refuses_claims_until_one_is_granted_or_cancelled() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(5)).max_waiting(2));
     let full = |stand: &Stand| match spawn(stand.limiter.consume(1)).poll() {
         std::task::Poll::Ready(answer) => assert_eq!(answer.unwrap_err(), ConsumeError::QueueFull { waiting: 2 }),
-        std::task::Poll::Pending => panic!("there should be no room"),
+        std::task::Poll::Pending => panic!("the queue should be full"),
     };
     let mut first = stand.enter(1);
     let second = stand.enter(1);
@@ -198,7 +198,7 @@ fn a_release_wakes_as_many_as_fit_below_the_ceiling_in_their_order() {
 }
 
 #[test]
-fn a_release_by_hand_wakes_the_next() {
+fn a_manual_release_wakes_the_next() {
     let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(4));
     stand.take(4).forget();
     let mut next = stand.enter(2);
@@ -215,7 +215,7 @@ fn a_grant_dropped_by_a_panic_wakes_the_next() {
     let mut next = stand.enter(1);
     let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
         let _held = grant;
-        // Not `panic!`: this one is meant, and need not be printed.
+        // Not `panic!`: the panic is intended, and its message would only clutter the output.
         std::panic::resume_unwind(Box::new("the work failed"));
     }));
     assert!(died.is_err());
@@ -242,7 +242,7 @@ fn below_the_ceiling_the_rate_decides_and_below_the_rate_the_ceiling() {
     waits(&mut line[4]);
 }
 
-/// A clock that stands still and counts how often it is read.
+/// A clock that stands still and counts its readings.
 #[derive(Clone, Debug, Default)]
 struct Read(Arc<AtomicU64>);
 
@@ -257,9 +257,10 @@ impl Clock for Read {
     }
 }
 
-/// What it gave back counts from the reading that it makes after that; only what others give back meanwhile needs another.
+/// Its own refund counts from the reading that it makes afterwards. Only a refund by another thread meanwhile needs
+/// another reading.
 #[test]
-fn who_releases_to_those_in_line_reads_the_clock_once() {
+fn a_release_to_waiters_reads_the_clock_once() {
     let clock = Read::default();
     let builder = Limiter::builder().quota(Quota::manual(100)).max_in_flight(8).clock(clock.clone());
     let limiter = builder.build().unwrap();
@@ -274,10 +275,11 @@ fn who_releases_to_those_in_line_reads_the_clock_once() {
     }
 }
 
-// ---- the end --------------------------------------------------------------------------------------------------------
+// ---- closing
+// ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn close_turns_away_everybody_in_line_and_everybody_after() {
+fn close_refuses_all_waiters_and_all_later_claims() {
     let stand = Stand::new(one_per_milli(5));
     let mut line = [3, 1, 9].map(|cost| stand.enter(cost));
     let mut not_polled = spawn(stand.limiter.consume(1));
@@ -292,11 +294,11 @@ fn close_turns_away_everybody_in_line_and_everybody_after() {
 }
 
 #[test]
-fn who_was_granted_before_the_close_has_the_grant_though_it_looks_later() {
+fn a_claim_granted_before_the_close_keeps_its_grant() {
     let stand = Stand::new(one_per_milli(5));
     let mut due = stand.enter(1);
     let mut not_due = stand.enter(1);
-    // No tick: what fell due before the close is granted before it.
+    // No tick: claims that fell due before the close are granted before it.
     stand.clock.advance(MILLI);
     stand.limiter.close();
     assert_eq!(assert_ready!(due.poll()).unwrap().cost(), 1);
@@ -304,7 +306,7 @@ fn who_was_granted_before_the_close_has_the_grant_though_it_looks_later() {
 }
 
 #[test]
-fn a_closed_line_can_be_left_in_any_state() {
+fn a_closed_queue_can_be_left_in_any_state() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(5)).max_in_flight(5));
     let granted = stand.enter(1);
     let turned_away = stand.enter(1);

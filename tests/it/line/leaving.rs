@@ -1,9 +1,9 @@
-//! Leaving: from every place and in every state. Those behind move up at once, no token is lost, and none is invented.
+//! Cancellation in every place and state. The claims behind move up at once, and no token is lost or invented.
 
 use super::*;
 
 #[test]
-fn who_was_never_polled_leaves_nothing_behind() {
+fn a_claim_that_was_never_polled_has_no_effect() {
     let stand = Stand::new(one_per_milli(5));
     let _front = stand.enter(5);
     let before = stand.limiter.snapshot();
@@ -28,7 +28,7 @@ fn when_the_front_leaves_the_next_passes_at_once_if_its_tokens_are_there() {
 }
 
 #[test]
-fn a_waiter_dropped_in_the_middle_lets_those_behind_move_up_and_those_before_stay() {
+fn a_waiter_dropped_in_the_middle_moves_up_only_the_claims_behind_it() {
     let stand = Stand::new(one_per_milli(9));
     let mut before = stand.enter(3);
     let middle = stand.enter(3);
@@ -45,7 +45,7 @@ fn a_waiter_dropped_in_the_middle_lets_those_behind_move_up_and_those_before_sta
 }
 
 #[test]
-fn a_waiter_dropped_at_the_back_delays_no_newcomer() {
+fn a_waiter_dropped_at_the_back_delays_no_later_claim() {
     let stand = Stand::new(one_per_milli(9));
     let mut before = stand.enter(3);
     let back = stand.enter(3);
@@ -60,7 +60,7 @@ fn a_waiter_dropped_at_the_back_delays_no_newcomer() {
 }
 
 #[test]
-fn the_only_waiter_gone_the_bucket_is_as_if_it_had_never_come() {
+fn a_bucket_is_unchanged_after_its_only_waiter_is_cancelled() {
     let stand = Stand::new(one_per_milli(9));
     let only = stand.enter(5);
     stand.pass(4 * MILLI);
@@ -71,7 +71,7 @@ fn the_only_waiter_gone_the_bucket_is_as_if_it_had_never_come() {
 }
 
 #[test]
-fn a_grant_that_was_never_looked_at_goes_to_the_next() {
+fn an_unread_grant_goes_to_the_next() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
     let granted = stand.enter(3);
     let mut next = stand.enter(2);
@@ -85,7 +85,7 @@ fn a_grant_that_was_never_looked_at_goes_to_the_next() {
 }
 
 #[test]
-fn a_grant_that_fell_due_and_was_not_even_told_goes_to_the_next() {
+fn a_due_grant_that_was_not_delivered_goes_to_the_next() {
     let stand = Stand::new(one_per_milli(9));
     let due = stand.enter(3);
     let mut next = stand.enter(2);
@@ -124,7 +124,7 @@ fn every_second_one_leaving_together_closes_the_gaps() {
 }
 
 #[test]
-fn all_leaving_together_leave_what_was_minted() {
+fn cancelling_all_claims_leaves_the_minted_tokens() {
     for backwards in [false, true] {
         let stand = Stand::new(one_per_milli(9));
         let mut line: Vec<_> = (0..10).map(|_| stand.enter(5)).collect();
@@ -154,13 +154,13 @@ fn every_second_one_dropped_when_woken_costs_the_others_nothing() {
 }
 
 #[test]
-fn a_chain_of_woken_ones_that_leave_passes_one_token_along() {
+fn a_chain_of_woken_claims_that_leave_passes_one_token_along() {
     let stand = Stand::new(one_per_milli(9));
     let mut line: std::collections::VecDeque<_> = (0..50).map(|_| stand.enter(1)).collect();
     stand.pass(MILLI);
     while let Some(front) = line.pop_front() {
         assert!(front.is_woken());
-        assert!(line.iter().all(|behind| !behind.is_woken()), "one token wakes one");
+        assert!(line.iter().all(|behind| !behind.is_woken()), "one token wakes one claim");
         drop(front);
     }
     assert_eq!(stand.limiter.available(), 1);
@@ -180,7 +180,7 @@ fn the_front_can_leave_while_the_ceiling_holds_it() {
 }
 
 #[test]
-fn the_front_can_leave_during_a_pause_and_nobody_passes_for_it() {
+fn the_front_can_leave_during_a_pause_and_no_claim_passes() {
     let stand = Stand::new(one_per_milli(9));
     let front = stand.enter(5);
     let mut next = stand.enter(1);
@@ -196,7 +196,7 @@ fn the_front_can_leave_during_a_pause_and_nobody_passes_for_it() {
 }
 
 #[test]
-fn the_front_can_leave_a_line_of_several_quotas() {
+fn the_front_can_leave_a_queue_with_several_quotas() {
     let slow = Quota::new(1, 2 * MILLI).burst(9).initial(0);
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).quota(slow));
     let front = stand.enter(5);
@@ -213,7 +213,7 @@ fn the_front_can_leave_a_line_of_several_quotas() {
 // ---- giants: costs above the burst ----------------------------------------------------------------------------------
 
 #[test]
-fn a_giant_that_saved_above_the_burst_and_leaves_lets_a_burst_pass_and_then_the_rate() {
+fn a_cancelled_giant_with_savings_above_the_burst_lets_a_burst_pass_and_then_the_rate() {
     let stand = Stand::new(one_per_milli(3));
     let giant = stand.enter(10);
     let mut line: Vec<_> = (0..6).map(|_| stand.enter(1)).collect();
@@ -231,13 +231,13 @@ fn a_giant_that_saved_above_the_burst_and_leaves_lets_a_burst_pass_and_then_the_
 }
 
 #[test]
-fn a_lonely_giant_that_leaves_leaves_at_most_the_burst() {
+fn a_lone_giant_that_is_cancelled_leaves_at_most_the_burst() {
     for (saved, left) in [(2, 2), (3, 3), (8, 3)] {
         let stand = Stand::new(one_per_milli(3));
         let giant = stand.enter(10);
         stand.pass(saved * MILLI);
         drop(giant);
-        assert_eq!(stand.limiter.available(), left, "it had saved {saved}");
+        assert_eq!(stand.limiter.available(), left, "saved for it: {saved}");
     }
 }
 
@@ -271,7 +271,7 @@ fn a_giant_that_leaves_from_behind_burns_nothing_of_the_front() {
 }
 
 #[test]
-fn a_giant_granted_and_never_looked_at_gives_back_at_most_the_burst() {
+fn an_unread_grant_of_a_giant_refunds_at_most_the_burst() {
     let stand = Stand::new(one_per_milli(3));
     let giant = stand.enter(10);
     let mut line: Vec<_> = (0..5).map(|_| stand.enter(1)).collect();
@@ -287,7 +287,7 @@ fn a_giant_granted_and_never_looked_at_gives_back_at_most_the_burst() {
 }
 
 #[test]
-fn who_leaves_from_behind_serves_whoever_is_due_by_then() {
+fn cancelling_behind_the_front_serves_the_due_claims() {
     let stand = Stand::new(one_per_milli(9));
     let mut front = stand.enter(1);
     let behind = stand.enter(5);

@@ -1,4 +1,5 @@
-//! The waiting line, polled by hand under a clock moved by hand: who passes, at which instant, and who is woken for it.
+//! The queue, with claims polled by hand and a manual clock: which claims are granted, at which instant, and which are
+//! woken.
 
 mod behind;
 mod joining;

@@ -1,14 +1,15 @@
-//! Every set of leavers, in every order: those who stay are served as if the others had never come.
+//! Every set of cancelled claims, in every order: the other claims are served as if the cancelled ones had never come.
 //!
-//! The yardstick is arithmetic, not a second limiter. All leave at one instant, before the front is due. If the front
-//! stays, the others never were: the bucket served the stayers from the start. If the front leaves, nobody has been
-//! served yet, and the stayers find what an idle bucket would have: what was minted, as far as the burst.
+//! The results are compared with arithmetic, not with a second limiter. All cancellations happen at one instant, before
+//! the front is due. If the front stays, the bucket serves the remaining claims as if they had been alone from the
+//! start. If the front is cancelled, no claim has been served yet, and the remaining claims find the tokens of an idle
+//! bucket: the minted ones, up to the burst.
 
 use super::*;
 use tokio_test::assert_ready_ok;
 
 const BURST: u64 = 4;
-/// Small and large ones in turn, all alike, and with giants in front, in the middle and at the back.
+/// Small and large costs in turn, all equal, and with giants in front, in the middle and at the back.
 const LINES: [[u64; 5]; 5] = [[3, 1, 4, 1, 2], [4, 4, 4, 4, 4], [9, 1, 2, 4, 1], [2, 1, 9, 3, 1], [6, 7, 2, 1, 8]];
 
 /// Every ordered choice of any number of `0..n`.
@@ -23,7 +24,7 @@ fn ordered_choices(n: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// When each of those who stay passes, in milliseconds, by the yardstick above.
+/// When each remaining claim is granted, in milliseconds, according to the arithmetic.
 fn expected(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
     let front_stays = !leavers.contains(&0);
     let (mut now, mut level) = if front_stays { (0, 0) } else { (at, at.min(BURST)) };
@@ -37,7 +38,7 @@ fn expected(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
     staying.map(passes).collect()
 }
 
-/// When each of those who stay passes in truth.
+/// When each remaining claim is actually granted.
 fn observed(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
     let stand = Stand::new(one_per_milli(BURST));
     let mut line: Vec<_> = costs.iter().map(|&cost| Some(stand.enter(cost))).collect();
@@ -60,7 +61,7 @@ fn observed(costs: &[u64], leavers: &[usize], at: u64) -> Vec<(usize, u64)> {
 }
 
 #[test]
-fn whoever_leaves_in_whatever_order_the_others_are_served_as_if_it_had_never_come() {
+fn cancellations_in_any_order_do_not_affect_the_other_claims() {
     for costs in LINES {
         for leavers in ordered_choices(costs.len()) {
             // At once, halfway, and a moment before the front is due.
@@ -76,7 +77,7 @@ fn whoever_leaves_in_whatever_order_the_others_are_served_as_if_it_had_never_com
 }
 
 #[test]
-fn whoever_leaves_in_whatever_order_the_bucket_holds_the_same_afterwards() {
+fn cancellations_in_any_order_leave_the_same_level() {
     for costs in LINES {
         for leavers in ordered_choices(costs.len()).into_iter().filter(|leavers| leavers.len() == costs.len()) {
             let at = costs[0] - 1;

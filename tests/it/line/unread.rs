@@ -1,5 +1,6 @@
-//! Who leaves from behind does not read a clock that moves by itself: it counts as gone since somebody looked at the line
-//! last. The same history on a clock moved by hand, with those who leave gone at that very moment, ends the same.
+//! Cancelling a claim behind the front does not read a clock that moves by itself: the claim counts as cancelled since
+//! the queue was last served. The same history on a manual clock, with the cancellation at that very moment, has the
+//! same result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -21,7 +22,8 @@ impl Clock for Wall {
     }
 }
 
-/// Some come; somebody looks; so much time passes until the next look, and some leave.
+/// Claims enter and the queue is served. Then time passes until it is served again, and some claims are cancelled
+/// meanwhile.
 #[derive(Clone, Debug)]
 struct Span {
     costs: Vec<u64>,
@@ -45,7 +47,7 @@ fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     vec(prop_oneof![continuous, stepped], 1..3)
 }
 
-/// One of the two limiters, and who came to it.
+/// One of the two limiters, with its claims.
 struct Side<'a> {
     limiter: &'a Limiter,
     line: Vec<Waiting<'a>>,
@@ -65,7 +67,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Those behind the front, some of them.
+    /// Cancels some of the claims behind the front.
     fn leave(&mut self, leaving: &[Index]) {
         for index in leaving {
             if self.line.len() > 1 {
@@ -74,7 +76,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Looks; those who are served are done at once, and only those who wait are left.
+    /// Serves the queue. The granted claims are dropped at once, and only those that wait are left.
     fn look(&mut self) -> (u64, u64, usize, Snapshot) {
         self.limiter.tick();
         while let Some(at) = self.line.iter().position(|waiting| waiting.is_woken()) {
@@ -86,7 +88,7 @@ impl<'a> Side<'a> {
 
 proptest! {
     #[test]
-    fn who_leaves_from_behind_is_gone_since_somebody_looked_last(
+    fn a_claim_cancelled_behind_the_front_counts_as_cancelled_since_the_last_serving(
         quotas in quotas(),
         cap in prop::option::of(12..30u64),
         spans in vec(span(), 1..12),
@@ -101,7 +103,7 @@ proptest! {
         };
         let at_once = builder().clock(by_hand.clone()).build().unwrap();
         let unread = builder().clock(wall.clone()).build().unwrap();
-        // Somebody looks after the line, or nobody could wait outside of a runtime.
+        // This replenisher serves the queue; otherwise no claim could wait outside of a runtime.
         let mut driver = spawn(unread.replenisher());
         prop_assert!(driver.poll().is_pending());
         let (mut at_once, mut unread) = (Side::new(&at_once), Side::new(&unread));

@@ -1,4 +1,4 @@
-//! Polls and wakers: too many of them, other ones than before, none ever again, and wakers that misbehave.
+//! Polls and wakers: too many polls, another waker, no further poll, and wakers that misbehave.
 
 use super::*;
 use std::future::Future;
@@ -28,12 +28,12 @@ fn spurious_polls_change_nothing() {
 }
 
 #[test]
-fn who_looks_without_having_been_woken_finds_its_grant_and_is_granted_once() {
+fn a_poll_without_a_wake_up_finds_the_grant_once() {
     let stand = Stand::new(one_per_milli(5));
     let mut waiting = stand.enter(2);
     let mut next = stand.enter(1);
     stand.pass(2 * MILLI);
-    // The waker is there; this look would have come anyway.
+    // The claim was woken, but would have been polled now anyway.
     let grant = assert_ready_ok!(waiting.poll());
     drop(waiting);
     waits(&mut next);
@@ -41,7 +41,7 @@ fn who_looks_without_having_been_woken_finds_its_grant_and_is_granted_once() {
 }
 
 #[test]
-fn of_two_wakers_the_latest_is_woken_and_the_other_let_go() {
+fn of_two_wakers_the_latest_is_woken_and_the_other_dropped() {
     let stand = Stand::new(one_per_milli(5));
     let (mut old, mut new) = (spawn(()), spawn(()));
     let mut waiting = Box::pin(stand.limiter.consume(1));
@@ -55,7 +55,7 @@ fn of_two_wakers_the_latest_is_woken_and_the_other_let_go() {
 }
 
 #[test]
-fn who_leaves_is_not_woken_any_more_and_its_waker_is_let_go() {
+fn a_cancelled_claim_is_not_woken_and_its_waker_is_dropped() {
     let stand = Stand::new(one_per_milli(5));
     let mut task = spawn(());
     let mut waiting = Box::pin(stand.limiter.consume(1));
@@ -102,12 +102,12 @@ fn a_future_moved_to_another_thread_keeps_its_place() {
 }
 
 #[test]
-fn who_is_polled_once_and_then_never_again_delays_nobody() {
+fn a_claim_polled_only_once_delays_no_other() {
     let stand = Stand::new(one_per_milli(5));
     let stalled = stand.enter(3);
     let mut others: Vec<_> = (0..20).map(|_| stand.enter(1)).collect();
     stand.pass(3 * MILLI);
-    assert!(stalled.is_woken(), "it has its tokens, whether it looks or not");
+    assert!(stalled.is_woken(), "the claim is granted, whether it is polled or not");
     for waiting in &mut others {
         waits(waiting);
         stand.pass(MILLI);
@@ -118,7 +118,7 @@ fn who_is_polled_once_and_then_never_again_delays_nobody() {
 }
 
 #[test]
-fn who_is_forgotten_in_a_box_delays_nobody_and_the_limiter_can_go() {
+fn a_leaked_claim_delays_no_other_and_the_limiter_can_be_dropped() {
     let stand = Stand::new(one_per_milli(5));
     let mut task = spawn(());
     let mut forgotten = Box::pin(stand.limiter.consume(3));
@@ -148,7 +148,7 @@ fn a_future_polled_after_its_grant_panics() {
 
 #[test]
 #[should_panic(expected = "polled after it was ready")]
-fn a_future_polled_after_its_grant_in_line_panics() {
+fn a_future_polled_after_its_grant_in_the_queue_panics() {
     let stand = Stand::new(one_per_milli(5));
     let mut done = stand.enter(1);
     stand.pass(MILLI);
@@ -192,8 +192,8 @@ fn waker(act: impl Fn() + Send + Sync + 'static) -> Waker {
 }
 
 #[test]
-fn those_due_together_are_woken_in_the_order_of_the_line_however_many_they_are() {
-    const DUE: usize = if cfg!(miri) { 40 } else { 150 }; // either way more than one batch
+fn claims_due_together_are_woken_in_the_order_of_the_queue() {
+    const DUE: usize = if cfg!(miri) { 40 } else { 150 }; // more than one batch in both cases
     let stand = Stand::new(one_per_milli(5));
     let rung = Arc::new(Mutex::new(vec![]));
     let mut line: Vec<_> = (0..DUE + 10).map(|_| Box::pin(stand.limiter.consume(1))).collect();
@@ -234,9 +234,9 @@ fn a_waker_may_drop_another_waiter() {
 }
 
 #[test]
-fn a_waker_that_panics_breaks_nobody_else() {
+fn a_panicking_waker_affects_no_other_claim() {
     let stand = Stand::new(one_per_milli(5));
-    // Not `panic!`: this one is meant, and need not be printed.
+    // Not `panic!`: the panic is intended, and its message would only clutter the output.
     let waker = waker(|| std::panic::resume_unwind(Box::new("a broken waker")));
     let mut broken = Box::pin(stand.limiter.consume(1));
     assert_pending!(broken.as_mut().poll(&mut Context::from_waker(&waker)));
@@ -249,7 +249,7 @@ fn a_waker_that_panics_breaks_nobody_else() {
     let _grant = assert_ready_ok!(poll_as(&mut spawn(()), &mut broken));
 }
 
-/// A waker whose end calls the limiter: with a lock held while a waker is dropped, that hangs.
+/// A waker that calls the limiter when it is dropped. If a lock were held while wakers are dropped, that would hang.
 struct CallsOnDrop(Limiter);
 
 impl Wake for CallsOnDrop {
@@ -263,7 +263,7 @@ impl Drop for CallsOnDrop {
 }
 
 #[test]
-fn the_end_of_a_waker_may_call_the_limiter_wherever_it_comes() {
+fn the_drop_of_a_waker_may_call_the_limiter() {
     let stand = Stand::new(one_per_milli(5));
     let fresh = || Waker::from(Arc::new(CallsOnDrop(stand.limiter.clone())));
     let poll = |waiting: &mut std::pin::Pin<Box<Consume<'_>>>| {
@@ -271,7 +271,7 @@ fn the_end_of_a_waker_may_call_the_limiter_wherever_it_comes() {
     };
     let mut line: Vec<_> = (0..5).map(|_| Box::pin(stand.limiter.consume(1))).collect();
     line.iter_mut().for_each(&poll);
-    // Replaced by another, left in the middle, woken, left in front, turned away.
+    // Replaced by another waker, cancelled in the middle, woken, cancelled at the front, refused.
     line.iter_mut().for_each(&poll);
     drop(line.remove(2));
     stand.pass(MILLI);

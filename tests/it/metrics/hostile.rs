@@ -1,4 +1,4 @@
-//! Recorders are user code: one that panics, or calls the limiter, harms nobody.
+//! Recorders are user code: one that panics, or calls the limiter, does no harm.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use tollgate::{Limiter, join};
 
 use crate::scenes::{MILLI, a_day, at_dawn, by_hand};
 
-/// Panics whatever it is asked.
+/// Panics in every call.
 #[derive(Debug, Default)]
 struct Grenade {
     panics: AtomicU64,
@@ -19,7 +19,7 @@ struct Grenade {
 impl Grenade {
     fn burst(&self) -> ! {
         self.panics.fetch_add(1, Ordering::Relaxed);
-        panic!("a recorder of ill will");
+        panic!("a hostile recorder");
     }
 }
 
@@ -42,21 +42,21 @@ impl Recorder for Grenade {
 }
 
 #[test]
-fn a_recorder_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
+fn a_panicking_recorder_costs_no_grant_place_or_token() {
     let (limiter, clock) = at_dawn();
     let meter = Meter::new("api", &limiter).unwrap();
     let recorder = Grenade::default();
     with_local_recorder(&recorder, || {
         a_day(&limiter, &clock);
-        assert_eq!(recorder.panics.load(Ordering::Relaxed), 5, "each of the five was told");
-        // The scrape is the scraper's own affair.
+        assert_eq!(recorder.panics.load(Ordering::Relaxed), 5, "each of the five calls was made");
+        // A scrape may panic: only the scraping thread is affected.
         assert!(catch_unwind(AssertUnwindSafe(|| meter.publish())).is_err());
     });
 }
 
-/// Dropped by an unwinding stack, a wait must not panic once more: that would abort.
+/// A wait that is dropped during unwinding must not panic again: that would abort.
 #[test]
-fn a_wait_that_is_left_by_a_panic_is_told_all_the_same() {
+fn a_wait_ended_by_a_panic_is_recorded() {
     let (limiter, _clock) = by_hand(1);
     let _meter = Meter::new("api", &limiter).unwrap();
     let recorder = Grenade::default();
@@ -70,7 +70,7 @@ fn a_wait_that_is_left_by_a_panic_is_told_all_the_same() {
     assert_eq!((recorder.panics.load(Ordering::Relaxed), limiter.snapshot().waiting_tasks), (1, 0));
 }
 
-/// Calls the limiter that it is told of, in every way there is.
+/// Calls every method of the limiter that it observes.
 struct Meddler {
     limiter: Limiter,
     meddles: AtomicU64,
@@ -78,7 +78,7 @@ struct Meddler {
 
 impl Meddler {
     fn meddle(&self) {
-        // Its own waits are told too: it would never come to an end.
+        // Its own waits are reported too; without this check it would recurse for ever.
         if self.meddles.fetch_add(1, Ordering::Relaxed) == 0 {
             let _ = self.limiter.try_acquire(1);
             assert_pending!(spawn(self.limiter.consume(1_000)).poll());
@@ -109,9 +109,9 @@ impl Recorder for Meddler {
     }
 }
 
-/// What it sees of the limiter, when it is told of a wait, is what came of that.
+/// When a wait is reported, the limiter already shows its result.
 #[test]
-fn who_is_told_that_somebody_left_finds_them_gone() {
+fn a_reported_wait_has_left_the_queue() {
     struct Onlooker(Limiter, AtomicU64);
 
     impl Recorder for Onlooker {
@@ -149,10 +149,10 @@ fn who_is_told_that_somebody_left_finds_them_gone() {
         assert_pending!(joint.poll());
         drop(joint);
     });
-    assert_eq!(onlooker.1.load(Ordering::Relaxed), 3, "three waits, and nobody in line each time");
+    assert_eq!(onlooker.1.load(Ordering::Relaxed), 3, "three waits, and an empty queue each time");
 }
 
-/// No lock is held while it is told: else this would hang.
+/// No lock is held during the report: otherwise this would hang.
 #[test]
 fn a_recorder_may_call_the_limiter() {
     let (limiter, clock) = by_hand(1);

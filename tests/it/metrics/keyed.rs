@@ -1,8 +1,8 @@
-//! Keyed limiters: all keys together, and of single ones no more than was asked for.
+//! Keyed limiters: the sums over all keys, and no more single keys than were requested.
 
 use metrics::{set_default_local_recorder, with_local_recorder};
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
-use tollgate::metrics::KeyedMeter;
+use tollgate::metrics::Meter;
 use tollgate::{KeyedBuilder, KeyedLimiter, ManualClock, Quota};
 
 use super::{Book, Page};
@@ -15,17 +15,17 @@ fn keyed(change: impl FnOnce(KeyedBuilder<u64>) -> KeyedBuilder<u64>) -> (KeyedL
     (change(builder).build().unwrap(), clock)
 }
 
-fn scrape(meter: &KeyedMeter<u64>) -> Page {
+fn scrape(meter: &Meter<KeyedLimiter<u64>>) -> Page {
     let book = Book::open();
     with_local_recorder(&book.recorder, || meter.publish());
     book.read()
 }
 
-/// Whether a key is a word or has a seat, and whether it was refused by either, by the map or in the line.
+/// Whether a key is a packed level or a live entry, and whether either of them, the map or the queue refused.
 #[test]
 fn each_refusal_of_any_key_is_counted_once() {
     let (users, clock) = keyed(|builder| builder.max_keys(3).max_waiting(1));
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     let _ = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 2).unwrap(), users.try_acquire(&3, 1).unwrap());
     assert!(users.try_acquire(&1, 1).is_err());
     assert!(users.try_acquire(&1, 4).is_err());
@@ -65,7 +65,7 @@ fn each_refusal_of_any_key_is_counted_once() {
 #[test]
 fn waits_of_all_keys_are_in_one_histogram() {
     let (book, (users, clock)) = (Book::open(), keyed(|builder| builder));
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     with_local_recorder(&book.recorder, || {
         let _ = assert_ready_ok!(spawn(users.consume(&1, 3)).poll());
         let (mut first, mut second) = (spawn(users.consume(&1, 2)), spawn(users.clone().consume_owned(2, 4)));
@@ -94,7 +94,7 @@ async fn in_paused_time_each_key_waits_by_itself() {
     let book = Book::open();
     let _here = set_default_local_recorder(&book.recorder);
     let users: KeyedLimiter<u64> = KeyedLimiter::new(Quota::per_second(100).burst(1)).unwrap();
-    let _meter = KeyedMeter::new("api", &users).unwrap();
+    let _meter = Meter::new("api", &users).unwrap();
     let keys = [1, 1, 2, 1, 2];
     for grant in futures::future::join_all(keys.iter().map(|key| users.consume(key, 1))).await {
         let _ = grant.unwrap();
@@ -107,24 +107,25 @@ async fn in_paused_time_each_key_waits_by_itself() {
 #[test]
 fn in_flight_tokens_of_all_keys_are_one_number() {
     let (users, _clock) = keyed(|builder| builder.max_in_flight(3));
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     let _flying = (users.try_acquire(&1, 3).unwrap(), users.try_acquire(&2, 1).unwrap());
     assert_eq!(scrape(&meter).gauge("in_flight_tokens{key=api}"), 4.0);
 }
 
-/// Granted and refunded, as they are scraped.
-fn turnover(meter: &KeyedMeter<u64>) -> (u64, u64) {
+/// The tokens granted and refunded, as scraped.
+fn turnover(meter: &Meter<KeyedLimiter<u64>>) -> (u64, u64) {
     let page = scrape(meter);
     (page.counter("acquire_total{key=api,result=allow}"), page.counter("refunded_total{key=api}"))
 }
 
-/// At once and after a wait, to words and to seats, and what was settled; those of a seat are kept when it is given up.
+/// At once and after a wait, for packed levels and live entries, and settlements. The counts of a live entry are kept
+/// when it is removed.
 #[test]
-fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
+fn the_grants_of_all_keys_are_scraped() {
     let (users, clock) = keyed(|builder| builder);
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     assert_eq!(turnover(&meter), (0, 0));
-    // New, then there already; refused, then free of charge.
+    // A new key, then a known one; refused, then at no cost.
     let _ = (users.try_acquire(&1, 1).unwrap(), users.try_acquire(&1, 1).unwrap());
     let _ = (users.try_acquire(&1, 2).unwrap_err(), users.try_acquire(&1, 0).unwrap());
     let _ =
@@ -135,7 +136,7 @@ fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
     assert_eq!(turnover(&meter), (7, 2));
     grant.settle(5);
     assert_eq!(turnover(&meter), (11, 2));
-    // In line: one is served, one leaves after it was, and one before.
+    // In the queue: one claim is served, one is dropped after its grant, and one before.
     let (mut served, mut unseen) = (spawn(users.consume(&1, 3)), spawn(users.consume(&1, 1)));
     let mut left = spawn(users.consume(&1, 1));
     assert_pending!(served.poll());
@@ -149,7 +150,7 @@ fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
     drop((left, unseen));
     served.settle(2);
     assert_eq!(turnover(&meter), (15, 4));
-    // Everybody is forgotten, and the sum is not.
+    // All keys are removed, and the sum is kept.
     clock.advance(100 * MILLI);
     users.tick();
     assert_eq!((users.snapshot().keys, turnover(&meter)), (0, (15, 4)));
@@ -157,11 +158,11 @@ fn what_all_keys_were_granted_is_told_when_it_is_scraped() {
     assert_eq!(turnover(&meter), (18, 4));
 }
 
-/// Where a grant is more than a word: in flight, in the overflow, under a limiter.
+/// Grants that a packed level cannot count: in flight, in the overflow, under a parent.
 #[test]
-fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() {
+fn grants_in_flight_in_the_overflow_and_under_a_parent_are_scraped_too() {
     let (users, clock) = keyed(|builder| builder.max_in_flight(3).max_keys(1).overflow(Quota::new(1, MILLI).burst(2)));
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     let own = users.try_acquire(&1, 2).unwrap();
     let mut shared = users.try_acquire(&2, 2).unwrap();
     assert!(users.try_acquire(&3, 1).is_err());
@@ -175,9 +176,9 @@ fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() 
     let (all, clock) = by_hand(2);
     let builder = KeyedLimiter::builder().quota(Quota::new(1, MILLI).burst(3)).clock(clock.clone());
     let users: KeyedLimiter<u64> = builder.parent(&all).build().unwrap();
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     let _ = users.try_acquire(&1, 2).unwrap();
-    assert!(users.try_acquire(&1, 1).is_err(), "not above");
+    assert!(users.try_acquire(&1, 1).is_err(), "refused by the parent");
     assert_ready_err!(spawn(users.consume(&1, 9).within(MILLI)).poll());
     let mut waiting = spawn(users.consume(&1, 1));
     assert_pending!(waiting.poll());
@@ -189,9 +190,9 @@ fn what_was_granted_in_flight_in_the_overflow_and_under_a_limiter_is_told_too() 
 }
 
 #[test]
-fn no_key_is_named_unless_it_was_asked_for() {
+fn no_key_is_named_unless_requested() {
     let (users, _clock) = keyed(|builder| builder);
-    let meter = KeyedMeter::new("api", &users).unwrap();
+    let meter = Meter::new("api", &users).unwrap();
     for user in 0..100 {
         assert!(users.try_acquire(&user, 4).is_err());
     }
@@ -201,9 +202,9 @@ fn no_key_is_named_unless_it_was_asked_for() {
 }
 
 #[test]
-fn those_refused_most_are_named_and_shown_as_absent_when_they_are_not_any_more() {
+fn the_most_refused_keys_are_named_and_absent_later() {
     let (users, _clock) = keyed(|builder| builder);
-    let meter = KeyedMeter::new("api", &users).unwrap().naming(100, |user| format!("user {user}"));
+    let meter = Meter::new("api", &users).unwrap().naming(100, |user| format!("user {user}"));
     let _ = users.try_acquire(&7, 2).unwrap();
     (0..5).for_each(|_| assert!(users.try_acquire(&7, 2).is_err()));
     let page = scrape(&meter);
@@ -218,11 +219,11 @@ fn those_refused_most_are_named_and_shown_as_absent_when_they_are_not_any_more()
     assert!(page.get("key_tokens{key=api,name=user 7}").is_none());
 }
 
-/// A recorder keeps every series it ever saw.
+/// A recorder keeps every series that it ever saw.
 #[test]
 fn churning_through_keys_makes_no_more_series_than_were_allowed() {
     let (users, _clock) = keyed(|builder| builder);
-    let meter = KeyedMeter::new("api", &users).unwrap().naming(20, |user| user.to_string());
+    let meter = Meter::new("api", &users).unwrap().naming(20, |user| user.to_string());
     let book = Book::open();
     let mut most = 0;
     with_local_recorder(&book.recorder, || {

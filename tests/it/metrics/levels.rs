@@ -1,4 +1,4 @@
-//! What a scrape reads off the limiter.
+//! The values that a scrape reads from the limiter.
 
 use metrics::with_local_recorder;
 use tokio_test::{assert_pending, task::spawn};
@@ -50,7 +50,15 @@ fn of_several_quotas_the_emptiest_counts_and_each_is_shown() {
 }
 
 #[test]
-fn the_line_and_what_is_in_flight() {
+fn a_limiter_with_only_a_cap_has_no_tokens_to_show() {
+    let (limiter, _clock) = built(Limiter::builder().max_in_flight(12));
+    let page = scrape(&Meter::new("api", &limiter).unwrap());
+    assert_eq!(page.gauge("in_flight_tokens{key=api}"), 0.0);
+    assert!(page.get("tokens{key=api}").is_none() && page.get("debt_tokens{key=api}").is_none());
+}
+
+#[test]
+fn the_queue_and_the_tokens_in_flight() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(10)).max_in_flight(12));
     let meter = Meter::new("api", &limiter).unwrap();
     let flying = limiter.try_acquire(10).unwrap();
@@ -60,7 +68,7 @@ fn the_line_and_what_is_in_flight() {
     let page = scrape(&meter);
     assert_eq!((page.gauge("waiting{key=api}"), page.gauge("waiting_tokens{key=api}")), (2.0, 7.0));
     assert_eq!(page.gauge("in_flight_tokens{key=api}"), 10.0);
-    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 10, "not those who wait");
+    assert_eq!(page.counter("acquire_total{key=api,result=allow}"), 10, "waiters are not counted");
     clock.advance(2 * MILLI);
     limiter.tick();
     drop((flying, second));
@@ -77,8 +85,8 @@ fn pauses_and_lateness_are_in_seconds() {
     let meter = Meter::new("api", &limiter).unwrap();
     let page = scrape(&meter);
     assert_eq!((page.gauge("paused_seconds{key=api}"), page.gauge("lateness_seconds{key=api}")), (0.0, 0.0));
-    assert!(page.get("in_flight_tokens{key=api}").is_none(), "there is no cap");
-    assert!(page.get("quota_tokens{key=api,quota=0}").is_none(), "there is one quota");
+    assert!(page.get("in_flight_tokens{key=api}").is_none(), "the limiter has no cap");
+    assert!(page.get("quota_tokens{key=api,quota=0}").is_none(), "the limiter has one quota");
     let mut waiting = spawn(limiter.consume(2));
     assert_pending!(waiting.poll());
     clock.advance(5 * MILLI);

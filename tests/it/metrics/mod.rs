@@ -1,5 +1,6 @@
-//! Meters: every series exact, nothing at all for grants without waiting, and recorders that harm nobody.
+//! Meters: every series is exact, grants without waiting record nothing, and recorders do no harm.
 
+mod book;
 mod counts;
 mod hostile;
 #[cfg(feature = "keyed")]
@@ -8,73 +9,4 @@ mod levels;
 mod prometheus;
 mod waits;
 
-use std::collections::HashMap;
-
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-
-/// A recorder, and what it was told.
-struct Book {
-    recorder: DebuggingRecorder,
-    told: Snapshotter,
-}
-
-impl Book {
-    fn open() -> Self {
-        let recorder = DebuggingRecorder::new();
-        Self { told: recorder.snapshotter(), recorder }
-    }
-
-    /// Takes out what was told since the last time.
-    fn read(&self) -> Page {
-        let series = self.told.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
-            let (_, key) = key.into_parts();
-            let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-            (format!("{}{{{}}}", key.name(), labels.join(",")), value)
-        });
-        Page(series.collect())
-    }
-}
-
-/// Each series by its name and labels, without the prefix.
-#[derive(Debug)]
-struct Page(HashMap<String, DebugValue>);
-
-impl Page {
-    fn get(&self, series: &str) -> Option<&DebugValue> {
-        self.0.get(&format!("rate_limit_{series}"))
-    }
-
-    fn counter(&self, series: &str) -> u64 {
-        let Some(DebugValue::Counter(value)) = self.get(series) else { panic!("no counter {series} in {self:#?}") };
-        *value
-    }
-
-    fn gauge(&self, series: &str) -> f64 {
-        let Some(DebugValue::Gauge(value)) = self.get(series) else { panic!("no gauge {series} in {self:#?}") };
-        value.0
-    }
-
-    /// In nanoseconds; none for a series that was never told of.
-    fn waits(&self, result: &str) -> Vec<u64> {
-        match self.get(&format!("acquire_duration_seconds{{key=api,result={result}}}")) {
-            Some(DebugValue::Histogram(values)) => values.iter().map(|value| (value.0 * 1e9).round() as u64).collect(),
-            None => Vec::new(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// How many calls of `api` were refused, by reason, without those of which there were none.
-    fn refusals(&self) -> Vec<(&str, u64)> {
-        let prefix = "rate_limit_refusals_total{key=api,reason=";
-        let mut refusals: Vec<_> = self
-            .0
-            .iter()
-            .filter_map(|(series, value)| {
-                let DebugValue::Counter(calls @ 1..) = value else { return None };
-                Some((series.strip_prefix(prefix)?.strip_suffix('}')?, *calls))
-            })
-            .collect();
-        refusals.sort_unstable();
-        refusals
-    }
-}
+use book::{Book, Page};

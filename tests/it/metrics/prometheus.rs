@@ -1,4 +1,4 @@
-//! The pattern of the documentation: Prometheus' text, made when it is asked for.
+//! The pattern of the documentation: the Prometheus text is rendered on request.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ fn every_series_has_a_name_that_prometheus_takes_and_a_description() {
         {
             let users = tollgate::KeyedLimiter::builder().quota(Quota::per_second(1)).max_in_flight(1).build().unwrap();
             let meter =
-                tollgate::metrics::KeyedMeter::new("users", &users).unwrap().naming(5, |user: &u64| user.to_string());
+                tollgate::metrics::Meter::new("users", &users).unwrap().naming(5, |user: &u64| user.to_string());
             assert!(users.try_acquire(&17, 2).is_err());
             meter.publish();
         }

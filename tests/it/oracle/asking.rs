@@ -1,4 +1,4 @@
-//! Asking the oracle for tokens, and what a refusal says.
+//! Claims on the oracle, and the contents of refusals.
 
 use super::{Answer, Bound, Bucket, COST_MAX, Entry, Id, Int, Oracle};
 
@@ -43,7 +43,8 @@ impl Oracle {
         Answer::Waits
     }
 
-    /// The first poll of a `consume(..).within(allowed)`: refused at once if the schedule already says it will be late.
+    /// The first poll of a `consume(..).within(allowed)`: refused at once if the schedule already says that it will be
+    /// late.
     pub(crate) fn consume_within(&mut self, now: Int, id: Id, cost: Int, allowed: Int) -> Answer {
         let mut tried = self.clone();
         let answer = tried.consume(now, id, cost);
@@ -56,9 +57,9 @@ impl Oracle {
         answer
     }
 
-    /// How long a `consume(cost)` would wait, were nobody's release needed. `None`: a manual quota has to be fed first,
-    /// or it would be refused. Like every wait it is counted from what the clock shows, though that may have stepped
-    /// back: it is that clock the caller will watch.
+    /// How long a `consume(cost)` would wait if no release were needed. `None` if a manual quota has to be replenished
+    /// first, or the claim would be refused. Like every span it is counted from what the clock shows, though that may
+    /// have stepped back: it is the clock that the caller will watch.
     pub(crate) fn estimate(&mut self, now: Int, cost: Int) -> Option<Int> {
         self.advance(now);
         if self.closed || cost > self.most_ever() {
@@ -71,12 +72,12 @@ impl Oracle {
         uncapped.wait(now, cost)
     }
 
-    /// The most a `consume` could ever be granted.
+    /// The largest cost that a `consume` could ever be granted.
     fn most_ever(&self) -> Int {
         self.max_in_flight.unwrap_or(COST_MAX).min(COST_MAX)
     }
 
-    /// The most a `try_acquire` could ever be granted.
+    /// The largest cost that a `try_acquire` could ever be granted.
     fn most_at_once(&self) -> Int {
         let bursts = self.buckets.iter().map(|bucket| bucket.rule.burst);
         bursts.chain(self.max_in_flight).min().expect("a limiter has a quota")
@@ -89,13 +90,13 @@ impl Oracle {
             && self.buckets.iter().all(|bucket| bucket.level >= cost)
     }
 
-    /// How long somebody who stands at the end of the line from now on would wait: not at all if the instant has come,
-    /// also where the clock shows less since it stepped back.
+    /// How long a new claim at the end of the queue would wait. Zero if its instant has come, also if the clock has
+    /// stepped back before it.
     fn wait(&self, now: Int, cost: Int) -> Option<Int> {
         self.grant_instant(cost).map(|at| if at <= self.last { 0 } else { at - now })
     }
 
-    /// When somebody who stands at the end of the line from now on is granted, if nobody calls anything: play it out.
+    /// When a new claim at the end of the queue is granted if there are no further calls: simulates it.
     fn grant_instant(&self, cost: Int) -> Option<Int> {
         let mut played = Oracle { log: Vec::new(), ..self.clone() };
         let newcomer = Id::MAX;
@@ -111,7 +112,8 @@ impl Oracle {
         Some(played.last)
     }
 
-    /// Which bound keeps `cost` out longest: unknown waits are longer than known ones, the ceiling longest of all.
+    /// The bound that delays `cost` for the longest time: an unknown wait is longer than a known one, and the ceiling's
+    /// is the longest.
     fn bound_of(&self, cost: Int) -> Bound {
         if !self.line.is_empty() {
             return Bound::Queue;
@@ -122,7 +124,7 @@ impl Oracle {
         let lacking = self.buckets.iter().enumerate().filter(|(_, bucket)| bucket.level < cost);
         let quotas = lacking.map(|(index, bucket)| (due(bucket), Bound::Quota(index)));
         let pause = (self.last < self.gate).then_some((self.gate, Bound::Pause));
-        // Of equal waits the first in this order is named.
+        // Of equal waits the first in this order is reported.
         let bounds: Vec<(Int, Bound)> = in_flight.into_iter().chain(quotas).chain(pause).collect();
         let longest = bounds.iter().map(|&(due, _)| due).max();
         bounds.iter().find(|&&(due, _)| Some(due) == longest).expect("something refused it").1

@@ -1,4 +1,4 @@
-//! One quota of the model: a level and what it takes to raise it.
+//! One quota of the model: a level, and how it is refilled.
 
 use super::{END_OF_TIME, Int};
 
@@ -24,11 +24,11 @@ pub(crate) struct Rule {
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     pub(crate) rule: Rule,
-    /// Tokens here for the front of the line; negative while something is owed.
+    /// The tokens for the front of the queue; negative during a debt.
     pub(crate) level: Int,
-    /// Continuous: the part of the next token that is there already, in `1 / period` of a token.
+    /// Continuous: the part of the next token that has accrued, in `1 / period` of a token.
     pub(crate) rest: Int,
-    /// Stepped: an end of a period, from which the others are counted. Before the beginning, if the period became longer.
+    /// Stepped: the end of a period, from which the others are counted. Before the start if the period became longer.
     pub(crate) origin: Int,
 }
 
@@ -37,12 +37,12 @@ impl Bucket {
         Bucket { rule: rule.reduced(), level: rule.initial, rest: 0, origin: 0 }
     }
 
-    /// Nothing is minted above this: the burst, or what the front waiter needs if that is more.
+    /// Nothing is minted above this: the burst, or the cost of the front waiter if that is more.
     pub(crate) fn bound(&self, front: Option<Int>) -> Int {
         self.rule.burst.max(front.unwrap_or(0))
     }
 
-    /// What `last .. to` brings.
+    /// Mints the tokens of `last .. to`.
     pub(crate) fn mint(&mut self, last: Int, to: Int, front: Option<Int>) {
         match self.rule.refill {
             Refill::Continuous { amount, period } => {
@@ -50,7 +50,7 @@ impl Bucket {
                 let minted = parts / period;
                 let rest = parts % period;
                 let room = (self.bound(front) - self.level).max(0);
-                // More than one nanosecond's worth above a full bucket: it was full before, and that time burns.
+                // More than one nanosecond's worth above a full bucket: it was full before, so that time is lost.
                 let burns = minted > room || minted == room && rest >= amount;
                 self.level += minted.min(room);
                 self.rest = if burns { 0 } else { rest };
@@ -63,7 +63,7 @@ impl Bucket {
         }
     }
 
-    /// The earliest instant the level is at least `want`, if only time does anything.
+    /// The earliest instant at which the level reaches `want` by time alone.
     pub(crate) fn when(&self, last: Int, want: Int) -> Option<Int> {
         let missing = want - self.level;
         if missing <= 0 {
@@ -80,7 +80,7 @@ impl Bucket {
         when.filter(|&when| when <= END_OF_TIME)
     }
 
-    /// Adds tokens up to `most`; never takes any away.
+    /// Adds tokens up to `most`; never removes any.
     pub(crate) fn add(&mut self, tokens: Int, most: Int) {
         self.level = self.level.max(most.min(self.level + tokens));
     }
@@ -96,8 +96,8 @@ impl Bucket {
         }
     }
 
-    /// A new rule from `now` on. The part of a token that is there already stays that part of a token, and the part of a
-    /// period that has passed stays that part of a period.
+    /// Changes the rule from `now` on. The accrued part of a token stays that part of a token, and the elapsed part of
+    /// a period stays that part of a period.
     pub(crate) fn change(&mut self, rule: Rule, now: Int, front: Option<Int>) {
         let rule = rule.reduced();
         self.rest = match (self.rule.refill, rule.refill) {
@@ -116,7 +116,7 @@ impl Bucket {
 }
 
 impl Rule {
-    /// 20 tokens in 100 ns are 1 token in 5 ns; a step stays what it is.
+    /// 20 tokens in 100 ns are 1 token in 5 ns; a step stays unchanged.
     fn reduced(mut self) -> Rule {
         if let Refill::Continuous { amount, period } = &mut self.refill {
             let divisor = gcd(*amount, *period);

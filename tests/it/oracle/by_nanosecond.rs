@@ -1,11 +1,12 @@
-//! The same model without arithmetic on time: it lives through every nanosecond, and looks at each who can go.
+//! The same model without arithmetic on time: it simulates every nanosecond, and checks in each which claims are
+//! granted.
 //!
-//! Far too slow for real histories, and simpler still than the oracle: `itself.rs` holds the one against
-//! the other on small numbers, so that the closed forms in `bucket.rs` and `Oracle::advance` need not be believed.
+//! It is far too slow for real histories, and even simpler than the oracle. `itself.rs` compares the two on small
+//! numbers, which verifies the closed forms in `bucket.rs` and `Oracle::advance`.
 
 use super::{Bucket, Id, Int, Oracle, Refill};
 
-/// Longer waits than this are called endless. The small numbers of the self-tests stay far below.
+/// Longer waits than this count as endless. The small numbers of the self-tests stay far below.
 const PATIENCE: Int = 50_000;
 
 pub(super) fn advance(model: &mut Oracle, now: Int) {
@@ -71,7 +72,7 @@ fn forget_what_full_buckets_cannot_hold(bucket: &mut Bucket, front: Option<Int>)
     }
 }
 
-/// Plays on until the newcomer at the end of the line is granted.
+/// Continues until the new claim at the end of the queue is granted.
 pub(super) fn grant_instant(mut played: Oracle, newcomer: Id) -> Option<Int> {
     let end = played.last + PATIENCE;
     serve(&mut played);

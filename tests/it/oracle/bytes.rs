@@ -1,11 +1,11 @@
-//! Histories out of bytes, for a fuzzer to play with: what the bytes stand for, and what must be true of it.
+//! Histories decoded from bytes, for a fuzzer: the meaning of the bytes, and the checks of a history.
 //!
 //! | bytes | mean |
 //! |---|---|
 //! | 0 | the kind of check |
 //! | 1 | the units of tokens and time |
 //! | 2 | how many quotas, whether everything is watched, whether there is a ceiling |
-//! | 3, 4, 5, 6 | the ceiling, the longest line, where the rovers begin |
+//! | 3, 4, 5, 6 | the ceiling, the longest queue, where the rovers start |
 //! | 7 | the stride, or how many kinds of wakers there are |
 //! | 7 each | the quotas |
 //! | 4 each | what wakers do |
@@ -20,7 +20,7 @@ use crate::oracle::echo::{Act, Acts, MAX_WAITING, agree_with_echoes};
 use crate::oracle::ops::{Dice, History, Scale, Setup, cost, done_to, rule};
 use crate::oracle::{Int, Rule};
 
-/// Longer histories find nothing that shorter ones do not.
+/// Longer histories find nothing that shorter ones do not find.
 const MAX_OPS: usize = 100;
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ enum Check {
     Agree,
     /// Also with wakers that act.
     Echo(Acts),
-    /// A stride, forced or adaptive, keeps the law.
+    /// A stride, forced or adaptive, keeps the rate law.
     Law(Option<u64>),
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Case {
 
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // On one line, also where the tall form is asked for.
+        // On one line, also where the pretty format is requested.
         write!(f, "{:?} of {:?}", self.check, self.history)
     }
 }
@@ -56,7 +56,7 @@ impl Case {
     }
 }
 
-/// What `bytes` stand for: a history in any case, the missing ones being zeros.
+/// The history that `bytes` stand for. Missing bytes are zeros, so there always is one.
 pub(crate) fn decoded(mut bytes: &[u8]) -> Case {
     let [kind, units, shape, ceiling, line, start, start_low, extent] = header(&mut bytes);
     let scale = scale(kind, units);
@@ -98,7 +98,7 @@ fn scale(kind: u8, units: u8) -> Scale {
         0..=7 => 1,
         8..=10 => 10,
         11 | 12 => 1_000_003,
-        // Who waits in such a history is waited for, though not for years.
+        // The check waits for every claim of such a history, but not for years.
         13.. if kind % 8 == 7 => 1_000_000_000,
         13 | 14 => 1_000_000_000,
         _ => 86_400_000_000_000,

@@ -1,4 +1,4 @@
-//! Whatever changes the line or the levels other than time: tokens that come back, and the operator's verbs.
+//! Everything but time that changes the queue or the levels: refunds, and the calls of the operator.
 
 use super::{Bucket, Entry, Id, Int, Oracle, Refill, Rule};
 
@@ -20,13 +20,13 @@ impl Oracle {
         self.advance(now);
     }
 
-    /// What a giant saved up above the burst was minted for the giant alone.
+    /// The tokens that were saved for a giant above the burst are lost with it.
     fn front_left(&mut self) {
         self.pay_debts_at_the_front();
         self.buckets.iter_mut().for_each(Bucket::cut_to_burst);
     }
 
-    /// The latest figure for a grant counts; `cost` is the one before.
+    /// The latest cost of a grant counts; `cost` is the one before.
     pub(crate) fn settle(&mut self, now: Int, cost: Int, actual: Int) {
         self.advance(now);
         if actual < cost {
@@ -60,7 +60,7 @@ impl Oracle {
         self.closed && self.log.iter().all(|granted| granted.id != id)
     }
 
-    /// Feeds the manual quotas if there are any, else all.
+    /// Replenishes the manual quotas if there are any, otherwise all quotas.
     pub(crate) fn replenish(&mut self, now: Int, tokens: Int) {
         self.advance(now);
         let front = self.front();
@@ -86,13 +86,13 @@ impl Oracle {
         self.advance(now);
     }
 
-    /// The later of all pauses holds. Like every span it is counted from what the clock shows.
+    /// The later end of all pauses counts. Like every span it is counted from what the clock shows.
     pub(crate) fn pause_for(&mut self, now: Int, span: Int) {
         self.advance(now);
         self.gate = self.gate.max(now + span);
     }
 
-    /// Everybody leaves the line, from the front.
+    /// All claims leave the queue, from the front.
     pub(crate) fn close(&mut self, now: Int) -> Vec<Id> {
         self.advance(now);
         let mut turned_away = Vec::new();

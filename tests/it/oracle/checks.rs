@@ -1,4 +1,4 @@
-//! Does one history to a limiter and to the oracle and compares, or to a limiter alone and counts.
+//! Executes a history on a limiter and on the oracle and compares them, or on a limiter alone and counts.
 
 use proptest::prelude::*;
 use tollgate::ManualClock;
@@ -11,14 +11,15 @@ use crate::oracle::{Int, law};
 
 const DAY: Int = 86_400_000_000_000;
 
-/// Both are told the same after every op; what can be seen, and who was woken, is the same whenever somebody looks.
+/// Every op has the same result on both. Everything visible, and the claims that were woken, are the same at each
+/// comparison.
 pub(crate) fn agree(History { setup, ops }: &History) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
     let limiter = words::limiter(setup, 0, &clock);
     let (mut hands, mut model) = (Hands::new(&limiter, &clock), Model::new(setup));
     let mut step = |hands: &mut Hands, place: usize, op: Op| {
         let (seen, expected) = (hands.apply(op), model.apply(op));
-        prop_assert_eq!(seen, expected, "told by limiter (left), oracle (right) in op {}: {:?}", place, op);
+        prop_assert_eq!(seen, expected, "result of limiter (left), oracle (right) in op {}: {:?}", place, op);
         if setup.watched || op == Op::Tick {
             let (seen, expected) = (hands.view(), model.view());
             prop_assert_eq!(seen, expected, "seen at limiter (left), oracle (right) after op {}: {:?}", place, op);
@@ -38,25 +39,26 @@ pub(crate) fn agree(History { setup, ops }: &History) -> Result<(), TestCaseErro
     Ok(())
 }
 
-/// Ops that may leave the line as it is without looking at the clock. Who was due is woken by the next one.
+/// Ops that may leave the queue unserved without reading the clock. The due claims are woken by the next op.
 pub(crate) fn passes_by(op: Op) -> bool {
     matches!(op, Op::Pass(_) | Op::Back(_) | Op::Create(_) | Op::Poll(_) | Op::Cancel(_) | Op::Settle(..))
         || matches!(op, Op::Drop(_) | Op::Forget(_) | Op::Release(_) | Op::SetMax(_))
 }
 
-/// Everything is given back, and every future is polled once more, now and a day later.
+/// Returns all tokens and polls every future once more, now and a day later.
 pub(crate) fn ending(hands: &Hands<'_>) -> Vec<Op> {
     let mut ops = vec![Op::Tick];
     ops.extend((0..hands.grants()).map(|_| Op::Drop(0)));
     ops.push(Op::Tick);
-    // Those that end make room for those behind them: from the back, everybody has a turn.
+    // From the back: a cancelled claim lets those behind it move up, so each of them is polled.
     ops.extend((0..hands.futures()).rev().map(Op::Poll));
     ops.extend([Op::Pass(DAY), Op::Tick]);
     ops.extend((0..hands.futures()).rev().map(Op::Poll));
     ops
 }
 
-/// A limiter that publishes ahead may be slower than the oracle; it may not be faster, and all must come out in the end.
+/// A limiter that publishes tokens ahead may be slower than the oracle, but not faster, and every claim must be granted
+/// at last.
 pub(crate) fn keep_the_law(
     History { setup, ops }: &History,
     stride: impl Into<Option<u64>>,
@@ -64,9 +66,9 @@ pub(crate) fn keep_the_law(
     let clock = ManualClock::new();
     let limiter = words::limiter(setup, stride, &clock);
     let mut hands = Hands::prompt(&limiter, &clock, setup);
-    // When the line was last brought up to date for certain.
+    // When the queue was last certainly served.
     let mut ticks = vec![0];
-    // Another quota would be another law.
+    // With another quota the law would be another one.
     for op in ops.iter().filter(|op| !matches!(op, Op::SetQuota(..))).map(|&op| moderate(op)) {
         hands.apply(op);
         if setup.watched || op == Op::Tick {
@@ -80,10 +82,10 @@ pub(crate) fn keep_the_law(
         prop_assert_eq!(law::broken(rule, &hands.log, &hands.given, |granted| late(granted.at)), None);
     }
     prop_assert_eq!(&hands.broken, &None);
-    strands_nobody(&mut hands, setup.max_in_flight.is_some())
+    strands_no_claim(&mut hands, setup.max_in_flight.is_some())
 }
 
-/// Costs that are saved up in a lifetime, and polls by those only who were woken: so they are noticed in their order.
+/// Costs that can be saved up in a lifetime, and polls only of woken claims: so grants are noticed in their order.
 fn moderate(op: Op) -> Op {
     match op {
         Op::Consume(cost) | Op::Create(cost) => Op::Consume(cost % 10_000),
@@ -94,7 +96,7 @@ fn moderate(op: Op) -> Op {
     }
 }
 
-fn strands_nobody(hands: &mut Hands<'_>, capped: bool) -> Result<(), TestCaseError> {
+fn strands_no_claim(hands: &mut Hands<'_>, capped: bool) -> Result<(), TestCaseError> {
     if capped {
         hands.apply(Op::SetMax(1 << 40));
     }

@@ -1,8 +1,8 @@
-//! Histories in which wakers call back: the limiter and the oracle must still agree on every answer.
+//! Histories in which wakers call the limiter: the limiter and the oracle must still agree on every answer.
 //!
-//! A waker is called when the lock is free and the line is served, so what it does counts as done right after the op
-//! that woke it, in the order of the wakes; and what that wakes comes before the next one. That holds as long as all wakes of
-//! one op fit one batch: histories of this kind keep their lines short.
+//! A waker is called when the lock is released and the queue is served. So its call counts as made right after the op
+//! that woke it, in the order of the wakes; and the calls of wakers that it wakes come before those of the next one.
+//! That holds as long as all wakes of one op fit into one batch: histories of this kind have short queues.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
@@ -21,10 +21,10 @@ use crate::oracle::ops::{History, Op, Place};
 use crate::oracle::words::{self, not_acquired, not_consumed, signed, unsigned};
 use crate::oracle::{Answer, Id, Int};
 
-/// The longest line: a batch of wakers holds 32.
+/// The longest queue: a batch of wakers holds 32.
 pub(crate) const MAX_WAITING: usize = 24;
 
-/// What a waker does.
+/// The action of a waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Nothing,
@@ -33,14 +33,14 @@ pub(crate) enum Act {
     Try(Int),
     Replenish(Int),
     Estimate(Int),
-    /// Polls one of the waiters that stand by.
+    /// Polls one of the bystanders.
     PollAnother(Place),
-    /// Drops one of the waiters that stand by.
+    /// Drops one of the bystanders.
     DropAnother(Place),
     Close,
 }
 
-/// What wakers do: that of caller `id` is at place `id`, counted around; and who panics after it.
+/// The actions of wakers: that of claim `id` is at index `id`, modulo their number. Also whether the waker then panics.
 #[derive(Clone, Debug)]
 pub(crate) struct Acts(pub(crate) Vec<(Act, bool)>);
 
@@ -50,14 +50,14 @@ impl Acts {
     }
 }
 
-/// A waiter whom anybody may poll or drop, also from within a waker.
+/// A waiter that any caller may poll or drop, also from within a waker.
 struct Bystander {
     id: Id,
     future: Pin<Box<ConsumeOwned>>,
     bell: Option<Arc<Bell>>,
 }
 
-/// The limiter's side of the wakers.
+/// The actions on the limiter.
 struct Echo {
     limiter: Limiter,
     acts: Acts,
@@ -75,7 +75,7 @@ impl Answers for Echo {
             self.act(id, act);
         }
         if panics {
-            // Not `panic!`: this one is meant, and need not be printed.
+            // Not `panic!`: the panic is intended, and its message would only clutter the output.
             resume_unwind(Box::new("a broken waker"));
         }
     }
@@ -95,7 +95,7 @@ impl Echo {
     }
 
     fn act(&self, id: Id, act: Act) {
-        // What is woken meanwhile is heard after this.
+        // Wakes caused by this action are handled after it.
         let place = self.hear(id, Seen::Nothing);
         let seen = match act {
             Act::Nothing => Seen::Nothing,
@@ -127,7 +127,7 @@ impl Echo {
         let result = self.limiter.try_acquire(unsigned(cost));
         let told = result.as_ref().map_or_else(|error| not_acquired(*error, cost), |_| Answer::Granted);
         self.correct(place, Seen::Told(told));
-        // The grant goes here, and may wake others.
+        // The grant is dropped here, and may wake other claims.
         drop(result);
     }
 
@@ -142,7 +142,7 @@ impl Echo {
         let before = bystander.bell.replace(next);
         match polled {
             Poll::Pending => {
-                // Not where it was granted: then its waker may be on its way.
+                // Not the waker of the poll that granted it: that one may still be called.
                 before.inspect(|before| before.retire());
                 self.correct(place, Seen::Told(Answer::Waits));
                 self.bystanders.lock().unwrap().push(bystander);
@@ -156,7 +156,7 @@ impl Echo {
         }
     }
 
-    /// One more waiter that stands by.
+    /// Adds a bystander.
     fn bring(&self, cost: Int) {
         let id = 1 + self.numbered.fetch_add(1, Ordering::Relaxed);
         let future = Box::pin(self.limiter.clone().consume_owned(unsigned(cost)));
@@ -180,7 +180,7 @@ impl Echo {
     }
 }
 
-/// The oracle's side of the wakers: the same acts, in the same order.
+/// The actions on the oracle: the same, in the same order.
 struct Expected {
     model: Model,
     acts: Acts,
@@ -190,7 +190,7 @@ struct Expected {
 }
 
 impl Expected {
-    /// Does what those do who were woken, and what those do whom that woke.
+    /// Executes the actions of the woken claims, and of the claims that these wake.
     fn echo(&mut self) {
         let mut woken: VecDeque<Id> = self.model.woken().into();
         while let Some(id) = woken.pop_front() {
@@ -216,7 +216,7 @@ impl Expected {
         }
     }
 
-    /// One op, by somebody who drops what is granted.
+    /// Executes one op; what is granted is dropped.
     fn done_by(&mut self, id: Id, op: Op) {
         let polled = if let Op::Poll(place) = op { self.model.id_at(place) } else { None };
         let seen = self.model.apply(op);
@@ -243,7 +243,7 @@ impl Expected {
     }
 
     fn place_of(&self, id: Id) -> Place {
-        self.model.place_of(id).expect("who stands by was not taken to its end")
+        self.model.place_of(id).expect("a bystander has not ended")
     }
 
     fn take(&mut self, which: Place) -> Option<Id> {
@@ -251,7 +251,7 @@ impl Expected {
     }
 }
 
-/// The two sides.
+/// Both sides.
 struct Both<'a> {
     hands: Hands<'a>,
     echo: Arc<Echo>,
@@ -285,8 +285,8 @@ pub(crate) fn agree_with_echoes(History { setup, ops }: &History, acts: &Acts) -
 }
 
 impl Both<'_> {
-    /// Ops that call the limiter more than once, so that a waker could act in the middle, find nobody due; so do those that
-    /// may leave the line as it is.
+    /// Before an op that calls the limiter more than once, the queue is served, so that no waker acts in the middle of
+    /// it. The same before an op that may leave the queue unserved.
     fn do_in_steps(&mut self, place: usize, op: Op) -> Result<(), TestCaseError> {
         let op = if let Op::Heed(cost) = op { Op::Try(cost) } else { op };
         if (passes_by(op) || matches!(op, Op::Within(..))) && !matches!(op, Op::Pass(_) | Op::Create(_)) {
@@ -302,7 +302,7 @@ impl Both<'_> {
     }
 
     fn step(&mut self, place: usize, op: Op) -> Result<(), TestCaseError> {
-        // The oracle has those who stand by among its futures.
+        // The bystanders are among the oracle's futures.
         let same = match op {
             Op::Poll(which) => self.hands.id_at(which).map(|id| self.expected.poll_of(id)),
             Op::Cancel(which) => self.hands.id_at(which).map(|id| Op::Cancel(self.expected.place_of(id))),
@@ -310,7 +310,7 @@ impl Both<'_> {
         };
         let Some(same) = same else { return Ok(()) };
         let (seen, expected) = (self.hands.apply(op), self.expected.model.apply(same));
-        prop_assert_eq!(seen, expected, "told by limiter (left), oracle (right) in op {}: {:?}", place, op);
+        prop_assert_eq!(seen, expected, "result of limiter (left), oracle (right) in op {}: {:?}", place, op);
         self.expected.echo();
         self.compare(place, op)
     }
@@ -325,7 +325,13 @@ impl Both<'_> {
     fn compare(&mut self, place: usize, op: Op) -> Result<(), TestCaseError> {
         let heard = std::mem::take(&mut *self.echo.heard.lock().unwrap());
         let expected = std::mem::take(&mut self.expected.heard);
-        prop_assert_eq!(heard, expected, "told to wakers by limiter (left), oracle (right) in op {}: {:?}", place, op);
+        prop_assert_eq!(
+            heard,
+            expected,
+            "results of wakers of limiter (left), oracle (right) in op {}: {:?}",
+            place,
+            op
+        );
         let (woken, expected) = (self.hands.rung(), std::mem::take(&mut self.expected.woken));
         prop_assert_eq!(woken, expected, "woken by limiter (left), oracle (right) by op {}: {:?}", place, op);
         Ok(())

@@ -1,4 +1,4 @@
-//! Does a history to a limiter, under a clock moved by hand and without a runtime, and says what each op is answered.
+//! Executes a history on a limiter, with a manual clock and without a runtime, and returns the result of each op.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,15 +13,15 @@ use crate::oracle::ops::{Op, Place, Setup};
 use crate::oracle::words::{nanoseconds, not_acquired, not_consumed, quota, signed, signed_tokens, told_off, unsigned};
 use crate::oracle::{Answer, Granted, Id, Int};
 
-/// Who was woken since this was last asked, in order.
+/// The claims woken since the last call, in order.
 pub(crate) type Rung = Arc<Mutex<Vec<Id>>>;
 
-/// What is done in a waker, beyond writing down that it was called.
+/// The action of a waker, beside recording that it was called.
 pub(crate) trait Answers: Send + Sync {
     fn answer(&self, id: Id);
 }
 
-/// A waker that writes down who was woken, in order.
+/// A waker that records which claims were woken, in order.
 pub(crate) struct Bell {
     id: Id,
     /// A later poll brought another waker: this one must not be used any more.
@@ -35,7 +35,7 @@ impl Bell {
         Arc::new(Bell { id, stale: AtomicBool::new(false), rung: rung.clone(), answers })
     }
 
-    /// From here on it must not be used any more.
+    /// Marks it as replaced: it must not be used any more.
     pub(crate) fn retire(&self) {
         self.stale.store(true, Ordering::Relaxed);
     }
@@ -61,31 +61,31 @@ struct Live<'a> {
 pub(crate) struct Hands<'a> {
     limiter: &'a Limiter,
     clock: ManualClock,
-    /// What the clock shows, from the limiter's birth.
+    /// What the clock shows, from the birth of the limiter.
     now: Int,
-    /// The furthest it ever was.
+    /// The latest time that it ever showed.
     latest: Int,
-    /// Whether whoever is woken is polled at once, and found to have been let in by all gates.
+    /// Whether woken claims are polled at once, and checked against the pause and the cap.
     prompt: bool,
-    /// Nobody passes before this instant, nor more than this many tokens at a time.
+    /// No claim passes before this instant, and no more than this many tokens are in flight.
     gate: Int,
     max_in_flight: Option<Int>,
     /// Tokens of forgotten grants that were not released.
     forgotten: Int,
-    /// The latest grant that should have found a gate closed, said in words.
+    /// The latest grant that violates the pause or the cap, as text.
     pub(crate) broken: Option<String>,
     futures: Vec<Live<'a>>,
     grants: Vec<Grant<'a>>,
-    /// How many callers were numbered.
+    /// The number of callers so far.
     pub(crate) numbered: Arc<AtomicUsize>,
     pub(crate) rung: Rung,
-    /// What all wakers do.
+    /// The actions of all wakers.
     pub(crate) answers: Option<Weak<dyn Answers>>,
-    /// Where tail and published were last seen: they only grow.
+    /// The last seen values of tail and published: they only grow.
     rovers: (u64, u64),
-    /// Grants in the order they were noticed, each at the instant it was noticed.
+    /// Grants in the order in which they were noticed, each with that instant.
     pub(crate) log: Vec<Granted>,
-    /// Tokens that may have come back, at most.
+    /// Tokens that may have been refunded, at most.
     pub(crate) given: Vec<Given>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Hands<'a> {
         }
     }
 
-    /// Hands that need no oracle: they look at everything as it happens.
+    /// For use without an oracle: woken claims are polled at once.
     pub(crate) fn prompt(limiter: &'a Limiter, clock: &ManualClock, setup: &Setup) -> Hands<'a> {
         let mut hands = Hands::new(limiter, clock);
         hands.prompt = true;
@@ -122,7 +122,7 @@ impl<'a> Hands<'a> {
 
     pub(crate) fn apply(&mut self, op: Op) -> Seen {
         if self.prompt && matches!(op, Op::Pause(_) | Op::SetMax(_) | Op::Settle(..)) {
-            // What passed before the gate closed passed rightly.
+            // A claim that was granted before the change was granted correctly.
             self.limiter.tick();
             self.poll_the_woken();
         }
@@ -183,7 +183,7 @@ impl<'a> Hands<'a> {
         let (id, cost, waits) = (*id, *cost, bell.is_some());
         let mut polled = self.poll_once(place);
         if waits && polled.is_pending() {
-            // Whoever waits is served by others: its own polls need not look at the clock.
+            // Waiters are served by other calls: their own polls need not read the clock.
             self.limiter.tick();
             polled = self.poll_once(place);
         }
@@ -313,7 +313,7 @@ impl<'a> Hands<'a> {
         Seen::Heeded { first, early, then }
     }
 
-    /// Futures whose waker was called since the last time this was asked, in order, and that have not ended since.
+    /// Futures woken since the last call, in order, that have not ended since.
     pub(crate) fn rung(&mut self) -> Vec<Id> {
         std::mem::take(&mut *self.rung.lock().unwrap())
     }
@@ -340,7 +340,7 @@ impl<'a> Hands<'a> {
         }
     }
 
-    /// Polls whoever was woken, in order, as their tasks would.
+    /// Polls the woken futures in order, as their tasks would.
     pub(crate) fn poll_the_woken(&mut self) {
         for id in self.rung() {
             if let Some(place) = self.futures.iter().position(|live| live.id == id) {
@@ -354,17 +354,17 @@ impl<'a> Hands<'a> {
         self.latest
     }
 
-    /// How many futures wait or were not looked at since they were granted.
+    /// The number of futures that wait, or were granted and not polled since.
     pub(crate) fn futures(&self) -> usize {
         self.futures.len()
     }
 
-    /// Which future `place` names.
+    /// The future at `place`.
     pub(crate) fn id_at(&self, place: Place) -> Option<Id> {
         self.pick_future(place).map(|place| self.futures[place].id)
     }
 
-    /// How many grants are held.
+    /// The number of grants held.
     pub(crate) fn grants(&self) -> usize {
         self.grants.len()
     }

@@ -1,21 +1,21 @@
-//! The one invariant, counted over a list of grants with no model at all:
-//! over every window, tokens granted less tokens refunded <= burst + rate x window.
+//! The one invariant, checked on a list of grants without a model: in every window, tokens granted less tokens refunded
+//! <= burst + rate x window.
 
 use super::{Granted, Int, Refill, Rule};
 
-/// Tokens that came at some instant other than by the schedule: a refund is subtracted from what was granted in its window, a
-/// replenish adds to what the window may grant, which is the same sum.
+/// Tokens that came outside of the schedule: a refund is subtracted from the grants of its window, a replenish adds to
+/// what the window may grant, which is the same sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) at: Int,
     pub(crate) tokens: Int,
 }
 
-/// The first window in which more was granted than `rule` allows, said in words.
+/// The first window with more grants than `rule` allows, as text.
 ///
-/// The grants are listed in their order; one noticed at `at` was due `late(at)` nanoseconds earlier at most. A waiter
-/// that costs more than the burst is saved up for, so a window may open with one. Time is seen in whole nanoseconds:
-/// what a window is worth is counted with the nanosecond in which it opens.
+/// The grants are in their order; one noticed at `at` was due at most `late(at)` nanoseconds earlier. Tokens are saved
+/// for a claim larger than the burst, so a window may open with one. Time is counted in whole nanoseconds, so the one
+/// in which a window opens counts.
 pub(crate) fn broken(
     rule: Rule,
     grants: &[Granted],
@@ -39,7 +39,7 @@ pub(crate) fn broken(
     None
 }
 
-/// What `from ..= to` can have brought.
+/// The tokens that `from ..= to` can have brought.
 fn minted(refill: Refill, from: Int, to: Int) -> Int {
     match refill {
         Refill::Continuous { amount, period } => (to - from + 1) * amount / period,

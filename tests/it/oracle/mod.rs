@@ -1,9 +1,9 @@
-//! The oracle: what a limiter must do, said as plainly as it can be said.
+//! The oracle: what a limiter must do, as simply as it can be written.
 //!
-//! A line of waiters in a `VecDeque`, one level per quota, exact integers, no atomics, no positions, no publishing.
-//! It knows nothing of how the crate works inside and must stay that way: where the two disagree, one of them is wrong.
-//! Everybody advances the model to the present before touching it, so whoever was due has been served, each at the
-//! instant the schedule names, before a refund, a cancel or a new quota can change what is due.
+//! A queue of waiters in a `VecDeque`, one level per quota, exact integers; no atomics, no positions, no publishing. It
+//! must stay independent of the crate's internals: where the two disagree, one of them is wrong. Every call first
+//! advances the model to the present. So each due claim is served at its scheduled instant, before a refund, a
+//! cancellation or a new quota can change what is due.
 
 mod asking;
 mod bucket;
@@ -13,8 +13,6 @@ mod changing;
 pub(crate) mod checks;
 pub(crate) mod echo;
 pub(crate) mod hands;
-#[cfg(test)]
-mod itself;
 pub(crate) mod law;
 pub(crate) mod model;
 pub(crate) mod ops;
@@ -25,15 +23,15 @@ use std::collections::VecDeque;
 
 pub(crate) use bucket::{Bucket, Refill, Rule};
 
-/// Every number of the model: tokens may be owed, and nothing the tests can name comes near the ends of this type.
+/// Every number of the model. It is signed because of debts, and large enough for all numbers of the tests.
 pub(crate) type Int = i128;
-/// Waiters are numbered in the order they came.
+/// Waiters are numbered in the order of their arrival.
 pub(crate) type Id = usize;
 
-/// Clocks know no later instant, 584 years on; who would have to wait longer is told to wait until then.
+/// The last instant of clocks, after 584 years. A longer wait is reported as a wait until then.
 pub(crate) const END_OF_TIME: Int = u64::MAX as Int;
 
-/// No single request may cost more.
+/// The largest cost of a claim.
 pub(crate) const COST_MAX: Int = 1 << 48;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,11 +40,11 @@ enum Entry {
         id: Id,
         cost: Int,
     },
-    /// Tokens a settle charged while others waited: they were here first, whoever comes later pays.
+    /// Tokens charged by a settlement while claims waited: the claims before it come first, later ones pay.
     Debt(Int),
 }
 
-/// One line of the log: who was granted, at which instant of the schedule, for how many tokens.
+/// One line of the log: the claim, its scheduled instant, its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) id: Id,
@@ -54,7 +52,7 @@ pub(crate) struct Granted {
     pub(crate) cost: Int,
 }
 
-/// What stood in the way of a refused `try_acquire`.
+/// The bound that refused a `try_acquire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     Quota(usize),
@@ -63,7 +61,7 @@ pub(crate) enum Bound {
     Queue,
 }
 
-/// What a caller is told.
+/// The answer to a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Granted,
@@ -78,21 +76,21 @@ pub(crate) enum Answer {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
-    /// Everything below is true of this instant. Never moves back.
+    /// The instant of the whole state. It never moves back.
     last: Int,
     buckets: Vec<Bucket>,
     max_in_flight: Option<Int>,
     in_flight: Int,
-    /// Nobody passes before this instant.
+    /// No claim passes before this instant.
     gate: Int,
     line: VecDeque<Entry>,
     max_waiting: usize,
     closed: bool,
     log: Vec<Granted>,
-    /// Tokens a settle charged on top, and tokens that came back unused.
+    /// Tokens charged by settlements, and tokens refunded.
     charged: Int,
     refunded: Int,
-    /// Whether time is lived through rather than calculated.
+    /// Whether time is simulated by the nanosecond instead of calculated.
     by_nanosecond: bool,
 }
 
@@ -114,12 +112,12 @@ impl Oracle {
         }
     }
 
-    /// The slow twin, for checking the arithmetic of this one.
+    /// The slow model, which verifies the arithmetic of this one.
     pub(crate) fn by_nanosecond(self) -> Oracle {
         Oracle { by_nanosecond: true, ..self }
     }
 
-    /// Serves everybody due by `now`, each at their own instant, and mints up to `now`.
+    /// Serves every claim due by `now`, each at its own instant, and mints up to `now`.
     pub(crate) fn advance(&mut self, now: Int) {
         let now = now.max(self.last);
         if self.by_nanosecond {
@@ -132,7 +130,7 @@ impl Oracle {
         self.mint(now);
     }
 
-    /// When the front waiter is due; `None` if nobody waits, or if time alone will not bring it about.
+    /// When the front waiter is due; `None` if there is none, or if time alone will not grant it.
     fn next_grant(&mut self) -> Option<Int> {
         self.pay_debts_at_the_front();
         let cost = self.front()?;

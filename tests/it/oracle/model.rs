@@ -1,16 +1,16 @@
-//! Does a history to the oracle, and says what each op is answered.
+//! Executes a history on the oracle, and returns the result of each op.
 
 use super::law::Given;
 use super::ops::{Op, Place, Setup};
 use super::{Answer, Id, Int, Oracle};
 
-/// Histories end here, in the year 292: half of what a `u64` of nanoseconds can name.
+/// Histories end here, in the year 292: half of the range of a `u64` of nanoseconds.
 pub(crate) const END: Int = 1 << 63;
 
-/// What the one who does an op gets to see.
+/// The result of an op for its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// There was nothing to do it to, or nothing to see.
+    /// The op had no subject, or it has no result.
     Nothing,
     Told(Answer),
     Refused,
@@ -22,7 +22,7 @@ pub(crate) enum Seen {
     },
 }
 
-/// Everything that can be looked at between two ops.
+/// Everything visible between two ops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) available: Int,
@@ -30,14 +30,14 @@ pub(crate) struct View {
     pub(crate) levels: Vec<Int>,
     pub(crate) waiting: (usize, Int),
     pub(crate) in_flight: Option<Int>,
-    /// Tokens granted, tokens that came back.
+    /// Tokens granted, tokens refunded.
     pub(crate) turnover: (Int, Int),
     pub(crate) refused_calls: u64,
     pub(crate) paused_for: Option<Int>,
     pub(crate) closed: bool,
 }
 
-/// A future that was not taken to its end.
+/// A future that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Future {
     id: Id,
@@ -58,11 +58,11 @@ pub(crate) struct Model {
     forgotten: Int,
     refused: u64,
     next: Id,
-    /// How much of the oracle's log was looked at by `woken`.
+    /// How much of the oracle's log `woken` has returned.
     reported: usize,
-    /// Waiters that were granted or turned away and have not been polled since.
+    /// Waiters that were granted or refused and have not been polled since.
     woken: Vec<Id>,
-    /// Tokens that came back, for the law.
+    /// Refunded tokens, for the law.
     pub(crate) given: Vec<Given>,
 }
 
@@ -119,7 +119,7 @@ impl Model {
         self.clock = (self.clock + span).min(END);
     }
 
-    /// Looked at just before, so that everybody knows how far the clock had come.
+    /// The clock is read just before, so that both sides know the time it had reached.
     fn back(&mut self, span: Int) {
         self.oracle.advance(self.clock);
         self.clock = (self.clock - span).max(0);
@@ -162,7 +162,7 @@ impl Model {
         if answer != Answer::Waits {
             self.futures.remove(place);
             self.unreport(id);
-            // Who was let into the line and had to leave it was not refused.
+            // A claim that entered the queue and had to leave it does not count as refused.
             if since.is_none() && !matches!(answer, Answer::TimedOut { .. }) {
                 self.count(answer);
             }
@@ -170,7 +170,7 @@ impl Model {
         Seen::Told(answer)
     }
 
-    /// What has become of a waiter by now.
+    /// The current state of a waiter.
     fn outcome(&mut self, id: Id) -> Answer {
         self.oracle.advance(self.clock);
         match self.oracle.log().iter().any(|granted| granted.id == id) {
@@ -213,7 +213,7 @@ impl Model {
     fn drop_grant(&mut self, place: Place) {
         let Some(place) = self.pick_grant(place) else { return };
         let cost = self.grants.remove(place);
-        // Without a ceiling dropping a grant does nothing at all, not even look at the clock.
+        // Without a ceiling, dropping a grant does nothing, and does not even read the clock.
         if self.oracle.in_flight().is_some() {
             self.oracle.release(self.clock, cost);
         }
@@ -264,19 +264,13 @@ impl Model {
         Seen::Heeded { first, early, then }
     }
 
-    /// The burst of the first quota.
-    #[allow(dead_code, reason = "for histories over several models")]
-    pub(crate) fn burst(&self) -> Int {
-        self.oracle.burst()
-    }
-
-    /// What the clock shows.
+    /// The time that the clock shows.
     #[allow(dead_code, reason = "for histories over several models")]
     pub(crate) fn now(&self) -> Int {
         self.clock
     }
 
-    /// Waiters that were served or turned away since the last call, in order, and not polled since.
+    /// Waiters that were granted or refused since the last call, in order, and not polled since.
     pub(crate) fn woken(&mut self) -> Vec<Id> {
         self.report();
         std::mem::take(&mut self.woken)
@@ -312,17 +306,17 @@ impl Model {
         }
     }
 
-    /// Which future is at `place`.
+    /// The future at `place`.
     pub(crate) fn id_at(&self, place: Place) -> Option<Id> {
         self.futures.get(place).map(|future| future.id)
     }
 
-    /// Where the future `id` is, if it was not taken to its end.
+    /// The place of the future `id`, if it has not ended.
     pub(crate) fn place_of(&self, id: Id) -> Option<Place> {
         self.futures.iter().position(|future| future.id == id)
     }
 
-    /// The grant that was made last, if one is held.
+    /// The latest grant, if it is still held.
     pub(crate) fn latest_grant(&self) -> Option<Place> {
         self.grants.len().checked_sub(1)
     }

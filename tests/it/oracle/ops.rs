@@ -1,6 +1,6 @@
-//! A history: how a limiter is set up, and what is done to it, one thing after the other.
+//! A history: the setup of a limiter, and a sequence of operations on it.
 //!
-//! Printed, a history is the Rust that makes it again: see [`recorded`].
+//! A history is printed as the Rust code that creates it: see [`recorded`].
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{Int, Refill, Rule};
 
-/// Futures and grants are named by their place among those that live, counted around.
+/// Futures and grants are selected by their index among the existing ones, modulo their number.
 pub(crate) type Place = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Op {
     Within(Int, Int),
     /// Polls a future, whether it was woken or not.
     Poll(Place),
-    /// Drops a future: not polled yet, waiting, or granted and not polled since.
+    /// Drops a future: before its first poll, waiting, or granted and not polled since.
     Cancel(Place),
     Settle(Place, Int),
     Drop(Place),
@@ -37,7 +37,8 @@ pub(crate) enum Op {
     Pause(Int),
     Close,
     Estimate(Int),
-    /// `try_acquire`, and if it names a time: again one nanosecond too early, and again when it said.
+    /// `try_acquire`; if the refusal has a `retry_after`, once more a nanosecond too early, and once more after exactly
+    /// that time.
     Heed(Int),
 }
 
@@ -46,9 +47,9 @@ pub(crate) struct Setup {
     pub(crate) rules: Vec<Rule>,
     pub(crate) max_in_flight: Option<Int>,
     pub(crate) max_waiting: usize,
-    /// Where the rovers start.
+    /// The start of the rovers.
     pub(crate) rovers_at: u64,
-    /// Whether everything that can be seen is looked at after each op: looking brings the line up to date.
+    /// Whether everything visible is compared after each op: reading it serves the queue.
     pub(crate) watched: bool,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct History {
     pub(crate) ops: Vec<Op>,
 }
 
-/// A history as it is printed.
+/// A history in its printed form.
 pub(crate) fn recorded(
     rules: Vec<Rule>,
     max_in_flight: Option<Int>,
@@ -72,7 +73,7 @@ pub(crate) fn recorded(
 
 impl fmt::Debug for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Written by hand: proptest asks for the tall form, which puts every number on a line of its own.
+        // Written by hand: proptest requests the pretty format, which puts every number on a line of its own.
         let Setup { rules, max_in_flight, max_waiting, rovers_at, watched } = &self.setup;
         write!(
             f,
@@ -105,16 +106,16 @@ pub(crate) fn manual(burst: Int, initial: Int) -> Rule {
     Rule { refill: Refill::Manual, burst, initial }
 }
 
-/// As many cases as `PROPTEST_CASES` asks for. A history that fails is printed, to be pasted, and not kept in a file.
+/// As many cases as `PROPTEST_CASES` says. A failing history is printed for copying, and not stored in a file.
 pub(crate) fn config(cases: u32) -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|asked| asked.parse().ok());
     ProptestConfig { cases: asked.unwrap_or(cases), failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Random numbers that stand for a quota or an op. They shrink towards what is decoded from zeros.
+/// Random numbers that encode a quota or an op. They shrink towards the one that zeros encode.
 pub(crate) type Dice = (u8, u16, u16, u16);
 
-/// What the numbers of one history are multiples of.
+/// The units of the numbers of one history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) tokens: Int,
@@ -126,7 +127,7 @@ pub(crate) const SMALL: Scale = Scale { tokens: 1, nanoseconds: 1 };
 const SECOND: Int = 1_000_000_000;
 const DAY: Int = 86_400 * SECOND;
 
-/// Small numbers find most errors; the others are there for overflow and for rounding.
+/// Small numbers find most errors; the others find overflow and rounding errors.
 pub(crate) fn any_scale() -> impl Strategy<Value = Scale> {
     let tokens = prop_oneof![8 => Just(1), 1 => Just(97), 1 => Just(1_000_000_000)];
     let nanoseconds = prop_oneof![5 => Just(1), 2 => Just(10), 1 => Just(1_000_003), 1 => Just(SECOND), 1 => Just(DAY)];
@@ -160,7 +161,7 @@ pub(crate) fn history(
     )
 }
 
-/// The history that `dice` stand for.
+/// The history that `dice` encode.
 pub(crate) fn done_to(setup: Setup, scale: Scale, dice: Vec<Dice>) -> History {
     let last = dice.len();
     let ops = dice.into_iter().enumerate().map(|(place, dice)| op(&setup, scale, dice, last - place));
@@ -211,7 +212,7 @@ fn op(setup: &Setup, scale: Scale, (kind, a, b, c): Dice, left: usize) -> Op {
     }
 }
 
-/// Around the bursts, where things change, or small; sometimes nothing at all, or far above.
+/// Around the bursts, where results change, or small; sometimes zero, or far above.
 pub(crate) fn cost(setup: &Setup, scale: Scale, a: u16, b: u16) -> Int {
     let (a, b) = (Int::from(a), Int::from(b));
     let burst = setup.rules[b as usize % setup.rules.len()].burst;

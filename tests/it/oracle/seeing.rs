@@ -1,24 +1,24 @@
-//! What can be seen of the oracle.
+//! The visible state of the oracle.
 
 use super::{Entry, Granted, Int, Oracle};
 
 impl Oracle {
-    /// Tokens a `try_acquire` could take at this instant.
+    /// The tokens that a `try_acquire` could take at this instant.
     pub(crate) fn available(&self) -> Int {
         let nothing = self.closed || !self.line.is_empty() || self.last < self.gate;
         if nothing { 0 } else { self.here().max(0) }
     }
 
-    /// How far the claims overrun the tokens: all that stands in line, less what is here for it, where that is worst.
-    /// A pause takes nothing away: what is here stays here.
+    /// How far the claims exceed the tokens: the costs of all claims in the queue, less the tokens for them, for the
+    /// quota where that is worst. A pause takes no tokens away.
     pub(crate) fn deficiency(&self) -> Int {
         let by_quota = self.levels().into_iter().map(|level| self.waiting_tokens() + self.debts() - level);
-        // What a debt holds is in flight already.
+        // The tokens of a debt are in flight already.
         let by_ceiling = self.room().map(|room| self.waiting_tokens() - room);
         by_quota.chain(by_ceiling).max().expect("a limiter has a quota").max(0)
     }
 
-    /// What the scarcest of the quotas and the ceiling has for the front of the line.
+    /// The tokens for the front of the queue: the minimum over the quotas and the ceiling.
     pub(super) fn here(&self) -> Int {
         self.levels().into_iter().chain(self.room()).min().expect("a limiter has a quota")
     }
@@ -33,12 +33,6 @@ impl Oracle {
             Entry::Waiter { .. } => None,
         });
         debts.sum()
-    }
-
-    /// The burst of the first quota.
-    #[allow(dead_code, reason = "for histories over several models")]
-    pub(crate) fn burst(&self) -> Int {
-        self.buckets[0].rule.burst
     }
 
     pub(crate) fn levels(&self) -> Vec<Int> {
@@ -60,7 +54,7 @@ impl Oracle {
         self.waiters().sum()
     }
 
-    /// Tokens granted or charged, and tokens that came back, since the beginning.
+    /// Tokens granted or charged, and tokens refunded, since the start.
     pub(crate) fn turnover(&self) -> (Int, Int) {
         (self.log.iter().map(|granted| granted.cost).sum::<Int>() + self.charged, self.refunded)
     }
@@ -69,7 +63,7 @@ impl Oracle {
         self.max_in_flight.map(|_| self.in_flight)
     }
 
-    /// How long the pause still lasts.
+    /// The rest of the pause.
     pub(crate) fn paused_for(&self, now: Int) -> Option<Int> {
         (self.last < self.gate).then(|| self.gate - now)
     }
@@ -78,7 +72,7 @@ impl Oracle {
         self.closed
     }
 
-    /// The latest instant the model has been told of.
+    /// The latest instant that the model was advanced to.
     pub(crate) fn now(&self) -> Int {
         self.last
     }

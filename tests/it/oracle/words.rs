@@ -1,4 +1,4 @@
-//! Says the same in the words of the crate and in those of the oracle.
+//! Conversions between the types of the crate and those of the oracle.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::oracle::model::Seen;
 use crate::oracle::ops::Setup;
 use crate::oracle::{self, Answer, Int, Refill, Rule};
 
-/// A limiter as `setup` says; `stride` is forced, 0 being exact, or adapts if there is none.
+/// A limiter as `setup` says. `stride` is forced, with 0 for exact, or adaptive if it is `None`.
 pub(crate) fn limiter(setup: &Setup, stride: impl Into<Option<u64>>, clock: &ManualClock) -> Limiter {
     let mut builder = Limiter::builder().clock(clock.clone()).max_waiting(setup.max_waiting);
     builder = setup.rules.iter().fold(builder, |builder, &rule| builder.quota(quota(rule)));
@@ -20,7 +20,7 @@ pub(crate) fn limiter(setup: &Setup, stride: impl Into<Option<u64>>, clock: &Man
     if let Some(stride) = stride.into() {
         builder = builder.stride(stride);
     }
-    builder.build().expect("histories are set up sensibly")
+    builder.build().expect("the setup of a history is valid")
 }
 
 pub(crate) fn quota(rule: Rule) -> Quota {
@@ -32,7 +32,7 @@ pub(crate) fn quota(rule: Rule) -> Quota {
     quota.burst(unsigned(rule.burst)).initial(unsigned(rule.initial))
 }
 
-/// What a `try_acquire` of `cost` was told.
+/// The answer to a `try_acquire` of `cost`.
 pub(crate) fn not_acquired(error: TryAcquireError, cost: Int) -> Answer {
     match error {
         TryAcquireError::Denied(denied) => denial(denied),
@@ -45,7 +45,7 @@ pub(crate) fn not_acquired(error: TryAcquireError, cost: Int) -> Answer {
     }
 }
 
-/// What a `consume` was told.
+/// The answer to a `consume`.
 pub(crate) fn not_consumed(error: ConsumeError) -> Answer {
     match error {
         ConsumeError::TimedOut { waited } => Answer::TimedOut { waited: signed(waited) },

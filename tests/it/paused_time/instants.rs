@@ -1,4 +1,4 @@
-//! When waiters pass.
+//! The instants at which waiters are granted.
 
 use super::*;
 use tollgate::Clock;
@@ -43,7 +43,7 @@ async fn an_idle_day_and_an_idle_year_are_worth_a_burst() {
     }
 }
 
-/// Far beyond what a tokio timer holds.
+/// Far beyond the range of a tokio timer.
 #[tokio::test(start_paused = true)]
 async fn a_wait_of_ten_years_ends_on_its_day() {
     let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();
@@ -60,13 +60,13 @@ async fn a_chain_of_waits_does_not_drift() {
     for n in 1..=3_000_u64 {
         let _grant = limiter.consume(1).await.unwrap();
         let due = Duration::from_nanos((n * 1_000_000_000).div_ceil(3));
-        let late = start.elapsed().checked_sub(due).expect("it came early");
-        assert!(late < MILLI, "number {n} was {late:?} late");
+        let late = start.elapsed().checked_sub(due).expect("the claim was granted early");
+        assert!(late < MILLI, "claim {n} was {late:?} late");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_falls_due_between_two_ticks_of_the_timer_comes_with_the_next_one() {
+async fn claims_due_between_two_timer_ticks_are_granted_with_the_next() {
     let limiter = Limiter::new(Quota::per_second(1_000_000).burst(1).initial(0)).unwrap();
     let start = Instant::now();
     let mut line = vec![];
@@ -76,7 +76,7 @@ async fn what_falls_due_between_two_ticks_of_the_timer_comes_with_the_next_one()
     assert_eq!(Instant::now(), start);
     for (place, waiting) in (1..).zip(line) {
         let late = waiting.await.unwrap().0 - start - Duration::from_micros(place);
-        assert!(late < MILLI, "number {place} was {late:?} late");
+        assert!(late < MILLI, "claim {place} was {late:?} late");
     }
     assert_eq!(start.elapsed(), 5 * MILLI);
 }
@@ -97,7 +97,7 @@ async fn several_quotas_let_pass_when_the_last_of_them_does() {
     let seconds = Quota::per_second(100).burst(10);
     let limiter = Limiter::builder().quota(seconds).quota(Quota::per_minute(60).burst(12)).build().unwrap();
     let start = Instant::now();
-    // 10 at once, 2 more as the first quota lets them, the others as the second does.
+    // 10 at once, 2 more as the first quota allows, the others as the second allows.
     let due = (1..=15_u32).map(|n| match n {
         1..=10 => Duration::ZERO,
         11..=12 => (n - 10) * 10 * MILLI,
@@ -109,10 +109,11 @@ async fn several_quotas_let_pass_when_the_last_of_them_does() {
     }
 }
 
-// ---- what changes while somebody sleeps -------------------------------------------------------------------------------
+// ---- changes while a driver sleeps
+// ------------------------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_lets_those_behind_move_up_at_that_instant() {
+async fn a_cancelled_claim_lets_the_claims_behind_move_up_at_that_instant() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let impatient = enter(&limiter, 100).await;
     let (next, last) = (enter(&limiter, 30).await, enter(&limiter, 30).await);
@@ -123,7 +124,7 @@ async fn who_gives_up_lets_those_behind_move_up_at_that_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_around_a_wait_costs_the_others_nothing() {
+async fn a_timeout_of_a_claim_costs_the_others_nothing() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let mut line = vec![];
     for _ in 0..10 {
@@ -137,7 +138,7 @@ async fn a_timeout_around_a_wait_costs_the_others_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_polled_once_and_stalls_in_front_delays_nobody() {
+async fn a_stalled_claim_at_the_front_delays_no_other() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let mut stalled = std::pin::pin!(limiter.consume(10));
     assert!(futures::poll!(stalled.as_mut()).is_pending());
@@ -201,7 +202,7 @@ async fn a_release_lets_the_front_pass_at_that_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_by_hand_let_the_front_pass_at_that_instant() {
+async fn a_manual_replenish_lets_the_front_pass_at_that_instant() {
     let limiter = Limiter::new(Quota::manual(100).initial(0)).unwrap();
     let start = Instant::now();
     let waiting = enter(&limiter, 5).await;
@@ -213,7 +214,7 @@ async fn tokens_by_hand_let_the_front_pass_at_that_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_turns_those_in_line_away_at_that_instant() {
+async fn closing_refuses_the_waiters_at_that_instant() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let waiting = tokio::spawn(limiter.clone().consume_owned(100));
     sleep(10 * MILLI).await;
@@ -222,7 +223,7 @@ async fn closing_turns_those_in_line_away_at_that_instant() {
     assert_eq!(Instant::now(), start + 10 * MILLI);
 }
 
-/// A clock of one's own that moves by itself: tokio's timers follow it.
+/// A user's clock that moves by itself: tokio's timers follow it.
 #[derive(Debug)]
 struct SinceThen(Instant);
 
@@ -243,9 +244,9 @@ async fn another_clock_that_moves_by_itself_is_served_at_its_instants() {
     }
 }
 
-/// Ticks are counted from where the runtime began, and instants from where the limiter was built.
+/// Ticks are counted from the start of the runtime, and instants from the start of the limiter.
 #[tokio::test(start_paused = true)]
-async fn who_is_due_between_two_ticks_of_the_timer_is_not_kept_for_another_one() {
+async fn a_claim_due_between_two_timer_ticks_is_granted_with_the_next() {
     tokio::time::advance(Duration::from_micros(370)).await;
     let (limiter, start) = thousand_a_second(Limiter::builder());
     for turn in 1..=10 {

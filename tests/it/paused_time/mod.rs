@@ -1,5 +1,5 @@
 //! Paused tokio time and the automatic replenisher: everything happens at its exact instant, to the timer's
-//! millisecond, and no task and no timer is left over.
+//! millisecond, and no task and no timer remains.
 
 mod instants;
 mod replenisher;
@@ -14,12 +14,12 @@ use tollgate::{Builder, Limiter, OwnedGrant, Quota};
 const MILLI: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A thousand tokens a second into an empty bucket, and the instant it was built.
+/// A thousand tokens a second into an empty bucket, and the instant at which it was built.
 fn thousand_a_second(builder: Builder) -> (Limiter, Instant) {
     (builder.quota(Quota::per_second(1_000).burst(1_000).initial(0)).build().unwrap(), Instant::now())
 }
 
-/// A task that stands in line from now on, and says when it was granted.
+/// A task that enters the queue now, and returns when it was granted.
 async fn enter(limiter: &Limiter, cost: u64) -> JoinHandle<(Instant, OwnedGrant)> {
     let claim = limiter.clone().consume_owned(cost);
     let task = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! The background task: one where somebody waits, none where nobody does, and no timer while it has nothing to do.
+//! The background task: it exists only where claims wait, and has no timer while it has nothing to do.
 
 use super::*;
 use std::future::Future;
@@ -9,13 +9,13 @@ use std::task::{Context, Poll};
 use tokio::time::timeout;
 use tollgate::Replenisher;
 
-/// Lets all tasks run that can: paused time moves on when none is left.
+/// Lets all runnable tasks run: paused time advances when there are none left.
 async fn settle_down() {
     sleep(MILLI).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_has_to_start_it_and_it_is_started_once() {
+async fn it_is_started_automatically_and_once() {
     let (limiter, _start) = thousand_a_second(Limiter::builder());
     assert_eq!(tasks(), 0);
     for _ in 0..10 {
@@ -25,7 +25,7 @@ async fn nobody_has_to_start_it_and_it_is_started_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_starts_it_while_nobody_waits() {
+async fn it_is_not_started_while_no_claim_waits() {
     let limiter = Limiter::new(Quota::per_second(1_000)).unwrap();
     let _grants = [limiter.try_acquire(1).unwrap(), limiter.consume(1).await.unwrap()];
     assert!(limiter.try_acquire(1_000).is_err());
@@ -58,7 +58,7 @@ async fn spawned_by_hand_after_the_automatic_one_it_does_no_harm() {
     }
 }
 
-/// The docs of `Replenisher`: waiters are woken and start another one where they are.
+/// The docs of `Replenisher`: waiters are woken and start another one on their own runtime.
 #[tokio::test(start_paused = true)]
 async fn spawned_by_hand_and_aborted_under_a_waiter_it_is_replaced() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
@@ -67,18 +67,18 @@ async fn spawned_by_hand_and_aborted_under_a_waiter_it_is_replaced() {
     let waiting = enter(&limiter, 20).await;
     sleep(10 * MILLI).await;
     by_hand.abort();
-    let (granted, _grant) = timeout(DAY, waiting).await.expect("it would hang").unwrap();
+    let (granted, _grant) = timeout(DAY, waiting).await.expect("the waiter hangs").unwrap();
     assert_eq!(granted, start + 20 * MILLI);
 }
 
 #[tokio::test(start_paused = true)]
-async fn spawned_by_hand_and_aborted_before_anybody_waits_it_is_replaced() {
+async fn spawned_by_hand_and_aborted_before_any_wait_it_is_replaced() {
     let (limiter, start) = thousand_a_second(Limiter::builder());
     let by_hand = tokio::spawn(limiter.replenisher());
     yield_now().await;
     by_hand.abort();
     yield_now().await;
-    let _grant = timeout(DAY, limiter.consume(20)).await.expect("it would hang").unwrap();
+    let _grant = timeout(DAY, limiter.consume(20)).await.expect("the waiter hangs").unwrap();
     assert_eq!((Instant::now(), tasks()), (start + 20 * MILLI, 1));
 }
 
@@ -91,9 +91,9 @@ async fn it_ends_with_the_last_clone_of_its_limiter() {
     settle_down().await;
     drop(limiter);
     settle_down().await;
-    assert_eq!(tasks(), 2, "a clone is left");
+    assert_eq!(tasks(), 2, "a clone still exists");
     drop(clone);
-    timeout(DAY, by_hand).await.expect("it would stay for ever").unwrap();
+    timeout(DAY, by_hand).await.expect("the task does not end").unwrap();
     settle_down().await;
     assert_eq!(tasks(), 0);
 }
@@ -138,14 +138,14 @@ async fn thousands_of_limiters_come_and_go_and_leave_no_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousands_of_limiters_at_once_have_a_task_each_where_somebody_waits() {
+async fn thousands_of_limiters_have_a_task_each_where_claims_wait() {
     let limiters: Vec<_> = (0..4_000).map(|_| thousand_a_second(Limiter::builder()).0).collect();
     let start = Instant::now();
     let mut line = vec![];
     for limiter in limiters.iter().step_by(2) {
         line.push(enter(limiter, 5).await);
     }
-    assert_eq!(tasks(), 2 * line.len(), "a waiter and a replenisher each");
+    assert_eq!(tasks(), 2 * line.len(), "one waiter and one replenisher each");
     for waiting in line {
         assert_eq!(waiting.await.unwrap().0, start + 5 * MILLI);
     }
@@ -167,7 +167,7 @@ impl Future for Counted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_sleeps_without_a_timer_while_nobody_waits() {
+async fn it_sleeps_without_a_timer_while_the_queue_is_empty() {
     let (limiter, _start) = thousand_a_second(Limiter::builder());
     let polls = Arc::new(AtomicU64::new(0));
     tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&polls)));
@@ -176,27 +176,27 @@ async fn it_sleeps_without_a_timer_while_nobody_waits() {
         sleep(time).await;
         polls.load(Ordering::Relaxed) - before
     };
-    assert_eq!(polls_during(DAY).await, 1, "its first look");
+    assert_eq!(polls_during(DAY).await, 1, "its first poll");
     assert_eq!(polls_during(DAY).await, 0);
     let _drained = limiter.consume(1_010).await.unwrap();
     settle_down().await;
-    // The bucket fills up, is drawn from, and nobody waits.
+    // The bucket fills, tokens are taken, and no claim waits.
     assert_eq!(polls_during(10 * MILLI).await, 0);
     drop(limiter.try_acquire(5).unwrap());
     assert_eq!(polls_during(DAY).await, 0);
-    // Whoever gave up while it slept leaves it at most the alarm it had set.
+    // A claim that is cancelled while it sleeps leaves at most the alarm that was set.
     assert!(timeout(10 * MILLI, limiter.consume(2_000)).await.is_err());
     assert!(polls_during(DAY).await <= 1);
     assert_eq!(polls_during(DAY).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_looks_once_for_each_instant_at_which_something_is_due() {
+async fn it_is_polled_once_for_each_due_instant() {
     let (limiter, _start) = thousand_a_second(Limiter::builder());
     let polls = Arc::new(AtomicU64::new(0));
     tokio::spawn(Counted(Box::pin(limiter.replenisher()), Arc::clone(&polls)));
     settle_down().await;
-    // Ten instants, ten waiters at each, and a crowd behind them that has no business yet.
+    // Ten instants, ten waiters at each, and many waiters behind them that are not due.
     let mut line = vec![];
     for place in 0..100 {
         line.push(enter(&limiter, if place % 10 == 0 { 100 } else { 0 }).await);
@@ -223,7 +223,7 @@ async fn it_delivers_tens_of_thousands_at_one_instant_and_lets_others_run_betwee
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
 }
 
-/// A clock that leaves its limiter's background task behind: tokio's time stands still meanwhile.
+/// A clock that is ahead of its limiter's background task: tokio's time stands still meanwhile.
 #[derive(Clone, Debug, Default)]
 struct Leaping(Arc<AtomicU64>);
 
@@ -234,7 +234,7 @@ impl tollgate::Clock for Leaping {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_joins_leaves_the_line_to_the_background_task_unless_it_is_two_milliseconds_late() {
+async fn a_new_claim_leaves_the_queue_to_the_background_task_unless_it_is_two_milliseconds_late() {
     let clock = Leaping::default();
     let (limiter, _start) = thousand_a_second(Limiter::builder().clock(clock.clone()));
     let mut line: Vec<_> = (0..4).map(|_| tokio_test::task::spawn(limiter.consume(1))).collect();
@@ -247,15 +247,15 @@ async fn who_joins_leaves_the_line_to_the_background_task_unless_it_is_two_milli
         tokio_test::assert_pending!(line.last_mut().unwrap().poll());
         line.iter().filter(|claim| claim.is_woken()).count()
     };
-    // The first is due at 1 ms.
-    assert_eq!(join_at(2_999), 0, "it has 1 us left");
-    assert_eq!(join_at(3_000), 3, "at 1, 2 and 3 ms");
-    // The next is due at 4 ms, and the line was served at 3.
+    // The first claim is due at 1 ms.
+    assert_eq!(join_at(2_999), 0, "the background task has 1 us left");
+    assert_eq!(join_at(3_000), 3, "those due at 1, 2 and 3 ms");
+    // The next claim is due at 4 ms, and the queue was served at 3.
     assert_eq!(join_at(5_999), 3);
     assert_eq!(join_at(6_000), 6);
 }
 
-/// The runtime's time, but for three milliseconds in which it panics.
+/// The runtime's time, except for three milliseconds in which it panics.
 #[derive(Debug)]
 struct Failing(Instant);
 
@@ -263,7 +263,7 @@ impl tollgate::Clock for Failing {
     fn now(&self) -> Duration {
         let now = self.0.elapsed();
         if (5 * MILLI..8 * MILLI).contains(&now) {
-            // Not `panic!`: this one is meant, and need not be printed.
+            // Not `panic!`: the panic is intended, and its message would only clutter the output.
             std::panic::resume_unwind(Box::new("a clock that fails"));
         }
         now
@@ -271,7 +271,7 @@ impl tollgate::Clock for Failing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_fails_is_asked_again_each_millisecond() {
+async fn a_failing_clock_is_read_again_each_millisecond() {
     let (limiter, start) = thousand_a_second(Limiter::builder().clock(Failing(Instant::now())));
     let (due, later) = (enter(&limiter, 5).await, enter(&limiter, 5).await);
     assert_eq!(due.await.unwrap().0, start + 8 * MILLI);

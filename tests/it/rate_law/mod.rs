@@ -1,9 +1,9 @@
-//! Tokens granted <= burst + rate x window, over every window; and over a year, to the token, exactly that.
+//! Tokens granted <= burst + rate x window, over every window; over a year, exactly that, to the token.
 
 mod windows;
 mod year;
 
-/// Reproducible noise: xorshift.
+/// Reproducible random numbers: xorshift.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The law over every window of random histories, counted over what callers saw and with no model of the limiter.
+//! The rate law in every window of random histories, checked on what callers saw, without a model of the limiter.
 
 use proptest::prelude::*;
 use std::task::Poll;
@@ -10,11 +10,11 @@ use tollgate::{Consume, Grant, Limiter, ManualClock, Quota};
 enum Op {
     Try(u64),
     Consume(u64),
-    /// Somebody leaves the line.
+    /// A claim is cancelled.
     Leave(usize),
-    /// A grant is settled for so many tokens.
+    /// A grant is settled for this many tokens.
     Settle(usize, u64),
-    /// The first quota becomes this one.
+    /// The first quota is replaced by this one.
     Change(Quota),
     Pass(u64),
 }
@@ -60,7 +60,7 @@ impl World<'_> {
         self.log.push(Seen { at: self.now, cost });
     }
 
-    /// Time passes by `step` at a time; whoever is served sees it then. While nobody waits, nobody need look.
+    /// Advances the time in steps of `step`; served claims see their grant then. Without waiters no poll is needed.
     fn pass(&mut self, nanos: u64, step: u64) {
         let end = self.now + nanos;
         while self.now < end {
@@ -104,15 +104,16 @@ impl World<'_> {
     }
 }
 
-/// What `from ..= to` can bring: time is seen in whole nanoseconds, so the one in which a window opens counts.
+/// The tokens that `from ..= to` can bring. Time is counted in whole nanoseconds, so the one in which a window opens
+/// counts.
 fn minted(quota: Quota, from: u64, to: u64) -> u128 {
     let (amount, period) = (u128::from(quota.amount()), quota.period().as_nanos());
     let (from, to) = (u128::from(from), u128::from(to));
     if quota.is_stepped() { (to / period - from / period) * amount } else { (to - from + 1) * amount / period }
 }
 
-/// The first window with more in it than `quota` allows, said in words. Whoever was seen at an instant may have been
-/// due by `late` before it. A claim above the burst is saved up for: a window may open with one.
+/// The first window with more grants than `quota` allows, as text. A grant seen at an instant may have been due up to
+/// `late` before it. Tokens are saved for a claim above the burst, so a window may open with one.
 fn broken(quota: Quota, log: &[Seen], late: u64) -> Option<String> {
     for (place, opens) in log.iter().enumerate() {
         let from = opens.at.saturating_sub(late);
@@ -128,7 +129,7 @@ fn broken(quota: Quota, log: &[Seen], late: u64) -> Option<String> {
     None
 }
 
-/// Plays the ops, looking every `step` nanoseconds, and holds what was seen against every quota.
+/// Executes the ops, polls every `step` nanoseconds, and checks the grants against every quota.
 fn keeps_the_law(quotas: &[Quota], ops: &[Op], step: u64, stride: Option<u64>) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
     let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
@@ -137,35 +138,36 @@ fn keeps_the_law(quotas: &[Quota], ops: &[Op], step: u64, stride: Option<u64>) -
     let mut world = World { limiter: &limiter, clock: &clock, now: 0, line: Vec::new(), log: Vec::new() };
     ops.iter().for_each(|op| world.play(*op, step));
     let lateness = limiter.snapshot().lateness.as_nanos() as u64;
-    prop_assert!(lateness < step, "{} late, though somebody looked every {} ns", lateness, step);
+    prop_assert!(lateness < step, "{} late, though the queue was served every {} ns", lateness, step);
     for quota in quotas {
         prop_assert_eq!(broken(*quota, &world.log, lateness), None);
     }
     Ok(())
 }
 
-/// One nanosecond in parts of a token: periods up to 14 ns divide it.
+/// A token is counted in this many fractions: all periods up to 14 ns divide it.
 const PARTS: u128 = 360_360;
 
-/// Something that the law counts, in its order.
+/// An event that the law counts, in its order.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// So many tokens were granted, while the burst was this.
+    /// This many tokens were granted, under this burst.
     Granted { at: usize, cost: u64, burst: u64 },
-    /// So many tokens came back unused.
+    /// This many tokens were refunded.
     Refunded(u64),
 }
 
-/// A history in which grants are settled and the one quota changes, and what each nanosecond of it can bring.
+/// A history in which grants are settled and the one quota changes, and the tokens that each nanosecond of it can
+/// bring.
 struct Changing<'a> {
     world: World<'a>,
     quota: Quota,
     /// Grants that can be settled.
     grants: Vec<Grant<'a>>,
     events: Vec<Event>,
-    /// How many nanoseconds of the period have passed, of a stepped quota.
+    /// For a stepped quota: how many nanoseconds of the period have passed.
     passed: u64,
-    /// What each nanosecond has brought, in parts of a token: evenly, and at the end of a period.
+    /// What each nanosecond has brought, in fractions of a token: evenly, or at the end of a period.
     brought: Vec<(u128, u128)>,
 }
 
@@ -215,7 +217,7 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// The share of a period that has passed carries over from one stepped quota to another.
+    /// The elapsed share of a period carries over from one stepped quota to another.
     fn change(&mut self, quota: Quota) {
         let nanos = |quota: Quota| quota.period().as_nanos() as u64;
         let is_step = self.quota.is_stepped() && quota.is_stepped();
@@ -257,7 +259,7 @@ impl<'a> Changing<'a> {
         self.look();
     }
 
-    /// The first run of events that grants more, less what came back in it, than the burst at its beginning and what time
+    /// The first run of events that grants more, less its refunds, than the burst at its start and what time has
     /// brought since.
     fn broken(&self) -> Option<String> {
         for (place, opens) in self.events.iter().enumerate() {
@@ -313,7 +315,7 @@ fn keeps_the_law_while_it_changes(quota: Quota, ops: &[Op]) -> Result<(), TestCa
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Somebody looks in every nanosecond: what callers see is the schedule itself.
+    /// The queue is served in every nanosecond, so callers see the schedule itself.
     #[test]
     fn no_window_of_a_single_quota_holds_more_than_the_burst_and_the_rate(quota in quota(12, 15), ops in ops(14, 20)) {
         keeps_the_law(&[quota], &ops, 1, None)?;
@@ -327,8 +329,8 @@ proptest! {
         keeps_the_law(&quotas, &ops, 1, None)?;
     }
 
-    /// The fast path, which does not look at the clock, never grants early: a bucket of thousands, up to one in a
-    /// nanosecond.
+    /// The fast path, which does not read the clock, never grants early: with a bucket of thousands, and up to one
+    /// token in a nanosecond.
     #[test]
     fn no_window_holds_more_when_tokens_are_published_ahead(
         quotas in prop::collection::vec(quota(3_000, 5_000), 1..3),
@@ -338,17 +340,17 @@ proptest! {
         keeps_the_law(&quotas, &ops, 7, stride)?;
     }
 
-    /// The law with refunds: what came back in a window is taken from what was granted in it. And with changes of the quota:
-    /// what the window can bring is what each quota brings in its own time.
+    /// The law with refunds: the refunds of a window are subtracted from its grants. And with changes of the quota: a
+    /// window can bring what each quota brings in its own time.
     #[test]
-    fn no_window_holds_more_with_what_came_back_and_while_the_quota_changes(
+    fn no_window_holds_more_with_refunds_and_changes_of_the_quota(
         first in quota(12, 15),
         ops in changing_ops(14, prop_oneof![6 => quota(12, 15), 1 => (1_u64..12).prop_map(Quota::manual)]),
     ) {
         keeps_the_law_while_it_changes(first, &ops)?;
     }
 
-    /// Somebody looks now and then only: a window then holds what the rate brings in it and in the lateness.
+    /// The queue is served seldom: a window then contains what the rate brings in it and in the lateness.
     #[test]
     fn no_window_holds_more_than_the_lateness_adds(
         quotas in prop::collection::vec(quota(1_000, 1_000_000_000), 1..4),
@@ -359,9 +361,9 @@ proptest! {
     }
 }
 
-/// Histories that failed once. In both, a giant had saved half a token above the burst before it left.
+/// Histories that failed once. In both, half a token was saved above the burst for a giant that was cancelled.
 #[test]
-fn what_a_giant_saved_above_the_burst_goes_with_it_to_the_last_fraction() {
+fn savings_of_a_giant_above_the_burst_are_lost_to_the_last_fraction() {
     let per_four_nanos = |burst| Quota::new(1, Duration::from_nanos(4)).burst(burst);
     let one = [per_four_nanos(6)];
     let ops = [Op::Consume(7), Op::Pass(2), Op::Leave(0), Op::Consume(1), Op::Pass(2), Op::Try(6)];
@@ -373,9 +375,9 @@ fn what_a_giant_saved_above_the_burst_goes_with_it_to_the_last_fraction() {
     keeps_the_law(&two, &[&ops[..], &then].concat(), 1, None).unwrap();
 }
 
-/// The judge itself: a burst twice in the same nanosecond is one too many, and so is a token early.
+/// Tests the check itself: a burst twice in the same nanosecond is too much, and so is an early token.
 #[test]
-fn the_judge_sees_what_is_too_much() {
+fn the_check_detects_an_excess() {
     let quota = Quota::new(1, Duration::from_nanos(10)).burst(3);
     let seen = |log: &[(u64, u64)]| {
         let log: Vec<Seen> = log.iter().map(|(at, cost)| Seen { at: *at, cost: *cost }).collect();

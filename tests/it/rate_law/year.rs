@@ -1,4 +1,4 @@
-//! A year of traffic against the closed form, to the token.
+//! A year of traffic compared with the closed form, to the token.
 
 use super::Random;
 use std::collections::VecDeque;
@@ -13,8 +13,8 @@ const MINUTE: u64 = 60_000_000_000;
 const HOUR: u64 = 60 * MINUTE;
 const YEAR: u64 = 365 * 24 * HOUR;
 
-/// One continuous quota in closed form, for as long as somebody always waits: nothing burns then but what the rules
-/// burn when somebody leaves, and that is written down. All in `1 / period` of a token.
+/// One continuous quota in closed form, while there always is a waiter. Then tokens are lost only by cancellations,
+/// which are recorded. All in `1 / period` of a token.
 struct Account {
     amount: i128,
     period: i128,
@@ -43,7 +43,7 @@ impl Account {
         self.granted += i128::from(tokens) * self.period;
     }
 
-    /// Granted to somebody who had left: it comes back, as far as the burst.
+    /// Granted to a cancelled claim: the tokens come back, up to the burst.
     fn refund(&mut self, tokens: u64, front: u64) {
         let tokens = i128::from(tokens) * self.period;
         let room = self.burst - self.tokens(self.level()) * self.period;
@@ -52,7 +52,7 @@ impl Account {
         self.burn_fraction(front);
     }
 
-    /// The first of the line left: what it had saved above the burst goes with it.
+    /// The front claim was cancelled: the tokens saved for it above the burst are lost.
     fn cut(&mut self, front: u64) {
         if self.tokens(self.level() - self.burst) > 0 {
             self.burned += self.level() - self.burst;
@@ -60,8 +60,8 @@ impl Account {
         self.burn_fraction(front);
     }
 
-    /// A bucket that is full, and need not save for the first of the line, keeps no fraction of a token, unless the
-    /// last nanosecond brought it.
+    /// A bucket that is full, and need not save for the front claim, keeps no fraction of a token, except from the last
+    /// nanosecond.
     fn burn_fraction(&mut self, front: u64) {
         let fraction = self.level().rem_euclid(self.period);
         let front = i128::from(front) * self.period;
@@ -71,14 +71,14 @@ impl Account {
     }
 }
 
-/// Callers who come in bursts, stand in line, and sometimes give up.
+/// Callers that arrive in bursts, wait in the queue, and sometimes cancel.
 struct Traffic<'a> {
     limiter: &'a Limiter,
     clock: &'a ManualClock,
     random: Random,
     account: Account,
     line: VecDeque<(u64, Spawn<Consume<'a>>)>,
-    /// What those in line wait for.
+    /// The sum of the waiting costs.
     wanted: u64,
     requests: u64,
     given_up: u64,
@@ -90,7 +90,7 @@ impl<'a> Traffic<'a> {
         Self { limiter, clock, random, account, line: VecDeque::new(), wanted: 0, requests: 0, given_up: 0 }
     }
 
-    /// Mostly small, sometimes all that the bucket holds, now and then far more.
+    /// Mostly small, sometimes the whole burst, and rarely far more.
     fn cost(&mut self) -> u64 {
         let burst = (self.account.burst / self.account.period) as u64;
         match self.random.below(1_000) {
@@ -113,7 +113,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// So many come that the next `nanos` cannot serve them all, also if some of them leave.
+    /// Adds enough claims that the next `nanos` cannot serve them all, even if some are cancelled.
     fn saturate(&mut self, nanos: u64) {
         let coming = self.account.tokens(i128::from(nanos) * self.account.amount) as u64;
         while self.wanted < coming + coming / 8 + 500 {
@@ -126,10 +126,10 @@ impl<'a> Traffic<'a> {
         self.account.minted += i128::from(nanos) * self.account.amount;
         self.limiter.tick();
         self.look();
-        assert!(!self.line.is_empty(), "the account holds for a line that never ends");
+        assert!(!self.line.is_empty(), "the closed form requires that there always is a waiter");
     }
 
-    /// Whoever was woken looks at its grant, or leaves without.
+    /// Woken claims are polled, or dropped without a poll.
     fn look(&mut self) {
         while let Some((cost, mut claim)) = self.line.pop_front_if(|(_, claim)| claim.is_woken()) {
             self.wanted -= cost;
@@ -145,7 +145,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Somebody leaves the line, every other time the first.
+    /// Cancels a claim, every other time the front.
     fn give_up(&mut self) {
         let place = (self.random.below(2) * self.random.below(self.line.len() as u64)) as usize;
         if let Some((cost, claim)) = self.line.remove(place) {
@@ -165,11 +165,11 @@ impl<'a> Traffic<'a> {
     }
 }
 
-/// Rushes and calm, but always somebody who waits: no nanosecond of the year is lost, nor counted twice.
+/// Busy and quiet times, but always with a waiter: no nanosecond of the year is lost or counted twice.
 #[test]
-fn a_year_of_a_line_that_never_ends_grants_the_burst_and_the_rate_to_the_token() {
+fn a_year_with_waiters_grants_the_burst_and_the_rate_to_the_token() {
     const AMOUNT: u64 = 4_000_037;
-    // Parts of a token, then, whatever the step.
+    // All amounts are in fractions of a token, whatever the step.
     let quota = Quota::new(AMOUNT, Duration::from_nanos(YEAR + 11)).burst(40);
     let clock = ManualClock::new();
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
@@ -196,13 +196,13 @@ fn a_year_of_a_line_that_never_ends_grants_the_burst_and_the_rate_to_the_token()
     let closed_form = 40 + i128::from(YEAR) * i128::from(AMOUNT) / i128::from(YEAR + 11);
     let there = i128::from(snapshot.quotas[0].level);
     assert_eq!(account.tokens(i128::from(passed) * account.period + account.burned) + there, closed_form);
-    assert!(*requests > 500_000 && *given_up > 1_000, "{requests} requests, {given_up} given up");
+    assert!(*requests > 500_000 && *given_up > 1_000, "{requests} requests, {given_up} cancelled");
 }
 
-/// Each rush finds a full bucket, each ends with whoever still waits going home: what passed in each is the burst and
-/// the rate since its first nanosecond.
+/// Each busy time begins with a full bucket and ends when the remaining claims are cancelled: it is granted the burst
+/// and the rate since its first nanosecond.
 #[test]
-fn a_year_of_rushes_with_calm_between_grants_a_burst_and_the_rate_in_each() {
+fn a_year_of_busy_and_quiet_times_grants_a_burst_and_the_rate_in_each() {
     const AMOUNT: u64 = 700;
     let quota = Quota::new(AMOUNT, Duration::from_nanos(HOUR)).burst(25);
     let clock = ManualClock::new();
@@ -214,7 +214,7 @@ fn a_year_of_rushes_with_calm_between_grants_a_burst_and_the_rate_in_each() {
         let calm = 130_000_000_000 + random.below(3 * HOUR);
         let rush = random.below(HOUR / 4);
         clock.advance(Duration::from_nanos(calm));
-        // Every other time nobody has looked at the bucket since it became full.
+        // Every other time, no call has been made since the bucket became full.
         assert!(calm.is_multiple_of(2) || limiter.available() == 25);
         let mut line: VecDeque<_> = (0..200).map(|_| spawn(limiter.consume(1 + random.below(5)))).collect();
         passed += (0..25).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64;
@@ -230,14 +230,14 @@ fn a_year_of_rushes_with_calm_between_grants_a_burst_and_the_rate_in_each() {
         passed += (0..25).filter(|_| limiter.try_acquire(1).is_ok()).count() as u64;
         allowed += 25 + rush * AMOUNT / HOUR;
         now += calm + rush;
-        assert_eq!(passed, allowed, "in the rush that ended at {now}");
+        assert_eq!(passed, allowed, "in the busy time that ended at {now}");
     }
 }
 
-/// The same by tokio's paused clock, with real tasks and the replenisher: timers come late by a millisecond, and that
+/// The same on tokio's paused clock, with real tasks and the replenisher: timers are late by a millisecond, and that
 /// costs nothing.
 #[tokio::test(start_paused = true)]
-async fn a_year_of_tasks_in_line_grants_the_burst_and_the_rate_to_the_token() {
+async fn a_year_of_waiting_tasks_grants_the_burst_and_the_rate_to_the_token() {
     // Never a whole number of milliseconds.
     let quota = Quota::new(20_011, Duration::from_nanos(YEAR + 13)).burst(9);
     let limiter = Limiter::new(quota).unwrap();

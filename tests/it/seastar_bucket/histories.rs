@@ -1,5 +1,5 @@
-//! Random histories of grabs, replenishes and releases: the order of grabs is the order of grants, and over every window
-//! at most the burst and the rate are granted.
+//! Random histories of grabs, replenishes and releases: grants have the order of the grabs, and every window grants at
+//! most the burst and the rate.
 
 use super::{bucket, capped, nanos};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn ops(most: u64) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..150)
 }
 
-/// A claim that was seen granted: it was due at `from` at the earliest, the replenish before.
+/// A claim that was seen granted: it was due at `from`, the previous replenish, at the earliest.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     from: u64,
@@ -31,7 +31,7 @@ struct Seen {
     cost: u64,
 }
 
-/// One bucket in the hands of one history.
+/// The bucket of one history.
 struct History<C> {
     bucket: Bucket<C>,
     now: u64,
@@ -57,12 +57,12 @@ impl<C> History<C> {
         self.look(from)
     }
 
-    /// Whoever is granted stands before whoever is not: the order of grabs is the order of grants.
+    /// A granted claim comes before every waiting one: grants have the order of the grabs.
     fn look(&mut self, from: u64) -> Result<(), TestCaseError> {
         let lacking = |&(ticket, _): &(Ticket, u64)| self.bucket.deficiency(ticket);
         let granted = self.line.iter().take_while(|claim| lacking(claim) == 0).count();
         let left: Vec<u64> = self.line[granted..].iter().map(lacking).collect();
-        prop_assert!(left.iter().all(|&lacks| lacks > 0), "somebody overtook: {:?}", left);
+        prop_assert!(left.iter().all(|&lacks| lacks > 0), "a claim overtook another: {:?}", left);
         prop_assert!(left.is_sorted_by(|a, b| a < b), "{:?}", left);
         let seen = self.line.drain(..granted).map(|(_, cost)| Seen { from, at: self.now, cost });
         self.seen.extend(seen);
@@ -73,8 +73,8 @@ impl<C> History<C> {
         self.seen.iter().map(|seen| seen.cost).sum()
     }
 
-    /// Over every window, at most the burst and what the rate brings; `micros` per token. A window that opens with a
-    /// grant seen late is as much longer. Time is seen in whole nanoseconds, hence the one more.
+    /// Every window grants at most the burst and what the rate brings, at `micros` per token. A window that opens with
+    /// a grant seen late is longer by that lateness. Time is counted in whole nanoseconds, hence the extra one.
     fn check(&self, burst: u64, micros: u64) -> Result<(), TestCaseError> {
         for (index, opens) in self.seen.iter().enumerate() {
             let mut granted = 0;
@@ -133,7 +133,7 @@ fn keep_order_and_rate(burst: u64, micros: u64, ops: Vec<Op>) -> Result<(), Test
         }
     }
     history.check(burst, micros)?;
-    // What was claimed from a bucket that may have been full counts from the next replenish; the second brings it.
+    // A claim on a bucket that may have been full counts from the next replenish; the second one brings its tokens.
     history.replenish()?;
     history.now += 150 * 12 * micros * 1_000;
     history.replenish()?;

@@ -1,7 +1,8 @@
-//! Seed 002, seastar's shared token bucket: what its document says of `grab`, `replenish`, `deficiency` and `release`,
-//! its two unit tests, and what breaks in it here: racing replenishers, and a ceiling that burns what it holds back.
+//! Seed 002, seastar's shared token bucket: the statements of its document about `grab`, `replenish`, `deficiency` and
+//! `release`, its two unit tests, and its weaknesses: racing replenishers, and a ceiling that loses the tokens it holds
+//! back.
 //!
-//! Time is a number here. Where threads run, they move it themselves, and each assertion holds however slow they are.
+//! Time is a number here. Threads move it themselves, and each assertion holds however slow they are.
 
 mod histories;
 mod threads;
@@ -52,7 +53,7 @@ fn a_grab_beyond_the_bucket_overruns_the_head_and_waits_until_it_has_caught_up()
 }
 
 #[test]
-fn grabs_that_overrun_stand_in_line_by_their_tickets() {
+fn grabs_that_overrun_wait_in_the_order_of_their_tickets() {
     let bucket = bucket(Quota::per_second(10).initial(0));
     let line: Vec<Ticket> = [3, 1, 5].map(|cost| bucket.grab(cost)).into();
     let lacking = |bucket: &Bucket| -> Vec<u64> { line.iter().map(|&ticket| bucket.deficiency(ticket)).collect() };
@@ -89,10 +90,10 @@ fn the_same_time_twice_or_an_earlier_one_mints_nothing() {
     let ticket = bucket.grab(10);
     for at in [500, 500, 100, 0, 499, 500] {
         bucket.replenish(ms(at));
-        assert_eq!(bucket.deficiency(ticket), 5, "told {at} ms");
+        assert_eq!(bucket.deficiency(ticket), 5, "replenished at {at} ms");
     }
     bucket.replenish(ms(600));
-    assert_eq!(bucket.deficiency(ticket), 4, "nor does it forget how far time had come");
+    assert_eq!(bucket.deficiency(ticket), 4, "the latest time is remembered");
 }
 
 #[test]
@@ -114,13 +115,13 @@ fn a_grab_of_nothing_is_granted_when_all_before_it_are() {
     assert_eq!((bucket.deficiency(something), bucket.deficiency(bucket.grab(0))), (1, 1));
 }
 
-/// Nobody knows when between two replenishes a full bucket was drained. Counted from the first of them, the bucket would
-/// have been minting while it was full, and two bursts would pass at once.
+/// The instant between two replenishes at which a full bucket was drained is unknown. Counted from the first of them,
+/// the bucket would have minted while it was full, and two bursts would be granted at once.
 #[test]
 fn a_full_bucket_drained_between_two_replenishes_gets_nothing_for_the_time_it_may_have_been_full() {
     let bucket = bucket(Quota::per_second(10));
     bucket.replenish(ms(0));
-    let burst = bucket.grab(10); // at 1 s, say
+    let burst = bucket.grab(10); // at 1 s, for example
     bucket.replenish(secs(1));
     let next = bucket.grab(10);
     assert_eq!((bucket.deficiency(burst), bucket.deficiency(next)), (0, 10));
@@ -172,11 +173,11 @@ fn seastar_basic_capped_loop() {
     let second = bucket.grab(1);
     for at in [1, 2, 10, 1_000_000] {
         bucket.replenish(secs(at));
-        assert_eq!(bucket.deficiency(second), 1, "at {at} s: time alone does not help, the first is not released");
+        assert_eq!(bucket.deficiency(second), 1, "at {at} s: time does not help while the first is not released");
     }
     bucket.release(1);
     bucket.replenish(secs(1_000_000));
-    assert_eq!(bucket.deficiency(second), 0, "at once: the second it needed has long passed");
+    assert_eq!(bucket.deficiency(second), 0, "at once: its token was minted long ago");
 }
 
 // ---- the ceiling -----------------------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ fn the_ceiling_gates_and_what_is_minted_meanwhile_is_kept_up_to_the_burst() {
         bucket.replenish(at);
         assert_eq!(granted(), 2, "at {at:?}: two are in flight, and that is the cap");
     }
-    // A burst of five passes in this instant, as fast as others land; the sixth waits for its token.
+    // A burst of five is granted in this instant, as fast as tokens are released; the sixth waits for its token.
     for (released, passed) in [(2, 4), (2, 6), (1, 7), (1, 7)] {
         bucket.release(released);
         bucket.replenish(secs(100));
@@ -200,13 +201,13 @@ fn the_ceiling_gates_and_what_is_minted_meanwhile_is_kept_up_to_the_burst() {
     bucket.replenish(secs(100) + ms(100));
     assert_eq!(granted(), 8, "the rate from then on");
     bucket.replenish(secs(200));
-    assert_eq!(granted(), 8, "six were released, two are in flight");
+    assert_eq!(granted(), 8, "six are released, two are in flight");
 }
 
 #[test]
 fn a_capped_bucket_in_front_of_something_that_stalls_still_reaches_its_rate() {
-    // A token each millisecond; in 20 of each 30 ms nothing lands. Ten are in flight soon, and then the burst has room
-    // for what the closed ceiling holds back. Burned instead, as in seastar, it is a third of the rate.
+    // A token each millisecond; in 20 of each 30 ms nothing is released. Soon ten are in flight, and then the burst
+    // keeps what the closed ceiling holds back. In seastar these tokens are lost, which costs a third of the rate.
     let bucket = capped(Quota::per_second(1_000).burst(15).initial(0), 10);
     let line: Vec<Ticket> = (0..2_000).map(|_| bucket.grab(1)).collect();
     let (mut granted, mut landed) = (0, 0);
@@ -242,13 +243,14 @@ fn claims_larger_than_the_burst_are_saved_up_for_under_a_cap_too() {
         let there = line.iter().filter(|&&ticket| bucket.deficiency(ticket) == 0).count();
         assert_eq!(there, granted, "at {at} ms");
         if [700, 1_700].contains(&at) {
-            bucket.release(10); // it lands at once
+            bucket.release(10); // released at once
             bucket.replenish(ms(at));
         }
     }
 }
 
-/// No claim lies astride a ceiling at which one ends: all of them are granted, and the bucket behind them fills up.
+/// No claim lies across a ceiling at which another one ends: all of them are granted, and the bucket behind them fills
+/// up.
 #[test]
 fn claims_that_end_at_the_ceiling_leave_a_bucket_that_fills_up() {
     let bucket = capped(Quota::per_second(10).burst(4), 4);
@@ -263,17 +265,17 @@ fn claims_that_end_at_the_ceiling_leave_a_bucket_that_fills_up() {
 }
 
 /// Counted in claims: a claim is granted when its last token is there. The first half of the second claim here lies
-/// below the ceiling all the time, but it is not granted, so it must not make room for minting beyond the burst.
+/// below the ceiling all the time. But it is not granted, so it must not allow minting beyond the burst.
 #[test]
-fn a_claim_astride_the_ceiling_does_not_let_more_than_the_burst_pass_at_once() {
+fn a_claim_across_the_ceiling_does_not_let_more_than_the_burst_pass_at_once() {
     let bucket = capped(Quota::per_second(10), 10);
     let (small, astride) = (bucket.grab(5), bucket.grab(10));
     bucket.replenish(ms(0));
     assert_eq!((bucket.deficiency(small), bucket.deficiency(astride)), (0, 5));
     bucket.replenish(secs(100));
-    assert_eq!(bucket.deficiency(astride), 5, "the small one still flies");
+    assert_eq!(bucket.deficiency(astride), 5, "the small claim is still in flight");
 
-    // All of this at 100 s, when a burst of ten may pass.
+    // All of this at 100 s, when a burst of ten may be granted.
     bucket.release(5);
     bucket.replenish(secs(100));
     let more = bucket.grab(5);
@@ -283,5 +285,9 @@ fn a_claim_astride_the_ceiling_does_not_let_more_than_the_burst_pass_at_once() {
         assert!(bucket.deficiency(more) > 0, "fifteen tokens at one instant from a burst of ten");
     }
     bucket.replenish(secs(110));
-    assert_eq!(bucket.deficiency(astride), 0, "a closed ceiling may cost some of the burst, but nobody is stranded");
+    assert_eq!(
+        bucket.deficiency(astride),
+        0,
+        "a closed ceiling may cost a part of the burst, but no claim is stranded"
+    );
 }

@@ -1,4 +1,4 @@
-//! Many threads on one bucket, which move its time themselves. Each test fails unless they really met.
+//! Many threads on one bucket, which move its time themselves. Each test fails unless the threads really contended.
 
 use super::{bucket, capped, nanos, secs};
 use std::hint;
@@ -8,16 +8,16 @@ use tollgate::{Bucket, Quota};
 
 const GRABBERS: u64 = 4;
 const TIMERS: u64 = 2;
-/// Not a multiple of a token's microsecond, so that fractions are carried all the time.
+/// Not a multiple of a token's microsecond, so that fractions are always carried.
 const STEP: u64 = 700;
 /// The timers stop this many tokens ahead of the grants: the bucket is nearly empty all the time, and never full.
 const AHEAD: u64 = 4;
-/// Who has yielded this often while spinning was forgotten.
+/// A thread that has yielded this often while spinning has lost its grant.
 const PATIENCE: u64 = 1 << 20;
 
 fn spin_until(what: impl Fn() -> bool) {
     for _ in 0..PATIENCE {
-        // Most threads are met while spinning; yielding is for machines of fewer cores than threads.
+        // Most threads succeed while spinning; yielding is for machines with fewer cores than threads.
         for _ in 0..100 {
             if what() {
                 return;
@@ -29,7 +29,7 @@ fn spin_until(what: impl Fn() -> bool) {
     panic!("stranded");
 }
 
-/// Lets threads go off together, closer than a `Barrier` does.
+/// Starts threads together, more closely than a `Barrier` does.
 #[derive(Default)]
 struct Gate {
     arrived: AtomicU64,
@@ -54,7 +54,7 @@ impl Timers {
     fn run<C>(&self, bucket: &Bucket<C>) {
         while !self.stop.load(Ordering::SeqCst) {
             if self.minted() < self.granted.load(Ordering::SeqCst) + AHEAD {
-                // Moved before it is told: what was published is never ahead of what `now` shows afterwards.
+                // Moved before the replenish: the published tokens are never ahead of a later reading of `now`.
                 self.now.fetch_add(STEP, Ordering::SeqCst);
             }
             bucket.replenish(nanos(self.now.load(Ordering::SeqCst)));
@@ -62,12 +62,12 @@ impl Timers {
         }
     }
 
-    /// All that can have been minted by now.
+    /// The most that can have been minted so far.
     fn minted(&self) -> u64 {
         self.now.load(Ordering::SeqCst) / 1_000
     }
 
-    /// Grabs, and spins until it is granted; says how many tokens others got meanwhile.
+    /// Grabs, and spins until granted; returns how many tokens others got meanwhile.
     fn take<C>(&self, bucket: &Bucket<C>, cost: u64) -> u64 {
         let before = self.granted.load(Ordering::SeqCst);
         let ticket = bucket.grab(cost);
@@ -78,14 +78,14 @@ impl Timers {
         total - before - cost
     }
 
-    /// Runs `grabber` on some threads and the timers on others, and says what the grabbers said.
+    /// Runs `grabber` on some threads and the timers on others, and returns the results of the grabbers.
     fn with<C, T: Send>(&self, bucket: &Bucket<C>, grabber: &(impl Fn(u64) -> T + Sync)) -> Vec<T> {
         thread::scope(|scope| {
             let grabbers: Vec<_> = (0..GRABBERS).map(|index| scope.spawn(move || grabber(index))).collect();
             for _ in 0..TIMERS {
                 scope.spawn(|| self.run(bucket));
             }
-            // The timers are stopped also if a grabber panicked, or this would never end.
+            // The timers are stopped also if a grabber panicked; otherwise this would never end.
             let answers: Vec<_> = grabbers.into_iter().map(|grabber| grabber.join()).collect();
             self.stop.store(true, Ordering::SeqCst);
             answers.into_iter().map(|answer| answer.expect("a grabber panicked, see above")).collect()
@@ -102,8 +102,8 @@ fn threads_that_grab_and_spin_get_all_that_time_brought_and_no_more() {
         gate.pass(GRABBERS);
         (0..TURNS).map(|turn| timers.take(&bucket, 1 + (turn + index) % 3)).sum::<u64>()
     });
-    assert!(others.iter().sum::<u64>() > 0, "nobody was granted while another waited: no contention was met");
-    // Costs go round 1, 2, 3. What is minted and not granted is still there, and was never full.
+    assert!(others.iter().sum::<u64>() > 0, "no claim was granted while another waited: there was no contention");
+    // Costs cycle through 1, 2, 3. Minted tokens that were not granted are still there, and the bucket was never full.
     let granted = GRABBERS * TURNS * 2;
     bucket.replenish(nanos(timers.now.load(Ordering::SeqCst)));
     assert_eq!(bucket.deficiency(bucket.grab(1_000)), granted + 1_000 - timers.minted());
@@ -119,7 +119,8 @@ fn threads_never_have_more_in_flight_than_the_cap() {
         for _ in 0..TURNS {
             timers.take(&bucket, 1);
             peak.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            // The first ones keep flying until the cap is reached: the fourth thread meets a closed ceiling.
+            // The first threads keep their tokens in flight until the cap is reached: the fourth thread finds a closed
+            // ceiling.
             spin_until(|| peak.load(Ordering::SeqCst) >= CAP);
             flying.fetch_sub(1, Ordering::SeqCst);
             bucket.release(1);
@@ -128,7 +129,7 @@ fn threads_never_have_more_in_flight_than_the_cap() {
     assert_eq!(peak.into_inner(), CAP);
 }
 
-/// Against a head that never moves, the deficiency of a ticket is its place in the line.
+/// With a head that never moves, the deficiency of a ticket is its position in the queue.
 #[test]
 fn grabs_that_race_never_share_a_token() {
     const ROUNDS: u64 = 1_000;
@@ -138,7 +139,7 @@ fn grabs_that_race_never_share_a_token() {
         line.sort_unstable();
         let mut end = 0;
         for &(ticket, cost, _) in &line {
-            assert_eq!(ticket, end + cost, "places must follow each other");
+            assert_eq!(ticket, end + cost, "positions must be consecutive");
             end = ticket;
         }
         switches += line.windows(2).filter(|pair| pair[0].2 != pair[1].2).count();
@@ -146,7 +147,7 @@ fn grabs_that_race_never_share_a_token() {
             return;
         }
     }
-    panic!("the threads went one after the other, {switches} switches: no contention was met");
+    panic!("the threads ran one after the other, {switches} switches: there was no contention");
 }
 
 /// Ticket, cost and thread of each of `turns` grabs by several threads.
@@ -171,7 +172,7 @@ fn of_threads_that_race_for_a_full_bucket_exactly_the_burst_is_granted() {
     let (bucket, gate, granted) = (bucket(Quota::per_second(10).burst(15)), Gate::default(), AtomicU64::new(0));
     let racer = |index: u64| {
         for round in 0..ROUNDS {
-            // Long after the last round everybody says so at once: served, full, and full only once.
+            // Long after the last round every thread replenishes at once: served, full, and full only once.
             for at in [100, 200, 300] {
                 bucket.replenish(secs(round * 1_000 + at + index));
             }
@@ -193,7 +194,7 @@ fn of_threads_that_race_for_a_full_bucket_exactly_the_burst_is_granted() {
     });
 }
 
-/// Seastar moves the stamp and the head in two steps: two callers can each find the room for ten tokens and both fill it.
+/// Seastar moves the stamp and the head in two steps: two callers can each see space for ten tokens and both fill it.
 #[test]
 fn replenish_calls_that_race_never_fill_the_bucket_beyond_its_burst() {
     const ROUNDS: u64 = 3_000;

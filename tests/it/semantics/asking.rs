@@ -1,4 +1,4 @@
-//! Costs, the line, leaving it, and being refused.
+//! Costs, the queue, cancellation, and refusals.
 
 use super::*;
 use tokio_test::assert_ready_err;
@@ -42,7 +42,7 @@ fn cost_above_the_smallest_of_several_bursts_is_too_large_for_try_acquire() {
 }
 
 #[test]
-fn cost_above_max_in_flight_is_too_large_for_everybody() {
+fn cost_above_max_in_flight_is_too_large_for_every_call() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(5));
     assert_eq!(stand.limiter.try_acquire(6).unwrap_err(), TryAcquireError::TooLarge { cost: 6, most: 5 });
     let error = assert_ready_err!(spawn(stand.limiter.consume(6)).poll());
@@ -63,11 +63,11 @@ fn small_requests_behind_a_large_one_wait_and_try_acquire_never_overtakes() {
     waits(&mut small);
 }
 
-// The five points at which a waiter can be dropped. Each time the one behind moves up at once, and in the end the
-// bucket holds exactly what was minted and not granted.
+// The five points at which a waiter can be dropped. Each time the waiter behind it moves up at once, and at the end the
+// bucket contains exactly the tokens that were minted and not granted.
 
 #[test]
-fn waiter_dropped_before_its_first_poll_was_never_in_line() {
+fn waiter_dropped_before_its_first_poll_never_entered_the_queue() {
     let stand = Stand::new(one_per_milli(9));
     let never_polled = stand.limiter.consume(5);
     let mut behind = stand.enter(2);
@@ -78,7 +78,7 @@ fn waiter_dropped_before_its_first_poll_was_never_in_line() {
 }
 
 #[test]
-fn waiter_dropped_in_front_lets_those_behind_move_up() {
+fn waiter_dropped_in_front_lets_the_claims_behind_move_up() {
     let stand = Stand::new(one_per_milli(9));
     let front = stand.enter(5);
     let mut behind = stand.enter(2);
@@ -89,7 +89,7 @@ fn waiter_dropped_in_front_lets_those_behind_move_up() {
 }
 
 #[test]
-fn waiter_dropped_in_the_middle_lets_those_behind_move_up_and_those_before_pass_no_earlier() {
+fn waiter_dropped_in_the_middle_moves_up_only_the_claims_behind_it() {
     let stand = Stand::new(one_per_milli(9));
     let mut before = stand.enter(4);
     let middle = stand.enter(5);
@@ -105,9 +105,9 @@ fn waiter_dropped_in_the_middle_lets_those_behind_move_up_and_those_before_pass_
 }
 
 #[test]
-fn waiter_dropped_when_granted_but_not_polled_again_gives_back_all() {
+fn waiter_dropped_when_granted_but_not_polled_again_refunds_all() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
-    // Nobody ticks: its instant has come, and it was neither woken nor polled.
+    // No tick: its instant has come, and it was neither woken nor polled.
     let granted = stand.enter(5);
     let mut behind = stand.enter(2);
     stand.clock.advance(5 * MILLI);
@@ -117,7 +117,7 @@ fn waiter_dropped_when_granted_but_not_polled_again_gives_back_all() {
 }
 
 #[test]
-fn waiter_dropped_when_woken_gives_back_all() {
+fn waiter_dropped_when_woken_refunds_all() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9)).max_in_flight(9));
     let woken = stand.enter(5);
     let mut behind = stand.enter(2);
@@ -129,7 +129,7 @@ fn waiter_dropped_when_woken_gives_back_all() {
 }
 
 #[test]
-fn waiter_polled_once_and_then_never_polled_or_dropped_delays_nobody() {
+fn waiter_polled_once_and_then_never_polled_or_dropped_delays_no_other() {
     let stand = Stand::new(one_per_milli(9));
     let stalled: Vec<_> = [2, 3].iter().map(|&cost| stand.enter(cost)).collect();
     let mut other = stand.enter(1);

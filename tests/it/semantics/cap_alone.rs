@@ -21,7 +21,10 @@ fn cap_alone_serves_in_order_as_grants_are_dropped_and_at_no_other_time() {
     limiter.tick();
     assert!(!large.is_woken() && !small.is_woken(), "time releases nothing");
     drop(two);
-    assert!(!large.is_woken() && !small.is_woken(), "2 are there: too few for the front, and nothing overtakes it");
+    assert!(
+        !large.is_woken() && !small.is_woken(),
+        "2 are available: too few for the front, and no claim overtakes it"
+    );
     drop(three);
     let large = assert_ready_ok!(large.poll());
     let _small = assert_ready_ok!(small.poll());
@@ -63,7 +66,7 @@ fn cap_alone_can_be_changed_paused_and_closed_and_has_no_quota_to_set() {
     drop((held, third));
     limiter.pause_for(SECOND);
     assert_eq!((limiter.available(), limiter.estimate(1)), (0, Some(SECOND)));
-    let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1) else { panic!("it is paused") };
+    let Err(TryAcquireError::Denied(denied)) = limiter.try_acquire(1) else { panic!("the limiter is paused") };
     assert_eq!((denied.by, denied.retry_after), (Bound::Pause, Some(SECOND)));
     let mut waiting = spawn(limiter.consume(1));
     assert_pending!(waiting.poll());
@@ -71,12 +74,12 @@ fn cap_alone_can_be_changed_paused_and_closed_and_has_no_quota_to_set() {
     limiter.tick();
     let _grant = assert_ready_ok!(waiting.poll());
     limiter.replenish(100);
-    assert_eq!(limiter.available(), 2, "there is no bucket to fill");
+    assert_eq!(limiter.available(), 2, "the limiter has no bucket to fill");
     limiter.close();
     assert_eq!(limiter.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
 }
 
-/// Grants and releases in a hot loop take the path without the lock, and never exceed the cap.
+/// Grants and releases in a hot loop use the path without the lock, and never exceed the cap.
 #[test]
 fn cap_alone_holds_among_threads() {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,7 +101,7 @@ fn cap_alone_holds_among_threads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cap_alone_is_no_use_to_a_caller_that_holds_nothing() {
+async fn cap_alone_refuses_a_wait_without_a_grant() {
     let limiter = Limiter::builder().max_in_flight(3).build().unwrap();
     assert_eq!(limiter.wait(1).await, Err(ConsumeError::MustHold));
     assert_eq!(limiter.wait(0).within(SECOND).await, Err(ConsumeError::MustHold), "always, not only when it is full");

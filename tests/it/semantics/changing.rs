@@ -1,4 +1,4 @@
-//! Another quota, a pause, no burst given, the end.
+//! Another quota, pauses, quotas without a burst, closing.
 
 use super::*;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ fn set_quota_keeps_the_fraction_of_a_token() {
 }
 
 #[test]
-fn set_quota_to_a_burst_that_is_just_full_keeps_what_came_in_this_nanosecond() {
+fn set_quota_to_a_burst_that_is_just_full_keeps_the_tokens_of_this_nanosecond() {
     let quota = Quota::new(3, 10 * NANO).burst(5).initial(4);
     let stand = Stand::new(quota);
-    // A token and two tenths: the last token came in the fourth nanosecond, and so did what is on top of it.
+    // A token and two tenths: the last token and the fraction came in the fourth nanosecond.
     stand.pass(4 * NANO);
     stand.limiter.set_quota(0, quota).unwrap();
     let _grant = stand.take(5);
@@ -42,7 +42,8 @@ fn set_quota_to_a_burst_that_is_just_full_keeps_what_came_in_this_nanosecond() {
     assert_eq!(stand.limiter.available(), 1);
 }
 
-/// A smaller bucket is not to lose by how fast the larger one was emptied: with so few tokens every call reads the clock.
+/// The speed at which the larger bucket was emptied must not cost the smaller one tokens: with so few tokens every call
+/// reads the clock.
 #[test]
 fn set_quota_to_a_smaller_burst_is_exact_however_fast_callers_were() {
     let stand = Stand::new(Quota::new(1, 100 * NANO).burst(64_000));
@@ -57,7 +58,7 @@ fn set_quota_to_a_smaller_burst_is_exact_however_fast_callers_were() {
 }
 
 #[test]
-fn pause_ends_and_who_waited_for_it_is_told_what_it_leaves_behind() {
+fn pause_ends_and_its_waiters_get_the_remaining_tokens() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     stand.limiter.pause_for(MILLI);
     let mut waiting = stand.enter(2);
@@ -65,7 +66,7 @@ fn pause_ends_and_who_waited_for_it_is_told_what_it_leaves_behind() {
     assert_eq!(served(&mut waiting).remaining(), 3);
 }
 
-/// Else every claim would take the lock, and no answer would show it.
+/// Otherwise every claim would take the lock, and no result would show it.
 #[test]
 fn the_fast_path_is_open_as_far_as_the_stride_and_shut_by_a_pause() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));
@@ -81,9 +82,9 @@ fn the_fast_path_is_open_as_far_as_the_stride_and_shut_by_a_pause() {
     assert_eq!(ahead(&stand.limiter), 30);
 }
 
-/// The fast path had been told that it may go on for 30 tokens: they are taken back for each change, and not lost.
+/// The fast path was allowed 30 more tokens: each change takes them back, and none is lost.
 #[test]
-fn changes_cost_nobody_what_was_published_ahead() {
+fn changes_lose_no_token_published_ahead() {
     let quota = one_per_milli(100).initial(100);
     let stand = Stand::built(Limiter::builder().quota(quota).max_in_flight(100).stride(30));
     let _grant = stand.limiter.try_acquire(1).unwrap();
@@ -99,7 +100,7 @@ fn changes_cost_nobody_what_was_published_ahead() {
 }
 
 #[test]
-fn set_quota_times_waiters_anew() {
+fn set_quota_retimes_waiters() {
     for (period, more) in [(MILLI / 5, MILLI), (10 * MILLI, 50 * MILLI)] {
         let stand = Stand::new(one_per_milli(100));
         let mut waiting = stand.enter(10);
@@ -118,7 +119,7 @@ fn set_quota_to_a_smaller_burst_burns_the_excess() {
     stand.limiter.set_quota(0, one_per_milli(4)).unwrap();
     assert_eq!(stand.limiter.available(), 4);
     stand.limiter.set_quota(0, one_per_milli(10)).unwrap();
-    assert_eq!(stand.limiter.available(), 4, "what burned is gone");
+    assert_eq!(stand.limiter.available(), 4, "the excess is lost");
     assert_eq!(stand.limiter.try_acquire(11).unwrap_err(), TryAcquireError::TooLarge { cost: 11, most: 10 });
 }
 
@@ -134,7 +135,7 @@ fn set_quota_to_a_smaller_burst_never_underflows() {
 }
 
 #[test]
-fn set_quota_to_a_smaller_burst_leaves_a_waiting_giant_what_it_saved() {
+fn set_quota_to_a_smaller_burst_keeps_the_savings_of_a_waiting_giant() {
     let stand = Stand::new(one_per_milli(10));
     let mut giant = stand.enter(9);
     stand.pass(8 * MILLI);
@@ -159,7 +160,7 @@ fn set_quota_with_the_same_period_leaves_the_boundaries_of_a_stepped_quota_where
     waits(&mut waiting);
     stand.pass(NANO);
     assert_eq!(served(&mut waiting).remaining(), 8);
-    // A new amount counts from the end of the period on in which it was set.
+    // A new amount counts from the end of the period in which it was set.
     stand.pass(59 * SECOND);
     stand.limiter.set_quota(0, stepped(3)).unwrap();
     stand.pass(SECOND);
@@ -168,7 +169,7 @@ fn set_quota_with_the_same_period_leaves_the_boundaries_of_a_stepped_quota_where
     assert_eq!(stand.level(), 14);
 }
 
-/// The share of the period that has passed is kept, to the nanosecond.
+/// The elapsed share of the period is kept, to the nanosecond.
 #[test]
 fn set_quota_with_another_period_keeps_the_share_of_it_that_has_passed() {
     let stepped = |period| Quota::new(10, period).stepped().initial(0);
@@ -190,7 +191,7 @@ fn set_quota_with_another_period_keeps_the_share_of_it_that_has_passed() {
 }
 
 #[test]
-fn set_quota_with_another_period_each_time_neither_strands_nor_hurries_anybody() {
+fn set_quota_with_another_period_each_time_neither_strands_nor_hurries_a_claim() {
     let stepped = |seconds| Quota::new(10, seconds * SECOND).stepped().initial(0);
     let stand = Stand::new(stepped(60));
     let mut minted = 0;
@@ -201,7 +202,7 @@ fn set_quota_with_another_period_each_time_neither_strands_nor_hurries_anybody()
             stand.limiter.set_quota(0, stepped(if second.is_multiple_of(60) { 60 } else { 45 })).unwrap();
         }
     }
-    // 105 times 30 s at a step a minute and 30 s at a step in 45 s, each time less than a nanosecond too few.
+    // 105 times 30 s at a step a minute and 30 s at a step in 45 s, each time less than a nanosecond short.
     assert_eq!(minted, 105 * 7 / 6);
 }
 
@@ -220,8 +221,8 @@ fn set_quota_to_another_way_of_refilling_begins_anew_and_keeps_whole_tokens() {
     }
 }
 
-/// A token in 10 ms, whose quota is set every millisecond: to itself, to the same rate with another burst, and to one that is
-/// slower by a nanosecond in 10 ms. No fraction is lost on the way, and none is counted twice.
+/// A quota of a token in 10 ms that is set every millisecond: to itself, to the same rate with another burst, and to
+/// one that is slower by a nanosecond in 10 ms. No fraction is lost or counted twice.
 #[test]
 fn set_quota_every_millisecond_mints_at_the_full_rate() {
     let quota = |period| Quota::new(1, period).burst(5).initial(0);
@@ -241,14 +242,14 @@ fn set_quota_every_millisecond_mints_at_the_full_rate() {
 }
 
 #[test]
-fn set_quota_does_not_look_at_initial() {
+fn set_quota_ignores_initial() {
     let stand = Stand::new(one_per_milli(10).initial(3));
     stand.limiter.set_quota(0, one_per_milli(10).initial(9)).unwrap();
     assert_eq!(stand.limiter.available(), 3);
 }
 
 #[test]
-fn set_quota_that_makes_no_sense_changes_nothing() {
+fn set_quota_to_an_invalid_quota_changes_nothing() {
     let stand = Stand::new(one_per_milli(10).initial(3));
     let before = stand.limiter.snapshot();
     assert_eq!(stand.limiter.set_quota(0, Quota::per_second(0)), Err(ConfigError::ZeroAmount { quota: 0 }));
@@ -259,7 +260,7 @@ fn set_quota_that_makes_no_sense_changes_nothing() {
 }
 
 #[test]
-fn pause_lets_nobody_pass_before_its_end_and_then_the_level_and_the_rate() {
+fn pause_lets_no_claim_pass_before_its_end_and_then_the_level_and_the_rate() {
     let stand = Stand::new(one_per_milli(5).initial(2));
     stand.limiter.pause_for(50 * MILLI);
     let mut line: Vec<_> = (0..10).map(|_| stand.enter(1)).collect();
@@ -277,7 +278,7 @@ fn pause_lets_nobody_pass_before_its_end_and_then_the_level_and_the_rate() {
 }
 
 #[test]
-fn pause_with_nobody_waiting_turns_try_acquire_away_until_its_end() {
+fn pause_without_waiters_denies_try_acquire_until_its_end() {
     let stand = Stand::new(one_per_milli(5).initial(2));
     stand.limiter.pause_for(2 * MILLI);
     let denied = stand.denied(1);
@@ -299,7 +300,7 @@ fn pause_that_is_shorter_never_shortens_a_longer_one() {
 }
 
 #[test]
-fn pause_that_is_longer_prolongs_a_shorter_one_also_for_who_waits() {
+fn pause_that_is_longer_prolongs_a_shorter_one_also_for_waiters() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     stand.limiter.pause_for(3 * MILLI);
     let mut waiting = stand.enter(1);
@@ -325,7 +326,7 @@ async fn pause_until_an_instant_ends_at_it() {
 }
 
 #[test]
-fn pause_leaves_grants_already_out_alone() {
+fn pause_does_not_affect_existing_grants() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(5).initial(5)).max_in_flight(5));
     let mut grant = stand.take(5);
     stand.limiter.pause_for(DAY);
@@ -356,7 +357,7 @@ fn quota_starts_with_what_initial_says() {
 }
 
 #[test]
-fn close_turns_every_waiter_and_every_later_caller_away() {
+fn close_refuses_every_waiter_and_every_later_caller() {
     let stand = Stand::new(one_per_milli(5));
     let mut line = [1, 2].map(|cost| stand.enter(cost));
     assert!(!stand.limiter.is_closed());
@@ -374,7 +375,7 @@ fn close_turns_every_waiter_and_every_later_caller_away() {
 }
 
 #[test]
-fn close_leaves_grants_already_out_valid() {
+fn close_leaves_existing_grants_valid() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(9)).max_in_flight(9));
     let mut grant = stand.take(5);
     stand.take(2).forget();
@@ -387,7 +388,7 @@ fn close_leaves_grants_already_out_valid() {
 }
 
 #[test]
-fn close_turns_callers_away_also_where_there_are_tokens() {
+fn close_refuses_callers_even_if_tokens_are_available() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     stand.limiter.close();
     assert_eq!(stand.limiter.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
@@ -395,7 +396,7 @@ fn close_turns_callers_away_also_where_there_are_tokens() {
 }
 
 #[test]
-fn set_quota_by_the_same_rate_in_other_words_is_the_same() {
+fn set_quota_to_an_equal_rate_written_differently_changes_nothing() {
     let half_a_token_later = |between: Quota| {
         let slow = one_per_milli(10);
         let stand = Stand::new(slow);
@@ -407,7 +408,7 @@ fn set_quota_by_the_same_rate_in_other_words_is_the_same() {
     assert_eq!(half_a_token_later(Quota::new(1, NANO)), half_a_token_later(Quota::new(10, 10 * NANO)));
 }
 
-/// A clock that counts its readings, and is 10 ns further at each.
+/// A clock that counts its readings, and advances by 10 ns at each.
 #[derive(Clone, Debug, Default)]
 struct Hurried(Arc<AtomicU64>);
 
@@ -443,7 +444,7 @@ fn the_fast_path_reads_the_clock_once_in_a_64th_of_the_burst() {
 }
 
 #[test]
-fn a_deadline_is_read_off_the_clock_by_those_who_wait_only() {
+fn a_deadline_reads_the_clock_only_in_claims_that_wait() {
     let clock = Hurried::default();
     let limiter = Limiter::builder().quota(Quota::per_second(1).burst(6_400)).clock(clock.clone()).build().unwrap();
     take_each(&limiter, 1_000);

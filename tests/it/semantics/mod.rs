@@ -1,25 +1,25 @@
-//! Semantics, where other limiters surprise their users: question after question, each answered by tests whose names
-//! begin with it. The files below are in the order of the questions.
+//! Semantics where limiters surprise their users: one question after the other, each answered by tests with a common
+//! prefix. The files below are in the order of the questions.
 
-// Costs, the line, leaving it, being refused.
+// Costs, the queue, cancellation, refusals.
 mod asking;
 
-// What comes back, what is charged afterwards, the ceiling.
+// Refunds, later charges, the ceiling.
 mod paying;
 
-// A cap and no quota; waiting with nothing to hold.
+// A cap without a quota; waiting without holding a grant.
 mod cap_alone;
 
-// Another quota, a pause, no burst given, the end.
+// Another quota, pauses, quotas without a burst, closing.
 mod changing;
 
 // Fractions, idle time, clocks that step back.
 mod time;
 
-// Runtimes that end, and runtimes that nobody drives.
+// Runtimes that end, and runtimes that are not driven.
 mod runtimes;
 
-// Tasks that are answered at once, again and again.
+// Tasks that get an answer at once, again and again.
 mod yielding;
 
 use crate::fixture::*;
@@ -33,13 +33,13 @@ const DAY: Duration = Duration::from_secs(86_400);
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Stand {
-    /// Tokens in the first bucket, debts deducted.
+    /// The tokens in the first bucket, less debts.
     fn level(&self) -> i64 {
         self.limiter.snapshot().quotas[0].level
     }
 }
 
-/// How many of `line` were granted since they last looked; those leave the line.
+/// How many of `line` were granted since the last call; they are removed.
 fn count_served(line: &mut Vec<Waiting<'_>>) -> usize {
     let before = line.len();
     line.retain_mut(|waiting| !waiting.is_woken() || waiting.poll().is_pending());

@@ -1,4 +1,4 @@
-//! What comes back, what is charged afterwards, and the ceiling.
+//! Refunds, later charges, and the ceiling.
 
 use super::*;
 use tollgate::ReleaseError;
@@ -43,10 +43,10 @@ fn refund_above_the_burst_lets_at_most_a_burst_pass_at_once_while_others_wait() 
     assert_eq!(count_served(&mut line), 1);
 }
 
-/// The law counts the tokens granted less those refunded: five grants that come back at one instant let five others pass at
-/// that instant, beside the one token that the bucket holds. A server sees six requests there if the five were sent.
+/// The law counts the tokens granted less those refunded: five grants that are refunded at one instant let five others
+/// pass at that instant, in addition to the one token in the bucket. A server sees six requests if the five were sent.
 #[test]
-fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant_as_came_back() {
+fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant() {
     let stand = Stand::new(one_per_milli(1).initial(1));
     let mut grants: Vec<_> = (0..5)
         .map(|_| {
@@ -57,7 +57,7 @@ fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant_as_came_back()
         .collect();
     let before = stand.limiter.snapshot();
     let mut passed = Vec::new();
-    // The bucket is full: without its token a refund would find no room.
+    // The bucket is full: if its token were not taken, a refund would be lost.
     passed.push(stand.limiter.try_acquire(1).unwrap());
     for grant in &mut grants {
         assert_eq!(stand.denied(1).remaining, 0);
@@ -69,9 +69,9 @@ fn refunds_at_one_instant_let_as_many_tokens_pass_at_that_instant_as_came_back()
     assert_eq!((after.granted - before.granted, after.refunded - before.refunded, passed.len()), (6, 5, 6));
 }
 
-/// The same for those in line: each refund serves the front at once.
+/// The same for waiters: each refund serves the front at once.
 #[test]
-fn refunds_at_one_instant_serve_as_many_in_line_at_that_instant_as_came_back() {
+fn refunds_at_one_instant_serve_as_many_waiters_at_that_instant() {
     let stand = Stand::new(one_per_milli(1).initial(1));
     let mut grants: Vec<_> = (0..5)
         .map(|_| {
@@ -107,7 +107,7 @@ fn refund_while_a_giant_waits_fills_no_further_than_the_burst() {
 }
 
 #[test]
-fn refund_goes_to_the_front_of_the_line_at_once() {
+fn refund_goes_to_the_front_of_the_queue_at_once() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     let mut grant = stand.take(5);
     let mut front = stand.enter(2);
@@ -131,7 +131,7 @@ fn refund_reaches_every_quota_and_the_ceiling() {
 }
 
 #[test]
-fn settle_twice_counts_the_latest_figure_and_cost_tells_it() {
+fn settle_twice_counts_the_latest_cost_and_cost_returns_it() {
     let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(100));
     let mut grant = stand.take(40);
     for (actual, available) in [(25, 75), (60, 40), (60, 40), (0, 100), (99, 1), (40, 60)] {
@@ -168,7 +168,7 @@ fn settle_above_the_grant_is_charged_at_once_as_debt() {
 }
 
 #[test]
-fn settle_above_the_grant_delays_newcomers_and_nobody_in_line() {
+fn settle_above_the_grant_delays_later_claims_and_no_waiter() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     let mut grant = stand.take(5);
     let mut already_there = [2, 1].map(|cost| stand.enter(cost));
@@ -185,7 +185,7 @@ fn settle_above_the_grant_delays_newcomers_and_nobody_in_line() {
 }
 
 #[test]
-fn settle_above_the_grant_stays_a_debt_though_everybody_before_it_leaves() {
+fn settle_above_the_grant_stays_a_debt_though_all_claims_before_it_leave() {
     let stand = Stand::new(one_per_milli(5).initial(5));
     let mut grant = stand.take(5);
     let line = [2, 1].map(|cost| stand.enter(cost));
@@ -218,7 +218,7 @@ fn settle_above_the_grant_is_in_flight_at_once_also_while_others_wait() {
     grant.settle(8);
     assert_eq!(stand.limiter.snapshot().in_flight, Some(8));
     stand.pass(3 * MILLI);
-    // Its tokens are there, and eleven in flight would be one too many.
+    // Its tokens are there, but eleven in flight would be one too many.
     waits(&mut waiting);
     grant.settle(7);
     let _grant = served(&mut waiting);
@@ -234,7 +234,7 @@ fn ceiling_gates_and_what_is_minted_meanwhile_is_kept_up_to_the_burst() {
         stand.pass(held_for * MILLI);
         assert_eq!(stand.level(), kept);
     }
-    // Four times two tokens pass as fast as they are released, and then the rate decides again.
+    // Four times two tokens pass as fast as they are released, then the rate decides again.
     for waiting in &mut line[..4] {
         drop(std::mem::replace(&mut held, stand.limiter.try_acquire(0).unwrap()));
         held = served(waiting);
@@ -245,7 +245,7 @@ fn ceiling_gates_and_what_is_minted_meanwhile_is_kept_up_to_the_burst() {
     let _grant = served(&mut line[4]);
 }
 
-/// Seastar's ceiling burns what is minted while it is reached, and settles near half the rate.
+/// Seastar's ceiling loses the tokens minted while it is reached, and grants about half of the rate.
 #[test]
 fn ceiling_reached_again_and_again_does_not_slow_the_configured_rate() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(10)).max_in_flight(4));
@@ -253,7 +253,7 @@ fn ceiling_reached_again_and_again_does_not_slow_the_configured_rate() {
     let mut passed = 0;
     for milli in 0..1_000 {
         stand.pass(MILLI);
-        // Bursts of work: all of it is handed back every seventh millisecond, as often as it takes.
+        // Work in batches: all of it is released every seventh millisecond, repeatedly.
         if milli % 7 == 6 {
             held.clear();
         }
@@ -291,7 +291,7 @@ fn releasing_more_than_is_in_flight_is_an_error_and_nothing_moves() {
     let mut waiting = stand.enter(1);
     let before = stand.limiter.snapshot();
     for asked in [5, 10, 11, u64::MAX] {
-        // What a live grant holds is released by the grant: only the forgotten four are owed.
+        // The tokens of a live grant are released by the grant: only the four forgotten ones can be released by hand.
         assert_eq!(stand.limiter.release(asked), Err(ReleaseError::TooMuch { asked, owed: 4 }));
     }
     waits(&mut waiting);
@@ -302,7 +302,7 @@ fn releasing_more_than_is_in_flight_is_an_error_and_nothing_moves() {
 }
 
 #[test]
-fn releasing_what_a_settled_and_forgotten_grant_owes_takes_its_latest_figure() {
+fn releasing_a_settled_and_forgotten_grant_takes_its_latest_cost() {
     let stand = Stand::built(Limiter::builder().quota(Quota::manual(100)).max_in_flight(10));
     let mut grant = stand.take(4);
     grant.settle(7);
@@ -321,7 +321,7 @@ fn releasing_without_a_ceiling_is_an_error() {
 }
 
 #[test]
-fn replenishing_feeds_the_manual_quotas_if_there_are_any() {
+fn replenishing_fills_the_manual_quotas_if_there_are_any() {
     let rate = Quota::new(1, DAY).burst(9).initial(1);
     let stand = Stand::built(Limiter::builder().quota(rate).quota(Quota::manual(9).initial(1)));
     stand.limiter.replenish(5);

@@ -1,4 +1,4 @@
-//! Several runtimes on one limiter. Real runtimes and threads, nothing timed: whoever hangs hangs the test.
+//! Several runtimes on one limiter. Real runtimes and threads, without timing: a claim that hangs makes the test hang.
 
 use super::*;
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::thread;
 use tokio::runtime::{self, Runtime};
 use tollgate::{ConsumeError, OwnedGrant};
 
-/// Fast enough that nobody is bored, slow enough that everybody has to wait.
+/// Fast enough for a short test, slow enough that every claim has to wait.
 fn slow() -> Limiter {
     Limiter::new(Quota::new(1, MILLI).burst(1).initial(0)).unwrap()
 }
@@ -27,7 +27,7 @@ fn until_waiting(limiter: &Limiter, tasks: usize) {
     }
 }
 
-/// Polls once, on the runtime it is called on.
+/// Polls once, on the current runtime.
 async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx))).await
 }
@@ -35,22 +35,22 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 #[test]
 fn runtime_shut_down_under_the_replenisher_while_tasks_of_another_wait() {
     let limiter = slow();
-    // The first waiter is a giant: nobody passes before it is gone, and its runtime with it.
+    // The first waiter is a giant: no claim passes before it is gone, and its runtime with it.
     let (first, second) = (worker(), worker());
     let _lost = first.spawn(limiter.clone().consume_owned(1 << 40));
     until_waiting(&limiter, 1);
     let others: Vec<_> = (0..20).map(|_| second.spawn(limiter.clone().consume_owned(1))).collect();
     until_waiting(&limiter, 21);
     drop(first);
-    assert!(limiter.snapshot().waiting_tasks <= 20, "the tasks of the first runtime left the line");
+    assert!(limiter.snapshot().waiting_tasks <= 20, "the tasks of the first runtime must leave the queue");
     for other in others {
         let _grant: OwnedGrant = second.block_on(other).unwrap().unwrap();
     }
 }
 
-/// The drivers of these runtimes have looked once, so that one of them leads and the others are to wake soon after it.
+/// The drivers of these runtimes have run once, so one of them leads and the others are to wake soon after it.
 #[test]
-fn several_runtimes_that_are_alive_and_not_driven_hold_up_no_other() {
+fn several_runtimes_that_are_alive_and_not_driven_delay_no_other() {
     let limiter = Limiter::new(Quota::new(1, 20 * MILLI).burst(1).initial(0)).unwrap();
     let idle: Vec<_> = (0..4)
         .map(|_| {
@@ -68,12 +68,12 @@ fn several_runtimes_that_are_alive_and_not_driven_hold_up_no_other() {
             drop(limiter.consume(1).await.unwrap());
         }
     });
-    // Those that nobody polls were granted too, in their turn.
+    // The claims that were never polled were granted too, in their turn.
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
     drop(idle);
 }
 
-/// Another executor, inside of a runtime that nobody drives: the limiter's own task there never runs.
+/// Another executor inside a runtime that is not driven: the limiter's own task there never runs.
 #[test]
 fn a_claim_on_an_entered_runtime_that_is_not_driven_is_served_by_a_replenisher_elsewhere() {
     let limiter = slow();
@@ -96,7 +96,7 @@ fn a_thread_that_blocks_on_an_entered_runtime_that_is_not_driven_serves_itself()
 }
 
 #[test]
-fn runtime_shut_down_under_a_future_that_goes_on_in_another() {
+fn runtime_shut_down_under_a_future_that_continues_in_another() {
     let limiter = slow();
     let (first, second) = (current_thread(), current_thread());
     let mut moving = Box::pin(limiter.clone().consume_owned(3));
@@ -104,14 +104,14 @@ fn runtime_shut_down_under_a_future_that_goes_on_in_another() {
     let mut task = spawn(moving);
     assert_pending!(second.block_on(async { task.poll() }));
     drop(first);
-    // Woken to look again; where it looks is where the next replenisher lives.
+    // The waiter is woken so that it polls again; the next replenisher is spawned where that poll runs.
     assert!(task.is_woken());
     let _looked = second.block_on(async { task.poll() });
     assert_eq!(second.metrics().num_alive_tasks(), 1, "without a replenisher here it would hang");
     let _grant = second.block_on(task).unwrap();
 }
 
-/// Whoever is first polled on one runtime, and then awaited on another, gives up by a timer of the other.
+/// A claim that is first polled on one runtime and then awaited on another uses a timer of the latter.
 #[test]
 fn a_deadline_is_kept_on_the_runtime_where_it_is_awaited() {
     for first_is_dropped in [true, false] {
@@ -120,12 +120,12 @@ fn a_deadline_is_kept_on_the_runtime_where_it_is_awaited() {
         let (first, second) = (current_thread(), current_thread());
         let mut moving = Box::pin(limiter.clone().consume_owned(1).within(30 * MILLI));
         assert_pending!(first.block_on(poll_once(&mut moving)));
-        // Nobody drives it any more, whether it is there or not.
+        // The first runtime is not driven any more, whether it exists or not.
         let first = (!first_is_dropped).then_some(first);
         let answer = second.block_on(async {
             tokio::select! {
                 biased;
-                () = tokio::time::sleep(Duration::from_secs(30)) => panic!("it hangs"),
+                () = tokio::time::sleep(Duration::from_secs(30)) => panic!("the claim hangs"),
                 answer = moving => answer.map(drop),
             }
         });
@@ -135,10 +135,10 @@ fn a_deadline_is_kept_on_the_runtime_where_it_is_awaited() {
 }
 
 #[test]
-fn runtime_shut_down_under_a_waiter_that_has_none_itself_turns_it_away_rather_than_leave_it() {
+fn runtime_shut_down_under_a_waiter_without_one_refuses_it() {
     let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();
     let first = current_thread();
-    // Who waits outside of all runtimes relies on a replenisher that was spawned by hand.
+    // A waiter outside of all runtimes relies on a replenisher that was spawned by hand.
     first.spawn(limiter.replenisher());
     first.block_on(tokio::task::yield_now());
     let mut outside = spawn(limiter.consume(1));
@@ -146,7 +146,7 @@ fn runtime_shut_down_under_a_waiter_that_has_none_itself_turns_it_away_rather_th
     drop(first);
     assert!(outside.is_woken());
     let answer = outside.poll();
-    assert!(matches!(answer, Poll::Ready(Err(ConsumeError::NoRuntime))), "it would hang: {answer:?}");
+    assert!(matches!(answer, Poll::Ready(Err(ConsumeError::NoRuntime))), "the claim would hang: {answer:?}");
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
 }
 
@@ -163,7 +163,7 @@ fn runtime_of_the_first_waiter_is_alive_but_its_block_on_returned() {
 }
 
 #[test]
-fn runtime_nobody_drives_holds_up_no_thread_that_blocks() {
+fn runtime_that_is_not_driven_delays_no_blocked_thread() {
     let limiter = slow();
     let first = current_thread();
     let mut stalled = Box::pin(limiter.clone().consume_owned(1));
@@ -175,13 +175,13 @@ fn runtime_nobody_drives_holds_up_no_thread_that_blocks() {
 }
 
 #[test]
-fn runtimes_of_several_threads_each_serve_their_own_and_whoever_wakes_serves_all() {
+fn runtimes_of_several_threads_each_serve_their_own_and_any_driver_serves_all() {
     let limiter = slow();
     let work = |limiter: Limiter, rounds: usize| {
         let runtime = current_thread();
         for round in 0..rounds {
             let _grant = runtime.block_on(limiter.consume(1)).unwrap();
-            // Between two rounds nobody drives this runtime, and in some a waiter of it stands in line.
+            // This runtime is not driven between two rounds, and in some of them a waiter of it is in the queue.
             if round % 3 == 0 {
                 let mut left = pin!(limiter.consume(2));
                 let _pending = runtime.block_on(poll_once(&mut left));
@@ -189,7 +189,7 @@ fn runtimes_of_several_threads_each_serve_their_own_and_whoever_wakes_serves_all
             }
         }
     };
-    // They end one after the other, each leaving a runtime that goes away under the line.
+    // They end one after the other, each with its runtime, while other claims wait.
     let threads: Vec<_> =
         (1..=4).map(|n| (n, limiter.clone())).map(|(n, l)| thread::spawn(move || work(l, 10 * n))).collect();
     for thread in threads {

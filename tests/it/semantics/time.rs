@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Moves on in uneven steps, so that every reading leaves a fraction of a token, and compares with exact arithmetic.
+/// Advances in uneven steps, so that every reading leaves a fraction of a token, and compares with exact arithmetic.
 fn exact_in_uneven_steps(quota: Quota, steps: u32, step: Duration) {
     let stand = Stand::new(quota.burst(1 << 61).initial(0));
     let (amount, period) = (u128::from(quota.amount()), quota.period().as_nanos());
@@ -47,7 +47,7 @@ fn fractions_are_exact_at_uneven_rates_for_years() {
 }
 
 #[test]
-fn fractions_are_exact_in_line_for_ten_years() {
+fn fractions_are_exact_for_waiters_for_ten_years() {
     let stand = Stand::new(Quota::per_day(1).initial(0));
     for day in 0..3_652 {
         let mut waiting = stand.enter(1);
@@ -60,7 +60,7 @@ fn fractions_are_exact_in_line_for_ten_years() {
 }
 
 #[test]
-fn fractions_are_exact_in_line_at_a_billion_tokens_a_second() {
+fn fractions_are_exact_for_waiters_at_a_billion_tokens_a_second() {
     let stand = Stand::new(Quota::per_second(1_000_000_000).burst(10).initial(0));
     let mut line: Vec<_> = (0..1_000).map(|_| stand.enter(1)).collect();
     for waiting in &mut line {
@@ -123,7 +123,7 @@ fn clock_that_steps_back_mints_nothing_until_it_is_where_it_was() {
 }
 
 #[test]
-fn clock_that_steps_back_takes_nothing_from_who_waits_and_gives_it_nothing() {
+fn clock_that_steps_back_takes_nothing_from_waiters_and_gives_them_nothing() {
     let stand = Stand::new(one_per_milli(10));
     let mut waiting = stand.enter(5);
     stand.pass(3 * MILLI);
@@ -147,7 +147,7 @@ fn clock_that_steps_back_before_the_limiter_was_built_counts_as_no_time() {
 }
 
 #[test]
-fn clock_that_trembles_is_as_good_as_its_latest_reading() {
+fn clock_with_jitter_counts_by_its_latest_reading() {
     let stand = Stand::new(one_per_milli(1 << 40));
     for turn in 1..=1_000_u64 {
         stand.clock.advance(3 * MILLI);
@@ -157,7 +157,7 @@ fn clock_that_trembles_is_as_good_as_its_latest_reading() {
     }
 }
 
-/// What was taken without a look at the clock is known to be gone at the next look: the bucket fills up again behind it.
+/// Tokens taken without reading the clock are accounted for at the next reading: the bucket fills up again behind them.
 #[test]
 fn idle_after_the_fast_path_fills_the_whole_burst() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(100).initial(100)).stride(30));

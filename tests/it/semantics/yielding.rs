@@ -1,48 +1,18 @@
-//! A task that asks again and again, and is answered at once each time: other tasks of its runtime run meanwhile.
+//! A task gets an answer at once again and again: other tasks of its runtime must run meanwhile.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tokio::task::{LocalSet, coop, spawn_local, yield_now};
+use tokio::task::coop;
 use tollgate::{ConsumeError, Limiter, Quota};
 
 use super::DAY;
-
-/// More answers than tokio lets a task have in one turn, many times over.
-const ANSWERS: usize = 2_000;
+use crate::turns::{ANSWERS, yields};
 
 fn full() -> Limiter {
     Limiter::new(Quota::new(1, DAY).burst(1 << 40)).unwrap()
-}
-
-/// How many turns another task of a current_thread runtime gets while a task calls `ask` and awaits it, `ANSWERS` times.
-#[track_caller]
-fn turns_beside(mut ask: impl AsyncFnMut()) -> usize {
-    thread_local!(static TURNS: Cell<usize> = const { Cell::new(0) });
-    TURNS.set(0);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    LocalSet::new().block_on(&runtime, async move {
-        let other = spawn_local(async {
-            loop {
-                TURNS.set(TURNS.get() + 1);
-                yield_now().await;
-            }
-        });
-        for _ in 0..ANSWERS {
-            ask().await;
-        }
-        other.abort();
-    });
-    TURNS.get()
-}
-
-#[track_caller]
-fn yields(ask: impl AsyncFnMut()) {
-    let turns = turns_beside(ask);
-    assert!(turns >= ANSWERS / 200, "another task ran {turns} times");
 }
 
 #[test]
@@ -64,6 +34,8 @@ fn refused_claims_let_other_tasks_run() {
     });
     empty.close();
     yields(async || assert!(matches!(empty.consume(1).await, Err(ConsumeError::Closed))));
+    let capped = Limiter::builder().max_in_flight(1).build().unwrap();
+    yields(async || assert_eq!(capped.wait(1).await, Err(ConsumeError::MustHold)));
 }
 
 #[cfg(feature = "keyed")]
@@ -76,25 +48,17 @@ fn claims_of_keys_let_other_tasks_run() {
     yields(async || _ = users.consume(&2, 1 << 41).within(Duration::ZERO).await.unwrap_err());
 }
 
-#[cfg(all(feature = "keyed", feature = "redis"))]
+#[cfg(all(feature = "keyed", feature = "distributed"))]
 #[test]
 fn claims_of_shared_keys_let_other_tasks_run() {
     let lines = tollgate::distributed::MemoryStore::new();
     let quota = Quota::per_hour(1 << 20);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Neither of the two asks the line.
+    // Neither of the two sends a request to the store.
     let _inside = runtime.enter();
     let users = tollgate::KeyedLimiter::<u64>::builder().quota(quota).distributed(lines).build().unwrap();
     yields(async || drop(users.consume(&1, 0).await.unwrap()));
     yields(async || _ = users.consume(&1, 1 << 40).within(Duration::ZERO).await.unwrap_err());
-}
-
-#[cfg(feature = "tower")]
-#[test]
-fn requests_that_are_turned_away_let_other_tasks_run() {
-    use tollgate::tower::{Admission, MaxWait};
-    let empty = Limiter::new(Quota::new(1, DAY).initial(0)).unwrap();
-    yields(async || assert!(Admission::new(empty.clone(), 1, MaxWait::None).await.is_err()));
 }
 
 #[cfg(feature = "stream")]
@@ -149,7 +113,7 @@ fn a_grant_that_a_claim_without_budget_cannot_hand_out_stays_its_own_or_is_given
 }
 
 #[test]
-fn a_thread_that_blocks_inside_a_task_is_not_stopped_by_the_tasks_budget() {
+fn a_thread_blocked_inside_a_task_is_not_stopped_by_the_budget_of_the_task() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let limiter = full();

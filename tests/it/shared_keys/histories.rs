@@ -1,20 +1,20 @@
-//! Random histories of several nodes and many keys, judged for each key by the law of one bucket.
+//! Random histories of several nodes and many keys, checked for each key against the rate law of one bucket.
 
 use super::millis;
-use crate::redis::law::Ledger;
+use crate::distributed::law::Ledger;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
-use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
+use tollgate::{KeyedLimiter, Quota};
 
-type Node = DistributedKeyedLimiter<u64>;
+type Node = KeyedLimiter<u64>;
 
 struct World {
     lines: MemoryStore,
     quota: Quota,
     max_keys: u64,
-    /// Nodes come and go.
+    /// Nodes join and leave.
     nodes: Mutex<Vec<Node>>,
     ledgers: Vec<Ledger>,
     end: Instant,
@@ -35,7 +35,7 @@ impl World {
         nodes[random.usize(..nodes.len())].clone()
     }
 
-    /// A key: of the same few, or of all.
+    /// A random key: one of a few common keys, or of all.
     fn some_key(&self, random: &mut fastrand::Rng) -> u64 {
         let keys = self.ledgers.len();
         let some = if random.bool() { keys.min(2) } else { keys };
@@ -47,7 +47,7 @@ impl World {
     }
 }
 
-/// One caller of some node, at random: waits, gives up, is refused, tries, pauses.
+/// One random caller of some node: it waits, cancels, is refused, tries, pauses.
 async fn behave(world: Arc<World>, seed: u64, most: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     while Instant::now() < world.end {
@@ -90,7 +90,7 @@ async fn behave(world: Arc<World>, seed: u64, most: u64) {
     }
 }
 
-/// Lives one history; the tokens granted, and by how much the worst key was above its law.
+/// Runs one history. Returns the tokens granted, and by how much the worst key exceeded its law.
 async fn live(seed: u64) -> (u64, f64, String) {
     let mut random = fastrand::Rng::with_seed(seed);
     let rate = [5, 100, 1_000, 20_000][random.usize(..4)];
@@ -130,14 +130,15 @@ async fn live(seed: u64) -> (u64, f64, String) {
         caller.await.unwrap();
     }
     let name = format!("{} nodes, {} keys of {}, {latency} ms", count, world.ledgers.len(), world.quota);
-    // What is granted at once takes its time from the line to the node; timers take up to a millisecond.
+    // Tokens that are granted at once may be late by the latency from the store to the node. Timers are late by up to a
+    // millisecond.
     let lateness = ((latency + 1) * rate) as f64 / 1_000.0;
     let excess = world.ledgers.iter().map(|ledger| ledger.excess(rate, burst) - lateness).fold(f64::MIN, f64::max);
     (world.ledgers.iter().map(Ledger::total).sum(), excess, name)
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_nodes_and_callers_do_each_key_keeps_the_law_of_one_bucket() {
+async fn any_calls_on_any_nodes_keep_the_rate_law_for_each_key() {
     let (mut total, mut wrong) = (0, Vec::new());
     for seed in 0..150 {
         let (granted, excess, name) = live(seed).await;

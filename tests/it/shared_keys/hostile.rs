@@ -1,4 +1,4 @@
-//! Keys that panic, in whatever they are asked.
+//! Keys that panic in any of their methods.
 
 use super::millis;
 use std::cell::Cell;
@@ -6,23 +6,23 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tokio::time::sleep;
 use tollgate::distributed::MemoryStore;
-use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
+use tollgate::{KeyedLimiter, Quota};
 
 thread_local! {
-    /// How many more comparisons and clones go well; none of them panics if it is negative.
+    /// The number of comparisons and clones before the next panic; negative if none panics.
     static PATIENCE: Cell<i64> = const { Cell::new(-1) };
 }
 
-/// None of these is printed: they are meant.
+/// None of these panics is printed: they are intended.
 fn suffer() {
     let left = PATIENCE.get();
     if left == 0 {
-        resume_unwind(Box::new("a key has lost its patience"));
+        resume_unwind(Box::new("a key panics on purpose"));
     }
     PATIENCE.set(left - 1);
 }
 
-/// Panics when it is compared or cloned, as its patience goes.
+/// Panics when it is compared or cloned and the number of calls is used up.
 #[derive(Debug)]
 struct Touchy(u64);
 
@@ -48,8 +48,8 @@ impl Clone for Touchy {
     }
 }
 
-/// Does `act`, which panics after so many of the keys' own calls, again and again, until it has gone through unharmed. Says
-/// how often it was harmed.
+/// Calls `act`, which panics after one more call of the keys' methods each time, until it succeeds. Returns how often
+/// it panicked.
 fn harm(act: impl Fn()) -> i64 {
     for patience in 0.. {
         PATIENCE.set(patience);
@@ -59,34 +59,34 @@ fn harm(act: impl Fn()) -> i64 {
             return patience;
         }
     }
-    unreachable!("there are not so many calls")
+    unreachable!("`act` makes fewer calls")
 }
 
 fn bounded<K: Hash + Eq + Clone + Send + Sync + 'static>(
     name: impl Fn(&K) -> String + Send + Sync + 'static,
-) -> DistributedKeyedLimiter<K> {
+) -> KeyedLimiter<K> {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(1);
     builder.distributed_by(MemoryStore::new(), name).build().unwrap()
 }
 
-/// There is one place, and it is still there whenever a key has panicked.
+/// The map has one entry, and it is still free whenever a key has panicked.
 #[tokio::test(start_paused = true)]
 async fn keys_that_panic_take_no_place() {
     let users = bounded(|key: &Touchy| key.0.to_string());
     for number in 0..5 {
         let key = Touchy(number);
-        // Something is said of it.
+        // There is a cached reply for it.
         drop(users.consume(&key, 1).await.unwrap());
         assert!(harm(|| _ = users.limiter(&key)) > 2);
         let own = users.limiter(&key).unwrap();
         assert!(users.limiter(&Touchy(77)).is_err());
         drop(own);
         sleep(millis(5_000)).await;
-        assert_eq!(users.snapshot().limiters, 0);
+        assert_eq!(users.snapshot().keys, 0);
     }
 }
 
-/// Its clones panic when they are dropped.
+/// A key with clones that panic when they are dropped.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Clinging {
     number: u64,
@@ -102,12 +102,12 @@ impl Clone for Clinging {
 impl Drop for Clinging {
     fn drop(&mut self) {
         if self.is_clone {
-            resume_unwind(Box::new("a key does not want to go"));
+            resume_unwind(Box::new("a key panics when it is dropped"));
         }
     }
 }
 
-/// Several at once, again and again: forgetting goes on.
+/// Several at once, again and again: keys are still removed.
 #[tokio::test(start_paused = true)]
 async fn keys_that_panic_when_they_are_forgotten_are_forgotten() {
     let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).max_keys(10);
@@ -116,8 +116,8 @@ async fn keys_that_panic_when_they_are_forgotten_are_forgotten() {
         for number in 0..10 {
             assert!(users.try_acquire(&Clinging { number, is_clone: false }, 1).is_err());
         }
-        assert_eq!(users.snapshot().limiters, 10);
+        assert_eq!(users.snapshot().keys, 10);
         sleep(millis(5_000)).await;
-        assert_eq!(users.snapshot().limiters, 0, "round {round}");
+        assert_eq!(users.snapshot().keys, 0, "round {round}");
     }
 }

@@ -1,15 +1,12 @@
-//! The verbs, in paused time over lines in memory.
+//! All calls, in paused time over stores in memory.
 
 use super::{millis, node};
-use crate::redis::law::Ledger;
+use crate::distributed::law::Ledger;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::MemoryStore;
-use tollgate::{
-    ConfigError, ConsumeError, DistributedKeyedLimiter, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota,
-    TryAcquireError,
-};
+use tollgate::{ConfigError, ConsumeError, KeyedBuilder, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn nodes_share_one_burst_and_one_rate_of_each_key() {
@@ -41,7 +38,7 @@ async fn nodes_share_one_burst_and_one_rate_of_each_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_key_is_served_in_order_and_at_the_instant() {
+async fn waiters_of_a_key_are_served_in_order_and_at_their_instants() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10).burst(1);
     let users = [node(&lines, quota), node(&lines, quota)];
@@ -61,14 +58,17 @@ async fn who_waits_for_a_key_is_served_in_order_and_at_the_instant() {
     }
     let order = order.lock().unwrap();
     for node in 0..2 {
-        assert!(order.iter().filter(|(number, _)| number / 10 == node).is_sorted(), "each node's own line is strict");
+        assert!(
+            order.iter().filter(|(number, _)| number / 10 == node).is_sorted(),
+            "each node's own queue is strictly in order"
+        );
     }
     let instants: Vec<u128> = order.iter().map(|(_, at)| *at).collect();
     assert!(instants.iter().zip(0..).all(|(at, nth)| at.abs_diff(nth * 100) <= 1), "{instants:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_in_line_costs_nobody_a_token() {
+async fn a_claim_cancelled_in_the_queue_costs_no_token() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10).burst(2));
     drop(users.consume(&1, 2).await.unwrap());
@@ -82,37 +82,38 @@ async fn who_gives_up_in_line_costs_nobody_a_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_while_it_asks_loses_its_own_tokens_at_most() {
+async fn a_claim_cancelled_during_its_request_loses_at_most_its_own_tokens() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(20));
     let users = node(&lines, Quota::per_hour(10));
     for _ in 0..3 {
-        // There, but not back.
+        // The request arrives, and its answer is lost.
         assert!(timeout(millis(30), users.consume(&1, 2)).await.is_err());
-        // Not even there.
+        // The request does not even arrive.
         assert!(timeout(millis(10), users.consume(&1, 2)).await.is_err());
     }
-    // Three times two were taken; patience for tokens is no patience with the network, so no ask is cut short by that.
+    // Three times two tokens were taken. A deadline for tokens is no deadline for the network, so it does not end a
+    // request.
     let began = Instant::now();
     assert_eq!(users.consume(&1, 3).within(Duration::ZERO).await.unwrap().remaining(), 1);
     assert_eq!(began.elapsed(), millis(40));
 }
 
 #[tokio::test(start_paused = true)]
-async fn within_is_kept_whichever_way_a_claim_goes() {
+async fn within_is_kept_on_every_path_of_a_claim() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(5));
     let users = node(&lines, Quota::per_second(10).burst(1));
     let began = Instant::now();
     drop(users.consume(&1, 1).within(millis(10)).await.unwrap());
     assert_eq!(began.elapsed(), millis(10));
-    // What was said counts from the answer; the limiter asks once more, and stands in the line.
+    // The cached reply counts from the answer; the limiter sends one more request, and its claim enters the queue.
     drop(users.consume(&1, 1).within(millis(200)).await.unwrap());
     assert!((105..=115).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
     let began = Instant::now();
     assert!(users.consume(&1, 3).within(millis(250)).await.is_err());
     assert!(began.elapsed() <= millis(250), "{:?}", began.elapsed());
-    // Another node has to ask first.
+    // Another node has to send a request first.
     let began = Instant::now();
     let refused = node(&lines, Quota::per_second(10).burst(1)).consume(&1, 1).within(millis(1)).await.unwrap_err();
     assert!(matches!(refused, ConsumeError::TooLate { .. }), "{refused}");
@@ -120,14 +121,14 @@ async fn within_is_kept_whichever_way_a_claim_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_after_one_without_patience_finds_the_tokens() {
+async fn a_claim_after_one_without_a_wait_finds_the_tokens() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(20));
     let users = node(&lines, Quota::per_second(10));
     let limiter = users.limiter(&1).unwrap();
     let patient = tokio::spawn(async move { limiter.consume(1).await.map(drop) });
     sleep(millis(10)).await;
-    // While that one's ask is under way.
+    // While the first claim's request is in flight.
     let hasty = users.consume(&1, 5).within(millis(10)).await.unwrap_err();
     assert!(matches!(hasty, ConsumeError::TimedOut { .. }), "{hasty}");
     patient.await.unwrap().unwrap();
@@ -137,23 +138,24 @@ async fn who_comes_after_one_without_patience_finds_the_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_settled_is_paid_also_by_keys_that_were_forgotten() {
+async fn settlements_are_paid_also_by_removed_keys() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10);
     let (one, two) = (node(&lines, quota), node(&lines, quota));
     let mut grant = one.consume(&1, 1).await.unwrap();
     sleep(millis(100)).await;
     grant.settle(31);
-    assert_eq!((grant.cost(), one.snapshot().limiters), (31, 1));
+    assert_eq!((grant.cost(), one.snapshot().keys), (31, 1));
     drop(grant);
-    // The limiter has taken the debt to the line, where others find it; and is not forgotten before it is paid.
+    // The key's limiter has sent the debt to the store, where other nodes see it. The limiter is not removed before
+    // that.
     sleep(millis(1_000)).await;
     let refused = two.consume(&1, 1).within(millis(10)).await.unwrap_err();
     assert!(matches!(refused, ConsumeError::TooLate { .. }), "{refused}");
-    assert_eq!(one.snapshot().limiters, 1);
-    // 31 tokens of a burst of 10: paid after 2.1 s. What comes then is everybody's.
+    assert_eq!(one.snapshot().keys, 1);
+    // 31 tokens of a burst of 10: paid after 2.1 s. Later tokens are available to all nodes.
     sleep(millis(3_500)).await;
-    assert_eq!(one.snapshot().limiters, 0);
+    assert_eq!(one.snapshot().keys, 0);
     assert!(two.consume(&1, 10).within(Duration::ZERO).await.is_ok());
     let mut refund = two.consume(&3, 8).await.unwrap();
     refund.settle(2);
@@ -169,16 +171,17 @@ async fn keys_have_quotas_and_names_of_their_own() {
         KeyedLimiter::builder().quota_by(by_plan).distributed_by(lines.clone(), name).build().unwrap()
     };
     let (one, two) = (build(), build());
-    assert_eq!((one.quota(&(true, 1)), one.quota(&(false, 1))), (Quota::per_hour(50), Quota::per_hour(2)));
+    let quotas = (one.quotas(&(true, 1)), one.quotas(&(false, 1)));
+    assert_eq!(quotas, (Quota::per_hour(50).into(), Quota::per_hour(2).into()));
     drop(one.consume(&(true, 1), 30).await.unwrap());
     assert_eq!(two.consume(&(true, 1), 20).within(millis(1)).await.unwrap().remaining(), 0);
     drop(one.consume(&(false, 1), 2).await.unwrap());
     assert!(two.consume(&(false, 1), 1).within(millis(1)).await.is_err());
 }
 
-/// However lines and keys are spelled.
+/// However stores and keys are named.
 #[tokio::test(start_paused = true)]
-async fn no_two_keys_of_different_lines_share_a_quota() {
+async fn no_two_keys_of_different_stores_share_a_quota() {
     let lines = MemoryStore::new();
     let users = |name: &str| {
         let builder = KeyedLimiter::<String>::builder().quota(Quota::per_hour(10));
@@ -191,12 +194,12 @@ async fn no_two_keys_of_different_lines_share_a_quota() {
     let plain =
         |name: &str| Limiter::builder().quota(Quota::per_hour(10)).distributed(lines.beside(name)).build().unwrap();
     for name in ["a:b:c", "1:a:b:c", "3:a:b:c", ":a:b:c", "0::a:b:c"] {
-        drop(timeout(millis(1_000), plain(name).consume(10)).await.expect("they are its own").unwrap());
+        drop(timeout(millis(1_000), plain(name).consume(10)).await.expect("the tokens are its own").unwrap());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_keys_limiter_is_a_node_of_its_line() {
+async fn the_limiter_of_a_key_is_a_node_of_its_store() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10));
     let limiter = users.limiter(&1).unwrap();
@@ -206,16 +209,16 @@ async fn a_keys_limiter_is_a_node_of_its_line() {
     let plain = Limiter::new(Quota::per_second(1_000)).unwrap();
     drop(tollgate::join([(&limiter, 1), (&plain, 1)]).await.unwrap());
     assert_eq!(began.elapsed(), millis(100));
-    // It is kept for as long as somebody holds it.
+    // The limiter is kept for as long as a handle exists.
     sleep(millis(10_000)).await;
-    assert_eq!(users.snapshot().limiters, 1);
+    assert_eq!(users.snapshot().keys, 1);
     drop(limiter);
     sleep(millis(2_000)).await;
-    assert_eq!(users.snapshot().limiters, 0);
+    assert_eq!(users.snapshot().keys, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_turns_everybody_away() {
+async fn closing_refuses_all_callers() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     drop(users.consume(&1, 1).await.unwrap());
@@ -232,21 +235,23 @@ async fn closing_turns_everybody_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
-    type Built = Result<DistributedKeyedLimiter<u64>, ConfigError>;
+async fn unsupported_settings_and_calls_are_errors() {
+    type Built = Result<KeyedLimiter<u64>, ConfigError>;
     let lines = MemoryStore::new();
     let build = |builder: KeyedBuilder<u64>| -> Built { builder.distributed(lines.clone()).build() };
     let quota = Quota::per_second(10);
     let builder = move || KeyedLimiter::builder().quota(quota);
     let said = |built: Built| built.map(drop).unwrap_err();
     assert_eq!(said(build(KeyedLimiter::builder())), ConfigError::NoQuota);
-    assert_eq!(said(build(builder().quota(Quota::manual(1)))), ConfigError::KeyedManual);
-    assert_eq!(said(build(builder().quota(quota.initial(3)))), ConfigError::KeyedInitial { initial: 3, burst: 10 });
+    let of = |quota| build(KeyedLimiter::builder().quota(quota));
+    assert_eq!(said(of(Quota::manual(1))), ConfigError::KeyedManual);
+    assert_eq!(said(of(quota.initial(3))), ConfigError::KeyedInitial { initial: 3, burst: 10 });
     let beyond = Quota::new((1 << 61) - 1, millis(1_000));
-    assert_eq!(said(build(builder().quota(beyond))), ConfigError::DistributedInexact { quota: 0 });
+    assert_eq!(said(of(beyond)), ConfigError::DistributedInexact { quota: 0 });
     assert_eq!(said(build(builder().max_keys(0))), ConfigError::NoKeys);
     let above = Limiter::new(quota).unwrap();
     for (builder, setting) in [
+        (builder().quota(quota), "a second quota"),
         (builder().overflow(quota), "overflow"),
         (builder().max_in_flight(5), "max_in_flight"),
         (builder().parent(&above), "parent"),
@@ -265,7 +270,7 @@ async fn what_cannot_be_is_said_when_it_is_built_or_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_are_as_long_as_they_may_be() {
+async fn queues_are_bounded_by_max_waiting() {
     let lines = MemoryStore::new();
     let builder = KeyedLimiter::builder().quota(Quota::per_hour(1)).max_waiting(1);
     let users = builder.distributed(lines).build().unwrap();
@@ -278,51 +283,24 @@ async fn lines_are_as_long_as_they_may_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outside_of_a_runtime_it_says_so() {
+async fn outside_of_a_runtime_a_claim_is_refused() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     let outside = std::thread::spawn(move || {
-        let mut consume = tokio_test::task::spawn(users.consume(&1, 1));
-        let answer = consume.poll();
-        drop(consume);
-        (format!("{answer:?}"), users)
+        let answer = format!("{:?}", tokio_test::task::spawn(users.consume(&1, 1)).poll());
+        (answer, users)
     });
     let (answer, users) = outside.join().unwrap();
     assert!(answer.contains("NoRuntime"), "{answer}");
     drop(users.consume(&1, 1).await.unwrap());
 }
 
-/// A layer in front of a service: two machines, one user.
-#[cfg(feature = "tower")]
 #[tokio::test(start_paused = true)]
-async fn requests_of_a_user_are_limited_together_on_all_machines() {
-    use tower::{Layer, Service, ServiceExt, service_fn};
-    let lines = MemoryStore::new();
-    let serve = || {
-        let users = node(&lines, Quota::per_hour(10));
-        let layer =
-            tollgate::tower::LimitLayer::distributed_keyed(&users, |user: &u64| (*user, 2)).refuse().release_at_head();
-        layer.layer(service_fn(|user: u64| async move { Ok::<u64, std::convert::Infallible>(user) }))
-    };
-    let mut machines = [serve(), serve()];
-    let mut served = [0; 2];
-    for number in 0..20 {
-        for user in [0, 1] {
-            let machine = machines[number % 2].ready().await.unwrap();
-            served[user as usize] += u64::from(machine.call(user).await.is_ok());
-        }
-    }
-    assert_eq!(served, [5, 5]);
-    // Each machine learned once of each user that nothing is left, or took it.
-    assert_eq!(lines.asks(), 10 + 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it() {
+async fn surplus_tokens_go_to_the_limiter_of_the_key_up_to_its_allowance() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(100));
     let mut grant = users.consume(&1, 30).await.unwrap();
-    // What it may keep: the twenty that it is denied now, and has then.
+    // The tokens it may keep: the twenty that it is denied now, and has later.
     assert!(users.try_acquire(&1, 20).is_err());
     sleep(millis(1)).await;
     drop(users.try_acquire(&1, 20).unwrap());
@@ -332,5 +310,75 @@ async fn what_was_too_much_goes_to_the_keys_limiter_as_far_as_that_may_keep_it()
     grant.settle(21);
     assert_eq!((grant.cost(), users.available(&1)), (21, before + 9));
     grant.settle(0);
-    assert_eq!((grant.cost(), users.available(&1)), (0, 20), "no more than may be kept");
+    assert_eq!((grant.cost(), users.available(&1)), (0, 20), "no more than the limiter may keep");
+}
+
+/// A call that a distributed limiter does not support returns an error. The other calls work as in memory.
+#[tokio::test(start_paused = true)]
+async fn the_calls_of_a_keyed_limiter_work_or_return_an_error() {
+    let lines = MemoryStore::new();
+    let users = node(&lines, Quota::per_second(10));
+    assert!(users.is_distributed() && !KeyedLimiter::<u64>::new(Quota::per_second(1)).unwrap().is_distributed());
+    let unsupported = |setting| Err(ConfigError::DistributedKeyed { setting });
+    assert_eq!(users.set_quota(Quota::per_second(5)), unsupported("set_quota"));
+    assert_eq!(users.set_quota_for(&1, Quota::per_second(5)), unsupported("set_quota_for"));
+    assert_eq!(users.set_max_in_flight(3), Err(ConfigError::NotCapped));
+    assert_eq!(users.release(&1, 1), Err(tollgate::ReleaseError::NotCapped));
+    users.reset_quota_for(&1);
+    users.tick();
+    users.replenisher().await;
+    let local = KeyedLimiter::new(Quota::per_second(1)).unwrap();
+    assert_eq!(local.limiter(&1).unwrap().available(), local.available(&1));
+    // A key without a limiter on this node is not listed; one with a limiter is.
+    drop(users.consume(&1, 4).await.unwrap());
+    assert_eq!((users.entries().count(), users.available(&1), users.deficiency(&1)), (0, 6, 0));
+    assert_eq!(users.quota_snapshots(&1)[0].available, 6);
+    let limiter = users.limiter(&1).unwrap();
+    drop(limiter.consume(1).await.unwrap());
+    let entries: Vec<_> = users.entries().map(|entry| (entry.key, entry.waiting_tasks)).collect();
+    assert_eq!(entries, [(1, 0)]);
+    let snapshot = users.snapshot();
+    assert_eq!((snapshot.keys, snapshot.granted, snapshot.refused), (1, 5, 0));
+    drop(limiter);
+    sleep(millis(5_000)).await;
+    let snapshot = users.snapshot();
+    assert_eq!((snapshot.keys, snapshot.granted), (0, 5), "the grants of a removed limiter still count");
+    assert!(users.try_acquire(&1, 1 << 50).is_err());
+    assert_eq!(users.snapshot().refused, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_a_key_or_all_keys_of_this_node() {
+    let lines = MemoryStore::new();
+    let users = node(&lines, Quota::per_second(10));
+    let began = Instant::now();
+    users.pause_for(&1, millis(5_000));
+    sleep(millis(3_000)).await;
+    assert!(users.try_acquire(&1, 1).is_err());
+    drop(users.consume(&2, 1).await.unwrap());
+    assert_eq!(began.elapsed(), millis(3_000));
+    assert!(users.consume(&1, 1).within(millis(10)).await.is_err());
+    drop(users.consume(&1, 1).await.unwrap());
+    assert!(began.elapsed() >= millis(5_000), "the pause outlives an unused limiter");
+    let began = Instant::now();
+    users.pause_all_for(millis(2_000));
+    assert!(users.try_acquire(&3, 1).is_err());
+    drop(users.consume(&4, 1).await.unwrap());
+    assert!(began.elapsed() >= millis(2_000));
+}
+
+/// A thread waits in the queue of the key's limiter. The limiter's tasks run on the runtime on which the keyed limiter
+/// was built.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_waits_for_a_distributed_key() {
+    let lines = MemoryStore::new();
+    let users = node(&lines, Quota::per_second(100).burst(4));
+    let blocked = std::thread::spawn(move || {
+        let granted: u64 = (0..6).map(|_| users.blocking_consume(&1, 1).unwrap().cost()).sum();
+        let late = users.blocking_consume_within(&1, 400, millis(10)).map(drop);
+        (granted, late)
+    });
+    let (granted, late) = tokio::task::spawn_blocking(|| blocked.join().unwrap()).await.unwrap();
+    assert_eq!(granted, 6);
+    assert!(matches!(late, Err(ConsumeError::TooLate { .. } | ConsumeError::TimedOut { .. })), "{late:?}");
 }

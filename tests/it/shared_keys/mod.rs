@@ -1,23 +1,22 @@
-//! Keyed limiters whose quotas many machines share: over lines in memory, and over Redis.
+//! Keyed limiters with quotas that many machines share, over stores in memory. The tests with Redis are in
+//! `tollgate-redis`.
 
 mod histories;
 mod hostile;
 mod memory;
 mod outages;
 mod places;
-mod real;
-mod stalls;
 mod trips;
 
 use std::time::Duration;
 use tollgate::distributed::MemoryStore;
-use tollgate::{DistributedKeyedLimiter, KeyedLimiter, Quota};
+use tollgate::{KeyedLimiter, Quota};
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A node of all the lines in this memory.
-fn node(lines: &MemoryStore, quota: Quota) -> DistributedKeyedLimiter<u64> {
+/// A node of all the stores in this memory.
+fn node(lines: &MemoryStore, quota: Quota) -> KeyedLimiter<u64> {
     KeyedLimiter::builder().quota(quota).distributed(lines.clone()).build().unwrap()
 }

@@ -1,17 +1,17 @@
-//! Lines that cannot be reached, answers that get lost, and lines that forget.
+//! Unreachable stores, lost answers, and stores that lose their data.
 
 use super::{millis, node};
-use crate::redis::law::Ledger;
+use crate::distributed::law::Ledger;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{MemoryStore, Outage};
 use tollgate::{ConsumeError, Quota};
 
-/// A key that nobody has asked for, and one that is busy.
+/// A key that was never requested, and one that is busy.
 const COLD: u64 = 1;
 const BUSY: u64 = 2;
 
 #[tokio::test(start_paused = true)]
-async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
+async fn while_stores_are_unreachable_callers_wait_fail_or_share_as_chosen() {
     let quota = Quota::per_second(100).burst(10);
     for outage in [Outage::Wait, Outage::Fail, Outage::Share(Quota::per_second(10).burst(1))] {
         let lines = MemoryStore::new().outage(outage);
@@ -36,18 +36,23 @@ async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
         for (ledger, leased) in ledgers.iter().zip([0, 20]) {
             match outage {
                 Outage::Share(_) => assert!((45..=52 + leased).contains(&ledger.total()), "{}", ledger.total()),
-                _ => assert!(ledger.total() <= leased, "no more than what was leased: {}", ledger.total()),
+                _ => assert!(ledger.total() <= leased, "no more than the leased tokens: {}", ledger.total()),
             }
         }
         let answer = timeout(millis(50), users.consume(&3, 1)).await;
         match outage {
             Outage::Fail => assert!(matches!(answer, Ok(Err(ConsumeError::Unreachable))), "{answer:?}"),
             Outage::Wait => assert!(answer.is_err(), "{answer:?}"),
-            _ => assert!(answer.is_err(), "the share begins empty: {answer:?}"),
+            _ => assert!(answer.is_err(), "the share starts empty: {answer:?}"),
         }
         sleep(millis(200)).await;
         let snapshot = users.snapshot();
-        assert!(snapshot.store.is_out && snapshot.store.outages >= 1 && snapshot.store.error.is_some(), "{snapshot:?}");
+        assert!(
+            snapshot.store.as_ref().unwrap().is_out
+                && snapshot.store.as_ref().unwrap().outages >= 1
+                && snapshot.store.as_ref().unwrap().error.is_some(),
+            "{snapshot:?}"
+        );
         lines.set_reachable(true);
         let back = Instant::now();
         for key in [COLD, BUSY, 3, 4] {
@@ -58,12 +63,12 @@ async fn while_lines_are_away_callers_wait_or_fail_or_share_as_chosen() {
         assert!(back.elapsed() <= millis(1_000), "{outage:?}: {:?}", back.elapsed());
         sleep(millis(5_000)).await;
         let snapshot = users.snapshot();
-        assert!(!snapshot.store.is_out && snapshot.limiters == 0, "{outage:?}: {snapshot:?}");
+        assert!(!snapshot.store.as_ref().unwrap().is_out && snapshot.keys == 0, "{outage:?}: {snapshot:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_fails_is_not_tried_by_everybody() {
+async fn a_failing_store_is_not_tried_by_every_caller() {
     let lines = MemoryStore::new().outage(Outage::Fail);
     lines.set_latency(millis(10));
     lines.set_reachable(false);
@@ -72,9 +77,9 @@ async fn a_line_that_fails_is_not_tried_by_everybody() {
     for key in 0..10_000 {
         assert!(matches!(users.consume(&key, 1).await, Err(ConsumeError::Unreachable)));
     }
-    // One has found it out, and the others believe it.
+    // One caller has noticed the outage, and the others use that.
     assert_eq!(began.elapsed(), millis(20));
-    assert_eq!((users.snapshot().limiters, users.snapshot().store.outages), (0, 1));
+    assert_eq!((users.snapshot().keys, users.snapshot().store.unwrap().outages), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +89,7 @@ async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
     let users = node(&lines, quota);
     for _ in 0..2 {
         lines.lose_answers(1);
-        // The second ask is that of a limiter.
+        // The second request is that of a limiter.
         drop(users.consume(&1, 2).await.unwrap());
         sleep(millis(2_000)).await;
     }
@@ -93,38 +98,38 @@ async fn a_lost_answer_costs_its_own_tokens_and_grants_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_lost_everything_grants_a_burst_more_and_what_was_said_of_it_is_no_harm() {
+async fn a_store_that_lost_its_data_grants_a_burst_more_despite_cached_replies() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(1).burst(5));
     drop(users.consume(&1, 5).await.unwrap());
     lines.forget();
-    // It is full, and nobody here knows; but for a token's time.
+    // The bucket is full, and this node does not know it, except for the time of a token.
     assert!(users.consume(&1, 1).within(millis(10)).await.is_err());
     sleep(millis(1_000)).await;
     assert_eq!(users.consume(&1, 1).within(millis(10)).await.unwrap().remaining(), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_disagree_about_a_quota_are_told() {
+async fn nodes_that_disagree_about_a_quota_get_an_error() {
     let lines = MemoryStore::new().outage(Outage::Fail);
     let (one, two) = (node(&lines, Quota::per_second(7)), node(&lines, Quota::per_second(8)));
     drop(one.consume(&1, 1).await.unwrap());
     assert!(matches!(two.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
     let snapshot = two.snapshot();
-    assert!(snapshot.store.error.unwrap().contains("7 1000000 7 7 0"));
-    // That is between the two of them, and no reason to leave other keys alone.
-    assert!(!snapshot.store.is_out);
+    assert!(snapshot.store.as_ref().unwrap().error.as_ref().unwrap().contains("7 1000000 7 7 0"));
+    // The disagreement concerns this key only, and does not stop requests for other keys.
+    assert!(!snapshot.store.as_ref().unwrap().is_out);
     drop(two.consume(&2, 1).await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_is_back_is_found_by_whoever_comes_next() {
+async fn a_store_that_is_reachable_again_is_found_by_the_next_call() {
     let lines = MemoryStore::new().outage(Outage::Fail);
     let users = node(&lines, Quota::per_second(10));
     lines.set_reachable(false);
     assert!(matches!(users.consume(&1, 1).await, Err(ConsumeError::Unreachable)));
     lines.set_reachable(true);
-    // Nobody here has a limiter that would find it out.
+    // No limiter on this node would notice it.
     sleep(millis(100)).await;
     drop(users.consume(&2, 1).await.unwrap());
 }

@@ -1,20 +1,20 @@
-//! Bounded memory, and what can be done with it.
+//! Bounded memory, and what still works when it is full.
 
 use super::{millis, node};
-use crate::redis::law::Ledger;
+use crate::distributed::law::Ledger;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Barrier;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::MemoryStore;
-use tollgate::{ConsumeError, DistributedKeyedLimiter, KeyedLimiter, Limiter, Quota, TryAcquireError};
+use tollgate::{ConfigError, ConsumeError, KeyedLimiter, Limiter, Quota, TryAcquireError};
 
-fn bounded(lines: &MemoryStore, quota: Quota, keys: u64) -> DistributedKeyedLimiter<u64> {
+fn bounded(lines: &MemoryStore, quota: Quota, keys: u64) -> KeyedLimiter<u64> {
     KeyedLimiter::builder().quota(quota).max_keys(keys).distributed(lines.clone()).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_taken() {
+async fn a_claim_that_must_wait_is_refused_exactly_while_all_entries_are_in_use() {
     let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(1), 3);
     let mut waiting = Vec::new();
@@ -28,20 +28,20 @@ async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_take
     assert!(matches!(users.consume(&3, 1).await, Err(ConsumeError::TooManyKeys { most: 3 })));
     assert!(matches!(users.try_acquire(&4, 1), Err(TryAcquireError::TooLarge { .. })));
     assert!(users.limiter(&4).is_err());
-    // Who is refused, or finds its tokens, needs no place.
+    // A claim that is refused, or finds its tokens, needs no entry.
     assert!(matches!(users.consume(&3, 1).within(millis(5)).await, Err(ConsumeError::TooLate { .. })));
     for key in 10..20 {
         drop(users.consume(&key, 1).await.unwrap());
     }
-    assert_eq!(users.snapshot().limiters, 3);
+    assert_eq!(users.snapshot().keys, 3);
     waiting[0].abort();
     sleep(millis(20)).await;
-    // A place is free once its limiter has nothing out any more: its token was promised to it, and is spare now.
+    // An entry is free again when its limiter holds nothing any more: its token was promised to it, and is unused now.
     let began = Instant::now();
     let limiter = loop {
         match users.limiter(&3) {
             Ok(limiter) => break limiter,
-            Err(error) => assert_eq!(error, ConsumeError::TooManyKeys { most: 3 }),
+            Err(error) => assert_eq!(error, ConfigError::TooManyKeys { most: 3 }),
         }
         sleep(millis(20)).await;
     };
@@ -53,19 +53,19 @@ async fn who_would_have_to_wait_is_turned_away_exactly_while_all_places_are_take
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_wants_nothing_needs_no_place() {
+async fn a_claim_of_cost_zero_needs_no_entry() {
     let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(10), 1);
     assert_eq!(users.estimate(&1, 0), Some(millis(0)));
     assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
     drop(users.consume(&1, 0).await.unwrap());
-    assert_eq!((users.snapshot().limiters, lines.asks()), (0, 0));
+    assert_eq!((users.snapshot().keys, lines.asks()), (0, 0));
     let _taken = users.limiter(&2).unwrap();
     assert_eq!(users.try_acquire(&1, 0).unwrap().cost(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_remembered_is_bounded_whoever_comes() {
+async fn the_cached_replies_are_bounded_for_any_keys() {
     for keys in [1, 5, 64, 1_000] {
         let lines = MemoryStore::new();
         let users = bounded(&lines, Quota::per_hour(2), keys);
@@ -73,13 +73,13 @@ async fn what_is_remembered_is_bounded_whoever_comes() {
             drop(users.consume(&key, 1).await.unwrap());
         }
         let snapshot = users.snapshot();
-        assert!(snapshot.remembered as u64 <= keys && snapshot.limiters == 0, "{keys}: {snapshot:?}");
-        assert!(snapshot.remembered > 0);
+        assert!(snapshot.cached as u64 <= keys && snapshot.keys == 0, "{keys}: {snapshot:?}");
+        assert!(snapshot.cached > 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn churning_through_keys_resets_nobodys_limit() {
+async fn churning_through_keys_resets_no_limit() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(1).burst(3);
     let users = bounded(&lines, quota, 2);
@@ -95,9 +95,9 @@ async fn churning_through_keys_resets_nobodys_limit() {
     assert!((12..=13).contains(&ledger.total()), "{}", ledger.total());
 }
 
-/// With one place, and many keys that are busy, each is asked for by itself.
+/// With one entry and many busy keys, each key is requested separately.
 #[tokio::test(start_paused = true)]
-async fn busy_keys_without_a_place_are_served_all_the_same() {
+async fn busy_keys_without_an_entry_are_served() {
     let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(1_000), 1);
     let held = users.limiter(&0).unwrap();
@@ -121,7 +121,7 @@ async fn busy_keys_without_a_place_are_served_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
+async fn a_debt_is_not_dropped_before_it_is_reported() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10);
     let users = bounded(&lines, quota, 1);
@@ -129,16 +129,16 @@ async fn a_debt_is_not_forgotten_before_it_is_asked_for() {
     sleep(millis(100)).await;
     grant.settle(21);
     drop(grant);
-    // Somebody is in want of the place before the key's limiter could ask.
+    // Another key needs the entry before the key's limiter could send a request.
     assert!(users.limiter(&2).is_err());
     sleep(millis(100)).await;
     let other = bounded(&lines, quota, 1);
     assert!(other.consume(&1, 1).within(millis(0)).await.is_err());
 }
 
-/// The key's limiter is paused and nobody holds it: nothing is asked for it, nothing is promised to it, and it still owes.
+/// The key's limiter is paused and has no handles: it requests nothing, is promised nothing, and is still in debt.
 #[tokio::test(start_paused = true)]
-async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
+async fn a_debt_that_cannot_be_paid_now_is_not_dropped() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10);
     let users = bounded(&lines, quota, 1);
@@ -149,31 +149,34 @@ async fn a_debt_that_cannot_be_paid_now_is_not_forgotten() {
     drop((grant, limiter));
     sleep(millis(5_000)).await;
     let snapshot = users.snapshot();
-    assert_eq!((snapshot.limiters, snapshot.store.granted), (1, 1));
-    // Once it can, it is.
+    assert_eq!((snapshot.keys, snapshot.store.as_ref().unwrap().granted), (1, 1));
+    // It is removed as soon as the debt can be paid.
     sleep(millis(10_000)).await;
     let snapshot = users.snapshot();
-    assert_eq!((snapshot.limiters, snapshot.store.granted - snapshot.store.returned), (0, 21));
+    assert_eq!(
+        (snapshot.keys, snapshot.store.as_ref().unwrap().granted - snapshot.store.as_ref().unwrap().returned),
+        (0, 21)
+    );
 }
 
-/// Every limiter that comes to rest is forgotten: not only the first ones.
+/// Every limiter that becomes unused is removed, not only the first ones.
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_after_a_rest_is_forgotten_too() {
+async fn every_unused_limiter_is_removed() {
     let lines = MemoryStore::new();
     let users = bounded(&lines, Quota::per_second(10), 100);
     for round in 0..3 {
         for key in 0..5 {
             assert!(users.try_acquire(&(5 * round + key), 1).is_err());
         }
-        assert_eq!(users.snapshot().limiters, 5);
+        assert_eq!(users.snapshot().keys, 5);
         sleep(millis(5_000)).await;
-        assert_eq!(users.snapshot().limiters, 0, "round {round}");
+        assert_eq!(users.snapshot().keys, 0, "round {round}");
     }
 }
 
-/// Who comes elsewhere has them forgotten there.
+/// A call on another runtime removes them.
 #[test]
-fn limiters_are_forgotten_also_when_the_runtime_is_gone_that_all_was_built_on() {
+fn limiters_are_removed_also_after_the_end_of_the_building_runtime() {
     let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let (first, second) = (runtime(), runtime());
     let users = first.block_on(async { bounded(&MemoryStore::new(), Quota::per_second(10), 100) });
@@ -183,7 +186,7 @@ fn limiters_are_forgotten_also_when_the_runtime_is_gone_that_all_was_built_on() 
         for round in 0..3 {
             assert!((0..20).all(|key| users.limiter(&key).is_ok()));
             sleep(millis(5_000)).await;
-            assert_eq!(users.snapshot().limiters, 0, "round {round}");
+            assert_eq!(users.snapshot().keys, 0, "round {round}");
         }
     });
 }
@@ -219,13 +222,13 @@ async fn keys_of_one_hash_have_nothing_else_in_common() {
     assert!(users.consume(&1, 1).within(millis(1)).await.is_err());
     assert_eq!(users.consume(&2, 4).within(millis(1)).await.unwrap().remaining(), 6);
     let limiters = [users.limiter(&1).unwrap(), users.limiter(&2).unwrap()];
-    assert_eq!(users.snapshot().limiters, 2);
-    drop(timeout(millis(10), limiters[1].consume(3)).await.expect("they are there").unwrap());
-    drop(timeout(millis(10), users.consume(&2, 3)).await.expect("they are there").unwrap());
+    assert_eq!(users.snapshot().keys, 2);
+    drop(timeout(millis(10), limiters[1].consume(3)).await.expect("the tokens are available").unwrap());
+    drop(timeout(millis(10), users.consume(&2, 3)).await.expect("the tokens are available").unwrap());
     assert!(timeout(millis(10), users.consume(&1, 1)).await.is_err());
 }
 
-/// Whoever comes first, on whichever thread: a key has one limiter here.
+/// Whichever thread is first: a key has one limiter on this node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_threads_find_the_same_limiter_of_a_key() {
     let lines = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! What is asked of the lines, and what is not.
+//! Which calls send requests to the stores, and which do not.
 
 use super::{millis, node};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tollgate::distributed::MemoryStore;
 use tollgate::{Bound, ConsumeError, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_seen_once_costs_one_round_trip_and_leaves_nothing() {
+async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(10));
     for key in 0..5_000 {
@@ -15,19 +15,25 @@ async fn a_key_that_is_seen_once_costs_one_round_trip_and_leaves_nothing() {
         assert_eq!((grant.cost(), grant.remaining()), (3, 7));
     }
     let snapshot = users.snapshot();
-    assert_eq!((lines.asks(), snapshot.store.round_trips, snapshot.store.granted), (5_000, 5_000, 15_000));
-    assert_eq!((snapshot.limiters, snapshot.store.returned, snapshot.store.nodes), (0, 0, 0));
+    assert_eq!(
+        (lines.asks(), snapshot.store.as_ref().unwrap().round_trips, snapshot.store.as_ref().unwrap().granted),
+        (5_000, 5_000, 15_000)
+    );
+    assert_eq!(
+        (snapshot.keys, snapshot.store.as_ref().unwrap().returned, snapshot.store.as_ref().unwrap().nodes),
+        (0, 0, 0)
+    );
     sleep(millis(60_000)).await;
-    assert_eq!(lines.asks(), 5_000, "nobody asks for who is not called");
-    // Whoever comes later finds that the others need not be remembered.
+    assert_eq!(lines.asks(), 5_000, "no request is sent for a key without calls");
+    // A later call finds that the other keys need not be remembered.
     for key in 10_000..15_000 {
         drop(users.consume(&key, 1).await.unwrap());
     }
-    assert!(users.snapshot().remembered <= 5_000 + 64 * 64, "{:?}", users.snapshot());
+    assert!(users.snapshot().cached <= 5_000 + 64 * 64, "{:?}", users.snapshot());
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_is_answered_here_until_its_tokens_can_be_there() {
+async fn a_refusal_is_repeated_locally_until_tokens_can_be_available() {
     let lines = MemoryStore::new();
     let quota = Quota::per_minute(1).burst(2);
     let (one, two) = (node(&lines, quota), node(&lines, quota));
@@ -35,12 +41,12 @@ async fn who_is_refused_is_answered_here_until_its_tokens_can_be_there() {
     assert_eq!(lines.asks(), 1);
     let began = Instant::now();
     for tries in 0..3_000_u64 {
-        // A node that was granted the last tokens knows without asking; another one asks once.
+        // A node that was granted the last tokens knows that without a request; another node sends one.
         for node in [&one, &two] {
             let refused = node.consume(&7, 1).within(millis(10)).await.unwrap_err();
             let left = millis(60_000) - began.elapsed();
             assert_eq!(refused, ConsumeError::TooLate { estimate: left, allowed: millis(10) });
-            let Err(TryAcquireError::Denied(denied)) = node.try_acquire(&7, 1) else { panic!("nothing is there") };
+            let Err(TryAcquireError::Denied(denied)) = node.try_acquire(&7, 1) else { panic!("the bucket is empty") };
             assert_eq!((denied.retry_after, denied.remaining, denied.by), (Some(left), 0, Bound::Quota(0)));
             assert_eq!(node.estimate(&7, 1), Some(left));
         }
@@ -48,15 +54,15 @@ async fn who_is_refused_is_answered_here_until_its_tokens_can_be_there() {
         sleep(millis(10)).await;
     }
     assert_eq!((one.snapshot().spared, two.snapshot().spared), (6_000, 5_999));
-    assert_eq!((two.snapshot().limiters, two.snapshot().remembered), (0, 1));
-    // Who comes back when told to is served, with one ask.
+    assert_eq!((two.snapshot().keys, two.snapshot().cached), (0, 1));
+    // A caller that retries after `retry_after` is served, with one request.
     sleep(millis(60_000) - began.elapsed()).await;
     drop(two.consume(&7, 1).within(millis(10)).await.unwrap());
     assert_eq!(lines.asks(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_takes_nothing_from_anybody() {
+async fn a_refused_claim_takes_no_tokens() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(10).burst(10);
     let (one, two) = (node(&lines, quota), node(&lines, quota));
@@ -65,7 +71,7 @@ async fn what_is_refused_takes_nothing_from_anybody() {
         assert!(two.consume(&1, 8).within(millis(100)).await.is_err());
         sleep(millis(1)).await;
     }
-    // Half a second's tokens are there, and five more come in another half.
+    // Half a second's tokens are available, and five more come in another half.
     let began = Instant::now();
     drop(one.consume(&1, 5).await.unwrap());
     assert_eq!(began.elapsed(), Duration::ZERO);
@@ -74,7 +80,7 @@ async fn what_is_refused_takes_nothing_from_anybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_on_keys_that_have_nothing_asks_once_for_each_token_that_can_be_there() {
+async fn a_storm_on_empty_keys_sends_one_request_per_possible_token() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(2).burst(4));
     let (mut granted, mut tries) = (0, 0);
@@ -85,13 +91,13 @@ async fn a_storm_on_keys_that_have_nothing_asks_once_for_each_token_that_can_be_
         }
         sleep(millis(5)).await;
     }
-    // Ten seconds: each key had its burst and its rate, but for the token that is just coming.
+    // Ten seconds: each key had its burst and its rate, except for the token that is about to come.
     assert!((50 * 23..=50 * 24).contains(&granted), "{granted}");
-    assert!(lines.asks() <= granted + 50, "{} asks for {granted} tokens of {tries} tries", lines.asks());
+    assert!(lines.asks() <= granted + 50, "{} requests for {granted} tokens in {tries} tries", lines.asks());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_key_has_a_lease_that_goes_back_when_it_is_not() {
+async fn a_busy_key_has_a_lease_that_is_returned_when_it_is_idle() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(1_000).burst(500));
     for _ in 0..5_000 {
@@ -100,15 +106,19 @@ async fn a_busy_key_has_a_lease_that_goes_back_when_it_is_not() {
         sleep(millis(2)).await;
     }
     let snapshot = users.snapshot();
-    assert_eq!(snapshot.limiters, 2);
-    assert!(snapshot.kept > 0 && snapshot.store.round_trips <= 10_000 / 20, "{snapshot:?}");
+    assert_eq!(snapshot.keys, 2);
+    assert!(snapshot.kept > 0 && snapshot.store.as_ref().unwrap().round_trips <= 10_000 / 20, "{snapshot:?}");
     sleep(millis(3_000)).await;
     let snapshot = users.snapshot();
-    assert_eq!((snapshot.limiters, snapshot.kept), (0, 0));
-    assert_eq!(snapshot.store.granted - snapshot.store.returned, 10_000, "{snapshot:?}");
+    assert_eq!((snapshot.keys, snapshot.kept), (0, 0));
+    assert_eq!(
+        snapshot.store.as_ref().unwrap().granted - snapshot.store.as_ref().unwrap().returned,
+        10_000,
+        "{snapshot:?}"
+    );
     let asks = lines.asks();
     sleep(millis(600_000)).await;
-    assert_eq!(lines.asks(), asks, "who is idle asks nobody");
+    assert_eq!(lines.asks(), asks, "an idle node sends no requests");
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,16 +130,16 @@ async fn try_acquire_finds_tokens_when_it_comes_again() {
     assert_eq!(users.available(&1), 3);
     assert_eq!(users.try_acquire(&1, 3).unwrap().cost(), 3);
     assert!(matches!(users.try_acquire(&1, 6), Err(TryAcquireError::TooLarge { cost: 6, most: 5 })));
-    // Nobody called for long: what it was given goes back.
+    // No calls for a long time: the lease goes back.
     assert!(users.try_acquire(&2, 5).is_err());
     sleep(millis(5_000)).await;
-    assert_eq!((users.snapshot().limiters, users.available(&2)), (0, 0));
+    assert_eq!((users.snapshot().keys, users.available(&2)), (0, 0));
     drop(users.consume(&2, 10).within(Duration::ZERO).await.unwrap());
 }
 
-/// They never wait for an answer, and still have what there is: at worst by an ask for each token, not for each try.
+/// Such calls never wait for an answer, and still get all the tokens: at worst with a request per token, not per try.
 #[tokio::test(start_paused = true)]
-async fn who_has_no_patience_at_all_gets_what_there_is() {
+async fn callers_that_never_wait_get_all_tokens() {
     let lines = MemoryStore::new();
     let quota = Quota::per_second(200).burst(40);
     let nodes = [node(&lines, quota), node(&lines, quota)];
@@ -144,12 +154,12 @@ async fn who_has_no_patience_at_all_gets_what_there_is() {
         sleep(Duration::from_micros(300)).await;
     }
     assert!((900..=1_040).contains(&granted), "{granted}");
-    assert!(lines.asks() <= granted + 20, "{} asks for {granted} tokens of {tries} tries", lines.asks());
+    assert!(lines.asks() <= granted + 20, "{} requests for {granted} tokens in {tries} tries", lines.asks());
 }
 
-/// Where many come, what counts no more is thrown away, and nothing else.
+/// With many keys, replies that no longer apply are discarded, and no others.
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_is_refused_here_also_after_a_crowd() {
+async fn a_refusal_is_repeated_locally_also_after_many_keys() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_hour(1));
     for key in 0..100 {
@@ -166,28 +176,29 @@ async fn who_is_refused_is_refused_here_also_after_a_crowd() {
     assert_eq!(lines.asks(), 10_100);
 }
 
-/// Who wants more than there can be at once does not ask whether it is there, and half of a burst is the most that a limiter
-/// may keep: for more of it the line is asked.
+/// A claim larger than the burst is refused without a request, and half of a burst is the most that a limiter may keep:
+/// for a larger claim the store is requested directly.
 #[tokio::test(start_paused = true)]
-async fn large_claims_ask_for_what_they_can_have() {
+async fn large_claims_request_what_they_can_get() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(100).burst(10));
     for _ in 0..20 {
         drop(users.consume(&1, 9).within(Duration::ZERO).await.unwrap());
         sleep(millis(90)).await;
     }
-    assert_eq!((lines.asks(), users.snapshot().limiters), (20, 0));
+    assert_eq!((lines.asks(), users.snapshot().keys), (20, 0));
     let waiting = users.clone();
     let waiting = tokio::spawn(async move { drop(waiting.consume(&2, 20).await.unwrap()) });
     sleep(millis(1)).await;
-    // Its limiter has asked, and looked whether there is more.
-    assert_eq!((lines.asks(), users.snapshot().limiters), (22, 1));
+    // Its limiter has sent a request, and checked whether there is more.
+    assert_eq!((lines.asks(), users.snapshot().keys), (22, 1));
     waiting.await.unwrap();
 }
 
-/// A limiter whose ask is under way is not forgotten, however long that takes: else nobody would ever find what it asked for.
+/// A limiter with a request in flight is not removed, however long that takes: otherwise its tokens would never be
+/// found.
 #[tokio::test(start_paused = true)]
-async fn try_acquire_finds_tokens_over_a_slow_way_too() {
+async fn try_acquire_finds_tokens_over_a_slow_connection_too() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(300));
     let users = node(&lines, Quota::per_second(10));
@@ -197,29 +208,29 @@ async fn try_acquire_finds_tokens_over_a_slow_way_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_now_and_then_needs_no_limiter() {
+async fn a_key_with_rare_calls_needs_no_limiter() {
     let lines = MemoryStore::new();
     let users = node(&lines, Quota::per_second(100));
     for _ in 0..40 {
         drop(users.consume(&1, 1).await.unwrap());
-        assert_eq!(users.snapshot().limiters, 0);
+        assert_eq!(users.snapshot().keys, 0);
         sleep(millis(200)).await;
     }
     assert_eq!(lines.asks(), 40);
 }
 
-/// The limiter knows better, and would be forgotten with what was said left behind.
+/// The limiter knows better. A reply cached beside it would outlive the limiter.
 #[tokio::test(start_paused = true)]
-async fn what_is_said_of_a_key_that_has_a_limiter_by_then_is_not_remembered() {
+async fn a_reply_for_a_key_that_has_a_limiter_is_not_cached() {
     let lines = MemoryStore::new();
     lines.set_latency(millis(5));
     let users = node(&lines, Quota::per_second(10));
     let asking = users.clone();
     let asking = tokio::spawn(async move { drop(asking.consume(&1, 1).await.unwrap()) });
     sleep(millis(1)).await;
-    assert_eq!(users.snapshot().remembered, 1);
+    assert_eq!(users.snapshot().cached, 1);
     let limiter = users.limiter(&1).unwrap();
     asking.await.unwrap();
-    assert_eq!((users.snapshot().remembered, users.snapshot().limiters), (0, 1));
+    assert_eq!((users.snapshot().cached, users.snapshot().keys), (0, 1));
     drop(limiter);
 }

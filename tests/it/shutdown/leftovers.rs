@@ -1,4 +1,4 @@
-//! What is left when limiters go: no tasks, no timers, no memory.
+//! What remains of dropped limiters: no tasks, no timers, no memory.
 
 use super::*;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ async fn a_limiter_that_is_dropped_ends_its_parked_task() {
     let limiter = empty();
     drop(limiter.consume(1).await.unwrap());
     yield_now().await;
-    assert_eq!(alive(), 1, "parked, for the next one who waits");
+    assert_eq!(alive(), 1, "parked for the next waiter");
     let another = limiter.clone();
     drop(limiter);
     yield_now().await;
@@ -62,7 +62,7 @@ fn a_limiter_that_is_dropped_outside_ends_its_tasks_on_every_runtime() {
     });
 }
 
-/// Tokio's time, by a clock that counts how many of it live: as many as there are limiters, which own them.
+/// Tokio's time, on a clock that counts its instances: one per limiter, since limiters own them.
 #[derive(Debug)]
 struct Counted {
     base: Instant,
@@ -102,7 +102,7 @@ async fn thousands_of_limiters_waited_on_once_leave_nothing_behind() {
             0 => drop(limiter.consume(1).await.unwrap()),
             1 => drop(limiter.clone().consume_owned(1).await.unwrap()),
             2 => drop(limiter.consume(1).within(Duration::from_secs(1)).await.unwrap()),
-            // Given up in line.
+            // Cancelled while it waits.
             _ => assert!(spawn(limiter.clone().consume_owned(1)).poll().is_pending()),
         }
         drop(limiter);
@@ -111,7 +111,7 @@ async fn thousands_of_limiters_waited_on_once_leave_nothing_behind() {
     }
 }
 
-/// The last clone may be in a grant, in a future, or in a task of the runtime that goes.
+/// The last clone may be in a grant, in a future, or in a task of the runtime that ends.
 #[test]
 fn limiters_held_only_by_what_a_runtime_drops_are_dropped_with_it() {
     to_its_end(|| {
@@ -135,7 +135,7 @@ fn limiters_held_only_by_what_a_runtime_drops_are_dropped_with_it() {
     });
 }
 
-/// A limiter and a runtime that end at the same time, by two threads.
+/// A limiter and a runtime that end at the same time, on two threads.
 #[test]
 fn a_limiter_and_a_runtime_that_end_together_leave_nothing_behind() {
     to_its_end(|| {

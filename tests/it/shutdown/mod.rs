@@ -1,4 +1,4 @@
-//! Runtimes, replenishers and limiters that go away while others wait: nobody hangs, and nothing stays behind.
+//! Runtimes, replenishers and limiters that end while claims wait: no claim hangs, and nothing remains.
 
 mod leftovers;
 mod outside;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::{Limiter, Quota};
 
-/// As many as that; a fiftieth under Miri.
+/// This many; a fiftieth of it under Miri.
 const fn many(count: usize) -> usize {
     if cfg!(miri) { count.div_ceil(50) } else { count }
 }
@@ -30,7 +30,7 @@ fn empty() -> Limiter {
     Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap()
 }
 
-/// Returns when `count` callers stand in line. They come by themselves: this does not decide anything.
+/// Returns when `count` claims wait. They arrive by themselves; this only waits for them.
 fn await_line(limiter: &Limiter, count: usize) {
     while limiter.snapshot().waiting_tasks != count {
         thread::yield_now();

@@ -1,4 +1,4 @@
-//! Callers outside of every runtime: those who block, and those who are driven from elsewhere.
+//! Callers outside of every runtime: blocked threads, and futures that are driven from elsewhere.
 
 use super::*;
 use futures::executor::block_on;
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio_test::task::spawn;
 use tollgate::{Clock, ConsumeError};
 
-/// Spawns the limiter's replenisher, and returns when it is there.
+/// Spawns the limiter's replenisher, and returns when it is registered.
 fn drive(limiter: &Limiter, runtime: &Runtime) -> tokio::task::JoinHandle<()> {
     let (ready, is_ready) = oneshot::channel();
     let replenisher = limiter.replenisher();
@@ -23,7 +23,7 @@ fn drive(limiter: &Limiter, runtime: &Runtime) -> tokio::task::JoinHandle<()> {
 }
 
 #[test]
-fn outside_of_a_runtime_what_is_there_is_granted_and_to_wait_is_refused() {
+fn outside_of_a_runtime_available_tokens_are_granted_and_waits_are_refused() {
     let limiter = Limiter::new(Quota::manual(3)).unwrap();
     drop(block_on(limiter.consume(3)).unwrap());
     assert_eq!(block_on(limiter.consume(1)).unwrap_err(), ConsumeError::NoRuntime);
@@ -60,7 +60,7 @@ fn on_another_executor_everything_works_where_a_runtime_is_entered() {
 }
 
 #[test]
-fn outside_of_a_runtime_a_replenisher_elsewhere_serves_those_who_wait() {
+fn outside_of_a_runtime_a_replenisher_elsewhere_serves_the_waiters() {
     to_its_end(|| {
         let (limiter, runtime) = (empty(), workers(1));
         let task = drive(&limiter, &runtime);
@@ -73,9 +73,9 @@ fn outside_of_a_runtime_a_replenisher_elsewhere_serves_those_who_wait() {
     });
 }
 
-/// It was let in because somebody would wake it; now nobody will.
+/// The claim was let in because a replenisher would wake it, and that one has ended.
 #[test]
-fn outside_of_a_runtime_a_waiter_whose_replenisher_ends_is_told() {
+fn outside_of_a_runtime_a_waiter_is_refused_when_its_replenisher_ends() {
     to_its_end(|| {
         let runtime = workers(1);
         let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
@@ -91,16 +91,16 @@ fn outside_of_a_runtime_a_waiter_whose_replenisher_ends_is_told() {
     });
 }
 
-/// A blocked thread drives the line while it waits; it is no reason to let others rely on it.
+/// A blocked thread drives the queue while it waits; other claims must not rely on it.
 #[test]
-fn outside_of_a_runtime_a_waiter_does_not_outlive_the_blocked_thread_it_counted_on() {
+fn outside_of_a_runtime_a_waiter_does_not_rely_on_a_blocked_thread() {
     to_its_end(|| {
         let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
         thread::scope(|scope| {
             let blocked = scope.spawn(|| limiter.blocking_consume(1).unwrap().cost());
             await_line(&limiter, 1);
             let outside = scope.spawn(|| block_on(limiter.consume(1)).map(|grant| grant.cost()));
-            // It is refused at once, or stands in line until the thread is served.
+            // The claim is refused at once, or waits until the thread is served.
             while !outside.is_finished() && limiter.snapshot().waiting_tasks < 2 {
                 thread::yield_now();
             }
@@ -113,7 +113,7 @@ fn outside_of_a_runtime_a_waiter_does_not_outlive_the_blocked_thread_it_counted_
 }
 
 #[test]
-fn threads_that_block_share_the_rate_without_any_runtime() {
+fn blocked_threads_share_the_rate_without_any_runtime() {
     to_its_end(|| {
         let limiter = Limiter::new(Quota::per_second(10_000).burst(1).initial(0)).unwrap();
         let take = || (1..=25).map(|cost| limiter.blocking_consume(cost % 3).unwrap().cost()).sum::<u64>();
@@ -126,9 +126,9 @@ fn threads_that_block_share_the_rate_without_any_runtime() {
     });
 }
 
-/// Threads and tasks, all in one line: each notes its number while it holds the only slot.
+/// Threads and tasks in one queue: each records its number while it holds the only token in flight.
 #[test]
-fn threads_that_block_and_tasks_that_wait_are_served_in_the_order_they_came() {
+fn blocked_threads_and_waiting_tasks_are_served_in_their_order_of_arrival() {
     const COUNT: usize = 60;
     to_its_end(|| {
         let runtimes = [workers(1), workers(1)];
@@ -175,9 +175,9 @@ fn a_limiter_that_is_closed_lets_blocked_threads_go() {
     });
 }
 
-/// Whoever leaves the line wakes those whose turn has come, and nobody for nothing.
+/// A thread that leaves the queue wakes the claims that are due, and no others.
 #[test]
-fn a_blocked_thread_that_was_served_wakes_nobody_whose_turn_has_not_come() {
+fn a_served_blocked_thread_wakes_no_claim_that_is_not_due() {
     to_its_end(|| {
         let runtime = workers(1);
         let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
@@ -194,7 +194,7 @@ fn a_blocked_thread_that_was_served_wakes_nobody_whose_turn_has_not_come() {
     });
 }
 
-/// Real time, or time that stands still, and how often somebody asked for it.
+/// Real time, or time that stands still, and the number of readings.
 #[derive(Clone, Debug)]
 struct Asked {
     start: std::time::Instant,
@@ -224,7 +224,7 @@ impl Clock for Asked {
 }
 
 #[test]
-fn a_thread_that_blocks_sleeps_until_its_turn() {
+fn a_blocked_thread_sleeps_until_its_turn() {
     to_its_end(|| {
         let clock = Asked::new(false);
         let quota = Quota::new(1, Duration::from_millis(500)).burst(1).initial(0);
@@ -232,13 +232,14 @@ fn a_thread_that_blocks_sleeps_until_its_turn() {
         let before = clock.times();
         drop(limiter.blocking_consume(1).unwrap());
         let asked = clock.times() - before;
-        // A few times when it comes and when it goes; looking around every 10 ms would be a hundred times.
+        // It reads the clock a few times when it enters and when it leaves. Waking every 10 ms would be a hundred
+        // times.
         assert!(asked <= 20, "{asked} times");
     });
 }
 
 #[test]
-fn a_thread_that_blocks_by_a_clock_moved_by_hand_sleeps_until_somebody_looks() {
+fn a_thread_blocked_on_a_manual_clock_sleeps_until_the_queue_is_served() {
     to_its_end(|| {
         let clock = Asked::new(true);
         let quota = Quota::per_second(1_000).burst(1).initial(0);
@@ -251,7 +252,7 @@ fn a_thread_that_blocks_by_a_clock_moved_by_hand_sleeps_until_somebody_looks() {
             let asked = clock.times() - before;
             limiter.replenish(1);
             blocked.join().unwrap();
-            // It may just have come. By the schedule it would have looked each millisecond.
+            // The thread may just have entered. By the schedule it would have woken each millisecond.
             assert!(asked <= 10, "{asked} times");
         });
     });

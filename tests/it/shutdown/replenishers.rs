@@ -13,37 +13,37 @@ fn alive() -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replenisher_polled_by_hand_serves_the_line_but_no_waiter_relies_on_it() {
+async fn a_replenisher_polled_by_hand_serves_the_queue_but_no_waiter_relies_on_it() {
     let limiter = empty();
     let mut replenisher = spawn(limiter.replenisher());
     assert!(replenisher.poll().is_pending());
     let mut waiting = spawn(limiter.consume(1));
     assert!(waiting.poll().is_pending());
-    assert_eq!(alive(), 1, "it may never be polled again, so the waiter started one of its own");
-    assert!(replenisher.is_woken(), "it has an alarm to set");
+    assert_eq!(alive(), 1, "it may never be polled again, so the waiter started another one");
+    assert!(replenisher.is_woken(), "the replenisher has an alarm to set");
     assert!(replenisher.poll().is_pending());
     advance(MILLI).await;
     assert!(replenisher.is_woken());
     assert!(replenisher.poll().is_pending());
-    assert!(waiting.is_woken() && waiting.poll().is_ready(), "whichever of the two came first");
+    assert!(waiting.is_woken() && waiting.poll().is_ready(), "served by either of the two");
     drop(waiting);
     drop(limiter);
     assert!(replenisher.is_woken() && replenisher.poll().is_ready());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replenisher_that_is_never_polled_is_not_counted_on() {
+async fn no_waiter_relies_on_a_replenisher_that_is_never_polled() {
     let limiter = empty();
     let unused = limiter.replenisher();
     drop(limiter.replenisher());
     drop(limiter.consume(1).await.unwrap());
-    assert_eq!(alive(), 1, "the waiter started one");
+    assert_eq!(alive(), 1, "the waiter started a replenisher");
     drop(unused);
     drop(limiter.consume(1).await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replenisher_that_was_dropped_after_a_poll_is_replaced_for_those_who_come() {
+async fn a_replenisher_dropped_after_a_poll_is_replaced_for_later_claims() {
     let limiter = empty();
     let mut replenisher = spawn(limiter.replenisher());
     assert!(replenisher.poll().is_pending());
@@ -54,7 +54,7 @@ async fn a_replenisher_that_was_dropped_after_a_poll_is_replaced_for_those_who_c
 
 /// "It can be dropped at any time: waiters are woken and start another one where they are."
 #[tokio::test(start_paused = true)]
-async fn a_replenisher_that_is_dropped_under_its_waiters_is_replaced_by_them() {
+async fn a_replenisher_dropped_under_its_waiters_is_replaced_by_them() {
     let limiter = empty();
     let mut replenisher = spawn(limiter.replenisher());
     assert!(replenisher.poll().is_pending());
@@ -62,7 +62,7 @@ async fn a_replenisher_that_is_dropped_under_its_waiters_is_replaced_by_them() {
     assert!(waiting.iter_mut().all(|claim| claim.poll().is_pending()));
     assert!(replenisher.poll().is_pending());
     drop(replenisher);
-    // Whoever was woken looks again.
+    // The woken waiter is polled again.
     for claim in &mut waiting {
         assert!(!claim.is_woken() || claim.poll().is_pending());
     }
@@ -76,7 +76,7 @@ async fn a_replenisher_that_is_dropped_under_its_waiters_is_replaced_by_them() {
 }
 
 #[test]
-fn a_spawned_replenisher_that_is_aborted_is_replaced_by_those_who_wait() {
+fn an_aborted_replenisher_is_replaced_by_the_waiters() {
     to_its_end(|| {
         workers(1).block_on(async {
             let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
@@ -112,12 +112,12 @@ async fn many_replenishers_of_one_limiter_do_no_harm() {
     assert_eq!((alive(), limiter.snapshot().granted), (COUNT + 1, 10), "the first waiter started one more");
     drop(limiter);
     for replenisher in many {
-        // By the paused clock: at once, if nothing else is left to happen.
-        timeout(MILLI, replenisher).await.expect("it ends with its limiter").unwrap();
+        // On the paused clock: at once, if no other event is pending.
+        timeout(MILLI, replenisher).await.expect("the replenisher ends with its limiter").unwrap();
     }
 }
 
-/// Of a limiter that is gone before it was polled, and after.
+/// A limiter that is dropped before the replenisher's first poll, and one that is dropped after it.
 #[tokio::test(start_paused = true)]
 async fn a_replenisher_ends_with_its_limiter() {
     let (never, once) = (empty(), empty());

@@ -1,4 +1,4 @@
-//! Runtimes that are shut down while tasks wait, there and elsewhere.
+//! Runtimes that are shut down while tasks wait, on them and on others.
 
 use super::*;
 use std::task::{Context, Waker};
@@ -14,7 +14,7 @@ fn when_one_runtime_is_shut_down_the_waiters_of_another_are_all_served() {
     for end in ENDS {
         to_its_end(move || {
             let (gone, stays) = (workers(1), workers(1));
-            // Nobody passes before all are in line, the first of them on the runtime that goes.
+            // No claim passes before all wait, the first of them on the runtime that ends.
             let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
             let mut served = Vec::new();
             for index in 0..60 {
@@ -37,7 +37,7 @@ fn when_one_runtime_is_shut_down_the_waiters_of_another_are_all_served() {
 }
 
 #[test]
-fn a_runtime_dropped_with_its_waiters_takes_them_out_of_the_line() {
+fn a_runtime_dropped_with_its_waiters_removes_them_from_the_queue() {
     for end in ENDS {
         to_its_end(move || {
             let runtime = workers(2);
@@ -57,7 +57,7 @@ fn a_runtime_dropped_with_its_waiters_takes_them_out_of_the_line() {
     }
 }
 
-/// The first poll starts the replenisher where it happens; by the time of the next one the future may be elsewhere.
+/// The first poll starts the replenisher on its runtime; the next poll of the future may be on another one.
 #[test]
 fn a_waiter_that_moved_away_from_a_runtime_that_ends_is_served_where_it_is() {
     for end in ENDS {
@@ -77,9 +77,9 @@ fn a_waiter_that_moved_away_from_a_runtime_that_ends_is_served_where_it_is() {
     }
 }
 
-/// One after the other goes away under the line; those who stay are served.
+/// The runtimes end one after the other while claims wait; the remaining claims are served.
 #[test]
-fn runtimes_come_and_go_and_the_line_moves_on() {
+fn runtimes_come_and_go_and_the_queue_moves_on() {
     to_its_end(|| {
         let (limiter, stays) = (empty(), workers(1));
         for _ in 0..20 {
@@ -93,7 +93,8 @@ fn runtimes_come_and_go_and_the_line_moves_on() {
             drop(stays.block_on(served).unwrap().unwrap());
             assert!(stays.block_on(giant).unwrap_err().is_cancelled());
         }
-        // One replenisher on the runtime that stayed, none of the others; the tasks that ended there leave when they can.
+        // One replenisher on the runtime that remains, none of the others; the tasks of the ended runtimes leave when
+        // they can.
         while stays.metrics().num_alive_tasks() != 1 {
             thread::yield_now();
         }
@@ -101,7 +102,7 @@ fn runtimes_come_and_go_and_the_line_moves_on() {
 }
 
 #[test]
-fn who_blocks_on_a_runtime_that_was_shut_down_is_told() {
+fn a_thread_that_blocks_on_a_shut_down_runtime_is_refused() {
     to_its_end(|| {
         let limiter = empty();
         for runtime in [workers(1), alone()] {
@@ -114,9 +115,9 @@ fn who_blocks_on_a_runtime_that_was_shut_down_is_told() {
     });
 }
 
-/// Served or told: not left there, and not spinning either.
+/// The thread is served or refused: it neither hangs nor spins.
 #[test]
-fn who_blocks_on_a_runtime_while_it_is_shut_down_comes_back() {
+fn a_thread_that_blocks_on_a_runtime_during_its_shutdown_returns() {
     for end in ENDS {
         to_its_end(move || {
             let runtime = workers(1);
@@ -136,7 +137,7 @@ fn who_blocks_on_a_runtime_while_it_is_shut_down_comes_back() {
 }
 
 #[test]
-fn a_runtime_without_timers_panics_in_the_callers_hands_and_spares_the_others() {
+fn a_runtime_without_timers_panics_in_the_caller_and_affects_no_other() {
     to_its_end(|| {
         let (timeless, other) = (Builder::new_multi_thread().worker_threads(1).build().unwrap(), workers(1));
         let limiter = Limiter::new(Quota::manual(5)).unwrap();
@@ -153,9 +154,9 @@ fn a_runtime_without_timers_panics_in_the_callers_hands_and_spares_the_others() 
     });
 }
 
-/// It panicked, and its future is still there: it must not take anything from those behind it.
+/// The poll panicked, and the future still exists: it must take nothing from the claims behind it.
 #[test]
-fn a_waiter_that_panicked_for_want_of_timers_does_not_stand_in_line() {
+fn a_waiter_that_panicked_for_lack_of_timers_is_not_in_the_queue() {
     let timeless = Builder::new_current_thread().build().unwrap();
     let limiter = Limiter::new(Quota::manual(1).initial(0)).unwrap();
     let mut broken = spawn(limiter.consume(1));

@@ -1,5 +1,5 @@
-//! Random histories of streams and sinks that share a limiter, against the oracle: every poll of an adaptor is answered
-//! as a `consume` of its item's cost would be.
+//! Random histories of streams and sinks that share a limiter, compared with the oracle: every poll of an adaptor has
+//! the result that a `consume` of its item's cost would have.
 
 use std::collections::VecDeque;
 use std::task::Poll;
@@ -21,7 +21,7 @@ type Cost = fn(&Item) -> u64;
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Poll(usize),
-    /// The adaptor is dropped, and another one goes on with what it held.
+    /// The adaptor is dropped, and another one continues with its item.
     Drop(usize),
     Pass(u64),
     Close,
@@ -36,10 +36,10 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What waits in an adaptor: its item, and the claim for it, if one was made.
+/// The item that waits in an adaptor, and its claim, if one was made.
 type Held = Option<(Item, Option<Id>)>;
 
-/// The oracle's side: what is known of each adaptor, and what their next polls must answer.
+/// The oracle's side: the state of each adaptor, and the expected results of its next polls.
 struct Model {
     oracle: Oracle,
     now: Int,
@@ -49,9 +49,9 @@ struct Model {
 }
 
 impl Model {
-    /// What a poll of adaptor `who`, which holds an item that can go on, answers.
+    /// The result of a poll of adaptor `who`, which holds an item that can go on.
     fn claim(&mut self, who: usize) -> Poll<Result<Item, (Item, ConsumeError)>> {
-        let (item, claim) = self.held[who].expect("it holds an item");
+        let (item, claim) = self.held[who].expect("the adaptor holds an item");
         let answer = match claim {
             None => {
                 let id = self.next;
@@ -126,7 +126,7 @@ impl World {
     }
 }
 
-/// What each adaptor's items cost; `None` is a poll that finds nothing.
+/// The costs of each adaptor's items; `None` is a poll that finds no item.
 fn scripts() -> impl Strategy<Value = [Vec<Option<u64>>; 4]> {
     let item = prop_oneof![3 => (0..12_u64).prop_map(Some), 1 => Just(None)];
     prop::array::uniform4(prop::collection::vec(item, 0..12))
@@ -205,7 +205,7 @@ proptest! {
             match op {
                 Op::Pass(nanos) => world.pass(nanos),
                 Op::Close => world.close(),
-                // Polls whether it is ready, and sends the next item if it is.
+                // Polls for readiness, and sends the next item if the sink is ready.
                 Op::Poll(who) => {
                     let before = world.model.held[who];
                     let expected = if before.is_none() {
@@ -219,7 +219,7 @@ proptest! {
                                 Ok(())
                             }
                             Err((item, error)) => {
-                                // It stays, to be tried again.
+                                // The item stays and is tried again.
                                 world.model.held[who] = Some((item, None));
                                 Err(PacedSinkError::Refused(error))
                             }

@@ -1,4 +1,4 @@
-//! Paced streams and sinks: exact instants, every item in its order, and nothing lost wherever they are dropped.
+//! Paced streams and sinks: exact instants, items in order, and nothing lost, wherever an adaptor is dropped.
 
 mod histories;
 mod scripted;
@@ -16,7 +16,7 @@ fn per_milli(burst: u64) -> Limiter {
     Limiter::new(Quota::new(1, MILLI).burst(burst)).unwrap()
 }
 
-/// The same by a clock moved by hand, with nothing there at the start.
+/// The same on a manual clock, from an empty bucket.
 fn by_hand(burst: u64) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     let quota = Quota::new(1, MILLI).burst(burst).initial(0);

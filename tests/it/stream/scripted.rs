@@ -1,4 +1,4 @@
-//! Streams and sinks that do what they are told.
+//! Streams and sinks that follow a script.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use futures::stream::FusedStream;
 use futures::{Sink, Stream};
 
-/// Yields what its script says; `None` is a poll that finds nothing yet.
+/// Yields items as scripted; `None` is a poll that finds no item yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source<T> {
     pub(crate) script: VecDeque<Option<T>>,
@@ -45,7 +45,7 @@ impl<T: Unpin> FusedStream for Source<T> {
     }
 }
 
-/// Takes an item whenever its script says that it is ready; when the script has ended, always.
+/// Takes an item whenever its script says that it is ready; after the script, always.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drain<T> {
     pub(crate) ready: VecDeque<bool>,

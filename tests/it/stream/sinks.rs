@@ -25,7 +25,7 @@ async fn items_go_on_at_their_exact_instants_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_whole_stream_is_sent_for_what_it_costs() {
+async fn a_whole_stream_is_sent_at_its_cost() {
     let limiter = per_milli(2);
     let start = Instant::now();
     let mut paced = Drain::new([]).pace_sends_by(&limiter, |cost: &u64| *cost);
@@ -50,7 +50,7 @@ fn a_sink_that_is_not_ready_takes_no_token() {
 }
 
 #[test]
-fn what_was_paid_for_is_flushed_while_the_next_waits() {
+fn paid_items_are_flushed_while_the_next_waits() {
     let (limiter, clock) = by_hand(5);
     limiter.replenish(1);
     let mut paced = Drain::new([]).pace_sends(&limiter);
@@ -91,7 +91,7 @@ fn closed_of_io() -> PacedSinkError<std::io::Error> {
 }
 
 #[test]
-fn dropped_at_every_poll_it_loses_no_item_and_no_token() {
+fn an_adaptor_dropped_at_any_poll_loses_no_item_and_no_token() {
     let costs = [1, 3, 0, 7, 2, 1, 1, 5];
     for dropped_at in 0..80 {
         let (limiter, clock) = by_hand(4);
@@ -100,7 +100,7 @@ fn dropped_at_every_poll_it_loses_no_item_and_no_token() {
         let mut paced = Drain::new(ready).pace_sends_by(&limiter, |(_, cost): &(usize, u64)| *cost);
         let mut left = costs.into_iter().enumerate();
         for _ in 0..dropped_at {
-            // A future of its own for each poll: none of them lives to be polled twice.
+            // A new future for each poll: none of them is polled twice.
             let mut ready = spawn(futures::future::poll_fn(|cx| paced.poll_ready_unpin(cx)));
             let ready = matches!(ready.poll(), Poll::Ready(Ok(())));
             if ready && let Some(item) = left.next() {

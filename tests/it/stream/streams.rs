@@ -27,7 +27,7 @@ async fn items_pass_at_their_exact_instants_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn items_pass_for_what_they_cost_also_above_the_burst() {
+async fn items_pass_at_their_cost_also_above_the_burst() {
     let limiter = per_milli(2);
     let start = Instant::now();
     let mut asked = 0;
@@ -41,7 +41,7 @@ async fn items_pass_for_what_they_cost_also_above_the_burst() {
     }
     drop(paced);
     assert_eq!(instants, [(2, 0), (0, 0), (7, 7), (1, 8)]);
-    assert_eq!(asked, 4, "the cost is asked once per item");
+    assert_eq!(asked, 4, "the cost is computed once per item");
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,12 +85,12 @@ fn size_hint_and_termination_count_the_item_that_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_limiter_hands_every_item_back_in_order() {
+async fn a_closed_limiter_returns_every_item_in_order() {
     let limiter = per_milli(2);
     let mut paced = stream::iter(0..5).pace(&limiter);
     assert_eq!(paced.next().await.unwrap().unwrap(), 0);
     assert_eq!(paced.next().await.unwrap().unwrap(), 1);
-    // One of them waits in the line when it closes.
+    // One of them waits in the queue when the limiter closes.
     assert!(futures::poll!(paced.next()).is_pending());
     limiter.close();
     for n in 2..5 {
@@ -114,15 +114,15 @@ async fn with_grants_holds_items_in_flight_until_their_grants_are_dropped() {
     assert!(jobs.is_woken());
     let (third, _grant) = assert_ready!(jobs.poll_next()).unwrap().unwrap();
     assert_eq!(third, 2);
-    // Without, they land as they pass.
+    // Without grants, the tokens are released as the items pass.
     let more = stream::iter(0..100)
         .pace(&Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap());
     assert_eq!(more.filter(|item| std::future::ready(item.is_ok())).count().await, 100);
 }
 
 #[test]
-fn dropped_at_every_poll_it_loses_no_item_and_no_token() {
-    // Each poll: 0.4 ms later.
+fn an_adaptor_dropped_at_any_poll_loses_no_item_and_no_token() {
+    // Each poll is 0.4 ms later.
     let costs = [1, 3, 0, 7, 2, 1, 1, 5];
     for dropped_at in 0..80 {
         let (limiter, clock) = by_hand(4);
@@ -132,7 +132,7 @@ fn dropped_at_every_poll_it_loses_no_item_and_no_token() {
         let mut other = spawn(stream::repeat(()).pace_by(&limiter, |()| 2));
         let (mut passed, mut others) = (vec![], 0);
         for _ in 0..dropped_at {
-            // A future of its own for each poll: none of them lives to be polled twice.
+            // A new future for each poll: none of them is polled twice.
             if let Poll::Ready(Some(item)) = spawn(paced.next()).poll() {
                 passed.push(item.unwrap());
             }

@@ -1,4 +1,4 @@
-//! Clocks that panic, and clocks that call the limiter which asks them for the time.
+//! Clocks that panic, and clocks that call the limiter that reads them.
 
 use super::*;
 use std::cell::Cell;
@@ -13,11 +13,11 @@ use tollgate::{Clock, ConsumeError, Grant, Limiter, ManualClock, Quota, join};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Time by hand; while it is broken, asking for it panics.
+/// A manual clock. While it is broken, reading it panics.
 #[derive(Clone, Debug)]
 struct Brittle {
     time: ManualClock,
-    /// How many readings are still sound.
+    /// The number of readings before it breaks.
     sound: Arc<AtomicU64>,
 }
 
@@ -44,7 +44,7 @@ impl Clock for Brittle {
     fn now(&self) -> Duration {
         let use_up = |sound: u64| if sound == u64::MAX { Some(sound) } else { sound.checked_sub(1) };
         if self.sound.fetch_update(SeqCst, SeqCst, use_up).is_err() {
-            // Not `panic!`: this one is meant, and need not be printed.
+            // Not `panic!`: the panic is intended, and its message would only clutter the output.
             resume_unwind(Box::new("a broken clock"));
         }
         self.time.now()
@@ -63,7 +63,7 @@ fn brittle() -> (Limiter, Brittle) {
 }
 
 #[test]
-fn a_clock_that_panics_does_so_in_the_callers_hands_and_nothing_has_changed() {
+fn a_panicking_clock_panics_in_the_caller_and_changes_nothing() {
     let (limiter, clock) = brittle();
     let mut grant = limiter.try_acquire(3).unwrap();
     let before = limiter.snapshot();
@@ -92,20 +92,21 @@ fn a_clock_that_panics_does_so_in_the_callers_hands_and_nothing_has_changed() {
 }
 
 #[test]
-fn a_grant_dropped_while_the_clock_panics_is_released_all_the_same() {
+fn a_grant_dropped_while_the_clock_panics_is_released() {
     let (limiter, clock) = brittle();
     let grant = limiter.try_acquire(4).unwrap();
     let mut next = spawn(limiter.consume(1));
     assert!(next.poll().is_pending());
-    assert!(!clock.breaks(|| drop(grant)), "who leaves does not hear of it");
-    // Nothing else is done to the limiter: the drop itself serves the line.
+    assert!(!clock.breaks(|| drop(grant)), "the drop itself does not panic");
+    // No other call is made: the drop itself serves the queue.
     assert!(next.is_woken() && matches!(next.poll().map(|grant| grant.is_ok()), Poll::Ready(true)));
 }
 
-/// The same where the grant is dropped because its task panics: a second panic on the way would end the process.
+/// The same where the grant is dropped because its task panics: a second panic during unwinding would abort the
+/// process.
 #[test]
 #[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
-fn a_grant_dropped_by_a_panic_while_the_clock_panics_serves_the_line_and_the_process_lives() {
+fn a_grant_dropped_by_a_panic_while_the_clock_panics_serves_the_queue_without_an_abort() {
     ends_well("threads::clocks::a_grant_is_dropped_by_a_panic_while_the_clock_panics");
 }
 
@@ -133,13 +134,13 @@ fn a_grant_is_dropped_by_a_panic_while_the_clock_panics() {
 fn assert_ready<T>(poll: Poll<T>) -> T {
     match poll {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("it waits"),
+        Poll::Pending => panic!("the future is pending"),
     }
 }
 
-/// Released by hand: what is owed is not owed any more, so this cannot be tried again.
+/// A manual release: its tokens are accounted for at once, so the call cannot be repeated.
 #[test]
-fn a_release_by_hand_while_the_clock_panics_serves_the_line() {
+fn a_manual_release_while_the_clock_panics_serves_the_queue() {
     let (limiter, clock) = brittle();
     limiter.try_acquire(4).unwrap().forget();
     let mut next = spawn(limiter.consume(1));
@@ -148,8 +149,8 @@ fn a_release_by_hand_while_the_clock_panics_serves_the_line() {
     assert!(next.is_woken() && next.poll().is_ready());
 }
 
-/// Every grant that a joint claim leaves, and every grant of a key under another limiter, is dropped though the first of
-/// them meets a broken clock.
+/// Every grant of a joint claim, and every grant of a key under a parent, is released though the first of them meets a
+/// broken clock.
 #[test]
 fn several_grants_dropped_while_the_clock_panics_are_all_released() {
     let ((one, clock), (two, other_clock)) = (brittle(), brittle());
@@ -160,8 +161,8 @@ fn several_grants_dropped_while_the_clock_panics_are_all_released() {
     assert!(waiting.iter_mut().all(|claim| claim.is_woken() && claim.poll().is_ready()));
 }
 
-/// Time moves on, and the clock fails just when the grant is dropped: the waiter's token came in the meantime, which
-/// the limiter cannot know. The driver looks again as soon as the clock is sound.
+/// Time advances, and the clock fails just when the grant is dropped: the waiter's token was minted meanwhile, which
+/// the limiter cannot know. The driver serves the queue as soon as the clock works again.
 #[tokio::test(start_paused = true)]
 async fn a_grant_dropped_while_the_clock_panics_leaves_the_rest_to_the_driver() {
     let clock = Ticking { start: Instant::now(), broken: Arc::default() };
@@ -177,12 +178,12 @@ async fn a_grant_dropped_while_the_clock_panics_leaves_the_rest_to_the_driver() 
     tokio::time::advance(3 * MILLI).await;
     clock.broken.store(false, SeqCst);
     let since = Instant::now();
-    let granted = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("nobody else does anything");
+    let granted = tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("the driver serves the queue");
     assert!(granted.unwrap().is_ok());
     assert!(since.elapsed() <= 2 * MILLI, "{:?}", since.elapsed());
 }
 
-/// Tokio's time; while it is broken, asking for it panics.
+/// Tokio's time. While it is broken, reading it panics.
 #[derive(Clone, Debug)]
 struct Ticking {
     start: Instant,
@@ -212,11 +213,11 @@ fn a_waiter_polled_while_the_clock_panics_keeps_its_place() {
     assert!(plain.poll().is_ready() && patient.poll().is_pending());
 }
 
-/// Where a waiter does not leave the line, it must not go: the process ends rather than the line go on with a place
-/// that is not there any more. This test has a process of its own for that.
+/// A waiter that cannot leave the queue must not be dropped: the process aborts, because the queue cannot continue with
+/// a dangling place. Therefore this test has a process of its own.
 #[test]
 #[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
-fn a_waiter_dropped_while_the_clock_panics_leaves_the_line_and_the_process_lives() {
+fn a_waiter_dropped_while_the_clock_panics_leaves_the_queue_without_an_abort() {
     ends_well("threads::clocks::a_waiter_is_dropped_while_the_clock_panics");
 }
 
@@ -225,7 +226,7 @@ fn ends_well(child: &str) {
     let output = command.args(["--exact", child, "--ignored", "--nocapture"]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("running 1 test"), "{told}");
-    assert!(output.status.success(), "it ended with {}: {told}", output.status);
+    assert!(output.status.success(), "the process ended with {}: {told}", output.status);
 }
 
 #[test]
@@ -244,10 +245,10 @@ fn a_waiter_is_dropped_while_the_clock_panics() {
     assert!(last.is_woken() && last.poll().is_ready());
 }
 
-/// As above: where one joint claim gives way to another, the other's lines look too, by the same clock.
+/// As above: where one joint claim gives way to another, the other's queues are served too, on the same clock.
 #[test]
 #[cfg_attr(miri, ignore = "Miri starts no processes: it runs the one below in its own")]
-fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_lines_and_the_process_lives() {
+fn a_joint_claim_dropped_while_the_clock_panics_leaves_all_its_queues_without_an_abort() {
     ends_well("threads::clocks::a_joint_claim_is_dropped_while_the_clock_panics");
 }
 
@@ -263,16 +264,16 @@ fn a_joint_claim_is_dropped_while_the_clock_panics() {
     let mut next = spawn(join([(&ready, 1), (&other, 1)]));
     let mut last = spawn(lacking.consume(1));
     assert!(leaving.poll().is_pending() && next.poll().is_pending() && last.poll().is_pending());
-    assert!(!clock.breaks(|| drop(leaving)), "who leaves does not hear of it");
+    assert!(!clock.breaks(|| drop(leaving)), "the drop itself does not panic");
     assert!(next.is_woken() && matches!(next.poll(), Poll::Ready(Ok(_))));
     lacking.replenish(1);
     assert!(last.is_woken() && last.poll().is_ready());
 }
 
-/// A joint claim comes while more are due than are woken at once, among them one that waits elsewhere too. The clock fails
-/// when it is read a second time: who was found to be granted is granted everywhere.
+/// A joint claim arrives while more claims are due than are woken at once, among them one that also waits in another
+/// queue. The clock fails at the second reading: a claim that was found to be granted is granted in all its queues.
 #[test]
-fn a_clock_that_panics_in_the_middle_of_a_joint_arrival_leaves_nothing_half_done() {
+fn a_clock_that_panics_during_a_joint_arrival_leaves_a_consistent_state() {
     for sound in 0..20 {
         let (clock, steady) = (Brittle::default(), ManualClock::new());
         let [line, beside] = [(); 2].map(|()| {
@@ -291,14 +292,14 @@ fn a_clock_that_panics_in_the_middle_of_a_joint_arrival_leaves_nothing_half_done
         clock.breaks_after(sound, || drop(arriving.poll()));
         line.tick();
         assert!(crowd.iter().all(Spawn::is_woken), "after {sound} readings");
-        // Nobody looks at the other line but who granted the joint claim in this one.
+        // The other queue is served only by the call that granted the joint claim in this one.
         assert!(matches!(both.poll(), Poll::Ready(Ok(_))), "after {sound} readings");
     }
 }
 
 type Then = Box<dyn FnOnce() + Send>;
 
-/// Does something once, between the reading of the time and its arrival at whoever asked.
+/// Does something once, between the reading of the time and its return to the caller.
 #[derive(Clone, Default)]
 struct Interrupted {
     time: ManualClock,
@@ -324,10 +325,10 @@ impl Clock for Interrupted {
     }
 }
 
-/// A caller is held up with an old reading of the time; meanwhile a second passes, and others take what was published.
-/// If the claims of that second counted as made before it, the bucket would be filled once more for them.
+/// A caller is delayed with an old reading of the time. Meanwhile a second passes, and others take the published
+/// tokens. If the claims of that second counted as made before it, the bucket would be filled once more for them.
 #[test]
-fn claims_made_while_somebody_reads_the_clock_do_not_count_as_made_before() {
+fn claims_made_during_a_clock_reading_do_not_count_as_made_before_it() {
     let clock = Interrupted::default();
     let builder = Limiter::builder().quota(Quota::per_second(640)).stride(320).clock(clock.clone());
     let limiter = builder.build().unwrap();
@@ -340,12 +341,12 @@ fn claims_made_while_somebody_reads_the_clock_do_not_count_as_made_before() {
         count.store((0..320).filter(|_| others.try_acquire(1).is_ok()).count() as u64, SeqCst);
     }));
     limiter.tick();
-    assert_eq!(taken.load(SeqCst), 320, "what was published, without a look at the clock");
+    assert_eq!(taken.load(SeqCst), 320, "the published tokens, without reading the clock");
     let rest = (0..1_000).filter(|_| limiter.try_acquire(1).is_ok()).count();
-    assert_eq!(rest, 320, "in one instant, a burst");
+    assert_eq!(rest, 320, "one burst in one instant");
 }
 
-/// Calls the limiter which asks it for the time, unless it is being called by itself.
+/// Calls the limiter that reads it, unless that happens within such a call.
 #[derive(Clone, Debug, Default)]
 struct Nosy {
     nanos: Arc<AtomicU64>,
@@ -371,7 +372,7 @@ impl Clock for Nosy {
             limiter.estimate(1);
             ASKING.set(false);
         }
-        // What was read before all that: by now it is late.
+        // The reading precedes these calls, so it is late by now.
         now
     }
 
@@ -380,7 +381,7 @@ impl Clock for Nosy {
     }
 }
 
-/// What a first poll took; who did not get it at once has left the line again.
+/// The cost granted by a first poll. A claim that was not granted at once has left the queue again.
 fn cost(polled: Poll<Result<Grant<'_>, ConsumeError>>) -> u64 {
     match polled {
         Poll::Ready(grant) => grant.unwrap().cost(),

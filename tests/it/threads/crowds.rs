@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio_test::task::spawn;
 use tollgate::{ConsumeOwned, Limiter, ManualClock, OwnedGrant, Quota};
 
-/// A hundred threads ask for one token each `calls` times; there are `amount`. (Under Miri far less of all this.)
+/// A hundred threads try to take one token each `calls` times; there are `amount`. Miri runs far less of all this.
 fn take_all(amount: u64, calls: usize, stride: Option<u64>) {
     const THREADS: usize = if cfg!(miri) { 4 } else { 100 };
     let (amount, calls) = if cfg!(miri) { (amount / 10_000, calls / 400) } else { (amount, calls) };
@@ -34,14 +34,14 @@ fn take_all(amount: u64, calls: usize, stride: Option<u64>) {
 fn a_hundred_threads_take_a_fixed_amount_to_the_last_token() {
     to_its_end(|| {
         take_all(876_543, 10_000, None);
-        // Always under the lock, and hardly ever.
+        // Always under the lock, and almost never.
         take_all(34_567, 1_000, Some(0));
         take_all(876_543, 10_000, Some(500));
     });
 }
 
-/// Ready after it has had its task polled `times` over. No `async`: `select_biased!` looks at its futures through shared
-/// references, and Miri objects where those hold references to themselves.
+/// Ready after its task was polled `times` times. Not `async`: `select_biased!` accesses its futures through shared
+/// references, and Miri objects if those contain references to themselves.
 fn churn(times: usize) -> impl FusedFuture<Output = ()> + Unpin {
     let mut left = times;
     let count = move |cx: &mut Context<'_>| {
@@ -55,7 +55,7 @@ fn churn(times: usize) -> impl FusedFuture<Output = ()> + Unpin {
     future::poll_fn(count).fuse()
 }
 
-/// Three claims in one task: whoever is woken, all are polled.
+/// Three claims in one task: whichever is woken, all are polled.
 async fn joined(limiter: &Limiter) -> u64 {
     let mut taken = 0;
     for _ in 0..many(300) {
@@ -66,7 +66,7 @@ async fn joined(limiter: &Limiter) -> u64 {
     taken
 }
 
-/// One claim that is polled over and over, and another that is given up half of the time.
+/// One claim that is polled over and over, and another that is cancelled half of the time.
 async fn selected(limiter: &Limiter) -> u64 {
     let mut taken = 0;
     for round in 0..many(300) {
@@ -114,19 +114,19 @@ fn futures_polled_without_being_woken_are_granted_once_each() {
     });
 }
 
-/// Says which waiter was woken.
+/// Reports which waiter was woken.
 struct Bell(usize, mpsc::Sender<usize>);
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // Nobody listens any more when the test is over.
+        // The receiver is gone when the test is over.
         let _ = self.1.send(self.0);
     }
 }
 
 type Claims = Arc<Mutex<Vec<Option<std::pin::Pin<Box<ConsumeOwned>>>>>>;
 
-/// Polls the waiter that was woken, or drops it if its number is even.
+/// Polls the woken waiter, or drops it if its number is even.
 fn answer(claims: &Claims, index: usize) -> Option<OwnedGrant> {
     let mut claim = claims.lock().unwrap()[index].take()?;
     if index.is_multiple_of(2) {
@@ -134,11 +134,11 @@ fn answer(claims: &Claims, index: usize) -> Option<OwnedGrant> {
     }
     match claim.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(grant) => Some(grant.unwrap()),
-        Poll::Pending => panic!("woken for nothing"),
+        Poll::Pending => panic!("woken without a grant"),
     }
 }
 
-/// Half of them need a token each, and so many are minted, not one more: those of the others must all come back.
+/// Half of them need a token each, and exactly as many are minted: those of the others must all be refunded.
 #[test]
 fn every_second_waiter_dropped_as_it_is_woken_costs_no_token() {
     const COUNT: usize = if cfg!(miri) { 40 } else { 10_000 };
@@ -183,9 +183,9 @@ fn every_second_waiter_dropped_as_it_is_woken_costs_no_token() {
     });
 }
 
-/// Under a cap of one, the slot itself must come back from whoever is dropped half-woken.
+/// Under a cap of one, a waiter that is dropped after its grant must release the token in flight.
 #[test]
-fn every_second_waiter_dropped_as_it_is_woken_keeps_no_slot() {
+fn every_second_waiter_dropped_as_it_is_woken_leaves_no_token_in_flight() {
     const COUNT: usize = if cfg!(miri) { 20 } else { 1_000 };
     to_its_end(|| {
         let all = COUNT as u64;
@@ -197,7 +197,7 @@ fn every_second_waiter_dropped_as_it_is_woken_keeps_no_slot() {
         drop(held);
         let mut served = 0;
         for (index, mut claim) in waiting.into_iter().enumerate() {
-            assert!(claim.is_woken(), "{index} is next, and the slot is free");
+            assert!(claim.is_woken(), "{index} is next, and no token is in flight");
             if index % 2 == 1 {
                 served += u64::from(claim.poll().map(|grant| grant.is_ok()) == Poll::Ready(true));
             }

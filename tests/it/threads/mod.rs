@@ -1,6 +1,7 @@
-//! Real threads, real runtimes, and callers that break the rules: every token is accounted for, nobody is left waiting.
+//! Real threads, real runtimes, and callers that break the rules: every token is accounted for, and every claim ends.
 //!
-//! What happens when is up to the scheduler; the verdicts are not: each test counts tokens, or awaits what must come.
+//! The order of events depends on the scheduler; the results do not: each test counts tokens, or awaits a result that
+//! must come.
 
 mod clocks;
 mod crowds;
@@ -14,7 +15,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// As many as that; a two-hundredth under Miri.
+/// This many; a two-hundredth of it under Miri.
 const fn many(count: usize) -> usize {
     if cfg!(miri) { count.div_ceil(200) } else { count }
 }

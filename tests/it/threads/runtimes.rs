@@ -16,13 +16,13 @@ fn alone() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Grants nothing before its quota is another one, however slow the machine is that sets this up.
+/// Grants nothing before its quota is changed, however slow the setup is on this machine.
 fn never() -> Limiter {
     Limiter::new(Quota::manual(1).initial(0)).unwrap()
 }
 
-/// Spawns tasks on the runtimes in turn, each when the one before it stands in line; each notes its number while it
-/// holds the only slot.
+/// Spawns tasks on the runtimes in turn, each when the one before it waits. Each records its number while it holds the
+/// only token in flight.
 fn line_up(
     limiter: &Limiter,
     runtimes: &[&Runtime],
@@ -72,7 +72,7 @@ fn callers_on_two_runtimes_are_granted_in_the_order_they_came() {
 }
 
 #[test]
-fn a_first_waiter_that_is_never_polled_again_holds_nobody_up() {
+fn a_first_waiter_that_is_never_polled_again_delays_no_other() {
     to_its_end(|| {
         let runtime = workers(2);
         let limiter = never();
@@ -85,13 +85,13 @@ fn a_first_waiter_that_is_never_polled_again_holds_nobody_up() {
                 drop(other.await.unwrap().unwrap());
             }
         });
-        assert!(stalled.is_woken() && stalled.poll().is_ready(), "its own turn came, too");
+        assert!(stalled.is_woken() && stalled.poll().is_ready(), "the stalled claim is granted too");
     });
 }
 
-/// The runtime of the first waiter is there, and nobody drives it.
+/// The runtime of the first waiter exists, and is not driven.
 #[test]
-fn a_first_waiter_on_a_runtime_that_stands_still_holds_nobody_up() {
+fn a_first_waiter_on_an_undriven_runtime_delays_no_other() {
     to_its_end(|| {
         let (still, runtime) = (alone(), workers(1));
         let limiter = never();
@@ -108,7 +108,7 @@ fn a_first_waiter_on_a_runtime_that_stands_still_holds_nobody_up() {
 }
 
 #[test]
-fn a_task_that_panics_with_a_grant_in_its_hands_lands_it() {
+fn a_task_that_panics_with_a_grant_releases_it() {
     to_its_end(|| {
         let runtime = workers(2);
         let builder = Limiter::builder().quota(Quota::per_second(1_000_000).burst(10)).max_in_flight(3);
@@ -116,7 +116,7 @@ fn a_task_that_panics_with_a_grant_in_its_hands_lands_it() {
         let fail = async |limiter: Limiter| {
             let mut grant = limiter.consume_owned(2).await.unwrap();
             grant.settle(3);
-            panic!("as planned, with {grant:?}");
+            panic!("on purpose, with {grant:?}");
         };
         runtime.block_on(async {
             let tasks: Vec<_> =

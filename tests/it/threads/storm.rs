@@ -1,4 +1,4 @@
-//! Everybody does everything at once, and at the end the tokens are counted.
+//! Many threads make all kinds of calls at once, and at the end the tokens are counted.
 
 use super::*;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use tollgate::{Clock, Consume, Grant, Limiter, Quota};
 
 /// Tokens per second: one each 1,000 nanoseconds.
 const RATE: u64 = 1_000_000;
-/// So large that the bucket is never full: nothing burns, and the account is exact.
+/// So large that the bucket is never full: no token is lost, and the account is exact.
 const ENDLESS: u64 = 1 << 40;
 
 /// Small enough to be reached.
@@ -20,7 +20,7 @@ fn quota() -> Quota {
     Quota::per_second(RATE).burst(ENDLESS)
 }
 
-/// Time by hand, read by somebody who is then often held up: between the reading and the lock, others go first.
+/// A manual clock that often delays its readers: between the reading and the lock, other threads go first.
 #[derive(Clone, Debug, Default)]
 struct Slow {
     nanos: Arc<AtomicU64>,
@@ -41,7 +41,7 @@ impl Clock for Slow {
     }
 }
 
-/// Reproducible noise: xorshift.
+/// Reproducible random numbers: xorshift.
 struct Random(u64);
 
 impl Random {
@@ -53,15 +53,15 @@ impl Random {
     }
 }
 
-/// What all workers share, and what they write down.
+/// The state that all workers share, and their records.
 struct World {
     limiter: Limiter,
     clock: Slow,
-    /// How many are in a call of the limiter's.
+    /// How many threads are in a call of the limiter.
     inside: AtomicU64,
-    /// How often somebody came in while another was inside.
+    /// How often a thread entered a call while another was inside.
     met: AtomicU64,
-    /// The latest costs of all grants that were given up.
+    /// The latest costs of all grants that were dropped.
     spent: AtomicU64,
     replenished: AtomicU64,
 }
@@ -96,9 +96,9 @@ impl World {
         }
     }
 
-    /// Everything that was minted or came by hand was spent, or is still there.
+    /// Every token that was minted or replenished was spent, or is still there.
     fn check_account(&self) {
-        // Further than any reading that a step back has undone.
+        // Later than any reading that a step back has undone.
         let now = self.clock.nanos.fetch_add(100_000, SeqCst) + 100_000;
         let snapshot = self.limiter.snapshot();
         let minted = u128::from(now) * u128::from(RATE) / 1_000_000_000;
@@ -115,7 +115,7 @@ struct Worker<'a> {
     random: Random,
     grants: VecDeque<Grant<'a>>,
     claims: VecDeque<Spawn<Consume<'a>>>,
-    /// Whether it stays in line if it has to wait.
+    /// Whether its claims stay in the queue if they have to wait.
     patient: bool,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Changes that are none, each of which takes back what was published.
+    /// Changes without effect, each of which takes back the published tokens.
     fn change_nothing(&self, some: u64) {
         let World { limiter, .. } = self.world;
         match some % 3 {
@@ -176,14 +176,14 @@ impl<'a> Worker<'a> {
         self.world.spent.fetch_add(cost, SeqCst);
         if self.random.below(4) == 0 {
             self.world.within(|| grant.forget());
-            self.world.within(|| self.world.limiter.release(cost)).expect("it was just forgotten");
+            self.world.within(|| self.world.limiter.release(cost)).expect("the grant was just forgotten");
         } else {
             self.world.within(|| drop(grant));
         }
     }
 }
 
-/// Plays until the threads have met inside the limiter often enough; fails if they never do.
+/// Runs until the threads have contended often enough; fails if they never do.
 fn storm(stride: Option<u64>, patient: bool) {
     const ENOUGH: u64 = many(1_000) as u64;
     let world = World::new(stride);
@@ -202,7 +202,7 @@ fn storm(stride: Option<u64>, patient: bool) {
             return;
         }
     }
-    panic!("the threads never got into each other's way: {} times", world.met.load(SeqCst));
+    panic!("the threads contended only {} times", world.met.load(SeqCst));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_storm_of_threads_accounts_for_every_token() {
     }
 }
 
-/// Hardly anybody waits, so that tokens are published ahead, taken without the lock, and taken back.
+/// Almost no claim waits, so that tokens are published ahead, taken without the lock, and taken back.
 #[test]
 fn a_storm_of_threads_that_do_not_wait_accounts_for_every_token() {
     for stride in [None, Some(10), Some(200)] {

@@ -1,4 +1,4 @@
-//! Wakers that panic wherever they are handled, or do things to the limiter that woke them.
+//! Wakers that panic wherever they are handled, or call the limiter that woke them.
 
 use super::*;
 use std::pin::Pin;
@@ -20,11 +20,11 @@ enum When {
 
 type Act = Box<dyn Fn(When) + Send + Sync>;
 
-/// A waker that calls `act` whenever it is handled. The closure is leaked: a waker then is a plain reference.
+/// A waker that calls `act` whenever it is handled. The closure is leaked, so a waker is a plain reference.
 fn waker(act: impl Fn(When) + Send + Sync + 'static) -> Waker {
     let act: Act = Box::new(act);
     let act: &'static Act = Box::leak(Box::new(act));
-    // SAFETY: `raw` gives the table what it expects, a reference that lives for ever to what may be shared.
+    // SAFETY: `raw` gives the table what it expects: a reference with a static lifetime to a value that may be shared.
     unsafe { Waker::from_raw(raw(std::ptr::from_ref(act).cast())) }
 }
 
@@ -60,12 +60,12 @@ impl Mine {
             let armed = Arc::clone(&armed);
             move |when| {
                 if when == at && armed.load(SeqCst) {
-                    // Not `panic!`: this one is meant, and need not be printed.
+                    // Not `panic!`: the panic is intended, and its message would only clutter the output.
                     resume_unwind(Box::new("a broken waker"));
                 }
             }
         });
-        // Not dropped here: what is dropped is what the limiter has of it.
+        // This clone is not dropped here: only the limiter's clones are dropped.
         Self { armed, waker: std::mem::ManuallyDrop::new(waker) }
     }
 
@@ -74,7 +74,7 @@ impl Mine {
     }
 }
 
-/// A token each millisecond into an empty bucket of 5, time by hand.
+/// A token each millisecond into an empty bucket of 5, on a manual clock.
 fn empty() -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
     let quota = Quota::per_second(1_000).burst(5).initial(0);
@@ -93,7 +93,7 @@ fn is_served(claim: &mut Spawn<Consume<'_>>) -> bool {
 
 /// More of them than are woken at a time, at both ends and in the middle of a batch.
 #[test]
-fn wakers_that_panic_when_woken_break_nobody_else_and_still_get_their_tokens() {
+fn wakers_that_panic_when_woken_affect_no_other_claim_and_still_get_their_tokens() {
     const COUNT: usize = if cfg!(miri) { 20 } else { 100 };
     let (limiter, clock) = empty();
     let mine = Mine::that_panics_when(When::Woken);
@@ -110,9 +110,9 @@ fn wakers_that_panic_when_woken_break_nobody_else_and_still_get_their_tokens() {
     assert_eq!(limiter.available(), 0);
 }
 
-/// The worst that `panic_any` can throw: a payload whose end panics again.
+/// The worst case of `panic_any`: a payload that panics when it is dropped.
 #[test]
-fn a_waker_that_panics_with_a_payload_that_panics_breaks_nobody_else() {
+fn a_waker_that_panics_with_a_payload_that_panics_affects_no_other_claim() {
     struct Grenade;
     impl Drop for Grenade {
         fn drop(&mut self) {
@@ -129,24 +129,24 @@ fn a_waker_that_panics_with_a_payload_that_panics_breaks_nobody_else() {
     assert!(broken.as_mut().poll(&mut Context::from_waker(&thrower)).is_pending());
     let mut sane = [enter(&limiter), enter(&limiter)];
     clock.advance(MILLI * 3);
-    assert!(!panics(|| limiter.tick()), "whoever happened to serve the line is left alone");
+    assert!(!panics(|| limiter.tick()), "the caller that served the queue gets no panic");
     assert!(sane.iter_mut().all(is_served));
 }
 
 #[test]
-fn a_waker_that_panics_when_cloned_leaves_the_line_as_it_was() {
+fn a_waker_that_panics_when_cloned_leaves_the_queue_unchanged() {
     let (limiter, clock) = empty();
     let mine = Mine::that_panics_when(When::Cloned);
     let mut claim = Box::pin(limiter.consume(1));
     let before = limiter.snapshot();
     assert!(panics(|| mine.poll(&mut claim)));
-    assert_eq!(limiter.snapshot(), before, "it never came in");
+    assert_eq!(limiter.snapshot(), before, "the claim did not enter");
     mine.armed.store(false, SeqCst);
     assert!(mine.poll(&mut claim).is_pending());
     let mut behind = enter(&limiter);
     mine.armed.store(true, SeqCst);
     assert!(panics(|| mine.poll(&mut claim)));
-    assert_eq!(limiter.snapshot().waiting_tasks, 2, "it waits, with the waker it had");
+    assert_eq!(limiter.snapshot().waiting_tasks, 2, "the claim waits, with its old waker");
     clock.advance(MILLI * 2);
     limiter.tick();
     mine.armed.store(false, SeqCst);
@@ -162,13 +162,14 @@ fn a_waker_that_panics_when_dropped_breaks_its_own_task_only() {
     assert!(mine.poll(&mut replaced).is_pending() && mine.poll(&mut dropped).is_pending());
     let mut behind = enter(&limiter);
     let mut other = spawn(());
-    // Whether the panic is passed on is not promised; what is left behind is.
-    let _ = panics(|| assert!(other.enter(|cx, _| replaced.as_mut().poll(cx).is_pending()), "the old waker goes"));
+    // Whether the panic is passed on is not specified; the remaining state is.
+    let _ =
+        panics(|| assert!(other.enter(|cx, _| replaced.as_mut().poll(cx).is_pending()), "the old waker is dropped"));
     let _ = panics(|| drop(dropped));
     assert_eq!(limiter.snapshot().waiting_tasks, 2);
     clock.advance(MILLI * 2);
     limiter.tick();
-    assert!(other.is_woken(), "the new waker is there");
+    assert!(other.is_woken(), "the new waker is stored");
     assert!(is_served(&mut behind) && replaced.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
 }
 
@@ -187,9 +188,9 @@ fn a_waker_that_panics_when_dropped_after_a_refusal_changes_nothing() {
     assert_eq!((after.granted, after.waiting_tasks, after.in_flight), (before.granted, 0, before.in_flight));
 }
 
-/// Granted in the poll that panics: nobody holds the grant, so its slot must be free again.
+/// Granted in the poll that panics: the grant is lost, so its token must not stay in flight.
 #[test]
-fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_keeps_no_slot() {
+fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_leaves_no_token_in_flight() {
     let builder = Limiter::builder().quota(Quota::manual(5)).max_in_flight(5).clock(ManualClock::new());
     let limiter = builder.build().unwrap();
     let mine = Mine::that_panics_when(When::Dropped);
@@ -199,10 +200,10 @@ fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_keeps_no_slot() {
     assert_eq!(limiter.snapshot().in_flight, Some(0));
 }
 
-/// Every verb, from within `wake`, for each of a line longer than several batches; a lock still held would hang.
-/// A place that is dropped in a line aborts the process.
+/// Every call, from within `wake`, for each of more claims than several batches. A lock that is still held would hang.
+/// A place that is dropped while it is linked aborts the process.
 #[test]
-fn a_waker_that_panics_when_dropped_takes_a_joint_claim_out_of_all_its_lines() {
+fn a_waker_that_panics_when_dropped_removes_a_joint_claim_from_all_its_queues() {
     let ((one, _), (other, _)) = (empty(), empty());
     let mine = Mine::that_panics_when(When::Dropped);
     let _in_front = (enter(&one), enter(&other));
@@ -212,9 +213,9 @@ fn a_waker_that_panics_when_dropped_takes_a_joint_claim_out_of_all_its_lines() {
     assert_eq!((one.snapshot().waiting_tasks, other.snapshot().waiting_tasks), (1, 1));
 }
 
-/// It is cloned for every line, and needed in none: two panics at once abort the process.
+/// The waker is cloned for every queue, and needed in none: two panics at once abort the process.
 #[test]
-fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_a_joint_claim_keeps_no_slot() {
+fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_a_joint_claim_leaves_no_token_in_flight() {
     let build =
         || Limiter::builder().quota(Quota::manual(5)).max_in_flight(5).clock(ManualClock::new()).build().unwrap();
     let (one, other) = (build(), build());
@@ -226,23 +227,23 @@ fn a_waker_that_panics_when_dropped_in_the_poll_that_grants_a_joint_claim_keeps_
     assert_eq!((one.snapshot().in_flight, other.snapshot().in_flight), (Some(0), Some(0)));
 }
 
-/// The driver's waker is dropped when it ends, and then those who relied on it are woken.
+/// The driver's waker is dropped when the driver ends, and then the claims that relied on it are woken.
 #[test]
-fn a_waker_that_panics_when_dropped_with_a_driver_keeps_nobody_asleep() {
+fn a_waker_that_panics_when_dropped_with_a_driver_strands_no_claim() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limiter = Limiter::new(Quota::per_day(1).initial(0)).unwrap();
     let mine = Mine::that_panics_when(When::Dropped);
     let mut replenisher = Box::pin(limiter.replenisher());
     assert!(runtime.block_on(async { mine.poll(&mut replenisher).is_pending() }));
-    // Outside of all runtimes it relies on the replenisher, which has gone to sleep again.
+    // Outside of all runtimes the claim relies on the replenisher, which has gone to sleep again.
     let mut outside = enter(&limiter);
     assert!(runtime.block_on(async { mine.poll(&mut replenisher).is_pending() }));
     let _ = panics(|| drop(replenisher));
-    assert!(outside.is_woken() && outside.poll().is_ready(), "there is nobody any more");
+    assert!(outside.is_woken() && outside.poll().is_ready(), "no driver is left");
 }
 
 #[test]
-fn wakers_may_call_every_verb_of_the_limiter_that_wakes_them() {
+fn wakers_may_call_every_method_of_the_limiter_that_wakes_them() {
     to_its_end(|| {
         let (limiter, clock) = empty();
         let calls = Arc::new(AtomicUsize::new(0));
@@ -252,7 +253,7 @@ fn wakers_may_call_every_verb_of_the_limiter_that_wakes_them() {
                 if when == When::Woken {
                     calls.fetch_add(1, SeqCst);
                     limiter.tick();
-                    assert!(limiter.try_acquire(1).is_err(), "others wait");
+                    assert!(limiter.try_acquire(1).is_err(), "other claims wait");
                     limiter.replenish(0);
                     limiter.pause_for(Duration::ZERO);
                     limiter.set_quota(0, Quota::per_second(1_000).burst(5)).unwrap();
@@ -277,9 +278,9 @@ fn wakers_may_call_every_verb_of_the_limiter_that_wakes_them() {
 
 type Slot = Arc<Mutex<Option<Pin<Box<ConsumeOwned>>>>>;
 
-/// Its own, while it is being woken, and the one behind it, which is due as well or still waits.
+/// The waker drops its own claim while it is being woken, and the next claim, which is due as well or still waits.
 #[test]
-fn a_waker_may_drop_the_futures_of_its_own_line() {
+fn a_waker_may_drop_the_futures_of_its_own_queue() {
     to_its_end(|| {
         let (limiter, clock) = empty();
         let line: Arc<Vec<Slot>> = Arc::new((0..if cfg!(miri) { 40 } else { 100 }).map(|_| Slot::default()).collect());
@@ -298,7 +299,7 @@ fn a_waker_may_drop_the_futures_of_its_own_line() {
             *slot.lock().unwrap() = Some(claim);
         }
         let mut last = enter(&limiter);
-        // One token: whoever is called out gives it back, and takes the next one along.
+        // One token: each claim that is called out gives it back and drops the next one.
         clock.advance(MILLI);
         limiter.tick();
         assert!(line.iter().all(|slot| slot.lock().unwrap().is_none()));
@@ -307,9 +308,9 @@ fn a_waker_may_drop_the_futures_of_its_own_line() {
     });
 }
 
-/// Two threads serve the line by turns, and each waker serves it again from within.
+/// Two threads serve the queue in turns, and each waker serves it again from within.
 #[test]
-fn wakers_that_serve_the_line_from_several_threads_serve_everybody_once() {
+fn wakers_that_serve_the_queue_from_several_threads_serve_each_claim_once() {
     to_its_end(|| {
         let (limiter, clock) = empty();
         let woken: Arc<Vec<AtomicUsize>> = Arc::new((0..2 * many(1_000)).map(|_| AtomicUsize::new(0)).collect());
@@ -341,7 +342,7 @@ fn wakers_that_serve_the_line_from_several_threads_serve_everybody_once() {
 }
 
 #[test]
-fn a_claim_whose_waker_cannot_be_cloned_leaves_no_old_denial_behind() {
+fn a_claim_with_a_waker_that_cannot_be_cloned_leaves_no_old_denial() {
     let clock = ManualClock::new();
     let quota = Quota::per_second(1).burst(5).initial(0);
     let limiter = Limiter::builder().quota(quota).clock(clock.clone()).build().unwrap();
@@ -351,5 +352,5 @@ fn a_claim_whose_waker_cannot_be_cloned_leaves_no_old_denial_behind() {
     let broken = Mine::that_panics_when(When::Cloned);
     catch_unwind(AssertUnwindSafe(|| broken.poll(&mut claim))).unwrap_err();
     clock.step_back(Duration::from_millis(500));
-    assert!(limiter.try_acquire(1).is_ok(), "its token was minted in that poll");
+    assert!(limiter.try_acquire(1).is_ok(), "the token was minted in that poll");
 }

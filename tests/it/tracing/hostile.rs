@@ -1,4 +1,4 @@
-//! Subscribers are user code: one that panics, or calls the limiter, harms nobody.
+//! Subscribers are user code: one that panics, or calls the limiter, does no harm.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::scenes::{MILLI, a_day, at_dawn, by_hand};
 
-/// Does `act` whatever it is told.
+/// Calls `act` in every callback.
 #[derive(Clone)]
 struct Wild<F> {
     act: F,
@@ -58,33 +58,33 @@ impl<F: Fn() + Send + Sync + 'static> Subscriber for Wild<F> {
     }
 }
 
-/// In whatever it is told: of the line, of the grant, of the end of the span, of a refusal.
+/// In every callback: entering the queue, the grant, the end of the span, a refusal.
 #[test]
-fn a_subscriber_that_panics_costs_nobody_a_grant_a_place_or_a_token() {
-    let subscriber = Wild::new(|| panic!("a subscriber of ill will"));
+fn a_panicking_subscriber_costs_no_grant_place_or_token() {
+    let subscriber = Wild::new(|| panic!("a hostile subscriber"));
     let told = Arc::clone(&subscriber.told);
     let (limiter, clock) = at_dawn();
     tracing::subscriber::with_default(subscriber, || a_day(&limiter, &clock));
-    assert_eq!(told.load(Ordering::Relaxed), 7, "five lines entered, and two refusals");
+    assert_eq!(told.load(Ordering::Relaxed), 7, "five entered queues, and two refusals");
 }
 
-/// It takes the spans and panics when they end.
+/// It accepts the spans and panics when they end.
 #[test]
-fn a_subscriber_that_panics_at_the_end_costs_nobody_anything_either() {
+fn a_subscriber_that_panics_at_the_end_has_no_effect_either() {
     let armed = Arc::new(AtomicBool::new(false));
     let fuse = Arc::clone(&armed);
-    let subscriber = Wild::new(move || assert!(!fuse.load(Ordering::Relaxed), "a subscriber of ill will"));
+    let subscriber = Wild::new(move || assert!(!fuse.load(Ordering::Relaxed), "a hostile subscriber"));
     let told = Arc::clone(&subscriber.told);
     let (limiter, clock) = at_dawn();
     tracing::subscriber::with_default(subscriber, || {
         a_day(&limiter, &clock);
         let calm = told.swap(0, Ordering::Relaxed);
-        // For each of five spans its making, its outcome and its end, and two refusals.
+        // For each of five spans its creation, its outcome and its end, and two refusals.
         assert_eq!(calm, 17);
         let mut waits: Vec<_> = (0..3).map(|_| spawn(limiter.consume(10))).collect();
         waits.iter_mut().for_each(|wait| assert_pending!(wait.poll()));
         armed.store(true, Ordering::Relaxed);
-        // Both what is recorded and the closing panic; and once more while another panic is on its way.
+        // Recording and closing both panic; and once more during another panic.
         drop(waits.pop());
         let wait = waits.pop();
         let task = || {
@@ -99,13 +99,13 @@ fn a_subscriber_that_panics_at_the_end_costs_nobody_anything_either() {
     assert_eq!(told.load(Ordering::Relaxed), 3 + 3 * 2);
 }
 
-/// No lock is held while it is told: else this would hang.
+/// No lock is held during the callback: otherwise this would hang.
 #[test]
 fn a_subscriber_may_call_the_limiter() {
     let (limiter, clock) = at_dawn();
     let (own, is_at_it) = (limiter.clone(), AtomicBool::new(false));
     let subscriber = Wild::new(move || {
-        // Its own waits are told too: it would never come to an end.
+        // Its own waits are reported too; without this check it would recurse for ever.
         if is_at_it.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -141,5 +141,5 @@ fn a_span_is_ended_by_whichever_thread_ends_the_wait() {
     })
     .join()
     .unwrap();
-    assert_eq!(told.load(Ordering::Relaxed), 3, "made, outcome, closed");
+    assert_eq!(told.load(Ordering::Relaxed), 3, "created, outcome, closed");
 }

@@ -1,4 +1,4 @@
-//! Spans of waits, events of refusals, nothing for grants without waiting; and subscribers that harm nobody.
+//! Spans of waits, events of refusals, nothing for grants without waiting; and subscribers that do no harm.
 
 mod hostile;
 mod told;
@@ -12,7 +12,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// A subscriber that writes down what it is told, a line for each thing.
+/// A subscriber that records each callback as a line of text.
 #[derive(Clone, Default)]
 struct Scribe {
     book: Arc<Mutex<Vec<String>>>,
@@ -21,12 +21,12 @@ struct Scribe {
 }
 
 impl Scribe {
-    /// Runs `act` with this as the thread's subscriber, and returns what it was told.
+    /// Runs `act` with this as the thread's subscriber, and returns the recorded lines.
     fn listen<T>(&self, act: impl FnOnce() -> T) -> T {
         tracing::subscriber::with_default(self.clone(), act)
     }
 
-    /// Takes out what was written since the last time.
+    /// Takes the lines recorded since the last call.
     fn read(&self) -> Vec<String> {
         std::mem::take(&mut self.book.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! What a subscriber is told, word for word.
+//! The exact texts that a subscriber receives.
 
 use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok, task::spawn};
 use tollgate::{Limiter, Quota, join, try_join};
@@ -7,7 +7,7 @@ use super::Scribe;
 use crate::scenes::{MILLI, built, by_hand, grants_at_once};
 
 #[test]
-fn grants_without_waiting_are_not_told() {
+fn grants_without_waiting_are_not_reported() {
     let (limiter, _clock) = by_hand(1_000);
     let scribe = Scribe::default();
     scribe.listen(|| grants_at_once(&limiter));
@@ -15,7 +15,7 @@ fn grants_without_waiting_are_not_told() {
 }
 
 #[test]
-fn a_wait_is_a_span_from_the_line_to_the_grant() {
+fn a_wait_is_a_span_from_the_queue_to_the_grant() {
     let (limiter, clock) = by_hand(1);
     let scribe = Scribe::default();
     scribe.listen(|| {
@@ -30,7 +30,7 @@ fn a_wait_is_a_span_from_the_line_to_the_grant() {
         assert_eq!(scribe.read(), ["span 1 closed", "INFO span 3 in 0: wait ahead=1 cost=5 estimate=7ms"]);
         clock.advance(2 * MILLI);
         limiter.tick();
-        assert!(scribe.read().is_empty(), "it is told by whoever waited");
+        assert!(scribe.read().is_empty(), "the waiting task reports its outcome");
         let _ = assert_ready_ok!(first.poll());
         assert_eq!(scribe.read(), ["span 2: outcome=granted", "span 2 closed"]);
         drop(second);
@@ -40,7 +40,7 @@ fn a_wait_is_a_span_from_the_line_to_the_grant() {
 }
 
 #[test]
-fn who_is_refused_after_a_wait_is_told_of_within_its_span() {
+fn a_refusal_after_a_wait_is_reported_within_its_span() {
     let (limiter, clock) = by_hand(1);
     let scribe = Scribe::default();
     scribe.listen(|| {
@@ -64,7 +64,7 @@ fn who_is_refused_after_a_wait_is_told_of_within_its_span() {
 }
 
 #[test]
-fn a_refusal_is_an_event_that_says_who_refused_and_when_to_come_back() {
+fn a_refusal_is_an_event_with_its_bound_and_its_wait() {
     let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).max_waiting(0));
     let scribe = Scribe::default();
     scribe.listen(|| {
@@ -73,7 +73,7 @@ fn a_refusal_is_an_event_that_says_who_refused_and_when_to_come_back() {
         assert!(limiter.try_acquire(1).is_err());
         let first = scribe.read();
         assert!(limiter.try_acquire(1).is_err());
-        assert_eq!(scribe.read(), first, "also where the last denial is repeated");
+        assert_eq!(scribe.read(), first, "the same where the last denial is repeated");
         let denied = "DEBUG event in 0: by=quota cost=1 message=refused: denied by quota 0, 0 tokens remain: retry after \
                       750µs retry_after=750µs";
         assert_eq!(first, [denied]);
@@ -92,7 +92,7 @@ fn a_refusal_is_an_event_that_says_who_refused_and_when_to_come_back() {
 }
 
 #[test]
-fn who_would_come_too_late_is_told_by_how_much() {
+fn a_refusal_as_too_late_reports_by_how_much() {
     let (limiter, _clock) = by_hand(1);
     let scribe = Scribe::default();
     scribe.listen(|| assert_ready_err!(spawn(limiter.consume(11).within(4 * MILLI)).poll()));
@@ -104,9 +104,9 @@ fn who_would_come_too_late_is_told_by_how_much() {
     assert_eq!(told.len(), 1);
 }
 
-/// It is told only what takes no step per waiter.
+/// An estimate that needs a step per waiter is not reported.
 #[test]
-fn behind_several_quotas_the_first_in_line_has_an_estimate() {
+fn behind_several_quotas_the_first_waiter_has_an_estimate() {
     let (limiter, _clock) =
         built(Limiter::builder().quota(Quota::new(1, MILLI).initial(0)).quota(Quota::per_second(10).initial(0)));
     let scribe = Scribe::default();
@@ -121,7 +121,7 @@ fn behind_several_quotas_the_first_in_line_has_an_estimate() {
 }
 
 #[test]
-fn a_joint_claim_is_a_span_in_each_of_its_lines() {
+fn a_joint_claim_is_a_span_in_each_of_its_queues() {
     let ((first, clock), (second, _)) = (by_hand(1), by_hand(1));
     let scribe = Scribe::default();
     scribe.listen(|| {
@@ -149,7 +149,7 @@ fn a_joint_claim_is_a_span_in_each_of_its_lines() {
 
 #[cfg(feature = "keyed")]
 #[test]
-fn the_waits_and_refusals_of_keys_are_told_without_their_names() {
+fn the_waits_and_refusals_of_keys_are_reported_without_their_names() {
     let clock = tollgate::ManualClock::new();
     let quota = Quota::new(1, MILLI).burst(1);
     let users = tollgate::KeyedLimiter::builder().quota(quota).clock(clock.clone()).build().unwrap();

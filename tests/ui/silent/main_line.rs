@@ -1,4 +1,4 @@
-//! The lines that the documentation shows compile without a warning.
+//! The code shown in the documentation compiles without a warning.
 
 #![deny(warnings, clippy::all)]
 
@@ -36,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     paced(&limiter).await?;
     capped(&limiter).await?;
     let workers = Limiter::builder().max_in_flight(2).build()?;
-    assert!(paced(&workers).await.is_err(), "loud: nothing would be held");
+    assert!(paced(&workers).await.is_err(), "an error: the caller would not hold its grant");
     capped(&workers).await?;
     assert_eq!((refusing(&limiter), workers.available()), ("served", 2));
     Ok(())

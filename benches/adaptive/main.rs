@@ -1,0 +1,85 @@
+//! How adaptive rates follow a limit that halves and doubles every 30 s, beside what clients do today.
+//!
+//! ```text
+//! cargo bench --bench adaptive [-- --quick] [-- --plot docs/adaptive.svg]
+//! ```
+//!
+//! The time is simulated, so the figures are the same on every machine. The exit code is 1 if a required target is
+//! missed.
+
+mod ours;
+mod peers;
+mod plot;
+mod targets;
+mod world;
+
+use ours::Ours;
+use peers::{Botocore, Reservations, Sleep, Sleepers};
+use std::process::ExitCode;
+use targets::{Row, judged, table};
+use tollgate::ManualClock;
+use world::{Client, Figures, Scene, run};
+
+const LIMITS: [f64; 3] = [10.0, 1_000.0, 50_000.0];
+/// How many processes share the limit, and of how many tasks each consists.
+const CROWDS: [(usize, usize); 3] = [(1, 1), (1, 16), (16, 1)];
+
+fn main() -> ExitCode {
+    let options: Vec<String> = std::env::args().skip(1).collect();
+    let phases = if options.iter().any(|option| option == "--quick") { 4 } else { 8 };
+    let mut rows = Vec::new();
+    for limit in LIMITS {
+        for (processes, tasks) in CROWDS {
+            let scene = Scene { limit, phase: 30, phases, tasks };
+            rows.extend(contenders(scene, processes));
+        }
+    }
+    println!("{}", table(&rows));
+    let missed = judged(&rows);
+    println!("{}", missed.text);
+    if let Some(at) = options.iter().position(|option| option == "--plot") {
+        let path = options.get(at + 1).map_or("target/adaptive.svg", String::as_str);
+        if let Err(error) = plot::draw(&rows, path.as_ref()) {
+            eprintln!("adaptive: {path}: {error}");
+            return ExitCode::from(2);
+        }
+    }
+    if missed.musts == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// All contenders in one scene, tollgate first.
+fn contenders(scene: Scene, processes: usize) -> Vec<Row> {
+    let share = scene.limit / processes as f64;
+    let row = |name: &'static str, figures: Figures| Row { name, scene, processes, figures };
+    let mut rows = vec![
+        row("tollgate", ours(scene, processes, None)),
+        row("tollgate, half of the waiters cancelled", ours(scene, processes, Some(7))),
+    ];
+    // Tasks of one process are one client to the peers.
+    if scene.tasks == 1 {
+        let sleepers = |sleep| many(processes, |number| Sleepers::new(share, sleep, number as u64));
+        rows.push(row("fixed sleep of 1 s", simulated(scene, sleepers(Sleep::Fixed))));
+        rows.push(row("exponential back-off, full jitter", simulated(scene, sleepers(Sleep::FullJitter))));
+        rows.push(row("botocore, adaptive mode", simulated(scene, many(processes, |_| Botocore::new(share)))));
+        rows.push(row(
+            "AIMD with reservations (lance)",
+            simulated(scene, many(processes, |_| Reservations::new(share))),
+        ));
+    }
+    rows
+}
+
+fn many<C>(processes: usize, make: impl Fn(usize) -> C) -> Vec<C> {
+    (0..processes).map(make).collect()
+}
+
+fn simulated<C: Client>(scene: Scene, mut clients: Vec<C>) -> Figures {
+    run(scene, &ManualClock::new(), &mut clients)
+}
+
+fn ours(scene: Scene, processes: usize, cancels: Option<u64>) -> Figures {
+    let clock = ManualClock::new();
+    let mut clients =
+        many(processes, |number| Ours::new(&clock, scene.tasks, cancels.map(|seed| seed + number as u64)));
+    run(scene, &clock, &mut clients)
+}

@@ -1,0 +1,16 @@
+//! One connection: the address of its client, and the state that its requests use.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::books::Books;
+use super::limits::Limits;
+use super::proxy::Proxy;
+
+/// Each connection has one, which its requests share: threads that clone and drop the same `Arc` slow each other down.
+pub(crate) struct Caller {
+    pub(crate) peer: SocketAddr,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) books: Arc<Books>,
+    pub(crate) proxy: Proxy,
+}

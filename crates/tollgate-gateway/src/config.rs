@@ -1,0 +1,117 @@
+//! The checked configuration of the TOML file. Parsing has no effects: a file that is refused changes nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use axum::http::HeaderName;
+use axum::http::uri::Authority;
+use tollgate::Quota;
+
+use super::file::File;
+use super::problem::{Problem, Source};
+use super::route::Routes;
+use super::who::Name;
+
+/// A checked configuration.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) fixed: Fixed,
+    pub(crate) upstream: Authority,
+    /// How long a request may wait in the queues.
+    pub(crate) max_wait: Duration,
+    /// How long the upstream may take until it responds.
+    pub(crate) upstream_timeout: Duration,
+    /// How long a shutdown waits for the requests that wait and those in flight.
+    pub(crate) grace: Duration,
+    pub(crate) global: Quota,
+    pub(crate) in_flight: Option<u64>,
+    pub(crate) keys: Keys,
+    pub(crate) routes: Routes,
+}
+
+/// The settings that are read at the start only.
+#[derive(Clone, Debug)]
+pub(crate) struct Fixed {
+    pub(crate) listen: At<SocketAddr>,
+    pub(crate) admin: At<SocketAddr>,
+    pub(crate) max_connections: At<usize>,
+    pub(crate) max_waiting: At<usize>,
+    pub(crate) max_keys: At<u64>,
+    /// How many tokens each key may have in flight.
+    pub(crate) key_in_flight: At<Option<u64>>,
+    /// Whether every response reports the remaining tokens, or only refusals.
+    pub(crate) tells_always: At<bool>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// The header that contains a request's key.
+    pub(crate) header: HeaderName,
+    /// The quota of each key that has none of its own.
+    pub(crate) quota: Quota,
+    pub(crate) unlisted: Unlisted,
+    /// The number of proxies in front of the gateway. Each appends an address to `X-Forwarded-For`, so this many
+    /// addresses at its end are trusted.
+    pub(crate) proxies_before: usize,
+    /// The names of the listed keys, by key.
+    pub(crate) names: HashMap<String, Name>,
+    /// The quotas of the listed keys that have one of their own, by name.
+    pub(crate) quotas: BTreeMap<Name, Quota>,
+}
+
+/// The bucket of a request that has no key, or a key that is not listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unlisted {
+    /// The bucket of its address: a client that invents keys gains nothing.
+    ByAddress,
+    /// The bucket of its key, for an upstream that knows which keys exist.
+    ByKey,
+    /// None: the request is refused with 401.
+    Refuse,
+}
+
+/// A value, and its line in the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) line: usize,
+}
+
+impl<T> At<T> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
+        At { value: change(self.value), line: self.line }
+    }
+}
+
+impl Config {
+    /// With the text, so that the task that watches the file knows which text is applied.
+    pub(crate) fn read(path: &Path) -> Result<(Self, String), Problem> {
+        let text = std::fs::read_to_string(path).map_err(|error| Problem::unreadable(path, &error))?;
+        Ok((Self::parse(path, &text)?, text))
+    }
+
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Problem> {
+        let source = Source { path, text };
+        let file: File = toml::from_str(text).map_err(|error| source.problem(error.span(), error.message()))?;
+        file.check(&source)
+    }
+
+    /// Checks that every difference from `old` can be applied without a restart.
+    pub(crate) fn check_fixed(&self, path: &Path, old: &Fixed) -> Result<(), Problem> {
+        let new = &self.fixed;
+        let changed = [
+            ("listen", new.listen.line, new.listen.value != old.listen.value),
+            ("admin", new.admin.line, new.admin.value != old.admin.value),
+            ("max_connections", new.max_connections.line, new.max_connections.value != old.max_connections.value),
+            ("max_waiting", new.max_waiting.line, new.max_waiting.value != old.max_waiting.value),
+            ("keys.max_keys", new.max_keys.line, new.max_keys.value != old.max_keys.value),
+            ("keys.in_flight", new.key_in_flight.line, new.key_in_flight.value != old.key_in_flight.value),
+            ("rate_limit_fields", new.tells_always.line, new.tells_always.value != old.tells_always.value),
+        ];
+        let Some((name, line, _)) = changed.into_iter().find(|(.., changed)| *changed) else { return Ok(()) };
+        Err(Problem::fixed(path, name, line))
+    }
+}

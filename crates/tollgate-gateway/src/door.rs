@@ -1,0 +1,109 @@
+//! Admission: a request waits for the limit of its own key first, then for the limit of all requests.
+//!
+//! The own limit comes first, so that a client that floods the gateway fills its own queue and takes nothing from the
+//! others. A request that the second limit refuses gives back the tokens of the first.
+
+use std::hash::RandomState;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::poll;
+use tokio::time::Instant;
+use tollgate::Refused;
+use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedGrant};
+
+use super::books::Fate;
+use super::caller::Caller;
+use super::who::Who;
+
+/// A request to be admitted.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) who: Who,
+    pub(crate) cost: u64,
+    /// How long it may wait in both queues together.
+    pub(crate) allowed: Duration,
+}
+
+/// The tokens in flight of a request: those of its key, if keys have a cap, and those of the limit of all.
+pub(crate) type Pass = (Option<Landing>, OwnedGrant);
+
+/// A refusal: the limit that refused, and the reason.
+#[derive(Debug)]
+pub(crate) struct Turned {
+    pub(crate) by: Fate,
+    pub(crate) why: Refused,
+}
+
+impl Claim {
+    /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back.
+    pub(crate) async fn admit(&self, caller: &Arc<Caller>) -> Result<Pass, Turned> {
+        let passed = self.pass(caller).await;
+        caller.books.asked(&self.who, passed.is_ok());
+        passed
+    }
+
+    async fn pass(&self, caller: &Arc<Caller>) -> Result<Pass, Turned> {
+        let Self { who, cost, allowed } = self;
+        let limits = &*caller.limits;
+        let mut own = pin!(limits.each.consume(who, *cost).within(*allowed));
+        let (own, left) = match poll!(own.as_mut()) {
+            Poll::Ready(own) => (own, *allowed),
+            // Only a request that has to wait reads the clock.
+            Poll::Pending => {
+                let came = Instant::now();
+                (own.await, allowed.saturating_sub(came.elapsed()))
+            }
+        };
+        let own = own.map_err(|why| Turned { by: Fate::RefusedEach, why: its_own_doing(why) })?;
+        let own = Unused(Some(own));
+        let all = limits.all.clone().consume_owned(*cost).within(left).await;
+        let all = all.map_err(|why| Turned { by: Fate::RefusedAll, why: why.into() })?;
+        // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
+        own.used().forget();
+        let landing = || Landing { caller: Arc::clone(caller), who: *who, cost: *cost };
+        Ok((limits.each_is_capped.then(landing), all))
+    }
+}
+
+/// The queue of its own key is full or held up: that is the client's own doing, and answered with 429. With the common
+/// queue it would be 503.
+fn its_own_doing(refused: ConsumeError) -> Refused {
+    match refused {
+        ConsumeError::QueueFull { .. } | ConsumeError::TimedOut { .. } => Denied::new(None, 0, Bound::Queue).into(),
+        refused => refused.into(),
+    }
+}
+
+/// Tokens of the request's own key that are not used yet. They are given back on drop.
+struct Unused<'a>(Option<KeyedGrant<'a, Who, RandomState>>);
+
+impl<'a> Unused<'a> {
+    fn used(mut self) -> KeyedGrant<'a, Who, RandomState> {
+        self.0.take().expect("the grant is taken only once")
+    }
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if let Some(grant) = &mut self.0 {
+            grant.settle(0);
+        }
+    }
+}
+
+/// Releases the key's tokens when they are no longer in flight. Their grant was forgotten.
+pub(crate) struct Landing {
+    caller: Arc<Caller>,
+    who: Who,
+    cost: u64,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let released = self.caller.limits.each.release(&self.who, self.cost);
+        debug_assert_eq!(released, Ok(()), "the grant was forgotten, and is released once");
+    }
+}

@@ -1,0 +1,111 @@
+//! The whole gateway: two listeners, the state they share, and the shutdown.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+use tower::service_fn;
+
+use super::admin::{self, Desk};
+use super::books::Books;
+use super::caller::Caller;
+use super::front::front;
+use super::limits::Limits;
+use super::meters::{self, Meters};
+use super::proxy::Upstream;
+use super::sample::Samples;
+use super::server::Server;
+use super::status::Status;
+
+/// The time after the grace period in which the requests that still wait get their refusal.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Connections of the operator: a browser, one or two scrapers, some pages.
+const ADMIN_CONNECTIONS: usize = 100;
+
+/// The addresses to listen on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+pub(crate) struct Gateway {
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) books: Arc<Books>,
+    pub(crate) status: Arc<Status>,
+    stop: oneshot::Sender<()>,
+    front: JoinHandle<()>,
+    /// The tasks that end with the gateway.
+    others: JoinSet<()>,
+}
+
+impl Gateway {
+    /// `is_limited` is false to measure the cost of the limits.
+    pub(crate) async fn start(limits: Limits, place: Place, is_limited: bool) -> io::Result<Self> {
+        let most = limits.config().fixed.max_connections.value;
+        let (limits, books, status) = (Arc::new(limits), Arc::<Books>::default(), Arc::new(Status::new()));
+        let samples = Arc::new(Samples::new());
+        let desk = Desk {
+            meters: Meters::new(&limits).map_err(io::Error::other)?,
+            books: Arc::clone(&books),
+            status: Arc::clone(&status),
+            samples: Arc::clone(&samples),
+        };
+        let desk = Server::bind(place.admin, move |_| admin::router(desk.clone()), ADMIN_CONNECTIONS).await?;
+        let admin = desk.address()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async {
+            // Dropping this handle stops the task.
+            let _ = stopped.await;
+        };
+        let upstream = Upstream::new(Arc::clone(&limits));
+        let (address, front) = if is_limited {
+            let (limits, books) = (Arc::clone(&limits), Arc::clone(&books));
+            let meet = move |peer| {
+                let (limits, books) = (Arc::clone(&limits), Arc::clone(&books));
+                front(Caller { peer, limits, books, proxy: upstream.proxy(peer) })
+            };
+            let front = Server::bind(place.listen, meet, most).await?;
+            (front.address()?, tokio::spawn(front.run(stopped)))
+        } else {
+            // The same server, without the limits before the proxy.
+            let meet = move |peer| {
+                let proxy = upstream.proxy(peer);
+                service_fn(move |request| {
+                    let proxy = proxy.clone();
+                    async move { Ok::<_, Infallible>(proxy.forward(request).await) }
+                })
+            };
+            let front = Server::bind(place.listen, meet, most).await?;
+            (front.address()?, tokio::spawn(front.run(stopped)))
+        };
+        let mut others = JoinSet::new();
+        others.spawn(desk.run(std::future::pending()));
+        others.spawn(meters::upkeep());
+        others.spawn(samples.take(Arc::clone(&limits), Arc::clone(&books), Arc::clone(&status)));
+        Ok(Self { address, admin, limits, books, status, stop, front, others })
+    }
+
+    /// Stops accepting connections, serves the requests that wait and those in flight for the grace period, then
+    /// refuses the ones that still wait. Returns true if every request got a response.
+    pub(crate) async fn shut_down(self) -> bool {
+        let Self { limits, status, stop, mut front, others, .. } = self;
+        status.end();
+        drop(stop);
+        let grace = limits.config().grace;
+        let mut is_done = tokio::time::timeout(grace, &mut front).await.is_ok();
+        if !is_done {
+            limits.close();
+            is_done = tokio::time::timeout(LAST_WORDS, front).await.is_ok();
+        }
+        // The admin server runs until here, so that the page shows the shutdown.
+        drop(others);
+        is_done
+    }
+}

@@ -1,0 +1,173 @@
+//! A reverse proxy that a small team could put before an API: limits for all requests, for each key and by route, from
+//! a file that is read again when it changes, and a live page that shows them at work.
+//!
+//! ```text
+//! cargo run --release -p tollgate-gateway -- --demo
+//! cargo run --release -p tollgate-gateway -- --config crates/tollgate-gateway/gateway.toml
+//! ```
+//!
+//! `gateway.toml`, in the folder of the crate, lists every setting. A request waits in the queue of its own key, then
+//! in the queue of all, for `max_wait` at most in total. Its tokens are in flight, in both limits, to the last byte of
+//! its response. A refusal is 429, or 503 if other requests cause a wait that no schedule can tell (the common queue is
+//! full, or they hold the places in flight). Each refusal has a `Retry-After`. SIGHUP reads the file again. SIGTERM and
+//! ctrl-c end the gateway after it has served the accepted requests.
+//!
+//! The page, `/metrics` and `/health` are for the operator. They have an address of their own, which by default is
+//! reachable from this machine only. So they take no path from the API.
+//!
+//! The gateway speaks HTTP/1.1 and no TLS (put it behind a proxy that terminates TLS). It passes no WebSockets, and
+//! does not verify keys: the upstream does, or `unlisted = "refuse"` admits only the keys of the file. A client that
+//! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
+//! hold: then the connection is not read, and the end is not noticed.
+
+mod admin;
+mod answer;
+pub(crate) mod books;
+mod busiest;
+mod caller;
+pub(crate) mod config;
+mod demo;
+mod door;
+mod file;
+mod front;
+pub(crate) mod gateway;
+pub(crate) mod limits;
+mod meters;
+pub(crate) mod problem;
+mod proxy;
+mod reload;
+mod route;
+mod sample;
+mod server;
+mod status;
+pub(crate) mod who;
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use config::Config;
+use gateway::{Gateway, Place};
+use limits::Limits;
+use reload::Watch;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Put limits before an HTTP API, and watch them at work
+#[derive(Parser)]
+#[command(name = "gateway")]
+pub(crate) struct Options {
+    /// The file with the limits
+    #[arg(long, value_name = "FILE", default_value = "gateway.toml")]
+    config: PathBuf,
+    /// Only check whether the file is valid
+    #[arg(long)]
+    check: bool,
+    /// Run with an upstream and traffic of its own, and with limits made for them
+    #[arg(long, conflicts_with_all = ["config", "check"])]
+    demo: bool,
+    /// End after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
+    /// The address for clients, instead of the one in the file
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// The address of the page, instead of the one in the file
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+    /// Forward without limits, to measure their cost
+    #[arg(long)]
+    without_limits: bool,
+    /// Run only an upstream that responds at once, for measurements
+    #[arg(long, value_name = "ADDRESS", exclusive = true)]
+    echo: Option<SocketAddr>,
+}
+
+fn main() -> ExitCode {
+    run(Options::parse())
+}
+
+/// Exit codes. 0: it ended as it should. 1: a request got no response, or a check of the demo failed. 2: it could not
+/// run.
+pub(crate) fn run(options: Options) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let ended = runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(serve(options)));
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("gateway: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn serve(options: Options) -> Result<bool, Failure> {
+    if let Some(address) = options.echo {
+        return demo::echo(address).await.map(|()| true);
+    }
+    if options.demo {
+        return demo::run(options.seconds, options.listen, options.admin).await;
+    }
+    let (config, text) = Config::read(&options.config)?;
+    if options.check {
+        println!("{} is valid", options.config.display());
+        return Ok(true);
+    }
+    let place = Place {
+        listen: options.listen.unwrap_or(config.fixed.listen.value),
+        admin: options.admin.unwrap_or(config.fixed.admin.value),
+    };
+    // Installed before the addresses are printed: a process that reads them may send signals at once.
+    let (watch, ending) = (Watch::new(options.config, text)?, Ending::new(options.seconds)?);
+    let gateway = Gateway::start(Limits::new(config)?, place, !options.without_limits).await?;
+    announce(&gateway);
+    tokio::select! {
+        () = ending.come() => {}
+        () = watch.run(Arc::clone(&gateway.limits), Arc::clone(&gateway.status)) => {}
+    }
+    Ok(end(gateway).await)
+}
+
+fn announce(gateway: &Gateway) {
+    println!("gateway: requests at http://{}, the page at http://{}/", gateway.address, gateway.admin);
+}
+
+/// Returns true if every request got a response.
+async fn end(gateway: Gateway) -> bool {
+    let grace = gateway.limits.config().grace;
+    eprintln!("gateway: ending, with {grace:?} for the requests that wait and those in flight");
+    let books = Arc::clone(&gateway.books);
+    let is_done = gateway.shut_down().await;
+    println!("gateway: ended; {}", books.counts());
+    is_done
+}
+
+/// Waits for SIGTERM, ctrl-c, or the end of `seconds`.
+pub(crate) struct Ending {
+    terminate: Signal,
+    interrupt: Signal,
+    after: Duration,
+}
+
+impl Ending {
+    /// From now on these signals do not end the process.
+    fn new(seconds: Option<u64>) -> std::io::Result<Self> {
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, after: seconds.map_or(Duration::MAX, Duration::from_secs) })
+    }
+
+    async fn come(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            () = tokio::time::sleep(self.after) => {}
+        }
+    }
+}

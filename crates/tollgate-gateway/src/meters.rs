@@ -1,0 +1,72 @@
+//! The metrics for Prometheus: the limiters' own series, and the outcomes of the requests.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tollgate::KeyedLimiter;
+use tollgate::metrics::{AlreadyMetered, Meter, describe};
+
+use super::books::{Books, Fate};
+use super::limits::Limits;
+use super::status::Status;
+use super::who::Who;
+
+/// The upper bounds of the histogram buckets of waits, in seconds.
+const WAITS: [f64; 11] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+/// The most names of keys that become labels: Prometheus keeps every label for good.
+const NAMES: usize = 200;
+/// How often recorded values are moved into their buckets when no scrape does it.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// A process has one recorder.
+static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
+    let waits = Matcher::Prefix("rate_limit_acquire_duration".to_owned());
+    let builder = PrometheusBuilder::new().set_buckets_for_metric(waits, &WAITS).expect("there are some");
+    let handle = builder.install_recorder().expect("no other recorder is installed");
+    describe();
+    describe_counter!("gateway_received_total", Unit::Count, "Requests received.");
+    describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
+    describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
+    describe_gauge!("gateway_up_seconds", Unit::Seconds, "Time since the start.");
+    describe_gauge!("gateway_ending", Unit::Count, "1 from the moment a shutdown begins.");
+    handle
+});
+
+#[derive(Clone)]
+pub(crate) struct Meters {
+    all: Meter,
+    each: Meter<KeyedLimiter<Who>>,
+}
+
+impl Meters {
+    pub(crate) fn new(limits: &Limits) -> Result<Self, AlreadyMetered> {
+        LazyLock::force(&PROMETHEUS);
+        let each = Meter::new("each", &limits.each)?.naming(NAMES, Who::to_string);
+        Ok(Self { all: Meter::new("all", &limits.all)?, each })
+    }
+
+    pub(crate) fn render(&self, books: &Books, status: &Status) -> String {
+        self.all.publish();
+        self.each.publish();
+        let (counts, now) = (books.counts(), status.now());
+        counter!("gateway_received_total").absolute(counts.came);
+        for (fate, name) in Fate::ALL {
+            counter!("gateway_requests_total", "fate" => name).absolute(counts.of(fate));
+        }
+        counter!("gateway_loads_total", "result" => "ok").absolute(now.loads);
+        counter!("gateway_loads_total", "result" => "refused").absolute(now.refused_loads);
+        gauge!("gateway_up_seconds").set(status.up_for().as_secs_f64());
+        gauge!("gateway_ending").set(u8::from(now.is_ending));
+        PROMETHEUS.render()
+    }
+}
+
+/// Runs until it is dropped.
+pub(crate) async fn upkeep() {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        PROMETHEUS.run_upkeep();
+    }
+}

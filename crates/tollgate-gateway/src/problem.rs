@@ -1,0 +1,67 @@
+//! An error in a configuration file.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+
+use super::config::At;
+
+/// An error in a configuration file: its place, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    file: PathBuf,
+    pub(crate) line: Option<usize>,
+    what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        self.line.map_or(Ok(()), |line| write!(f, ", line {line}"))?;
+        write!(f, ": {}", self.what)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Problem {
+    pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+        let what = format!("cannot be read: {error}; put it back, or name another with --config");
+        Self { file: path.to_owned(), line: None, what }
+    }
+
+    /// A setting that only a restart can change.
+    pub(crate) fn fixed(path: &Path, name: &str, line: usize) -> Self {
+        let what = format!("`{name}` is read at the start only: restart the gateway, or restore the old value");
+        Self { file: path.to_owned(), line: Some(line), what }
+    }
+
+    pub(crate) fn no_room(path: &Path, name: &str, error: &tollgate::ConfigError) -> Self {
+        let what = format!("cannot set the quota of `{name}` now: {error}; or try again later");
+        Self { file: path.to_owned(), line: None, what }
+    }
+}
+
+/// The text of a file, to find the line of a span.
+pub(crate) struct Source<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) text: &'a str,
+}
+
+impl Source<'_> {
+    fn line(&self, span: &Range<usize>) -> usize {
+        let before = self.text.get(..span.start.min(self.text.len())).unwrap_or(self.text);
+        before.matches('\n').count() + 1
+    }
+
+    pub(crate) fn problem(&self, span: Option<Range<usize>>, what: impl fmt::Display) -> Problem {
+        Problem { file: self.path.to_owned(), line: span.map(|span| self.line(&span)), what: what.to_string() }
+    }
+
+    pub(crate) fn at<T>(&self, value: Spanned<T>) -> At<T> {
+        let line = self.line(&value.span());
+        At { value: value.into_inner(), line }
+    }
+}

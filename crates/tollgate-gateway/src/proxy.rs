@@ -1,0 +1,226 @@
+//! Forwards one request and its response. Bodies stream both ways; hop-by-hop headers are removed.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{
+    CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use axum::http::uri::{Authority, PathAndQuery, Scheme};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use axum::response::Response;
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use super::answer;
+use super::books::Fate;
+use super::limits::Limits;
+
+/// Shorter than an upstream keeps idle connections: if the upstream closed first, a request could be lost on a closing
+/// connection.
+const IDLE: Duration = Duration::from_secs(15);
+const CONNECT: Duration = Duration::from_secs(3);
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// The client for the upstream, shared by all connections.
+#[derive(Clone)]
+pub(crate) struct Upstream {
+    /// Their configuration contains the upstream's address.
+    limits: Arc<Limits>,
+    client: Client<HttpConnector, Body>,
+}
+
+/// The proxy of one connection.
+#[derive(Clone)]
+pub(crate) struct Proxy(Arc<Way>);
+
+struct Way {
+    peer: SocketAddr,
+    upstream: Upstream,
+}
+
+impl Upstream {
+    pub(crate) fn new(limits: Arc<Limits>) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Self { limits, client }
+    }
+
+    /// The proxy for a connection from `peer`.
+    pub(crate) fn proxy(&self, peer: SocketAddr) -> Proxy {
+        Proxy(Arc::new(Way { peer, upstream: self.clone() }))
+    }
+}
+
+impl Proxy {
+    pub(crate) async fn forward(&self, mut request: Request<Body>) -> Response {
+        let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
+        let config = limits.config();
+        let upstream_timeout = config.upstream_timeout;
+        let Some(uri) = at(&config.upstream, request.uri()) else {
+            return answer::plain(StatusCode::BAD_REQUEST, "the request target is not a path");
+        };
+        outward(request.headers_mut(), *peer, &config.upstream);
+        *request.uri_mut() = uri;
+        *request.version_mut() = axum::http::Version::HTTP_11;
+        drop(config);
+        match tokio::time::timeout(upstream_timeout, client.request(request)).await {
+            Ok(Ok(mut response)) => {
+                drop_hop_by_hop(response.headers_mut());
+                response.map(Body::new)
+            }
+            Ok(Err(error)) if is_timeout(&error) => {
+                failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached")
+            }
+            Ok(Err(error)) => {
+                // The details go to the operator's log, and not to the client.
+                eprintln!("gateway: upstream {}: {}", limits.config().upstream, chain(&error));
+                failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
+            }
+            Err(_) => failed(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
+        }
+    }
+}
+
+fn failed(status: StatusCode, why: &'static str) -> Response {
+    let mut response = answer::plain(status, why);
+    response.extensions_mut().insert(Fate::Failed);
+    response
+}
+
+/// The URI of the same path and query at the upstream. A scheme and host in the request are ignored.
+fn at(upstream: &Authority, uri: &Uri) -> Option<Uri> {
+    let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    Uri::builder().scheme(Scheme::HTTP).authority(upstream.clone()).path_and_query(path).build().ok()
+}
+
+/// RFC 9110, 7.6.1: the headers that concern this connection only, and all that `Connection` names. `TE: trailers`
+/// concerns both hops and stays.
+fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    let wants_trailers = has_token(headers, &TE, "trailers");
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        .collect();
+    let always = [
+        CONNECTION,
+        KEEP_ALIVE,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        PROXY_CONNECTION,
+        TE,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ];
+    for name in named.iter().chain(&always) {
+        headers.remove(name);
+    }
+    if wants_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
+}
+
+/// Sets the headers of the forwarded request.
+fn outward(headers: &mut HeaderMap, peer: SocketAddr, upstream: &Authority) {
+    drop_hop_by_hop(headers);
+    // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
+    headers.remove(EXPECT);
+    // The gateway does not update this header, so it would become wrong.
+    headers.remove(FORWARDED);
+    let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
+    let mut addresses: Vec<String> = before.map(str::to_owned).collect();
+    addresses.push(peer.ip().to_canonical().to_string());
+    if let Ok(addresses) = HeaderValue::try_from(addresses.join(", ")) {
+        headers.insert(FORWARDED_FOR, addresses);
+    }
+    if let Ok(upstream) = HeaderValue::try_from(upstream.as_str())
+        && let Some(host) = headers.insert(HOST, upstream)
+        && !headers.contains_key(&FORWARDED_HOST)
+    {
+        headers.insert(FORWARDED_HOST, host);
+    }
+    headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    let kind = |error: &(dyn Error + 'static)| error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    causes(error).any(|error| kind(error) == Some(std::io::ErrorKind::TimedOut))
+}
+
+fn chain(error: &(dyn Error + 'static)) -> String {
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let line = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn what_concerns_one_hop_stays_here_and_the_rest_goes_on() {
+        let mut seen = headers(&[
+            ("host", "api.example"),
+            ("connection", "close, X-Own"),
+            ("connection", "keep-alive"),
+            ("x-own", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "deflate, Trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("proxy-authorization", "Basic x"),
+            ("expect", "100-continue"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("accept", "*/*"),
+        ]);
+        outward(&mut seen, ([192, 0, 2, 7], 1234).into(), &Authority::from_static("127.0.0.1:3000"));
+        let expected = headers(&[
+            ("host", "127.0.0.1:3000"),
+            ("x-forwarded-for", "10.0.0.1, 192.0.2.7"),
+            ("x-forwarded-host", "api.example"),
+            ("x-forwarded-proto", "http"),
+            ("te", "trailers"),
+            ("accept", "*/*"),
+        ]);
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_path_stays_what_it_was_whatever_stood_before_it() {
+        let upstream = Authority::from_static("127.0.0.1:3000");
+        let at = |uri: &'static str| at(&upstream, &Uri::from_static(uri)).map(|uri| uri.to_string());
+        assert_eq!(at("/a//b%2f?c=%20&d").as_deref(), Some("http://127.0.0.1:3000/a//b%2f?c=%20&d"));
+        assert_eq!(at("http://elsewhere:1/x").as_deref(), Some("http://127.0.0.1:3000/x"));
+        assert_eq!(at("http://elsewhere").as_deref(), Some("http://127.0.0.1:3000/"));
+    }
+}

@@ -1,0 +1,101 @@
+//! Reads the file of limits again whenever it changes, and on SIGHUP.
+//!
+//! The task reads the contents twice a second. That works on every file system, through links that are replaced (as by
+//! Kubernetes), and for editors that replace the file or write in place. A new text is applied only if two reads in a
+//! row agree, so that a half-written file is never applied.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+use super::config::Config;
+use super::limits::Limits;
+use super::problem::Problem;
+use super::status::Status;
+
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A watched file.
+pub(crate) struct Watch {
+    path: PathBuf,
+    taken: Taken,
+    hang_up: Signal,
+}
+
+impl Watch {
+    /// Watches a file that contained `text` when it was applied. From now on SIGHUP does not end the process.
+    pub(crate) fn new(path: PathBuf, text: String) -> io::Result<Self> {
+        Ok(Self { path, taken: Taken::new(Ok(text)), hang_up: signal(SignalKind::hangup())? })
+    }
+
+    /// Runs until it is dropped.
+    pub(crate) async fn run(self, limits: Arc<Limits>, status: Arc<Status>) {
+        let Self { path, mut taken, mut hang_up } = self;
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let is_told = tokio::select! {
+                _ = looks.tick() => false,
+                _ = hang_up.recv() => true,
+            };
+            if let Some(seen) = taken.take(read(&path).await, is_told) {
+                put_in_force(&path, seen, &limits, &status);
+            }
+        }
+    }
+}
+
+type Seen = Result<String, Problem>;
+
+/// The text that was taken last, and the text that was read last.
+struct Taken {
+    last: Seen,
+    seen: Seen,
+}
+
+impl Taken {
+    fn new(last: Seen) -> Self {
+        Self { seen: last.clone(), last }
+    }
+
+    /// Returns `seen` if it is new and was read twice, or if a signal says that the file is complete.
+    fn take(&mut self, seen: Seen, is_told: bool) -> Option<Seen> {
+        let is_settled = seen == self.seen && seen != self.last;
+        self.seen = seen;
+        if is_told || is_settled {
+            self.last = self.seen.clone();
+        }
+        (is_told || is_settled).then(|| self.seen.clone())
+    }
+}
+
+async fn read(path: &Path) -> Seen {
+    tokio::fs::read_to_string(path).await.map_err(|error| Problem::unreadable(path, &error))
+}
+
+fn put_in_force(path: &Path, seen: Seen, limits: &Limits, status: &Status) {
+    let done = seen.and_then(|text| Config::parse(path, &text)).and_then(|config| limits.change(config, path));
+    match &done {
+        Ok(()) => eprintln!("gateway: applied the limits of {}", path.display()),
+        Err(problem) => eprintln!("gateway: {problem}\ngateway: the limits are unchanged"),
+    }
+    status.loaded(done);
+}
+
+#[test]
+fn what_is_half_written_is_not_taken() {
+    let mut taken = Taken::new(Ok("old".to_owned()));
+    let mut look = |text: &str, is_told| taken.take(Ok(text.to_owned()), is_told).map(Result::unwrap);
+    for (text, expected) in
+        [("old", None), ("ne", None), ("new", None), ("new", Some("new")), ("new", None), ("old", None)]
+    {
+        assert_eq!(look(text, false).as_deref(), expected, "{text}");
+    }
+    assert_eq!(look("told", true).as_deref(), Some("told"));
+    assert_eq!(look("told", false), None);
+    assert_eq!(look("told", true).as_deref(), Some("told"), "a signal reads the same text again");
+}

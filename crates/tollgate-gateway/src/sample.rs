@@ -1,0 +1,126 @@
+//! The samples that the page shows: four a second. The samples of the last minute are kept for new viewers.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tollgate::{Quota, Snapshot};
+
+use super::books::{Books, Counts};
+use super::limits::Limits;
+use super::status::{Now, Status};
+use super::who::Who;
+
+const PER_SECOND: u32 = 4;
+const KEPT: usize = 60 * PER_SECOND as usize;
+const SHOWN: usize = 12;
+
+#[derive(serde::Serialize)]
+struct Sample {
+    /// Milliseconds since the start.
+    at: u64,
+    all: Snapshot,
+    /// Tokens per second.
+    rate: f64,
+    burst: u64,
+    in_flight_cap: Option<u64>,
+    each: Each,
+    counts: Counts,
+    busiest: Vec<Busy>,
+    status: Now,
+}
+
+/// All keys together.
+#[derive(serde::Serialize)]
+struct Each {
+    keys: usize,
+    keys_waiting: usize,
+    waiting_tasks: usize,
+}
+
+#[derive(serde::Serialize)]
+struct Busy {
+    who: String,
+    admitted: u64,
+    refused: u64,
+    available: u64,
+    deficiency: u64,
+    burst: u64,
+    quota: Quota,
+}
+
+/// Samples as JSON.
+pub(crate) struct Samples {
+    kept: Mutex<VecDeque<Arc<str>>>,
+    newest: watch::Sender<Arc<str>>,
+}
+
+impl Samples {
+    pub(crate) fn new() -> Self {
+        Self { kept: Mutex::default(), newest: watch::Sender::new(Arc::from("null")) }
+    }
+
+    /// Takes samples until it is dropped.
+    pub(crate) async fn take(self: Arc<Self>, limits: Arc<Limits>, books: Arc<Books>, status: Arc<Status>) {
+        let mut turns = tokio::time::interval(Duration::from_secs(1) / PER_SECOND);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        for turn in 0_u64.. {
+            turns.tick().await;
+            if turn.is_multiple_of(PER_SECOND.into()) {
+                books.fade();
+            }
+            let json = serde_json::to_string(&look(&limits, &books, &status)).expect("numbers and strings");
+            self.keep(json.into());
+        }
+    }
+
+    fn keep(&self, sample: Arc<str>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(Arc::clone(&sample));
+        drop(kept);
+        self.newest.send_replace(sample);
+    }
+
+    /// The samples of the last minute as a JSON array, and a receiver of the later ones.
+    pub(crate) fn follow(&self) -> (String, watch::Receiver<Arc<str>>) {
+        let newest = self.newest.subscribe();
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept: Vec<&str> = kept.iter().map(|sample| &**sample).collect();
+        (format!("[{}]", kept.join(",")), newest)
+    }
+}
+
+fn look(limits: &Limits, books: &Books, status: &Status) -> Sample {
+    let config = limits.config();
+    let each = limits.each.snapshot();
+    let busiest = books.busiest(SHOWN);
+    let busiest = busiest.into_iter().map(|place| {
+        let own = if let Who::Listed(name) = &place.who { config.keys.quotas.get(name) } else { None };
+        let quota = own.copied().unwrap_or(config.keys.quota);
+        Busy {
+            available: limits.each.available(&place.who),
+            deficiency: limits.each.deficiency(&place.who),
+            who: place.who.to_string(),
+            admitted: place.admitted,
+            refused: place.refused,
+            burst: quota.capacity(),
+            quota,
+        }
+    });
+    Sample {
+        at: status.up_for().as_millis() as u64,
+        rate: config.global.amount() as f64 / config.global.period().as_secs_f64(),
+        burst: config.global.capacity(),
+        in_flight_cap: config.in_flight,
+        each: Each { keys: each.keys, keys_waiting: each.keys_waiting, waiting_tasks: each.waiting_tasks },
+        busiest: busiest.collect(),
+        counts: books.counts(),
+        all: limits.all.snapshot(),
+        status: status.now(),
+    }
+}

@@ -1,0 +1,117 @@
+//! The client of a request: the bucket in which the request is counted.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use axum::http::HeaderMap;
+
+use super::config::{Keys, Unlisted};
+
+/// The name of a listed key. Each name is leaked once, so that requests copy it without a reference count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Name(&'static str);
+
+impl Name {
+    pub(crate) fn new(name: &str) -> Self {
+        static KNOWN: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self(known.get(name).copied().unwrap_or_else(|| {
+            let name = &*Box::leak(Box::<str>::from(name));
+            known.insert(name);
+            name
+        }))
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// A client. It does not contain the key itself, which is a secret of any length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Who {
+    /// A listed key, by its name.
+    Listed(Name),
+    /// Another key, by a digest of 128 bits.
+    Key {
+        digest: [u64; 2],
+        shown: [u8; SHOWN],
+    },
+    Address(IpAddr),
+}
+
+/// The scheme that may precede a key.
+const SCHEME: &str = "bearer ";
+
+/// How many bytes of an unlisted key are shown.
+const SHOWN: usize = 4;
+
+impl Who {
+    /// `None` if the client is not admitted.
+    pub(crate) fn of(headers: &HeaderMap, peer: SocketAddr, keys: &Keys) -> Option<Self> {
+        let key = headers.get(&keys.header).and_then(|value| value.to_str().ok()).map(|text| {
+            // The scheme is ignored.
+            text.split_at_checked(SCHEME.len())
+                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SCHEME))
+                .map_or(text, |(_, key)| key)
+        });
+        if let Some(name) = key.and_then(|key| keys.names.get(key)) {
+            return Some(Self::Listed(*name));
+        }
+        match (keys.unlisted, key) {
+            (Unlisted::Refuse, _) => None,
+            (Unlisted::ByKey, Some(key)) => Some(Self::key(key)),
+            _ => Some(Self::Address(network(address(headers, peer, keys.proxies_before)))),
+        }
+    }
+
+    fn key(key: &str) -> Self {
+        static HASHERS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+        let mut shown = [b'.'; SHOWN];
+        // Of a short key nothing is shown: these bytes would be too much of it.
+        if key.len() >= 4 * SHOWN {
+            shown.copy_from_slice(&key.as_bytes()[..SHOWN]);
+        }
+        Self::Key { digest: HASHERS.each_ref().map(|hasher| hasher.hash_one(key)), shown }
+    }
+}
+
+/// The client's address, as far as it is trusted: each proxy appends the address of its peer to `X-Forwarded-For`.
+fn address(headers: &HeaderMap, peer: SocketAddr, proxies_before: usize) -> IpAddr {
+    if proxies_before == 0 {
+        return peer.ip();
+    }
+    let lines = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok());
+    let seen: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).collect();
+    let at = seen.len().checked_sub(proxies_before);
+    at.and_then(|at| seen[at].parse().ok()).unwrap_or_else(|| peer.ip())
+}
+
+/// The /64 network of an IPv6 address: an IPv6 host can use 2^64 addresses.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) >> 64 << 64)),
+        address => address,
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listed(name) => write!(f, "{name}"),
+            Self::Key { digest, shown } => {
+                write!(f, "{}\u{2026}{:04x}", String::from_utf8_lossy(shown), digest[0] as u16)
+            }
+            Self::Address(address) => write!(f, "{address}"),
+        }
+    }
+}

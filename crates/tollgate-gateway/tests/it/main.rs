@@ -1,0 +1,17 @@
+//! The gateway in front of a real upstream, with real clients.
+//!
+//! Most tests run it in their own process, with a clock moved by hand, so its files are a module here. The tests of
+//! signals start the program itself.
+
+#[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../../src/main.rs"]
+mod app;
+
+mod admission;
+mod ending;
+mod malformed;
+mod process;
+mod proxying;
+mod refusing;
+mod reloading;
+mod world;

@@ -1,0 +1,122 @@
+//! Refusals: their contents, and that they cost no tokens.
+
+use super::world::*;
+
+use reqwest::StatusCode;
+
+const LIMITS: &str = "quota = \"10/s, burst 4\"\nmax_wait = \"99ms\"\nmax_waiting = 1\n\
+                      rate_limit_fields = \"always\"\n[keys]\nheader = \"x-api-key\"\nquota = \"2/s, burst 3\"\n\
+                      unlisted = \"by-key\"\n[keys.listed.ann]\nkey = \"k-ann\"\nquota = \"90/s\"\n";
+
+#[tokio::test]
+async fn a_refusal_says_when_to_come_back_and_every_response_what_is_left() {
+    let world = World::new(LIMITS).await;
+    let ask = async || {
+        let response = world.get("/", "bob").send().await.unwrap();
+        let field = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let told = [field("ratelimit-policy"), field("ratelimit"), field("retry-after")];
+        (response.status(), told.map(Option::unwrap_or_default), response.text().await.unwrap())
+    };
+    let policy = "\"key\";q=2;w=1;tollgate-burst=3";
+    for left in ["\"key\";r=2;t=1", "\"key\";r=1;t=1", "\"key\";r=0;t=1"] {
+        let (status, told, body) = ask().await;
+        assert_eq!((status, told, &*body), (StatusCode::OK, [policy, left, ""].map(str::to_owned), "hello"));
+    }
+    let (status, told, body) = ask().await;
+    assert_eq!((status, told), (StatusCode::TOO_MANY_REQUESTS, [policy, "\"key\";r=0;t=1", "1"].map(str::to_owned)));
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((&body["status"], &body["violated-policies"][0]), (&429.into(), &"key".into()));
+    assert_eq!(world.upstream.count(), 3);
+    let counts = world.gateway.books.counts();
+    assert_eq!((counts.came, counts.answered, counts.refused_each), (4, 3, 1));
+}
+
+#[tokio::test]
+async fn a_refusal_by_the_limit_of_all_costs_no_tokens_and_reports_both_limits() {
+    let world = World::new(&LIMITS.replace("99ms", "1h")).await;
+    for _ in 0..4 {
+        assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
+    }
+    let waits = world.send("/", "k-ann");
+    until("it waits", || world.waiting() == (0, 1)).await;
+    let response = world.get("/", "bob").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(response.headers()["ratelimit"], "\"key\";r=3;t=1, \"all\";r=0;t=1");
+    world.advance(SECOND / 10);
+    assert_eq!(waits.await.unwrap().status(), StatusCode::OK);
+    let counts = world.gateway.books.counts();
+    assert_eq!((counts.answered, counts.refused_all, counts.refused_each), (5, 1, 0));
+}
+
+/// The client's own requests fill the queue of its key: 429. A full common queue is 503.
+#[tokio::test]
+async fn a_client_that_fills_its_own_queue_gets_429() {
+    let world = World::new(&LIMITS.replace("99ms", "1h")).await;
+    for _ in 0..3 {
+        assert_eq!(world.get("/", "bob").send().await.unwrap().status(), StatusCode::OK);
+    }
+    let waits = world.send("/", "bob");
+    until("it waits in the queue of its key", || world.waiting() == (1, 0)).await;
+    let response = world.get("/", "bob").send().await.unwrap();
+    assert_eq!(
+        (response.status(), &response.headers()["retry-after"]),
+        (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap())
+    );
+    world.advance(SECOND / 2);
+    assert_eq!(waits.await.unwrap().status(), StatusCode::OK);
+    assert_eq!(world.gateway.books.counts().refused_each, 1);
+}
+
+/// With the real clock: the wait for a place in flight has no schedule.
+#[tokio::test]
+async fn in_flight_caps_answer_429_for_the_own_key_and_503_for_all() {
+    for (caps, expected) in [
+        ("[keys]\nin_flight = 1\n", StatusCode::TOO_MANY_REQUESTS),
+        ("in_flight = 1\n[keys]\n", StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let limits = format!("quota = \"90/s\"\nmax_wait = \"30ms\"\n{caps}header = \"x-api-key\"\nquota = \"90/s\"\n");
+        let world = World::by_the_clock(&limits).await;
+        let stream = world.upstream.stream();
+        let first = world.get("/stream", "ann").send().await.unwrap();
+        let second = world.get("/", "ann").send().await.unwrap();
+        assert_eq!((second.status(), &second.headers()["retry-after"]), (expected, &"1".parse().unwrap()));
+        drop((first, stream));
+        until("landed", || world.gateway.limits.all.snapshot().in_flight == Some(0)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_without_a_known_key_gets_401_with_the_reason() {
+    let limits = LIMITS.replace("by-key", "refuse");
+    let world = World::new(&limits).await;
+    let stranger = world.get("/", "nobody").send().await.unwrap();
+    assert_eq!(stranger.status(), StatusCode::UNAUTHORIZED);
+    assert!(stranger.text().await.unwrap().contains("in the header x-api-key"));
+    assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
+    assert_eq!((world.upstream.count(), world.gateway.books.counts().unknown), (1, 1));
+}
+
+#[tokio::test]
+async fn the_admin_address_never_shows_a_key() {
+    let world = World::new(LIMITS).await;
+    let secret = "sk-0123456789abcdefghij";
+    for key in ["k-ann", secret, "qx7z"] {
+        for _ in 0..5 {
+            world.get("/metrics", key).send().await.unwrap();
+        }
+    }
+    // The API may have a /metrics of its own.
+    assert!(world.upstream.came.lock().unwrap().iter().all(|(_, path)| path == "/metrics"));
+    let mut events = world.client.get(format!("http://{}/events", world.gateway.admin)).send().await.unwrap();
+    let mut seen = world.page("/metrics").await + &world.page("/").await;
+    while !["\"who\":\"ann\"", "\"who\":\"sk-0\u{2026}"].iter().all(|who| seen.contains(who)) {
+        seen.push_str(&String::from_utf8_lossy(&events.chunk().await.unwrap().unwrap()));
+    }
+    for hidden in ["k-ann", secret, &secret[..6], "qx7z"] {
+        assert!(!seen.contains(hidden), "{hidden}");
+    }
+    assert!(seen.contains("gateway_requests_total{fate=\"refused_each\"} "));
+    assert_eq!(world.page("/health").await, "ok\n");
+    assert_eq!(world.page("/elsewhere").await, "");
+}

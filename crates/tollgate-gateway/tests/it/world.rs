@@ -1,0 +1,165 @@
+//! A gateway in this process, with a clock moved by hand, in front of an upstream that records the requests.
+
+use super::app::config::Config;
+use super::app::gateway::{Gateway, Place};
+use super::app::limits::Limits;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use futures::channel::mpsc;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::IntoFuture;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tollgate::{KeyedLimiter, Limiter, ManualClock};
+
+pub(crate) const MILLI: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// Longer than any test takes on any machine: it only stops a test that hangs.
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(180);
+
+/// The bodies for requests below `/stream`, one each, chunk by chunk.
+type Streams = Arc<Mutex<VecDeque<mpsc::UnboundedReceiver<&'static str>>>>;
+
+#[derive(Clone, Default)]
+pub(crate) struct Upstream {
+    /// The keys and paths of the requests, in the order of their arrival.
+    pub(crate) came: Arc<Mutex<Vec<(String, String)>>>,
+    streams: Streams,
+}
+
+impl Upstream {
+    pub(crate) async fn start() -> (Self, SocketAddr) {
+        let upstream = Self::default();
+        let router = Router::new().fallback({
+            let upstream = upstream.clone();
+            move |request: Request| std::future::ready(upstream.answer(&request))
+        });
+        (upstream, serve(router).await)
+    }
+
+    fn answer(&self, request: &Request) -> Response {
+        let key = request.headers().get("x-api-key").map_or("", |key| key.to_str().unwrap());
+        self.came.lock().unwrap().push((key.to_owned(), request.uri().to_string()));
+        if !request.uri().path().starts_with("/stream") {
+            return "hello".into_response();
+        }
+        let stream = self.streams.lock().unwrap().pop_front().expect("a stream for it");
+        Body::from_stream(futures::StreamExt::map(stream, Ok::<_, Infallible>)).into_response()
+    }
+
+    /// The sender of the next streaming response's chunks. Closing it ends the response.
+    pub(crate) fn stream(&self) -> mpsc::UnboundedSender<&'static str> {
+        let (send, receive) = mpsc::unbounded();
+        self.streams.lock().unwrap().push_back(receive);
+        send
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.came.lock().unwrap().len()
+    }
+
+    pub(crate) fn count_of(&self, key: &str) -> usize {
+        self.came.lock().unwrap().iter().filter(|(came, _)| came == key).count()
+    }
+}
+
+/// Serves `router` on an address of its own until the test ends.
+pub(crate) async fn serve(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(axum::serve(listener, router).into_future());
+    address
+}
+
+/// A configuration file: addresses for this test, then `limits`.
+pub(crate) fn file(upstream: SocketAddr, limits: &str) -> String {
+    format!("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\n{limits}")
+}
+
+pub(crate) struct World {
+    pub(crate) gateway: Gateway,
+    pub(crate) upstream: Upstream,
+    pub(crate) address: SocketAddr,
+    pub(crate) client: reqwest::Client,
+    clock: ManualClock,
+}
+
+impl World {
+    pub(crate) async fn new(limits: &str) -> Self {
+        let (upstream, address) = Upstream::start().await;
+        Self::before(upstream, address, limits).await
+    }
+
+    /// Runs on tokio's clock instead of a manual one.
+    pub(crate) async fn by_the_clock(limits: &str) -> Self {
+        let (upstream, address) = Upstream::start().await;
+        let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
+        Self::within(upstream, Limits::new(config).unwrap(), ManualClock::new()).await
+    }
+
+    pub(crate) async fn before(upstream: Upstream, address: SocketAddr, limits: &str) -> Self {
+        let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
+        let clock = ManualClock::new();
+        let all = Limiter::builder().clock(clock.clone());
+        let limits = Limits::with(config, all, KeyedLimiter::builder().clock(clock.clone())).unwrap();
+        let world = Self::within(upstream, limits, clock).await;
+        // Full buckets: a key that gets a larger burst than the others would have to fill up to it first.
+        world.advance(SECOND * 3_600);
+        world
+    }
+
+    async fn within(upstream: Upstream, limits: Limits, clock: ManualClock) -> Self {
+        let anywhere = "127.0.0.1:0".parse().unwrap();
+        let gateway = Gateway::start(limits, Place { listen: anywhere, admin: anywhere }, true).await.unwrap();
+        let address = gateway.address;
+        Self { gateway, upstream, address, client: reqwest::Client::new(), clock }
+    }
+
+    pub(crate) fn get(&self, path: &str, key: &str) -> reqwest::RequestBuilder {
+        self.client.get(format!("http://{}{path}", self.address)).header("x-api-key", key)
+    }
+
+    /// Sends a request on a connection of its own, which closes when the task is aborted.
+    pub(crate) fn send(&self, path: &str, key: &str) -> tokio::task::JoinHandle<reqwest::Response> {
+        let request = reqwest::Client::new().get(format!("http://{}{path}", self.address)).header("x-api-key", key);
+        tokio::spawn(async move { request.send().await.unwrap() })
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        self.gateway.limits.each.tick();
+        self.gateway.limits.all.tick();
+    }
+
+    /// The numbers of requests that wait for their own keys' limits, and for the limit of all.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let limits = &self.gateway.limits;
+        (limits.each.snapshot().waiting_tasks, limits.all.snapshot().waiting_tasks)
+    }
+
+    pub(crate) async fn page(&self, path: &str) -> String {
+        let response = self.client.get(format!("http://{}{path}", self.gateway.admin)).send().await.unwrap();
+        response.text().await.unwrap()
+    }
+}
+
+/// Waits until the condition is true, for effects that travel through sockets.
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < FOR_EVER, "never happened: {what}");
+        tokio::time::sleep(MILLI).await;
+    }
+}
+
+/// Waits long enough that a request admitted by mistake would have arrived.
+pub(crate) async fn a_moment() {
+    tokio::time::sleep(50 * MILLI).await;
+}

@@ -1,0 +1,92 @@
+//! The reports of a node to its parent, one line of text each.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Instants are in nanoseconds of the system's clock, which Redis and all processes of a machine share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// The node is connected.
+    Ready,
+    /// The node begins to claim.
+    Began {
+        at: u64,
+    },
+    /// The tokens granted from `first` to `last`.
+    Grants {
+        first: u64,
+        last: u64,
+        tokens: u64,
+    },
+    Sample(Sample),
+    /// The node has stopped claiming.
+    Ended {
+        at: u64,
+    },
+}
+
+/// The state of a node's limiter and of its store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// The number of waiters.
+    pub(crate) waiting: u64,
+    pub(crate) round_trips: u64,
+    /// The tokens of the last lease.
+    pub(crate) lease: u64,
+    /// The tokens that may be kept unused.
+    pub(crate) hold: u64,
+    /// How late a grant may be seen by the node: the lateness of a timer, and the latency of an answer. In nanoseconds.
+    pub(crate) late: u64,
+}
+
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready => write!(f, "ready"),
+            Self::Began { at } => write!(f, "began {at}"),
+            Self::Grants { first, last, tokens } => write!(f, "grants {first} {last} {tokens}"),
+            Self::Sample(Sample { waiting, round_trips, lease, hold, late }) => {
+                write!(f, "sample {waiting} {round_trips} {lease} {hold} {late}")
+            }
+            Self::Ended { at } => write!(f, "ended {at}"),
+        }
+    }
+}
+
+impl FromStr for Report {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unknown = || format!("not a report of a node: `{text}`");
+        let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let numbers: Result<Vec<u64>, _> = rest.split_whitespace().map(str::parse).collect();
+        match (verb, numbers.map_err(|_| unknown())?.as_slice()) {
+            ("ready", []) => Ok(Self::Ready),
+            ("began", &[at]) => Ok(Self::Began { at }),
+            ("grants", &[first, last, tokens]) => Ok(Self::Grants { first, last, tokens }),
+            ("sample", &[waiting, round_trips, lease, hold, late]) => {
+                Ok(Self::Sample(Sample { waiting, round_trips, lease, hold, late }))
+            }
+            ("ended", &[at]) => Ok(Self::Ended { at }),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+#[test]
+fn reports_survive_the_pipe() {
+    let sample = Sample { waiting: 1, round_trips: 2, lease: 3, hold: 4, late: u64::MAX };
+    let grants = Report::Grants { first: 1, last: 2, tokens: 3 };
+    let (began, ended) = (Report::Began { at: 7 }, Report::Ended { at: 8 });
+    for report in [Report::Ready, began, grants, Report::Sample(sample), ended] {
+        assert_eq!(report.to_string().parse(), Ok(report));
+    }
+    for nonsense in ["", "grants 1 2", "grants 1 2 -3", "sample"] {
+        assert!(nonsense.parse::<Report>().is_err(), "{nonsense}");
+    }
+}

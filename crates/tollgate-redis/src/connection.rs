@@ -1,0 +1,117 @@
+//! The ways to connect to Redis: one server, a cluster, or the master that sentinels report.
+
+#[cfg(feature = "sentinel")]
+use super::sentinels::Sentinels;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisFuture, Value};
+#[cfg(feature = "cluster")]
+use {
+    redis::cluster::ClusterClient,
+    redis::cluster_async::ClusterConnection,
+    redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
+};
+
+/// The way to connect.
+pub(super) enum Way {
+    One(Client),
+    #[cfg(feature = "cluster")]
+    Cluster(Box<ClusterClient>),
+    #[cfg(feature = "sentinel")]
+    Sentinels(Box<Sentinels>),
+}
+
+#[derive(Clone)]
+pub(super) enum Connection {
+    One(MultiplexedConnection),
+    #[cfg(feature = "cluster")]
+    Cluster(ClusterConnection),
+}
+
+impl Way {
+    pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
+        // The caller of each request has its own timeout.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+        match self {
+            Self::One(client) => {
+                client.get_multiplexed_async_connection_with_config(&config).await.map(Connection::One)
+            }
+            #[cfg(feature = "cluster")]
+            Self::Cluster(client) => client.get_async_connection().await.map(Connection::Cluster),
+            #[cfg(feature = "sentinel")]
+            Self::Sentinels(sentinels) => {
+                let master = sentinels.master().await?;
+                master.get_multiplexed_async_connection_with_config(&config).await.map(Connection::One)
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Whether it makes new connections by itself, to nodes that it has learned of.
+    pub(super) fn reconnects(&self) -> bool {
+        match self {
+            Self::One(_) => false,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => true,
+        }
+    }
+
+    /// A command that the server of `key` answers if it works.
+    #[cfg_attr(not(feature = "cluster"), allow(unused_variables, reason = "one server keeps all keys"))]
+    pub(super) fn probe(&self, key: &str) -> Cmd {
+        match self {
+            Self::One(_) => redis::cmd("PING"),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => {
+                let mut exists = redis::cmd("EXISTS");
+                exists.arg(key);
+                exists
+            }
+        }
+    }
+
+    /// Asks a cluster which master keeps which slots. `None` if there is no cluster.
+    pub(super) async fn slots(self) -> Result<Option<Value>, RedisError> {
+        match self {
+            Self::One(_) => Ok(None),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(mut connection) => {
+                let mut ask = redis::cmd("CLUSTER");
+                ask.arg("SLOTS");
+                let any = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+                connection.route_command(ask, any).await.map(Some)
+            }
+        }
+    }
+}
+
+impl ConnectionLike for Connection {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::One(connection) => connection.req_packed_command(cmd),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(connection) => connection.req_packed_command(cmd),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::One(connection) => connection.req_packed_commands(pipeline, offset, count),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            Self::One(connection) => connection.get_db(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(connection) => connection.get_db(),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Error replies of Redis, by kind.
+
+use tollgate::distributed::ReplyKind;
+
+/// The kind of an error reply with this code and text. Redis before version 7 wraps errors inside scripts: there the
+/// code is `ERR`, and the text names the error.
+pub(super) fn kind_of(code: &str, text: &str) -> ReplyKind {
+    of_code(code).unwrap_or_else(|| {
+        text.split(|sign: char| !sign.is_ascii_alphabetic()).find_map(of_code).unwrap_or(ReplyKind::Other)
+    })
+}
+
+fn of_code(code: &str) -> Option<ReplyKind> {
+    Some(match code {
+        "OOM" => ReplyKind::OutOfMemory,
+        "WRONGTYPE" => ReplyKind::WrongType,
+        "NOPERM" | "NOAUTH" | "WRONGPASS" => ReplyKind::NoPermission,
+        "BUSY" => ReplyKind::Busy,
+        "NOSCRIPT" => ReplyKind::NoScript,
+        "READONLY" => ReplyKind::ReadOnly,
+        "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => ReplyKind::Unavailable,
+        "TOLLGATEFOREIGN" => ReplyKind::ForeignField,
+        "TOLLGATEDAMAGED" => ReplyKind::Damaged,
+        _ => return None,
+    })
+}
+
+/// Whether the server would reply the same for every key.
+pub(super) fn is_of_the_server(kind: ReplyKind) -> bool {
+    matches!(kind, ReplyKind::Busy | ReplyKind::ReadOnly | ReplyKind::Unavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_the_server_wraps_is_recognized_by_its_text() {
+        let of = kind_of;
+        assert_eq!(of("OOM", "command not allowed when used memory > 'maxmemory'."), ReplyKind::OutOfMemory);
+        let wrapped = "Error running script (call to f_12ab): @user_script:41: WRONGTYPE Operation against a key";
+        assert_eq!(of("ERR", wrapped), ReplyKind::WrongType);
+        assert_eq!(of("ERR", "@user_script: 82: -READONLY You can't write"), ReplyKind::ReadOnly);
+        assert_eq!(of("ERR", "value is out of range"), ReplyKind::Other);
+    }
+}

@@ -1,0 +1,210 @@
+-- One store: a token bucket that many nodes share, and the allowance of each node. Run by src/lib.rs. The same
+-- algorithm in Rust, equal to the integer, is src/distributed/bucket.rs.
+--
+-- KEYS[1] is a hash. Field 's' holds the bucket, 'q' the quota it was made for, 'h' the sum of all allowances and the
+-- number of nodes ("held nodes"). Each node has one further field:
+--   s: level stamp part swept epoch busy was clock
+--     (level: available tokens; below 0, tokens promised and not minted yet; clock: the total
+--     time for which the bucket has minted, which does not step back)
+--   node: seq hold until epoch once later behind part at
+--
+-- Every number is an integer below 2^53, where doubles are exact: tokens, or microseconds of the server's clock. A
+-- missing key means that the bucket is full and no node holds anything.
+
+local key, node = KEYS[1], ARGV[1]
+local seq, leave = tonumber(ARGV[2]), ARGV[3] == '1'
+local quota = ARGV[4]
+local amount, period, burst, initial, stepped = string.match(quota, '^(%d+) (%d+) (%d+) (%d+) (%d)$')
+amount, period, burst, initial, stepped =
+  tonumber(amount), tonumber(period), tonumber(burst), tonumber(initial), stepped == '1'
+local ttl, want, ahead, bank = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local hold, must, held_still, back = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local at_once = ARGV[13] == '1'
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local EPOCH, IDLE, LONGEST, MOST_DEBT = 250000, 3600000000, 2 ^ 52, 2 ^ 52
+
+local function numbers(text)
+  local list = {}
+  for number in string.gmatch(text, '-?%d+') do list[#list + 1] = tonumber(number) end
+  return unpack(list)
+end
+
+local function text(...)
+  local list = {...}
+  for i = 1, #list do list[i] = string.format('%.0f', list[i]) end
+  return table.concat(list, ' ')
+end
+
+-- Whether the text consists of `count` integers, each of which may be negative.
+local function is_numbers(text, count)
+  return text and string.match(text, '^' .. string.rep('%-?%d+ ', count - 1) .. '%-?%d+$')
+end
+
+-- Nothing can be granted without the quota and the sums, and the script cannot restore them. (A different quota is
+-- refused separately, with its text.)
+local function damaged(field)
+  return redis.error_reply('TOLLGATEDAMAGED field ' .. field .. ' of ' .. key .. ' was overwritten')
+end
+
+local stored = redis.call('HMGET', key, 's', 'q', 'h', node)
+local level, stamp, part, swept, epoch, busy, was, clock = initial, now, 0, now, 0, 0, 0, 0
+local held, nodes = 0, 0
+if stored[1] then
+  if not stored[2] then return damaged('q') end
+  if not is_numbers(stored[1], 8) then return damaged('s') end
+  if not is_numbers(stored[3], 2) then return damaged('h') end
+  if stored[2] ~= quota then
+    return redis.error_reply('TOLLGATE the store has the quota ' .. stored[2] .. ', not ' .. quota ..
+      ': give a new quota a new name')
+  end
+  level, stamp, part, swept, epoch, busy, was, clock = numbers(stored[1])
+  held, nodes = numbers(stored[3])
+end
+-- A field that no node wrote is removed, and the error names it. The next request finds no such field.
+local function foreign(field, count)
+  return redis.error_reply('TOLLGATEFOREIGN field ' .. string.format('%q', string.sub(field, 1, 64)) .. ' of ' .. key ..
+    ' was not written by a node, and is removed' .. (count > 1 and ' (' .. count .. ' such fields)' or ''))
+end
+
+if stored[4] and not is_numbers(stored[4], 9) then
+  redis.call('HDEL', key, node)
+  return foreign(node, 1)
+end
+if stored[4] and seq < numbers(stored[4]) then
+  return redis.error_reply('TOLLGATE request ' .. ARGV[2] .. ' comes after ' .. string.match(stored[4], '%d+'))
+end
+
+-- Forgets the nodes that have reached the end of their time to live; their allowances become free. If the clock
+-- has stepped back, no node is remembered for longer than its time to live from now.
+local mine = stored[4]
+if now >= swept + math.ceil(ttl / 4) or now < swept then
+  held, nodes, swept = 0, 0, now
+  local all = redis.call('HGETALL', key)
+  local strange, stranger = 0, nil
+  for i = 1, #all, 2 do
+    local name = all[i]
+    if #name > 1 and not (#name == 32 and is_numbers(all[i + 1], 9)) then
+      redis.call('HDEL', key, name)
+      strange, stranger = strange + 1, stranger or name
+    elseif #name > 1 then
+      local number, holds, ends, rest = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
+      holds, ends = tonumber(holds), tonumber(ends)
+      if ends <= now then
+        redis.call('HDEL', key, name)
+        if name == node then mine = false end
+      else
+        held, nodes = held + holds, nodes + 1
+        if ends > now + ttl then
+          local shorter = number .. ' ' .. text(holds, now + ttl) .. ' ' .. rest
+          redis.call('HSET', key, name, shorter)
+          if name == node then mine = shorter end
+        end
+      end
+    end
+  end
+  if stranger then return foreign(stranger, strange) end
+end
+
+-- Mints up to now: level + held never exceeds the burst. The fraction of a token is carried, unless the bucket was
+-- already full. If the clock has stepped back, time continues from there: the tokens since the last call are lost.
+local full = burst - held
+if stepped then
+  local steps = math.floor(now / period) - math.floor(stamp / period)
+  if steps > 0 then level = math.max(level, math.min(full, level + steps * amount)) end
+else
+  local elapsed = now - stamp
+  if elapsed > 0 then
+    local periods = math.floor(elapsed / period)
+    local sum = (elapsed - periods * period) * amount + part
+    local left = sum % period
+    local minted = periods * amount + (sum - left) / period
+    part = left
+    if level + minted > full or (level + minted == full and left >= amount) then part = 0 end
+    level = math.max(level, math.min(full, level + minted))
+  elseif level >= full and part >= amount then
+    part = 0
+  end
+end
+clock = clock + math.max(0, now - stamp)
+stamp = now
+
+local before, had, ends, seen, once, later, behind, phase, at = 0, 0, 0, -1, 0, 0, 0, 0, clock
+if mine then
+  before, had, ends, seen, once, later, behind, phase, at = numbers(mine)
+end
+local others = held - had
+local refused = false
+if mine and seq == before then
+  hold = had -- The answer was lost: repeat it.
+elseif not at_once and (want > 0 or ahead > 0) and level - want < -MOST_DEBT then
+  refused = true -- A larger debt could not be counted exactly. What was swept and minted is kept.
+else
+  if mine then
+    -- Returned tokens must have been held and be held no more. Otherwise they would be saved up on top of what all
+    -- nodes may hold. While the bucket owes tokens, the returned ones are lost: the promised instants are fixed, so the
+    -- tokens could only be promised anew beside tokens of other nodes. Two nodes would then save up a claim each at the
+    -- same time, and a third one could be given the allowance that has become free.
+    if level >= 0 then level = level + math.max(0, math.min(back, had - held_still)) end
+  else
+    nodes, held_still = nodes + 1, 0
+  end
+  -- A request for tokens at once gets all of them or none.
+  if at_once and level < want then want, ahead = 0, 0 end
+  -- The node's allowance: a fair part of half of the burst, or the cost that a caller was denied. The other half is for
+  -- claims that pass while all of the first half is kept.
+  local half = math.floor(burst / 2)
+  local fair = math.max(1, math.floor(burst / (2 * (nodes + 1))))
+  hold = math.max(held_still, math.min(math.max(math.min(hold, fair), must), half - others))
+  -- Waiters are promised tokens that are not minted yet. A request in advance gets available tokens only, except for a
+  -- caller that was denied.
+  local more = math.max(0, math.min(ahead, hold - bank))
+  if want == 0 then more = math.min(more, math.max(level, must, 0)) end
+  local tokens = want + more
+  -- The allowance is no larger than the tokens there are to keep: allowances reduce the capacity of the bucket.
+  hold = math.max(held_still, math.min(hold, bank + more))
+  once = math.max(0, math.min(level, tokens))
+  later = tokens - once
+  behind = math.max(0, -level)
+  phase = stepped and now % period or part
+  at = clock
+  level = level - tokens
+  if level > burst - others - hold then
+    level, part = burst - others - hold, 0
+  end
+  -- Counts the nodes with waiters, in each epoch anew. The answer reports the larger count of this epoch and the last.
+  local this = math.floor(now / EPOCH)
+  if this ~= epoch then
+    was = this == epoch + 1 and busy or 0
+    busy, epoch = 0, this
+  end
+  if want > 0 and not at_once and seen ~= this then
+    busy, seen = busy + 1, this
+  end
+end
+
+if refused then
+  -- The node stays as it was.
+elseif leave then
+  redis.call('HDEL', key, node)
+  held, nodes = others, nodes - 1
+  hold = 0
+else
+  held = others + hold
+  redis.call('HSET', key, node, text(seq, hold, now + ttl, seen, once, later, behind, phase, at))
+end
+redis.call('HSET', key, 's', text(level, stamp, part, swept, epoch, busy, was, clock), 'q', quota,
+  'h', text(held, nodes))
+
+-- A bucket that is full, with no allowances left, equals a missing key: it expires at that time. A bucket that would
+-- not begin full is kept for one hour longer.
+local need = math.max(0, burst - level)
+local fills = math.min(math.ceil(need / amount) * period, LONGEST)
+local idle = initial < burst and IDLE or 0
+redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(math.max(fills + idle, ttl) / 1000) + 1))
+
+if refused then
+  return redis.error_reply('TOLLGATE the store owes ' .. text(math.max(0, -level)) ..
+    ' tokens and promises no more: try later')
+end
+return {before, clock - at, once, later, behind, phase, hold, nodes, math.max(1, busy, was), math.max(0, level)}

@@ -1,0 +1,288 @@
+//! A shared quota while Redis is unreachable, slow, restarted empty or cut off. Real servers, real time: the tests
+//! compare the tokens granted with those allowed in the measured time.
+
+use super::law::Ledger;
+use super::proxy::Proxy;
+use super::server::{FOR_EVER, Server, line};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::distributed::{LeaseRequest, Outage, QuotaTerms, Store};
+use tollgate::{ConsumeError, KeyedLimiter, Limiter, Quota};
+use tollgate_redis::RedisStore;
+
+const RATE: u64 = 2_000;
+const BURST: u64 = 200;
+/// How long Redis stalls, at least.
+const AWAY: Duration = Duration::from_secs(5);
+
+/// The timeout of a request where a missing answer must be noticed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+struct World {
+    lines: Vec<RedisStore>,
+    limiters: Vec<Limiter>,
+    ledger: Ledger,
+    tasks: Vec<JoinHandle<()>>,
+    began: Instant,
+}
+
+impl World {
+    /// Two nodes with 50 tasks each, which consume one token after the other until `stop`.
+    async fn start(url: &str, outage: Outage) -> Self {
+        Self::start_with(url, outage, BURST, PATIENCE).await
+    }
+
+    async fn start_with(url: &str, outage: Outage, burst: u64, patience: Duration) -> Self {
+        let mut world =
+            Self { lines: vec![], limiters: vec![], ledger: Ledger::default(), tasks: vec![], began: Instant::now() };
+        let quota = Quota::per_second(RATE).burst(burst).initial(0);
+        for _ in 0..2 {
+            let line = line(url, "outages").await.outage(outage).answer_timeout(patience);
+            let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
+            for _ in 0..50 {
+                world.tasks.push(tokio::spawn(consume(limiter.clone(), world.ledger.clone())));
+            }
+            world.lines.push(line);
+            world.limiters.push(limiter);
+        }
+        world
+    }
+
+    /// Waits until 100 more tokens are granted: Redis is back.
+    async fn recovers(&self) -> Duration {
+        let before = self.ledger.total();
+        self.comes_to("grants after the outage", || self.ledger.total() >= before + 100).await
+    }
+
+    /// Waits until the condition is true, for as long as it takes.
+    async fn comes_to(&self, what: &str, so: impl Fn() -> bool) -> Duration {
+        let since = Instant::now();
+        while !so() {
+            assert!(since.elapsed() < FOR_EVER, "never happened: {what}");
+            sleep(Duration::from_millis(1)).await;
+        }
+        since.elapsed()
+    }
+
+    /// Ends the tasks. Returns the tokens granted, and those allowed.
+    async fn stop(&mut self) -> (u64, u64) {
+        self.limiters.iter().for_each(Limiter::close);
+        for task in self.tasks.drain(..) {
+            timeout(FOR_EVER, task).await.expect("the task hangs").unwrap();
+        }
+        let granted = self.limiters.iter().map(|limiter| limiter.snapshot().granted).sum();
+        let elapsed = self.began.elapsed().as_nanos() as u64;
+        (granted, (elapsed as u128 * RATE as u128 / 1_000_000_000) as u64)
+    }
+
+    fn outages(&self) -> u64 {
+        self.lines.iter().map(|line| line.snapshot().outages).sum()
+    }
+}
+
+async fn consume(limiter: Limiter, ledger: Ledger) {
+    loop {
+        match limiter.consume(1).await {
+            Ok(_) => ledger.note(1),
+            Err(ConsumeError::Closed) => return,
+            Err(_) => sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_redis_that_resumes_has_granted_nothing_twice() {
+    let Some(server) = Server::start() else { return };
+    for (outage, paused) in [(Outage::Wait, false), (Outage::Fail, false), (Outage::Wait, true)] {
+        let mut world = World::start(&server.url(), outage).await;
+        sleep(Duration::from_millis(500)).await;
+        if paused {
+            // No operator intervenes, and no error is required.
+            let millis = AWAY.as_millis() as u64;
+            redis::cmd("CLIENT").arg("PAUSE").arg(millis).arg("ALL").exec(&mut server.client()).unwrap();
+            sleep(AWAY).await;
+        } else {
+            server.signal("-STOP");
+            sleep(AWAY).await;
+            world.comes_to("a node notices the outage", || world.outages() >= 1).await;
+            server.signal("-CONT");
+        }
+        println!("{outage:?}: first grants after {:?}", world.recovers().await);
+        sleep(Duration::from_millis(300)).await;
+        let (granted, may) = world.stop().await;
+        assert!(granted <= may, "{granted} of {may}");
+        redis::cmd("FLUSHALL").exec(&mut server.client()).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_redis_that_restarts_empty_grants_its_initial_tokens_and_no_lease_twice() {
+    let Some(mut server) = Server::start() else { return };
+    let mut world = World::start(&server.url(), Outage::Wait).await;
+    sleep(Duration::from_millis(500)).await;
+    server.kill();
+    sleep(Duration::from_millis(1_000)).await;
+    server.restart();
+    println!("first grants after {:?}", world.recovers().await);
+    let (granted, may) = world.stop().await;
+    // Redis restarts with an empty bucket, as the quota says. In addition there are the tokens promised to the two
+    // nodes and not received yet: a turn and a quarter each, and the turn that begins before they notice.
+    assert!(granted <= may + 5 * RATE / 10, "{granted} of {may}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_that_are_flushed_are_sent_again() {
+    let Some(server) = Server::start() else { return };
+    let mut world = World::start_with(&server.url(), Outage::Fail, BURST, FOR_EVER).await;
+    for _ in 0..5 {
+        world.recovers().await;
+        redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.client()).unwrap();
+    }
+    world.recovers().await;
+    let (granted, may) = world.stop().await;
+    assert!(granted <= may, "{granted} of {may}");
+    assert_eq!(world.outages(), 0, "no outage was noticed");
+}
+
+/// The cost of latency is counted in paused time, by `a_store_with_high_latency_costs_no_tokens`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latency_of_fifty_milliseconds_is_no_outage() {
+    let Some(server) = Server::start() else { return };
+    let (proxy, url) = Proxy::before(server.port()).await;
+    proxy.latency.store(50, Ordering::Release);
+    let mut world = World::start_with(&url, Outage::Fail, RATE, FOR_EVER).await;
+    world.comes_to("tokens come", || world.ledger.total() >= RATE).await;
+    let (granted, may) = world.stop().await;
+    assert!(granted <= may, "{granted} of {may}");
+    for line in &world.lines {
+        let snapshot = line.snapshot();
+        assert!(snapshot.round_trip >= Duration::from_millis(100) && snapshot.outages == 0, "{snapshot:?}");
+    }
+}
+
+/// The cost of lost answers is counted in paused time, by `answers_that_are_lost_cost_a_lease_each_at_most`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_lost_after_the_script_ran_is_repeated() {
+    let Some(server) = Server::start() else { return };
+    let (proxy, url) = Proxy::before(server.port()).await;
+    let mut world = World::start_with(&url, Outage::Wait, BURST, FOR_EVER).await;
+    for cut in 1..=8 {
+        proxy.cuts.store(true, Ordering::Release);
+        world.comes_to("an answer is cut off", || proxy.cut.load(Ordering::Acquire) >= cut).await;
+        world.recovers().await;
+    }
+    let (granted, may) = world.stop().await;
+    assert!(granted <= may, "{granted} of {may}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_snapshot_grants_again_the_tokens_granted_since_and_at_most_a_burst_more() {
+    let Some(server) = Server::start() else { return };
+    let mut world = World::start(&server.url(), Outage::Wait).await;
+    sleep(Duration::from_millis(300)).await;
+    let (mut client, key) = (server.client(), world.lines[0].key().to_owned());
+    let old: Vec<u8> = redis::cmd("DUMP").arg(&key).query(&mut client).unwrap();
+    sleep(Duration::from_millis(700)).await;
+    redis::cmd("RESTORE").arg(&key).arg(0).arg(old).arg("REPLACE").exec(&mut client).unwrap();
+    world.recovers().await;
+    sleep(Duration::from_millis(300)).await;
+    let (granted, may) = world.stop().await;
+    assert!(granted <= may + BURST + 5 * RATE / 10, "{granted} of {may}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_fail_or_share_while_redis_is_away() {
+    let Some(mut server) = Server::start() else { return };
+    let share = Quota::per_second(100).burst(1);
+    for outage in [Outage::Fail, Outage::Share(share)] {
+        let line = line(&server.url(), "away").await.outage(outage).answer_timeout(PATIENCE);
+        let quota = Quota::per_second(1_000).burst(10);
+        let limiter = Limiter::builder().quota(quota).distributed(line.clone()).build().unwrap();
+        let away = Instant::now();
+        // Until a busy machine has answered in time.
+        let first = async { while limiter.consume(5).await.is_err() {} };
+        timeout(FOR_EVER, first).await.expect("no grant before the outage");
+        server.kill();
+        let (mut got, mut refused) = (0_u64, 0);
+        let is_shown = |got, refused| if outage == Outage::Fail { refused > 0 } else { got > 20 };
+        while !is_shown(got, refused) {
+            assert!(away.elapsed() < FOR_EVER, "{got}, {refused} refused");
+            match timeout(FOR_EVER, limiter.consume(1)).await.expect("the claim hangs") {
+                Ok(_) => got += 1,
+                Err(error) => {
+                    assert_eq!(error, ConsumeError::Unreachable);
+                    refused += 1;
+                    sleep(Duration::from_millis(10)).await;
+                }
+            }
+        }
+        let may = 10 + (away.elapsed().as_nanos() * 100 / 1_000_000_000) as u64;
+        match outage {
+            Outage::Fail => assert!(got <= 10, "{got}, {refused} refused"),
+            _ => assert!(refused == 0 && got <= may + 1, "{got} of {may}, {refused} refused"),
+        }
+        server.restart();
+        let again = async {
+            while limiter.consume(1).await.is_err() {
+                sleep(Duration::from_millis(5)).await
+            }
+        };
+        timeout(FOR_EVER, again).await.expect("no grants after the outage");
+        assert!(line.snapshot().outage > Duration::ZERO && line.snapshot().outages > 0);
+    }
+}
+
+/// Ends all client connections except the one of this command.
+fn end_connections(server: &Server) {
+    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").exec(&mut server.client()).unwrap();
+}
+
+/// Servers and proxies end connections that were idle for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_ended_is_no_outage() {
+    let Some(server) = Server::start() else { return };
+    let line = line(&server.url(), "outages").await.outage(Outage::Fail);
+    // New limiters each time, over one connection: a limiter that returns its tokens late, because the machine is busy,
+    // may lose two connections in a row, which is an outage.
+    for number in 0..9 {
+        let lines = line.beside(&format!("users {number}")).unwrap();
+        let users = KeyedLimiter::builder().quota(Quota::per_hour(10)).distributed(lines.clone()).build().unwrap();
+        end_connections(&server);
+        let granted = timeout(FOR_EVER, users.consume(&1, 10)).await.expect("the call does not hang");
+        drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", lines.snapshot().error)));
+        assert_eq!(lines.snapshot().outages, 0);
+    }
+    for number in 0..9 {
+        let line = line.beside(&format!("all {number}")).unwrap();
+        let limiter = Limiter::builder().quota(Quota::per_hour(100)).distributed(line.clone()).build().unwrap();
+        end_connections(&server);
+        let granted = timeout(FOR_EVER, limiter.consume(100)).await.expect("the call does not hang");
+        drop(granted.unwrap_or_else(|error| panic!("{error}: {:?}", line.snapshot().error)));
+        assert_eq!(line.snapshot().outages, 0);
+    }
+}
+
+/// A hundred nodes notice the broken connection at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_broke_is_made_anew_once_for_all() {
+    let Some(server) = Server::start() else { return };
+    let (way, url) = Proxy::before(server.port()).await;
+    let line = line(&url, "outages").await;
+    way.latency.store(50, Ordering::Release);
+    let terms = QuotaTerms::of(&Quota::per_second(10), 0).unwrap();
+    let before = way.connections.load(Ordering::Acquire);
+    for number in 1..=2 {
+        let asks = (0..100).map(|node| {
+            let line = line.beside(&node.to_string()).unwrap();
+            tokio::spawn(async move { while line.ask(LeaseRequest::new(node, number, terms)).await.is_err() {} })
+        });
+        for ask in asks.collect::<Vec<_>>() {
+            timeout(FOR_EVER, ask).await.expect("the request hangs").unwrap();
+        }
+        end_connections(&server);
+    }
+    let made = way.connections.load(Ordering::Acquire) - before;
+    assert!(made <= 5, "{made} connections");
+}

@@ -1,0 +1,88 @@
+//! Four real processes, one of which is killed.
+
+use super::server::{FOR_EVER, Server, line};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use tollgate::{Limiter, Quota};
+
+const RATE: u64 = 4_000;
+const BURST: u64 = 400;
+
+/// Not a test of its own: the code of each of the four processes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node() {
+    let Ok(url) = std::env::var("TOLLGATE_TEST_NODE") else { return };
+    let line = line(&url, "processes").await;
+    let quota = Quota::per_second(RATE).burst(BURST).initial(0);
+    let limiter = Limiter::builder().quota(quota).distributed(line).build().unwrap();
+    for _ in 0..100 {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { while limiter.consume(1).await.is_ok() {} });
+    }
+    // Reports its grants every 10 ms, until it is killed or its reader has ended.
+    use std::io::Write;
+    while writeln!(std::io::stdout(), "granted {}", limiter.snapshot().granted).is_ok() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+struct Node {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    granted: u64,
+}
+
+impl Node {
+    fn start(url: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "processes::node", "--nocapture", "--test-threads", "1"]);
+        let mut child = command.env("TOLLGATE_TEST_NODE", url).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        Self { child, said, granted: 0 }
+    }
+
+    /// Reads the next report. False if there are no more.
+    fn listen(&mut self) -> bool {
+        let mut line = String::new();
+        if self.said.read_line(&mut line).unwrap() == 0 {
+            return false;
+        }
+        if let Some(number) = line.strip_prefix("granted ").filter(|_| line.ends_with('\n')) {
+            self.granted = number.trim().parse().unwrap();
+        }
+        true
+    }
+
+    /// Reads until this many tokens were granted.
+    fn comes_to(&mut self, tokens: u64) {
+        let began = Instant::now();
+        while self.granted < tokens {
+            assert!(self.listen() && began.elapsed() < FOR_EVER, "{} of {tokens}", self.granted);
+        }
+    }
+
+    /// Kills the process. Returns its last reported number.
+    fn end(mut self) -> u64 {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        while self.listen() {}
+        self.granted
+    }
+}
+
+#[test]
+fn when_one_of_four_processes_is_killed_the_others_take_its_share_and_no_token_more() {
+    let Some(server) = Server::start() else { return };
+    let began = Instant::now();
+    let mut nodes: Vec<Node> = (0..4).map(|_| Node::start(&server.url())).collect();
+    nodes.iter_mut().for_each(|node| node.comes_to(1_000));
+    let first = nodes.remove(0).end();
+    // As many again, which is more than the killed process ever got.
+    nodes.iter_mut().for_each(|node| node.comes_to(node.granted.max(first) + 1_000));
+    let others: Vec<u64> = nodes.into_iter().map(Node::end).collect();
+    let may = (began.elapsed().as_nanos() * u128::from(RATE) / 1_000_000_000) as u64;
+    let total = first + others.iter().sum::<u64>();
+    println!("{first} and {others:?}: {total} of {may}");
+    assert!(total <= may, "{total} of {may}");
+}

@@ -1,0 +1,238 @@
+//! Gates: which limiter a request asks, for how many tokens, and how long it may wait.
+
+use crate::coop::poll_paid;
+use pin_project::pin_project;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tollgate::{ConsumeError, ConsumeOwned, Limiter, OwnedGrant, Refused, TryAcquireError};
+
+/// How long a request may wait in the queue. The default is [`MaxWait::DEFAULT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxWait {
+    /// As long as it takes.
+    Endless,
+    /// At most this long; see [`Consume::within`](tollgate::Consume::within).
+    AtMost(Duration),
+    /// Not at all; see [`Limiter::try_acquire`].
+    None,
+}
+
+impl MaxWait {
+    /// 30 seconds: about as long as clients and proxies wait for a response. A request that would wait longer is
+    /// refused at once.
+    pub const DEFAULT: Self = Self::AtMost(Duration::from_secs(30));
+}
+
+impl Default for MaxWait {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Admits requests: decides which limiter a request asks and how many tokens it costs.
+///
+/// A [`Limiter`] is a gate that takes a token per request. [`By`] computes from the request what to take, and of which
+/// limiter or key. Implement this trait for any other limiter. The future must take nothing before it is polled, and
+/// must refund, when dropped, what it was granted. A refusal for now is a [`Denied::new`](tollgate::Denied::new), which
+/// the feature `http` answers with status 429.
+pub trait Gate<Request> {
+    /// The grant, held while the request is in flight.
+    type Pass;
+    /// The future that resolves to the grant.
+    type Admission: Future<Output = Result<Self::Pass, Refused>>;
+
+    /// Starts to admit `request`, which may wait for `max_wait`.
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> Self::Admission;
+}
+
+impl<Request> Gate<Request> for Limiter {
+    type Pass = OwnedGrant;
+    type Admission = Admission;
+
+    fn admit(&self, _: &Request, max_wait: MaxWait) -> Admission {
+        Admission::new(self.clone(), 1, max_wait)
+    }
+}
+
+/// A [`Gate`] that computes from each request what it takes: created by [`LimitLayer::cost`](super::LimitLayer::cost),
+/// [`LimitLayer::by`](super::LimitLayer::by) and `LimitLayer::keyed`.
+///
+/// | `L` | the function returns | created by |
+/// |---|---|---|
+/// | [`Limiter`] | the cost | `cost` |
+/// | [`AnyLimiter`] | the limiter and the cost | `by` |
+/// | `KeyedLimiter` | the key and the cost | `keyed` |
+pub struct By<L, F> {
+    limiter: L,
+    choose: Arc<F>,
+}
+
+/// In a [`By`]: each request names its limiter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnyLimiter;
+
+impl<L, F> By<L, F> {
+    /// Creates a gate. `choose` returns what a request takes.
+    pub fn new(limiter: L, choose: F) -> Self {
+        Self { limiter, choose: Arc::new(choose) }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn limiter(&self) -> &L {
+        &self.limiter
+    }
+
+    pub(crate) fn choose<Request, T>(&self, request: &Request) -> T
+    where
+        F: Fn(&Request) -> T,
+    {
+        (self.choose)(request)
+    }
+
+    pub(crate) fn admit_chosen<T>(&self, chosen: T, max_wait: MaxWait) -> Admission<L, T>
+    where
+        L: Acquire<T>,
+    {
+        Admission::of(self.limiter.clone(), chosen, max_wait)
+    }
+}
+
+impl<Request, L, F, T> Gate<Request> for By<L, F>
+where
+    L: Acquire<T>,
+    F: Fn(&Request) -> T,
+{
+    type Pass = L::Pass;
+    type Admission = Admission<L, T>;
+
+    fn admit(&self, request: &Request, max_wait: MaxWait) -> Admission<L, T> {
+        self.admit_chosen(self.choose(request), max_wait)
+    }
+}
+
+impl<L: Clone, F> Clone for By<L, F> {
+    fn clone(&self) -> Self {
+        Self { limiter: self.limiter.clone(), choose: Arc::clone(&self.choose) }
+    }
+}
+
+impl<L: fmt::Debug, F> fmt::Debug for By<L, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("By").field("limiter", &self.limiter).finish_non_exhaustive()
+    }
+}
+
+/// A limiter from which a [`By`] takes what its function has chosen. It cannot be named outside of this crate:
+/// implement [`Gate`] for other limiters.
+pub trait Acquire<T>: Clone {
+    /// The grant.
+    type Pass;
+    /// The future that waits for the grant.
+    type Claim: Future<Output = Result<Self::Pass, ConsumeError>>;
+
+    /// Waits for the grant, for at most `allowed` if that is set.
+    fn claim(self, chosen: T, allowed: Option<Duration>) -> Self::Claim;
+
+    /// Takes the grant if it is there.
+    fn try_acquire(self, chosen: T) -> Result<Self::Pass, TryAcquireError>;
+
+    /// True if only a request over the network can tell whether the grant is there: then even a request that may not
+    /// wait in the queue waits for that answer.
+    fn is_remote(&self) -> bool {
+        false
+    }
+}
+
+impl Acquire<u64> for Limiter {
+    type Pass = OwnedGrant;
+    type Claim = ConsumeOwned;
+
+    fn claim(self, cost: u64, allowed: Option<Duration>) -> ConsumeOwned {
+        let claim = self.consume_owned(cost);
+        match allowed {
+            Some(allowed) => claim.within(allowed),
+            None => claim,
+        }
+    }
+
+    fn try_acquire(self, cost: u64) -> Result<OwnedGrant, TryAcquireError> {
+        self.try_acquire_owned(cost)
+    }
+}
+
+impl Acquire<(Limiter, u64)> for AnyLimiter {
+    type Pass = OwnedGrant;
+    type Claim = ConsumeOwned;
+
+    fn claim(self, (limiter, cost): (Limiter, u64), allowed: Option<Duration>) -> ConsumeOwned {
+        limiter.claim(cost, allowed)
+    }
+
+    fn try_acquire(self, (limiter, cost): (Limiter, u64)) -> Result<OwnedGrant, TryAcquireError> {
+        limiter.try_acquire_owned(cost)
+    }
+}
+
+/// A claim of a request, with or without a limit on the wait.
+///
+/// # Cancel safety
+///
+/// The same as [`Consume`](tollgate::Consume), or `KeyedConsume` for a keyed limiter.
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+pub struct Admission<L: Acquire<T> = Limiter, T = u64> {
+    #[pin]
+    mode: Mode<L, T>,
+}
+
+#[pin_project(project = ModeProjection)]
+enum Mode<L: Acquire<T>, T> {
+    Wait(#[pin] L::Claim),
+    /// `None` once the future has returned its result.
+    Try(Option<(L, T)>),
+}
+
+impl Admission {
+    /// Creates a claim of `cost` tokens of `limiter`.
+    pub fn new(limiter: Limiter, cost: u64, max_wait: MaxWait) -> Self {
+        Self::of(limiter, cost, max_wait)
+    }
+}
+
+impl<L: Acquire<T>, T> Admission<L, T> {
+    fn of(limiter: L, chosen: T, max_wait: MaxWait) -> Self {
+        let mode = match max_wait {
+            MaxWait::Endless => Mode::Wait(limiter.claim(chosen, None)),
+            MaxWait::AtMost(allowed) => Mode::Wait(limiter.claim(chosen, Some(allowed))),
+            MaxWait::None if limiter.is_remote() => Mode::Wait(limiter.claim(chosen, Some(Duration::ZERO))),
+            MaxWait::None => Mode::Try(Some((limiter, chosen))),
+        };
+        Self { mode }
+    }
+}
+
+impl<L: Acquire<T>, T> Future for Admission<L, T> {
+    type Output = Result<L::Pass, Refused>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().mode.project() {
+            ModeProjection::Wait(claim) => claim.poll(cx).map_err(Refused::InLine),
+            ModeProjection::Try(limiter) => poll_paid(cx, |_| {
+                let (limiter, chosen) = limiter.take().expect("polled after it was ready");
+                Poll::Ready(limiter.try_acquire(chosen).map_err(Refused::AtOnce))
+            }),
+        }
+    }
+}
+
+impl<L: Acquire<T>, T> fmt::Debug for Admission<L, T> {
+    /// Omits the key, if there is one: it may identify a user.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waits = matches!(self.mode, Mode::Wait(_));
+        f.debug_struct("Admission").field("waits", &waits).finish_non_exhaustive()
+    }
+}

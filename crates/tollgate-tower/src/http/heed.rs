@@ -1,0 +1,188 @@
+//! Makes a client's limiter follow what the server says, within bounds.
+
+use super::advice::Advice;
+use super::format::{Format, Unit};
+use super::items::QuotaPolicy;
+use http::{HeaderMap, StatusCode};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate::Limiter;
+use tollgate::{Quota, Which};
+
+/// The draft's own example of a window that is too long to be plausible.
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+/// How a client's limiter follows responses: the stricter of the limiter and the server decides.
+///
+/// * If the server says to wait, the limiter pauses with [`Limiter::pause_for`], for [at most](Self::at_most) ten
+///   minutes.
+/// * If the limiter has more tokens than the server says are left, it gives up the difference. (These tokens count as
+///   granted.)
+/// * If a quota of the limiter [follows](Self::follow), it runs at the server's rate, if that is slower.
+///
+/// No response makes a limiter run faster than it was built to. No effect is permanent: a less strict response is
+/// followed too, and a pause ends by itself. A server that answers can slow a client down to one request in ten
+/// minutes, and no further.
+#[derive(Clone, Debug)]
+pub struct Heed {
+    formats: Vec<Format>,
+    unit: Unit,
+    at_most: Duration,
+    jitter: Duration,
+    follows: Option<(Follower, Quota)>,
+}
+
+/// A [`Which`] that owns its name.
+#[derive(Clone, Debug)]
+enum Follower {
+    Index(usize),
+    Name(Arc<str>),
+}
+
+impl Default for Heed {
+    fn default() -> Self {
+        let formats = vec![Format::Draft11, Format::XRateLimit];
+        Self { formats, unit: Unit::Requests, at_most: TEN_MINUTES, jitter: Duration::ZERO, follows: None }
+    }
+}
+
+impl Heed {
+    /// Follows `Retry-After` and the first of these formats that a response contains. The default is all formats.
+    #[must_use = "this returns the changed settings"]
+    pub fn formats(self, formats: impl IntoIterator<Item = Format>) -> Self {
+        Self { formats: formats.into_iter().collect(), ..self }
+    }
+
+    /// Follows quotas that count this unit. The default is requests.
+    #[must_use = "this returns the changed settings"]
+    pub fn unit(self, unit: Unit) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// Pauses for no longer than this at a time, whatever the server says. The default is ten minutes.
+    #[must_use = "this returns the changed settings"]
+    pub fn at_most(self, pause: Duration) -> Self {
+        Self { at_most: pause, ..self }
+    }
+
+    /// Lengthens each pause by a random time of up to `most`, so that clients refused together do not come back
+    /// together.
+    #[must_use = "this returns the changed settings"]
+    pub fn jitter(self, most: Duration) -> Self {
+        Self { jitter: most, ..self }
+    }
+
+    /// Makes one quota of the limiter, by index or by name, follow the server.
+    ///
+    /// The quota takes the rate and the burst of the slowest policy that the server sends, but never more than those
+    /// of `fastest`, and never less than a token per pause [at most](Self::at_most). A limiter that has no such quota
+    /// stays unchanged, and so does one for which `fastest` is [manual](Quota::manual).
+    ///
+    /// One token of the burst is left out: requests take varying times on their way, so that some arrive with a
+    /// shorter distance to the previous one than they were sent with. If the burst is one token, the rate is reduced
+    /// by a tenth instead.
+    #[must_use = "this returns the changed settings"]
+    pub fn follow<'q>(self, which: impl Into<Which<'q>>, fastest: Quota) -> Self {
+        let follower = match which.into() {
+            Which::Index(index) => Follower::Index(index),
+            Which::Name(name) => Follower::Name(name.into()),
+        };
+        Self { follows: Some((follower, fastest)), ..self }
+    }
+
+    /// Follows one response, and returns what it read: for clients without tower.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_tower::http::Heed;
+    /// use tollgate::{Limiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Quota::per_second(10))?;
+    /// let response = http::Response::builder().status(429).header("retry-after", "3").body(())?;
+    /// Heed::default().heed(&limiter, response.status(), response.headers());
+    /// let paused_for = limiter.snapshot().paused_for.unwrap();
+    /// assert!(paused_for.as_secs_f64() > 2.9 && paused_for.as_secs() <= 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn heed(&self, limiter: &Limiter, status: StatusCode, headers: &HeaderMap) -> Advice {
+        let advice = Advice::read(status, headers, &self.formats, &self.unit);
+        if let (Some((follower, fastest)), Some(policy)) = (&self.follows, &advice.policy) {
+            follow(limiter, follower, self.pace(policy, *fastest));
+        }
+        if let Some(available) = advice.available {
+            give_up(limiter, available);
+        }
+        // Pause last: a limiter that is paused gives nothing up.
+        if let Some(wait) = advice.wait.filter(|wait| !wait.is_zero()) {
+            limiter.pause_for(wait.min(self.at_most).saturating_add(up_to(self.jitter)));
+        }
+        advice
+    }
+
+    /// Returns the slower rate and the smaller burst of the two.
+    fn pace(&self, policy: &QuotaPolicy, fastest: Quota) -> Quota {
+        if fastest.is_manual() {
+            return fastest;
+        }
+        let mut window = Duration::from_secs(policy.window.unwrap_or(u64::MAX));
+        let burst = match policy.burst.unwrap_or(policy.quota) {
+            ..=1 => {
+                window = window.saturating_add(window / 10);
+                1
+            }
+            burst => fastest.capacity().min(burst - 1),
+        };
+        let slowest = Quota::new(1, self.at_most.max(fastest.period()));
+        let from_server =
+            if is_slower(policy.quota, window, slowest) { slowest } else { Quota::new(policy.quota, window) };
+        if is_slower(from_server.amount(), from_server.period(), fastest) {
+            from_server.burst(burst)
+        } else if burst < fastest.capacity() {
+            Quota::new(fastest.amount(), fastest.period()).burst(burst)
+        } else {
+            fastest
+        }
+    }
+}
+
+/// True if `amount` per `period` is less than the rate of `quota`.
+fn is_slower(amount: u64, period: Duration, quota: Quota) -> bool {
+    // The products stay below 2^128: an amount from a field has 50 bits, a period at most 94.
+    let product = |amount: u64, period: Duration| u128::from(amount).saturating_mul(period.as_nanos());
+    product(amount, quota.period()) < product(quota.amount(), period)
+}
+
+fn follow(limiter: &Limiter, follower: &Follower, pace: Quota) {
+    let quotas = limiter.snapshot().quotas;
+    let found = match follower {
+        Follower::Index(index) => quotas.get(*index),
+        Follower::Name(name) => quotas.iter().find(|quota| quota.name.as_deref() == Some(name)),
+    };
+    // Do not reschedule waiters if nothing changes.
+    if found.is_none_or(|found| found.quota == pace) {
+        return;
+    }
+    let which = match follower {
+        Follower::Index(index) => Which::Index(*index),
+        Follower::Name(name) => Which::Name(name),
+    };
+    // The server's policy may be invalid as a quota; then the limiter stays unchanged.
+    let _ = limiter.set_quota(which, pace);
+}
+
+/// Gives up tokens so that no more than `available` are left.
+fn give_up(limiter: &Limiter, available: u64) {
+    let surplus = limiter.available().saturating_sub(available);
+    if surplus > 0 {
+        // If other callers took tokens meanwhile, there is less to give up.
+        drop(limiter.try_acquire(surplus));
+    }
+}
+
+fn up_to(most: Duration) -> Duration {
+    let random = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
+    // For the longest durations the float rounds up beyond `Duration::MAX`.
+    Duration::try_from_secs_f64(most.as_secs_f64() * random).map_or(most, |wait| wait.min(most))
+}

@@ -1,0 +1,224 @@
+//! The client's layer: its limiter follows every response.
+
+use super::heed::Heed;
+use http::Response;
+use pin_project::pin_project;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tollgate::Limiter;
+use tollgate::{ConfigError, Quota, Which};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Selects the limiter that follows the response to a request: a [`Limiter`] selects itself, [`By`] computes one.
+pub trait Heeding<Request> {
+    /// Returns the limiter for `request`.
+    fn limiter(&self, request: &Request) -> Limiter;
+}
+
+impl<Request> Heeding<Request> for Limiter {
+    fn limiter(&self, _: &Request) -> Limiter {
+        self.clone()
+    }
+}
+
+/// Computes the limiter from the request; created by [`HeedLayer::by`].
+pub struct By<F> {
+    choose: Arc<F>,
+}
+
+impl<Request, F: Fn(&Request) -> Limiter> Heeding<Request> for By<F> {
+    fn limiter(&self, request: &Request) -> Limiter {
+        (self.choose)(request)
+    }
+}
+
+impl<F> Clone for By<F> {
+    fn clone(&self) -> Self {
+        Self { choose: Arc::clone(&self.choose) }
+    }
+}
+
+impl<F> fmt::Debug for By<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("By").finish_non_exhaustive()
+    }
+}
+
+/// Makes a limiter follow what the responses to an HTTP client say about the server's limits; see [`Heed`].
+///
+/// The layer itself limits nothing. Put a [`LimitLayer`](crate::LimitLayer) with the same limiter around it:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tollgate_tower::http::HeedLayer;
+/// use tollgate_tower::LimitLayer;
+/// use tollgate::{Limiter, Quota};
+/// use tower::{Service, ServiceBuilder, ServiceExt};
+///
+/// let limiter = Limiter::new(Quota::per_second(100))?;
+/// let mut client = ServiceBuilder::new()
+///     .layer(LimitLayer::new(&limiter).wait_without_limit()) // for as long as the server says
+///     .layer(HeedLayer::new(&limiter))
+///     .service_fn(async |_: http::Request<String>| {
+///         // ... a server that says:
+///         http::Response::builder().status(429).header("retry-after", "3").body(String::new())
+///     });
+///
+/// let request = || http::Request::new(String::new());
+/// let start = tokio::time::Instant::now();
+/// client.ready().await?.call(request()).await?; // 429
+/// client.ready().await?.call(request()).await?; // waits before it asks again
+/// assert_eq!(start.elapsed(), Duration::from_secs(3));
+/// # Ok(()) }
+/// ```
+///
+/// Responses must be those of the `http` crate. A client with responses of its own, such as reqwest, can be mapped
+/// (`client.map_response(http::Response::<reqwest::Body>::from)`), or can call [`Heed::heed`] itself.
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing until a service is put behind it"]
+pub struct HeedLayer<L = Limiter> {
+    limiters: L,
+    heed: Heed,
+}
+
+impl HeedLayer {
+    /// Creates a layer in which `limiter` follows all responses.
+    pub fn new(limiter: &Limiter) -> Self {
+        Self { limiters: limiter.clone(), heed: Heed::default() }
+    }
+
+    /// Makes a quota follow the server, with its present value as the fastest; see [`Heed::follow`].
+    ///
+    /// The server's policies then slow the quota down, or let it run as it was built.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`UnknownQuota`](ConfigError::UnknownQuota) if the limiter has no such quota.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tollgate::ConfigError> {
+    /// use tollgate_tower::http::HeedLayer;
+    /// use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::new(Quota::per_second(100))?;
+    /// let layer = HeedLayer::new(&limiter).follow(0)?;
+    /// assert!(HeedLayer::new(&limiter).follow("api").is_err());
+    /// # let _ = layer; Ok(()) }
+    /// ```
+    pub fn follow<'q>(self, which: impl Into<Which<'q>>) -> Result<Self, ConfigError> {
+        let which = which.into();
+        let quotas = self.limiters.snapshot().quotas;
+        let found = match which {
+            Which::Index(index) => quotas.get(index),
+            Which::Name(name) => quotas.iter().find(|quota| quota.name.as_deref() == Some(name)),
+        };
+        let unknown = || ConfigError::UnknownQuota { which: which.to_string(), count: quotas.len() };
+        let fastest: Quota = found.ok_or_else(unknown)?.quota;
+        Ok(Self { heed: self.heed.follow(which, fastest), ..self })
+    }
+}
+
+impl<F> HeedLayer<By<F>> {
+    /// Creates a layer that asks `choose` for the limiter that follows the response to a request, for example one per
+    /// host.
+    pub fn by<Request>(choose: F) -> Self
+    where
+        F: Fn(&Request) -> Limiter,
+    {
+        Self { limiters: By { choose: Arc::new(choose) }, heed: Heed::default() }
+    }
+}
+
+impl<L> HeedLayer<L> {
+    /// Follows responses according to `heed`.
+    pub fn with(self, heed: Heed) -> Self {
+        Self { heed, ..self }
+    }
+}
+
+impl<S, L: Clone> Layer<S> for HeedLayer<L> {
+    type Service = Heeded<S, L>;
+
+    fn layer(&self, inner: S) -> Heeded<S, L> {
+        Heeded { inner, limiters: self.limiters.clone(), heed: Arc::new(self.heed.clone()) }
+    }
+}
+
+/// A client with a limiter that follows its responses; created by [`HeedLayer`].
+#[derive(Clone, Debug)]
+pub struct Heeded<S, L = Limiter> {
+    inner: S,
+    limiters: L,
+    heed: Arc<Heed>,
+}
+
+impl<S, L> Heeded<S, L> {
+    /// Returns the inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// Returns the inner service. Responses to calls made on it directly are not followed.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Returns the inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<Request, S, B, L> Service<Request> for Heeded<S, L>
+where
+    S: Service<Request, Response = Response<B>>,
+    L: Heeding<Request>,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = HeedFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let limiter = self.limiters.limiter(&request);
+        HeedFuture { response: self.inner.call(request), limiter, heed: Arc::clone(&self.heed) }
+    }
+}
+
+/// The future returned by [`Heeded`].
+///
+/// # Cancel safety
+///
+/// The same as the inner service's future. If it is dropped before the response, nothing is followed.
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[pin_project]
+#[derive(Debug)]
+pub struct HeedFuture<F> {
+    #[pin]
+    response: F,
+    limiter: Limiter,
+    heed: Arc<Heed>,
+}
+
+impl<B, E, F: Future<Output = Result<Response<B>, E>>> Future for HeedFuture<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let answer = ready!(this.response.poll(cx));
+        if let Ok(response) = &answer {
+            this.heed.heed(this.limiter, response.status(), response.headers());
+        }
+        Poll::Ready(answer)
+    }
+}

@@ -1,0 +1,254 @@
+//! The client's limiter follows the server's responses, and does no more than that.
+
+use super::*;
+
+use http::StatusCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tollgate::{ConfigError, Which};
+use tollgate_tower::http::{Advice, Heed, HeedLayer, Unit};
+
+const OK: StatusCode = StatusCode::OK;
+const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+
+/// Reads every supported format.
+fn read(status: StatusCode, fields: &[(&str, &str)]) -> Advice {
+    Advice::read(status, &headers(fields), &[Format::Draft11, Format::XRateLimit], &Unit::Requests)
+}
+
+fn wait(status: StatusCode, fields: &[(&str, &str)]) -> Option<Duration> {
+    read(status, fields).wait
+}
+
+fn paused(limiter: &Limiter) -> Option<Duration> {
+    limiter.snapshot().paused_for
+}
+
+fn quota(limiter: &Limiter) -> Quota {
+    limiter.snapshot().quotas[0].quota
+}
+
+#[test]
+fn retry_after_is_in_seconds_or_a_date_of_the_server_s_clock() {
+    let after = |value: &str| wait(TOO_MANY, &[("retry-after", value)]);
+    assert_eq!(after("120"), Some(120 * SECOND));
+    assert_eq!(after(" 007 "), Some(7 * SECOND));
+    assert_eq!(after("0"), Some(Duration::ZERO));
+    assert_eq!(after("99999999999999999999999"), Some(Duration::from_secs(u64::MAX)));
+    for malformed in ["", "-1", "1.5", "+3", "soon", "3 seconds", "Mon, 32 Aug 2019 09:27:05 GMT", "１２"] {
+        assert_eq!(after(malformed), None, "{malformed}");
+    }
+
+    // All three date formats of RFC 9110; the first is the draft's example.
+    let made = ("date", "Mon, 05 Aug 2019 09:27:00 GMT");
+    for date in ["Mon, 05 Aug 2019 09:27:05 GMT", "Monday, 05-Aug-19 09:27:05 GMT", "Mon Aug  5 09:27:05 2019"] {
+        assert_eq!(wait(TOO_MANY, &[made, ("retry-after", date)]), Some(5 * SECOND), "{date}");
+    }
+    let past = ("retry-after", "Mon, 05 Aug 2019 09:26:59 GMT");
+    assert_eq!(wait(TOO_MANY, &[made, past]), Some(Duration::ZERO));
+    // A server without a `Date`: the client's clock counts.
+    assert_eq!(after("Mon, 05 Aug 2019 09:27:05 GMT"), Some(Duration::ZERO));
+    let in_a_while = httpdate::fmt_http_date(SystemTime::now() + 1_000 * SECOND);
+    let seen = after(&in_a_while).unwrap();
+    assert!(seen > 900 * SECOND && seen <= 1_000 * SECOND, "{seen:?}");
+}
+
+#[test]
+fn retry_after_is_about_refusals_and_goes_before_windows() {
+    let fields = [("retry-after", "3"), ("ratelimit", r#""a";r=0;t=20"#), ("x-ratelimit-remaining", "0")];
+    for status in [429, 503, 403, 500] {
+        assert_eq!(wait(StatusCode::from_u16(status).unwrap(), &fields), Some(3 * SECOND), "{status}");
+    }
+    // "Look again in 3 s" after a request that was accepted or redirected is not a limit.
+    for status in [200, 202, 301] {
+        assert_eq!(wait(StatusCode::from_u16(status).unwrap(), &fields), Some(20 * SECOND), "{status}");
+        assert_eq!(wait(StatusCode::from_u16(status).unwrap(), &fields[..1]), None, "{status}");
+    }
+    let malformed = [("retry-after", "soon"), fields[1]];
+    assert_eq!(wait(TOO_MANY, &malformed), Some(20 * SECOND));
+}
+
+#[test]
+fn an_exhausted_policy_causes_a_wait_and_others_do_not() {
+    let lists = [("ratelimit", r#""a";r=0;t=5, "b";r=3;t=60"#), ("ratelimit", r#""c";r=0;t=7, "d";r=0"#)];
+    let advice = read(OK, &lists);
+    assert_eq!((advice.wait, advice.available), (Some(7 * SECOND), Some(0)));
+    let advice = read(OK, &lists[..0]);
+    assert_eq!(advice, Advice::default());
+    let advice = read(OK, &[("ratelimit", r#""b";r=3;t=60, "d";r=2"#)]);
+    assert_eq!((advice.wait, advice.available), (None, Some(2)));
+    // A refusal without details means that nothing is left.
+    assert_eq!((read(TOO_MANY, &[]).wait, read(TOO_MANY, &[]).available), (None, Some(0)));
+}
+
+#[test]
+fn policies_in_other_units_are_ignored() {
+    let policies = r#""bytes";q=1000;w=1;qu="content-bytes", "calls";q=10;w=1"#;
+    let fields = [("ratelimit-policy", policies), ("ratelimit", r#""bytes";r=0;t=9, "calls";r=4;t=1, "other";r=5"#)];
+    let advice = read(OK, &fields);
+    assert_eq!((advice.wait, advice.available), (None, Some(4)));
+    assert_eq!(advice.policy.unwrap().quota, 10);
+    let advice = Advice::read(OK, &headers(&fields), &[Format::Draft11], &Unit::ContentBytes);
+    assert_eq!((advice.wait, advice.available), (Some(9 * SECOND), Some(0)));
+    assert_eq!(advice.policy.unwrap().quota, 1_000);
+}
+
+#[test]
+fn the_slowest_policy_with_a_window_counts() {
+    let policies = r#""s";q=10;w=1, "min";q=300;w=60, "h";q=20000;w=3600, "free";q=1, "none";q=0;w=0"#;
+    assert_eq!(&*read(OK, &[("ratelimit-policy", policies)]).policy.unwrap().name, "min");
+}
+
+#[test]
+fn fields_of_a_cached_response_are_ignored() {
+    let field = ("ratelimit", r#""a";r=0;t=5"#);
+    assert_eq!(read(OK, &[field, ("age", "0")]).wait, Some(5 * SECOND));
+    assert_eq!(read(OK, &[field, ("age", "old")]).wait, Some(5 * SECOND));
+    assert_eq!(read(OK, &[field, ("age", "1")]), Advice::default());
+    assert_eq!(wait(TOO_MANY, &[field, ("age", "100"), ("retry-after", "3")]), Some(3 * SECOND));
+}
+
+#[test]
+fn x_fields_are_read_whatever_their_reset_means() {
+    let x = |remaining: &str, reset: &str, date: &str| {
+        let fields = [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", remaining), ("x-ratelimit-reset", reset)];
+        let advice = read(OK, &[&fields[..], &[("date", date)]].concat());
+        (advice.wait, advice.available)
+    };
+    let date = "Mon, 05 Aug 2019 09:27:00 GMT";
+    let now = httpdate::parse_http_date(date).unwrap().duration_since(UNIX_EPOCH).unwrap();
+    assert_eq!(x("0", "30", date), (Some(30 * SECOND), Some(0)));
+    assert_eq!(x("7", "30", date), (None, Some(7)));
+    assert_eq!(x("0", &(now.as_secs() + 30).to_string(), date), (Some(30 * SECOND), Some(0)));
+    assert_eq!(x("0", &(now.as_millis() + 29_001).to_string(), date), (Some(30 * SECOND), Some(0)));
+    assert_eq!(x("0", &(now.as_secs() - 1).to_string(), date), (Some(Duration::ZERO), Some(0)));
+    assert_eq!(x("0", "2030-01-01", date), (None, Some(0)));
+    assert_eq!(x("none", "30", date), (None, None));
+    // The specified fields take precedence over the unspecified ones.
+    let both = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "30"), ("ratelimit", r#""a";r=5"#)];
+    assert_eq!((read(OK, &both).wait, read(OK, &both).available), (None, Some(5)));
+}
+
+#[test]
+fn a_pause_is_as_long_as_it_says_and_no_longer_than_allowed() {
+    let (limiter, clock) = by_hand(Quota::per_second(1_000));
+    let after = |seconds: &str, heed: Heed| {
+        heed.heed(&limiter, TOO_MANY, &headers(&[("retry-after", seconds)]));
+        let seen = paused(&limiter);
+        clock.advance(Duration::from_secs(1_000_000));
+        seen
+    };
+    assert_eq!(after("30", Heed::default()), Some(30 * SECOND));
+    assert_eq!(after("0", Heed::default()), None);
+    assert_eq!(after("1000000000000", Heed::default()), Some(600 * SECOND));
+    assert_eq!(after("99999999999999999999999", Heed::default().at_most(5 * SECOND)), Some(5 * SECOND));
+    let mut all = std::collections::HashSet::new();
+    for _ in 0..20 {
+        let jittered = after("2", Heed::default().jitter(SECOND)).unwrap();
+        assert!(jittered >= 2 * SECOND && jittered <= 3 * SECOND, "{jittered:?}");
+        all.insert(jittered);
+    }
+    assert!(all.len() > 1, "by chance");
+    let longest = after("9", Heed::default().at_most(Duration::MAX).jitter(Duration::MAX));
+    assert!(longest.unwrap() > 9 * SECOND);
+}
+
+#[test]
+fn a_limiter_drops_tokens_that_the_server_lacks_and_gains_none() {
+    let (limiter, clock) = built(Limiter::builder().quota(Quota::per_second(10).burst(100)).max_in_flight(200));
+    let heed = |fields: &[(&str, &str)]| Heed::default().heed(&limiter, OK, &headers(fields));
+    heed(&[("ratelimit", r#""a";r=1000;t=5"#)]);
+    assert_eq!(limiter.available(), 100);
+    heed(&[("ratelimit", r#""a";r=7;t=5"#)]);
+    assert_eq!((limiter.available(), paused(&limiter), limiter.snapshot().in_flight), (7, None, Some(0)));
+    heed(&[("ratelimit", r#""a";r=50;t=5"#)]);
+    assert_eq!(limiter.available(), 7);
+    clock.advance(SECOND);
+    assert_eq!(limiter.available(), 17);
+    heed(&[("ratelimit", r#""a";r=0;t=2"#)]);
+    assert_eq!((limiter.available(), paused(&limiter)), (0, Some(2 * SECOND)));
+    clock.advance(2 * SECOND);
+    assert_eq!(limiter.available(), 20, "refilled at its own rate meanwhile");
+}
+
+#[test]
+fn a_quota_follows_the_slowest_policy_and_never_gets_faster_than_it_was() {
+    let built_as = Quota::per_second(100).burst(20);
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::manual(1_000)).quota_named("api", built_as));
+    let heed = Heed::default().follow("api", built_as);
+    let follow = |policy: &str| {
+        heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", policy)]));
+        limiter.snapshot().quotas[1].quota
+    };
+    assert_eq!(follow(r#""a";q=10;w=1"#), Quota::per_second(10).burst(9));
+    assert_eq!(follow(r#""a";q=300;w=60"#), Quota::new(300, 60 * SECOND).burst(20));
+    assert_eq!(follow(r#""a";q=300;w=60;tollgate-burst=3"#), Quota::new(300, 60 * SECOND).burst(2));
+    assert_eq!(follow(r#""a";q=10;w=1;tollgate-burst=1"#), Quota::new(10, 1_100 * MILLI).burst(1));
+    assert_eq!(follow(r#""a";q=100;w=1"#), built_as);
+    assert_eq!(follow(r#""a";q=100000;w=1"#), built_as);
+    assert_eq!(follow(r#""a";q=1000;w=1;tollgate-burst=5"#), Quota::per_second(100).burst(4));
+    assert_eq!(follow(r#""a";q=999999999999999;w=1;tollgate-burst=999999999999999"#), built_as);
+    // No slower than one token per longest pause.
+    let slowest = Quota::new(1, 600 * SECOND).burst(1);
+    assert_eq!(follow(r#""a";q=0;w=1"#), slowest);
+    assert_eq!(follow(r#""a";q=1;w=999999999999999"#), slowest);
+    assert_eq!(follow(r#""a";q=1;w=546"#), slowest);
+    assert_eq!(follow(r#""a";q=1;w=545"#), Quota::new(1, 599_500 * MILLI).burst(1));
+    assert_eq!(follow("nonsense"), Quota::new(1, 599_500 * MILLI).burst(1));
+    assert_eq!(follow(r#""a";q=100;w=1"#), built_as);
+    assert_eq!(limiter.snapshot().quotas[0].quota, Quota::manual(1_000));
+
+    // A limiter that was told a faster policy may run faster.
+    Heed::default().follow(1, Quota::per_second(500)).heed(
+        &limiter,
+        OK,
+        &headers(&[("ratelimit-policy", r#""a";q=300;w=1"#)]),
+    );
+    assert_eq!(limiter.snapshot().quotas[1].quota, Quota::per_second(300).burst(299));
+}
+
+#[test]
+fn waiters_are_retimed_by_the_policy_of_the_response() {
+    let (limiter, clock) = by_hand(Quota::per_second(10).burst(1).initial(0));
+    let heed = Heed::default().follow(0, quota(&limiter));
+    let mut waiting = tokio_test::task::spawn(limiter.consume(1));
+    assert!(waiting.poll().is_pending());
+    heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", r#""a";q=2;w=2"#)]));
+    clock.advance(SECOND - Duration::from_nanos(1));
+    limiter.tick();
+    assert!(!waiting.is_woken());
+    clock.advance(Duration::from_nanos(1));
+    limiter.tick();
+    assert!(waiting.is_woken() && waiting.poll().is_ready());
+}
+
+#[test]
+fn a_limiter_that_cannot_follow_is_unchanged() {
+    let policy = headers(&[("ratelimit-policy", r#""a";q=3;w=1"#)]);
+    let manual = Quota::manual(5);
+    let (limiter, _clock) = by_hand(manual);
+    Heed::default().follow(0, manual).heed(&limiter, OK, &policy);
+    Heed::default().follow(1, Quota::per_second(9)).heed(&limiter, OK, &policy);
+    Heed::default().follow("api", Quota::per_second(9)).heed(&limiter, OK, &policy);
+    assert_eq!(quota(&limiter), manual);
+
+    // A stepped quota stays stepped, unless it is slowed down.
+    let stepped = Quota::per_second(4).burst(8).stepped();
+    let (limiter, _clock) = by_hand(stepped);
+    let heed = Heed::default().follow(0, stepped);
+    heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", r#""a";q=9;w=1"#)]));
+    assert_eq!(quota(&limiter), stepped);
+    heed.heed(&limiter, OK, &policy);
+    assert_eq!(quota(&limiter), Quota::per_second(3).burst(2));
+    heed.heed(&limiter, OK, &headers(&[("ratelimit-policy", r#""a";q=9;w=1"#)]));
+    assert_eq!(quota(&limiter), stepped);
+}
+
+#[test]
+fn a_layer_follows_only_fields_that_are_present() {
+    let (limiter, _clock) = built(Limiter::builder().quota_named("api", Quota::per_second(9)));
+    assert!(HeedLayer::new(&limiter).follow(0).is_ok() && HeedLayer::new(&limiter).follow("api").is_ok());
+    for which in [Which::Index(1), Which::Name("other")] {
+        let error = HeedLayer::new(&limiter).follow(which).unwrap_err();
+        assert_eq!(error, ConfigError::UnknownQuota { which: which.to_string(), count: 1 });
+    }
+}

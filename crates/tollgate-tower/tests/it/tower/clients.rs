@@ -1,0 +1,153 @@
+//! The layer in clients, and under tonic: hyper, reqwest, gRPC.
+
+use super::*;
+
+use axum::body::Bytes;
+use axum::{Router, routing::get};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use tokio::net::TcpListener;
+use tollgate_tower::LimitLayer;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::server::health_reporter;
+use tower::{Service, ServiceBuilder, ServiceExt};
+
+/// Tokens for three requests, one of them in flight.
+fn three() -> Limiter {
+    built(Limiter::builder().quota(Quota::manual(3)).max_in_flight(1)).0
+}
+
+async fn hello() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = Router::new().route("/", get(async || "hello"));
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    format!("http://{address}/")
+}
+
+#[tokio::test]
+async fn hyper_s_client_is_limited_to_the_end_of_the_body() {
+    let (limiter, url) = (three(), hello().await);
+    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let mut client = ServiceBuilder::new().layer(LimitLayer::new(&limiter).refuse()).service(client);
+    let request = || Request::get(&url).body(Empty::new()).unwrap();
+    for left in [2, 1, 0] {
+        let response = client.ready().await.unwrap().call(request()).await.unwrap();
+        assert_eq!(limiter.snapshot().in_flight, Some(1));
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+        assert_eq!((limiter.snapshot().in_flight, limiter.available()), (Some(0), left.min(1)));
+    }
+    assert!(client.ready().await.unwrap().call(request()).await.is_err());
+}
+
+#[tokio::test]
+async fn reqwest_s_client_is_limited_to_the_head_or_the_body() {
+    let (limiter, url) = (three(), hello().await);
+    let request = || reqwest::Request::new(reqwest::Method::GET, url.parse().unwrap());
+    let layer = LimitLayer::new(&limiter).refuse();
+    let mut client = ServiceBuilder::new().layer(layer.clone().release_at_head()).service(reqwest::Client::new());
+    let response = client.ready().await.unwrap().call(request()).await.unwrap();
+    assert_eq!((limiter.snapshot().in_flight, response.text().await.unwrap().as_str()), (Some(0), "hello"));
+
+    let inner = reqwest::Client::new().map_response(Response::<reqwest::Body>::from);
+    let mut client = ServiceBuilder::new().layer(layer).service(inner);
+    let response = client.ready().await.unwrap().call(request()).await.unwrap();
+    assert_eq!(limiter.snapshot().in_flight, Some(1));
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
+    assert_eq!((limiter.snapshot().in_flight, paid(&limiter)), (Some(0), 2));
+}
+
+async fn grpc_listener() -> (tonic::transport::server::TcpIncoming, tonic::transport::Channel) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let channel = tonic::transport::Endpoint::new(format!("http://{address}")).unwrap().connect_lazy();
+    (tonic::transport::server::TcpIncoming::from(listener), channel)
+}
+
+/// A refusal, as a gRPC client sees it.
+fn assert_exhausted_for_100_ms(status: &tonic::Status) {
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().starts_with("denied by quota `per 100 %`"), "{status:?}");
+    assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "100");
+    // google.rpc.Status { details: [RetryInfo { retry_delay: 100,000,000 ns }] }
+    let delay = [0x12, 7, 0x0a, 5, 0x10, 0x80, 0xc2, 0xd7, 0x2f];
+    assert!(status.details().ends_with(&delay), "{:x?}", status.details());
+}
+
+#[tokio::test]
+async fn grpc_clients_get_the_time_of_the_retry() {
+    let quota = Quota::per_second(10).burst(1);
+    let (limiter, _clock) = built(Limiter::builder().quota_named("per 100 %", quota));
+    let (_, service) = health_reporter();
+    let (listener, channel) = grpc_listener().await;
+    let layer = LimitLayer::new(&limiter).refuse().grpc();
+    let server = tonic::transport::Server::builder().layer(layer).add_service(service);
+    tokio::spawn(server.serve_with_incoming(listener));
+    let mut client = HealthClient::new(channel);
+    let check = || HealthCheckRequest { service: String::new() };
+    client.check(check()).await.unwrap();
+    assert_exhausted_for_100_ms(&client.check(check()).await.unwrap_err());
+    limiter.close();
+    let status = client.check(check()).await.unwrap_err();
+    assert_eq!((status.code(), status.metadata().get("grpc-retry-pushback-ms")), (Code::Unavailable, None));
+}
+
+/// A text body would be parsed as a message: "Internal: invalid compression flag".
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn grpc_clients_get_the_same_from_a_layer_that_responds() {
+    let quota = Quota::per_second(10).burst(1);
+    let (limiter, _clock) = built(Limiter::builder().quota_named("per 100 %", quota));
+    let (_, service) = health_reporter();
+    let (listener, channel) = grpc_listener().await;
+    let layer = LimitLayer::new(&limiter).refuse().respond();
+    let server = tonic::transport::Server::builder().layer(layer).add_service(service);
+    tokio::spawn(server.serve_with_incoming(listener));
+    let mut client = HealthClient::new(channel);
+    let check = || HealthCheckRequest { service: String::new() };
+    client.check(check()).await.unwrap();
+    let status = client.check(check()).await.unwrap_err();
+    assert_exhausted_for_100_ms(&status);
+    assert_eq!(status.metadata().get("ratelimit").unwrap(), r#""per 100 %";r=0;t=1"#);
+}
+
+#[tokio::test]
+async fn a_grpc_call_that_can_never_be_granted_is_not_to_be_tried_again() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(10)));
+    let inner = tower::service_fn(async |_: Request<()>| Ok::<_, std::io::Error>(Response::new(String::new())));
+    let layer = LimitLayer::new(&limiter).cost(|_: &Request<()>| 11).refuse().grpc();
+    let response = ServiceBuilder::new().layer(layer).service(inner).oneshot(Request::new(())).await.unwrap();
+    let headers = response.headers();
+    let told = ["grpc-status", "grpc-retry-pushback-ms", "content-type"].map(|name| headers[name].to_str().unwrap());
+    assert_eq!((response.status().as_u16(), told), (200, ["8", "-1", "application/grpc"]));
+    assert!(!headers.contains_key("grpc-status-details-bin"));
+}
+
+#[tokio::test]
+async fn grpc_is_limited_on_either_side() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::manual(2)).max_in_flight(1));
+    let (_, service) = health_reporter();
+    let layer = LimitLayer::new(&limiter).refuse().grpc();
+    let (listener, channel) = grpc_listener().await;
+    let server = tonic::transport::Server::builder().layer(layer).add_service(service);
+    tokio::spawn(server.serve_with_incoming(listener));
+    let mut client = HealthClient::new(channel.clone());
+    let check = || HealthCheckRequest { service: String::new() };
+    for _ in 0..2 {
+        client.check(check()).await.unwrap();
+        assert_eq!(limiter.snapshot().in_flight, Some(0));
+    }
+    assert_eq!(client.check(check()).await.unwrap_err().code(), Code::ResourceExhausted);
+
+    limiter.replenish(2);
+    let (own, _clock) = built(Limiter::builder().quota(Quota::manual(1)).max_in_flight(1));
+    let mut client = HealthClient::new(ServiceBuilder::new().layer(LimitLayer::new(&own).refuse()).service(channel));
+    client.check(check()).await.unwrap();
+    assert_eq!((own.snapshot().in_flight, paid(&own)), (Some(0), 1));
+    assert!(client.check(check()).await.is_err());
+    assert_eq!(paid(&limiter), 3);
+}

@@ -1,0 +1,215 @@
+//! Tower's contract: what is taken, when and in which order, and what is returned wherever a future is dropped.
+
+use super::*;
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use tokio_test::task::spawn;
+use tokio_test::{assert_pending, assert_ready, assert_ready_ok};
+use tollgate_tower::{Limit, LimitLayer};
+use tower::{Layer, Service, ServiceExt};
+use tower_test::mock::{self, Mock};
+
+type Limited = Limit<Mock<u32, u32>, Limiter, tollgate_tower::ToHead>;
+
+fn mocked(limiter: &Limiter) -> (mock::Spawn<Limited>, mock::Handle<u32, u32>) {
+    mock::spawn_layer(LimitLayer::new(limiter).release_at_head())
+}
+
+#[test]
+fn being_ready_takes_no_token_and_no_place_in_the_queue() {
+    let (limiter, _clock) = by_hand(1);
+    let (mut service, mut handle) = mocked(&limiter);
+    handle.allow(0);
+    assert_pending!(service.poll_ready());
+    handle.allow(1);
+    assert!(service.is_woken(), "the inner service wakes it when it is ready");
+    for _ in 0..10 {
+        assert_ready_ok!(service.poll_ready());
+    }
+    drop(service);
+    assert_eq!((limiter.available(), limiter.snapshot().waiting_tasks), (1, 0));
+
+    let (mut service, _handle) = mocked(&limiter);
+    assert_ready_ok!(service.poll_ready());
+    let call = service.call(1);
+    assert_eq!(limiter.available(), 1, "a call that is not polled takes nothing either");
+    drop(call);
+    assert_eq!(limiter.available(), 1);
+}
+
+#[test]
+fn requests_pass_in_order_each_at_its_instant() {
+    let (limiter, clock) = by_hand(1);
+    let (mut service, mut handle) = mocked(&limiter);
+    let mut calls = (0..5)
+        .map(|n| {
+            assert_ready_ok!(service.poll_ready());
+            let mut call = spawn(service.call(n));
+            assert_pending!(call.poll());
+            call
+        })
+        .collect::<Vec<_>>();
+    for (n, call) in (0..).zip(&mut calls) {
+        if n > 0 {
+            assert_pending!(handle.poll_request());
+            clock.advance(MILLI - Duration::from_nanos(1));
+            limiter.tick();
+            assert!(!call.is_woken());
+            clock.advance(Duration::from_nanos(1));
+            limiter.tick();
+            assert!(call.is_woken());
+            assert_pending!(call.poll());
+        }
+        let (request, respond) = assert_ready!(handle.poll_request()).unwrap();
+        assert_eq!(request, n);
+        respond.send_response(n + 100);
+        assert_eq!(assert_ready_ok!(call.poll()), n + 100);
+    }
+}
+
+#[test]
+fn clones_and_layers_share_their_limiter() {
+    let (limiter, _clock) = by_hand(3);
+    let layer = LimitLayer::new(&limiter).release_at_head().refuse();
+    let service = || tower::service_fn(async |n: u32| Ok::<_, Infallible>(n));
+    let (one, other) = (layer.layer(service()), layer.clone().layer(service()));
+    let mut passed = 0;
+    for service in [one.clone(), one.clone(), one, other.clone(), other] {
+        let mut call = spawn(service.oneshot(1));
+        passed += u32::from(assert_ready!(call.poll()).is_ok());
+    }
+    assert_eq!(passed, 3);
+}
+
+/// Ready for a call only after it has reported so. What it reserves then is released with the call.
+#[derive(Default)]
+struct Reserving {
+    is_ready: bool,
+    reserved: Arc<AtomicUsize>,
+}
+
+impl Clone for Reserving {
+    fn clone(&self) -> Self {
+        Self { is_ready: false, reserved: Arc::clone(&self.reserved) }
+    }
+}
+
+impl Drop for Reserving {
+    fn drop(&mut self) {
+        self.reserved.fetch_sub(usize::from(self.is_ready), Ordering::Relaxed);
+    }
+}
+
+impl Service<u32> for Reserving {
+    type Response = u32;
+    type Error = Infallible;
+    type Future = Ready<Result<u32, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.reserved.fetch_add(usize::from(!self.is_ready), Ordering::Relaxed);
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, n: u32) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "called without having been ready");
+        self.reserved.fetch_sub(1, Ordering::Relaxed);
+        ready(Ok(n))
+    }
+}
+
+#[test]
+fn a_reservation_of_the_inner_service_is_released_with_the_call() {
+    let (limiter, clock) = by_hand(1);
+    let inner = Reserving::default();
+    let reserved = Arc::clone(&inner.reserved);
+    let reserved = || reserved.load(Ordering::Relaxed);
+    let mut service = spawn(LimitLayer::new(&limiter).release_at_head().layer(inner));
+    let mut call = |n| {
+        let ready = service.enter(|cx, mut service| service.poll_ready(cx));
+        assert!(ready.is_ready());
+        spawn(service.call(n))
+    };
+    assert_eq!(assert_ready_ok!(call(1).poll()), 1);
+    assert_eq!(reserved(), 0);
+    let (mut second, mut third) = (call(2), call(3));
+    assert_pending!(second.poll());
+    assert_pending!(third.poll());
+    assert_eq!(reserved(), 2, "reserved while the calls wait");
+    drop(second);
+    assert_eq!((reserved(), limiter.snapshot().waiting_tasks), (1, 1));
+    clock.advance(MILLI);
+    limiter.tick();
+    assert_eq!(assert_ready_ok!(third.poll()), 3);
+    assert_eq!(reserved(), 0);
+    // A refusal releases the reservation too.
+    limiter.close();
+    assert!(assert_ready!(call(4).poll()).is_err());
+    assert_eq!(reserved(), 0);
+}
+
+/// Each of these requests needs several polls, in the queue and in the service.
+#[test]
+fn a_call_dropped_at_any_poll_loses_nothing() {
+    for dropped_at in 0..40 {
+        for victim in 0..3 {
+            let (limiter, clock) = built(Limiter::builder().quota(Quota::new(1, MILLI).burst(2)).max_in_flight(2));
+            let calls = Arc::new(AtomicUsize::new(0));
+            let seen = Arc::clone(&calls);
+            let inner = tower::service_fn(move |n: u32| {
+                seen.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    for _ in 0..3 {
+                        tokio::task::yield_now().await;
+                    }
+                    Ok::<_, Infallible>(n)
+                }
+            });
+            let layer = LimitLayer::new(&limiter).release_at_head().cost(|n: &u32| u64::from(*n));
+            let service = layer.layer(inner);
+            let mut futures = [2, 1, 2].map(|cost| Some(spawn(service.clone().oneshot(cost))));
+            let costs = [2, 1, 2];
+            let mut ends = [false; 3];
+            for poll in 0..60 {
+                if poll == dropped_at {
+                    futures[victim] = None;
+                }
+                let who = poll % 3;
+                if let Some(future) = &mut futures[who]
+                    && let Poll::Ready(response) = future.poll()
+                {
+                    assert_eq!(u64::from(response.unwrap()), costs[who]);
+                    futures[who] = None;
+                    ends[who] = true;
+                }
+                clock.advance(MILLI / 5);
+                limiter.tick();
+            }
+            let others = (0..3).filter(|who| *who != victim).all(|who| ends[who]);
+            assert!(others, "dropped {victim} at {dropped_at}: {ends:?}");
+            let seen = limiter.snapshot();
+            assert_eq!((seen.waiting_tasks, seen.in_flight), (0, Some(0)), "dropped {victim} at {dropped_at}");
+            // Paid for if the service got the request, and not otherwise.
+            let rest: u64 = (0..3).filter(|who| *who != victim).map(|who| costs[who]).sum();
+            let saw_it = calls.load(Ordering::Relaxed) == 3;
+            let paid_for = rest + if saw_it { costs[victim] } else { 0 };
+            assert_eq!(paid(&limiter), paid_for, "dropped {victim} at {dropped_at}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_passes_at_the_exact_rate() {
+    let limiter = Limiter::new(Quota::per_second(1_000).burst(10)).unwrap();
+    let start = tokio::time::Instant::now();
+    let inner = tower::service_fn(async |n: u32| Ok::<_, Infallible>((n, tokio::time::Instant::now())));
+    let service = LimitLayer::new(&limiter).release_at_head().layer(inner);
+    let calls = (0..500).map(|n| service.clone().oneshot(n));
+    for (n, at) in futures::future::try_join_all(calls).await.unwrap() {
+        assert_eq!(at - start, (n + 1).saturating_sub(10) * MILLI);
+    }
+}

@@ -1,0 +1,168 @@
+//! Settings of an adaptive rate.
+
+use super::bounds::{Bounds, rate};
+use super::control::{Control, Law};
+use super::error::AdaptiveError;
+use super::{Adaptive, Target};
+use crate::{Limiter, Quota};
+use std::time::Duration;
+
+const LONGEST_SETTLE: Duration = Duration::from_secs(86_400);
+/// The draft of the RateLimit header fields calls longer windows implausible.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// Builds an [`Adaptive`]; returned by [`Adaptive::between`].
+///
+/// The defaults suit limits from one request per second to many thousands, and round trips up to some seconds.
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` or `drive` is called"]
+pub struct AdaptiveBuilder {
+    bounds: Result<Bounds, AdaptiveError>,
+    start: Option<Result<Quota, AdaptiveError>>,
+    increase: Option<f64>,
+    decrease: Option<f64>,
+    settle: Option<Duration>,
+    longest_pause: Duration,
+}
+
+impl AdaptiveBuilder {
+    pub(super) fn new(slowest: Result<Quota, AdaptiveError>, fastest: Result<Quota, AdaptiveError>) -> Self {
+        let bounds = slowest.and_then(|slowest| Bounds::new(slowest, fastest?));
+        Self { bounds, start: None, increase: None, decrease: None, settle: None, longest_pause: LONGEST_PAUSE }
+    }
+
+    /// Starts with this rate. The default is the slowest rate.
+    ///
+    /// The first search is exponential: it reaches any rate within seconds.
+    pub fn start<Q: TryInto<Quota, Error: Into<AdaptiveError>>>(self, rate: Q) -> Self {
+        Self { start: Some(rate.try_into().map_err(Into::into)), ..self }
+    }
+
+    /// Sets the additive increase: by how many tokens per second the rate grows in the first second after a hold. It
+    /// grows twice as fast about every 0.4 s from then on, until it is refused.
+    ///
+    /// The default is 0.4 requests per second. A larger value finds a raised limit sooner, and is refused more often.
+    pub fn increase_per_second(self, tokens: f64) -> Self {
+        Self { increase: Some(tokens), ..self }
+    }
+
+    /// Sets the multiplicative decrease: the share of the rate that one refusal leaves at least. The default is 0.5.
+    ///
+    /// Most decreases are smaller: the rate falls to what the server accepted lately.
+    pub fn decrease(self, share: f64) -> Self {
+        Self { decrease: Some(share), ..self }
+    }
+
+    /// Sets the settle time: for how long at most a rate that was found is kept before a higher one is tried. The
+    /// default is 8.5 s; at more than 12 requests per second the time is shorter anyway.
+    ///
+    /// With a longer time fewer requests are refused, and a raised limit is found later. At 10 requests per second
+    /// each attempt costs about one refusal.
+    pub fn settle(self, time: Duration) -> Self {
+        Self { settle: Some(time), ..self }
+    }
+
+    /// Sets the burst of every rate, in tokens. The default is the burst of the fastest rate, if it is written out
+    /// (`"5000/s, burst 20"`), else the tokens of 10 ms, at least 1.
+    pub fn burst(mut self, tokens: u64) -> Self {
+        if let Ok(bounds) = &mut self.bounds {
+            bounds.burst = Some(tokens);
+        }
+        self
+    }
+
+    /// Pauses for no longer than this, whatever the server says. The default is ten minutes.
+    pub fn longest_pause(self, pause: Duration) -> Self {
+        Self { longest_pause: pause, ..self }
+    }
+
+    /// Creates a limiter with the starting rate, and drives it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`AdaptiveError`] that names the wrong setting.
+    pub fn build(self) -> Result<Adaptive, AdaptiveError> {
+        let (control, bounds) = self.checked()?;
+        let limiter = Limiter::new(bounds.quota(control.rate()))?;
+        Ok(Adaptive::new(limiter, control, bounds, self.longest_pause))
+    }
+
+    /// Drives the first quota of an existing limiter, which takes the starting rate at once.
+    ///
+    /// Other quotas of the limiter stay as they are: put the adaptive one first.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`AdaptiveError`] that names the wrong setting, or says why the limiter cannot be driven.
+    pub fn drive(self, limiter: &Limiter) -> Result<Adaptive, AdaptiveError> {
+        self.drive_target(limiter.clone())
+    }
+
+    /// Drives the quota of one key. The key gets a [quota of its
+    /// own](crate::KeyedLimiter::set_quota_for), and keeps it when the `Adaptive` is dropped. Feature `keyed`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`AdaptiveError`] that names the wrong setting, or says why the key cannot be driven.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Adaptive, KeyedLimiter, Quota};
+    /// let hosts: KeyedLimiter<&str> = KeyedLimiter::new(Quota::per_second(10))?;
+    /// let api = Adaptive::between("1/s", "500/s").start("20/s").drive_key(&hosts, "api.example.com")?;
+    /// api.consume(1).await?.throttled(None);
+    /// assert!(api.tokens_per_second() < 20.0);
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "keyed")]
+    pub fn drive_key<K, S>(
+        self,
+        limiter: &crate::KeyedLimiter<K, S>,
+        key: K,
+    ) -> Result<Adaptive<super::KeyOf<K, S>>, AdaptiveError>
+    where
+        K: std::hash::Hash + Eq + Clone,
+        S: std::hash::BuildHasher,
+    {
+        self.drive_target(super::KeyOf::new(limiter.clone(), key))
+    }
+
+    fn drive_target<T: Target>(self, target: T) -> Result<Adaptive<T>, AdaptiveError> {
+        let (control, bounds) = self.checked()?;
+        target.set_rate(bounds.quota(control.rate()))?;
+        Ok(Adaptive::new(target, control, bounds, self.longest_pause))
+    }
+
+    /// Checks all settings.
+    fn checked(&self) -> Result<(Control, Bounds), AdaptiveError> {
+        let bounds = self.bounds.clone()?;
+        let start = match self.start.clone() {
+            Some(start) => bounds.checked_start(start?)?,
+            None => rate(bounds.slowest),
+        };
+        let checked = bounds.quota(start).check(0);
+        checked.map_err(|error| AdaptiveError::BadQuota { which: "starting", error })?;
+        let mut law = Law::new(rate(bounds.slowest), rate(bounds.fastest));
+        if let Some(value) = self.increase {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(AdaptiveError::BadIncrease { value });
+            }
+            law.increase = Some(value);
+        }
+        if let Some(value) = self.decrease {
+            if !(0.01..=0.98).contains(&value) {
+                return Err(AdaptiveError::BadDecrease { value });
+            }
+            law.decrease = value;
+        }
+        if let Some(value) = self.settle {
+            if value > LONGEST_SETTLE {
+                return Err(AdaptiveError::BadSettle { value });
+            }
+            law.settle = value.as_secs_f64();
+        }
+        Ok((Control::new(law, start), bounds))
+    }
+}

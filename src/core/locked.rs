@@ -1,0 +1,333 @@
+//! The lock protocol: every operation on the state of one queue, or of several queues at once, goes through
+//! [`with_locked`].
+//!
+//! 1. Read the tail and the time of each queue.
+//! 2. Take the locks, in the order given by the caller. A joint claim orders its queues by address; a child comes before
+//!    its parent.
+//! 3. Serve each queue up to its time.
+//! 4. Act.
+//! 5. Serve again, publish, and set the drivers' alarms.
+//! 6. Release the locks. Then wake, and serve the queues for which the batch of wakers had no space.
+//!
+//! No user code runs under a lock: clocks are read and wakers are cloned before it is taken, wakers are woken and
+//! dropped after it is released.
+
+use super::Core;
+use crate::core::rovers::Rovers;
+use crate::core::state::{CatchUp, Reach, Sample, ServeResult, State};
+use crate::core::wakes::Wakes;
+use crate::sync::MutexGuard;
+
+/// A queue that is locked and served up to its sample.
+pub(crate) struct Locked<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) sample: Sample,
+    pub(crate) state: MutexGuard<'a, State>,
+    /// More is due, and the drivers will serve it. Only where a single queue is locked, for a caller that allows it.
+    is_behind: bool,
+    /// If the queue has to be served again after the action: the sample, and whether the queue is behind.
+    rest: Option<(Sample, bool)>,
+}
+
+/// Runs `act` on the locked states of `cores`; see the head of this file. `samples` are the readings of tail and time,
+/// `None` where the clock panicked: the last sample is used then. `align` can change the samples once the locks are
+/// held. Afterwards the caller runs [`Wakes::run`].
+#[inline]
+pub(crate) fn with_locked<'a, const N: usize, R>(
+    wakes: &mut Wakes,
+    cores: [&'a Core; N],
+    samples: [Option<Sample>; N],
+    (reach, catch_up): (Reach, CatchUp),
+    align: impl Fn(&mut [Locked<'a>; N]),
+    act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
+) -> R {
+    act_on(lock(cores, samples), wakes, (reach, catch_up), align, act)
+}
+
+/// Does [`with_locked`] with queues that are locked already, but not served yet.
+#[inline]
+fn act_on<'a, const N: usize, R>(
+    mut queues: [Locked<'a>; N],
+    wakes: &mut Wakes,
+    (reach, catch_up): (Reach, CatchUp),
+    align: impl Fn(&mut [Locked<'a>; N]),
+    act: impl FnOnce(&mut [Locked<'a>; N], &mut Wakes) -> R,
+) -> R {
+    let cores = queues.each_ref().map(|queue| queue.core);
+    align(&mut queues);
+    // A parent is served before its child.
+    while !queues.iter_mut().rev().all(|queue| queue.settle(reach, wakes)) {
+        let is_full = wakes.is_full();
+        let before = queues.each_mut().map(|queue| queue.interrupt());
+        drop(queues);
+        wakes.wake_all();
+        queues = lock(cores, std::array::from_fn(|index| cores[index].sample_or_last().or(Some(before[index]))));
+        align(&mut queues);
+        if is_full && catch_up == CatchUp::Batch && queues.iter().all(|queue| queue.core.can_hand_over(&queue.state)) {
+            queues.iter_mut().for_each(|queue| queue.is_behind = true);
+            break;
+        }
+    }
+    queues
+        .iter_mut()
+        .filter(|queue| !queue.is_behind)
+        .for_each(|queue| queue.state.observe(&queue.core.rovers, queue.sample));
+    let result = act(&mut queues, wakes);
+    let mut is_done = true;
+    for queue in queues.iter_mut().rev() {
+        is_done &= queue.finish(wakes);
+    }
+    let rest = if is_done { None } else { Some(queues.each_ref().map(|queue| queue.rest)) };
+    drop(queues);
+    wakes.wake_all();
+    if let Some(rest) = rest {
+        cores.into_iter().zip(rest).for_each(|(core, rest)| core.serve_rest(rest, wakes));
+    }
+    result
+}
+
+#[inline]
+fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; N]) -> [Locked<'_>; N] {
+    std::array::from_fn(|index| {
+        let (core, sample) = (cores[index], samples[index]);
+        let state = core.state.lock();
+        let sample = sample.unwrap_or_else(|| state.last_sample());
+        Locked::new(core, sample, state)
+    })
+}
+
+impl<'a> Locked<'a> {
+    #[inline]
+    fn new(core: &'a Core, sample: Sample, state: MutexGuard<'a, State>) -> Self {
+        state.assert_kept();
+        Self { core, sample, state, is_behind: false, rest: None }
+    }
+
+    /// Serves the queue up to the sample. Returns false if the locks must be released before that.
+    #[inline]
+    fn settle(&mut self, reach: Reach, wakes: &mut Wakes) -> bool {
+        self.state.settle(&self.core.rovers, self.sample.now, reach, wakes) == ServeResult::Done
+    }
+
+    /// The locks are about to be released before the action.
+    fn interrupt(&mut self) -> Sample {
+        self.state.leave_unfinished(&self.core.rovers);
+        self.sample
+    }
+
+    /// Completes the action. Returns false, and sets `rest`, if the queue has to be served again.
+    // Inlined always, though large: it has one or two callers, and is a part of every wait.
+    #[inline(always)]
+    fn finish(&mut self, wakes: &mut Wakes) -> bool {
+        let (rovers, now) = (&self.core.rovers, self.sample.now);
+        let is_behind = self.is_behind && self.core.can_hand_over(&self.state);
+        let progress =
+            if is_behind { self.state.hand_over(rovers, now, wakes) } else { self.state.finish(rovers, now, wakes) };
+        if progress == ServeResult::Again {
+            self.rest = Some((self.sample, is_behind || wakes.is_full()));
+            return false;
+        }
+        self.core.note_parent_poll(&self.state, wakes);
+        true
+    }
+
+    #[inline]
+    fn act<R>(&mut self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        let (rovers, sample) = (&self.core.rovers, self.sample);
+        if self.is_behind {
+            self.state.act_behind(rovers, sample.now, |state| act(state, rovers, sample))
+        } else {
+            act(&mut self.state, rovers, sample)
+        }
+    }
+}
+
+impl Core {
+    /// Runs `act` on the state. The queue is served up to now before `act` and served again after it; see the head of
+    /// this file.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(Some(self.sample()), Reach::Now, CatchUp::Fully, act)
+    }
+
+    /// Like [`with`](Self::with), for acts that change nothing for the front waiter: acts that read the state, or join
+    /// the end of the queue. Serves one batch at most.
+    pub(crate) fn look_at<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(Some(self.sample()), Reach::Held, CatchUp::Batch, act)
+    }
+
+    /// Like [`with`](Self::with), for acts that are also correct on a queue that is behind. Serves one batch at most.
+    pub(crate) fn with_batch<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(Some(self.sample()), Reach::Now, CatchUp::Batch, act)
+    }
+
+    /// Like [`with_batch`](Self::with_batch), for acts that must not fail, such as a cancellation or a later step of
+    /// something that has begun: if the clock panics, the last sample is used.
+    pub(crate) fn leaving<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(self.sample_or_last(), Reach::Now, CatchUp::Batch, act)
+    }
+
+    /// Like [`with`](Self::with), for background tasks: a clock that panics once must not end them, so the last sample
+    /// is used then.
+    pub(crate) fn with_anyway<R>(&self, act: impl FnOnce(&mut State, &Rovers, Sample) -> R) -> R {
+        self.sampled(self.sample_or_last(), Reach::Now, CatchUp::Fully, act)
+    }
+
+    #[inline]
+    pub(super) fn sampled<R>(
+        &self,
+        sample: Option<Sample>,
+        reach: Reach,
+        catch_up: CatchUp,
+        act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
+    ) -> R {
+        self.sampled_with(Wakes::default(), sample, reach, catch_up, act)
+    }
+
+    #[inline]
+    pub(super) fn sampled_with<R>(
+        &self,
+        mut wakes: Wakes,
+        sample: Option<Sample>,
+        reach: Reach,
+        catch_up: CatchUp,
+        act: impl FnOnce(&mut State, &Rovers, Sample) -> R,
+    ) -> R {
+        let act = |[queue]: &mut [Locked<'_>; 1], _: &mut Wakes| queue.act(act);
+        let result = with_locked(&mut wakes, [self], [sample], (reach, catch_up), |_| (), act);
+        wakes.run();
+        result
+    }
+
+    /// Mints what is due and serves the queue.
+    pub(crate) fn tick(&self) {
+        let sample = self.sample();
+        let mut wakes = Wakes::default();
+        let state = self.state.lock();
+        if state.queue.parts().is_some() {
+            // No action follows that belongs to now. So joint claims that are served late are served as they were due.
+            self.serve_locked(state, sample, false, &mut wakes);
+        } else {
+            act_on([Locked::new(self, sample, state)], &mut wakes, (Reach::Held, CatchUp::Batch), |_| (), |_, _| ());
+        }
+        wakes.run();
+    }
+
+    /// Serves this queue, and collects in `wakes` the work for other queues. If the clock panics, the last sample is
+    /// used: the operation that calls this has begun and must be completed.
+    pub(super) fn serve_into(&self, wakes: &mut Wakes) {
+        let sample = self.sample_or_last();
+        let state = self.state.lock();
+        let sample = sample.unwrap_or_else(|| state.last_sample());
+        self.serve_locked(state, sample, false, wakes);
+    }
+
+    /// Serves what an operation left; see [`Locked`].
+    #[cold]
+    fn serve_rest(&self, rest: Option<(Sample, bool)>, wakes: &mut Wakes) {
+        let Some((before, is_behind)) = rest else { return };
+        let sample = self.sample_or_last().unwrap_or(before);
+        self.serve_locked(self.state.lock(), sample, is_behind, wakes);
+    }
+
+    /// Serves one batch, or nothing if the queue `is_behind`, and leaves the rest to the drivers.
+    pub(super) fn serve_locked<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        mut sample: Sample,
+        mut is_behind: bool,
+        wakes: &mut Wakes,
+    ) {
+        loop {
+            is_behind = is_behind && self.can_hand_over(&state);
+            let progress = if is_behind {
+                state.hand_over(&self.rovers, sample.now, wakes)
+            } else {
+                state.finish(&self.rovers, sample.now, wakes)
+            };
+            if progress == ServeResult::Done {
+                break;
+            }
+            is_behind |= wakes.is_full();
+            (state, sample) = self.again(state, sample, wakes);
+        }
+        self.note_parent_poll(&state, wakes);
+        drop(state);
+        wakes.wake_all();
+    }
+
+    /// Whether drivers can serve the rest of the queue. With a manual clock every caller serves all of it.
+    fn can_hand_over(&self, state: &State) -> bool {
+        !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty()
+    }
+
+    /// Releases the lock, wakes, reads the time, and takes the lock again. If the clock panics, `before` is used: the
+    /// caller is in the middle of an operation.
+    pub(super) fn again<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        before: Sample,
+        wakes: &mut Wakes,
+    ) -> (MutexGuard<'a, State>, Sample) {
+        drop(state);
+        wakes.wake_all();
+        let sample = self.sample_or_last().unwrap_or(before);
+        (self.state.lock(), sample)
+    }
+
+    /// Records, before the lock is released, whether the front of this queue needs something from the parent.
+    #[inline]
+    pub(super) fn note_parent_poll(&self, state: &State, wakes: &mut Wakes) {
+        if state.wants_parent() {
+            wakes.push_parent_poll(self.weak());
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Limiter, ManualClock, Quota};
+    use std::iter;
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Wake, Waker};
+    use std::time::Duration;
+
+    /// Notes, whenever it is woken, which of the queues are in the middle of being served.
+    struct Witness {
+        limiters: [Limiter; 2],
+        unfinished: Mutex<Vec<[bool; 2]>>,
+    }
+
+    impl Wake for Witness {
+        fn wake(self: Arc<Self>) {
+            let unfinished = self.limiters.each_ref().map(|limiter| limiter.core().state.lock().is_unfinished());
+            self.unfinished.lock().unwrap().push(unfinished);
+        }
+    }
+
+    #[test]
+    fn queues_unlocked_before_the_action_are_unfinished() {
+        let clock = ManualClock::new();
+        let limiters = [(); 2].map(|()| {
+            let limiter = Limiter::builder().quota(Quota::per_second(100)).clock(clock.clone()).build().unwrap();
+            drop(limiter.try_acquire(100).unwrap());
+            limiter
+        });
+        let witness = Arc::new(Witness { limiters: limiters.clone(), unfinished: Mutex::default() });
+        let waker = Waker::from(Arc::clone(&witness));
+        // The second queue is served first. Its waker and those of the first queue do not fit into one batch.
+        let indices = iter::repeat_n(0, 32).chain([1]);
+        let mut claims: Vec<_> = indices.map(|index| Box::pin(limiters[index].consume(1))).collect();
+        for claim in &mut claims {
+            assert!(claim.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        clock.advance(Duration::from_secs(1));
+        let mut wakes = Wakes::default();
+        let cores = limiters.each_ref().map(Limiter::core);
+        let samples = cores.map(|core| Some(core.sample()));
+        with_locked(&mut wakes, cores, samples, (Reach::Now, CatchUp::Fully), |_| (), |_, _| ());
+        wakes.run();
+        let unfinished = witness.unfinished.lock().unwrap();
+        assert_eq!((unfinished.len(), unfinished[0], unfinished[32]), (33, [true, true], [false, false]));
+    }
+}

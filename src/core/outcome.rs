@@ -1,0 +1,34 @@
+//! The end of a wait.
+
+use crate::error::ConsumeError;
+
+/// The reason for which a waiter was removed from the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Granted {
+        /// Tokens left after the claim.
+        remaining: u64,
+    },
+    Closed,
+    /// The parent's queue cannot hold so many tokens in addition to the claims that wait there.
+    TooLarge {
+        cost: u64,
+        most: u64,
+    },
+    /// The store of a distributed quota cannot be reached, and the limiter is set to fail its waiters then.
+    Unreachable,
+    /// Another queue in which the claim waits has closed, or the caller gave the claim up.
+    JointEnded,
+}
+
+impl Outcome {
+    /// The tokens left after the claim, or the reason for which it was not granted.
+    pub(crate) fn into_result(self) -> Result<u64, ConsumeError> {
+        match self {
+            Self::Granted { remaining } => Ok(remaining),
+            Self::Closed | Self::JointEnded => Err(ConsumeError::Closed),
+            Self::TooLarge { cost, most } => Err(ConsumeError::TooLarge { cost, most }),
+            Self::Unreachable => Err(ConsumeError::Unreachable),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The parts of joint claims in one queue. Only data: the rule that moves them is in `core/state/joint.rs`.
+//!
+//! No part has a node in the list of waiters. A part that waits for the claims ahead of it is known by its *place*, the
+//! position at which the line ended when it came: the claims ahead of it have left once the line begins there or behind
+//! it. All parts are known by the number of their claim, and the numbers follow the order of arrival.
+
+use super::Waiter;
+use crate::core::joint::{JointClaim, JointPart};
+use crate::core::outcome::Outcome;
+use crate::core::rovers::ahead;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::task::Waker;
+
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    all: BTreeMap<u64, Part>,
+    /// The places in the line, by number.
+    places: BTreeMap<u64, u64>,
+    /// The instants at which parts must be looked at, and their numbers.
+    alarms: BTreeSet<(u64, u64)>,
+    /// The parts that wait until another queue tells them more.
+    aside: BTreeSet<u64>,
+    /// The parts that wait until the held part leaves.
+    blocked: BTreeSet<u64>,
+    pub(super) held: Option<Held>,
+    /// How many parts were not called out yet.
+    pub(super) waiting: u32,
+    /// The tokens of the parts that are not in the line.
+    pub(super) tokens: u64,
+    /// The sum of the debts charged while a part waited here.
+    pub(crate) charged: u64,
+}
+
+/// The part at the front of the line.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) waiter: Waiter,
+    pub(crate) number: u64,
+    /// It is not set aside any more, whatever the other queues say: no clock could tell when this queue is ready.
+    pub(crate) stays: bool,
+    /// The instant at which this queue is ready, as the other queues know it.
+    pub(crate) told: Option<u64>,
+}
+
+/// A part of a joint claim.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) cost: u64,
+    /// [`Parts::charged`] when the part entered.
+    pub(crate) charged: u64,
+    stand: Stand,
+    /// `None` while the part is held, since the [`Waiter`] has them, and after it was called out.
+    waker: Option<Waker>,
+    part: Option<Box<JointPart>>,
+}
+
+/// Where a part waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// Behind other claims.
+    Place,
+    /// Aside, until another queue tells it more.
+    Aside,
+    /// Aside, until this instant.
+    Alarm(u64),
+    /// Aside, until the part that is held leaves.
+    Blocked,
+    /// At the front of the line.
+    Held,
+    /// Nowhere: it was granted or turned away, and its future has not seen that.
+    Called(Outcome),
+}
+
+impl Parts {
+    pub(super) fn add(&mut self, position: u64, cost: u64, waker: Waker, part: Box<JointPart>) {
+        let (number, charged) = (part.number(), self.charged);
+        self.places.insert(number, position);
+        self.waiting += 1;
+        self.tokens += cost;
+        self.all.insert(number, Part { cost, charged, stand: Stand::Place, waker: Some(waker), part: Some(part) });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn stand(&self, number: u64) -> Option<Stand> {
+        self.all.get(&number).map(|part| part.stand)
+    }
+
+    pub(crate) fn part(&self, number: u64) -> Option<&Part> {
+        self.all.get(&number)
+    }
+
+    pub(crate) fn joint_part(&self, number: u64) -> Option<&JointPart> {
+        match &self.held {
+            Some(held) if held.number == number => held.waiter.part.as_deref(),
+            _ => self.all.get(&number)?.part.as_deref(),
+        }
+    }
+
+    pub(crate) fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
+    pub(crate) fn held_mut(&mut self) -> Option<&mut Held> {
+        self.held.as_mut()
+    }
+
+    /// The first place, if no claim of a line that begins at `start` is ahead of it.
+    pub(super) fn first_place(&self, start: Option<u64>) -> Option<u64> {
+        let (number, position) = self.places.first_key_value()?;
+        start.is_none_or(|start| ahead(*position, start) <= 0).then_some(*number)
+    }
+
+    /// The oldest part that waits for the held one to leave.
+    pub(crate) fn first_blocked(&self) -> Option<u64> {
+        self.blocked.first().copied()
+    }
+
+    /// A part that waits and is not held, if there is one.
+    pub(crate) fn first_not_held(&self) -> Option<u64> {
+        let place = self.places.first_key_value().map(|(number, _)| number);
+        let aside = self.aside.first().or(self.blocked.first()).or(self.alarms.first().map(|(_, number)| number));
+        place.or(aside).copied()
+    }
+
+    // Not inlined: most queues have no parts, and the walk down a tree is much code.
+    #[inline(never)]
+    pub(crate) fn first_alarm(&self) -> Option<(u64, u64)> {
+        self.alarms.first().copied()
+    }
+
+    /// Moves a part, which must not be held, to another stand.
+    pub(crate) fn move_to(&mut self, number: u64, stand: Stand) {
+        let Some(part) = self.all.get_mut(&number) else { return };
+        match std::mem::replace(&mut part.stand, stand) {
+            Stand::Place => drop(self.places.remove(&number)),
+            Stand::Alarm(at) => drop(self.alarms.remove(&(at, number))),
+            Stand::Blocked => drop(self.blocked.remove(&number)),
+            Stand::Aside => drop(self.aside.remove(&number)),
+            Stand::Held | Stand::Called(_) => {}
+        }
+        match stand {
+            Stand::Alarm(at) => drop(self.alarms.insert((at, number))),
+            Stand::Aside => drop(self.aside.insert(number)),
+            Stand::Blocked => drop(self.blocked.insert(number)),
+            Stand::Place | Stand::Held | Stand::Called(_) => {}
+        }
+    }
+
+    /// Takes the waker and the part of a part that comes to the front of the line.
+    pub(super) fn take_contents(&mut self, number: u64) -> Option<(Waker, Box<JointPart>)> {
+        let part = self.all.get_mut(&number)?;
+        Some((part.waker.take()?, part.part.take()?))
+    }
+
+    /// The held part leaves the line for `stand`.
+    pub(super) fn put_back(&mut self, held: Held, stand: Stand) {
+        self.tokens += held.waiter.cost;
+        if let Some(part) = self.all.get_mut(&held.number) {
+            (part.waker, part.part) = (Some(held.waiter.waker), held.waiter.part);
+        }
+        self.move_to(held.number, stand);
+    }
+
+    /// Calls out a part that is not held, and returns its waker and its claim.
+    pub(super) fn call_out(&mut self, number: u64, outcome: Outcome) -> Option<(Waker, Arc<JointClaim>)> {
+        let (waker, part) = self.take_contents(number)?;
+        self.tokens -= self.all[&number].cost;
+        self.waiting -= 1;
+        self.move_to(number, Stand::Called(outcome));
+        Some((waker, part.joint))
+    }
+
+    /// Removes a part that is not held, and returns its outcome or its waker.
+    pub(super) fn remove(&mut self, number: u64) -> Option<(Option<Outcome>, Option<Waker>)> {
+        let stand = self.stand(number)?;
+        self.move_to(number, Stand::Held);
+        let part = self.all.remove(&number)?;
+        if let Stand::Called(outcome) = stand {
+            return Some((Some(outcome), None));
+        }
+        self.tokens -= part.cost;
+        self.waiting -= 1;
+        Some((None, part.waker))
+    }
+
+    /// The waker of a part that waits.
+    pub(super) fn waker_mut(&mut self, number: u64) -> Option<&mut Waker> {
+        match &mut self.held {
+            Some(held) if held.number == number => Some(&mut held.waiter.waker),
+            _ => self.all.get_mut(&number)?.waker.as_mut(),
+        }
+    }
+
+    pub(super) fn wakers_mut(&mut self) -> impl Iterator<Item = &mut Waker> {
+        let held = self.held.iter_mut().map(|held| &mut held.waiter.waker);
+        held.chain(self.all.values_mut().filter_map(|part| part.waker.as_mut()))
+    }
+
+    /// The joint claims that wait here.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &Arc<JointClaim>> {
+        let held = self.held.iter().filter_map(|held| held.waiter.part.as_ref());
+        held.chain(self.all.values().filter_map(|part| part.part.as_ref())).map(|part| &part.joint)
+    }
+}

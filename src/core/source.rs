@@ -1,0 +1,94 @@
+//! A source of tokens outside of this limiter, such as the store of a distributed quota.
+//!
+//! The head of a quota with a source moves only by tokens that the source has promised. The source requests them in a
+//! background task of its own; see `distributed/`.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Waker;
+use tokio::runtime::Handle;
+
+/// The background task of a source, which requests tokens.
+pub(crate) struct RequestTask(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl RequestTask {
+    pub(crate) fn new(task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Box::pin(task))
+    }
+
+    pub(crate) fn spawn(self, host: &Handle) {
+        host.spawn(self.0);
+    }
+}
+
+impl Debug for RequestTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestTask").finish_non_exhaustive()
+    }
+}
+
+/// The tokens that a source has promised, and the source's need for requests. Called under the limiter's lock.
+///
+/// All instants are in the limiter's nanoseconds. The *front* is the claim at the front of the queue.
+pub(crate) trait Source: Any + Debug + Send {
+    /// A copy with the same promised tokens, to try out the future. The copy requests nothing.
+    fn copy(&self) -> Box<dyn Source>;
+
+    /// Mints the tokens that came by `now` and returns their number: at most `room`, or what the front `lacks` if it
+    /// was promised in one piece.
+    fn mint(&mut self, now: u64, room: u64, lacks: u64) -> u64;
+
+    /// The instant at which the front passes, if it needs `need` more tokens and `room` tokens can be kept until the
+    /// last of them comes. `None` if fewer were promised.
+    fn passes(&self, need: u64, room: u64) -> Option<u64>;
+
+    /// How many of `burst` tokens may be kept unused at `now`.
+    fn kept(&self, burst: u64, now: u64) -> u64;
+
+    /// Whether the next tokens that come together complete a claim that needs `need` more.
+    fn completes(&self, need: u64) -> bool;
+
+    /// Takes back `tokens` that were minted and cannot be kept.
+    fn spare(&mut self, tokens: u64);
+
+    /// The largest cost of one claim.
+    fn most_claimed(&self) -> u64;
+
+    /// The largest number of tokens that can ever be available at once.
+    fn most_at_once(&self) -> u64;
+
+    /// A call for `cost` tokens at once is denied, although no promised token would help.
+    fn miss(&mut self, cost: u64);
+
+    /// Whether a claim fails for which no tokens are promised.
+    fn is_cut_off(&self) -> bool;
+
+    /// Whether the task has to look, because the claims end at `claims`.
+    fn is_low(&self, claims: u64) -> bool;
+
+    /// Whether the task knows that the front, which ends at `ticket`, has no instant at which it passes.
+    fn knows_stuck(&self, ticket: u64) -> bool;
+
+    /// Whether the task sleeps although the front, which ends at `ticket`, has no instant at which it passes.
+    fn neglects(&self, ticket: u64) -> bool;
+
+    /// Takes the waker of the sleeping task; the caller wakes it.
+    fn rouse(&mut self) -> Option<Waker>;
+
+    /// Whether the task has ended with its runtime, so that the next waiter has to [restart](Self::take_task) it.
+    fn is_stopped(&self) -> bool;
+
+    /// Takes the task, if it has to be spawned.
+    fn take_task(&mut self) -> Option<RequestTask>;
+
+    /// The limiter is gone, with `unused` minted tokens left. Returns the waker of the task.
+    fn end(&mut self, unused: u64) -> Option<Waker>;
+}
+
+impl Clone for Box<dyn Source> {
+    fn clone(&self) -> Self {
+        (**self).copy()
+    }
+}

@@ -1,0 +1,358 @@
+//! When a joint claim holds the line, and when others pass it.
+//!
+//! # The rule
+//!
+//! A joint claim has a *part* in each of its queues. Each part goes through up to three stages:
+//!
+//! 1. **Place.** The part waits, at no cost, behind all claims that were in the queue before it.
+//! 2. **Aside.** Once these have been granted, the part leaves the line, and the claims behind it pass.
+//! 3. **Held.** The part stands at the front of the line with its real cost, until all queues are ready. Then all of them
+//!    grant it at one instant (see `core/joint.rs`).
+//!
+//! Once all parts are aside, each queue foretells the instant at which it could grant its part if it held the part now.
+//! The latest of these instants is the *meeting*. A queue moves its part from aside to held at the meeting less the time
+//! that it takes to mint the part's cost into an empty bucket, or now if that has passed. So the slowest queue holds its
+//! part at once, and a faster one only for as long as it takes to mint the part's own tokens. Parts are put in front of
+//! the line: their claim is older than every claim that waits there.
+//!
+//! This is a reservation at the instant at which the last resource is free, as in EASY backfilling: claims behind may
+//! pass as long as they leave the reservation alone.
+//!
+//! The details:
+//!
+//! - A queue that foretells another instant than before tells the other queues, and they decide anew. A part that is held
+//!   too early for the new meeting goes aside again.
+//! - A queue that no clock makes ready (the in-flight cap, a manual or a distributed quota, queues on different clocks)
+//!   holds its part from then on until the grant. If it could be set aside again, others could take its tokens each time.
+//!   While its instant is unknown, the queues that do have an instant hold nothing.
+//! - A queue holds one part at a time. If two claims want the front, the older one has it, and a younger one that is held
+//!   goes aside. Places wait until no part is held.
+//! - A debt charged while the part waited does not delay it: the debt is put behind the part.
+//! - A queue whose held part is ready mints no further than the instant since which it is. When another queue tells it
+//!   about an older part, it first mints up to the instant of that news, cut at what the held part allows: the older
+//!   part saves tokens above the burst from then on, and not from an instant at which it was not in front.
+//!
+//! # Why it is correct
+//!
+//! - *The rate law.* A part that comes to the front lowers every head, the ceiling and the position up to which claims
+//!   are granted by its cost, and one that goes aside raises them again and cuts what was saved above the burst. So no
+//!   level rises, and everything else is as for a plain claim. The meeting decides nothing about the law: if it is
+//!   wrong, a grant is late.
+//! - *Order.* Places follow the order of arrival, and a part passes no claim that was there before it. Of two claims over
+//!   the same limiters the older one is never behind the younger one: it is aside first, it has the front first, and
+//!   places wait for it.
+//! - *No circle.* Every wait of one claim for another is one of a younger claim for an older one, in all queues: numbers
+//!   are given while all queues of a claim are locked.
+//! - *No starvation.* Take the oldest claim whose parts are all aside or held. No part is ahead of it anywhere. Each queue
+//!   becomes ready from the start it computes, unless an action from outside changes its instant: a pause, another
+//!   quota, a cap that others use up before the part is held. The last can happen once per queue, since the queue then
+//!   holds its part. A place waits for a finite number of claims that came before it.
+//!
+//! # Bounds
+//!
+//! A claim that finds all its parts aside at instant `t` is granted by `t` plus the longest time that one of its queues
+//! takes to mint its cost, plus the same for each older joint claim that holds a part in one of its queues at `t`, if no
+//! pause, cap or change of quota comes between. The claims behind it in one queue wait for the time that this queue takes
+//! to mint the part's cost; and if the meeting changes while the part is held, also for the time up to that change.
+//!
+//! A part costs O(log n) for n parts in the queue each time it changes its stage, and one serving pass looks at no part
+//! that is neither due nor next.
+
+use super::{Served, State};
+use crate::core::joint::{JointPart, JointState};
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Stand, Waiter};
+use crate::core::rovers::Rovers;
+use crate::core::wakes::Wakes;
+use std::task::Waker;
+
+/// The result of [`State::step`].
+pub(super) enum Step {
+    /// No part can move without time passing.
+    Idle,
+    Taken,
+    /// See [`ServeResult::Again`](super::ServeResult::Again).
+    Again,
+}
+
+impl State {
+    /// A part of a joint claim joins the end of the queue.
+    pub(crate) fn enter_part(&mut self, rovers: &Rovers, cost: u64, waker: Waker, part: Box<JointPart>) {
+        self.queue.add_part(rovers.tail(), cost, waker, part);
+    }
+
+    /// Moves the next part that can move at the instant up to which the queue is served.
+    pub(super) fn step(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> Step {
+        let Some(parts) = self.queue.parts() else { return Step::Idle };
+        let turned_away = if self.closed { parts.first_not_held() } else { None };
+        let blocked = if parts.held().is_none() { parts.first_blocked() } else { None };
+        let place = if blocked.is_none() { self.queue.first_place() } else { None };
+        let Some(number) = turned_away.or(blocked).or(place) else { return Step::Idle };
+        if wakes.must_pause() {
+            return Step::Again;
+        }
+        wakes.looks += 1;
+        if turned_away.is_some() {
+            self.turn_part_away(number, Outcome::Closed, wakes);
+        } else if blocked.is_some() {
+            self.review_aside(rovers, number, wakes);
+        } else {
+            self.stand_aside(rovers, number, wakes);
+        }
+        Step::Taken
+    }
+
+    /// Looks at the part with the first alarm, as of that instant. `front` is the ticket of the front waiter.
+    pub(super) fn ring(&mut self, rovers: &Rovers, front: Option<u64>, wakes: &mut Wakes) -> Step {
+        let Some((at, number)) = self.queue.parts().and_then(|parts| parts.first_alarm()) else { return Step::Idle };
+        if wakes.must_pause() {
+            return Step::Again;
+        }
+        wakes.looks += 1;
+        if !self.is_behind_held(number) {
+            self.supply.mint(at, front);
+        }
+        self.review_aside(rovers, number, wakes);
+        Step::Taken
+    }
+
+    /// Another queue tells something about claim `number`, as of `at` nanoseconds after it entered. The caller has read
+    /// `now` since.
+    pub(crate) fn hear(&mut self, rovers: &Rovers, number: u64, at: u64, now: u64, wakes: &mut Wakes) {
+        let Some(part) = self.queue.parts().and_then(|parts| parts.joint_part(number)) else { return };
+        let at = if part.has_one_clock() { part.instant(at).min(now) } else { now };
+        if part.is_dead() && self.queue.parts().and_then(|parts| parts.stand(number)) != Some(Stand::Held) {
+            self.turn_part_away(number, Outcome::JointEnded, wakes);
+        } else {
+            // Claims that were granted by then are not affected by what happened then.
+            let served = self.serve_up_to(rovers, at, now, wakes);
+            match self.queue.parts().and_then(|parts| parts.stand(number)) {
+                Some(Stand::Held) => self.review_held(rovers, now, wakes),
+                Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked) => {
+                    if let Some(Served::Held) = served {
+                        self.mint_for_older(number, at);
+                    }
+                    self.review_aside(rovers, number, wakes);
+                }
+                Some(Stand::Place | Stand::Called(_)) | None => {}
+            }
+        }
+        self.leave_unfinished(rovers);
+    }
+
+    /// Mints up to `at` for part `number`, which may come to the front then, if the part that is held is younger. The
+    /// held part has been ready since an earlier instant, and the queue has not been served past that instant. What is
+    /// minted between the two is cut at what the held part allows: otherwise it would be saved for the older part.
+    fn mint_for_older(&mut self, number: u64, at: u64) {
+        let Some(held) = self.queue.held().filter(|held| held.number > number) else { return };
+        self.supply.mint(at, Some(held.waiter.ticket));
+    }
+
+    /// No claim is ahead of the part any more.
+    fn stand_aside(&mut self, rovers: &Rovers, number: u64, wakes: &mut Wakes) {
+        let Some(part) = self.queue.parts().and_then(|parts| parts.joint_part(number)) else { return };
+        if part.is_dead() {
+            return self.turn_part_away(number, Outcome::JointEnded, wakes);
+        }
+        // Not told to the other queues, which look at the part when the last of them has come here.
+        part.foretell(self.due_in_front(rovers, number));
+        if part.arrive() {
+            self.push_news(number, wakes);
+        }
+        if let Some(parts) = self.queue.parts_mut() {
+            parts.move_to(number, Stand::Aside);
+        }
+        self.review_aside(rovers, number, wakes);
+    }
+
+    /// Decides what becomes of a part that is aside.
+    fn review_aside(&mut self, rovers: &Rovers, number: u64, wakes: &mut Wakes) {
+        let Some(parts) = self.queue.parts() else { return };
+        let (Some(part), Some(cost)) = (parts.joint_part(number), parts.part(number).map(|part| part.cost)) else {
+            return;
+        };
+        if part.is_dead() && !wakes.is_full() {
+            return self.turn_part_away(number, Outcome::JointEnded, wakes);
+        }
+        let (others, one_clock, has_arrived) = (part.others_due(), part.has_one_clock(), part.has_arrived());
+        if self.is_behind_held(number) {
+            let due = self.due_behind_held(cost);
+            self.set_aside(number, Stand::Blocked);
+            return self.tell(number, due, wakes);
+        }
+        let due = self.due_in_front(rovers, number);
+        let start = |at| self.supply.start_by(cost, at);
+        let stand = match (due, others) {
+            _ if !one_clock => Stand::Held,
+            _ if !has_arrived => Stand::Aside,
+            (None, _) => Stand::Held,
+            (Some(due), None) => start(due).map_or(Stand::Held, |_| Stand::Aside),
+            (Some(due), Some(others)) => match start(due.max(others)) {
+                Some(start) if start > self.supply.synced() => Stand::Alarm(start),
+                _ => Stand::Held,
+            },
+        };
+        if stand == Stand::Held {
+            let stays = !one_clock || due.and_then(start).is_none();
+            return self.hold(rovers, number, stays, wakes);
+        }
+        self.set_aside(number, stand);
+        if has_arrived {
+            self.tell(number, due, wakes);
+        }
+    }
+
+    /// Decides whether the held part is held too early, as of `now`, at which another queue has told something.
+    fn review_held(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) {
+        self.report_held(wakes);
+        let Some(held) = self.queue.held().filter(|held| !held.stays) else { return };
+        let (Some(part), Some(due), ticket) = (&held.waiter.part, held.told, held.waiter.ticket) else { return };
+        let now = now.max(self.supply.synced());
+        let stand = match part.others_due() {
+            None => Stand::Aside,
+            Some(others) => match self.supply.start_by(held.waiter.cost, due.max(others)) {
+                Some(start) if start > now => Stand::Alarm(start),
+                _ => return,
+            },
+        };
+        // A claim that was decided meanwhile leaves the line in another way.
+        if part.unready() == JointState::Held {
+            // The claims behind it could not have passed before now.
+            self.supply.mint(now, Some(ticket));
+            self.set_held_aside(rovers, stand);
+        }
+    }
+
+    /// Tells the other queues if the held part will be ready at another instant than they know.
+    pub(super) fn report_held(&mut self, wakes: &mut Wakes) {
+        let Some(held) = self.queue.held() else { return };
+        let (number, told, due, now) =
+            (held.number, held.told, self.supply.due(held.waiter.ticket), self.supply.synced());
+        let is_past = |at: Option<u64>| at.is_some_and(|at| at <= now);
+        if due == told || is_past(due) && is_past(told) {
+            return;
+        }
+        if let Some(held) = self.queue.parts_mut().and_then(|parts| parts.held_mut()) {
+            held.told = due;
+            held.stays |= due.is_none();
+        }
+        self.tell(number, due, wakes);
+    }
+
+    /// Puts a part at the front of the line. A younger part that is held there goes aside.
+    fn hold(&mut self, rovers: &Rovers, number: u64, stays: bool, wakes: &mut Wakes) {
+        let held = self.queue.held().map(|held| (held.number, held.waiter.part.as_ref().map(|part| part.unready())));
+        match held {
+            Some((_, Some(JointState::Held))) => self.set_held_aside(rovers, Stand::Blocked),
+            // It was decided meanwhile, and leaves the line.
+            Some(_) => return self.set_aside(number, Stand::Blocked),
+            None => {}
+        }
+        // Without waiters, the tokens that are published could still be claimed.
+        self.retract(rovers);
+        let Some(cost) = self.queue.parts().and_then(|parts| parts.part(number)).map(|part| part.cost) else { return };
+        let line = self.queue.front().map(Waiter::start);
+        let debt = self.debt_behind(number, line.unwrap_or_else(|| rovers.tail()));
+        let end = match line {
+            Some(start) => {
+                self.supply.lower(cost);
+                self.totals.skipped = self.totals.skipped.wrapping_sub(cost);
+                start
+            }
+            None => rovers.claim(cost),
+        };
+        self.supply.put_debt_behind(debt);
+        self.supply.note_change();
+        let ticket = end.wrapping_sub(debt);
+        self.queue.hold(number, ticket, stays);
+        let due = self.supply.due(ticket);
+        if let Some(held) = self.queue.parts_mut().and_then(|parts| parts.held_mut()) {
+            held.told = due;
+            held.stays |= due.is_none();
+        }
+        self.tell(number, due, wakes);
+        if let Some((younger, _)) = held {
+            let cost = self.queue.parts().and_then(|parts| parts.part(younger)).map_or(0, |part| part.cost);
+            let due = self.due_behind_held(cost);
+            self.tell(younger, due, wakes);
+        }
+    }
+
+    /// The held part leaves the line and waits aside.
+    fn set_held_aside(&mut self, rovers: &Rovers, stand: Stand) {
+        let Some(stretch) = self.queue.set_held_aside(stand) else { return };
+        self.totals.holes -= stretch.skip;
+        self.totals.skipped = self.totals.skipped.wrapping_add(stretch.cost);
+        self.supply.drop_front(stretch, self.next_start(rovers));
+    }
+
+    fn set_aside(&mut self, number: u64, stand: Stand) {
+        if let Some(parts) = self.queue.parts_mut() {
+            parts.move_to(number, stand);
+        }
+    }
+
+    /// Calls out a part that is not held. The batch of wakers must have space.
+    fn turn_part_away(&mut self, number: u64, outcome: Outcome, wakes: &mut Wakes) {
+        let at = self.since_entered(number);
+        let Some((waker, joint)) = self.queue.call_part(number, outcome) else { return };
+        joint.kill_as(outcome);
+        wakes.push_news(joint, at);
+        wakes.push(waker);
+    }
+
+    /// Empties the place of a part whose future is done with it. The queue has been served. Returns the outcome if the
+    /// future has not seen it, and otherwise the waker.
+    pub(crate) fn remove_part(&mut self, rovers: &Rovers, number: u64) -> (Option<Outcome>, Option<Waker>) {
+        if self.queue.held().is_some_and(|held| held.number == number) {
+            self.set_held_aside(rovers, Stand::Aside);
+        }
+        self.queue.remove_part(number).unwrap_or_default()
+    }
+
+    fn tell(&self, number: u64, due: Option<u64>, wakes: &mut Wakes) {
+        let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
+        if part.is_some_and(|part| part.has_one_clock() && part.foretell(due)) {
+            self.push_news(number, wakes);
+        }
+    }
+
+    fn push_news(&self, number: u64, wakes: &mut Wakes) {
+        let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
+        if let Some(part) = part {
+            wakes.push_news(part.joint.clone(), part.since_entered(self.supply.synced()));
+        }
+    }
+
+    fn since_entered(&self, number: u64) -> u64 {
+        let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
+        part.map_or(0, |part| part.since_entered(self.supply.synced()))
+    }
+
+    /// Whether an older part is held.
+    fn is_behind_held(&self, number: u64) -> bool {
+        self.queue.held().is_some_and(|held| held.number < number)
+    }
+
+    /// The instant at which the part could be granted here if it came to the front now. A younger part that is held
+    /// would go aside.
+    fn due_in_front(&self, rovers: &Rovers, number: u64) -> Option<u64> {
+        let cost = self.queue.parts()?.part(number)?.cost;
+        let end = self.next_start(rovers);
+        self.supply.due_in_front(end, cost, self.debt_behind(number, end))
+    }
+
+    /// An estimate of the instant at which a part of `cost` tokens can be granted here if it comes to the front when the
+    /// held part leaves.
+    fn due_behind_held(&self, cost: u64) -> Option<u64> {
+        let held = self.queue.held()?.waiter.part.as_ref().filter(|part| part.has_one_clock())?;
+        self.supply.minted_from(held.meeting()?.max(self.supply.synced()), cost)
+    }
+
+    /// How many tokens of the debts charged since the part entered are not paid yet, if the line begins at `start`.
+    fn debt_behind(&self, number: u64, start: u64) -> u64 {
+        let Some(parts) = self.queue.parts() else { return 0 };
+        let charged = parts.part(number).map_or(0, |part| parts.charged.wrapping_sub(part.charged));
+        if charged == 0 { 0 } else { charged.min(self.supply.shortfall(start)) }
+    }
+}

@@ -1,0 +1,45 @@
+//! What the state and the fast path tell each other: how far claims may go, and how far they went.
+
+use super::{Sample, State};
+use crate::core::rovers::{Rovers, earlier};
+
+impl State {
+    /// Tells the fast path how far claims may go, and which answer to give beyond that. While a waiter waits, the
+    /// published position does not reach the tail, so the fast path can claim nothing.
+    #[inline]
+    pub(super) fn publish(&mut self, rovers: &Rovers) {
+        if !std::mem::take(&mut self.denied) {
+            self.forget_denial(rovers);
+        }
+        let limit = self.supply.limit();
+        let until = match self.queue.front() {
+            Some(front) => front.start(),
+            None if self.closed || self.supply.is_paused() => rovers.tail(),
+            None => rovers.tail().wrapping_add(self.stride.tokens),
+        };
+        rovers.publish(earlier(limit, until), limit);
+    }
+
+    /// The sample that a clock would give if it had stood still since the last reading.
+    #[inline]
+    pub(crate) fn last_sample(&self) -> Sample {
+        Sample { tail: self.supply.claimed(), now: self.supply.synced() }
+    }
+
+    /// Records `sample` once the queue has been served up to `sample.now`.
+    #[inline]
+    pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
+        self.supply.know_claimed(earlier(sample.tail, self.next_start(rovers)));
+        let most = self.supply.least_burst() / 64;
+        self.stride.adapt(rovers.tail(), sample.now, most);
+    }
+
+    /// Stops the fast path: takes back the tokens that were published and not claimed, by moving the tail past them and
+    /// shifting every other position by the same amount.
+    pub(crate) fn retract(&mut self, rovers: &Rovers) {
+        let shift = rovers.retract();
+        self.supply.shift(shift);
+        self.totals.skipped = self.totals.skipped.wrapping_add(shift);
+        self.stride.shift(shift);
+    }
+}

@@ -1,0 +1,107 @@
+//! A quota with tokens from an external [`Source`](crate::core::source::Source): when its task has to be woken, and
+//! which claims fail.
+
+use super::State;
+use crate::core::rovers::Rovers;
+use crate::core::source::{RequestTask, Source};
+use crate::core::wakes::Wakes;
+use std::task::Waker;
+
+impl State {
+    /// Makes the tokens of one of the quotas come from `source`, and empties its bucket.
+    pub(crate) fn use_source(&mut self, index: usize, source: Box<dyn Source>, start: u64) {
+        self.supply.quota_mut(index).become_external(source, start);
+    }
+
+    /// Wakes the source's task if it has to look. Returns false if there is no space for its waker.
+    #[inline]
+    pub(super) fn wake_source(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        !self.is_hungry(rovers) || self.rouse_source(wakes)
+    }
+
+    #[cold]
+    fn rouse_source(&mut self, wakes: &mut Wakes) -> bool {
+        if wakes.is_full() {
+            return false;
+        }
+        if let Some(waker) = self.supply.source_mut().and_then(Source::rouse) {
+            wakes.push(waker);
+        }
+        true
+    }
+
+    /// Whether the source's task has to be woken.
+    #[inline]
+    pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
+        self.supply.has_external() && self.is_source_hungry(rovers)
+    }
+
+    #[cold]
+    fn is_source_hungry(&self, rovers: &Rovers) -> bool {
+        self.supply.source().is_some_and(|(quota, source)| {
+            source.is_low(self.claims(rovers))
+                || self.stuck_front(quota).is_some_and(|ticket| !source.knows_stuck(ticket))
+        })
+    }
+
+    /// The ticket of the front waiter, if the promised tokens give it no instant at which it passes.
+    pub(crate) fn stuck_front(&self, quota: usize) -> Option<u64> {
+        self.front_ticket().filter(|ticket| self.supply.passes_external(quota, *ticket).is_none())
+    }
+
+    /// Checks that the source's task does not sleep while the front waiter needs it. This holds whenever the lock is
+    /// free, unless a thread has released the lock in the middle of serving the queue and is about to take it again.
+    pub(crate) fn assert_kept(&self) {
+        debug_assert!(
+            self.last_due == 0
+                || self.supply.source().is_none_or(|(quota, source)| self
+                    .stuck_front(quota)
+                    .is_none_or(|ticket| !source.neglects(ticket))),
+            "the task of the source sleeps although the front waiter has no instant at which it passes: {:?}",
+            self.supply.source()
+        );
+    }
+
+    /// The position at which the last claim ends, counted without the gaps in the queue.
+    pub(crate) fn claims(&self, rovers: &Rovers) -> u64 {
+        rovers.tail().wrapping_sub(self.totals.holes)
+    }
+
+    /// Whether a claim that ends at `ticket` gets no tokens because the source is out of reach, and has to fail for
+    /// that reason.
+    #[inline]
+    pub(super) fn is_cut_off(&self, ticket: u64) -> bool {
+        self.supply
+            .source()
+            .is_some_and(|(quota, source)| source.is_cut_off() && self.supply.quotas()[quota].reached(ticket).is_none())
+    }
+
+    /// Called before `try_acquire` denies `cost` tokens. If no promised token would help, the source will request them.
+    /// Returns true if the source is out of reach and the caller has to get that as its error.
+    pub(crate) fn misses(&mut self, rovers: &Rovers, cost: u64) -> bool {
+        let end = self.claims(rovers).wrapping_add(cost);
+        let is_missed =
+            self.supply.source().is_some_and(|(quota, _)| self.supply.quotas()[quota].reached(end).is_none());
+        if is_missed && let Some(source) = self.supply.source_mut() {
+            source.miss(cost);
+        }
+        self.is_cut_off(end)
+    }
+
+    /// Whether there is a source and its task is gone.
+    #[inline]
+    pub(crate) fn is_unkept(&self) -> bool {
+        self.supply.source().is_some_and(|(_, source)| source.is_stopped())
+    }
+
+    /// Takes the source's task, if it has to be spawned.
+    pub(crate) fn take_source_task(&mut self) -> Option<RequestTask> {
+        self.supply.source_mut().and_then(Source::take_task)
+    }
+
+    /// The limiter is gone: the source gets the unused tokens back. Returns the waker of its task.
+    pub(crate) fn end_source(&mut self, rovers: &Rovers) -> Option<Waker> {
+        self.supply.know_claimed(rovers.tail());
+        self.supply.end_source()
+    }
+}

@@ -1,0 +1,117 @@
+//! Quotas with tokens from an external [`Source`].
+
+use super::{Quotas, Supply};
+use crate::core::rovers::ahead;
+use crate::core::schedule::Schedule;
+use crate::core::source::Source;
+use std::task::Waker;
+
+impl Supply {
+    /// Mints external tokens. Kept out of the loop over all quotas, which nearly always have none.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn mint_external(quota: &mut Schedule, claimed: u64, now: u64, front: Option<u64>) {
+        quota.run_out(now);
+        Self::trim(quota, claimed, front);
+        let full = Self::bound(claimed, quota.burst, None);
+        quota.mint_external(now, full, front.unwrap_or(full));
+    }
+
+    /// True if one of the quotas receives only tokens that a source has promised.
+    #[inline]
+    pub(crate) fn has_external(&self) -> bool {
+        self.source().is_some()
+    }
+
+    /// Whether a front claim that ends at `ticket` and passes at `at` would take external tokens that had all arrived
+    /// before `at` and are more than may be kept unused. This happens if something else, such as a pause, has held the
+    /// claim back.
+    fn is_stale(&self, ticket: u64, at: u64) -> bool {
+        self.quotas.iter().any(|quota| {
+            quota.is_external()
+                && ahead(ticket, self.claimed.wrapping_add(quota.burst)) > 0
+                && quota.passes(ticket, self.claimed.wrapping_add(quota.burst)).is_some_and(|reached| reached < at)
+        })
+    }
+
+    /// Mints up to `at`, when the front claim passes, which ends at `ticket`. Returns true if external tokens that the
+    /// claim would take could be kept no longer: they are gone then, and the caller has to decide anew.
+    #[cold]
+    pub(crate) fn falls_short(&mut self, ticket: u64, at: u64) -> bool {
+        let is_stale = self.is_stale(ticket, at);
+        self.mint(at, Some(ticket));
+        if is_stale {
+            self.shed(ticket);
+            return true;
+        }
+        self.quotas.iter().any(|quota| quota.is_external() && ahead(ticket, quota.head) > 0)
+    }
+
+    /// If the external tokens reach the ticket of the front waiter and something else holds the waiter back: keeps of its
+    /// saved tokens only as many as may be kept unused. Other users of the source rely on the rest not being granted later
+    /// than the instant at which it was minted.
+    #[cold]
+    pub(crate) fn shed(&mut self, ticket: u64) {
+        let claimed = self.claimed;
+        for quota in &mut *self.quotas {
+            if quota.is_external() && ahead(quota.head, ticket) >= 0 {
+                quota.cut(claimed.wrapping_add(quota.burst));
+            }
+        }
+    }
+
+    /// The instant at which the external tokens of this quota let a front claim pass that ends at `ticket`.
+    pub(crate) fn passes_external(&self, index: usize, ticket: u64) -> Option<u64> {
+        let quota = &self.quotas[index];
+        quota.passes(ticket, Self::bound(self.claimed, quota.burst, None))
+    }
+
+    /// Whether the ceiling and all quotas except number `but` let a claim that ends at `ticket` pass by `soon`.
+    pub(crate) fn would_pass(&self, ticket: u64, but: usize, soon: u64) -> bool {
+        let mut others = self.quotas.iter().enumerate().filter(|(index, _)| *index != but);
+        !self.is_capped_below(ticket) && others.all(|(_, quota)| quota.reached(ticket).is_some_and(|at| at <= soon))
+    }
+
+    /// The source of external tokens, and the index of its quota, if one of the quotas has one.
+    #[inline]
+    pub(crate) fn source(&self) -> Option<(usize, &dyn Source)> {
+        match &self.quotas {
+            Quotas::One(only) => Some((0, only.source()?)),
+            Quotas::Many(many) => many.iter().enumerate().find_map(|(index, quota)| Some((index, quota.source()?))),
+        }
+    }
+
+    pub(crate) fn source_mut(&mut self) -> Option<&mut dyn Source> {
+        self.quotas.iter_mut().find_map(Schedule::source_mut)
+    }
+
+    /// The limiter is gone: the source gets the unused tokens back. Returns the waker of its task.
+    pub(crate) fn end_source(&mut self) -> Option<Waker> {
+        let claimed = self.claimed;
+        let quota = self.quotas.iter_mut().find(|quota| quota.is_external())?;
+        let unused = ahead(quota.head, claimed).max(0) as u64;
+        quota.source_mut()?.end(unused)
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+
+    #[test]
+    fn a_claim_would_pass_once_all_other_quotas_and_the_ceiling_let_it() {
+        let supply = Supply::new(&[Quota::per_second(1), Quota::per_second(1_000).burst(2)], Some(10), 0);
+        let soonest = |ticket, but| {
+            let instants = [0, 999_999, 1_000_000, 999_999_999, 1_000_000_000, u64::MAX];
+            instants.into_iter().find(|soon| supply.would_pass(ticket, but, *soon))
+        };
+        assert_eq!([1, 2, 3].map(|ticket| soonest(ticket, 0)), [Some(0), Some(0), Some(1_000_000)]);
+        assert_eq!([1, 2].map(|ticket| soonest(ticket, 1)), [Some(0), Some(1_000_000_000)]);
+        assert_eq!(
+            [10, 11].map(|ticket| soonest(ticket, 0)),
+            [Some(999_999_999), None],
+            "8 ms, and beyond the ceiling"
+        );
+    }
+}

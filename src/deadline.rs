@@ -1,0 +1,75 @@
+//! The end of a wait that a caller limits.
+
+use crate::clock::{Time, whole_nanos};
+use crate::core::alarm::Alarm;
+use pin_project::pin_project;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// The longest wait that a caller allows. One word, because every future has it: the nanoseconds, or `u64::MAX` for no
+/// limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowed(u64);
+
+impl Allowed {
+    /// Waits for as long as it takes.
+    pub(crate) const ANY: Self = Self(u64::MAX);
+
+    pub(crate) fn at_most(wait: Duration) -> Self {
+        Self(whole_nanos(wait))
+    }
+
+    /// The limit in nanoseconds; `None` if there is none.
+    #[inline]
+    pub(crate) fn nanos(self) -> Option<u64> {
+        (self.0 != u64::MAX).then_some(self.0)
+    }
+}
+
+/// The deadline of a claim that waits.
+#[pin_project]
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    allowed: u64,
+    /// When the wait began and when it ends, in the limiter's nanoseconds; set when the clock is first read.
+    since: Option<(u64, u64)>,
+    #[pin]
+    alarm: Alarm,
+}
+
+impl Deadline {
+    /// A deadline `allowed` nanoseconds after it is first checked.
+    pub(crate) fn new(allowed: u64) -> Self {
+        Self { allowed, since: None, alarm: Alarm::unset() }
+    }
+
+    /// Breaks with the time waited once the deadline has come; otherwise returns its instant.
+    pub(crate) fn check(self: Pin<&mut Self>, time: &Time) -> ControlFlow<Duration, u64> {
+        let this = self.project();
+        let now = time.now();
+        let (start, end) = *this.since.get_or_insert_with(|| (now, now.saturating_add(*this.allowed)));
+        if now >= end {
+            ControlFlow::Break(Duration::from_nanos(now.saturating_sub(start)))
+        } else {
+            ControlFlow::Continue(end)
+        }
+    }
+
+    /// Ready with the time waited once the deadline has come.
+    pub(crate) fn poll(mut self: Pin<&mut Self>, time: &Time, cx: &mut Context<'_>) -> Poll<Duration> {
+        loop {
+            let end = match self.as_mut().check(time) {
+                ControlFlow::Break(waited) => return Poll::Ready(waited),
+                ControlFlow::Continue(end) => end,
+            };
+            if time.is_manual() {
+                // No timer runs on a manual clock: the code that moves the clock polls this future.
+                return Poll::Pending;
+            }
+            // The alarm can be ready early if the end is far away: the loop then reads the clock and sleeps again.
+            ready!(self.as_mut().project().alarm.poll_until(time.instant(end), cx));
+        }
+    }
+}

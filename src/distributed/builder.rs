@@ -1,0 +1,59 @@
+//! Builds limiters with a distributed quota.
+
+use super::{Leases, Outage, QuotaTerms, RefillHandle, RefillPlanner, Store};
+use crate::builder::{Builder, Supplier};
+use crate::core::Core;
+use crate::core::source::{RequestTask, Source};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use std::sync::Arc;
+
+impl Builder {
+    /// Makes the last quota distributed: all limiters with the same quota on the same store share it, on any machine.
+    ///
+    /// See [`distributed`](crate::distributed). All other settings belong to this limiter alone.
+    ///
+    /// The limiter must be built on a tokio runtime, because it spawns a task there that asks the store for tokens. If
+    /// that runtime is shut down, the next runtime on which a caller waits takes over. If that runtime is alive but
+    /// not driven, no task asks the store.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Limiter, Quota, distributed::MemoryStore};
+    /// let store = MemoryStore::new(); // or, of tollgate-redis: RedisStore::connect("redis://...", "child:42").await?
+    /// let limiter = Limiter::builder().quota(Quota::per_second(10_000)).distributed(store).build()?;
+    /// limiter.wait(1).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn distributed(self, store: impl Store) -> Self {
+        self.shared_through(Arc::new(store))
+    }
+
+    pub(crate) fn shared_through(self, store: Arc<dyn Store>) -> Self {
+        self.supplied(Arc::new(Shared(store)))
+    }
+}
+
+/// Supplies a quota with tokens from its store.
+#[derive(Debug)]
+struct Shared(Arc<dyn Store>);
+
+impl Supplier for Shared {
+    fn source(&self, index: usize, quota: &Quota) -> Result<Box<dyn Source>, ConfigError> {
+        let terms = QuotaTerms::of(quota, index)?;
+        let outage = self.0.outage();
+        if let Outage::Share(share) = outage {
+            share.check(index)?;
+            QuotaTerms::of(&share, index)?;
+        }
+        Ok(Box::new(Leases::of(RefillPlanner::new(index, terms, outage))))
+    }
+
+    fn task(&self, core: &Arc<Core>) -> RequestTask {
+        let mut state = core.state.lock();
+        let final_return = state.planner_mut().map(|planner| Arc::clone(&planner.final_return)).unwrap_or_default();
+        RequestTask::new(RefillHandle::new(core, Arc::clone(&self.0), final_return).run())
+    }
+}

@@ -1,0 +1,229 @@
+//! A distributed quota: what the refill task asks its store for, and what the answers bring.
+//!
+//! The *refill task* is the task that talks to the store. The [`RefillPlanner`] is what the node knows of the store,
+//! and the rule by which the refill task asks. The *allowance* (the field `allowance`) is how many tokens the node may keep
+//! unused. A *piece* is a number of tokens that the store promised without tokens of other nodes between them.
+
+use super::cover::Cover;
+use super::{Lease, LeaseGrant, LeaseRequest, Leases, Outage, Pace, Plan, RefillPlanner, View};
+use crate::core::rovers::{Rovers, ahead};
+use crate::core::state::State;
+use std::any::Any;
+
+impl State {
+    fn any_leases(&mut self) -> Option<&mut Leases> {
+        let source: &mut dyn Any = self.supply.source_mut()?;
+        source.downcast_mut()
+    }
+
+    pub(crate) fn planner_mut(&mut self) -> Option<&mut RefillPlanner> {
+        self.any_leases()?.planner.as_deref_mut()
+    }
+
+    /// Takes the planner out; the caller puts it back with [`put_planner`](Self::put_planner).
+    fn take_planner(&mut self) -> Option<Box<RefillPlanner>> {
+        self.any_leases()?.planner.take()
+    }
+
+    fn put_planner(&mut self, planner: Box<RefillPlanner>) {
+        if let Some(leases) = self.any_leases() {
+            leases.planner = Some(planner);
+        }
+    }
+
+    /// The next step of the refill task, as of `now`, up to which the queue was served.
+    pub(crate) fn plan(&mut self, rovers: &Rovers, now: u64) -> Option<Plan> {
+        let mut planner = self.take_planner()?;
+        if planner.until <= now {
+            planner.allowance = 0;
+        }
+        let quota = planner.quota;
+        self.allow(rovers, &planner, false);
+        let view = self.view(rovers, quota, now);
+        let soon = now.saturating_add(planner.round_trip());
+        let hold = planner.allowance;
+        let mut plan =
+            planner.next(&view, |share| self.whole_claims(quota, view.lack, share, soon), || self.counted_on(quota));
+        if let Plan::Request(ask) = &mut plan {
+            // Tokens that came and found no space are discarded: the store would count them as part of the allowance,
+            // which may be spent by now. Only the tokens that are given up right here go back.
+            self.leases().take_spares();
+            self.allow(rovers, &planner, ask.leave);
+            let leases = self.leases();
+            if ask.leave {
+                leases.give_up();
+            }
+            ask.back = leases.take_spares();
+            if ask.want > 0 && planner.allowance < hold {
+                // The ask lowers the allowance, and its number of wanted tokens was computed with the old one: compute
+                // it anew.
+                let view = self.view(rovers, quota, now);
+                ask.want = self.whole_claims(quota, view.lack, planner.share(), soon);
+                ask.banked = view.banked;
+            }
+        }
+        self.put_planner(planner);
+        Some(plan)
+    }
+
+    /// The limiter as the feed has to see it. The feed itself is taken out meanwhile.
+    fn view(&mut self, rovers: &Rovers, quota: usize, now: u64) -> View {
+        let claims = self.claims(rovers);
+        let gate = if self.supply.is_paused() { self.supply.gate() } else { 0 };
+        let head = self.supply.quotas()[quota].head;
+        let leases = self.leases();
+        let covered = head.wrapping_add(leases.promised());
+        let mut ends = leases.ends();
+        let mut lack = ahead(claims, covered).max(0) as u64;
+        if let Some(front) = self.queue.front() {
+            // Tokens for the front claim that come in several pieces may not be kept until they complete it. The refill
+            // task then asks for them anew.
+            let missing = self.cover(quota).lacks(front.start(), front.ticket);
+            if missing > 0 {
+                (ends, lack) = (None, lack.max(missing));
+            }
+        }
+        let over = ahead(covered, claims);
+        View {
+            now,
+            total: rovers.tail().wrapping_sub(self.totals.origin).wrapping_sub(self.totals.skipped),
+            lack,
+            banked: over.max(0) as u64,
+            covered,
+            ends,
+            gate,
+            is_waiting: !self.queue.is_empty(),
+            stuck: self.stuck_front(quota),
+        }
+    }
+
+    /// The number of tokens that the next claims lack and that are not promised yet. Counts whole claims only, up to
+    /// about `share` tokens, and stops before a claim that something else will still hold back at `soon`.
+    fn whole_claims(&self, quota: usize, lack: u64, share: u64, soon: u64) -> u64 {
+        let (mut gaps, mut want) = (0_u64, 0_u64);
+        let mut cover = self.cover(quota);
+        for waiter in self.queue.iter() {
+            let ticket = waiter.ticket.wrapping_sub(gaps);
+            let need = cover.lacks(ticket.wrapping_sub(waiter.cost), ticket);
+            if need > 0 {
+                let is_enough = want > 0 && want.saturating_add(need) > share;
+                if is_enough || !self.supply.would_pass(ticket, quota, soon) {
+                    return want;
+                }
+                want += need;
+                cover.at = ticket;
+            }
+            gaps = gaps.wrapping_add(waiter.skip);
+        }
+        // The rest of the lack is debts.
+        want.max(lack.min(share.max(1)))
+    }
+
+    /// How much of the allowance is needed for the claims that have all their tokens promised. If fewer tokens may be
+    /// kept, one of these claims is left with a piece that does not complete it.
+    fn counted_on(&self, quota: usize) -> u64 {
+        let mut cover = self.cover(quota);
+        let mut gaps = 0_u64;
+        for waiter in self.queue.iter() {
+            let ticket = waiter.ticket.wrapping_sub(gaps);
+            if cover.lacks(ticket.wrapping_sub(waiter.cost), ticket) > 0 {
+                break;
+            }
+            gaps = gaps.wrapping_add(waiter.skip);
+        }
+        cover.counts_on
+    }
+
+    /// The promised tokens, to be distributed over the claims in the queue.
+    fn cover(&self, quota: usize) -> Cover<impl Iterator<Item = u64>> {
+        let schedule = &self.supply.quotas()[quota];
+        let source: Option<&dyn Any> = schedule.source().map(|source| source as _);
+        let leases: Option<&Leases> = source.and_then(|source| source.downcast_ref());
+        let pieces = leases.into_iter().flat_map(Leases::pieces);
+        Cover { at: schedule.head, keeps: schedule.burst, left: 0, counts_on: 0, pieces }
+    }
+
+    fn leases(&mut self) -> &mut Leases {
+        self.any_leases().expect("the distributed quota is leased")
+    }
+
+    /// Allows as many tokens to be kept unused as `planner` says, or none if `empty`. Tokens beyond that become spare.
+    fn allow(&mut self, rovers: &Rovers, planner: &RefillPlanner, empty: bool) {
+        let (hold, own) = if empty { (0, 0) } else { (planner.allowance, planner.own()) };
+        let burst = hold.max(own);
+        if burst < self.supply.quota_mut(planner.quota).burst {
+            self.retract(rovers);
+        }
+        self.leases().keep_until(planner.until, own);
+        self.supply.quota_mut(planner.quota).burst = burst;
+        self.supply.cut(self.front_ticket());
+        self.stride.shorten(self.supply.least_burst() / 64);
+    }
+
+    /// Whether the limiter may be forgotten: no waiter, no debt, and no token promised to this node that has not come
+    /// yet.
+    pub(crate) fn is_at_rest(&mut self, rovers: &Rovers, now: u64) -> bool {
+        if !self.queue.is_empty() || self.deficiency(rovers) > 0 {
+            return false;
+        }
+        let Some(leases) = self.any_leases() else { return false };
+        leases.promised() == 0 && leases.planner.as_ref().is_some_and(|planner| planner.is_at_rest(now))
+    }
+
+    /// Takes the store's answer to `ask`, which was sent `elapsed` nanoseconds before `now`.
+    pub(crate) fn receive(&mut self, rovers: &Rovers, now: u64, ask: &LeaseRequest, answer: &LeaseGrant, elapsed: u64) {
+        let Some(mut planner) = self.take_planner() else { return };
+        let quota = planner.quota;
+        let was_own = std::mem::take(&mut planner.is_out) && matches!(planner.outage, Outage::Share(_));
+        let is_sound = planner.hear(ask, answer, now, elapsed);
+        if was_own || !is_sound {
+            // The store granted none of the tokens that are here, or does not know of them any more.
+            self.allow(rovers, &planner, true);
+            let leases = self.leases();
+            leases.end_own();
+            if is_sound { _ = leases.take_spares() } else { leases.forget() }
+        }
+        self.allow(rovers, &planner, false);
+        // The tokens available at once count from now, when the answer has come, and not earlier. By the store's clock
+        // their instant was earlier, so nothing is granted too early.
+        let at = now.max(self.supply.synced());
+        let terms = *planner.terms();
+        let kept = ahead(self.supply.quotas()[quota].head, self.supply.claimed()).max(0) as u64;
+        let space = planner.allowance.saturating_sub(ask.banked.max(kept));
+        let leases = self.leases();
+        let is_new = answer.before != ask.number;
+        // The new tokens form one piece with the tokens promised before, if no other node was promised tokens in
+        // between. If some tokens are available at once, no other node's tokens come before the rest.
+        let goes_on = is_new && answer.queued_before <= leases.promised();
+        let pace = Pace::of(&terms, answer.phase);
+        // Tokens that had their instant while the answer was on its way are stale: waiters do not take them.
+        let later = Lease::new(now.saturating_sub(answer.age * 1_000), pace, answer.queued_before, answer.promised);
+        // If an answer got lost and is repeated, all tokens that came in the meantime would be added to those minted
+        // since. The node takes no more of them than it may keep, and gives none of the others back.
+        let (once, later) = if is_new {
+            (answer.now, later)
+        } else {
+            let once = answer.now.min(space);
+            (once, later.without_stale(now, space - once))
+        };
+        leases.push(Lease::new(at, Pace::AtOnce, 0, once).going_on(goes_on));
+        leases.push(later.going_on(goes_on));
+        self.put_planner(planner);
+    }
+
+    /// Records that the store cannot be reached.
+    pub(crate) fn lose(&mut self, rovers: &Rovers, now: u64) {
+        let Some(mut planner) = self.take_planner() else { return };
+        if !std::mem::replace(&mut planner.is_out, true)
+            && let Outage::Share(share) = planner.outage
+        {
+            let at = now.max(self.supply.synced());
+            self.leases().push(Lease::of_our_own(at, &share));
+            self.allow(rovers, &planner, false);
+        }
+        self.put_planner(planner);
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;

@@ -1,0 +1,260 @@
+//! A node of a store, without a refill task.
+
+use super::*;
+use crate::Quota;
+use crate::core::queue::Place;
+use crate::core::state::Reach;
+use crate::core::supply::Supply;
+use crate::core::wakes::Wakes;
+use crate::distributed::QuotaTerms;
+use std::pin::Pin;
+use std::task::Waker;
+
+const SHARED: Quota = Quota::per_second(1_000).burst(512);
+const SHARE: Outage = Outage::Share(Quota::per_second(10).burst(3));
+
+/// A node of a line, without a refill task. All positions are counted from 0, all instants in nanoseconds.
+struct Node {
+    state: State,
+    rovers: Rovers,
+    places: Vec<Pin<Box<Place>>>,
+}
+
+impl Node {
+    fn new(outage: Outage) -> Self {
+        let mut state = State::new(Supply::new(&[SHARED], None, 0), None, 0);
+        let planner = RefillPlanner::new(0, QuotaTerms::of(&SHARED, 0).unwrap(), outage);
+        state.use_source(0, Box::new(Leases::of(planner)), 0);
+        Self { state, rovers: Rovers::new(0), places: Vec::new() }
+    }
+
+    /// Has `bank` tokens, and may keep `hold` before the instant `until`.
+    fn keeping(mut self, bank: u64, hold: u64, until: u64) -> Self {
+        self.hold(hold, until);
+        self.state.supply.quota_mut(0).head = bank;
+        self
+    }
+
+    /// Was promised so many tokens at these instants, in pieces of their own or not.
+    fn promised(mut self, leases: &[(u64, u64, bool)]) -> Self {
+        for &(at, tokens, goes_on) in leases {
+            self.state.leases().push(Lease::new(at, Pace::AtOnce, 0, tokens).going_on(goes_on));
+        }
+        self
+    }
+
+    fn waiting(mut self, costs: &[u64]) -> Self {
+        for cost in costs {
+            let mut place = Box::pin(Place::new());
+            self.state.enter(&self.rovers, place.as_mut(), *cost, Waker::noop().clone(), None);
+            self.places.push(place);
+        }
+        self
+    }
+
+    fn hold(&mut self, hold: u64, until: u64) {
+        let mut planner = self.state.take_planner().unwrap();
+        (planner.allowance, planner.until) = (hold, until);
+        self.state.allow(&self.rovers, &planner, false);
+        self.state.put_planner(planner);
+    }
+
+    fn receive(&mut self, now: u64, number: u64, bank: u64, answer: &LeaseGrant) {
+        let ask = LeaseRequest { banked: bank, ..LeaseRequest::new(1, number, QuotaTerms::of(&SHARED, 0).unwrap()) };
+        self.state.receive(&self.rovers, now, &ask, answer, 0);
+    }
+
+    /// What its refill task asks for, if anything.
+    fn wants(&mut self, now: u64) -> Option<u64> {
+        match self.state.plan(&self.rovers, now).unwrap() {
+            Plan::Request(ask) => Some(ask.want),
+            Plan::Sleep(_) => None,
+        }
+    }
+
+    /// Serves its line up to `now`, and says how many still wait and how many tokens were burned.
+    fn serve(&mut self, now: u64) -> (usize, u64) {
+        _ = self.state.settle(&self.rovers, now, Reach::Now, &mut Wakes::default());
+        (self.state.queue.len(), self.state.leases().take_spares())
+    }
+
+    fn head(&self) -> u64 {
+        self.state.supply.quotas()[0].head
+    }
+
+    fn pieces(&self) -> Vec<u64> {
+        self.state.cover(0).pieces.collect()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for place in &mut self.places {
+            _ = self.state.queue.leave(place.as_mut());
+        }
+    }
+}
+
+#[test]
+fn what_comes_for_the_front_in_several_pieces_is_asked_for_anew() {
+    let wants = |goes_on| {
+        let node = Node::new(Outage::Wait).promised(&[(1_000, 5, false), (2_000, 5, goes_on)]);
+        node.waiting(&[10]).wants(0)
+    };
+    // Otherwise for callers to come alone.
+    assert_eq!([true, false].map(wants), [Some(0), Some(10)]);
+    // Who is behind a front that has all it needs is asked for when that is about to come.
+    let node = Node::new(Outage::Wait).promised(&[(10_000_000_000, 10, false)]);
+    assert_eq!(node.waiting(&[10, 5]).wants(0), None);
+}
+
+#[test]
+fn whole_claims_are_asked_for_as_far_as_a_share_goes() {
+    let whole = |bank, costs: &[u64], share| {
+        let node = Node::new(Outage::Wait).keeping(bank, bank, u64::MAX).waiting(costs);
+        node.state.whole_claims(0, 0, share, 0)
+    };
+    assert_eq!([4, 5, 6].map(|share| whole(0, &[3, 2, 9], share)), [3, 5, 5]);
+    assert_eq!(whole(0, &[3, 2], 1), 3, "one in any case");
+    assert_eq!(whole(10, &[4, 4, 3], 5), 1, "what is there serves all of them");
+}
+
+#[test]
+fn the_hold_ends_when_the_line_may_have_given_it_to_others() {
+    let mut node = Node::new(Outage::Wait).keeping(5, 5, 100);
+    let mut after = |now| {
+        _ = node.state.plan(&node.rovers, now);
+        (node.state.planner_mut().unwrap().allowance, node.head())
+    };
+    assert_eq!((after(99), after(100)), ((5, 5), (0, 0)));
+}
+
+#[test]
+fn what_is_kept_beyond_its_time_is_burned_by_the_next_mint() {
+    let mut node = Node::new(Outage::Wait).keeping(5, 5, 100);
+    let mut after = |now| {
+        node.state.supply.mint(now, None);
+        (node.head(), node.state.leases().take_spares())
+    };
+    assert_eq!((after(99), after(100)), ((5, 0), (0, 5)));
+}
+
+#[test]
+fn who_may_keep_less_takes_back_what_is_published_and_shortens_the_stride() {
+    let mut node = Node::new(Outage::Wait).keeping(10, 128, u64::MAX);
+    node.rovers.publish(8, 10);
+    node.state.stride.tokens = 100;
+    node.hold(128, u64::MAX);
+    assert_eq!((node.rovers.tail(), node.head(), node.state.stride.tokens), (0, 10, 2));
+    node.hold(5, u64::MAX);
+    assert_eq!((node.rovers.tail(), node.head(), node.state.stride.tokens), (8, 13, 0));
+    assert_eq!(node.rovers.try_claim(1), None);
+}
+
+#[test]
+fn who_waits_owes_or_was_promised_something_is_not_at_rest() {
+    let is_at_rest = |mut node: Node| node.state.is_at_rest(&node.rovers, 0);
+    assert!(is_at_rest(Node::new(Outage::Wait)));
+    let held_back = Node::new(Outage::Wait).keeping(3, 0, 0).waiting(&[3]);
+    assert_eq!(held_back.state.deficiency(&held_back.rovers), 0);
+    assert!(!is_at_rest(held_back));
+    let mut debtor = Node::new(Outage::Wait);
+    debtor.state.charge(&debtor.rovers, 3);
+    assert!(!is_at_rest(debtor));
+    assert!(!is_at_rest(Node::new(Outage::Wait).promised(&[(1_000, 3, false)])));
+}
+
+#[test]
+fn an_answer_ends_what_the_node_allowed_itself_and_nothing_else() {
+    let heads = [(Outage::Wait, true), (SHARE, false), (SHARE, true)].map(|(outage, is_out)| {
+        let mut node = Node::new(outage).keeping(5, 8, u64::MAX);
+        if is_out {
+            node.state.lose(&node.rovers, 0);
+        }
+        node.receive(0, 1, 5, &LeaseGrant { allowance: 8, ..LeaseGrant::default() });
+        node.head()
+    });
+    assert_eq!(heads, [5, 5, 0]);
+}
+
+#[test]
+fn an_answer_goes_on_with_the_one_before_unless_others_were_between_or_it_is_said_again() {
+    let pieces = |before, behind, once, later| {
+        let mut node = Node::new(Outage::Wait);
+        node.receive(0, 1, 0, &LeaseGrant { promised: 5, allowance: 20, ..LeaseGrant::default() });
+        node.receive(
+            0,
+            2,
+            0,
+            &LeaseGrant {
+                before,
+                queued_before: behind,
+                now: once,
+                promised: later,
+                allowance: 20,
+                ..LeaseGrant::default()
+            },
+        );
+        node.pieces()
+    };
+    assert_eq!(pieces(1, 5, 0, 3), [8]);
+    assert_eq!(pieces(1, 6, 0, 3), [5, 3]);
+    assert_eq!(pieces(1, 0, 2, 3), [10]);
+    assert_eq!(pieces(2, 0, 2, 3), [5, 2, 3]);
+    let mut first = Node::new(Outage::Wait);
+    first.receive(0, 1, 0, &LeaseGrant { now: 2, promised: 3, allowance: 20, ..LeaseGrant::default() });
+    assert_eq!(first.pieces(), [5]);
+}
+
+#[test]
+fn of_an_answer_that_is_said_again_no_more_is_taken_than_may_be_held() {
+    let taken = [0, 1, 4, 9].map(|bank| {
+        let mut node = Node::new(Outage::Wait);
+        // A second ago, in which all of it was minted.
+        let answer =
+            LeaseGrant { before: 1, age: 1_000_000, now: 3, promised: 10, allowance: 5, ..LeaseGrant::default() };
+        node.receive(1_000_000_000, 1, bank, &answer);
+        node.state.leases().promised()
+    });
+    assert_eq!(taken, [5, 4, 1, 0]);
+}
+
+#[test]
+fn who_loses_the_line_allows_itself_its_share_once() {
+    let mut node = Node::new(SHARE);
+    for now in [5, 6, 7] {
+        node.state.lose(&node.rovers, now);
+        assert_eq!((node.pieces(), node.state.supply.least_burst()), (vec![1 << 61], 3));
+    }
+    let mut node = Node::new(Outage::Wait);
+    node.state.lose(&node.rovers, 5);
+    assert_eq!((node.pieces(), node.state.supply.least_burst()), (vec![], 0));
+    assert!(node.state.planner_mut().unwrap().is_out);
+}
+
+/// 4 are here and 1 comes at 50; these can be kept until 100, or longer. Then 2 come at 150.
+#[test]
+fn a_claim_whose_tokens_could_not_be_kept_until_the_last_came_is_not_granted() {
+    let served = |until| {
+        let node = Node::new(Outage::Wait).keeping(4, 5, until).promised(&[(50, 1, false), (150, 2, false)]);
+        node.waiting(&[7]).serve(200)
+    };
+    assert_eq!((served(100), served(151)), ((1, 7), (0, 0)));
+}
+
+#[test]
+fn what_a_pause_held_back_is_granted_at_the_instant_at_which_it_came_or_never() {
+    let served = |gate| {
+        let mut node = Node::new(Outage::Wait).promised(&[(10, 5, false)]).waiting(&[5]);
+        node.state.pause_until(&node.rovers, gate);
+        node.serve(25)
+    };
+    assert_eq!((served(10), served(11)), ((0, 0), (1, 5)));
+}
+
+#[test]
+fn refunded_tokens_beyond_the_limit_become_spare() {
+    let mut node = Node::new(Outage::Wait).keeping(0, 3, u64::MAX);
+    node.state.supply.refund(5);
+    assert_eq!((node.head(), node.state.leases().take_spares()), (3, 2));
+}

@@ -1,0 +1,75 @@
+//! The methods that the refill task of a distributed quota calls.
+
+use super::{LeaseGrant, LeaseRequest, Plan, Replan};
+use crate::clock::whole_nanos;
+use crate::core::source::RequestTask;
+use crate::core::wakes::wake_each;
+use crate::core::{Core, drop_quietly};
+use std::task::Waker;
+use tokio::time::Instant;
+
+impl Core {
+    /// Returns the next step of the refill task; `waker` cuts its sleep short. `None` if no quota is distributed.
+    pub(crate) fn plan(&self, waker: &Waker) -> Option<Plan> {
+        let waker = waker.clone();
+        // The refill task works for all waiters: a clock that panics once must not end it.
+        let (plan, old) = self.with_anyway(|state, rovers, sample| {
+            let plan = state.plan(rovers, sample.now);
+            let planner = state.planner_mut().filter(|_| matches!(plan, Some(Plan::Sleep(_))));
+            (plan, planner.and_then(|planner| planner.rest(waker)))
+        });
+        drop_quietly(old);
+        plan
+    }
+
+    /// Returns the request to make in place of one that was never sent. `Replan::Nothing` if nothing is needed any more
+    /// and `may_rest`.
+    pub(crate) fn plan_anew(&self, may_rest: bool) -> Replan {
+        self.with_anyway(|state, rovers, sample| match state.plan(rovers, sample.now) {
+            Some(Plan::Request(ask)) => Replan::Request(ask),
+            _ if may_rest => {
+                state.planner_mut().into_iter().for_each(|planner| planner.withdraw());
+                Replan::Nothing
+            }
+            _ => Replan::Look,
+        })
+    }
+
+    /// The store has answered `ask`, which was sent at `sent`.
+    pub(crate) fn receive(&self, ask: &LeaseRequest, answer: &LeaseGrant, sent: Instant) {
+        let elapsed = whole_nanos(sent.elapsed());
+        // The answer counts even if the clock panics.
+        self.with_anyway(|state, rovers, sample| state.receive(rovers, sample.now, ask, answer, elapsed));
+    }
+
+    /// A caller wanted `cost` tokens at once and was refused; it may try again.
+    pub(crate) fn miss(&self, cost: u64) {
+        self.with(|state, rovers, _| state.misses(rovers, cost));
+    }
+
+    /// Whether the caller holds the only reference to this limiter and may drop it: no claim waits, no tokens are owed,
+    /// the store has promised none, and no pause is kept.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.weak().strong_count() == 1
+            && self.look_at(|state, rovers, sample| !state.supply.is_paused() && state.is_at_rest(rovers, sample.now))
+    }
+
+    /// The store cannot be reached.
+    pub(crate) fn lose(&self) {
+        self.with_anyway(|state, rovers, sample| state.lose(rovers, sample.now));
+    }
+
+    /// The refill task ends with its runtime. All waiters are woken, so that one of them spawns the next refill task on
+    /// another runtime.
+    pub(crate) fn vacate(&self, next: RequestTask) {
+        let mut state = self.state.lock();
+        let old = state.planner_mut().and_then(|planner| {
+            planner.vacant = Some(next);
+            planner.rouse()
+        });
+        let waiting = state.queue.take_wakers();
+        drop(state);
+        drop_quietly(old);
+        wake_each(waiting);
+    }
+}

@@ -1,0 +1,89 @@
+//! The promised tokens as the limiter's [`Source`].
+
+use super::{Leases, Outage, RefillPlanner};
+use crate::core::source::{RequestTask, Source};
+use std::task::Waker;
+
+impl Leases {
+    fn is_planner(&self, test: impl FnOnce(&RefillPlanner) -> bool) -> bool {
+        self.planner.as_deref().is_some_and(test)
+    }
+}
+
+impl Source for Leases {
+    fn copy(&self) -> Box<dyn Source> {
+        Box::new(self.clone())
+    }
+
+    fn mint(&mut self, now: u64, room: u64, lacks: u64) -> u64 {
+        self.mint(now, room, lacks)
+    }
+
+    fn passes(&self, need: u64, room: u64) -> Option<u64> {
+        self.passes(need, room)
+    }
+
+    fn kept(&self, burst: u64, now: u64) -> u64 {
+        self.kept(burst, now)
+    }
+
+    fn completes(&self, need: u64) -> bool {
+        need <= self.pieces().next().unwrap_or(0)
+    }
+
+    fn spare(&mut self, tokens: u64) {
+        self.spare(tokens);
+    }
+
+    fn most_claimed(&self) -> u64 {
+        self.planner.as_ref().map_or(u64::MAX, |planner| planner.terms().most_claimed())
+    }
+
+    fn most_at_once(&self) -> u64 {
+        self.planner.as_ref().map_or(0, |planner| planner.terms().most_held())
+    }
+
+    fn miss(&mut self, cost: u64) {
+        self.planner.iter_mut().for_each(|planner| planner.miss(cost));
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.is_planner(|planner| planner.is_out && planner.outage == Outage::Fail)
+    }
+
+    fn is_low(&self, claims: u64) -> bool {
+        self.is_planner(|planner| planner.is_low(claims))
+    }
+
+    fn knows_stuck(&self, ticket: u64) -> bool {
+        self.planner.as_deref().is_none_or(|planner| planner.has_planned_for(ticket))
+    }
+
+    fn neglects(&self, ticket: u64) -> bool {
+        self.is_planner(|planner| planner.neglects(ticket))
+    }
+
+    fn rouse(&mut self) -> Option<Waker> {
+        self.planner.as_mut()?.rouse()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_planner(|planner| planner.vacant.is_some())
+    }
+
+    fn take_task(&mut self) -> Option<RequestTask> {
+        self.planner.as_mut()?.vacant.take()
+    }
+
+    fn end(&mut self, unused: u64) -> Option<Waker> {
+        let mut planner = self.planner.take()?;
+        if planner.is_known() {
+            // As before every request: tokens that found no space are discarded.
+            self.take_spares();
+            self.spare(unused);
+            self.give_up();
+            planner.return_all(self.take_spares());
+        }
+        planner.rouse()
+    }
+}

@@ -1,0 +1,211 @@
+//! What limiters, claims and grants ask of the keys.
+
+use super::claim::Router;
+use super::map::{DistributedMap, Route};
+use super::route_shard::Found;
+use crate::clock::whole_nanos;
+use crate::error::{Bound, ConsumeError, Denied, TryAcquireError};
+use crate::grant::Permit;
+use crate::keyed::keys::{DistributedKeys, Request, Step};
+use crate::keyed::map::Taken;
+use crate::keyed::rate::Left;
+use crate::keyed::{KeyedEntry, KeyedSnapshot, Quotas};
+use crate::observe::Observers;
+use crate::sync::Ordering;
+use crate::{Limiter, QuotaSnapshot};
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+impl<K, S> DistributedKeys<K> for DistributedMap<K, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn hash(&self, key: &K) -> u64 {
+        DistributedMap::hash(self, key)
+    }
+
+    fn begin(&self, request: &Request<'_, K>) -> Step {
+        Router::of(self, request).begin()
+    }
+
+    fn try_acquire(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
+        let limiter = match self.try_route(key, hash, cost) {
+            Ok(Some(limiter)) => limiter,
+            Ok(None) => return Ok(Taken::Level { left: Left::whole(0) }),
+            Err(error) => {
+                self.count_refusal();
+                self.observers.refused(cost, error);
+                return Err(error);
+            }
+        };
+        // The limiter reports its own refusals.
+        let core = limiter.into_core();
+        let answer = core.try_acquire(cost).map(|remaining| Taken::Live(Permit::new(core, cost, remaining)));
+        if answer.is_err() {
+            self.count_refusal();
+        }
+        answer
+    }
+
+    fn missed(&self, key: &K, hash: u64, cost: u64) {
+        if let Some(limiter) = self.limiter_here(key, hash)
+            && cost <= self.terms(key).most_held()
+        {
+            limiter.core().miss(cost);
+        }
+    }
+
+    fn count_refusal(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+
+    fn resettle(&self, key: &K, hash: u64, cost: u64, actual: u64) -> u64 {
+        if actual > cost {
+            let limiter = self.place(key, hash, true);
+            return cost + limiter.map_or(0, |limiter| limiter.core().resettle(0, actual - cost));
+        }
+        if actual < cost
+            && let Some(limiter) = self.limiter_here(key, hash)
+        {
+            limiter.core().resettle(cost, actual);
+        }
+        actual
+    }
+
+    fn limiter(&self, key: &K) -> Result<Limiter, ConsumeError> {
+        self.place(key, self.hash(key), false).ok_or_else(|| self.too_many())
+    }
+
+    fn available(&self, key: &K) -> u64 {
+        match self.shards.find(key, self.hash(key)) {
+            Found::Limiter(limiter) => limiter.available(),
+            Found::CachedReply(cached) => cached.remaining(),
+            Found::Nothing => 0,
+        }
+    }
+
+    fn deficiency(&self, key: &K) -> u64 {
+        self.limiter_here(key, self.hash(key)).map_or(0, |limiter| limiter.deficiency())
+    }
+
+    fn estimate(&self, key: &K, cost: u64) -> Option<Duration> {
+        let now = self.time.now();
+        if cost == 0 && !self.is_closed() {
+            return Some(Duration::ZERO);
+        }
+        match self.route(key, self.hash(key), &self.terms(key), cost, now) {
+            Route::Limiter(limiter) => limiter.estimate(cost),
+            Route::Later { at, .. } => Some(Duration::from_nanos(at - now)),
+            Route::Request | Route::Paused => None,
+        }
+    }
+
+    fn quotas(&self, key: &K) -> Quotas {
+        self.quota(key).into()
+    }
+
+    fn quota_snapshots(&self, key: &K) -> Vec<QuotaSnapshot> {
+        if let Some(limiter) = self.limiter_here(key, self.hash(key)) {
+            return limiter.snapshot().quotas;
+        }
+        let available = self.available(key);
+        let more_in = self.estimate(key, available.saturating_add(1));
+        let quota = self.quota(key);
+        vec![QuotaSnapshot { name: None, quota, head: 0, level: available as i64, available, more_in }]
+    }
+
+    fn pause_for(&self, key: &K, duration: Duration) {
+        if let Some(limiter) = self.place(key, self.hash(key), true) {
+            limiter.pause_for(duration);
+        }
+    }
+
+    fn pause_all_for(&self, duration: Duration) {
+        let until = self.time.now().saturating_add(whole_nanos(duration));
+        // First, so that a limiter that is created meanwhile is paused too.
+        self.paused_until.fetch_max(until, Ordering::AcqRel);
+        self.shards.each_limiter(|limiter| limiter.pause_for(duration));
+    }
+
+    fn replenish(&self, key: &K, tokens: u64) {
+        if let Some(limiter) = self.place(key, self.hash(key), true) {
+            limiter.replenish(tokens);
+        }
+    }
+
+    fn entries(&self) -> Vec<KeyedEntry<K>> {
+        self.shards.each_entry(|key, limiter| {
+            limiter.core().look_at(|state, rovers, _| KeyedEntry {
+                key,
+                available: state.available(rovers),
+                deficiency: state.deficiency(rovers),
+                waiting_tasks: state.queue.len(),
+                in_flight: None,
+            })
+        })
+    }
+
+    fn snapshot(&self) -> KeyedSnapshot<K> {
+        let mut snapshot = KeyedSnapshot {
+            refused: self.refused.load(Relaxed),
+            closed: self.is_closed(),
+            cached: self.shards.cached(),
+            spared: self.spared.load(Relaxed),
+            store: Some(self.stores.tally().snapshot()),
+            ..KeyedSnapshot::empty(Vec::new())
+        };
+        snapshot.count((self.granted.load(Relaxed), 0));
+        snapshot.count(self.shards.forgotten());
+        self.shards.each_limiter(|limiter| {
+            snapshot.keys += 1;
+            snapshot.kept += limiter.available();
+            snapshot.add(limiter.core());
+        });
+        snapshot
+    }
+
+    fn observers(&self) -> &Observers {
+        &self.observers
+    }
+
+    fn is_closed(&self) -> bool {
+        DistributedMap::is_closed(self)
+    }
+
+    fn close(&self) {
+        DistributedMap::close(self);
+    }
+}
+
+impl<K, S> DistributedMap<K, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// The limiter that a `try_acquire` of `cost` asks; `None` if nothing is asked for.
+    fn try_route(&self, key: &K, hash: u64, cost: u64) -> Result<Option<Limiter>, TryAcquireError> {
+        if self.is_closed() {
+            return Err(TryAcquireError::Closed);
+        }
+        if cost == 0 {
+            return Ok(None);
+        }
+        let terms = self.terms(key);
+        if cost > terms.most_held() {
+            return Err(TryAcquireError::TooLarge { cost, most: terms.most_held() });
+        }
+        let now = self.time.now();
+        let limiter = match self.route(key, hash, &terms, cost, now) {
+            Route::Limiter(limiter) => Some(limiter),
+            Route::Later { at, remaining } => {
+                self.spare();
+                let retry_after = Some(Duration::from_nanos(at - now));
+                return Err(Denied::new(retry_after, remaining, Bound::Quota(0)).into());
+            }
+            Route::Request | Route::Paused => self.place(key, hash, false),
+        };
+        limiter.map(Some).ok_or_else(|| self.too_many_at_once())
+    }
+}

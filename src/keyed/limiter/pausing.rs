@@ -1,0 +1,124 @@
+//! Changes at run time of what a key can have at once: pauses, the in-flight cap, tokens added by hand.
+
+use super::KeyedLimiter;
+use crate::clock::whole_nanos;
+use crate::error::ConfigError;
+use crate::keyed::keys::Keys;
+use crate::quota::check_cap;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+use tokio::time::Instant;
+
+impl<K, S> KeyedLimiter<K, S>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    /// Pauses a key for `duration` from now, for example after the host that the key names returned "429, retry after".
+    ///
+    /// No claim on the key passes during the pause. Its buckets continue to fill up to their bursts. A shorter pause
+    /// never shortens a longer one. Other keys are not delayed. A distributed limiter pauses the key on this node.
+    ///
+    /// A key that is paused is kept in memory, where it takes some 200 bytes until the pause is over and it owes
+    /// nothing, even if this exceeds [`max_keys`](crate::KeyedBuilder::max_keys).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::{Duration, Instant};
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// let hosts = KeyedLimiter::new(Quota::per_second(1_000))?;
+    /// hosts.pause_for(&"a.example", Duration::from_millis(20));
+    /// assert_eq!((hosts.available(&"a.example"), hosts.available(&"b.example")), (0, 1_000));
+    /// let start = Instant::now();
+    /// hosts.wait(&"a.example", 1).await?;
+    /// assert!(start.elapsed() >= Duration::from_millis(20));
+    /// # Ok(()) }
+    /// ```
+    pub fn pause_for(&self, key: &K, duration: Duration) {
+        match &self.keys {
+            Keys::Local(map) => map.pause_for(key, whole_nanos(duration)),
+            Keys::Distributed(keys) => keys.pause_for(key, duration),
+        }
+    }
+
+    /// Pauses a key until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the past does
+    /// nothing.
+    pub fn pause_until(&self, key: &K, instant: Instant) {
+        self.pause_for(key, instant.saturating_duration_since(Instant::now()));
+    }
+
+    /// Pauses all keys for `duration` from now: those in memory, those that come later, and the
+    /// [overflow](crate::KeyedBuilder::overflow) bucket. See [`pause_for`](Self::pause_for).
+    ///
+    /// Takes a short lock for each shard of the map, and visits each key that has waiters or tokens in flight.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{KeyedLimiter, ManualClock, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let clock = ManualClock::new();
+    /// let users = KeyedLimiter::builder().quota(Quota::per_second(10)).clock(clock.clone()).build()?;
+    /// users.pause_all_for(Duration::from_secs(2));
+    /// assert_eq!((users.available(&"ann"), users.estimate(&"bob", 1)), (0, Some(Duration::from_secs(2))));
+    /// clock.advance(Duration::from_secs(2));
+    /// assert_eq!(users.available(&"ann"), 10);
+    /// # Ok(()) }
+    /// ```
+    pub fn pause_all_for(&self, duration: Duration) {
+        match &self.keys {
+            Keys::Local(map) => map.pause_all_for(whole_nanos(duration)),
+            Keys::Distributed(keys) => keys.pause_all_for(duration),
+        }
+    }
+
+    /// Pauses all keys until an instant of tokio's clock; see [`pause_all_for`](Self::pause_all_for). An instant in the
+    /// past does nothing.
+    pub fn pause_all_until(&self, instant: Instant) {
+        self.pause_all_for(instant.saturating_duration_since(Instant::now()));
+    }
+
+    /// Changes the in-flight cap of each key; see
+    /// [`Limiter::set_max_in_flight`](crate::Limiter::set_max_in_flight).
+    ///
+    /// Takes a short lock for each shard of the map, and visits each key that has waiters or tokens in flight.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`NotCapped`](ConfigError::NotCapped) if the limiter was built without a cap, and
+    /// [`BadMaxInFlight`](ConfigError::BadMaxInFlight) if the new cap is invalid.
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let hosts = KeyedLimiter::builder().quota(Quota::per_second(100)).max_in_flight(1).build()?;
+    /// let _held = hosts.try_acquire(&"a.example", 1)?;
+    /// assert_eq!(hosts.available(&"a.example"), 0);
+    /// hosts.set_max_in_flight(4)?;
+    /// assert_eq!(hosts.available(&"a.example"), 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
+        check_cap(tokens)?;
+        match &self.keys {
+            Keys::Local(map) => map.set_max_in_flight(tokens),
+            Keys::Distributed(_) => Err(ConfigError::NotCapped),
+        }
+    }
+
+    /// Adds `tokens` to each quota of the key by hand, up to the bursts, and serves the key's queue; see
+    /// [`Limiter::replenish`](crate::Limiter::replenish).
+    pub fn replenish(&self, key: &K, tokens: u64) {
+        match &self.keys {
+            Keys::Local(map) => map.replenish(key, tokens),
+            Keys::Distributed(keys) => keys.replenish(key, tokens),
+        }
+    }
+
+    /// Returns true once [`close`](Self::close) was called.
+    pub fn is_closed(&self) -> bool {
+        match &self.keys {
+            Keys::Local(map) => map.is_closed(),
+            Keys::Distributed(keys) => keys.is_closed(),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Handles: the live entry of a key as a limiter in the hands of the user.
+
+use super::{Entered, Map};
+use crate::Limiter;
+use crate::error::ConfigError;
+use std::hash::{BuildHasher, Hash};
+
+impl<K, S> Map<K, S>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    /// The live entry of the key, which is created if there is none, as a limiter.
+    pub(in crate::keyed) fn limiter(&self, key: &K) -> Result<Limiter, ConfigError> {
+        if self.parent.is_some() {
+            return Err(ConfigError::KeyUnderParent);
+        }
+        let entered = self.enter(key, self.hash(key), false, |shard, request, context, deferred| {
+            let live = shard.live(request, context, deferred)?;
+            shard.expect_handles(context);
+            Ok((live, shard.is_closed()))
+        });
+        match entered {
+            Entered::Done((live, is_closed)) => {
+                if is_closed {
+                    live.close_anyway();
+                }
+                Ok(Limiter::from_core(live))
+            }
+            // The overflow bucket is no limiter of this key.
+            Entered::Live(_) | Entered::Full => {
+                Err(ConfigError::TooManyKeys { most: self.key_limit.most().unwrap_or(u64::MAX) })
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Pauses, the in-flight cap, and tokens added by hand.
+
+use super::{Entered, Map};
+use crate::core::Core;
+use crate::error::ConfigError;
+use crate::keyed::live;
+use crate::sync::Ordering;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+impl<K, S> Map<K, S>
+where
+    K: Hash + Eq + Clone,
+    S: BuildHasher,
+{
+    /// Pauses a key for `nanos` from now. It is stored even if the map is full.
+    pub(in crate::keyed) fn pause_for(&self, key: &K, nanos: u64) {
+        let hash = self.hash(key);
+        let gate = self.now().saturating_add(nanos);
+        let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
+            shard.pause_key(request, gate, context, deferred)
+        });
+        if let Entered::Live(live) = entered {
+            live::pause_until(&live, gate);
+            self.let_go(hash, live);
+        }
+    }
+
+    /// Pauses all keys for `nanos` from now.
+    pub(in crate::keyed) fn pause_all_for(&self, nanos: u64) {
+        let gate = self.now().saturating_add(nanos);
+        for number in 0..self.shards.len() {
+            let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {
+                shard.pause_all(gate);
+                shard.live_entries().cloned().collect()
+            });
+            live_entries.iter().for_each(|live| live::pause_until(live, gate));
+            drop(live_entries);
+            self.key_limit.idle_now(number);
+        }
+        if let Some(overflow) = &self.overflow {
+            live::pause_until(overflow, gate);
+        }
+    }
+
+    /// Changes the in-flight cap of all keys to a checked number.
+    pub(in crate::keyed) fn set_max_in_flight(&self, tokens: u64) -> Result<(), ConfigError> {
+        let cap = self.template.cap.as_ref().ok_or(ConfigError::NotCapped)?;
+        // Before any shard is visited: a live entry that is created behind the visit gets the new cap.
+        cap.store(tokens, Ordering::Release);
+        for number in 0..self.shards.len() {
+            let live_entries: Vec<Arc<Core>> =
+                self.in_shard(number, |shard, _, _| shard.live_entries().cloned().collect());
+            live_entries.iter().for_each(|live| live::refresh_cap(live, &self.template));
+            drop(live_entries);
+            self.key_limit.idle_now(number);
+        }
+        if let Some(overflow) = &self.overflow {
+            live::refresh_cap(overflow, &self.template);
+        }
+        Ok(())
+    }
+
+    /// Adds `tokens` to each quota of a key, up to its burst.
+    pub(in crate::keyed) fn replenish(&self, key: &K, tokens: u64) {
+        let hash = self.hash(key);
+        let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
+            shard.at_levels(request, context, deferred, |rates, levels| rates.refund(levels, tokens))
+        });
+        if let Entered::Live(live) = entered {
+            live.with_batch(|state, rovers, _| state.replenish(rovers, tokens));
+            self.let_go(hash, live);
+        }
+    }
+
+    pub(in crate::keyed) fn is_closed(&self) -> bool {
+        self.shards.first().is_some_and(|shard| shard.lock().is_closed())
+    }
+}

@@ -1,0 +1,159 @@
+//! One or several quotas for each key: a plain value, checked when a limiter is built from it.
+
+use crate::Quota;
+use crate::error::ConfigError;
+use std::fmt;
+use std::sync::Arc;
+
+/// The most quotas that one key can have.
+pub(super) const MAX_QUOTAS: usize = 4;
+
+/// The quotas of a key of a [`KeyedLimiter`](super::KeyedLimiter): each grant takes its cost from all of them, or from
+/// none.
+///
+/// Converts from a [`Quota`], and from an array or a `Vec` of quotas, with or without names. A key can have up to four.
+///
+/// ```
+/// use tollgate::{Quota, Quotas};
+/// let plain = Quotas::from([Quota::per_second(10), Quota::per_day(1_000)]);
+/// let named = Quotas::from(Quota::per_second(10)).quota_named("day", Quota::per_day(1_000));
+/// assert_eq!((named.len(), named.name(0), named.name(1)), (2, None, Some("day")));
+/// assert!(plain.iter().eq(named.iter()));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// Inline, so that a single quota needs no allocation.
+    first: Option<NamedQuota>,
+    others: Vec<NamedQuota>,
+}
+
+pub(super) type NamedQuota = (Option<Arc<str>>, Quota);
+
+impl Quotas {
+    /// Adds a quota.
+    #[must_use = "this returns the changed quotas"]
+    pub fn quota(self, quota: Quota) -> Self {
+        self.and((None, quota))
+    }
+
+    /// Adds a quota with a name, which tells the quotas apart where a refusal is reported.
+    #[must_use = "this returns the changed quotas"]
+    pub fn quota_named(self, name: impl Into<Arc<str>>, quota: Quota) -> Self {
+        self.and((Some(name.into()), quota))
+    }
+
+    pub(super) fn and(mut self, added: NamedQuota) -> Self {
+        if self.first.is_none() {
+            self.first = Some(added);
+        } else {
+            self.others.push(added);
+        }
+        self
+    }
+
+    /// Returns the quotas, in the order of the index in [`Bound::Quota`](crate::Bound::Quota).
+    pub fn iter(&self) -> impl Iterator<Item = Quota> + '_ {
+        self.named().map(|(_, quota)| *quota)
+    }
+
+    /// Returns the number of quotas.
+    pub fn len(&self) -> usize {
+        self.named().count()
+    }
+
+    /// Returns true if there is no quota. No limiter can be built then.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Returns the quota with this index.
+    pub fn get(&self, index: usize) -> Option<Quota> {
+        self.iter().nth(index)
+    }
+
+    /// Returns the name of the quota with this index, if it has one.
+    pub fn name(&self, index: usize) -> Option<&str> {
+        self.named().nth(index)?.0.as_deref()
+    }
+
+    pub(super) fn named(&self) -> impl Iterator<Item = &NamedQuota> + Clone {
+        self.first.iter().chain(&self.others)
+    }
+
+    /// Checks every rule for the quotas of a key: those of a limiter, and those that keys add.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let count = self.len();
+        if count == 0 {
+            return Err(ConfigError::NoQuota);
+        }
+        if count > MAX_QUOTAS {
+            return Err(ConfigError::TooManyQuotas { count, most: MAX_QUOTAS });
+        }
+        for (index, (name, quota)) in self.named().enumerate() {
+            quota.check(index)?;
+            if quota.is_manual() {
+                return Err(ConfigError::KeyedManual);
+            }
+            let (initial, burst) = (quota.filled_at_start(), quota.capacity());
+            if initial != burst {
+                return Err(ConfigError::KeyedInitial { initial, burst });
+            }
+            if let Some(name) = name
+                && self.named().take(index).any(|(other, _)| other.as_ref() == Some(name))
+            {
+                return Err(ConfigError::DuplicateName { name: name.to_string() });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<Quota> for Quotas {
+    fn from(quota: Quota) -> Self {
+        Self { first: Some((None, quota)), others: Vec::new() }
+    }
+}
+
+impl FromIterator<Quota> for Quotas {
+    fn from_iter<I: IntoIterator<Item = Quota>>(quotas: I) -> Self {
+        quotas.into_iter().fold(Self::default(), Self::quota)
+    }
+}
+
+impl<Name: Into<Arc<str>>> FromIterator<(Name, Quota)> for Quotas {
+    fn from_iter<I: IntoIterator<Item = (Name, Quota)>>(quotas: I) -> Self {
+        quotas.into_iter().fold(Self::default(), |all, (name, quota)| all.quota_named(name, quota))
+    }
+}
+
+impl<T, const N: usize> From<[T; N]> for Quotas
+where
+    Self: FromIterator<T>,
+{
+    fn from(quotas: [T; N]) -> Self {
+        quotas.into_iter().collect()
+    }
+}
+
+impl<T> From<Vec<T>> for Quotas
+where
+    Self: FromIterator<T>,
+{
+    fn from(quotas: Vec<T>) -> Self {
+        quotas.into_iter().collect()
+    }
+}
+
+impl fmt::Display for Quotas {
+    /// Writes the quotas with their names: `10/s; day: 1000/d`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, quota)) in self.named().enumerate() {
+            let between = if index == 0 { "" } else { "; " };
+            match name {
+                Some(name) => write!(f, "{between}{name}: {quota}")?,
+                None => write!(f, "{between}{quota}")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,326 @@
+//! All quotas of a key as arithmetic on levels. Integers only; no keys, no locks, no clock.
+//!
+//! Each quota has a bucket of its own, whose level follows [`Rate`]. A call takes its cost from all buckets or from
+//! none. A key without waiters has no other state, apart from a pause.
+//!
+//! Most keys have one quota. Its rate is stored inline, and its level is packed into 8 bytes; the levels of two quotas
+//! are packed into two words. Every function here that is generic over `N`, the number of words, works on the packed
+//! levels of a key with `N` quotas.
+
+use super::quotas::{MAX_QUOTAS, Quotas};
+use super::rate::{Left, Level, Rate};
+use crate::error::Bound;
+use crate::name::{QuotaNames, quota_names};
+use std::num::NonZeroU64;
+
+/// The limit of a debt in tokens, the same as in a queue.
+const MAX_SPAN: i64 = 1 << 62;
+
+/// The quotas of a key, and the arithmetic of their levels.
+#[derive(Debug)]
+pub(super) struct Rates {
+    first: Rate,
+    others: Box<[Rate]>,
+    /// The shortest window of all quotas; `None` if levels cannot be packed.
+    window: Option<u64>,
+    pub(super) quotas: Quotas,
+    pub(super) names: QuotaNames,
+}
+
+/// The levels of a key's buckets at an instant, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Levels {
+    /// In units, one level for each quota; 0 beyond.
+    units: [i128; MAX_QUOTAS],
+    pub(super) at: u64,
+    /// The key is paused: no call takes tokens before this instant.
+    pub(super) gate: u64,
+}
+
+impl Levels {
+    /// The level of the quota with this index.
+    pub(super) fn level(&self, index: usize) -> Level {
+        Level { units: self.units[index], at: self.at }
+    }
+
+    /// The same levels, without a pause that ends at `gate` or before.
+    pub(super) fn paused_beyond(self, gate: u64) -> Self {
+        if self.gate <= gate { Self { gate: 0, ..self } } else { self }
+    }
+
+    /// The same levels, paused until `gate` at least.
+    pub(super) fn paused_until(self, gate: u64) -> Self {
+        Self { gate: self.gate.max(gate), ..self }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.at < self.gate
+    }
+
+    /// Whether the level of at least one quota is higher than in `before`.
+    pub(super) fn is_raised_from(&self, before: &Self) -> bool {
+        self.units.iter().zip(&before.units).any(|(now, before)| now > before)
+    }
+}
+
+impl Rates {
+    /// Creates the arithmetic of [checked](Quotas::check) quotas.
+    pub(super) fn new(quotas: Quotas) -> Self {
+        let mut rates = quotas.iter().map(Rate::new);
+        let first = rates.next().expect("the quotas were checked: there is at least one");
+        let others: Box<[Rate]> = rates.collect();
+        let window = others.iter().try_fold(first.window(), |least, rate| Some(least.min(Some(rate.window()?))));
+        let names = quota_names(quotas.named().map(|(name, _)| name));
+        Self { window: window.flatten(), first, others, quotas, names }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    #[inline]
+    pub(super) fn first(&self) -> &Rate {
+        &self.first
+    }
+
+    #[inline]
+    fn rate(&self, index: usize) -> &Rate {
+        if index == 0 { &self.first } else { &self.others[index - 1] }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Rate> {
+        [&self.first].into_iter().chain(&self.others)
+    }
+
+    /// For how many nanoseconds packed levels can be read after an instant at which they were written or checked;
+    /// `None` if levels of these quotas cannot be packed.
+    pub(super) fn window(&self) -> Option<u64> {
+        self.window
+    }
+
+    /// The smallest burst: the most that a call can take at once.
+    pub(super) fn burst(&self) -> u64 {
+        self.others.iter().map(Rate::burst).fold(self.first.burst(), u64::min)
+    }
+
+    /// The levels that `units` computes for each quota, as of `at`.
+    pub(super) fn levels(&self, at: u64, mut units: impl FnMut(usize, &Rate) -> i128) -> Levels {
+        let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };
+        levels.units[0] = units(0, &self.first);
+        for (index, rate) in self.others.iter().enumerate() {
+            levels.units[index + 1] = units(index + 1, rate);
+        }
+        levels
+    }
+
+    /// The levels of a new key.
+    pub(super) fn full(&self, at: u64) -> Levels {
+        self.levels(at, |_, rate| rate.full())
+    }
+
+    /// True for levels that equal those of a new key.
+    pub(super) fn is_full(&self, levels: &Levels) -> bool {
+        !levels.is_paused() && self.iter().zip(levels.units).all(|(rate, units)| rate.is_full(units))
+    }
+
+    /// True for levels that are full, with or without a fraction of a token on top.
+    pub(super) fn is_brimful(&self, levels: &Levels) -> bool {
+        !levels.is_paused() && self.iter().zip(levels.units).all(|(rate, units)| units >= rate.full())
+    }
+
+    /// The levels at `now`. An earlier `now` changes nothing.
+    pub(super) fn advance(&self, levels: &Levels, now: u64) -> Levels {
+        Levels { gate: levels.gate, ..self.levels(now, |index, rate| rate.advance(levels.level(index), now)) }
+    }
+
+    /// The instant at which all levels reach `tokens` and the key is not paused, if the bursts are ignored; `None` if
+    /// that is after the end of time.
+    pub(super) fn reached(&self, levels: &Levels, tokens: u64) -> Option<u64> {
+        let gate = if levels.is_paused() { levels.gate } else { levels.at };
+        let mut rates = self.iter().enumerate();
+        rates.try_fold(gate, |latest, (index, rate)| Some(latest.max(rate.reached(levels.level(index), tokens)?)))
+    }
+
+    /// The instant at which the key [is full](Self::is_full), if no call takes tokens meanwhile. If it is full but for a
+    /// fraction of a token on top, that is the next instant.
+    pub(super) fn full_at(&self, levels: &Levels) -> u64 {
+        if self.is_full(levels) {
+            return levels.at;
+        }
+        let start = if levels.is_paused() { levels.gate } else { levels.at.saturating_add(1) };
+        let full_at = |(index, rate): (usize, &Rate)| rate.reached(levels.level(index), rate.burst());
+        self.iter().enumerate().map(|each| full_at(each).unwrap_or(u64::MAX)).fold(start, u64::max)
+    }
+
+    /// The whole tokens that all levels have; negative for a debt.
+    pub(super) fn tokens(&self, levels: &Levels) -> i64 {
+        let tokens = self.iter().zip(levels.units).map(|(rate, units)| rate.tokens(units));
+        tokens.min().unwrap_or(0)
+    }
+
+    /// How many tokens a call can take.
+    pub(super) fn available(&self, levels: &Levels) -> u64 {
+        if levels.is_paused() { 0 } else { self.tokens(levels).max(0) as u64 }
+    }
+
+    /// By how much claims and debts can still grow.
+    pub(super) fn space(&self, levels: &Levels) -> u64 {
+        (MAX_SPAN + self.tokens(levels)).max(0) as u64
+    }
+
+    /// The bound that keeps a call from `cost` tokens longest; the same as that of a queue.
+    pub(super) fn obstacle(&self, levels: &Levels, cost: u64) -> Bound {
+        let mut longest = (levels.at, Bound::Pause);
+        for (index, rate) in self.iter().enumerate() {
+            match rate.reached(levels.level(index), cost) {
+                None => return Bound::Quota(index),
+                Some(at) if at > longest.0 => longest = (at, Bound::Quota(index)),
+                Some(_) => {}
+            }
+        }
+        if levels.gate > longest.0 { Bound::Pause } else { longest.1 }
+    }
+
+    /// Takes `cost` tokens from all levels if they are there, and returns how many remain.
+    pub(super) fn take(&self, levels: &mut Levels, cost: u64) -> Option<u64> {
+        if cost == 0 {
+            return Some(self.available(levels));
+        }
+        let is_there = self.iter().zip(levels.units).all(|(rate, units)| units >= rate.units(cost));
+        if levels.is_paused() || !is_there {
+            return None;
+        }
+        self.charge(levels, cost);
+        Some(self.available(levels))
+    }
+
+    /// Takes `tokens` from all levels, as a debt if they are not there.
+    pub(super) fn charge(&self, levels: &mut Levels, tokens: u64) {
+        self.iter().zip(&mut levels.units).for_each(|(rate, units)| *units -= rate.units(tokens));
+    }
+
+    /// Returns `tokens` to each level, up to its burst.
+    pub(super) fn refund(&self, levels: &mut Levels, tokens: u64) {
+        for (rate, units) in self.iter().zip(&mut levels.units) {
+            let space = (rate.burst() as i64).wrapping_sub(rate.tokens(*units)).max(0) as u64;
+            *units = rate.clip(*units + rate.units(tokens.min(space)));
+        }
+    }
+
+    /// Converts levels of `old` to levels of `self`, quota by quota in their order: whole tokens stay, up to the burst,
+    /// and so does the fraction. A quota that `old` does not have starts full.
+    pub(super) fn adopt(&self, old: &Self, levels: &Levels) -> Levels {
+        let adopted = self.levels(levels.at, |index, rate| {
+            if index < old.len() { rate.adopt(old.rate(index), levels.units[index]) } else { rate.full() }
+        });
+        Levels { gate: levels.gate, ..adopted }
+    }
+
+    // ---- packed levels --------------------------------------------------------------------------------------------
+
+    /// Packs levels into `N` words; `None` if there are not exactly `N` quotas, or a level does not fit.
+    pub(super) fn pack<const N: usize>(&self, levels: &Levels) -> Option<[NonZeroU64; N]> {
+        if self.window.is_none() || self.len() != N || levels.is_paused() {
+            return None;
+        }
+        let mut packed = [NonZeroU64::MIN; N];
+        for (index, packed) in packed.iter_mut().enumerate() {
+            *packed = self.rate(index).packed(levels.level(index))?;
+        }
+        Some(packed)
+    }
+
+    /// Reads packed levels at `at`, an instant inside the window.
+    #[inline]
+    pub(super) fn unpack<const N: usize>(&self, packed: &[NonZeroU64; N], at: u64) -> Levels {
+        let mut levels = Levels { units: [0; MAX_QUOTAS], at, gate: 0 };
+        for (index, packed) in packed.iter().enumerate() {
+            let rate = self.rate(index);
+            levels.units[index] = rate.clip(rate.of_packed(*packed, at) as i128);
+        }
+        levels
+    }
+
+    /// Writes those of the packed levels anew that are full in `levels`, which are the same levels at a later instant.
+    /// They can be read for a window from then on, like the others, which are not full.
+    pub(super) fn refresh_full<const N: usize>(&self, packed: &mut [NonZeroU64; N], levels: &Levels) {
+        for (index, packed) in packed.iter_mut().enumerate() {
+            let rate = self.rate(index);
+            if rate.is_full(levels.units[index]) {
+                *packed = rate.packed_full(levels.at);
+            }
+        }
+    }
+
+    /// Takes `cost` tokens from two packed levels at `now`, an instant inside the window. Returns the new packed levels
+    /// and what remains, or `None` if the tokens are not there in both.
+    #[inline]
+    pub(super) fn take_from_pair(
+        &self,
+        packed: &[NonZeroU64; 2],
+        cost: u64,
+        now: u64,
+    ) -> Option<([NonZeroU64; 2], Left)> {
+        let [second] = &*self.others else { return None };
+        let (first, left) = self.first.take_from_packed(packed[0], cost, now)?;
+        let (other, other_left) = second.take_from_packed(packed[1], cost, now)?;
+        Some(([first, other], left.min(other_left)))
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::Quota;
+
+    fn pair() -> Rates {
+        Rates::new([Quota::per_second(10), Quota::per_day(1_000)].into())
+    }
+
+    #[test]
+    fn a_pair_takes_from_both_or_from_none() {
+        let rates = pair();
+        let full: [NonZeroU64; 2] = rates.pack(&rates.full(7)).unwrap();
+        let (packed, left) = rates.take_from_pair(&full, 9, 7).unwrap();
+        assert_eq!(left.tokens(), 1);
+        let levels = rates.unpack(&packed, 7);
+        assert_eq!([0, 1].map(|index| rates.rate(index).tokens(levels.level(index).units)), [1, 991]);
+        assert!(rates.take_from_pair(&packed, 2, 7).is_none(), "the first has one token");
+        let mut low = levels;
+        low.units[1] = rates.rate(1).units(1) - 1;
+        let low = rates.pack(&low).unwrap();
+        assert!(rates.take_from_pair(&low, 1, 7).is_none(), "the second has less than one token");
+    }
+
+    #[test]
+    fn what_a_pair_has_left_is_the_smaller_of_both() {
+        let rates = Rates::new([Quota::per_second(3).burst(9), Quota::per_hour(7).burst(8)].into());
+        for cost in 1..=8 {
+            let mut levels = rates.full(0);
+            let packed = rates.pack(&levels).unwrap();
+            let (next, left) = rates.take_from_pair(&packed, cost, 0).unwrap();
+            assert_eq!(Some(left.tokens()), rates.take(&mut levels, cost));
+            assert_eq!(rates.unpack(&next, 0), levels);
+        }
+    }
+
+    #[test]
+    fn a_quota_that_is_new_starts_full_and_the_others_keep_their_tokens() {
+        let (one, two) = (Rates::new(Quota::per_second(20).into()), pair());
+        let mut levels = one.full(5);
+        one.charge(&mut levels, 17);
+        let adopted = two.adopt(&one, &levels);
+        assert_eq!(adopted.units[..2], [two.rate(0).units(3), two.rate(1).full()]);
+        assert_eq!(one.tokens(&one.adopt(&two, &adopted)), 3);
+    }
+
+    #[test]
+    fn the_window_of_a_pair_is_the_shorter_one() {
+        let windows =
+            [Quota::per_second(10), Quota::per_second(1_000_003)].map(|quota| Rates::new(quota.into()).window());
+        let both = Rates::new([Quota::per_second(10), Quota::per_second(1_000_003)].into());
+        assert_eq!(both.window(), windows.into_iter().min().unwrap());
+        let none = Rates::new([Quota::per_second(10), Quota::per_day(1_000_003)].into());
+        assert_eq!((none.window(), none.pack::<2>(&none.full(0))), (None, None));
+    }
+}

@@ -1,0 +1,62 @@
+//! Pauses: of one key, and of all keys of the shard.
+//!
+//! The pause of a key is a part of its [levels](super::Levels), or of its core. A key that is paused is not full, so it
+//! is not forgotten, and its levels do not fit packed levels. The pause of all keys is kept once, and closes the fast
+//! path; a key that is paused no longer than all keys counts as not paused by itself.
+
+use super::{CustomEntry, Deferred, EntryRequest, EntryState, Shard, ShardContext, Stop};
+use std::sync::Arc;
+
+impl<K: Clone + Eq> Shard<K> {
+    /// Pauses a key without a live entry until `gate`.
+    pub(in crate::keyed) fn pause_key(
+        &mut self,
+        request: &EntryRequest<'_, K>,
+        gate: u64,
+        context: &ShardContext<'_, K>,
+        deferred: &mut Deferred<K>,
+    ) -> Result<(), Stop> {
+        let now = self.advance_to(request.now, context, deferred);
+        if let Some(live) = self.find_live(request) {
+            return Err(Stop::Live(live));
+        }
+        if gate <= now.max(self.gate()) {
+            return Ok(());
+        }
+        let rare_fields = self.rare_fields();
+        if let Some(custom) = rare_fields.custom_entries.find_mut(request.hash, |custom| custom.key == *request.key) {
+            if let Ok(levels) = custom.entry_state.levels(&custom.rates, now) {
+                custom.entry_state = EntryState::of(&custom.rates, &levels.paused_until(gate));
+            }
+            return Ok(());
+        }
+        if let Some((key, levels)) = self.remove_packed(request, now) {
+            let rates = Arc::clone(&self.rates);
+            let entry_state = EntryState::of(&rates, &levels.paused_until(gate));
+            self.push_custom(CustomEntry { key, hash: request.hash, rates, entry_state, pinned: false });
+            return Ok(());
+        }
+        let rates = self.rates_for(request)?;
+        self.narrow_window(&rates, context, deferred);
+        let key = request.take_place(context.key_limit, deferred)?;
+        let levels = rates.full(self.synced).paused_until(gate);
+        context.key_limit.idle_no_later_than(context.number, || Some(rates.full_at(&levels)));
+        let entry_state = EntryState::of(&rates, &levels);
+        self.push_custom(CustomEntry { key, hash: request.hash, rates, entry_state, pinned: false });
+        Ok(())
+    }
+}
+
+impl<K> Shard<K> {
+    /// Pauses all keys until `gate`, except those with a live entry, which the caller pauses.
+    pub(in crate::keyed) fn pause_all(&mut self, gate: u64) {
+        let rare_fields = self.rare_fields();
+        rare_fields.gate = rare_fields.gate.max(gate);
+        self.is_barred = true;
+    }
+
+    /// The instant until which all keys are paused; 0 if they are not.
+    pub(super) fn gate(&self) -> u64 {
+        if self.is_barred { self.rare_fields.as_ref().map_or(0, |rare_fields| rare_fields.gate) } else { 0 }
+    }
+}

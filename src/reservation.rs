@@ -1,0 +1,146 @@
+//! Several resources reserved at once, for work whose cost becomes known while it runs.
+
+use crate::grant::{Grant, GrowWithin};
+use crate::join::{Join, JoinError, join};
+use crate::limiter::Limiter;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// Waits until every limiter can grant its cost, as [`join`] does, and returns the grants as one [`Reservation`].
+///
+/// Use it for a stream whose cost is an estimate at first: a request of a language model takes one request, the input
+/// tokens, an estimate of the output tokens, and a place among the tokens in flight.
+///
+/// # Errors
+///
+/// The same as [`join`].
+///
+/// # Cancel safety
+///
+/// The same as [`join`]: a future that is dropped has taken nothing.
+///
+/// # Panics
+///
+/// The same as [`join`].
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate::{Limiter, Quota, reserve};
+/// let requests = Limiter::new(Quota::per_minute(60))?;
+/// let input = Limiter::new(Quota::per_minute(90_000))?;
+/// let output = Limiter::new(Quota::per_minute(30_000))?;
+///
+/// let mut stream = reserve([(&requests, 1), (&input, 1_200), (&output, 500)]).await?;
+/// for _chunk in 0..3 {
+///     stream.count(2, 40); // as the chunks arrive
+/// }
+/// drop(stream); // the connection broke: the 120 tokens stay charged, the rest of the estimate comes back
+/// assert_eq!(output.available(), 30_000 - 120);
+/// assert_eq!(input.available(), 90_000 - 1_200);
+/// # Ok(()) }
+/// ```
+pub fn reserve<const N: usize>(claims: [(&Limiter, u64); N]) -> Reserve<'_, N> {
+    Reserve { join: join(claims) }
+}
+
+/// The future returned by [`reserve`].
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+#[derive(Debug)]
+pub struct Reserve<'a, const N: usize> {
+    join: Join<'a, N>,
+}
+
+impl<'a, const N: usize> Future for Reserve<'a, N> {
+    type Output = Result<Reservation<'a, N>, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let grants = ready!(Pin::new(&mut self.join).poll(cx))?;
+        Poll::Ready(Ok(Reservation { parts: grants.map(|grant| Part { grant, counted: None }) }))
+    }
+}
+
+/// The grants of several limiters for one piece of work; returned by [`reserve`]. The resources are numbered as in the
+/// array that was reserved.
+///
+/// Dropping the reservation settles each resource for what was [counted](Self::count), and releases it if its limiter
+/// has an in-flight cap. A resource that was never counted stays charged with its cost. So a stream that is aborted
+/// leaves no reservation behind, and what it has used stays charged.
+#[must_use = "dropping a reservation settles it: keep it for as long as the work lasts"]
+#[derive(Debug)]
+pub struct Reservation<'a, const N: usize> {
+    parts: [Part<'a>; N],
+}
+
+#[derive(Debug)]
+struct Part<'a> {
+    grant: Grant<'a>,
+    /// The units used so far; `None` if they are not counted or were settled.
+    counted: Option<u64>,
+}
+
+impl<'a, const N: usize> Reservation<'a, N> {
+    /// Returns the cost of a resource in tokens: what was reserved, grown or settled.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such resource, as all methods with a resource do.
+    pub fn cost(&self, resource: usize) -> u64 {
+        self.parts[resource].grant.cost()
+    }
+
+    /// Counts `units` of a resource as used. It never waits: what exceeds the reservation is charged as a debt, see
+    /// [`Grant::grow`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such resource, or if the limiter's [clock](crate::Clock) panics.
+    pub fn count(&mut self, resource: usize, units: u64) {
+        let part = &mut self.parts[resource];
+        let counted = part.counted.unwrap_or(0).saturating_add(units);
+        part.counted = Some(counted);
+        part.grant.grow(counted.saturating_sub(part.grant.cost()));
+    }
+
+    /// Waits for `units` more of a resource; see [`Grant::grow_within`]. Call it before the units are used, if the
+    /// work can wait.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`Limiter::consume`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such resource. The future panics as [`Consume`](crate::Consume) does.
+    pub fn grow_within(&mut self, resource: usize, units: u64) -> GrowWithin<'_> {
+        self.parts[resource].grant.grow_within(units)
+    }
+
+    /// Sets the real cost of a resource, which replaces what was counted; see [`Grant::settle`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such resource, or if the limiter's [clock](crate::Clock) panics.
+    pub fn settle(&mut self, resource: usize, actual: u64) {
+        let part = &mut self.parts[resource];
+        part.counted = None;
+        part.grant.settle(actual);
+    }
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        if let Some(counted) = self.counted.take() {
+            // A second panic would abort: while another one unwinds, the estimate stays charged if the clock panics.
+            let mut settle = || self.grant.settle(counted);
+            if std::thread::panicking() {
+                let _ = catch_unwind(AssertUnwindSafe(settle));
+            } else {
+                settle();
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The rules, one by one.
+
+use super::{Fixture, granted};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+use tollgate::adaptive::ChangeReason;
+use tollgate::{Adaptive, Quota};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn an_idle_client_does_not_climb() {
+    let fixture = Fixture::starting_at(10);
+    for _ in 0..1_000 {
+        fixture.pass(SECOND);
+        let mut claim = tokio_test::task::spawn(fixture.adaptive.consume(1));
+        granted(&mut claim).succeeded();
+    }
+    assert_eq!(fixture.rate(), 10.0);
+    assert_eq!((fixture.adaptive.snapshot().accepted, fixture.adaptive.snapshot().last_change), (1_000, None));
+}
+
+#[test]
+fn a_client_that_waits_climbs_whether_it_says_so_or_drops_the_grant() {
+    let climbed = |report: fn(tollgate::adaptive::AdaptiveGrant)| {
+        let fixture = Fixture::starting_at(10);
+        for _ in 0..50 {
+            fixture.waited(1).into_iter().for_each(report);
+        }
+        fixture.rate()
+    };
+    let said = climbed(|grant| grant.succeeded());
+    assert!(said > 11.0, "{said}");
+    assert_eq!(said, climbed(drop));
+    assert_eq!(climbed(|grant| grant.ignored()), 10.0);
+}
+
+#[test]
+fn a_waiter_that_gives_up_shows_that_the_limiter_is_the_bottleneck() {
+    let fixture = Fixture::starting_at(10);
+    for _ in 0..50 {
+        super::drop_tokens(fixture.adaptive.limiter());
+        drop(fixture.enter());
+        fixture.pass(SECOND);
+        granted(&mut tokio_test::task::spawn(fixture.adaptive.consume(1))).succeeded();
+    }
+    assert!(fixture.rate() > 11.0, "{}", fixture.rate());
+}
+
+#[test]
+fn the_rate_exceeds_no_accepted_rate_by_more_than_half() {
+    let fixture = Fixture::starting_at(10);
+    // Requests are sent at 10 per second, and answered all at once.
+    fixture.waited(10_000).into_iter().for_each(|grant| grant.succeeded());
+    assert_eq!(fixture.rate(), 15.0);
+}
+
+#[test]
+fn refusals_of_requests_that_were_sent_together_are_one_event() {
+    let fixture = Fixture::starting_at(1_000);
+    let mut sent = fixture.waited(200);
+    let last = sent.split_off(199);
+    sent.into_iter().for_each(|grant| grant.throttled(None));
+    let after = fixture.rate();
+    assert!((500.0..1_000.0).contains(&after), "{after}");
+    last.into_iter().for_each(|grant| grant.throttled(None));
+    let seen = fixture.adaptive.snapshot();
+    assert_eq!((fixture.rate(), seen.falls + seen.probes_refused, seen.refused), (after, 1, 200));
+    // Successes of requests that were sent before the decrease do not count any more.
+    let change = seen.last_change.unwrap();
+    assert_eq!((change.to, change.reason), (seen.rate, ChangeReason::LimitFell));
+}
+
+#[test]
+fn a_refusal_of_a_request_that_was_sent_after_the_decrease_is_another_event() {
+    let fixture = Fixture::starting_at(100);
+    fixture.waited(10).into_iter().for_each(|grant| grant.throttled(None));
+    let first = fixture.rate();
+    fixture.waited(10).into_iter().for_each(|grant| grant.throttled(None));
+    assert!(fixture.rate() < first);
+    assert_eq!(fixture.adaptive.snapshot().falls, 2);
+}
+
+#[test]
+fn successes_of_requests_sent_before_the_decrease_do_not_raise_the_rate() {
+    let fixture = Fixture::starting_at(100);
+    let mut sent = fixture.waited(500);
+    sent.pop().unwrap().throttled(None);
+    let after = fixture.rate();
+    sent.into_iter().for_each(|grant| grant.succeeded());
+    assert_eq!(fixture.rate(), after);
+}
+
+#[test]
+fn grants_that_a_late_timer_delivers_after_the_decrease_belong_before_it() {
+    let fixture = Fixture::starting_at(10_000);
+    super::drop_tokens(fixture.adaptive.limiter());
+    let mut late: Vec<_> = (0..10).map(|_| fixture.enter()).collect();
+    fixture.pass(Duration::from_millis(1)); // granted, but not polled yet
+    let seen = fixture.waited(1);
+    seen.into_iter().for_each(|grant| grant.throttled(None));
+    let after = fixture.rate();
+    late.iter_mut().for_each(|claim| granted(claim).throttled(None));
+    assert_eq!((fixture.rate(), fixture.adaptive.snapshot().falls), (after, 1));
+}
+
+#[test]
+fn a_refused_probe_returns_to_just_below_and_holds() {
+    let fixture = Fixture::starting_at(10);
+    while fixture.rate() < 20.0 {
+        fixture.waited(1).into_iter().for_each(|grant| grant.succeeded());
+    }
+    let probe = fixture.rate();
+    fixture.waited(1).into_iter().for_each(|grant| grant.throttled(None));
+    let held = fixture.rate();
+    assert!(held < probe && held > probe * 0.6, "{probe} -> {held}");
+    let seen = fixture.adaptive.snapshot();
+    assert!(seen.is_holding);
+    assert_eq!((seen.last_change.unwrap().reason, seen.probes_refused), (ChangeReason::ProbeRefused, 1));
+    // The rate is held for 8.5 s at most.
+    for _ in 0..(held * 8.0) as usize {
+        fixture.waited(1).into_iter().for_each(|grant| grant.succeeded());
+    }
+    assert_eq!(fixture.rate(), held);
+    for _ in 0..(held * 2.0) as usize {
+        fixture.waited(1).into_iter().for_each(|grant| grant.succeeded());
+    }
+    assert!(fixture.rate() > held);
+}
+
+#[test]
+fn the_rate_stays_within_its_bounds() {
+    let fixture = Fixture::new(Adaptive::between("5/s", "20/s").start("10/s"));
+    for _ in 0..20 {
+        fixture.waited(1).into_iter().for_each(|grant| grant.throttled(None));
+    }
+    assert_eq!(fixture.adaptive.snapshot().rate, Quota::per_second(5).burst(1));
+    for _ in 0..2_000 {
+        fixture.waited(1).into_iter().for_each(|grant| grant.succeeded());
+    }
+    assert_eq!(fixture.adaptive.snapshot().rate, Quota::per_second(20).burst(1));
+}
+
+#[test]
+fn retry_after_pauses_for_no_longer_than_allowed_and_never_shortens_a_pause() {
+    let fixture = Fixture::new(Adaptive::between("1/s", "100/s").start("10/s").longest_pause(60 * SECOND));
+    let paused = || fixture.adaptive.limiter().snapshot().paused_for;
+    let throttled = |retry_after: Option<Duration>| fixture.adaptive.attempt(1, true).throttled(retry_after);
+    throttled(Some(Duration::ZERO));
+    assert_eq!(paused(), None);
+    throttled(Some(3 * SECOND));
+    throttled(Some(SECOND));
+    assert_eq!(paused(), Some(3 * SECOND));
+    throttled(Some(Duration::MAX));
+    assert_eq!(paused(), Some(60 * SECOND));
+    throttled(None);
+    assert_eq!(paused(), Some(60 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_wait_are_rescheduled_at_once() {
+    let adaptive = Adaptive::between("1/s", "1000/s").start("2/s").build().unwrap();
+    adaptive.consume(1).await.unwrap().ignored();
+    let began = tokio::time::Instant::now();
+    let waiting = tokio::spawn(adaptive.consume(1));
+    tokio::task::yield_now().await;
+    adaptive.attempt(1, true).throttled(None); // halves the rate
+    waiting.await.unwrap().unwrap().ignored();
+    let rate = adaptive.tokens_per_second();
+    let expected = Duration::from_secs_f64(1.0 / rate);
+    assert!(rate < 2.0);
+    assert!(began.elapsed().abs_diff(expected) <= Duration::from_millis(1), "{:?} at {rate}/s", began.elapsed());
+}
+
+#[test]
+fn a_cancelled_claim_reports_nothing_and_loses_no_token() {
+    let fixture = Fixture::starting_at(10);
+    let granted_before = fixture.adaptive.limiter().snapshot().granted;
+    let claims: Vec<_> = {
+        super::drop_tokens(fixture.adaptive.limiter());
+        (0..10).map(|_| fixture.enter()).collect()
+    };
+    fixture.pass(10 * SECOND); // granted, but never received
+    drop(claims);
+    let seen = fixture.adaptive.snapshot();
+    assert_eq!((seen.accepted, seen.refused, fixture.rate()), (0, 0, 10.0));
+    let limiter = fixture.adaptive.limiter().snapshot();
+    assert_eq!(limiter.granted - limiter.refunded - granted_before, 1, "the token of drop_tokens");
+}
+
+#[test]
+fn a_request_that_costs_nothing_says_nothing() {
+    let fixture = Fixture::starting_at(10);
+    (0..1_000).for_each(|_| fixture.adaptive.attempt(0, true).succeeded());
+    assert_eq!(fixture.rate(), 10.0);
+    fixture.adaptive.attempt(0, true).throttled(None);
+    assert!(fixture.rate() < 10.0, "a refusal counts, whatever the cost of the request");
+}
+
+#[test]
+fn costs_scale_the_rate_and_nothing_else() {
+    let rate = |cost: u64| {
+        let settings = Adaptive::between(Quota::per_second(cost), Quota::per_second(100_000 * cost));
+        let fixture = Fixture::new(settings.start(Quota::per_second(10 * cost)));
+        for turn in 0..300 {
+            let attempt = fixture.adaptive.attempt(cost, true);
+            if turn % 70 == 69 { attempt.throttled(None) } else { attempt.succeeded() }
+        }
+        fixture.rate() / cost as f64
+    };
+    let (one, many) = (rate(1), rate(1_500));
+    assert!((one / many - 1.0).abs() < 1e-6, "{one} and {many}");
+}
+
+#[test]
+fn a_grant_dropped_by_a_panic_reports_and_does_not_abort() {
+    let fixture = Fixture::starting_at(10);
+    let grants = fixture.waited(5);
+    let thrown = catch_unwind(AssertUnwindSafe(|| {
+        let _grants = grants;
+        panic!("the work fails");
+    }));
+    assert!(thrown.is_err());
+    assert_eq!(fixture.adaptive.snapshot().accepted, 5);
+}
+
+#[test]
+fn a_grant_settles_and_grows() {
+    let fixture = Fixture::new(Adaptive::between("1/s", "1000/s, burst 100").start("100/s"));
+    fixture.pass(10 * SECOND);
+    let mut claim = tokio_test::task::spawn(fixture.adaptive.consume(10));
+    let mut grant = granted(&mut claim);
+    let before = fixture.adaptive.limiter().available();
+    grant.grow(20);
+    assert_eq!((grant.cost(), fixture.adaptive.limiter().available()), (30, before - 20));
+    grant.settle(5);
+    assert_eq!(grant.cost(), 5);
+}
+
+#[cfg(feature = "keyed")]
+#[test]
+fn one_key_is_driven_and_the_others_are_not() {
+    use tollgate::{KeyedLimiter, ManualClock, Quotas};
+    let clock = ManualClock::new();
+    let hosts: KeyedLimiter<&str> =
+        KeyedLimiter::builder().quota(Quota::per_second(7)).clock(clock.clone()).build().unwrap();
+    let adaptive = Adaptive::between("1/s", "100/s").start("10/s").drive_key(&hosts, "api").unwrap();
+    assert_eq!(hosts.quotas(&"api"), Quotas::from(adaptive.snapshot().rate));
+    assert_eq!(hosts.quotas(&"other"), Quotas::from(Quota::per_second(7)));
+    adaptive.attempt(1, true).throttled(None);
+    assert_eq!(hosts.quotas(&"api"), Quotas::from(adaptive.snapshot().rate));
+    assert!(adaptive.tokens_per_second() < 10.0);
+    // Of several pauses for one event the longest counts.
+    let attempts = [30, 10].map(|seconds| (seconds, adaptive.attempt(1, true)));
+    let waits = attempts.map(|(seconds, attempt)| {
+        attempt.throttled(Duration::from_secs(seconds));
+        hosts.estimate(&"api", 1).unwrap().as_secs_f64()
+    });
+    assert!((29.0..=31.0).contains(&waits[0]) && waits[1] == waits[0], "{waits:?}");
+    assert_eq!(hosts.estimate(&"other", 1), Some(Duration::ZERO));
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn the_meter_publishes_the_rate_and_the_reasons() {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    let adaptive = Adaptive::between("1/s", "100/s").start("10/s").build().unwrap();
+    let meter = tollgate::metrics::AdaptiveMeter::new("api", &adaptive);
+    adaptive.attempt(1, true).throttled(None);
+    adaptive.attempt(1, false).succeeded();
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || meter.publish());
+    let seen: Vec<_> =
+        snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| (key.key().clone(), value)).collect();
+    let value = |name: &str, label: &str| {
+        let found = seen.iter().find(|(key, _)| key.name() == name && key.labels().any(|it| it.value() == label));
+        match found.map(|(_, value)| value) {
+            Some(DebugValue::Counter(count)) => *count as f64,
+            Some(DebugValue::Gauge(value)) => value.0,
+            other => panic!("{name}: {other:?}"),
+        }
+    };
+    assert_eq!(value("rate_limit_adaptive_rate", "api"), adaptive.tokens_per_second());
+    assert_eq!(value("rate_limit_adaptive_answers_total", "accepted"), 1.0);
+    assert_eq!(value("rate_limit_adaptive_answers_total", "refused"), 1.0);
+    assert_eq!(value("rate_limit_adaptive_changes_total", "limit_fell"), 1.0);
+    assert_eq!(value("rate_limit_adaptive_changes_total", "probe_refused"), 0.0);
+}

@@ -1,0 +1,143 @@
+//! The refill task: its runtime, changes during a request, and the effect of one slow answer.
+
+use super::nodes::{limiter, millis};
+use super::way::{Cut, Way};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::distributed::{MemoryStore, Outage};
+use tollgate::{Limiter, Quota};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+/// Longer than any test takes: a claim that waits that long hangs.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+#[test]
+fn a_claim_after_the_end_of_the_building_runtime_is_served() {
+    let first = runtime();
+    let limiter = first.block_on(async {
+        let limiter = limiter(&MemoryStore::new(), Quota::per_second(1_000).burst(10));
+        drop(limiter.consume(1).await.unwrap());
+        limiter
+    });
+    drop(first);
+    runtime().block_on(async {
+        drop(timeout(FOR_EVER, limiter.consume(20)).await.expect("the claim hangs").unwrap());
+    });
+}
+
+#[test]
+fn a_waiter_at_the_end_of_the_building_runtime_is_served() {
+    let (first, second) = (runtime(), runtime());
+    let line = first.block_on(async { MemoryStore::new() });
+    let limiter = first.block_on(async { limiter(&line, Quota::per_second(1_000).burst(10)) });
+    line.set_reachable(false);
+    let waiting = second.spawn({
+        let limiter = limiter.clone();
+        async move { drop(limiter.consume(20).await.unwrap()) }
+    });
+    second.block_on(async { sleep(millis(10)).await });
+    first.block_on(async { sleep(millis(10)).await });
+    drop(first);
+    line.set_reachable(true);
+    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
+    drop(limiter);
+}
+
+/// Its request was in flight and was carried out. The next refill task repeats it.
+#[test]
+fn promised_tokens_survive_the_end_of_the_runtime_during_a_request() {
+    let (first, second) = (runtime(), runtime());
+    let line = first.block_on(async { MemoryStore::new() });
+    let way = Way::to(&line, Outage::Wait);
+    let build = || Limiter::builder().quota(Quota::per_second(10).burst(10)).distributed(way.clone()).build().unwrap();
+    let limiter = first.block_on(async { build() });
+    let waiting = second.spawn({
+        let limiter = limiter.clone();
+        async move { drop(limiter.consume(100).await.unwrap()) }
+    });
+    second.block_on(async { sleep(millis(10)).await });
+    first.block_on(async { sleep(millis(10)).await });
+    let promised = line.snapshot().granted;
+    assert!((100..120).contains(&promised), "{promised}");
+    let asks = line.asks();
+    way.cut(Cut::Silent);
+    first.block_on(async { sleep(millis(1_500)).await });
+    assert_eq!(line.asks(), asks + 1, "one request is in flight");
+    way.cut(Cut::Nowhere);
+    drop(first);
+    second.block_on(async { timeout(FOR_EVER, waiting).await.expect("the claim hangs").unwrap() });
+    let granted = line.snapshot().granted;
+    assert!(granted < 150, "{granted}: the claim was promised its tokens twice");
+    drop(limiter);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_denied_during_a_request_finds_the_tokens_later() {
+    let line = MemoryStore::new();
+    let node = limiter(&line, Quota::per_second(10).burst(100));
+    line.set_latency(millis(20));
+    assert!(node.try_acquire(1).is_err());
+    sleep(millis(5)).await;
+    assert!(node.try_acquire(20).is_err());
+    sleep(millis(200)).await;
+    drop(node.try_acquire(20).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_slow_answer_does_not_cause_turns_of_seconds() {
+    let line = MemoryStore::new();
+    let quota = Quota::per_second(1_000).burst(100);
+    let (busy, quiet) = (limiter(&line, quota), limiter(&line, quota));
+    line.set_latency(millis(1));
+    drop(busy.consume(1).await.unwrap());
+    line.set_latency(millis(2_500));
+    let crowd: Vec<_> = (0..3_000)
+        .map(|_| {
+            let busy = busy.clone();
+            tokio::spawn(async move { drop(busy.consume(10).await) })
+        })
+        .collect();
+    sleep(millis(1_000)).await;
+    line.set_latency(millis(1));
+    sleep(millis(5_000)).await;
+    let began = Instant::now();
+    drop(quiet.consume(1).await.unwrap());
+    // A turn lasts four round trips, and requests are sent half a turn ahead. A round trip over a second counts as one
+    // second, so the average with the round trips before is a quarter of a second.
+    assert!(began.elapsed() <= millis(1_600), "{:?}", began.elapsed());
+    drop(crowd);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unused_store_fills_up_to_the_burst() {
+    let line = MemoryStore::new();
+    let quota = Quota::per_second(10).burst(100).initial(0);
+    drop(limiter(&line, quota).consume(5).await.unwrap());
+    sleep(millis(60_000)).await;
+    let began = Instant::now();
+    drop(limiter(&line, quota).consume(50).await.unwrap());
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_limiter_leaves_no_task() {
+    let line = MemoryStore::new();
+    let quota = Quota::per_second(10).burst(100);
+    for cut in [Cut::Nowhere, Cut::Before, Cut::After] {
+        let way = Way::to(&line, Outage::Wait);
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let node = Limiter::builder().quota(quota).distributed(way.clone()).build().unwrap();
+        drop(node.consume(1).await.unwrap());
+        way.cut(cut);
+        _ = timeout(millis(100), node.consume(200)).await;
+        node.close();
+        drop(node);
+        sleep(millis(2_000)).await;
+        assert_eq!(tasks(), before, "{cut:?}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Large claims: half of a burst, or more tokens than will ever be minted.
+
+use super::law::Ledger;
+use super::nodes::{limiter, millis};
+use super::way::{Cut, Way};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::distributed::{MemoryStore, Outage};
+use tollgate::{ConsumeError, Limiter, Quota};
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_would_block_a_fleet_for_years_is_too_large() {
+    let line = MemoryStore::new();
+    // 16 bursts, or the tokens of one minute.
+    for (quota, most) in [(Quota::per_day(1).burst(10), 160), (Quota::per_second(100).burst(10), 6_000)] {
+        let line = line.beside(&quota.to_string());
+        let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+        for cost in [most + 1, 1 << 48, u64::MAX] {
+            let refused = one.consume(cost).await.map(drop);
+            assert_eq!(refused, Err(ConsumeError::TooLarge { cost, most }));
+            assert_eq!(one.estimate(cost), None);
+            let plain = Limiter::new(Quota::per_second(1_000)).unwrap();
+            assert!(tollgate::join([(&one, cost), (&plain, 1)]).await.is_err());
+        }
+        drop(timeout(millis(5_000), two.consume(1)).await.expect("no tokens were taken").unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_claim_when_cancelled_delays_others_by_its_own_time_only() {
+    let line = MemoryStore::new();
+    let quota = Quota::per_second(10).burst(100).initial(0);
+    let (one, two) = (limiter(&line, quota), limiter(&line, quota));
+    assert!(timeout(millis(100), one.consume(1_600)).await.is_err());
+    let began = Instant::now();
+    drop(timeout(millis(600_000), two.consume(1)).await.expect("the store continues").unwrap());
+    assert!(began.elapsed() <= millis(160_100), "{:?}", began.elapsed());
+    // A debt is paid in turns: it delays the node that owes it, and the others only in turns.
+    drop(one);
+    let three = limiter(&line, quota);
+    let mut grant = three.consume(1).await.unwrap();
+    grant.settle(1 << 40);
+    sleep(millis(1_000)).await;
+    let began = Instant::now();
+    drop(timeout(millis(600_000), two.consume(1)).await.expect("the store continues").unwrap());
+    assert!(began.elapsed() <= millis(1_000), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_a_cancelled_claim_are_not_added_to_the_next_lease() {
+    let line = MemoryStore::new();
+    let quota = Quota::per_second(10).burst(100).initial(0);
+    let nodes: Vec<Limiter> = (0..5).map(|_| limiter(&line, quota)).collect();
+    let ledger = Ledger::default();
+    let mut tasks = Vec::new();
+    for (number, node) in nodes.iter().enumerate() {
+        let (first, second) = (node.clone(), (node.clone(), ledger.clone()));
+        // The claim is cancelled half-way through its turn. The next claim of its node is promised the other half much
+        // later.
+        let patience = millis(5_000 * number as u64 + 2_500);
+        tasks.push(tokio::spawn(async move { assert!(timeout(patience, first.consume(50)).await.is_err()) }));
+        sleep(millis(1)).await;
+        tasks.push(tokio::spawn(async move {
+            let (node, ledger) = second;
+            drop(node.consume(50).await.unwrap());
+            ledger.note(50);
+        }));
+    }
+    for task in tasks {
+        timeout(millis(600_000), task).await.expect("a caller hangs").unwrap();
+    }
+    // Timers are late by up to a millisecond.
+    assert!(ledger.excess(10, 100) <= 0.01, "{} tokens above the law", ledger.excess(10, 100));
+}
+
+/// One random caller of some node: it waits, cancels, tries, settles.
+async fn behave(nodes: Vec<Limiter>, seed: u64, end: Instant, most: u64, ledger: Ledger) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    while Instant::now() < end {
+        let node = &nodes[random.usize(..nodes.len())];
+        let cost = if random.bool() { random.u64(1..=most) } else { most - random.u64(..=most / 8) };
+        let cost = cost.max(1);
+        match random.u32(..10) {
+            0..4 => {
+                let patience = Duration::from_micros(random.u64(..3_000_000));
+                if let Ok(Ok(mut grant)) = timeout(patience, node.consume(cost)).await {
+                    ledger.note(cost);
+                    if random.u32(..4) == 0 {
+                        sleep(Duration::from_micros(random.u64(..20_000))).await;
+                        grant.settle(cost + random.u64(..3));
+                    }
+                }
+            }
+            4..7 => {
+                if timeout(end - Instant::now(), node.consume(cost)).await.is_ok_and(|answer| answer.is_ok()) {
+                    ledger.note(cost);
+                }
+            }
+            7 | 8 => {
+                if node.try_acquire(cost).is_ok() {
+                    ledger.note(cost);
+                }
+                sleep(Duration::from_micros(random.u64(..5_000))).await;
+            }
+            _ => {
+                let tired = if random.u32(..5) == 0 { 4_000_000 } else { 50_000 };
+                sleep(Duration::from_micros(random.u64(..tired))).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_half_a_burst_keep_the_law() {
+    histories(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_half_a_burst_keep_the_law_where_answers_are_lost() {
+    histories(true).await;
+}
+
+/// Many nodes and callers over one store, with pauses, clocks that step back and, if `answers_are_lost`, lost answers.
+async fn histories(answers_are_lost: bool) {
+    let (mut total, mut wrong) = (0, Vec::new());
+    for seed in 0..150 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let rate = [5, 20, 100, 1_000][random.usize(..4)];
+        let burst = [4, 10, 20, 50][random.usize(..4)];
+        let latency = [0, 0, 1, 5][random.usize(..4)];
+        let line = MemoryStore::new();
+        line.set_latency(millis(latency));
+        let quota = Quota::per_second(rate).burst(burst);
+        let count = random.usize(2..5);
+        let ways: Vec<Way> =
+            (0..count).map(|_| Way::to(&line, [Outage::Wait, Outage::Fail][random.usize(..2)])).collect();
+        let nodes: Vec<Limiter> = ways.iter().map(|way| limiter(way, quota)).collect();
+        let (ledger, end) = (Ledger::default(), Instant::now() + millis(8_000));
+        let callers: Vec<_> = (0..random.u64(1..12))
+            .map(|caller| tokio::spawn(behave(nodes.clone(), seed << 32 | caller, end, burst / 2, ledger.clone())))
+            .collect();
+        while Instant::now() < end {
+            sleep(Duration::from_micros(random.u64(..400_000))).await;
+            let way = &ways[random.usize(..count)];
+            match random.u32(..8) {
+                0 if answers_are_lost => way.cut([Cut::Before, Cut::After][random.usize(..2)]),
+                1 if answers_are_lost => line.lose_answers(random.u64(..3)),
+                2 => line.step_clock(-random.i64(0..2_000_000)),
+                3 => nodes[random.usize(..count)].pause_for(millis(random.u64(..100))),
+                _ => ways.iter().for_each(|way| way.cut(Cut::Nowhere)),
+            }
+        }
+        for caller in callers {
+            caller.await.unwrap();
+        }
+        // Tokens that are granted at once may be late by the latency from the store to the node. Timers are late by up
+        // to a millisecond.
+        let excess = ledger.excess(rate, burst) - ((latency + 1) * rate) as f64 / 1_000.0;
+        if excess > 1e-6 {
+            wrong.push(format!("seed {seed}: {excess} above {quota}, {count} nodes, {latency} ms"));
+        }
+        total += ledger.total();
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(total > 1_000, "{total}");
+}

@@ -1,0 +1,167 @@
+//! Tokens that arrive late, or are kept for too long, must not be granted in addition to those that other nodes got
+//! meanwhile.
+
+use super::law::Ledger;
+use super::nodes::{limiter, millis};
+use super::way::{Cut, Way};
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::distributed::{LeaseRequest, MemoryStore, Outage, QuotaTerms};
+use tollgate::{Limiter, Quota};
+
+fn consume(limiter: &Limiter, ledger: &Ledger) -> tokio::task::JoinHandle<()> {
+    let (limiter, ledger) = (limiter.clone(), ledger.clone());
+    tokio::spawn(async move {
+        drop(limiter.consume(1).await.unwrap());
+        ledger.note(1);
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_were_paused_together_do_not_pass_together() {
+    let line = MemoryStore::new();
+    let quota = Quota::per_second(10).burst(1).initial(0);
+    let nodes: Vec<Limiter> = (0..4).map(|_| limiter(&line, quota)).collect();
+    let ledger = Ledger::default();
+    let tasks: Vec<_> = nodes.iter().map(|node| consume(node, &ledger)).collect();
+    sleep(millis(10)).await;
+    nodes.iter().for_each(|node| node.pause_for(millis(990)));
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(ledger.excess(10, 1) <= 0.01, "{} tokens above the law", ledger.excess(10, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_after_unclaimed_tokens_is_served() {
+    let line = MemoryStore::new();
+    let node = limiter(&line, Quota::per_second(10).burst(1).initial(0));
+    assert!(timeout(millis(50), node.consume(1)).await.is_err());
+    // Its token arrives when no claim waits, and no token may be kept.
+    sleep(millis(100)).await;
+    node.tick();
+    sleep(millis(10)).await;
+    drop(timeout(millis(1_000), node.consume(1)).await.expect("the token is requested again").unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_a_lost_answer_are_not_granted_late() {
+    for seed in 0..20 {
+        let line = MemoryStore::new();
+        let quota = Quota::per_second(100).burst(1).initial(0);
+        let way = Way::to(&line, Outage::Wait);
+        let (far, near) = (limiter(&way, quota), limiter(&line, quota));
+        let ledger = Ledger::default();
+        way.cut(Cut::After);
+        let far: Vec<_> = (0..5).map(|_| consume(&far, &ledger)).collect();
+        sleep(millis(300 + seed)).await;
+        let mut tasks: Vec<_> = (0..100).map(|_| consume(&near, &ledger)).collect();
+        sleep(millis(3 * seed)).await;
+        way.cut(Cut::Nowhere);
+        tasks.extend(far);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        // Timers are late by up to a millisecond.
+        assert!(ledger.excess(100, 1) <= 0.11, "{} tokens above the law", ledger.excess(100, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_cut_off_for_longer_than_its_lease_has_nothing_left() {
+    let line = MemoryStore::new();
+    let quota = Quota::per_second(100).burst(100);
+    let way = Way::to(&line, Outage::Wait);
+    let (far, near) = (limiter(&way, quota), limiter(&line, quota));
+    for _ in 0..30 {
+        drop(far.consume(1).await.unwrap());
+        sleep(millis(5)).await;
+    }
+    assert!(far.available() > 0);
+    way.cut(Cut::Before);
+    sleep(millis(400)).await;
+    drop(far.try_acquire(1).unwrap());
+    sleep(millis(1_000)).await;
+    assert!(far.available() > 0, "the lease is valid for two seconds");
+    sleep(millis(2_000)).await;
+    assert_eq!(far.available(), 0);
+    assert!(far.try_acquire(1).is_err());
+    // The store has given its lease to other nodes.
+    sleep(millis(1_000)).await;
+    let began = Instant::now();
+    drop(near.consume(100).await.unwrap());
+    assert!(began.elapsed() <= millis(10), "{:?}", began.elapsed());
+}
+
+/// The claims of two nodes would be saved up at the same time, and a third node may keep half of the burst meanwhile.
+#[tokio::test(start_paused = true)]
+async fn tokens_given_back_while_the_store_owes_others_are_not_promised_side_by_side_with_theirs() {
+    let store = MemoryStore::new();
+    let quota = Quota::per_second(100).burst(50).initial(0);
+    let [leaving, second, third, keeping] = std::array::from_fn(|_| limiter(&store, quota));
+    let ledger = Ledger::default();
+    let consume = |node: &Limiter| {
+        let (node, ledger) = (node.clone(), ledger.clone());
+        tokio::spawn(async move {
+            drop(node.consume(25).await.unwrap());
+            ledger.note(25);
+        })
+    };
+    // Half of the burst is promised to each of three nodes, one after the other.
+    assert!(leaving.try_acquire(25).is_err());
+    sleep(millis(1)).await;
+    let cancelled = consume(&keeping);
+    sleep(millis(1)).await;
+    let claim = consume(&second);
+    sleep(millis(1)).await;
+    // The first gives its half back, and another node asks for as much.
+    drop(leaving);
+    sleep(millis(1)).await;
+    let last = consume(&third);
+    sleep(millis(200)).await;
+    // A node may keep half of the burst from now on: the tokens of its cancelled claim.
+    assert!(keeping.try_acquire(25).is_err());
+    sleep(millis(1)).await;
+    cancelled.abort();
+    claim.await.unwrap();
+    drop(keeping.try_acquire(25).expect("it keeps the tokens of its cancelled claim"));
+    ledger.note(25);
+    last.await.unwrap();
+    // Timers take up to a millisecond.
+    assert!(ledger.excess(100, 50) <= 0.11, "{} tokens too many", ledger.excess(100, 50));
+}
+
+#[test]
+fn tokens_given_back_count_only_while_the_store_owes_none() {
+    let store = MemoryStore::new();
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(100).initial(40), 0).unwrap();
+    let then = 1_700_000_000_000_000;
+    let ask = |node, number, change: fn(&mut LeaseRequest)| {
+        let mut ask = LeaseRequest::new(node, number, terms);
+        change(&mut ask);
+        store.answer(&ask, then).unwrap()
+    };
+    let keep_20 = |ask: &mut LeaseRequest| (ask.ahead, ask.allowance, ask.minimum) = (20, 20, 20);
+    assert_eq!(ask(1, 1, keep_20).remaining, 20);
+    assert_eq!(ask(1, 2, |ask| (ask.back, ask.leave) = (20, true)).remaining, 40);
+    assert_eq!(ask(1, 3, keep_20).remaining, 20);
+    assert_eq!(ask(2, 1, |ask| ask.want = 21).promised, 1);
+    // The store owes one token: the allowance ends, and the 20 tokens are lost.
+    assert_eq!(ask(1, 4, |ask| (ask.back, ask.leave) = (20, true)).allowance, 0);
+    let last = ask(2, 2, |ask| ask.want = 1);
+    assert_eq!((last.promised, last.queued_before), (1, 1));
+}
+
+#[test]
+fn a_repeated_answer_has_the_age_of_the_tokens_minted_since_after_any_clock_step() {
+    let line = MemoryStore::new();
+    let terms = QuotaTerms::of(&Quota::per_second(10).burst(100).initial(0), 0).unwrap();
+    let mut first = LeaseRequest::new(1, 1, terms);
+    first.want = 50;
+    let then = 1_700_000_000_000_000;
+    assert_eq!(line.answer(&first, then).unwrap().promised, 50);
+    // A second passes, then the clock steps back by three.
+    line.answer(&LeaseRequest::new(2, 1, terms), then + 1_000_000).unwrap();
+    line.answer(&LeaseRequest::new(2, 2, terms), then - 2_000_000).unwrap();
+    let again = line.answer(&first, then - 1_500_000).unwrap();
+    assert_eq!((again.before, again.promised, again.age), (1, 50, 1_500_000));
+}

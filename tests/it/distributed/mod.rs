@@ -1,0 +1,11 @@
+//! One quota for many machines, over the store in memory. The tests with Redis are in `tollgate-redis`.
+
+mod away;
+mod keeper;
+mod large;
+mod late;
+pub(crate) mod law;
+mod liveness;
+mod memory;
+mod nodes;
+mod way;

@@ -1,0 +1,218 @@
+//! Claims that pass a joint claim because its other limiter has no tokens for it yet: neither costs the other anything.
+
+use super::{MS, empty, full, holding, limiter, pass, spent, tick};
+use std::fmt::Debug;
+use tokio_test::task::{Spawn, spawn};
+use tokio_test::{assert_pending, assert_ready_ok};
+use tollgate::{Consume, Join, Limiter, ManualClock, Quota, join};
+
+const SECOND: u32 = 1_000;
+
+fn per_second(clock: &ManualClock, rate: u64, burst: u64) -> Limiter {
+    limiter(clock, Quota::per_second(rate).burst(burst).initial(0))
+}
+
+/// Callers that claim again as soon as they are granted.
+struct Crowd<F> {
+    line: Vec<Spawn<F>>,
+    granted: u64,
+}
+
+impl<T: Debug, E: Debug, F: Future<Output = Result<T, E>>> Crowd<F> {
+    fn new(count: usize, claim: impl Fn() -> F) -> Self {
+        let mut crowd = Self { line: (0..count).map(|_| spawn(claim())).collect(), granted: 0 };
+        crowd.line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        crowd
+    }
+
+    /// Returns how many were granted and claimed again.
+    fn claim_again(&mut self, claim: impl Fn() -> F) -> u64 {
+        let before = self.granted;
+        for place in &mut self.line {
+            while place.is_woken() {
+                let granted = assert_ready_ok!(place.poll());
+                drop(granted);
+                self.granted += 1;
+                *place = spawn(claim());
+                if place.poll().is_ready() {
+                    panic!("a claim was granted without waiting");
+                }
+            }
+        }
+        self.granted - before
+    }
+}
+
+/// The tokens that ten plain and ten joint claims are granted in ten seconds, if all of them claim again at once.
+fn share<'a, const N: usize>(clock: &ManualClock, limiters: [&'a Limiter; N], costs: [u64; N]) -> (u64, u64) {
+    let claim = || join(std::array::from_fn(|index| (limiters[index], costs[index])));
+    let plain = || limiters[0].consume(1);
+    let (mut joint, mut others): (Crowd<Join<'a, N>>, Crowd<Consume<'a>>) =
+        (Crowd::new(10, claim), Crowd::new(10, plain));
+    for _ in 0..10 * SECOND {
+        clock.advance(MS);
+        tick(&limiters);
+        while others.claim_again(plain) + joint.claim_again(claim) > 0 {}
+    }
+    (joint.granted, others.granted)
+}
+
+/// The scenario of the issue. All tokens are there in the last millisecond of the ten seconds.
+#[test]
+fn a_slow_limiter_takes_nothing_from_claims_that_do_not_need_it() {
+    for burst in [1, 10, 100] {
+        let clock = ManualClock::new();
+        let (fast, slow) = (per_second(&clock, 1_000, burst), per_second(&clock, 50, burst));
+        assert_eq!(share(&clock, [&fast, &slow], [1, 1]), (500, 9_500), "bursts of {burst}");
+    }
+}
+
+#[test]
+fn the_order_of_the_limiters_makes_no_difference() {
+    let clock = ManualClock::new();
+    let (slow, fast) = (per_second(&clock, 50, 1), per_second(&clock, 1_000, 1));
+    assert_eq!(share(&clock, [&fast, &slow], [1, 1]), (500, 9_500));
+}
+
+#[test]
+fn three_limiters_with_bursts_of_one() {
+    let clock = ManualClock::new();
+    let rates = [1_000, 500, 50];
+    let limiters = rates.map(|rate| per_second(&clock, rate, 1));
+    assert_eq!(share(&clock, limiters.each_ref(), [1, 1, 1]), (500, 9_500));
+}
+
+#[test]
+fn a_joint_claim_of_ten_among_claims_of_one() {
+    for burst in [10, 100] {
+        let clock = ManualClock::new();
+        let (fast, slow) = (per_second(&clock, 1_000, burst), per_second(&clock, 50, 1));
+        assert_eq!(share(&clock, [&fast, &slow], [10, 1]), (500, 5_000), "a burst of {burst}");
+    }
+}
+
+/// Joint claims of the same limiters that wait behind the first delay no claim, and no grant examines them.
+#[test]
+fn many_joint_claims_that_wait_cost_the_others_nothing() {
+    let clock = ManualClock::new();
+    let (fast, slow) = (full(&clock, 1_000), limiter(&clock, Quota::manual(1).initial(0)));
+    let mut joint: Vec<_> = (0..100).map(|_| spawn(join([(&fast, 1), (&slow, 1)]))).collect();
+    joint.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut others: Vec<_> = (0..1_000).map(|_| spawn(fast.consume(1))).collect();
+    others.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
+    slow.replenish(1);
+    pass(1, &clock, &[&fast]);
+    let granted = |claims: &[Spawn<Join<'_, 2>>]| claims.iter().filter(|claim| claim.is_woken()).count();
+    assert!(joint[0].is_woken() && granted(&joint) == 1, "in order, and with the next token");
+}
+
+/// One slow limiter beside the common one delays only its own joint claims.
+#[test]
+fn joint_claims_over_other_limiters_pass_too() {
+    let clock = ManualClock::new();
+    let (all, stuck, free) = (full(&clock, 10), limiter(&clock, Quota::manual(1).initial(0)), full(&clock, 10));
+    let mut waits = spawn(join([(&all, 1), (&stuck, 1)]));
+    assert_pending!(waits.poll());
+    let mut passes: Vec<_> = (0..10).map(|_| spawn(join([(&all, 1), (&free, 1)]))).collect();
+    passes.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
+    assert!(!waits.is_woken());
+    assert_eq!((spent(&all), spent(&free), spent(&stuck)), (10, 10, 0));
+    stuck.replenish(1);
+    pass(1, &clock, &[&all]);
+    assert!(waits.is_woken());
+}
+
+/// Chains of limiters, A-B and B-C and C-A, each used up by waiters: there is no deadlock, and all are served.
+#[test]
+fn joint_claims_in_a_circle_of_limiters_are_all_served_among_waiters() {
+    let clock = ManualClock::new();
+    let limiters = [1_000, 500, 250].map(|rate| per_second(&clock, rate, 1));
+    let mut waiters: Vec<_> = limiters.iter().flat_map(|one| (0..100).map(move |_| spawn(one.consume(1)))).collect();
+    waiters.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let pair = |turn: usize| join([(&limiters[turn % 3], 1), (&limiters[(turn + 1) % 3], 1)]);
+    let mut joint: Vec<_> = (0..30).map(|turn| spawn(pair(turn))).collect();
+    joint.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    pass(1_000, &clock, &limiters.each_ref());
+    assert!(waiters.iter().all(|claim| claim.is_woken()) && joint.iter().all(|claim| claim.is_woken()));
+    assert_eq!(limiters.each_ref().map(spent), [120, 120, 120]);
+}
+
+/// One place in flight: the others use it while the other limiter has no tokens. When it has, the next release goes to
+/// the joint claim.
+#[test]
+fn a_cap_of_one_is_used_by_others_until_the_joint_claim_is_ready_elsewhere() {
+    let clock = ManualClock::new();
+    let build = || Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).clock(clock.clone());
+    let (capped, slow) = (build().build().unwrap(), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));
+    let mut joint = spawn(join([(&capped, 1), (&slow, 1)]));
+    assert_pending!(joint.poll());
+    for _ in 0..8 {
+        let mut other = spawn(capped.consume(1));
+        drop(assert_ready_ok!(other.poll()));
+        assert!(!joint.is_woken());
+        pass(1, &clock, &[&capped, &slow]);
+    }
+    let mut last = spawn(capped.consume(1));
+    let grant = assert_ready_ok!(last.poll());
+    // After one of the two it is at the front: the capped limiter needs a millisecond to mint a token.
+    pass(2, &clock, &[&capped, &slow]);
+    let mut behind = spawn(capped.consume(1));
+    assert_pending!(behind.poll());
+    drop(grant);
+    assert!(joint.is_woken() && !behind.is_woken());
+}
+
+#[test]
+fn a_joint_claim_that_was_passed_and_leaves_takes_nothing_along() {
+    let clock = ManualClock::new();
+    let (fast, slow) = (full(&clock, 5), limiter(&clock, Quota::manual(1).initial(0)));
+    let mut joint = spawn(join([(&fast, 3), (&slow, 1)]));
+    assert_pending!(joint.poll());
+    let mut passes: Vec<_> = (0..4).map(|_| spawn(fast.consume(1))).collect();
+    passes.iter_mut().for_each(|claim| drop(assert_ready_ok!(claim.poll())));
+    drop(joint);
+    assert_eq!((fast.available(), spent(&fast), slow.snapshot().waiting_tasks), (1, 4, 0));
+}
+
+#[test]
+fn a_debt_charged_while_a_claim_is_aside_does_not_delay_it() {
+    let clock = ManualClock::new();
+    let (fast, slow) = (full(&clock, 5), limiter(&clock, Quota::new(1, 10 * MS).burst(1).initial(0)));
+    let mut earlier = fast.try_acquire(2).unwrap();
+    let mut joint = spawn(join([(&fast, 3), (&slow, 1)]));
+    assert_pending!(joint.poll());
+    earlier.settle(22);
+    pass(9, &clock, &[&fast, &slow]);
+    assert!(!joint.is_woken());
+    pass(1, &clock, &[&fast, &slow]);
+    assert!(joint.is_woken(), "it waited before the debt");
+    assert_eq!(fast.deficiency(), 10, "5 and 10 minted, 2 and 3 granted, 20 owed");
+    let mut newcomer = spawn(fast.consume(1));
+    assert_pending!(newcomer.poll());
+    pass(10, &clock, &[&fast]);
+    assert!(!newcomer.is_woken());
+    pass(1, &clock, &[&fast]);
+    assert!(newcomer.is_woken());
+}
+
+/// The slow limiter holds the younger claim, which is ready there, and its bucket is full. Its tokens are lost until the
+/// older claim comes to the front.
+#[test]
+fn an_older_claim_saves_tokens_above_the_burst_only_from_when_it_comes_to_the_front() {
+    let clock = ManualClock::new();
+    let (shared, busy) = (holding(&clock, 5), empty(&clock, 1));
+    let never = limiter(&clock, Quota::manual(1).initial(0));
+    let limiters = [&shared, &busy, &never];
+    let mut first = spawn(busy.consume(20));
+    assert_pending!(first.poll());
+    let mut older = spawn(join([(&shared, 15), (&busy, 1)]));
+    assert_pending!(older.poll());
+    let mut younger = spawn(join([(&shared, 1), (&never, 1)]));
+    assert_pending!(younger.poll());
+    pass(20, &clock, &limiters);
+    assert!(first.is_woken(), "the older claim has come to the front of both");
+    pass(9, &clock, &limiters);
+    assert!(!older.is_woken(), "5 tokens at 20 ms and 9 minted since");
+    pass(1, &clock, &limiters);
+    assert!(older.is_woken() && !younger.is_woken());
+}

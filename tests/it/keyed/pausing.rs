@@ -1,0 +1,155 @@
+//! Pauses of one key and of all keys, and in-flight caps changed at run time. The histories of `histories.rs` pause
+//! too, and compare with the oracle.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_test::{assert_pending, assert_ready, task};
+use tollgate::{Bound, ConfigError, KeyedLimiter, Limiter, ManualClock, Quota, TryAcquireError};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn manual(quota: Quota) -> (KeyedLimiter<u8>, ManualClock) {
+    let clock = ManualClock::new();
+    (KeyedLimiter::builder().quota(quota).clock(clock.clone()).shards(1).build().unwrap(), clock)
+}
+
+#[test]
+fn a_pause_delays_its_key_and_no_other() {
+    let (keyed, clock) = manual(Quota::per_second(10));
+    keyed.pause_for(&1, 2 * SECOND);
+    keyed.pause_for(&1, SECOND);
+    let Err(TryAcquireError::Denied(denied)) = keyed.try_acquire(&1, 3) else { panic!("not denied") };
+    assert_eq!((denied.by, denied.retry_after, denied.remaining), (Bound::Pause, Some(2 * SECOND), 0));
+    assert!(keyed.try_acquire(&2, 10).is_ok());
+    // A sweep does not remove the key, although it is not in debt.
+    keyed.tick();
+    assert_eq!(keyed.available(&1), 0);
+    clock.advance(2 * SECOND);
+    assert_eq!(keyed.available(&1), 10);
+    keyed.tick();
+    assert_eq!(keyed.snapshot().keys, 0);
+}
+
+#[test]
+fn a_paused_key_waits_becomes_a_level_again_and_stays_paused() {
+    let (keyed, clock) = manual(Quota::per_second(10));
+    drop(keyed.try_acquire(&1, 4).unwrap());
+    keyed.pause_for(&1, 5 * SECOND);
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    clock.advance(SECOND);
+    drop(waiting);
+    keyed.tick();
+    assert_eq!(keyed.estimate(&1, 1), Some(4 * SECOND));
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    clock.advance(4 * SECOND);
+    keyed.tick();
+    assert!(assert_ready!(waiting.poll()).is_ok());
+}
+
+#[test]
+fn a_pause_of_all_delays_keys_of_every_kind_and_new_keys() {
+    let (keyed, clock) = manual(Quota::per_second(10));
+    drop(keyed.try_acquire(&1, 4).unwrap());
+    keyed.set_quota_for(&2, [Quota::per_second(7), Quota::per_day(50)]).unwrap();
+    let mut waiting = task::spawn(keyed.consume(&3, 12));
+    assert_pending!(waiting.poll());
+    keyed.pause_all_for(3 * SECOND);
+    let mut newcomer = task::spawn(keyed.consume(&4, 1));
+    assert_pending!(newcomer.poll());
+    clock.advance(SECOND);
+    keyed.tick();
+    assert_pending!(waiting.poll());
+    for key in [1, 2, 5] {
+        let Err(TryAcquireError::Denied(denied)) = keyed.try_acquire(&key, 1) else { panic!("not denied: {key}") };
+        assert_eq!((denied.by, denied.retry_after), (Bound::Pause, Some(2 * SECOND)));
+    }
+    assert!(keyed.entries().all(|entry| entry.available == 0));
+    clock.advance(2 * SECOND);
+    keyed.tick();
+    assert!(assert_ready!(waiting.poll()).is_ok() && assert_ready!(newcomer.poll()).is_ok());
+    assert_eq!([1, 2, 5].map(|key| keyed.available(&key)), [10, 7, 10]);
+}
+
+#[test]
+fn a_pause_is_kept_in_a_full_map_and_the_key_is_removed_after_it() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(1)).max_keys(1).clock(clock.clone());
+    let keyed = builder.build().unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    keyed.pause_for(&2, 3 * SECOND);
+    assert!(matches!(keyed.try_acquire(&2, 1), Err(TryAcquireError::Denied(denied)) if denied.by == Bound::Pause));
+    clock.advance(2 * SECOND);
+    assert!(keyed.try_acquire(&1, 1).is_ok(), "the key is full again, and its entry is free or still its own");
+    clock.advance(2 * SECOND);
+    assert!(keyed.try_acquire(&3, 1).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_a_paused_key_are_served_at_the_end_of_the_pause() {
+    let keyed = KeyedLimiter::new(Quota::per_second(100)).unwrap();
+    let start = tokio::time::Instant::now();
+    keyed.pause_until(&"ann", start + SECOND);
+    let claims = ["ann", "bob"].map(|key| tokio::spawn(keyed.clone().consume_owned(key, 1)));
+    for (claim, due) in claims.into_iter().rev().zip([0, 1_000]) {
+        drop(claim.await.unwrap().unwrap());
+        let waited = start.elapsed().as_millis();
+        assert!((due..=due + 1).contains(&waited), "{waited} instead of {due} ms");
+    }
+    keyed.pause_all_until(start + 3 * SECOND);
+    drop(keyed.consume(&"bob", 1).await.unwrap());
+    assert!(start.elapsed() >= 3 * SECOND);
+}
+
+#[test]
+fn a_paused_key_under_a_parent_takes_none_of_its_tokens() {
+    let clock = ManualClock::new();
+    let parent = Limiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).build().unwrap();
+    let keyed = KeyedLimiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).parent(&parent);
+    let keyed = keyed.build().unwrap();
+    keyed.pause_for(&1, SECOND);
+    assert!(keyed.try_acquire(&1, 1).is_err());
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    assert_eq!((parent.available(), keyed.available(&2)), (5, 5));
+    clock.advance(SECOND);
+    keyed.tick();
+    assert!(assert_ready!(waiting.poll()).is_ok());
+    assert_eq!(parent.available(), 4);
+}
+
+#[test]
+fn a_raised_cap_serves_waiters_and_a_lowered_one_holds_them_back() {
+    let clock = ManualClock::new();
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(100)).max_in_flight(1).clock(clock.clone());
+    let keyed = Arc::new(builder.build().unwrap());
+    let held = keyed.try_acquire(&1, 1).unwrap();
+    let mut waiting = task::spawn(keyed.consume(&1, 1));
+    assert_pending!(waiting.poll());
+    keyed.set_max_in_flight(2).unwrap();
+    let second = assert_ready!(waiting.poll()).unwrap();
+    keyed.set_max_in_flight(1).unwrap();
+    drop(held);
+    assert!(keyed.try_acquire(&1, 1).is_err(), "one token is still in flight");
+    drop(second);
+    assert!(keyed.try_acquire(&1, 1).is_ok());
+    assert_eq!(keyed.available(&2), 1);
+    assert!(matches!(keyed.set_max_in_flight(0), Err(ConfigError::BadMaxInFlight { .. })));
+    let (uncapped, _) = manual(Quota::per_second(1));
+    assert_eq!(uncapped.set_max_in_flight(3), Err(ConfigError::NotCapped));
+}
+
+#[test]
+fn an_owned_grant_is_taken_at_once_and_settled_later() {
+    let (keyed, _clock) = manual(Quota::per_second(10));
+    let mut grant = keyed.clone().try_acquire_owned(1, 4).unwrap();
+    assert_eq!((grant.cost(), grant.remaining(), keyed.available(&1)), (4, 6, 6));
+    grant.settle(1);
+    assert_eq!(keyed.available(&1), 9);
+    keyed.replenish(&1, 5);
+    assert_eq!((keyed.available(&1), keyed.is_closed()), (10, false));
+    keyed.close();
+    assert!(keyed.is_closed());
+    assert!(matches!(keyed.try_acquire_owned(1, 1), Err(TryAcquireError::Closed)));
+}

@@ -1,0 +1,397 @@
+//! Several quotas for each key: the levels equal 128-bit integer arithmetic, however a key is stored and for however
+//! long it is unused, and a claim takes from all quotas or from none.
+
+use super::rests::{Bucket, DAY, Dice, END, HOUR, Rule, SECOND, YEAR};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio_test::{assert_pending, assert_ready, task};
+use tollgate::{Bound, ConfigError, Denied, KeyedLimiter, Limiter, ManualClock, Quota, Quotas, TryAcquireError};
+
+const KEYS: u64 = 8;
+
+/// The buckets of a key.
+#[derive(Clone, Debug)]
+struct Subject {
+    buckets: Vec<Bucket>,
+    own: bool,
+}
+
+impl Subject {
+    fn new(rules: &[Rule], now: u64) -> Self {
+        Self { buckets: rules.iter().map(|rule| Bucket::new(*rule, now)).collect(), own: false }
+    }
+
+    fn come_to(&mut self, now: u64) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.come_to(now));
+    }
+
+    fn tokens(&self) -> i128 {
+        self.buckets.iter().map(Bucket::tokens).min().unwrap()
+    }
+
+    fn burst(&self) -> u64 {
+        self.buckets.iter().map(|bucket| bucket.rule.burst).min().unwrap()
+    }
+
+    fn wait(&self, cost: u64) -> Option<u64> {
+        let waits: Option<Vec<u64>> = self.buckets.iter().map(|bucket| bucket.wait(cost)).collect();
+        waits.map(|waits| waits.into_iter().max().unwrap())
+    }
+
+    /// The quota with the longest wait; of several, the first.
+    fn obstacle(&self, cost: u64) -> usize {
+        let waits: Vec<u64> = self.buckets.iter().map(|bucket| bucket.wait(cost).unwrap_or(u64::MAX)).collect();
+        let longest = waits.iter().max().unwrap();
+        waits.iter().position(|wait| wait == longest).unwrap()
+    }
+
+    fn charge(&mut self, tokens: u64) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.level -= i128::from(tokens) * bucket.rule.scale().1);
+    }
+
+    fn refund(&mut self, tokens: u64) {
+        for bucket in &mut self.buckets {
+            let space = (i128::from(bucket.rule.burst) - bucket.tokens()).max(0);
+            bucket.level += i128::from(tokens).min(space) * bucket.rule.scale().1;
+            bucket.level = bucket.rule.burn(bucket.level);
+        }
+    }
+
+    fn adopt(&mut self, rules: &[Rule], now: u64) {
+        self.buckets.truncate(rules.len());
+        for (index, rule) in rules.iter().enumerate() {
+            match self.buckets.get_mut(index) {
+                Some(bucket) => bucket.adopt(*rule),
+                None => self.buckets.push(Bucket::new(*rule, now)),
+            }
+        }
+    }
+
+    fn owes_nothing(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.level >= bucket.rule.full())
+    }
+}
+
+fn rules(dice: &mut Dice) -> Vec<Rule> {
+    (0..dice.one_of(&[1, 2, 2, 2, 3, 4])).map(|_| Rule::any(dice)).collect()
+}
+
+fn quotas(rules: &[Rule]) -> Quotas {
+    rules.iter().map(Rule::quota).collect()
+}
+
+struct World {
+    keyed: KeyedLimiter<u64>,
+    clock: ManualClock,
+    now: u64,
+    /// The quotas of new keys, which `quota_by` reads.
+    rules: Arc<Mutex<HashMap<u64, Vec<Rule>>>>,
+    by_key: bool,
+    subjects: HashMap<u64, Subject>,
+}
+
+impl World {
+    fn new(by_key: bool, dice: &mut Dice) -> Self {
+        let clock = ManualClock::new();
+        let common = rules(dice);
+        let rules: HashMap<u64, Vec<Rule>> =
+            (0..KEYS).map(|key| (key, if by_key { rules(dice) } else { common.clone() })).collect();
+        let subjects = rules.iter().map(|(key, rules)| (*key, Subject::new(rules, 0))).collect();
+        let rules = Arc::new(Mutex::new(rules));
+        let mut builder = KeyedLimiter::builder().clock(clock.clone()).shards(1 + dice.below(2) as usize);
+        builder = if by_key {
+            let rules = rules.clone();
+            builder.quota_by(move |key| quotas(&rules.lock().unwrap()[key]))
+        } else {
+            builder.quotas(quotas(&common))
+        };
+        if dice.below(2) == 0 {
+            builder = builder.max_keys(KEYS);
+        }
+        Self { keyed: builder.build().unwrap(), clock, now: 0, rules, by_key, subjects }
+    }
+
+    fn rest(&mut self, span: u64) {
+        let span = span.min(END - self.now);
+        self.clock.advance(Duration::from_nanos(span));
+        self.now += span;
+        self.subjects.values_mut().for_each(|subject| subject.come_to(self.now));
+    }
+
+    fn subject(&mut self, key: u64) -> &mut Subject {
+        self.subjects.get_mut(&key).unwrap()
+    }
+
+    fn set_quota(&mut self, rules: Vec<Rule>) {
+        self.keyed.set_quota(quotas(&rules)).unwrap();
+        for subject in self.subjects.values_mut().filter(|subject| !subject.own) {
+            if subject.owes_nothing() {
+                *subject = Subject::new(&rules, self.now);
+            } else {
+                subject.adopt(&rules, self.now);
+            }
+        }
+        self.rules.lock().unwrap().values_mut().for_each(|own| own.clone_from(&rules));
+        self.by_key = false;
+    }
+
+    /// Changes the quotas by key. The limiter is notified, or learns it only when a key is new.
+    fn renew(&mut self, dice: &mut Dice) {
+        if !self.by_key {
+            return self.keyed.renew_quotas();
+        }
+        // It must not matter whether a key was removed or not, so all keys are in debt.
+        for key in 0..KEYS {
+            let when = "before a renewal";
+            let cost = self.subject(key).tokens().clamp(1, 1 << 40) as u64;
+            self.take(key, cost, cost, when);
+        }
+        let renewed: HashMap<u64, Vec<Rule>> = (0..KEYS).map(|key| (key, rules(dice))).collect();
+        self.rules.lock().unwrap().clone_from(&renewed);
+        self.keyed.renew_quotas();
+        let now = self.now;
+        for (key, subject) in self.subjects.iter_mut().filter(|(_, subject)| !subject.own) {
+            subject.adopt(&renewed[key], now);
+        }
+    }
+
+    /// Takes `cost` tokens, and settles the grant for `actual`.
+    fn take(&mut self, key: u64, cost: u64, actual: u64, when: &str) {
+        let keyed = self.keyed.clone();
+        let subject = self.subject(key);
+        let expected = subject.tokens() >= cost.into() && cost <= subject.burst();
+        match keyed.try_acquire(&key, cost) {
+            Ok(mut grant) => {
+                assert!(expected, "granted {cost} of {subject:?}, {when}");
+                assert_eq!(i128::from(grant.remaining()), subject.tokens() - i128::from(cost), "{subject:?}, {when}");
+                grant.settle(actual);
+                subject.charge(cost);
+                if actual > cost {
+                    subject.charge(actual - cost);
+                } else {
+                    subject.refund(cost - actual);
+                }
+            }
+            Err(TryAcquireError::Denied(Denied { retry_after, remaining, by, .. })) => {
+                assert!(!expected, "denied {cost} of {subject:?}, {when}");
+                let told = (retry_after, i128::from(remaining), by);
+                let wait = subject.wait(cost).map(Duration::from_nanos);
+                let by = Bound::Quota(subject.obstacle(cost));
+                assert_eq!(told, (wait, subject.tokens().max(0), by), "{cost} of {subject:?}, {when}");
+            }
+            Err(TryAcquireError::TooLarge { most, .. }) => assert_eq!(most, subject.burst(), "{when}"),
+            Err(other) => panic!("{other:?}, {when}"),
+        }
+    }
+
+    fn look(&mut self, key: u64, when: &str) {
+        let keyed = self.keyed.clone();
+        let subject = self.subject(key);
+        let tokens = subject.tokens();
+        let seen = (i128::from(keyed.available(&key)), i128::from(keyed.deficiency(&key)));
+        assert_eq!(seen, (tokens.max(0), (-tokens).max(0)), "key {key}, {subject:?}, {when}");
+        // To the nanosecond, and so to the fraction of a token.
+        for cost in [1, subject.burst().min(1 << 48), (tokens + 1).clamp(1, 1 << 48) as u64] {
+            let wait = subject.wait(cost).map(Duration::from_nanos);
+            assert_eq!(keyed.estimate(&key, cost), wait, "{cost} of key {key}, {subject:?}, {when}");
+        }
+        let rules: Vec<Rule> = subject.buckets.iter().map(|bucket| bucket.rule).collect();
+        assert_eq!(keyed.quotas(&key), quotas(&rules), "key {key}, {when}");
+        // Each quota by itself, not only the one with the least tokens.
+        let snapshots = keyed.quota_snapshots(&key);
+        let seen: Vec<_> = snapshots.iter().map(|quota| (i128::from(quota.level), quota.more_in)).collect();
+        let expected = subject.buckets.iter().map(|bucket| {
+            let next = (bucket.tokens().max(0) + 1) as u64;
+            (bucket.tokens(), bucket.wait(next).map(Duration::from_nanos))
+        });
+        assert_eq!(seen, expected.collect::<Vec<_>>(), "key {key}, {when}");
+    }
+
+    fn act(&mut self, dice: &mut Dice, when: &str) {
+        let key = dice.below(KEYS);
+        let (burst, tokens) = (self.subject(key).burst(), self.subject(key).tokens());
+        match dice.below(18) {
+            // Whole bursts show a bucket that is read wrongly.
+            0..3 => self.take(key, burst, burst, when),
+            3..6 => {
+                let cost = tokens.max(1) as u64;
+                self.take(key, cost, cost, when);
+            }
+            6 => {
+                let cost = 1 + dice.below(burst);
+                self.take(key, cost, dice.below(cost + 1), when);
+            }
+            7 => {
+                let most = dice.one_of(&[1 << 4, 1 << 20, 1 << 47]);
+                let more = 1 + dice.below(most);
+                self.take(key, 1, 1 + more, when);
+            }
+            8 => {
+                // The key gets a live entry, and becomes packed levels again. No claim can be larger.
+                let cost = (tokens + 1).clamp(1, 1 << 48) as u64;
+                assert_pending!(task::spawn(self.keyed.consume(&key, cost)).poll());
+            }
+            9..13 => {
+                let scale = dice.one_of(&[2, 1_000, SECOND, 4 * SECOND, 10 * HOUR, 200 * DAY, YEAR, 20 * YEAR]);
+                self.rest(1 + dice.below(scale));
+            }
+            13 if dice.below(3) == 0 => {
+                // Several changes in a row without a call in between: each applies from its own instant on.
+                for _ in 0..dice.one_of(&[1, 1, 2, 5, 40]) {
+                    self.set_quota(rules(dice));
+                    let scale = dice.one_of(&[1, 1_000, SECOND, DAY]);
+                    self.rest(dice.below(scale));
+                }
+            }
+            14 if dice.below(3) == 0 => {
+                let (rules, now) = (rules(dice), self.now);
+                self.keyed.set_quota_for(&key, quotas(&rules)).unwrap();
+                self.subject(key).adopt(&rules, now);
+                self.subject(key).own = true;
+            }
+            15 if self.subject(key).own => {
+                self.keyed.reset_quota_for(&key);
+                let (rules, now) = (self.rules.lock().unwrap()[&key].clone(), self.now);
+                self.subject(key).adopt(&rules, now);
+                self.subject(key).own = false;
+            }
+            16 if dice.below(4) == 0 => self.renew(dice),
+            _ => self.look(key, when),
+        }
+    }
+}
+
+fn histories(by_key: bool) {
+    for seed in 0..1_500 {
+        let mut dice = Dice(seed);
+        let mut world = World::new(by_key, &mut dice);
+        for step in 0..60 {
+            world.act(&mut dice, &format!("by key: {by_key}, seed {seed}, step {step}"));
+        }
+        (0..KEYS).for_each(|key| world.look(key, &format!("by key: {by_key}, seed {seed}, at the end")));
+    }
+}
+
+#[test]
+fn levels_of_several_common_quotas_are_exact_after_any_idle_time() {
+    histories(false);
+}
+
+#[test]
+fn levels_of_several_quotas_by_key_are_exact_after_any_idle_time() {
+    histories(true);
+}
+
+/// The level of the first quota is full for longer than packed levels can be read, while the second is still in debt.
+#[test]
+fn a_quota_that_is_full_for_years_is_read_correctly_while_the_other_is_in_debt() {
+    let clock = ManualClock::new();
+    // A packed level of the first quota can be read for 8 s after its last update. The second quota takes years to fill
+    // up.
+    let first = Quota::per_second(300_000_007).burst(5);
+    let builder = KeyedLimiter::builder().quota(first).quota(Quota::per_day(1).burst(10_000)).clock(clock.clone());
+    let keyed = builder.shards(1).build().unwrap();
+    for _ in 0..400 {
+        drop(keyed.try_acquire(&1, 5).unwrap());
+        clock.advance(Duration::from_secs(1));
+    }
+    for _ in 0..300 {
+        clock.advance(Duration::from_nanos(12 * HOUR + 1));
+        assert_eq!(keyed.available(&1), 5);
+        // Calls on another key sweep the shard.
+        drop(keyed.try_acquire(&2, 1));
+        assert_eq!(keyed.quota_snapshots(&1)[0].level, 5);
+    }
+    assert!(keyed.quota_snapshots(&1)[1].level < 9_000);
+}
+
+#[test]
+fn a_second_quota_is_added_and_does_not_replace_the_first() {
+    let builder = KeyedLimiter::builder().quota(Quota::per_second(10)).quota(Quota::per_day(12));
+    let keyed = builder.clock(ManualClock::new()).build().unwrap();
+    assert!(keyed.try_acquire(&"ann", 9).is_ok());
+    let by = |cost| match keyed.try_acquire(&"ann", cost) {
+        Err(TryAcquireError::Denied(denied)) => denied.by,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([2, 4].map(by), [Bound::Quota(0), Bound::Quota(1)]);
+    assert_eq!(keyed.available(&"bob"), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_a_key_are_served_when_all_its_quotas_allow() {
+    let quotas = Quotas::from([Quota::per_second(10).burst(2), Quota::per_minute(6).burst(3)]);
+    let keyed = KeyedLimiter::new(quotas).unwrap();
+    let start = tokio::time::Instant::now();
+    let mut instants = Vec::new();
+    for _ in 0..6 {
+        drop(keyed.consume(&"ann", 1).await.unwrap());
+        instants.push(start.elapsed().as_millis());
+    }
+    // Two at once, then one each 100 ms while the second quota lasts, then one each 10 s. Timers have a resolution of a
+    // millisecond.
+    let expected = [0, 0, 100, 10_000, 20_000, 30_000];
+    assert!(instants.iter().zip(expected).all(|(at, due)| (due..=due + 1).contains(at)), "{instants:?}");
+    assert!(start.elapsed() < Duration::from_secs(31));
+    assert_eq!(keyed.available(&"bob"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_retimed_when_a_quota_is_added_and_when_it_is_removed() {
+    let one = Quota::per_second(1).burst(1);
+    let keyed = KeyedLimiter::new(one).unwrap();
+    drop(keyed.try_acquire(&1, 1).unwrap());
+    let mut waiting = task::spawn(keyed.consume(&1, 2));
+    assert_pending!(waiting.poll());
+    // Due in two seconds by the first quota. The second quota has one token, and gets the next in an hour.
+    keyed.set_quota([one, Quota::per_hour(1)]).unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_pending!(waiting.poll());
+    keyed.set_quota(one).unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(assert_ready!(waiting.poll()).is_ok());
+}
+
+#[test]
+fn no_builder_overwrites_a_setting_silently() {
+    let quota = Quota::per_second(1);
+    let twice = |setting| ConfigError::SetTwice { setting };
+    let parent = Limiter::new(quota).unwrap();
+    let keyed = || KeyedLimiter::<u8>::builder().quota(quota);
+    let errors = [
+        ("max_keys", keyed().max_keys(5).max_keys(6).build().err()),
+        ("overflow", keyed().overflow(quota).overflow(quota).build().err()),
+        ("max_in_flight", keyed().max_in_flight(5).max_in_flight(5).build().err()),
+        ("max_waiting", keyed().max_waiting(5).max_waiting(6).build().err()),
+        ("parent", keyed().parent(&parent).parent(&parent).build().err()),
+        ("clock", keyed().clock(ManualClock::new()).clock(ManualClock::new()).build().err()),
+        ("quota_by", KeyedLimiter::<u8>::builder().quota_by(move |_| quota).quota_by(move |_| quota).build().err()),
+    ];
+    for (setting, error) in errors {
+        assert_eq!(error, Some(twice(setting)));
+    }
+    let limiter = || Limiter::builder().quota(quota);
+    let errors = [
+        ("max_in_flight", limiter().max_in_flight(5).max_in_flight(6).build().err()),
+        ("max_waiting", limiter().max_waiting(5).max_waiting(6).build().err()),
+        ("clock", limiter().clock(ManualClock::new()).clock(ManualClock::new()).build().err()),
+    ];
+    for (setting, error) in errors {
+        assert_eq!(error, Some(twice(setting)));
+    }
+    assert_eq!(keyed().quota_by(move |_| quota).build().err(), Some(ConfigError::QuotaAndQuotaBy));
+    let five = KeyedLimiter::<u8>::builder().quotas(vec![quota; 5]).build().err();
+    assert_eq!(five, Some(ConfigError::TooManyQuotas { count: 5, most: 4 }));
+    let named = keyed().quota_named("day", quota).quota_named("day", quota).build().err();
+    assert_eq!(named, Some(ConfigError::DuplicateName { name: "day".to_owned() }));
+    assert_eq!(KeyedLimiter::<u8>::new(Quotas::default()).err(), Some(ConfigError::NoQuota));
+}
+
+#[test]
+fn the_second_quota_of_a_key_is_checked_like_the_first() {
+    let error = |second| KeyedLimiter::<u8>::new([Quota::per_second(1), second]).err();
+    assert_eq!(error(Quota::manual(5)), Some(ConfigError::KeyedManual));
+    assert_eq!(error(Quota::per_day(5).initial(1)), Some(ConfigError::KeyedInitial { initial: 1, burst: 5 }));
+    assert_eq!(error(Quota::per_day(0)), Some(ConfigError::ZeroAmount { quota: 1 }));
+}

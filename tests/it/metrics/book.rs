@@ -1,0 +1,72 @@
+//! A recorder, and the values it received.
+
+use std::collections::HashMap;
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+
+/// A recorder, and the values it received.
+pub(crate) struct Book {
+    pub(crate) recorder: DebuggingRecorder,
+    pub(crate) told: Snapshotter,
+}
+
+impl Book {
+    pub(crate) fn open() -> Self {
+        let recorder = DebuggingRecorder::new();
+        Self { told: recorder.snapshotter(), recorder }
+    }
+
+    /// Takes the values received since the last call.
+    pub(crate) fn read(&self) -> Page {
+        let series = self.told.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
+            let (_, key) = key.into_parts();
+            let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+            (format!("{}{{{}}}", key.name(), labels.join(",")), value)
+        });
+        Page(series.collect())
+    }
+}
+
+/// Each series by its name and labels, without the prefix.
+#[derive(Debug)]
+pub(crate) struct Page(pub(crate) HashMap<String, DebugValue>);
+
+impl Page {
+    pub(crate) fn get(&self, series: &str) -> Option<&DebugValue> {
+        self.0.get(&format!("rate_limit_{series}"))
+    }
+
+    pub(crate) fn counter(&self, series: &str) -> u64 {
+        let Some(DebugValue::Counter(value)) = self.get(series) else { panic!("no counter {series} in {self:#?}") };
+        *value
+    }
+
+    pub(crate) fn gauge(&self, series: &str) -> f64 {
+        let Some(DebugValue::Gauge(value)) = self.get(series) else { panic!("no gauge {series} in {self:#?}") };
+        value.0
+    }
+
+    /// In nanoseconds; empty for a series that was never recorded.
+    pub(crate) fn waits(&self, result: &str) -> Vec<u64> {
+        match self.get(&format!("acquire_duration_seconds{{key=api,result={result}}}")) {
+            Some(DebugValue::Histogram(values)) => values.iter().map(|value| (value.0 * 1e9).round() as u64).collect(),
+            None => Vec::new(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The refused calls of `api` by reason, without the reasons that have none.
+    pub(crate) fn refusals(&self) -> Vec<(&str, u64)> {
+        let prefix = "rate_limit_refusals_total{key=api,reason=";
+        let mut refusals: Vec<_> = self
+            .0
+            .iter()
+            .filter_map(|(series, value)| {
+                let DebugValue::Counter(calls @ 1..) = value else { return None };
+                Some((series.strip_prefix(prefix)?.strip_suffix('}')?, *calls))
+            })
+            .collect();
+        refusals.sort_unstable();
+        refusals
+    }
+}

@@ -1,0 +1,35 @@
+//! How many turns the other tasks of a runtime get beside a task that is always answered at once.
+
+use std::cell::Cell;
+use tokio::task::{LocalSet, spawn_local, yield_now};
+
+/// Far more answers than tokio allows a task in one turn.
+pub(crate) const ANSWERS: usize = 2_000;
+
+/// How many turns another task of a current_thread runtime gets while a task calls `ask` and awaits it, `ANSWERS`
+/// times.
+#[track_caller]
+fn turns_beside(mut ask: impl AsyncFnMut()) -> usize {
+    thread_local!(static TURNS: Cell<usize> = const { Cell::new(0) });
+    TURNS.set(0);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, async move {
+        let other = spawn_local(async {
+            loop {
+                TURNS.set(TURNS.get() + 1);
+                yield_now().await;
+            }
+        });
+        for _ in 0..ANSWERS {
+            ask().await;
+        }
+        other.abort();
+    });
+    TURNS.get()
+}
+
+#[track_caller]
+pub(crate) fn yields(ask: impl AsyncFnMut()) {
+    let turns = turns_beside(ask);
+    assert!(turns >= ANSWERS / 200, "another task ran {turns} times");
+}

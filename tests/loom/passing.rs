@@ -1,0 +1,162 @@
+//! Joint claims that are set aside while another queue is not ready: one race per model. `join.rs` explains the rules
+//! of these models.
+
+use super::join::{Race, answer, explore, on, sorted, spent, waiting};
+use std::task::Poll;
+use std::time::Duration;
+use tokio_test::task::spawn;
+use tollgate::{Limiter, ManualClock, Quota};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Limiters that mint a token after each of these times in milliseconds, full at first, in the order of their locks. 0
+/// is a manual quota, empty at first.
+fn limiters(clock: &ManualClock, periods: [u32; 2]) -> [Limiter; 2] {
+    let build = || Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock.clone()).build().unwrap();
+    sorted::<2>(build, |limiters| {
+        for (limiter, period) in limiters.iter().zip(periods) {
+            if period == 0 {
+                limiter.set_quota(0, Quota::manual(1)).unwrap();
+                limiter.try_acquire(1).unwrap().forget();
+            } else {
+                limiter.set_quota(0, Quota::new(1, period * MS).burst(1)).unwrap();
+            }
+        }
+    })
+}
+
+/// The slow queue becomes ready while another caller takes the token of the fast queue, in which the claim is aside: the
+/// token goes to one of them, and the other one has the next token.
+#[test]
+fn a_claim_that_passes_against_the_last_token() {
+    explore(2, |race| {
+        let clock = ManualClock::new();
+        let lines = limiters(&clock, [1, 0]);
+        let mut joint = waiting(&lines);
+        let taker = lines[0].clone();
+        let take = Box::new(move || {
+            if let Ok(grant) = taker.try_acquire(1) {
+                grant.forget();
+            }
+        });
+        race.run([on(&lines[1], |line| line.replenish(1)), take]);
+        assert_eq!(spent(&lines[0]), 1, "a burst of 1");
+        clock.advance(MS);
+        lines.iter().for_each(Limiter::tick);
+        assert_eq!(answer(&mut joint), Some(Ok(())));
+        assert!(spent(&lines[0]) <= 2 && spent(&lines[1]) == 2);
+    });
+}
+
+/// The claim is dropped while it is aside in one queue and held in the other one, which becomes ready.
+#[test]
+fn cancel_aside_against_commit() {
+    explore(3, |race| {
+        let clock = ManualClock::new();
+        let lines = limiters(&clock, [1, 0]);
+        let joint = waiting(&lines);
+        race.run([Box::new(move || drop(joint)), on(&lines[1], |line| line.replenish(1))]);
+        assert_eq!(lines.each_ref().map(|line| line.snapshot().waiting_tasks), [0, 0]);
+        assert_eq!(lines.each_ref().map(Limiter::available), [1, 1]);
+    });
+}
+
+/// The claim is dropped while its part in the fast queue comes to the front.
+#[test]
+fn cancel_against_the_front() {
+    explore(3, |race| {
+        let clock = ManualClock::new();
+        let lines = limiters(&clock, [1, 10]);
+        lines[1].try_acquire(1).unwrap().forget();
+        let joint = waiting(&lines);
+        clock.advance(9 * MS);
+        race.run([Box::new(move || drop(joint)), on(&lines[0], Limiter::tick)]);
+        clock.advance(MS);
+        assert_eq!(lines.each_ref().map(|line| line.snapshot().waiting_tasks), [0, 0]);
+        assert_eq!(lines.each_ref().map(Limiter::available), [1, 1]);
+    });
+}
+
+/// The slow queue is paused while the part in the fast queue comes to the front: it is set aside again, and others
+/// pass.
+#[test]
+fn a_pause_against_the_front() {
+    explore(3, |race| {
+        let clock = ManualClock::new();
+        let lines = limiters(&clock, [1, 10]);
+        lines[1].try_acquire(1).unwrap().forget();
+        let mut joint = waiting(&lines);
+        clock.advance(9 * MS);
+        race.run([on(&lines[1], |line| line.pause_for(20 * MS)), on(&lines[0], Limiter::tick)]);
+        assert_eq!(lines[0].available(), 1, "nothing delays the fast queue");
+        clock.advance(20 * MS);
+        lines.iter().for_each(Limiter::tick);
+        assert_eq!(answer(&mut joint), Some(Ok(())));
+    });
+}
+
+/// The fast queue has a cap that others have used up. Its release comes while the slow queue is served, or becomes
+/// ready: whichever is last, the claim is granted.
+#[test]
+fn a_release_in_one_queue_against_the_alarm_of_the_other() {
+    explore(3, |race| {
+        let clock = ManualClock::new();
+        let build = || {
+            let builder = Limiter::builder().quota(Quota::new(1, MS).burst(2)).max_in_flight(1);
+            builder.clock(clock.clone()).build().unwrap()
+        };
+        let lines = sorted::<2>(build, |lines| {
+            lines[1].set_quota(0, Quota::new(1, 10 * MS).burst(1)).unwrap();
+            lines[1].try_acquire(1).unwrap();
+            lines[0].try_acquire(1).unwrap().forget();
+        });
+        let mut joint = waiting(&lines);
+        clock.advance(10 * MS);
+        race.run([on(&lines[0], |line| line.release(1).unwrap()), on(&lines[1], Limiter::tick)]);
+        lines[1].tick();
+        assert_eq!(answer(&mut joint), Some(Ok(())));
+    });
+}
+
+/// Two claims that name the limiters in opposite orders become ready by serving the two queues.
+#[test]
+fn two_claims_in_opposite_orders() {
+    explore(2, |race| {
+        let clock = ManualClock::new();
+        let lines = limiters(&clock, [1, 2]);
+        lines.iter().for_each(|line| line.try_acquire(1).unwrap().forget());
+        let turned = [lines[1].clone(), lines[0].clone()];
+        let mut claims = [waiting(&lines), waiting(&turned)];
+        clock.advance(2 * MS);
+        race.run(lines.each_ref().map(|line| on(line, Limiter::tick)));
+        assert_eq!(answer(&mut claims[0]), Some(Ok(())));
+        for _ in 0..2 {
+            clock.advance(MS);
+            lines.iter().for_each(Limiter::tick);
+        }
+        assert_eq!(answer(&mut claims[1]), Some(Ok(())));
+    });
+}
+
+/// Two queues learn their instants at once, and a third one, in which the claim is aside, hears of both.
+#[test]
+fn two_queues_learn_their_instants_at_once() {
+    explore(2, |race| {
+        let clock = ManualClock::new();
+        let build = || Limiter::builder().quota(Quota::new(1, MS).burst(1)).clock(clock.clone()).build().unwrap();
+        let lines = sorted::<3>(build, |lines| {
+            for line in &lines[1..] {
+                line.set_quota(0, Quota::manual(1)).unwrap();
+                line.try_acquire(1).unwrap().forget();
+            }
+        });
+        let mut joint = waiting(&lines);
+        race.run([1, 2].map(|index: usize| on(&lines[index], |line| line.replenish(1))));
+        assert_eq!(answer(&mut joint), Some(Ok(())));
+        let mut behind = spawn(lines[0].clone().consume_owned(1));
+        assert!(behind.poll().is_pending());
+        clock.advance(MS);
+        lines[0].tick();
+        assert!(matches!(behind.poll(), Poll::Ready(Ok(_))));
+    });
+}
