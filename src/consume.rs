@@ -9,6 +9,7 @@
 use crate::core::Core;
 use crate::core::claims::FirstPoll;
 use crate::core::coop::pay;
+use crate::core::hold::Hold;
 use crate::core::queue::Place;
 use crate::core::state::Sample;
 use crate::deadline::{Allowed, Deadline};
@@ -17,7 +18,7 @@ use crate::grant::{Grant, OwnedGrant, Permit};
 use crate::observe::WaitRecord;
 use pin_project::{pin_project, pinned_drop};
 use std::future::Future;
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use tokio::task::coop::{RestoreOnPending, poll_proceed};
 /// A claim on `cost` tokens that becomes a permit.
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
-pub(crate) struct Claim<S: Deref<Target = Core>> {
+pub(crate) struct Claim<S: Hold> {
     cost: u64,
     #[pin]
     state: State<S>,
@@ -36,7 +37,7 @@ pub(crate) struct Claim<S: Deref<Target = Core>> {
 
 #[pin_project(project = StateProjection, project_replace = OwnedState)]
 #[derive(Debug)]
-enum State<S: Deref<Target = Core>> {
+enum State<S: Hold> {
     /// Not in the queue. `core` is `None` once the claim has returned its result.
     Fresh { core: Option<S>, allowed: Allowed },
     /// Entering the queue, or in it.
@@ -66,7 +67,7 @@ enum Timer {
     Thread,
 }
 
-impl<S: Deref<Target = Core>> Claim<S> {
+impl<S: Hold> Claim<S> {
     #[inline]
     pub(crate) fn new(core: S, cost: u64) -> Self {
         Self::with_limit(core, cost, Allowed::ANY)
@@ -79,7 +80,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
     }
 
     /// Limits the wait of a claim that was never polled. (A claim that was polled is pinned, and cannot be moved here.)
-    fn within(mut self, limit: Duration) -> Self {
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
         if let State::Fresh { allowed, .. } = &mut self.state {
             *allowed = Allowed::at_most(limit);
         }
@@ -143,7 +144,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
     fn claim_at_once(self: Pin<&mut Self>) -> Option<Permit<S>> {
         let this = self.project();
         let StateProjection::Fresh { core, .. } = this.state.project() else { return None };
-        let remaining = core.as_ref()?.try_claim(*this.cost)?;
+        let remaining = core.as_ref()?.claim_fast(*this.cost)?;
         Some(Permit::new(core.take()?, *this.cost, remaining))
     }
 
@@ -164,10 +165,10 @@ impl<S: Deref<Target = Core>> Claim<S> {
         let mut this = self.as_mut().project();
         let cost = *this.cost;
         let answer = match this.state.as_mut().project() {
-            StateProjection::Waiting { core, place, .. } => core.look(place, cost, waker),
+            StateProjection::Waiting { core, place, .. } => core.look(place, core.class(), cost, waker),
             StateProjection::Fresh { core: slot, allowed } => {
                 let (core, allowed) = (slot.as_ref().expect("polled after it was ready"), *allowed);
-                let early = core.arrive_early(cost, allowed.nanos());
+                let early = core.arrive_early(core.class(), cost, allowed.nanos());
                 let core = slot.take().expect("present: it was just used");
                 match early {
                     ControlFlow::Break(answer) => {
@@ -200,7 +201,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
         let mut wait_record = WaitRecord::default();
         let limit = allowed.nanos();
         let has_timer = timer == Timer::Thread;
-        let arrival = FirstPoll { cost: *this.cost, allowed: limit, has_timer, waker, sample };
+        let arrival = FirstPoll { class: core.class(), cost: *this.cost, allowed: limit, has_timer, waker, sample };
         let arrive = || core.arrive(place.as_mut(), arrival, &mut wait_record);
         match catch_unwind(AssertUnwindSafe(arrive)) {
             Ok(Poll::Pending) => {
@@ -250,7 +251,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
     fn give_up(self: Pin<&mut Self>, waited: Duration) -> Result<u64, ConsumeError> {
         let timed_out = Err(ConsumeError::TimedOut { waited });
         let StateProjection::Waiting { core, place, .. } = self.project().state.project() else { return timed_out };
-        core.give_up(place).map_or(timed_out, |outcome| outcome.into_result())
+        core.give_up(place, core.class()).map_or(timed_out, |outcome| outcome.into_result())
     }
 
     /// Ends the wait with the result `answer`.
@@ -276,7 +277,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
         let this = self.project();
         let StateProjection::Waiting { core, place, extras } = this.state.project() else { return };
         if place.is_entered() {
-            core.cancel(place, *this.cost);
+            core.cancel(place, core.class(), *this.cost);
         }
         if let Some(extras) = extras {
             extras.as_mut().project().wait_record.cancel(core.observed());
@@ -285,7 +286,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
 }
 
 #[pinned_drop]
-impl<S: Deref<Target = Core>> PinnedDrop for Claim<S> {
+impl<S: Hold> PinnedDrop for Claim<S> {
     #[inline]
     fn drop(self: Pin<&mut Self>) {
         // Nearly all claims have returned their result.

@@ -6,11 +6,14 @@
 
 pub(crate) mod alarm;
 pub(crate) mod claims;
+mod class_ops;
+pub(crate) mod classes;
 pub(crate) mod coop;
 pub(crate) mod denial;
 pub(crate) mod drivers;
 pub(crate) mod driving;
 mod fine;
+pub(crate) mod hold;
 pub(crate) mod joint;
 pub(crate) mod locked;
 pub(crate) mod outcome;
@@ -55,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) fine: bool,
     /// Whether there is a parent. A flag of its own because it is read often and there is mostly no parent.
     has_parent: bool,
+    /// Whether it was built with classes. Then it takes no part in joint claims and has no keyed limiters under it.
+    pub(crate) has_classes: bool,
     rare: Box<RareParts>,
     /// Tokens of forgotten grants: the amount that may be released by hand. Changed without the lock.
     owed: AtomicU64,
@@ -122,9 +127,19 @@ impl Core {
         observers: Observers,
         weak: Weak<Core>,
     ) -> Self {
-        let capped = state.cap.is_some();
+        let (capped, has_classes) = (state.cap.is_some(), state.classes().is_some());
         let rare = Box::new(RareParts { link: None, weak, observers });
-        Self { rovers, state: Mutex::new(state), time, capped, fine, has_parent: false, rare, owed: AtomicU64::new(0) }
+        Self {
+            rovers,
+            state: Mutex::new(state),
+            time,
+            capped,
+            fine,
+            has_parent: false,
+            has_classes,
+            rare,
+            owed: AtomicU64::new(0),
+        }
     }
 
     /// Makes this the limiter of one key: `driver` serves its queue, and `parent` is the parent of all keys,

@@ -2,23 +2,23 @@
 
 use crate::consume::Claim;
 use crate::core::Core;
+use crate::core::hold::Hold;
 use crate::error::ConsumeError;
 use pin_project::pin_project;
 use std::fmt;
 use std::future::Future;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.
-pub(crate) struct Permit<S: Deref<Target = Core>> {
+pub(crate) struct Permit<S: Hold> {
     core: S,
     pub(crate) cost: u64,
     pub(crate) remaining: u64,
 }
 
-impl<S: Deref<Target = Core>> Permit<S> {
+impl<S: Hold> Permit<S> {
     #[inline]
     pub(crate) fn new(core: S, cost: u64, remaining: u64) -> Self {
         Self { core, cost, remaining }
@@ -30,15 +30,21 @@ impl<S: Deref<Target = Core>> Permit<S> {
     }
 
     pub(crate) fn settle(&mut self, actual: u64) {
-        self.cost = self.core.resettle(self.cost, actual);
+        self.cost = self.core.resettle_in(self.core.class(), self.cost, actual);
     }
 
     pub(crate) fn grow(&mut self, tokens: u64) {
         self.settle(self.cost.saturating_add(tokens));
     }
 
-    fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_> {
-        GrowWithin { claim: Claim::new(&*self.core, tokens), cost: &mut self.cost }
+    /// Claims `tokens` more in the class in which the grant was made: `borrow` borrows the limiter, or the class, from
+    /// what the grant holds.
+    pub(crate) fn grow_within<'s, B: Hold>(
+        &'s mut self,
+        borrow: impl FnOnce(&'s S) -> B,
+        tokens: u64,
+    ) -> Growth<'s, B> {
+        Growth { claim: Claim::new(borrow(&self.core), tokens), cost: &mut self.cost }
     }
 
     /// [`settle`](Self::settle) for costs that cannot be undone: if the clock panics, the last sample of the time is
@@ -56,7 +62,7 @@ impl<S: Deref<Target = Core>> Permit<S> {
     }
 }
 
-impl<S: Deref<Target = Core>> Drop for Permit<S> {
+impl<S: Hold> Drop for Permit<S> {
     #[inline]
     fn drop(&mut self) {
         if self.core.capped && self.cost > 0 {
@@ -65,7 +71,7 @@ impl<S: Deref<Target = Core>> Drop for Permit<S> {
     }
 }
 
-impl<S: Deref<Target = Core>> fmt::Debug for Permit<S> {
+impl<S: Hold> fmt::Debug for Permit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
     }
@@ -198,7 +204,7 @@ macro_rules! grant_methods {
         /// # Ok(()) }
         /// ```
         pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_> {
-            self.0.grow_within(tokens)
+            GrowWithin { growth: self.0.grow_within(|core| &**core, tokens) }
         }
 
         /// Consumes the grant without releasing its tokens.
@@ -248,11 +254,27 @@ impl OwnedGrant {
 #[derive(Debug)]
 pub struct GrowWithin<'a> {
     #[pin]
-    claim: Claim<&'a Core>,
-    cost: &'a mut u64,
+    growth: Growth<'a, &'a Core>,
 }
 
 impl Future for GrowWithin<'_> {
+    type Output = Result<(), ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().growth.poll(cx)
+    }
+}
+
+/// A claim whose tokens are added to a grant of cost `cost`.
+#[pin_project]
+#[derive(Debug)]
+pub(crate) struct Growth<'a, B: Hold> {
+    #[pin]
+    claim: Claim<B>,
+    cost: &'a mut u64,
+}
+
+impl<B: Hold> Future for Growth<'_, B> {
     type Output = Result<(), ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

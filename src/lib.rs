@@ -174,6 +174,7 @@ mod blocking;
 mod bucket;
 #[cfg_attr(not(feature = "distributed"), allow(dead_code))]
 mod builder;
+mod class;
 mod clock;
 mod consume;
 // Compiled alike in every feature set: what no feature of this build calls is unused.
@@ -220,6 +221,9 @@ pub use {
     adaptive::Adaptive,
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
+    class::{
+        Class, ClassConsume, ClassConsumeOwned, ClassGrant, ClassGrowWithin, ClassSnapshot, OwnedClassGrant, Share,
+    },
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,
