@@ -173,7 +173,8 @@ impl Builder {
     /// uncontended grant costs the same.
     ///
     /// Such a limiter cannot be distributed, cannot be the parent of a keyed limiter and takes no part in
-    /// [joint claims](crate::join). The calls that wake many due waiters serve all of them, instead of leaving most of
+    /// [joint claims](crate::join). Metrics and traces count its classes together, and the adapters for streams, byte
+    /// streams and tower take a limiter, not a class. The calls that wake many due waiters serve all of them, instead of leaving most of
     /// them to the background task.
     pub fn classes(mut self) -> Self {
         self.classes = true;
