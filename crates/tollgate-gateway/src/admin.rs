@@ -15,7 +15,7 @@ use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use futures::{Stream, StreamExt, stream};
 
-use super::books::Books;
+use super::counters::Counters;
 use super::meters::Meters;
 use super::sample::Samples;
 use super::status::Status;
@@ -25,20 +25,20 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct AdminState {
     pub(crate) meters: Meters,
-    pub(crate) books: Arc<Books>,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) status: Arc<Status>,
     pub(crate) samples: Arc<Samples>,
 }
 
-pub(crate) fn router(desk: Desk) -> Router {
+pub(crate) fn router(admin: AdminState) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/events", get(events))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
-        .with_state(desk)
+        .with_state(admin)
 }
 
 async fn page() -> impl IntoResponse {
@@ -51,8 +51,8 @@ async fn page() -> impl IntoResponse {
     (headers, Html(include_str!("page.html")))
 }
 
-async fn events(State(desk): State<Desk>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let (kept, newest) = desk.samples.follow();
+async fn events(State(admin): State<AdminState>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let (kept, newest) = admin.samples.follow();
     let first = stream::once(async move { Event::default().event("history").data(kept) });
     let others = stream::unfold(newest, async |mut newest| {
         newest.changed().await.ok()?;
@@ -63,10 +63,10 @@ async fn events(State(desk): State<Desk>) -> Sse<impl Stream<Item = Result<Event
 }
 
 /// The health check for a load balancer. It fails from the moment a shutdown begins.
-async fn health(State(desk): State<Desk>) -> (StatusCode, &'static str) {
-    if desk.status.now().is_ending { (StatusCode::SERVICE_UNAVAILABLE, "ending\n") } else { (StatusCode::OK, "ok\n") }
+async fn health(State(admin): State<AdminState>) -> (StatusCode, &'static str) {
+    if admin.status.now().is_ending { (StatusCode::SERVICE_UNAVAILABLE, "ending\n") } else { (StatusCode::OK, "ok\n") }
 }
 
-async fn metrics(State(desk): State<Desk>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], desk.meters.render(&desk.books, &desk.status))
+async fn metrics(State(admin): State<AdminState>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.meters.render(&admin.counters, &admin.status))
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::who::Who;
+use super::client::Client;
 
 const PLACES: usize = 64;
 /// The factor by which each `fade` reduces a weight, once a second. A weight halves in 7 s.
@@ -17,7 +17,7 @@ pub(crate) struct Busiest(Vec<Place>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    pub(crate) who: Who,
+    pub(crate) client: Client,
     weight: f64,
     /// Since the client got this entry.
     pub(crate) admitted: u64,
@@ -25,16 +25,16 @@ pub(crate) struct Place {
 }
 
 impl Busiest {
-    pub(crate) fn count(&mut self, who: &Who, is_admitted: bool) {
-        let place = self.place(who);
+    pub(crate) fn count(&mut self, client: &Client, is_admitted: bool) {
+        let place = self.place(client);
         place.weight += 1.0;
         *if is_admitted { &mut place.admitted } else { &mut place.refused } += 1;
     }
 
-    fn place(&mut self, who: &Who) -> &mut Place {
-        let found = self.0.iter().position(|place| place.who == *who);
+    fn place(&mut self, client: &Client) -> &mut Place {
+        let found = self.0.iter().position(|place| place.client == *client);
         let at = found.unwrap_or_else(|| {
-            let new = |weight| Place { who: *who, weight, admitted: 0, refused: 0 };
+            let new = |weight| Place { client: *client, weight, admitted: 0, refused: 0 };
             if self.0.len() < PLACES {
                 self.0.push(new(0.0));
                 return self.0.len() - 1;
@@ -54,9 +54,9 @@ impl Busiest {
 
     /// The `count` busiest clients of several counters together.
     pub(crate) fn top(several: impl IntoIterator<Item = Self>, count: usize) -> Vec<Place> {
-        let mut all: HashMap<Who, Place> = HashMap::new();
+        let mut all: HashMap<Client, Place> = HashMap::new();
         for place in several.into_iter().flat_map(|one| one.0) {
-            match all.entry(place.who) {
+            match all.entry(place.client) {
                 Entry::Vacant(entry) => _ = entry.insert(place),
                 Entry::Occupied(mut entry) => entry.get_mut().add(&place),
             }
@@ -78,7 +78,7 @@ impl Place {
 
 #[test]
 fn who_asks_most_keeps_a_place_among_any_number_of_others() {
-    let address = |number: u32| Who::Address(std::net::Ipv4Addr::from(number).into());
+    let address = |number: u32| Client::Address(std::net::Ipv4Addr::from(number).into());
     // Two counters, each of which sees every second request.
     let mut both = [Busiest::default(), Busiest::default()];
     for number in 100..200_100 {
@@ -93,5 +93,5 @@ fn who_asks_most_keeps_a_place_among_any_number_of_others() {
     }
     assert!(both.iter().all(|busiest| busiest.0.len() == PLACES));
     let top = Busiest::top(both, 3);
-    assert_eq!((top.len(), &top[0].who, top[0].admitted, top[0].refused), (3, &address(1), 0, 20_000));
+    assert_eq!((top.len(), &top[0].client, top[0].admitted, top[0].refused), (3, &address(1), 0, 20_000));
 }

@@ -9,10 +9,10 @@ use axum::http::HeaderName;
 use axum::http::uri::Authority;
 use tollgate::Quota;
 
+use super::client::Name;
 use super::file::File;
 use super::problem::{Problem, Source};
 use super::route::Routes;
-use super::who::Name;
 
 /// A checked configuration.
 #[derive(Debug)]

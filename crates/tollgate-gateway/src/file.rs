@@ -11,10 +11,10 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use tollgate::{KeyedLimiter, Limiter, Quota};
 use toml::Spanned;
 
+use super::client::Name;
 use super::config::{Config, Fixed, Keys, Unlisted};
 use super::problem::{Problem, Source};
 use super::route::{Route, Routes};
-use super::who::Name;
 
 /// The file as it is written.
 #[derive(serde::Deserialize)]

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tower::service_fn;
 
-use super::admin::{self, Desk};
-use super::books::Books;
-use super::caller::Caller;
+use super::admin::{self, AdminState};
+use super::connection::Connection;
+use super::counters::Counters;
 use super::front::front;
 use super::limits::Limits;
 use super::meters::{self, Meters};
@@ -37,7 +37,7 @@ pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) books: Arc<Books>,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) status: Arc<Status>,
     stop: oneshot::Sender<()>,
     front: JoinHandle<()>,
@@ -49,16 +49,16 @@ impl Gateway {
     /// `is_limited` is false to measure the cost of the limits.
     pub(crate) async fn start(limits: Limits, place: Place, is_limited: bool) -> io::Result<Self> {
         let most = limits.config().fixed.max_connections.value;
-        let (limits, books, status) = (Arc::new(limits), Arc::<Books>::default(), Arc::new(Status::new()));
+        let (limits, counters, status) = (Arc::new(limits), Arc::<Counters>::default(), Arc::new(Status::new()));
         let samples = Arc::new(Samples::new());
-        let desk = Desk {
+        let state = AdminState {
             meters: Meters::new(&limits).map_err(io::Error::other)?,
-            books: Arc::clone(&books),
+            counters: Arc::clone(&counters),
             status: Arc::clone(&status),
             samples: Arc::clone(&samples),
         };
-        let desk = Server::bind(place.admin, move |_| admin::router(desk.clone()), ADMIN_CONNECTIONS).await?;
-        let admin = desk.address()?;
+        let admin_server = Server::bind(place.admin, move |_| admin::router(state.clone()), ADMIN_CONNECTIONS).await?;
+        let admin = admin_server.address()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
             // Dropping this handle stops the task.
@@ -66,10 +66,10 @@ impl Gateway {
         };
         let upstream = Upstream::new(Arc::clone(&limits));
         let (address, front) = if is_limited {
-            let (limits, books) = (Arc::clone(&limits), Arc::clone(&books));
+            let (limits, counters) = (Arc::clone(&limits), Arc::clone(&counters));
             let meet = move |peer| {
-                let (limits, books) = (Arc::clone(&limits), Arc::clone(&books));
-                front(Caller { peer, limits, books, proxy: upstream.proxy(peer) })
+                let (limits, counters) = (Arc::clone(&limits), Arc::clone(&counters));
+                front(Connection { peer, limits, counters, proxy: upstream.proxy(peer) })
             };
             let front = Server::bind(place.listen, meet, most).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
@@ -86,10 +86,10 @@ impl Gateway {
             (front.address()?, tokio::spawn(front.run(stopped)))
         };
         let mut others = JoinSet::new();
-        others.spawn(desk.run(std::future::pending()));
+        others.spawn(admin_server.run(std::future::pending()));
         others.spawn(meters::upkeep());
-        others.spawn(samples.take(Arc::clone(&limits), Arc::clone(&books), Arc::clone(&status)));
-        Ok(Self { address, admin, limits, books, status, stop, front, others })
+        others.spawn(samples.take(Arc::clone(&limits), Arc::clone(&counters), Arc::clone(&status)));
+        Ok(Self { address, admin, limits, counters, status, stop, front, others })
     }
 
     /// Stops accepting connections, serves the requests that wait and those in flight for the grace period, then

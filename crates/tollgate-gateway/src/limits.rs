@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
+use super::client::{Client, Name};
 use super::config::Config;
 use super::problem::Problem;
-use super::who::{Name, Who};
 
 /// Stands for an absent cap: more tokens than can ever be in flight. The limiter is built with a cap so that one can be
 /// set later, and so that the tokens in flight are counted.
@@ -18,7 +18,7 @@ pub(crate) struct Limits {
     /// All requests together.
     pub(crate) all: Limiter,
     /// The requests of each client.
-    pub(crate) each: KeyedLimiter<Who>,
+    pub(crate) each: KeyedLimiter<Client>,
     /// Whether each client has a cap on its tokens in flight.
     pub(crate) each_is_capped: bool,
     /// Whether every response reports the remaining tokens, or only refusals.
@@ -35,7 +35,7 @@ impl Limits {
     }
 
     /// Builds the limits from builders that may have a clock already.
-    pub(crate) fn with(config: Config, all: Builder, each: KeyedBuilder<Who>) -> Result<Self, ConfigError> {
+    pub(crate) fn with(config: Config, all: Builder, each: KeyedBuilder<Client>) -> Result<Self, ConfigError> {
         let all = all
             .quota(config.global)
             .max_in_flight(config.in_flight.unwrap_or(UNCAPPED))
@@ -52,7 +52,7 @@ impl Limits {
         };
         let each = each.build()?;
         for (name, quota) in &config.keys.quotas {
-            each.set_quota_for(&Who::Listed(*name), *quota)?;
+            each.set_quota_for(&Client::Listed(*name), *quota)?;
         }
         let each_is_capped = config.fixed.key_in_flight.value.is_some();
         let tells_always = config.fixed.tells_always.value;
@@ -77,7 +77,7 @@ impl Limits {
             self.each.set_quota(new.keys.quota).expect(checked);
         }
         for name in old.keys.quotas.keys().filter(|name| !new.keys.quotas.contains_key(*name)) {
-            self.each.reset_quota_for(&Who::Listed(*name));
+            self.each.reset_quota_for(&Client::Listed(*name));
         }
         if new.global != old.global {
             self.all.set_quota(0, new.global).expect(checked);
@@ -92,19 +92,19 @@ impl Limits {
     /// Sets the quotas of the keys that have one of their own. A new one needs an entry, the only step that can fail.
     /// So the new ones come first, and are reset if one of them fails.
     fn give_quotas(&self, old: &Config, new: &Config, path: &Path) -> Result<(), Problem> {
-        let who = |name: &Name| Who::Listed(*name);
+        let client = |name: &Name| Client::Listed(*name);
         let is_new = |name: &Name| !old.keys.quotas.contains_key(name);
         let quotas = &new.keys.quotas;
         for (name, quota) in quotas.iter().filter(|(name, _)| is_new(name)) {
-            if let Err(error) = self.each.set_quota_for(&who(name), *quota) {
-                quotas.keys().filter(|given| is_new(given)).for_each(|given| self.each.reset_quota_for(&who(given)));
+            if let Err(error) = self.each.set_quota_for(&client(name), *quota) {
+                quotas.keys().filter(|given| is_new(given)).for_each(|given| self.each.reset_quota_for(&client(given)));
                 return Err(Problem::no_room(path, name.as_str(), &error));
             }
         }
         for (name, quota) in
             quotas.iter().filter(|(name, quota)| old.keys.quotas.get(*name).is_some_and(|old| old != *quota))
         {
-            self.each.set_quota_for(&who(name), *quota).expect("the key has an entry, and the quota was checked");
+            self.each.set_quota_for(&client(name), *quota).expect("the key has an entry, and the quota was checked");
         }
         Ok(())
     }

@@ -21,13 +21,14 @@
 //! hold: then the connection is not read, and the end is not noticed.
 
 mod admin;
+mod admission;
 mod answer;
-pub(crate) mod books;
 mod busiest;
-mod caller;
+pub(crate) mod client;
 pub(crate) mod config;
+mod connection;
+pub(crate) mod counters;
 mod demo;
-mod door;
 mod file;
 mod front;
 pub(crate) mod gateway;
@@ -40,7 +41,6 @@ mod route;
 mod sample;
 mod server;
 mod status;
-pub(crate) mod who;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -143,9 +143,9 @@ fn announce(gateway: &Gateway) {
 async fn end(gateway: Gateway) -> bool {
     let grace = gateway.limits.config().grace;
     eprintln!("gateway: ending, with {grace:?} for the requests that wait and those in flight");
-    let books = Arc::clone(&gateway.books);
+    let counters = Arc::clone(&gateway.counters);
     let is_done = gateway.shut_down().await;
-    println!("gateway: ended; {}", books.counts());
+    println!("gateway: ended; {}", counters.counts());
     is_done
 }
 

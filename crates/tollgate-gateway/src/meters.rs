@@ -8,10 +8,10 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tollgate::KeyedLimiter;
 use tollgate::metrics::{AlreadyMetered, Meter, describe};
 
-use super::books::{Books, Fate};
+use super::client::Client;
+use super::counters::{Counters, Outcome};
 use super::limits::Limits;
 use super::status::Status;
-use super::who::Who;
 
 /// The upper bounds of the histogram buckets of waits, in seconds.
 const WAITS: [f64; 11] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
@@ -37,23 +37,23 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
 #[derive(Clone)]
 pub(crate) struct Meters {
     all: Meter,
-    each: Meter<KeyedLimiter<Who>>,
+    each: Meter<KeyedLimiter<Client>>,
 }
 
 impl Meters {
     pub(crate) fn new(limits: &Limits) -> Result<Self, AlreadyMetered> {
         LazyLock::force(&PROMETHEUS);
-        let each = Meter::new("each", &limits.each)?.naming(NAMES, Who::to_string);
+        let each = Meter::new("each", &limits.each)?.naming(NAMES, Client::to_string);
         Ok(Self { all: Meter::new("all", &limits.all)?, each })
     }
 
-    pub(crate) fn render(&self, books: &Books, status: &Status) -> String {
+    pub(crate) fn render(&self, counters: &Counters, status: &Status) -> String {
         self.all.publish();
         self.each.publish();
-        let (counts, now) = (books.counts(), status.now());
+        let (counts, now) = (counters.counts(), status.now());
         counter!("gateway_received_total").absolute(counts.came);
-        for (fate, name) in Fate::ALL {
-            counter!("gateway_requests_total", "fate" => name).absolute(counts.of(fate));
+        for (outcome, name) in Outcome::ALL {
+            counter!("gateway_requests_total", "outcome" => name).absolute(counts.of(outcome));
         }
         counter!("gateway_loads_total", "result" => "ok").absolute(now.loads);
         counter!("gateway_loads_total", "result" => "refused").absolute(now.refused_loads);

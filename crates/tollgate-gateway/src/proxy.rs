@@ -16,7 +16,7 @@ use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::answer;
-use super::books::Fate;
+use super::counters::Outcome;
 use super::limits::Limits;
 
 /// Shorter than an upstream keeps idle connections: if the upstream closed first, a request could be lost on a closing
@@ -97,7 +97,7 @@ impl Proxy {
 
 fn failed(status: StatusCode, why: &'static str) -> Response {
     let mut response = answer::plain(status, why);
-    response.extensions_mut().insert(Fate::Failed);
+    response.extensions_mut().insert(Outcome::Failed);
     response
 }
 

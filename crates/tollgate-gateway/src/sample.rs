@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tollgate::{Quota, Snapshot};
 
-use super::books::{Books, Counts};
+use super::client::Client;
+use super::counters::{Counters, Counts};
 use super::limits::Limits;
 use super::status::{Now, Status};
-use super::who::Who;
 
 const PER_SECOND: u32 = 4;
 const KEPT: usize = 60 * PER_SECOND as usize;
@@ -42,7 +42,7 @@ struct Each {
 
 #[derive(serde::Serialize)]
 struct Busy {
-    who: String,
+    client: String,
     admitted: u64,
     refused: u64,
     available: u64,
@@ -63,15 +63,15 @@ impl Samples {
     }
 
     /// Takes samples until it is dropped.
-    pub(crate) async fn take(self: Arc<Self>, limits: Arc<Limits>, books: Arc<Books>, status: Arc<Status>) {
+    pub(crate) async fn take(self: Arc<Self>, limits: Arc<Limits>, counters: Arc<Counters>, status: Arc<Status>) {
         let mut turns = tokio::time::interval(Duration::from_secs(1) / PER_SECOND);
         turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
         for turn in 0_u64.. {
             turns.tick().await;
             if turn.is_multiple_of(PER_SECOND.into()) {
-                books.fade();
+                counters.fade();
             }
-            let json = serde_json::to_string(&look(&limits, &books, &status)).expect("numbers and strings");
+            let json = serde_json::to_string(&look(&limits, &counters, &status)).expect("numbers and strings");
             self.keep(json.into());
         }
     }
@@ -95,17 +95,17 @@ impl Samples {
     }
 }
 
-fn look(limits: &Limits, books: &Books, status: &Status) -> Sample {
+fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
     let config = limits.config();
     let each = limits.each.snapshot();
-    let busiest = books.busiest(SHOWN);
+    let busiest = counters.busiest(SHOWN);
     let busiest = busiest.into_iter().map(|place| {
-        let own = if let Who::Listed(name) = &place.who { config.keys.quotas.get(name) } else { None };
+        let own = if let Client::Listed(name) = &place.client { config.keys.quotas.get(name) } else { None };
         let quota = own.copied().unwrap_or(config.keys.quota);
         Busy {
-            available: limits.each.available(&place.who),
-            deficiency: limits.each.deficiency(&place.who),
-            who: place.who.to_string(),
+            available: limits.each.available(&place.client),
+            deficiency: limits.each.deficiency(&place.client),
+            client: place.client.to_string(),
             admitted: place.admitted,
             refused: place.refused,
             burst: quota.capacity(),
@@ -119,7 +119,7 @@ fn look(limits: &Limits, books: &Books, status: &Status) -> Sample {
         in_flight_cap: config.in_flight,
         each: Each { keys: each.keys, keys_waiting: each.keys_waiting, waiting_tasks: each.waiting_tasks },
         busiest: busiest.collect(),
-        counts: books.counts(),
+        counts: counters.counts(),
         all: limits.all.snapshot(),
         status: status.now(),
     }

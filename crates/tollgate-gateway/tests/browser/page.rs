@@ -29,12 +29,12 @@ async fn metrics(gateway: &Process) -> BTreeMap<String, f64> {
 /// The elements of the page, and the series of `/metrics` with the same values.
 const SAME: [(&str, &str); 8] = [
     ("total-came", "gateway_received_total"),
-    ("total-answered", "gateway_requests_total{fate=\"answered\"}"),
-    ("total-refused_each", "gateway_requests_total{fate=\"refused_each\"}"),
-    ("total-refused_all", "gateway_requests_total{fate=\"refused_all\"}"),
-    ("total-unknown", "gateway_requests_total{fate=\"unknown\"}"),
-    ("total-failed", "gateway_requests_total{fate=\"failed\"}"),
-    ("total-left", "gateway_requests_total{fate=\"left\"}"),
+    ("total-answered", "gateway_requests_total{outcome=\"answered\"}"),
+    ("total-refused_each", "gateway_requests_total{outcome=\"refused_each\"}"),
+    ("total-refused_all", "gateway_requests_total{outcome=\"refused_all\"}"),
+    ("total-unknown", "gateway_requests_total{outcome=\"unknown\"}"),
+    ("total-failed", "gateway_requests_total{outcome=\"failed\"}"),
+    ("total-left", "gateway_requests_total{outcome=\"left\"}"),
     // There are no refunds here, so the ceiling is the cap plus the released tokens.
     ("granted", "rate_limit_acquire_total{key=\"all\",result=\"allow\"}"),
 ];

@@ -190,7 +190,7 @@ async fn a_request_refused_by_the_limit_of_all_keeps_the_tokens_of_its_key() {
         for _ in 0..5 {
             assert_eq!(world.get("/", "a").send().await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
         }
-        let (counts, each) = (world.gateway.books.counts(), world.gateway.limits.each.snapshot());
+        let (counts, each) = (world.gateway.counters.counts(), world.gateway.limits.each.snapshot());
         assert_eq!((counts.refused_each, counts.refused_all), (0, 5), "never by its own limit");
         assert_eq!((each.granted - each.refunded, each.in_flight), (1, (!cap.is_empty()).then_some(0)));
     }
@@ -220,5 +220,5 @@ async fn a_client_that_hangs_up_leaves_its_queue_at_once() {
     assert_eq!(last.await.unwrap().status(), StatusCode::OK);
     a_moment().await;
     assert_eq!((world.upstream.count(), world.gateway.limits.all.snapshot().granted), (2, 2));
-    until("counted", || world.gateway.books.counts().left == 2).await;
+    until("counted", || world.gateway.counters.counts().left == 2).await;
 }

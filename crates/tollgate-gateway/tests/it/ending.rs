@@ -50,14 +50,14 @@ async fn requests_that_wait_after_the_grace_period_are_refused() {
     let line: Vec<_> = (0..10).map(|_| world.send("/", "a")).collect();
     until("all wait", || world.waiting() == (0, 10)).await;
     let World { gateway, .. } = world;
-    let books = std::sync::Arc::clone(&gateway.books);
+    let counters = std::sync::Arc::clone(&gateway.counters);
     assert!(gateway.shut_down().await, "every request got a response");
     for answer in line {
         let answer = answer.await.unwrap();
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(answer.headers().contains_key("retry-after"));
     }
-    let counts = books.counts();
+    let counts = counters.counts();
     assert_eq!((counts.came, counts.answered, counts.refused_all), (11, 1, 10));
 }
 

@@ -89,7 +89,7 @@ async fn a_failed_upstream_and_a_late_one_have_different_status_codes() {
     let late = serve(Router::new().fallback(async || std::future::pending::<Response>().await)).await;
     let world = World::before(Upstream::default(), late, &OPEN.replace("1h", "200ms")).await;
     assert_eq!(status_of(&world, "/").await, (StatusCode::GATEWAY_TIMEOUT, document));
-    assert_eq!((world.gateway.books.counts().failed, world.gateway.limits.all.snapshot().in_flight), (1, Some(0)));
+    assert_eq!((world.gateway.counters.counts().failed, world.gateway.limits.all.snapshot().in_flight), (1, Some(0)));
 }
 
 #[tokio::test]

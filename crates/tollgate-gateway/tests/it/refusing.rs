@@ -27,7 +27,7 @@ async fn a_refusal_says_when_to_come_back_and_every_response_what_is_left() {
     let body: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&body["status"], &body["violated-policies"][0]), (&429.into(), &"key".into()));
     assert_eq!(world.upstream.count(), 3);
-    let counts = world.gateway.books.counts();
+    let counts = world.gateway.counters.counts();
     assert_eq!((counts.came, counts.answered, counts.refused_each), (4, 3, 1));
 }
 
@@ -45,7 +45,7 @@ async fn a_refusal_by_the_limit_of_all_costs_no_tokens_and_reports_both_limits()
     assert_eq!(response.headers()["ratelimit"], "\"key\";r=3;t=1, \"all\";r=0;t=1");
     world.advance(SECOND / 10);
     assert_eq!(waits.await.unwrap().status(), StatusCode::OK);
-    let counts = world.gateway.books.counts();
+    let counts = world.gateway.counters.counts();
     assert_eq!((counts.answered, counts.refused_all, counts.refused_each), (5, 1, 0));
 }
 
@@ -65,7 +65,7 @@ async fn a_client_that_fills_its_own_queue_gets_429() {
     );
     world.advance(SECOND / 2);
     assert_eq!(waits.await.unwrap().status(), StatusCode::OK);
-    assert_eq!(world.gateway.books.counts().refused_each, 1);
+    assert_eq!(world.gateway.counters.counts().refused_each, 1);
 }
 
 /// With the real clock: the wait for a place in flight has no schedule.
@@ -94,7 +94,7 @@ async fn a_client_without_a_known_key_gets_401_with_the_reason() {
     assert_eq!(stranger.status(), StatusCode::UNAUTHORIZED);
     assert!(stranger.text().await.unwrap().contains("in the header x-api-key"));
     assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
-    assert_eq!((world.upstream.count(), world.gateway.books.counts().unknown), (1, 1));
+    assert_eq!((world.upstream.count(), world.gateway.counters.counts().unknown), (1, 1));
 }
 
 #[tokio::test]
@@ -110,13 +110,13 @@ async fn the_admin_address_never_shows_a_key() {
     assert!(world.upstream.came.lock().unwrap().iter().all(|(_, path)| path == "/metrics"));
     let mut events = world.client.get(format!("http://{}/events", world.gateway.admin)).send().await.unwrap();
     let mut seen = world.page("/metrics").await + &world.page("/").await;
-    while !["\"who\":\"ann\"", "\"who\":\"sk-0\u{2026}"].iter().all(|who| seen.contains(who)) {
+    while !["\"client\":\"ann\"", "\"client\":\"sk-0\u{2026}"].iter().all(|client| seen.contains(client)) {
         seen.push_str(&String::from_utf8_lossy(&events.chunk().await.unwrap().unwrap()));
     }
     for hidden in ["k-ann", secret, &secret[..6], "qx7z"] {
         assert!(!seen.contains(hidden), "{hidden}");
     }
-    assert!(seen.contains("gateway_requests_total{fate=\"refused_each\"} "));
+    assert!(seen.contains("gateway_requests_total{outcome=\"refused_each\"} "));
     assert_eq!(world.page("/health").await, "ok\n");
     assert_eq!(world.page("/elsewhere").await, "");
 }

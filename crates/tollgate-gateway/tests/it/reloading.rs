@@ -1,7 +1,7 @@
 //! Changes of the limits while requests are served.
 
+use super::app::client::{Client, Name};
 use super::app::config::Config;
-use super::app::who::{Name, Who};
 use super::process::Process;
 use super::world::*;
 
@@ -150,7 +150,7 @@ async fn a_change_is_applied_as_a_whole_or_not_at_all() {
     };
     let world = World::new(&with(4, &[("ann", "5/s"), ("bob", "6/s")])).await;
     let limits = &world.gateway.limits;
-    let of = |name: &str| limits.each.available(&Who::Listed(Name::new(name)));
+    let of = |name: &str| limits.each.available(&Client::Listed(Name::new(name)));
     // Two unlisted keys are in debt. With those of the file, `max_keys` leaves no space for a third listed one.
     for key in ["x", "y"] {
         assert_eq!(world.get("/", key).send().await.unwrap().status(), StatusCode::OK);

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::books::Books;
+use super::counters::Counters;
 use super::limits::Limits;
 use super::proxy::Proxy;
 
 /// Each connection has one, which its requests share: threads that clone and drop the same `Arc` slow each other down.
-pub(crate) struct Caller {
+pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) books: Arc<Books>,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) proxy: Proxy,
 }

@@ -14,41 +14,41 @@ use tokio::time::Instant;
 use tollgate::Refused;
 use tollgate::{Bound, ConsumeError, Denied, KeyedGrant, OwnedGrant};
 
-use super::books::Fate;
-use super::caller::Caller;
-use super::who::Who;
+use super::client::Client;
+use super::connection::Connection;
+use super::counters::Outcome;
 
 /// A request to be admitted.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    pub(crate) who: Who,
+    pub(crate) client: Client,
     pub(crate) cost: u64,
     /// How long it may wait in both queues together.
     pub(crate) allowed: Duration,
 }
 
 /// The tokens in flight of a request: those of its key, if keys have a cap, and those of the limit of all.
-pub(crate) type Pass = (Option<Landing>, OwnedGrant);
+pub(crate) type InFlight = (Option<InFlightOfKey>, OwnedGrant);
 
 /// A refusal: the limit that refused, and the reason.
 #[derive(Debug)]
-pub(crate) struct Turned {
-    pub(crate) by: Fate,
+pub(crate) struct Rejected {
+    pub(crate) by: Outcome,
     pub(crate) why: Refused,
 }
 
 impl Claim {
     /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back.
-    pub(crate) async fn admit(&self, caller: &Arc<Caller>) -> Result<Pass, Turned> {
-        let passed = self.pass(caller).await;
-        caller.books.asked(&self.who, passed.is_ok());
+    pub(crate) async fn admit(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
+        let passed = self.pass(connection).await;
+        connection.counters.asked(&self.client, passed.is_ok());
         passed
     }
 
-    async fn pass(&self, caller: &Arc<Caller>) -> Result<Pass, Turned> {
-        let Self { who, cost, allowed } = self;
-        let limits = &*caller.limits;
-        let mut own = pin!(limits.each.consume(who, *cost).within(*allowed));
+    async fn pass(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
+        let Self { client, cost, allowed } = self;
+        let limits = &*connection.limits;
+        let mut own = pin!(limits.each.consume(client, *cost).within(*allowed));
         let (own, left) = match poll!(own.as_mut()) {
             Poll::Ready(own) => (own, *allowed),
             // Only a request that has to wait reads the clock.
@@ -57,14 +57,14 @@ impl Claim {
                 (own.await, allowed.saturating_sub(came.elapsed()))
             }
         };
-        let own = own.map_err(|why| Turned { by: Fate::RefusedEach, why: its_own_doing(why) })?;
+        let own = own.map_err(|why| Rejected { by: Outcome::RefusedEach, why: its_own_doing(why) })?;
         let own = Unused(Some(own));
         let all = limits.all.clone().consume_owned(*cost).within(left).await;
-        let all = all.map_err(|why| Turned { by: Fate::RefusedAll, why: why.into() })?;
+        let all = all.map_err(|why| Rejected { by: Outcome::RefusedAll, why: why.into() })?;
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();
-        let landing = || Landing { caller: Arc::clone(caller), who: *who, cost: *cost };
-        Ok((limits.each_is_capped.then(landing), all))
+        let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
+        Ok((limits.each_is_capped.then(of_key), all))
     }
 }
 
@@ -78,10 +78,10 @@ fn its_own_doing(refused: ConsumeError) -> Refused {
 }
 
 /// Tokens of the request's own key that are not used yet. They are given back on drop.
-struct Unused<'a>(Option<KeyedGrant<'a, Who, RandomState>>);
+struct Unused<'a>(Option<KeyedGrant<'a, Client, RandomState>>);
 
 impl<'a> Unused<'a> {
-    fn used(mut self) -> KeyedGrant<'a, Who, RandomState> {
+    fn used(mut self) -> KeyedGrant<'a, Client, RandomState> {
         self.0.take().expect("the grant is taken only once")
     }
 }
@@ -95,15 +95,15 @@ impl Drop for Unused<'_> {
 }
 
 /// Releases the key's tokens when they are no longer in flight. Their grant was forgotten.
-pub(crate) struct Landing {
-    caller: Arc<Caller>,
-    who: Who,
+pub(crate) struct InFlightOfKey {
+    connection: Arc<Connection>,
+    client: Client,
     cost: u64,
 }
 
-impl Drop for Landing {
+impl Drop for InFlightOfKey {
     fn drop(&mut self) {
-        let released = self.caller.limits.each.release(&self.who, self.cost);
+        let released = self.connection.limits.each.release(&self.client, self.cost);
         debug_assert_eq!(released, Ok(()), "the grant was forgotten, and is released once");
     }
 }

@@ -38,7 +38,7 @@ impl fmt::Display for Name {
 
 /// A client. It does not contain the key itself, which is a secret of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Who {
+pub(crate) enum Client {
     /// A listed key, by its name.
     Listed(Name),
     /// Another key, by a digest of 128 bits.
@@ -55,7 +55,7 @@ const SCHEME: &str = "bearer ";
 /// How many bytes of an unlisted key are shown.
 const SHOWN: usize = 4;
 
-impl Who {
+impl Client {
     /// `None` if the client is not admitted.
     pub(crate) fn of(headers: &HeaderMap, peer: SocketAddr, keys: &Keys) -> Option<Self> {
         let key = headers.get(&keys.header).and_then(|value| value.to_str().ok()).map(|text| {
@@ -104,7 +104,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listed(name) => write!(f, "{name}"),

@@ -1,0 +1,168 @@
+//! Counters of the requests and of their outcomes.
+//!
+//! Threads that increment the same counter slow each other down. So each thread writes to a shard that few other threads
+//! write to, and a reader adds up all shards.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crossbeam_utils::CachePadded;
+
+use super::busiest::{Busiest, Place};
+use super::client::Client;
+
+/// The outcome of a request. Each request is counted once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The upstream responded.
+    Answered,
+    /// Refused by the limit of its own key.
+    RefusedEach,
+    /// Refused by the limit of all requests.
+    RefusedAll,
+    /// Its client is not admitted at all.
+    Unknown,
+    /// Forwarded, and the upstream did not respond: 502, 504.
+    Failed,
+    /// Its client hung up before there was a response.
+    Left,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [(Outcome, &'static str); 6] = [
+        (Outcome::Answered, "answered"),
+        (Outcome::RefusedEach, "refused_each"),
+        (Outcome::RefusedAll, "refused_all"),
+        (Outcome::Unknown, "unknown"),
+        (Outcome::Failed, "failed"),
+        (Outcome::Left, "left"),
+    ];
+}
+
+/// The number of shards. Up to this many threads each write to a shard of their own.
+const SHARDS: usize = 16;
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters([CachePadded<Shard>; SHARDS]);
+
+#[derive(Debug, Default)]
+struct Shard {
+    came: AtomicU64,
+    outcomes: [AtomicU64; Outcome::ALL.len()],
+    busiest: Mutex<Busiest>,
+}
+
+/// The sums of all shards at one moment. Each of them only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Counts {
+    pub(crate) came: u64,
+    pub(crate) answered: u64,
+    pub(crate) refused_each: u64,
+    pub(crate) refused_all: u64,
+    pub(crate) unknown: u64,
+    pub(crate) failed: u64,
+    pub(crate) left: u64,
+}
+
+impl Counts {
+    pub(crate) fn of(&self, outcome: Outcome) -> u64 {
+        match outcome {
+            Outcome::Answered => self.answered,
+            Outcome::RefusedEach => self.refused_each,
+            Outcome::RefusedAll => self.refused_all,
+            Outcome::Unknown => self.unknown,
+            Outcome::Failed => self.failed,
+            Outcome::Left => self.left,
+        }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { came, answered, refused_each, refused_all, unknown, failed, left } = self;
+        write!(
+            f,
+            "came={came} answered={answered} refused_each={refused_each} refused_all={refused_all} unknown={unknown} \
+             failed={failed} left={left}"
+        )
+    }
+}
+
+impl Counters {
+    /// Counts a new request. Its outcome is counted when the `Counted` is dropped, whatever happens.
+    pub(crate) fn open(&self) -> Counted<'_> {
+        self.own_shard().came.fetch_add(1, Ordering::Relaxed);
+        Counted { counters: self, outcome: Outcome::Left }
+    }
+
+    pub(crate) fn asked(&self, client: &Client, is_admitted: bool) {
+        self.own_shard().busiest().count(client, is_admitted);
+    }
+
+    /// The `count` clients with the most requests, over all shards.
+    pub(crate) fn busiest(&self, count: usize) -> Vec<Place> {
+        Busiest::top(self.0.iter().map(|shard| shard.busiest().clone()), count)
+    }
+
+    /// Called once a second: older requests count less.
+    pub(crate) fn fade(&self) {
+        self.0.iter().for_each(|shard| shard.busiest().fade());
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        // The outcomes first: a request that arrives meanwhile has no outcome yet.
+        let of = |outcome: Outcome| self.sum(|shard| &shard.outcomes[outcome as usize]);
+        Counts {
+            answered: of(Outcome::Answered),
+            refused_each: of(Outcome::RefusedEach),
+            refused_all: of(Outcome::RefusedAll),
+            unknown: of(Outcome::Unknown),
+            failed: of(Outcome::Failed),
+            left: of(Outcome::Left),
+            came: self.sum(|shard| &shard.came),
+        }
+    }
+
+    fn sum(&self, word: impl Fn(&Shard) -> &AtomicU64) -> u64 {
+        self.0.iter().map(|shard| word(shard).load(Ordering::Relaxed)).sum()
+    }
+
+    fn own_shard(&self) -> &Shard {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static OWN: Cell<Option<usize>> = const { Cell::new(None) };
+        }
+        let number = OWN.get().unwrap_or_else(|| {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            OWN.set(Some(number));
+            number
+        });
+        &self.0[number % SHARDS]
+    }
+}
+
+impl Shard {
+    fn busiest(&self) -> MutexGuard<'_, Busiest> {
+        self.busiest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One request, until the head of its response is there.
+pub(crate) struct Counted<'a> {
+    counters: &'a Counters,
+    outcome: Outcome,
+}
+
+impl Counted<'_> {
+    pub(crate) fn end(mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.counters.own_shard().outcomes[self.outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
