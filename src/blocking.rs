@@ -1,12 +1,12 @@
 //! Waiting on a thread without a runtime: the thread drives the queue itself while it waits.
 
-use crate::consume::Claim;
+use crate::claim::Claim;
 use crate::core::drivers::Kind;
 use crate::core::replenisher::Registration;
 use crate::core::{Core, Drive};
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
-use crate::grant::Permit;
+use crate::permit::Permit;
 use std::ops::{ControlFlow, Deref};
 use std::pin::pin;
 use std::sync::Arc;

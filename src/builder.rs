@@ -118,6 +118,7 @@ impl Builder {
     }
 
     /// Makes the tokens of the last quota come from `supplier`.
+    #[cfg(feature = "distributed")]
     pub(crate) fn supplied(mut self, supplier: Arc<dyn Supplier>) -> Self {
         self.suppliers.push((self.quotas.len().checked_sub(1), supplier));
         self

@@ -1,75 +1,15 @@
 //! Grants: the values that prove that tokens were taken.
 
-use crate::consume::Claim;
+use crate::claim::Claim;
 use crate::core::Core;
 use crate::error::ConsumeError;
+use crate::permit::Permit;
 use pin_project::pin_project;
-use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-
-/// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.
-pub(crate) struct Permit<S: Deref<Target = Core>> {
-    core: S,
-    pub(crate) cost: u64,
-    pub(crate) remaining: u64,
-}
-
-impl<S: Deref<Target = Core>> Permit<S> {
-    #[inline]
-    pub(crate) fn new(core: S, cost: u64, remaining: u64) -> Self {
-        Self { core, cost, remaining }
-    }
-
-    #[cfg(feature = "keyed")]
-    pub(crate) fn core(&self) -> &S {
-        &self.core
-    }
-
-    pub(crate) fn settle(&mut self, actual: u64) {
-        self.cost = self.core.resettle(self.cost, actual);
-    }
-
-    pub(crate) fn grow(&mut self, tokens: u64) {
-        self.settle(self.cost.saturating_add(tokens));
-    }
-
-    fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_> {
-        GrowWithin { claim: Claim::new(&*self.core, tokens), cost: &mut self.cost }
-    }
-
-    /// [`settle`](Self::settle) for costs that cannot be undone: if the clock panics, the last sample of the time is
-    /// used.
-    #[cfg(feature = "io")]
-    pub(crate) fn settle_anyway(&mut self, actual: u64) {
-        self.cost = self.core.resettle_anyway(self.cost, actual);
-    }
-
-    pub(crate) fn forget(mut self) {
-        if self.core.capped {
-            self.core.forget(self.cost);
-            self.cost = 0;
-        }
-    }
-}
-
-impl<S: Deref<Target = Core>> Drop for Permit<S> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.core.capped && self.cost > 0 {
-            self.core.release(self.cost);
-        }
-    }
-}
-
-impl<S: Deref<Target = Core>> fmt::Debug for Permit<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
-    }
-}
 
 /// Proof that tokens were granted.
 ///
@@ -198,7 +138,7 @@ macro_rules! grant_methods {
         /// # Ok(()) }
         /// ```
         pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_> {
-            self.0.grow_within(tokens)
+            GrowWithin::new(&mut self.0, tokens)
         }
 
         /// Consumes the grant without releasing its tokens.
@@ -250,6 +190,13 @@ pub struct GrowWithin<'a> {
     #[pin]
     claim: Claim<&'a Core>,
     cost: &'a mut u64,
+}
+
+impl<'a> GrowWithin<'a> {
+    fn new<S: Deref<Target = Core>>(permit: &'a mut Permit<S>, tokens: u64) -> Self {
+        let (core, cost) = permit.parts();
+        Self { claim: Claim::new(core, tokens), cost }
+    }
 }
 
 impl Future for GrowWithin<'_> {

@@ -172,16 +172,18 @@
 pub mod adaptive;
 mod blocking;
 mod bucket;
-#[cfg_attr(not(feature = "distributed"), allow(dead_code))]
 mod builder;
+mod claim;
 mod clock;
 mod consume;
-// Compiled alike in every feature set: what no feature of this build calls is unused.
-#[cfg_attr(not(all(feature = "keyed", feature = "distributed", feature = "io")), allow(dead_code))]
+#[cfg_attr(
+    not(all(feature = "keyed", feature = "distributed", feature = "io")),
+    allow(dead_code, reason = "compiled alike in every feature set, so some builds call only a part of it")
+)]
 mod core;
 mod deadline;
 #[cfg(feature = "distributed")]
-#[cfg_attr(not(feature = "keyed"), allow(dead_code, unused_imports))]
+#[cfg_attr(not(feature = "keyed"), allow(dead_code, unused_imports, reason = "a part serves distributed keys only"))]
 pub mod distributed;
 mod error;
 mod grant;
@@ -190,15 +192,18 @@ pub mod io;
 mod join;
 #[cfg(feature = "keyed")]
 mod keyed;
-#[cfg_attr(not(all(feature = "keyed", feature = "distributed")), allow(dead_code))]
 mod limiter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod name;
-#[cfg_attr(not(all(feature = "metrics", feature = "tracing")), allow(dead_code, unused_imports))]
+#[cfg_attr(
+    not(all(feature = "metrics", feature = "tracing")),
+    allow(dead_code, unused_imports, reason = "each observer reads a part of what is observed")
+)]
 mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]
 mod pacer;
+mod permit;
 mod quota;
 mod reservation;
 mod set_twice;

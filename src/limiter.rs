@@ -7,7 +7,8 @@ use crate::core::Core;
 use crate::core::replenisher::Replenisher;
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, ReleaseError, TryAcquireError};
-use crate::grant::{Grant, OwnedGrant, Permit};
+use crate::grant::{Grant, OwnedGrant};
+use crate::permit::Permit;
 use crate::quota::{Quota, check_cap};
 use crate::snapshot::Snapshot;
 use crate::wait::Wait;
@@ -30,6 +31,7 @@ impl Limiter {
         Self { core }
     }
 
+    #[cfg(all(feature = "keyed", feature = "distributed"))]
     pub(crate) fn into_core(self) -> Arc<Core> {
         self.core
     }

@@ -3,9 +3,10 @@
 use crate::core::Core;
 use crate::core::outcome::Outcome;
 use crate::error::ConsumeError;
-use crate::grant::{Grant, Permit};
+use crate::grant::Grant;
 use crate::limiter::Limiter;
 use crate::observe::{QueueInfo, WaitRecord};
+use crate::permit::Permit;
 use std::task::{Poll, Waker};
 
 /// One limiter's part of a joint claim.

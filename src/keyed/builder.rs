@@ -347,7 +347,7 @@ where
     ///
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
     pub fn build(
-        #[cfg_attr(not(feature = "distributed"), allow(unused_mut))] mut self,
+        #[cfg_attr(not(feature = "distributed"), allow(unused_mut, reason = "it gives away its store"))] mut self,
     ) -> Result<KeyedLimiter<K, S>, ConfigError> {
         self.set_twice.check()?;
         #[cfg(feature = "distributed")]

@@ -8,7 +8,7 @@ use super::grant::{KeyedGrant, OwnedKeyedGrant, Pass};
 use super::key_ref::{Borrowed, KeyRef, Owned};
 use super::keys::{Asking, Keys, Request, Step};
 use super::map::{Arrival, Taken};
-use crate::consume::Claim;
+use crate::claim::Claim;
 use crate::core::Core;
 use crate::core::coop::poll_paid;
 use crate::deadline::Allowed;

@@ -5,7 +5,7 @@ use super::keys::Keys;
 use super::map::Taken;
 use super::rate::Left;
 use crate::core::Core;
-use crate::grant::Permit;
+use crate::permit::Permit;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;

@@ -31,7 +31,7 @@ use crate::Quota;
 use crate::core::Core;
 use crate::core::state::ChildLimiter;
 use crate::error::ConsumeError;
-use crate::grant::Permit;
+use crate::permit::Permit;
 use crate::sync::{AtomicU64, Mutex, ShardMutex};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};

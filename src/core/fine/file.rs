@@ -21,9 +21,8 @@ impl Timer {
     pub(super) fn open() -> Option<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let file = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
-        // Deprecated because it accepts types that may not be files; this one is a file. Its successors came long after
-        // tokio 1.44.
-        #[allow(deprecated)]
+        // Its successors came long after tokio 1.44.
+        #[allow(deprecated, reason = "it accepts types that may not be files; this one is a file")]
         let register = || AsyncFd::with_interest(file, Interest::READABLE);
         Some(Self { file: catch_unwind(register).ok()?.ok()? })
     }

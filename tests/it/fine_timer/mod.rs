@@ -19,7 +19,7 @@ impl Limiter {
         tollgate::Limiter::builder().fine_timer()
     }
 
-    #[allow(clippy::new_ret_no_self)]
+    #[allow(clippy::new_ret_no_self, reason = "it stands in for `Limiter::new` in shared tests")]
     fn new(quota: Quota) -> Result<tollgate::Limiter, ConfigError> {
         Self::builder().quota(quota).build()
     }

@@ -1,0 +1,66 @@
+//! Tokens that were granted and are held: what grants are made of.
+
+use crate::core::Core;
+use std::fmt;
+use std::ops::Deref;
+
+/// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.
+pub(crate) struct Permit<S: Deref<Target = Core>> {
+    core: S,
+    pub(crate) cost: u64,
+    pub(crate) remaining: u64,
+}
+
+impl<S: Deref<Target = Core>> Permit<S> {
+    #[inline]
+    pub(crate) fn new(core: S, cost: u64, remaining: u64) -> Self {
+        Self { core, cost, remaining }
+    }
+
+    #[cfg(feature = "keyed")]
+    pub(crate) fn core(&self) -> &S {
+        &self.core
+    }
+
+    /// The limiter, and the cost that a caller adds to.
+    pub(crate) fn parts(&mut self) -> (&Core, &mut u64) {
+        (&self.core, &mut self.cost)
+    }
+
+    pub(crate) fn settle(&mut self, actual: u64) {
+        self.cost = self.core.resettle(self.cost, actual);
+    }
+
+    pub(crate) fn grow(&mut self, tokens: u64) {
+        self.settle(self.cost.saturating_add(tokens));
+    }
+
+    /// [`settle`](Self::settle) for costs that cannot be undone: if the clock panics, the last sample of the time is
+    /// used.
+    #[cfg(feature = "io")]
+    pub(crate) fn settle_anyway(&mut self, actual: u64) {
+        self.cost = self.core.resettle_anyway(self.cost, actual);
+    }
+
+    pub(crate) fn forget(mut self) {
+        if self.core.capped {
+            self.core.forget(self.cost);
+            self.cost = 0;
+        }
+    }
+}
+
+impl<S: Deref<Target = Core>> Drop for Permit<S> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.core.capped && self.cost > 0 {
+            self.core.release(self.cost);
+        }
+    }
+}
+
+impl<S: Deref<Target = Core>> fmt::Debug for Permit<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
+    }
+}
