@@ -6,7 +6,7 @@
 
 use crate::core::Core;
 use crate::core::claims::FirstPoll;
-use crate::core::coop::pay;
+use crate::core::coop::{is_free, poll_paid};
 use crate::core::queue::Place;
 use crate::core::state::Sample;
 use crate::deadline::{Allowed, Deadline};
@@ -18,7 +18,6 @@ use std::ops::{ControlFlow, Deref};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::task::coop::{RestoreOnPending, poll_proceed};
 
 /// A claim on `cost` tokens that becomes a permit.
 #[pin_project(PinnedDrop)]
@@ -81,34 +80,28 @@ impl<S: Deref<Target = Core>> Claim<S> {
         self
     }
 
-    /// [`poll`](Self::poll), for one unit of the task's budget. It does not call `coop::poll_paid`: through that
-    /// function, the compiler passes the grant through memory.
+    /// [`poll`](Self::poll), for one unit of the task's budget unless the grant is [free](is_free).
     #[inline]
     pub(crate) fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
-        let budget = ready!(poll_proceed(cx));
-        if let Some(permit) = self.as_mut().claim_at_once() {
-            pay(budget);
+        let is_free = is_free();
+        if is_free && let Some(permit) = self.as_mut().claim_at_once() {
             return Poll::Ready(Ok(permit));
         }
-        self.poll_slowly_paid(cx, budget)
+        self.poll_and_pay(cx, is_free)
     }
 
+    /// The rest of [`poll_paid`](Self::poll_paid). `is_tried` says that the fast path found no tokens.
     #[inline(never)]
-    fn poll_slowly_paid(
-        self: Pin<&mut Self>,
+    fn poll_and_pay(
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        budget: RestoreOnPending,
+        is_tried: bool,
     ) -> Poll<Result<Permit<S>, ConsumeError>> {
-        let answer = self.poll_slowly(cx);
-        if answer.is_ready() {
-            pay(budget);
-        }
-        answer
+        poll_paid(cx, |cx| if is_tried { self.as_mut().poll_slowly(cx) } else { self.as_mut().poll(cx) })
     }
 
     /// Enters the queue on the first poll, or refuses if the expected wait is longer than allowed.
     #[inline]
-    #[cfg(feature = "keyed")]
     pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         match self.as_mut().claim_at_once() {
             Some(permit) => Poll::Ready(Ok(permit)),
