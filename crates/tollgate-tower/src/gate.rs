@@ -65,6 +65,7 @@ impl<Request> Gate<Request> for Limiter {
 /// |---|---|---|
 /// | [`Limiter`] | the cost | `cost` |
 /// | [`AnyLimiter`] | the limiter and the cost | `by` |
+/// | [`AnyLimiter`] | the limiter | `HeedLayer::by` |
 /// | `KeyedLimiter` | the key and the cost | `keyed` |
 pub struct By<L, F> {
     limiter: L,

@@ -1,9 +1,9 @@
 //! The client's layer: its limiter follows every response.
 
 use super::heed::Heed;
+use crate::{AnyLimiter, By};
 use http::Response;
 use pin_project::pin_project;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,26 +25,9 @@ impl<Request> Heeding<Request> for Limiter {
     }
 }
 
-/// Computes the limiter from the request; created by [`HeedLayer::by`].
-pub struct By<F> {
-    choose: Arc<F>,
-}
-
-impl<Request, F: Fn(&Request) -> Limiter> Heeding<Request> for By<F> {
+impl<Request, F: Fn(&Request) -> Limiter> Heeding<Request> for By<AnyLimiter, F> {
     fn limiter(&self, request: &Request) -> Limiter {
-        (self.choose)(request)
-    }
-}
-
-impl<F> Clone for By<F> {
-    fn clone(&self) -> Self {
-        Self { choose: Arc::clone(&self.choose) }
-    }
-}
-
-impl<F> fmt::Debug for By<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("By").finish_non_exhaustive()
+        self.choose(request)
     }
 }
 
@@ -125,14 +108,14 @@ impl HeedLayer {
     }
 }
 
-impl<F> HeedLayer<By<F>> {
+impl<F> HeedLayer<By<AnyLimiter, F>> {
     /// Creates a layer that asks `choose` for the limiter that follows the response to a request, for example one per
     /// host.
     pub fn by<Request>(choose: F) -> Self
     where
         F: Fn(&Request) -> Limiter,
     {
-        Self { limiters: By { choose: Arc::new(choose) }, heed: Heed::default() }
+        Self { limiters: By::new(AnyLimiter, choose), heed: Heed::default() }
     }
 }
 

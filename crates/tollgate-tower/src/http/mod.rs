@@ -95,7 +95,7 @@ pub use advice::Advice;
 pub use body::LimitBody;
 pub use format::{Format, Unit};
 pub use heed::Heed;
-pub use heed_layer::{By, HeedFuture, HeedLayer, Heeded, Heeding};
+pub use heed_layer::{HeedFuture, HeedLayer, Heeded, Heeding};
 pub use items::{QuotaPolicy, ServiceLimit};
 pub use layer::{AsHttp, HttpLimit, HttpLimitLayer};
 pub use limits::{RateLimits, Terms};
