@@ -1,6 +1,6 @@
 //! 10,000 waiters, half of which are cancelled in random order.
 
-use crate::child::{Job, Outcome, have_done};
+use crate::job::{Job, Outcome, have_done};
 use crate::peers::{Peer, Scenario, Waits, present};
 use crate::results::{Results, quantile};
 use crate::{Failure, Plan};

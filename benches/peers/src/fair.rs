@@ -1,6 +1,6 @@
 //! One task with large claims among tasks with small ones, and one task alone.
 
-use crate::child::{Job, Outcome, have_done};
+use crate::job::{Job, Outcome, have_done};
 use crate::peers::{Peer, Scenario, Waits, present};
 use crate::results::Results;
 use crate::waiting::two_workers;

@@ -5,11 +5,10 @@
 //! runtime from checking its timers for some milliseconds. A cap that loses the tokens minted while it is reached
 //! (seastar's) loses rate here, since releases come late and together. A cap that only delays claims does not.
 
-use crate::child::{Job, Outcome, have_done};
+use crate::job::{Contender, Hogs, Job, Outcome, have_done};
 use crate::results::Results;
 use crate::waiting::two_workers;
 use crate::{Failure, Plan};
-use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -30,22 +29,7 @@ const WORK: Duration = Duration::from_millis(1);
 const HOG: Duration = Duration::from_millis(6);
 pub const BURNING: &str = "seastar's rule for caps";
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Contender {
-    Bucket,
-    CappedBucket,
-    Limiter,
-    CappedLimiter,
-    /// Shows that the test can fail.
-    Burning,
-}
 use Contender as C;
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Hogs {
-    count: usize,
-    tasks: bool,
-}
 
 pub fn run(results: &mut Results, plan: &Plan) -> Result<(), Failure> {
     let contenders = [

@@ -1,6 +1,6 @@
 //! 1,000 limiters that had a waiter once: their cost when no claim waits any more.
 
-use crate::child::{Job, Outcome, have_done};
+use crate::job::{Job, Outcome, have_done};
 use crate::peers::{Peer, Scenario, Waits, present};
 use crate::results::Results;
 use crate::waiting::two_workers;

@@ -10,6 +10,7 @@ mod fair;
 mod hogs;
 mod hot;
 mod idle;
+mod job;
 mod memory;
 mod peers;
 mod plot;

@@ -1,6 +1,6 @@
 //! A long queue: tasks that claim again as soon as they are served.
 
-use crate::child::{Job, Outcome, have_done};
+use crate::job::{Job, Outcome, have_done};
 use crate::peers::{Peer, Scenario, Waits, present};
 use crate::results::{Results, quantile};
 use crate::{Failure, Plan};

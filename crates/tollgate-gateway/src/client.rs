@@ -1,40 +1,14 @@
 //! The client of a request: the bucket in which the request is counted.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use axum::http::HeaderMap;
 
 use super::config::{Keys, Unlisted};
-
-/// The name of a listed key. Each name is leaked once, so that requests copy it without a reference count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Name(&'static str);
-
-impl Name {
-    pub(crate) fn new(name: &str) -> Self {
-        static KNOWN: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        Self(known.get(name).copied().unwrap_or_else(|| {
-            let name = &*Box::leak(Box::<str>::from(name));
-            known.insert(name);
-            name
-        }))
-    }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        self.0
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
+use super::name::Name;
 
 /// A client. It does not contain the key itself, which is a secret of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! The checked configuration of the TOML file. Parsing has no effects: a file that is refused changes nothing.
+//! The checked configuration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -9,9 +9,8 @@ use axum::http::HeaderName;
 use axum::http::uri::Authority;
 use tollgate::Quota;
 
-use super::client::Name;
-use super::file::File;
-use super::problem::{Problem, Source};
+use super::name::Name;
+use super::problem::{At, Problem};
 use super::route::Routes;
 
 /// A checked configuration.
@@ -73,32 +72,7 @@ pub(crate) enum Unlisted {
     Refuse,
 }
 
-/// A value, and its line in the file.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct At<T> {
-    pub(crate) value: T,
-    pub(crate) line: usize,
-}
-
-impl<T> At<T> {
-    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
-        At { value: change(self.value), line: self.line }
-    }
-}
-
 impl Config {
-    /// With the text, so that the task that watches the file knows which text is applied.
-    pub(crate) fn read(path: &Path) -> Result<(Self, String), Problem> {
-        let text = std::fs::read_to_string(path).map_err(|error| Problem::unreadable(path, &error))?;
-        Ok((Self::parse(path, &text)?, text))
-    }
-
-    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Problem> {
-        let source = Source { path, text };
-        let file: File = toml::from_str(text).map_err(|error| source.problem(error.span(), error.message()))?;
-        file.check(&source)
-    }
-
     /// Checks that every difference from `old` can be applied without a restart.
     pub(crate) fn check_fixed(&self, path: &Path, old: &Fixed) -> Result<(), Problem> {
         let new = &self.fixed;

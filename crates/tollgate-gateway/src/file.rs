@@ -1,8 +1,10 @@
-//! The TOML file as it is written, and the rules that it must follow.
+//! The TOML file as it is written, and the rules that it must follow. Parsing has no effects: a file that is refused
+//! changes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 use axum::http::uri::{Authority, Scheme};
@@ -11,15 +13,29 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use tollgate::{KeyedLimiter, Limiter, Quota};
 use toml::Spanned;
 
-use super::client::Name;
 use super::config::{Config, Fixed, Keys, Unlisted};
+use super::name::Name;
 use super::problem::{Problem, Source};
 use super::route::{Route, Routes};
+
+impl Config {
+    /// With the text, so that the task that watches the file knows which text is applied.
+    pub(crate) fn read(path: &Path) -> Result<(Self, String), Problem> {
+        let text = std::fs::read_to_string(path).map_err(|error| Problem::unreadable(path, &error))?;
+        Ok((Self::parse(path, &text)?, text))
+    }
+
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Problem> {
+        let source = Source { path, text };
+        let file: File = toml::from_str(text).map_err(|error| source.problem(error.span(), error.message()))?;
+        file.check(&source)
+    }
+}
 
 /// The file as it is written.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct File {
+struct File {
     listen: Spanned<Address>,
     admin: Spanned<Address>,
     upstream: Upstream,

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 use tollgate::{Builder, ConfigError, KeyedBuilder, KeyedLimiter, Limiter};
 
-use super::client::{Client, Name};
+use super::client::Client;
 use super::config::Config;
+use super::name::Name;
 use super::problem::Problem;
 
 /// Stands for an absent cap: more tokens than can ever be in flight. The limiter is built with a cap so that one can be

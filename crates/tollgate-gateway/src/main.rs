@@ -34,6 +34,7 @@ mod front;
 pub(crate) mod gateway;
 pub(crate) mod limits;
 mod meters;
+pub(crate) mod name;
 pub(crate) mod problem;
 mod proxy;
 mod reload;

@@ -1,12 +1,10 @@
-//! An error in a configuration file.
+//! Errors in a configuration file, and the lines on which its values stand.
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
-
-use super::config::At;
 
 /// An error in a configuration file: its place, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +39,19 @@ impl Problem {
     pub(crate) fn no_room(path: &Path, name: &str, error: &tollgate::ConfigError) -> Self {
         let what = format!("cannot set the quota of `{name}` now: {error}; or try again later");
         Self { file: path.to_owned(), line: None, what }
+    }
+}
+
+/// A value, and its line in the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) line: usize,
+}
+
+impl<T> At<T> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
+        At { value: change(self.value), line: self.line }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::law::{Law, SECOND};
-use crate::parent::Log;
+use crate::log::Log;
 use std::ops::Deref;
 
 /// The store counts active nodes in epochs of this length.

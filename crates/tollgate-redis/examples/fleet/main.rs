@@ -17,6 +17,7 @@ mod guard;
 mod judge;
 #[path = "../../../../examples/fleet_sim/law.rs"]
 mod law;
+mod log;
 mod node;
 mod parent;
 mod plot;

@@ -2,8 +2,9 @@
 
 use crate::guard::Guard;
 use crate::judge::{Verdict, judge};
-use crate::law::{Batch, Law};
-use crate::report::{Report, Sample, now};
+use crate::law::Law;
+use crate::log::Log;
+use crate::report::{Sample, now};
 use crate::show::Show;
 use crate::{Failure, Options, plot};
 use std::io::{BufRead, BufReader, Write};
@@ -15,16 +16,6 @@ use std::time::{Duration, Instant};
 /// The interval between two readings of the reports.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const SHOW_EVERY: Duration = Duration::from_millis(100);
-
-/// All that a node has reported.
-#[derive(Default)]
-pub(crate) struct Log {
-    pub(crate) ready: bool,
-    pub(crate) began: Option<u64>,
-    pub(crate) ended: Option<u64>,
-    pub(crate) grants: Vec<Batch>,
-    pub(crate) last: Sample,
-}
 
 /// A process that shares the quota. It ends when this is dropped, if it has not yet.
 struct Node {
@@ -132,28 +123,6 @@ impl Drop for Node {
     fn drop(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
-    }
-}
-
-impl Log {
-    fn enter(&mut self, report: Report) {
-        match report {
-            Report::Ready => self.ready = true,
-            Report::Began { at } => self.began = Some(at),
-            Report::Ended { at } => self.ended = Some(at),
-            Report::Grants { first, last, tokens } => self.grants.push(Batch { first, last, tokens }),
-            Report::Sample(sample) => self.last = Sample { late: sample.late.max(self.last.late), ..sample },
-        }
-    }
-
-    pub(crate) fn tokens(&self) -> u64 {
-        self.grants.iter().map(|batch| batch.tokens).sum()
-    }
-
-    /// The tokens granted in these nanoseconds.
-    pub(crate) fn tokens_in(&self, time: std::ops::Range<u64>) -> u64 {
-        let since = self.grants.partition_point(|batch| batch.last < time.start);
-        self.grants[since..].iter().take_while(|batch| batch.last < time.end).map(|batch| batch.tokens).sum()
     }
 }
 

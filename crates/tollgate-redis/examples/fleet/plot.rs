@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::law::Law;
-use crate::parent::Log;
+use crate::log::Log;
 use plotters::prelude::*;
 use std::ops::Deref;
 use std::path::Path;

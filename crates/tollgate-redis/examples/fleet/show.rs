@@ -1,6 +1,6 @@
 //! The live table, with a row for each node. Without a terminal, a line each second.
 
-use crate::parent::Log;
+use crate::log::Log;
 use crate::report::now;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::ops::Deref;

@@ -1,0 +1,36 @@
+//! What a node has reported.
+
+use crate::law::Batch;
+use crate::report::{Report, Sample};
+
+/// All that a node has reported.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub(crate) ready: bool,
+    pub(crate) began: Option<u64>,
+    pub(crate) ended: Option<u64>,
+    pub(crate) grants: Vec<Batch>,
+    pub(crate) last: Sample,
+}
+
+impl Log {
+    pub(crate) fn enter(&mut self, report: Report) {
+        match report {
+            Report::Ready => self.ready = true,
+            Report::Began { at } => self.began = Some(at),
+            Report::Ended { at } => self.ended = Some(at),
+            Report::Grants { first, last, tokens } => self.grants.push(Batch { first, last, tokens }),
+            Report::Sample(sample) => self.last = Sample { late: sample.late.max(self.last.late), ..sample },
+        }
+    }
+
+    pub(crate) fn tokens(&self) -> u64 {
+        self.grants.iter().map(|batch| batch.tokens).sum()
+    }
+
+    /// The tokens granted in these nanoseconds.
+    pub(crate) fn tokens_in(&self, time: std::ops::Range<u64>) -> u64 {
+        let since = self.grants.partition_point(|batch| batch.last < time.start);
+        self.grants[since..].iter().take_while(|batch| batch.last < time.end).map(|batch| batch.tokens).sum()
+    }
+}
