@@ -1,6 +1,7 @@
 //! What does one call cost, depending on the number of waiters? In nanoseconds per call.
 //!
-//! * `arrivals`: the mean of arrivals with a deadline at the end of a queue of this length, by kind of quota.
+//! * `arrivals`: the mean of 500 arrivals with a deadline at the end of a queue of this length, by kind of quota. The
+//!   futures have been made before; their first polls are measured.
 //! * `storm`: the same, with a waiter cancelled from the middle before each arrival.
 //! * `once`: one call at a queue of 100,000 that has not computed an estimate before.
 //! * `stalled`: one call by another caller than the driver, while 100,000 waiters are due.
@@ -14,6 +15,7 @@ use tollgate::{Clock, ConsumeError, Grant, Limiter, Quota};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const MANY: usize = 100_000;
+const ARRIVALS: usize = 500;
 const KINDS: [&str; 6] = ["one quota", "two quotas", "stepped", "two, one stepped", "one, paused", "two, capped"];
 
 /// Moved by the benchmark; the limiter takes it for a real one.
@@ -49,8 +51,12 @@ type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Grant<'a>, ConsumeError>> 
 
 fn wait<'a>(claim: impl Future<Output = Result<Grant<'a>, ConsumeError>> + 'a) -> Waiting<'a> {
     let mut claim: Waiting<'a> = Box::pin(claim);
-    let _ = claim.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    arrive(&mut claim);
     claim
+}
+
+fn arrive(claim: &mut Waiting<'_>) {
+    let _ = claim.as_mut().poll(&mut Context::from_waker(Waker::noop()));
 }
 
 fn queue(limiter: &Limiter, length: usize) -> Vec<Waiting<'_>> {
@@ -81,22 +87,21 @@ fn main() {
         for length in [1_000, 10_000, 100_000] {
             let set_up = || {
                 let limiter = leaked(kind, &Wall::default());
-                let mut line = queue(limiter, length);
-                line.reserve(100);
+                let line = queue(limiter, length);
+                let newcomers = (0..ARRIVALS).map(|_| Box::pin(limiter.consume(1).within(DAY)) as Waiting<'static>);
+                let newcomers: Vec<_> = newcomers.collect();
                 let _ = limiter.estimate(1);
-                (limiter, line)
+                (line, newcomers)
             };
-            let arrive = |(limiter, line): &mut (&'static Limiter, Vec<Waiting<'static>>)| {
-                (0..50).for_each(|_| line.push(wait(limiter.consume(1).within(DAY))));
-            };
-            println!("arrivals\t{kind}\t{length}\t{}", median(set_up, arrive) / 50);
-            let storm = |(limiter, line): &mut (&'static Limiter, Vec<Waiting<'static>>)| {
-                for index in 0..50 {
-                    drop(line.swap_remove(length / 2 + index));
-                    line.push(wait(limiter.consume(1).within(DAY)));
+            let each = |(_, newcomers): &mut (Vec<_>, Vec<_>)| newcomers.iter_mut().for_each(arrive);
+            println!("arrivals\t{kind}\t{length}\t{}", median(set_up, each) / ARRIVALS as u128);
+            let storm = |(line, newcomers): &mut (Vec<_>, Vec<_>)| {
+                for (index, newcomer) in newcomers.iter_mut().enumerate() {
+                    drop(line.swap_remove(length / 2 - index % 100));
+                    arrive(newcomer);
                 }
             };
-            println!("storm\t{kind}\t{length}\t{}", median(set_up, storm) / 50);
+            println!("storm\t{kind}\t{length}\t{}", median(set_up, storm) / ARRIVALS as u128);
         }
         for call in ["within", "estimate", "try_acquire"] {
             let set_up = || {
