@@ -402,7 +402,7 @@ const CHANGES: [Change; 30] = changes! {
     "grow": |_, held| held.one().grow(2), NONE;
     "drop": |_, held| held.one = None, NONE;
     "drop in unwinding": |_, held| drop_in_unwinding(held.one.take()), NONE;
-    "forget, release": |it, held| { held.one.take().map(Grant::forget); it.one.release(1).ok() }, NONE;
+    "forget, release": |it, held| { held.one.take().into_iter().for_each(Grant::forget); it.one.release(1).ok() }, NONE;
     "try_acquire": |it, _| assert!(it.one.try_acquire(50).is_err()), NONE;
     "set_quota": |it, _| it.one.set_quota(0, QUOTA).unwrap(), NONE;
     "set_max_in_flight": |it, _| if it.capped { it.one.set_max_in_flight(99).unwrap() }, NONE;
