@@ -483,9 +483,7 @@ impl Limiter {
     /// No claim passes during the pause. Buckets continue to fill up to their bursts. A shorter pause never shortens a
     /// longer one.
     pub fn pause_for(&self, duration: Duration) {
-        self.core.with(|state, rovers, sample| {
-            state.pause_until(rovers, sample.now.saturating_add(whole_nanos(duration)));
-        });
+        self.core.with(|state, rovers, sample| state.pause_for(rovers, sample.now, whole_nanos(duration)));
     }
 
     /// Pauses the limiter until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the

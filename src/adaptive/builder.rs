@@ -38,23 +38,26 @@ impl AdaptiveBuilder {
         Self { start: Some(rate.try_into().map_err(Into::into)), ..self }
     }
 
-    /// Sets the additive increase: by how many tokens per second the rate grows in the first second after a hold. It
-    /// grows twice as fast about every 0.4 s from then on, until it is refused.
+    /// Sets the additive increase: the growth after a hold begins at so many tokens per second in each second. It
+    /// becomes twice as fast about every 0.45 s and half a request, until the rate is refused. The value must be positive
+    /// and finite.
     ///
-    /// The default is 0.4 requests per second. A larger value finds a raised limit sooner, and is refused more often.
+    /// The default is 0.2 requests per second; above 100 requests per second it is larger, with the square root of the
+    /// rate. A larger value finds a raised limit sooner, and is refused more often.
     pub fn increase_per_second(self, tokens: f64) -> Self {
         Self { increase: Some(tokens), ..self }
     }
 
-    /// Sets the multiplicative decrease: the share of the rate that one refusal leaves at least. The default is 0.5.
+    /// Sets the multiplicative decrease: the share of the rate that one refusal leaves at least, between 0.01 and
+    /// 0.98. The default is 0.5.
     ///
     /// Most decreases are smaller: the rate falls to what the server accepted lately.
     pub fn decrease(self, share: f64) -> Self {
         Self { decrease: Some(share), ..self }
     }
 
-    /// Sets the settle time: for how long at most a rate that was found is kept before a higher one is tried. The
-    /// default is 8.5 s; at more than 12 requests per second the time is shorter anyway.
+    /// Sets the settle time: for how long at most a rate that was found is kept before a higher one is tried, at most
+    /// one day. The default is 8.5 s; above some 18 requests per second the time is shorter anyway, 150 requests.
     ///
     /// With a longer time fewer requests are refused, and a raised limit is found later. At 10 requests per second
     /// each attempt costs about one refusal.
@@ -63,7 +66,7 @@ impl AdaptiveBuilder {
     }
 
     /// Sets the burst of every rate, in tokens. The default is the burst of the fastest rate, if it is written out
-    /// (`"5000/s, burst 20"`), else the tokens of 10 ms, at least 1.
+    /// (`"5000/s, burst 20"`), else the tokens of 10 ms, at least 1. Bursts of the other rates are ignored.
     pub fn burst(mut self, tokens: u64) -> Self {
         if let Ok(bounds) = &mut self.bounds {
             bounds.burst = Some(tokens);

@@ -298,6 +298,23 @@ impl Core {
         }
     }
 
+    /// Whether a grant that has `held` tokens in flight can grow by `tokens`. A claim for more would wait for tokens that
+    /// its own grant holds, in front of all others.
+    pub(crate) fn check_growth(&self, held: u64, tokens: u64) -> Result<(), ConsumeError> {
+        if !self.capped {
+            return Ok(());
+        }
+        let state = self.state.lock();
+        let most = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens.saturating_sub(held));
+        if state.closed || tokens <= most { Ok(()) } else { Err(ConsumeError::TooLarge { cost: tokens, most }) }
+    }
+
+    /// Counts and reports that a claim was refused before it arrived.
+    pub(crate) fn refuse(&self, cost: u64, error: ConsumeError) {
+        self.state.lock().totals.refused += 1;
+        self.observers().refused(cost, error);
+    }
+
     /// Returns a grant of `cost` tokens that no caller has seen.
     pub(crate) fn give_back(&self, cost: u64) {
         self.leaving(|state, rovers, _| state.give_back(rovers, cost));
