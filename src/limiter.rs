@@ -101,7 +101,7 @@ impl Limiter {
     /// # Errors
     ///
     /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap or 2<sup>48</sup>. With a
-    ///   [distributed](crate::Builder::distributed) quota, the cost may also not exceed 16 bursts or the tokens minted
+    ///   distributed quota (feature `distributed`), the cost may also not exceed 16 bursts or the tokens minted
     ///   in one minute, whichever is more.
     /// * [`Closed`](ConsumeError::Closed): the limiter is closed, or is closed during the wait.
     /// * [`QueueFull`](ConsumeError::QueueFull): `max_waiting` callers are already waiting.
@@ -220,7 +220,7 @@ impl Limiter {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Quota::per_second(1_000).burst(1))?;
     /// for _ in 0..3 {
-    ///     limiter.blocking_consume(1)?;
+    ///     let _grant = limiter.blocking_consume(1)?;
     /// }
     /// # Ok(()) }
     /// ```
@@ -243,7 +243,7 @@ impl Limiter {
     /// use tollgate::{ConsumeError, Limiter, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Quota::per_hour(1))?;
-    /// limiter.blocking_consume_within(1, Duration::from_millis(200))?;
+    /// let _grant = limiter.blocking_consume_within(1, Duration::from_millis(200))?;
     /// let refusal = limiter.blocking_consume_within(1, Duration::from_millis(200)).unwrap_err();
     /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
     /// # Ok(()) }
