@@ -176,8 +176,9 @@ impl State {
     /// held part has been ready since an earlier instant, and the queue has not been served past that instant. What is
     /// minted between the two is cut at what the held part allows: otherwise it would be saved for the older part.
     fn mint_for_older(&mut self, number: u64, at: u64) {
-        let waits = !matches!(self.queue.parts().and_then(|parts| parts.stand(number)), None | Some(Stand::Place));
-        let Some(held) = self.queue.held().filter(|held| waits && held.number > number) else { return };
+        let stand = self.queue.parts().and_then(|parts| parts.stand(number));
+        let is_aside = matches!(stand, Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked));
+        let Some(held) = self.queue.held().filter(|held| is_aside && held.number > number) else { return };
         self.supply.mint(at, Some(held.waiter.ticket));
     }
 
