@@ -27,6 +27,10 @@
 //!   While its instant is unknown, the queues that do have an instant hold nothing.
 //! - A queue holds one part at a time. If two claims want the front, the older one has it, and a younger one that is held
 //!   goes aside. Places wait until no part is held.
+//! - A queue that hears something from another queue first serves itself up to the instant of the news, and reads the
+//!   releases if that is the present. Only then does it decide about the part. A decision by less than that could hold the
+//!   part, and the claims behind it, for as long as the other queues take. For the same reason, releases report to the
+//!   queue while a part waits aside, as they do while a claim waits in line.
 //! - A debt charged while the part waited does not delay it: the debt is put behind the part.
 //! - A queue whose held part is ready mints no further than the instant since which it is. When another queue tells it
 //!   about an older part, it first mints up to the instant of that news, cut at what the held part allows: the older
@@ -125,9 +129,8 @@ impl State {
 
     /// Another queue tells something about claim `number`, as of `at`. The caller has read `now` since.
     ///
-    /// A part is judged by the queue as it is at that instant, with all that is due by then granted and all releases
-    /// read: a judgement by less could hold it, and the claims behind it, for as long as the other queues take. So if
-    /// this returns [`Again`](ServeResult::Again), the caller goes on, even if the claim has left the queue.
+    /// If this returns [`Again`](ServeResult::Again), the caller releases the lock, reads the time anew and goes on, even
+    /// if the claim has left the queue: see "the details" at the head of this file.
     pub(crate) fn hear(
         &mut self,
         rovers: &Rovers,
@@ -145,12 +148,12 @@ impl State {
             // Claims that were granted by then are not affected by what happened then.
             match self.serve_up_to(rovers, at, now, wakes) {
                 Served::Again => return ServeResult::Again,
-                _ if wakes.is_full() => return ServeResult::Again,
-                // Earlier news come first.
+                // The news of the claim that left are earlier and come first.
                 Served::Stopped if self.supply.synced() < at => {
                     self.push_news(number, at, wakes);
                     return ServeResult::Done;
                 }
+                _ if wakes.is_full() => return ServeResult::Again,
                 Served::Held => self.mint_for_older(number, at),
                 Served::All | Served::Stopped => {}
             }
