@@ -227,9 +227,7 @@ impl Core {
 
 impl Peer for Core {
     fn hear(&self, claim: u64, at: u64, wakes: &mut Wakes) {
-        // Read before the time, like the tail.
-        wakes.release_mark.note(&self.rovers, self.rovers.release_mark());
-        let sample = self.sample_or_last();
+        let sample = self.sample_with_releases(wakes);
         let mut state = self.state.lock();
         let mut sample = sample.unwrap_or_else(|| state.last_sample());
         let Some(mut at) = state.instant_of_news(claim, at, sample.now) else { return };

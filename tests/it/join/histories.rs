@@ -371,3 +371,14 @@ fn a_queue_goes_on_when_the_claim_that_it_hears_of_has_left() {
     let leave = [Cancel(0), Join([0, 0, 2]), Release, Release, Cancel(0), Cancel(1), Cancel(4)];
     agree(rules, &[&first[..], &second, &leave].concat()).unwrap();
 }
+
+/// A release while a part was ready and held back counts as soon as that part's claim is cancelled.
+#[test]
+fn a_release_counts_when_a_claim_that_was_held_back_is_cancelled() {
+    use Op::{Cancel, Join, Pass, Plain, Release, Turned};
+    let rules = [rule_of(1, 1, 1, Some(5)), Rule { initial: 2, ..rule_of(1, 5, 5, Some(7)) }, rule_of(2, 1, 1, None)];
+    let first = [Pass(15), Join([0, 3, 0]), Plain(0, 2), Join([0, 3, 0]), Join([0, 2, 2]), Plain(1, 1)];
+    let second = [Join([0, 1, 0]), Join([5, 0, 0]), Plain(0, 1), Join([1, 1, 0]), Turned([1, 4, 0])];
+    let leave = [Cancel(2), Cancel(3), Join([0, 0, 2]), Pass(6), Cancel(6), Cancel(6), Join([1, 0, 0]), Release];
+    agree(rules, &[&first[..], &second, &leave, &[Cancel(6)]].concat()).unwrap();
+}
