@@ -236,7 +236,9 @@ impl Core {
     /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens that the
     /// caller has not seen.
     pub(crate) fn cancel_part(&self, number: u64, cost: u64) {
-        let waker = self.leaving(|state, rovers, _| {
+        let mut wakes = Wakes::default();
+        let sample = self.sample_with_releases(&mut wakes);
+        let waker = self.sampled_with(wakes, sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
             let (outcome, waker) = state.remove_part(rovers, number);
             if let Some(Outcome::Granted { .. }) = outcome {
                 state.give_back(rovers, cost);
@@ -352,9 +354,8 @@ impl Core {
     #[cold]
     fn land(&self) {
         let mut wakes = Wakes::default();
-        // Read before the time, like the tail.
-        wakes.release_mark.note(&self.rovers, self.rovers.release_mark());
-        self.sampled_with(wakes, self.sample_or_last(), Reach::Held, CatchUp::Batch, |_, _, _| ());
+        let sample = self.sample_with_releases(&mut wakes);
+        self.sampled_with(wakes, sample, Reach::Held, CatchUp::Batch, |_, _, _| ());
     }
 
     pub(crate) fn forget(&self, cost: u64) {

@@ -17,7 +17,7 @@ use tollgate_tower::http::{
 use tollgate_tower::key::{self, ClientAddress};
 use tollgate_tower::{
     Admission, Answer, AnyLimiter, AsBoxError, AsError, AsGrpc, AsResponse, By, Gate, HeldBody, Hold, Limit,
-    LimitError, LimitFuture, LimitLayer, MaxWait, ToBody, ToHead, http as layers,
+    LimitError, LimitFuture, LimitLayer, MaxWait, ToBody, ToHead,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -163,7 +163,7 @@ async fn a_client_that_heeds() {
     let limiter = limiter();
     assert_eq!(Heeding::<Call>::limiter(&Always(limiter.clone()), &Call::default()).available(), 100);
     let choose = limiter.clone();
-    let layer: HeedLayer<layers::By<_>> = HeedLayer::by(move |_: &Call| choose.clone());
+    let layer: HeedLayer<By<AnyLimiter, _>> = HeedLayer::by(move |_: &Call| choose.clone());
     let mut client: Heeded<_, _> = layer.layer(service_fn(hello));
     let future: HeedFuture<_> = client.ready().await.unwrap().call(Call::default());
     assert_eq!(future.await.unwrap().status(), StatusCode::OK);
