@@ -32,7 +32,7 @@ impl State {
     #[inline]
     pub(super) fn refresh_ceiling(&mut self, rovers: &Rovers, release_mark: &mut ReleaseMark) -> Option<u64> {
         let Some(cap) = &mut self.cap else { return Some(0) };
-        let (watch, seen) = (self.queue.len() > 0, cap.seen);
+        let (watch, seen) = (self.queue.has_claims(), cap.seen);
         let mut released = if watch && !cap.watching {
             rovers.watch_releases(&mut cap.seen)
         } else {
