@@ -47,3 +47,16 @@ fn everything_that_design_names_as_a_defence_exists() {
     }
     assert!(files > 20 && tests > 15, "the table was not found completely: {files} files, {tests} tests and plants");
 }
+
+/// The root package cannot depend on `tollgate-tower`, whose tests compile this program.
+#[test]
+fn the_axum_program_of_the_readme_is_the_one_that_tollgate_tower_compiles() {
+    let Ok(compiled) = fs::read_to_string("crates/tollgate-tower/README.md") else {
+        println!("NOT RUN: the published package has no other crates");
+        return;
+    };
+    let readme = fs::read_to_string("README.md").unwrap();
+    let program = readme.split("```").find(|block| block.starts_with("rust,ignore\n")).unwrap();
+    assert!(compiled.contains(&format!("```{}```", program.replace("rust,ignore", "rust,no_run"))));
+    assert_eq!(readme.matches("rust,ignore").count(), 1);
+}

@@ -1,4 +1,4 @@
-//! Rewrites the tables and plots in README.md and docs/BENCHMARKS.md.
+//! Rewrites the tables and plots of docs/BENCHMARKS.md.
 
 use crate::Failure;
 use crate::cancel::CASE as CANCEL;
@@ -35,14 +35,12 @@ pub fn publish(results: &Results, root: &Path) -> Result<(), Failure> {
             results.cases(prefix).into_iter().map(|case| format!("**{case}**\n\n{}", table::of_case(results, case)));
         parts.push((name, tables.collect::<Vec<_>>().join("\n\n")));
     }
-    for file in ["README.md", "docs/BENCHMARKS.md"] {
-        let path = root.join(file);
-        let mut text = std::fs::read_to_string(&path)?;
-        for (name, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
-            text = replaced(&text, name, part);
-        }
-        std::fs::write(path, text)?;
+    let path = root.join("docs/BENCHMARKS.md");
+    let mut text = std::fs::read_to_string(&path)?;
+    for (name, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
+        text = replaced(&text, name, part);
     }
+    std::fs::write(path, text)?;
     Ok(())
 }
 
@@ -53,7 +51,7 @@ fn replaced(text: &str, name: &str, part: &str) -> String {
     format!("{}{open}\n{part}\n{}", &text[..begin], &text[end..])
 }
 
-/// The comparison of README.md: tollgate's own figures, and those of the other crates relative to them.
+/// The summary: tollgate's own figures, and those of the other crates relative to them.
 fn short(results: &Results) -> Table {
     let header = [
         "",
