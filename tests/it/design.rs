@@ -6,7 +6,7 @@ use std::path::Path;
 /// The texts between backticks in that section.
 fn names() -> Vec<String> {
     let design = fs::read_to_string("DESIGN.md").unwrap();
-    let (_, defence) = design.split_once("## How the contract is defended").unwrap();
+    let (_, defence) = design.split_once("## How it is defended").unwrap();
     defence.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
