@@ -31,7 +31,7 @@ impl Limiter {
         Self { core }
     }
 
-    #[cfg(all(feature = "keyed", feature = "distributed"))]
+    #[cfg(feature = "keyed")]
     pub(crate) fn into_core(self) -> Arc<Core> {
         self.core
     }
