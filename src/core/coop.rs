@@ -6,8 +6,8 @@
 //! returns `Pending`, and tokio wakes the task as soon as the other tasks have had their turn. Outside of tokio the
 //! budget is unlimited.
 //!
-//! Paying costs about a quarter of a grant without waiting. So of the grants of a limiter that are ready at once, only
-//! each eighth on a thread pays ([`is_free`]).
+//! Paying costs about as much as a grant without waiting. So of the grants of a limiter that are ready at once, only
+//! one in 32 on a thread pays ([`is_free`]).
 //!
 //! The public futures pay, and the mechanism below them does not: a thread that blocks in
 //! [`blocking_consume`](crate::Limiter::blocking_consume) has no other task to yield to, and could not be woken.
@@ -16,10 +16,10 @@ use std::cell::Cell;
 use std::task::{Context, Poll, ready};
 use tokio::task::coop::poll_proceed;
 
-/// Whether a grant that is ready at once is free: true for seven calls of eight on this thread. A free grant is not
+/// Whether a grant that is ready at once is free: true for 31 calls of 32 on this thread. A free grant is not
 /// refused for want of budget either, so the result is never lost.
 ///
-/// The calls are counted for each thread, and not by tickets: a cost of 8 would pay always, or never.
+/// The calls are counted for each thread, and not by tickets: a cost of 32 would pay always, or never.
 #[inline(always)]
 pub(crate) fn is_free() -> bool {
     // Loom repeats a model, and expects the same calls each time.
@@ -29,7 +29,7 @@ pub(crate) fn is_free() -> bool {
     thread_local!(static CALLS: Cell<u8> = const { Cell::new(0) });
     let calls = CALLS.get().wrapping_add(1);
     CALLS.set(calls);
-    !calls.is_multiple_of(8)
+    !calls.is_multiple_of(32)
 }
 
 /// Polls, and pays for the result, if there is one. Without budget `poll` is not called at all: a claim granted by it
