@@ -3,8 +3,9 @@
 //!
 //! This file holds serving. The other operations are in the files below `state/`: claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
-//! in `forecast.rs`, external tokens in `source.rs`, the link between a parent and its children in `parent.rs`,
-//! read access in `view.rs`, the in-flight cap in `ceiling.rs`, and the fast path's limits in `publish.rs`.
+//! in `forecast.rs`, joint claims in `joint.rs`, limiters with classes in `classes.rs` and `shares.rs`, external tokens in
+//! `source.rs`, the link between a parent and its children in `parent.rs`, read access in `view.rs`, the in-flight cap in
+//! `ceiling.rs`, and the fast path's limits in `publish.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
@@ -12,22 +13,26 @@
 mod ceiling;
 mod changes;
 mod claims;
+mod classes;
 mod deferred;
 mod forecast;
 mod joint;
 mod parent;
 mod publish;
+mod shares;
 mod source;
 mod view;
 
 pub(crate) use ceiling::Cap;
 pub(crate) use claims::Arrival;
 pub(crate) use parent::ChildLimiter;
+pub(crate) use shares::SharePlan;
 
 use deferred::Deferred;
 use forecast::Forecast;
 use joint::Step;
 
+use crate::core::classes::Classes;
 use crate::core::drivers::Drivers;
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
@@ -156,6 +161,8 @@ pub(crate) struct Rare {
     /// A copy of the supply in which `foretell` tries out the future. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,
+    /// Present if the limiter was built with classes; see `state/classes.rs`.
+    classes: Option<Box<Classes>>,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
     deferred: VecDeque<Deferred>,
     /// While a caller acts on a queue that is behind: the time it read from the clock.
@@ -306,7 +313,10 @@ impl State {
         wakes: &mut Wakes,
     ) -> Served {
         // One check for all that most limiters do not have, instead of one at each place below.
-        if self.queue.parts().is_some() || self.has_parent || self.supply.has_external() {
+        if self.queue.parts().is_some() || self.has_parent || self.supply.has_external() || self.classes().is_some() {
+            if self.classes().is_some() {
+                return self.serve_classes(rovers, time.0, wakes);
+            }
             return self.serve_as::<false>(rovers, time, reach, end, wakes);
         }
         self.serve_as::<true>(rovers, time, reach, end, wakes)
@@ -495,13 +505,23 @@ impl State {
 
     /// The position at which the front claim begins, or the next claim would.
     #[inline]
-    fn next_start(&self, rovers: &Rovers) -> u64 {
+    pub(crate) fn next_start(&self, rovers: &Rovers) -> u64 {
+        if let Some(classes) = self.classes() {
+            return self.base(classes, rovers);
+        }
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
+    }
+
+    /// The waiter for whose claim tokens above the burst may be saved. `None` with classes: no installment is larger
+    /// than the burst.
+    #[inline]
+    fn front(&self) -> Option<&Waiter> {
+        self.queue.front().filter(|_| self.classes().is_none())
     }
 
     #[inline]
     pub(crate) fn front_ticket(&self) -> Option<u64> {
-        self.queue.front().map(|front| front.ticket)
+        self.front().map(|front| front.ticket)
     }
 
     /// The instant at which the queue must be served, for its front waiter or for a part of a joint claim that waits
@@ -509,6 +529,9 @@ impl State {
     // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self) -> u64 {
+        if let Some(classes) = self.classes() {
+            return if self.queue.is_empty() { u64::MAX } else { classes.due };
+        }
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm().unwrap_or(u64::MAX))

@@ -1,6 +1,7 @@
 //! Arriving claims: granted, denied, or entered into the queue; and their estimated waits.
 
 use super::{Cap, MAX_COST, Sample, State};
+use crate::core::classes::{ClassId, ROOT};
 use crate::core::denial::Denial;
 use crate::core::joint::JointPart;
 use crate::core::queue::{Place, Waiter};
@@ -15,6 +16,8 @@ use std::time::Duration;
 pub(crate) struct Arrival<'a> {
     pub(crate) place: Pin<&'a mut Place>,
     pub(crate) cost: u64,
+    /// The class in which it waits.
+    pub(crate) class: ClassId,
     /// Taken if the caller has to wait. Otherwise it stays here, and the caller drops it without the lock.
     pub(crate) waker: &'a mut Option<Waker>,
     /// The longest wait that the caller accepts, in nanoseconds.
@@ -75,7 +78,7 @@ impl State {
         if self.supply.has_external() {
             return false;
         }
-        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();
+        let can_wait = !self.queue.is_empty() && self.classes().is_none() && cost > 0 && self.check_queue(true).is_ok();
         if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
         }
@@ -95,6 +98,9 @@ impl State {
     }
 
     pub(crate) fn try_acquire(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
+        if self.classes().is_some() {
+            return self.try_acquire_in_class(rovers, ROOT, cost, now);
+        }
         if self.closed {
             return Err(TryAcquireError::Closed);
         }
@@ -163,6 +169,9 @@ impl State {
         if cost == 0 {
             return Ok(Some(self.available(rovers)));
         }
+        if self.classes().is_some() {
+            return self.arrive_in_class(rovers, arrival, now);
+        }
         if !self.has_parent
             && let Some(remaining) = self.admit(rovers, cost)
         {
@@ -220,7 +229,13 @@ impl State {
         now: u64,
         allowed: u64,
     ) -> Result<(), ConsumeError> {
-        let estimate = self.foretell(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
+        let at = self.foretell(rovers, cost);
+        self.check_wait(at, now, allowed)
+    }
+
+    /// Whether a claim that is granted at `at`, if that is known, waits for at most `allowed` nanoseconds.
+    pub(super) fn check_wait(&self, at: Option<u64>, now: u64, allowed: u64) -> Result<(), ConsumeError> {
+        let estimate = at.map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
         if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
     }

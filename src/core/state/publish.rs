@@ -12,10 +12,12 @@ impl State {
             self.forget_denial(rovers);
         }
         let limit = self.supply.limit();
-        let until = match self.queue.front() {
-            Some(front) => front.start(),
-            None if self.closed || self.supply.is_paused() => rovers.tail(),
-            None => rovers.tail().wrapping_add(self.stride.tokens),
+        let until = if !self.queue.is_empty() {
+            self.next_start(rovers)
+        } else if self.closed || self.supply.is_paused() {
+            rovers.tail()
+        } else {
+            rovers.tail().wrapping_add(self.stride.tokens)
         };
         rovers.publish(earlier(limit, until), limit);
     }
