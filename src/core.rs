@@ -146,8 +146,10 @@ impl Core {
         key_hash: u64,
         parent: Option<Arc<Core>>,
     ) -> Self {
-        self.has_parent = parent.is_some();
-        self.state.lock().has_parent = self.has_parent;
+        if parent.is_some() {
+            self.has_parent = true;
+            self.state.lock().set_parent();
+        }
         let parent_link = parent.map(|limiter| ParentLink::new(limiter, &self.time));
         self.link = Some(Box::new(ChildLink { driver, key_hash, parent_link }));
         self

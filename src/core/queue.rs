@@ -234,7 +234,8 @@ impl Queue {
 
     /// Removes the front waiter and stores `outcome` for its future to find. The caller wakes the returned waiter's
     /// waker.
-    #[inline]
+    // Inlined always: it is a part of every wait.
+    #[inline(always)]
     pub(crate) fn call_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         if let Some(held) = self.take_held() {
             if let Some(parts) = &mut self.parts {

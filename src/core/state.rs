@@ -140,7 +140,11 @@ pub(crate) struct State {
     /// the next publishing.
     denied: bool,
     /// This limiter grants nothing alone: its parent must grant it too.
-    pub(crate) has_parent: bool,
+    has_parent: bool,
+    /// Built with classes, which are in `rare`.
+    has_classes: bool,
+    /// There are a parent, classes, or external tokens: one check for three things that most limiters do not have.
+    is_special: bool,
     /// The parent ticket in the parent's queue may no longer belong to a claim here.
     ticket_recalled: bool,
     /// The version of the keyed map's quotas that this limiter applies.
@@ -195,6 +199,8 @@ impl State {
             closed: false,
             denied: false,
             has_parent: false,
+            has_classes: false,
+            is_special: false,
             ticket_recalled: false,
             quota_version: 0,
             cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
@@ -209,6 +215,11 @@ impl State {
     /// Whether waiters on the runtime `host` can rely on existing drivers to serve them.
     pub(crate) fn serves(&self, host: &Handle) -> bool {
         self.drivers.serve(host) && !self.is_unkept()
+    }
+
+    /// This becomes the queue of a child: nothing is granted here that the parent does not grant.
+    pub(crate) fn set_parent(&mut self) {
+        (self.has_parent, self.is_special) = (true, true);
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {
@@ -312,9 +323,9 @@ impl State {
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Served {
-        // One check for all that most limiters do not have, instead of one at each place below.
-        if self.queue.parts().is_some() || self.has_parent || self.supply.has_external() || self.classes().is_some() {
-            if self.classes().is_some() {
+        // One check here, instead of one at each place below.
+        if self.queue.parts().is_some() || self.is_special {
+            if self.has_classes {
                 return self.serve_classes(rovers, time.0, wakes);
             }
             return self.serve_as::<false>(rovers, time, reach, end, wakes);
@@ -506,8 +517,8 @@ impl State {
     /// The position at which the front claim begins, or the next claim would.
     #[inline]
     pub(crate) fn next_start(&self, rovers: &Rovers) -> u64 {
-        if let Some(classes) = self.classes() {
-            return self.base(classes, rovers);
+        if self.has_classes {
+            return self.class_start(rovers);
         }
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
     }
@@ -516,7 +527,7 @@ impl State {
     /// than the burst.
     #[inline]
     fn front(&self) -> Option<&Waiter> {
-        self.queue.front().filter(|_| self.classes().is_none())
+        self.queue.front().filter(|_| !self.has_classes)
     }
 
     #[inline]
@@ -529,8 +540,8 @@ impl State {
     // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self) -> u64 {
-        if let Some(classes) = self.classes() {
-            return if self.queue.is_empty() { u64::MAX } else { classes.due };
+        if self.has_classes {
+            return self.class_due();
         }
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.

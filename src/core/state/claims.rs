@@ -43,7 +43,10 @@ impl State {
     /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
         // A part of a joint claim that is due comes to the front first.
-        if self.closed || self.has_parent || !self.queue.is_idle(sample.now) || self.is_hungry(rovers) {
+        if self.closed
+            || !self.queue.is_idle(sample.now)
+            || self.is_special && (self.has_parent || self.is_hungry(rovers))
+        {
             return None;
         }
         self.forget_denial(rovers);
@@ -74,11 +77,11 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The task of a source must learn of each waiter.
-        if self.supply.has_external() {
+        // The task of a source must learn of each waiter, and classes have queues of their own.
+        if self.is_special && (self.has_classes || self.supply.has_external()) {
             return false;
         }
-        let can_wait = !self.queue.is_empty() && self.classes().is_none() && cost > 0 && self.check_queue(true).is_ok();
+        let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();
         if !can_wait || self.check_claim(rovers, cost).is_err() {
             return false;
         }
@@ -169,7 +172,7 @@ impl State {
         if cost == 0 {
             return Ok(Some(self.available(rovers)));
         }
-        if self.classes().is_some() {
+        if self.has_classes {
             return self.arrive_in_class(rovers, arrival, now);
         }
         if !self.has_parent

@@ -27,7 +27,11 @@ use std::time::Duration;
 
 impl State {
     /// The classes of a limiter that was built with them.
+    #[inline(always)]
     pub(crate) fn classes(&self) -> Option<&Classes> {
+        if !self.has_classes {
+            return None;
+        }
         self.rare.as_ref()?.classes.as_deref()
     }
 
@@ -48,6 +52,22 @@ impl State {
     pub(crate) fn divide(&mut self) {
         let classes = Classes::new(&self.supply);
         self.rare().classes = Some(Box::new(classes));
+        (self.has_classes, self.is_special) = (true, true);
+    }
+
+    /// What [`next_start`](Self::next_start) is with classes. Apart, and never inlined, so that a limiter without
+    /// classes pays for one check.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn class_start(&self, rovers: &Rovers) -> u64 {
+        self.classes().map_or_else(|| rovers.tail(), |classes| self.base(classes, rovers))
+    }
+
+    /// What [`due`](Self::due) is with classes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn class_due(&self) -> u64 {
+        self.classes().filter(|_| !self.queue.is_empty()).map_or(u64::MAX, |classes| classes.due)
     }
 
     /// The position at which everything taken so far ends; see the head of this file.
@@ -57,6 +77,7 @@ impl State {
     }
 
     /// The queue in which the claims of a class wait.
+    #[inline]
     pub(crate) fn queue_of(&mut self, class: ClassId) -> &mut Queue {
         if class == ROOT {
             return &mut self.queue;
