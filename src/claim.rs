@@ -80,6 +80,18 @@ impl<S: Hold> Claim<S> {
         self
     }
 
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The limiter, if the claim was never polled.
+    pub(crate) fn core_if_fresh(&self) -> Option<&S> {
+        match &self.state {
+            State::Fresh { core, .. } => core.as_ref(),
+            State::Waiting { .. } => None,
+        }
+    }
+
     /// [`poll`](Self::poll), for one unit of the task's budget unless the grant is [free](is_free).
     #[inline]
     pub(crate) fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {

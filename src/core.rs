@@ -32,7 +32,7 @@ use crate::clock::Time;
 use crate::core::queue::Place;
 use crate::core::rovers::Rovers;
 use crate::core::state::{Sample, State};
-use crate::core::wakes::wake_each;
+use crate::core::wakes::{Wakes, wake_each};
 use crate::observe::{Observed, Observers};
 use crate::sync::{AtomicU64, Mutex};
 use std::fmt;
@@ -179,6 +179,12 @@ impl Core {
     /// not unwind here: its place would be dropped while it is linked in the queue, which aborts the process.
     pub(crate) fn sample_or_last(&self) -> Option<Sample> {
         catch_unwind(AssertUnwindSafe(|| self.sample())).ok()
+    }
+
+    /// The same. Before that, notes how far the releases have come: those count as made by the time that is read.
+    fn sample_with_releases(&self, wakes: &mut Wakes) -> Option<Sample> {
+        wakes.release_mark.note(&self.rovers, self.rovers.release_mark());
+        self.sample_or_last()
     }
 
     /// Drops a reference that was held for a moment, and tells the keyed limiter, which may remove the key if it was

@@ -20,12 +20,7 @@
 //!
 //! If the server's clock steps back while an answer is lost, the quota can be exceeded: by at most `rate x lost time`
 //! tokens, and by at most the lease in that answer. The lost time is the time that passed on the server without its
-//! clock counting it. The repeated answer reports its age by the store's own count, which lacks the lost time, so the
-//! node gets the rest of these tokens later than promised, by the lost time. Tokens promised to other nodes after them,
-//! before the step, keep their instants. The two overlap for at most the lost time, so at most `rate x lost time`
-//! tokens are granted twice in a window. Only this one lease is late, so the excess never exceeds that lease. The node
-//! cannot distinguish the step from a request that arrived late. If no answer is lost, no lease moves and nothing is
-//! over-granted.
+//! clock counting it. docs/distributed.md has the proof. If no answer is lost, nothing is over-granted.
 //!
 //! A store that owes 2^52 tokens refuses to promise more ([`StoreError::Refused`]): beyond 2^53 the script could not
 //! count them exactly.

@@ -55,7 +55,7 @@ pub enum ConsumeError {
     )]
     MustHold,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
-    /// [`Outage`](crate::distributed::Outage) is `Fail`.
+    /// `Outage` is `Fail`. Feature `distributed`.
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.
@@ -87,7 +87,7 @@ pub enum TryAcquireError {
     #[error("the limiter is closed: no more tokens will be granted")]
     Closed,
     /// The store of the distributed quota cannot be reached, no tokens are left on this node, and the store's
-    /// [`Outage`](crate::distributed::Outage) is `Fail`.
+    /// `Outage` is `Fail`. Feature `distributed`.
     #[error("the store of the distributed quota cannot be reached: try later, or choose another `Outage`")]
     Unreachable,
     /// The key is new to a keyed limiter, and as many other keys as its `max_keys` allows still owe tokens.

@@ -2,6 +2,7 @@
 
 use crate::claim::Claim;
 use crate::core::Core;
+use crate::core::coop::poll_paid;
 use crate::core::hold::Hold;
 use crate::error::ConsumeError;
 use crate::permit::Permit;
@@ -114,13 +115,15 @@ macro_rules! grant_methods {
 
         /// Waits in the limiter's queue for `tokens` more, and adds them to this grant.
         ///
-        /// With an in-flight cap the grant holds its tokens meanwhile. So if the grants that hold all of the cap wait
+        /// With an in-flight cap the grant holds its tokens meanwhile. So if several grants hold all of the cap and wait
         /// to grow, none of them ever does: bound the wait with [`tokio::time::timeout`], or use
         /// [`grow`](Self::grow).
         ///
         /// # Errors
         ///
-        /// The same as [`Limiter::consume`](crate::Limiter::consume). The grant has then not grown.
+        /// The same as [`Limiter::consume`](crate::Limiter::consume). The grant has then not grown. With an in-flight
+        /// cap, the growth is [`TooLarge`](crate::ConsumeError::TooLarge) if it exceeds what the cap leaves beside this
+        /// grant.
         ///
         /// # Cancel safety
         ///
@@ -221,6 +224,15 @@ impl<B: Hold> Future for Growth<'_, B> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        let tokens = this.claim.cost();
+        if let Some(core) = this.claim.core_if_fresh()
+            && let Err(error) = core.check_growth(**this.cost, tokens)
+        {
+            return poll_paid(cx, |_| {
+                core.refuse(tokens, error);
+                Poll::Ready(Err(error))
+            });
+        }
         let mut more = ready!(this.claim.poll_paid(cx))?;
         // The grant takes over the tokens, also those in flight.
         **this.cost = this.cost.saturating_add(std::mem::take(&mut more.cost));

@@ -168,6 +168,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Examples compile without a warning.
+#![doc(test(attr(deny(warnings))))]
 
 pub mod adaptive;
 mod blocking;

@@ -105,7 +105,7 @@ impl Limiter {
     /// # Errors
     ///
     /// * [`TooLarge`](ConsumeError::TooLarge): the cost exceeds the in-flight cap or 2<sup>48</sup>. With a
-    ///   [distributed](crate::Builder::distributed) quota, the cost may also not exceed 16 bursts or the tokens minted
+    ///   distributed quota (feature `distributed`), the cost may also not exceed 16 bursts or the tokens minted
     ///   in one minute, whichever is more.
     /// * [`Closed`](ConsumeError::Closed): the limiter is closed, or is closed during the wait.
     /// * [`QueueFull`](ConsumeError::QueueFull): `max_waiting` callers are already waiting.
@@ -224,7 +224,7 @@ impl Limiter {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Quota::per_second(1_000).burst(1))?;
     /// for _ in 0..3 {
-    ///     limiter.blocking_consume(1)?;
+    ///     let _grant = limiter.blocking_consume(1)?;
     /// }
     /// # Ok(()) }
     /// ```
@@ -247,7 +247,7 @@ impl Limiter {
     /// use tollgate::{ConsumeError, Limiter, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Quota::per_hour(1))?;
-    /// limiter.blocking_consume_within(1, Duration::from_millis(200))?;
+    /// let _grant = limiter.blocking_consume_within(1, Duration::from_millis(200))?;
     /// let refusal = limiter.blocking_consume_within(1, Duration::from_millis(200)).unwrap_err();
     /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
     /// # Ok(()) }
@@ -487,9 +487,7 @@ impl Limiter {
     /// No claim passes during the pause. Buckets continue to fill up to their bursts. A shorter pause never shortens a
     /// longer one.
     pub fn pause_for(&self, duration: Duration) {
-        self.core.with(|state, rovers, sample| {
-            state.pause_until(rovers, sample.now.saturating_add(whole_nanos(duration)));
-        });
+        self.core.with(|state, rovers, sample| state.pause_for(rovers, sample.now, whole_nanos(duration)));
     }
 
     /// Pauses the limiter until an instant of tokio's clock; see [`pause_for`](Self::pause_for). An instant in the

@@ -93,14 +93,14 @@ impl Quota {
         Self { amount: 0, period: Duration::ZERO, burst: Some(capacity), initial: None, refill: Refill::Manual }
     }
 
-    /// Sets the burst: the most tokens that may pass at once, and that an idle bucket saves up.
+    /// Sets the burst: the most tokens that may pass at once, and that an idle bucket saves up. The last call counts.
     #[must_use = "this returns the changed quota"]
     pub const fn burst(mut self, tokens: u64) -> Self {
         self.burst = Some(tokens);
         self
     }
 
-    /// Starts with `tokens` tokens in the bucket instead of a full bucket; 0 starts empty.
+    /// Starts with `tokens` tokens in the bucket instead of a full bucket; 0 starts empty. The last call counts.
     #[must_use = "this returns the changed quota"]
     pub const fn initial(mut self, tokens: u64) -> Self {
         self.initial = Some(tokens);

@@ -8,4 +8,14 @@ fn misuse_does_not_compile_and_the_documented_code_compiles_silently() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/ui/*.rs");
     cases.pass("tests/ui/silent/*.rs");
+    #[cfg(all(
+        feature = "keyed",
+        feature = "distributed",
+        feature = "stream",
+        feature = "io",
+        feature = "metrics",
+        feature = "quanta",
+        feature = "fine-timer"
+    ))]
+    cases.pass("tests/ui/silent/features/*.rs");
 }

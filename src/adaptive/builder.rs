@@ -4,6 +4,7 @@ use super::bounds::{Bounds, rate};
 use super::control::{Control, Law};
 use super::error::AdaptiveError;
 use super::{Adaptive, Target};
+use crate::set_twice::SetTwice;
 use crate::{Limiter, Quota};
 use std::time::Duration;
 
@@ -22,58 +23,75 @@ pub struct AdaptiveBuilder {
     increase: Option<f64>,
     decrease: Option<f64>,
     settle: Option<Duration>,
-    longest_pause: Duration,
+    burst: Option<u64>,
+    longest_pause: Option<Duration>,
+    set_twice: SetTwice,
 }
 
 impl AdaptiveBuilder {
     pub(super) fn new(slowest: Result<Quota, AdaptiveError>, fastest: Result<Quota, AdaptiveError>) -> Self {
         let bounds = slowest.and_then(|slowest| Bounds::new(slowest, fastest?));
-        Self { bounds, start: None, increase: None, decrease: None, settle: None, longest_pause: LONGEST_PAUSE }
+        Self {
+            bounds,
+            start: None,
+            increase: None,
+            decrease: None,
+            settle: None,
+            burst: None,
+            longest_pause: None,
+            set_twice: SetTwice::default(),
+        }
     }
 
     /// Starts with this rate. The default is the slowest rate.
     ///
     /// The first search is exponential: it reaches any rate within seconds.
-    pub fn start<Q: TryInto<Quota, Error: Into<AdaptiveError>>>(self, rate: Q) -> Self {
-        Self { start: Some(rate.try_into().map_err(Into::into)), ..self }
+    pub fn start<Q: TryInto<Quota, Error: Into<AdaptiveError>>>(mut self, rate: Q) -> Self {
+        self.set_twice.set("start", &mut self.start, rate.try_into().map_err(Into::into));
+        self
     }
 
-    /// Sets the additive increase: by how many tokens per second the rate grows in the first second after a hold. It
-    /// grows twice as fast about every 0.4 s from then on, until it is refused.
+    /// Sets the additive increase: the growth after a hold begins at so many tokens per second in each second. It
+    /// becomes twice as fast about every 0.45 s and half a request, until the rate is refused. The value must be positive
+    /// and finite.
     ///
-    /// The default is 0.4 requests per second. A larger value finds a raised limit sooner, and is refused more often.
-    pub fn increase_per_second(self, tokens: f64) -> Self {
-        Self { increase: Some(tokens), ..self }
+    /// The default is 0.2 requests per second; above 100 requests per second it is larger, with the square root of the
+    /// rate. A larger value finds a raised limit sooner, and is refused more often.
+    pub fn increase_per_second(mut self, tokens: f64) -> Self {
+        self.set_twice.set("increase_per_second", &mut self.increase, tokens);
+        self
     }
 
-    /// Sets the multiplicative decrease: the share of the rate that one refusal leaves at least. The default is 0.5.
+    /// Sets the multiplicative decrease: the share of the rate that one refusal leaves at least, between 0.01 and
+    /// 0.98. The default is 0.5.
     ///
     /// Most decreases are smaller: the rate falls to what the server accepted lately.
-    pub fn decrease(self, share: f64) -> Self {
-        Self { decrease: Some(share), ..self }
+    pub fn decrease(mut self, share: f64) -> Self {
+        self.set_twice.set("decrease", &mut self.decrease, share);
+        self
     }
 
-    /// Sets the settle time: for how long at most a rate that was found is kept before a higher one is tried. The
-    /// default is 8.5 s; at more than 12 requests per second the time is shorter anyway.
+    /// Sets the settle time: for how long at most a rate that was found is kept before a higher one is tried, at most
+    /// one day. The default is 8.5 s; above some 18 requests per second the time is shorter anyway, 150 requests.
     ///
     /// With a longer time fewer requests are refused, and a raised limit is found later. At 10 requests per second
     /// each attempt costs about one refusal.
-    pub fn settle(self, time: Duration) -> Self {
-        Self { settle: Some(time), ..self }
+    pub fn settle(mut self, time: Duration) -> Self {
+        self.set_twice.set("settle", &mut self.settle, time);
+        self
     }
 
     /// Sets the burst of every rate, in tokens. The default is the burst of the fastest rate, if it is written out
-    /// (`"5000/s, burst 20"`), else the tokens of 10 ms, at least 1.
+    /// (`"5000/s, burst 20"`), else the tokens of 10 ms, at least 1. Bursts of the other rates are ignored.
     pub fn burst(mut self, tokens: u64) -> Self {
-        if let Ok(bounds) = &mut self.bounds {
-            bounds.burst = Some(tokens);
-        }
+        self.set_twice.set("burst", &mut self.burst, tokens);
         self
     }
 
     /// Pauses for no longer than this, whatever the server says. The default is ten minutes.
-    pub fn longest_pause(self, pause: Duration) -> Self {
-        Self { longest_pause: pause, ..self }
+    pub fn longest_pause(mut self, pause: Duration) -> Self {
+        self.set_twice.set("longest_pause", &mut self.longest_pause, pause);
+        self
     }
 
     /// Creates a limiter with the starting rate, and drives it.
@@ -84,7 +102,7 @@ impl AdaptiveBuilder {
     pub fn build(self) -> Result<Adaptive, AdaptiveError> {
         let (control, bounds) = self.checked()?;
         let limiter = Limiter::new(bounds.quota(control.rate()))?;
-        Ok(Adaptive::new(limiter, control, bounds, self.longest_pause))
+        Ok(Adaptive::new(limiter, control, bounds, self.longest_pause.unwrap_or(LONGEST_PAUSE)))
     }
 
     /// Drives the first quota of an existing limiter, which takes the starting rate at once.
@@ -132,12 +150,14 @@ impl AdaptiveBuilder {
     fn drive_target<T: Target>(self, target: T) -> Result<Adaptive<T>, AdaptiveError> {
         let (control, bounds) = self.checked()?;
         target.set_rate(bounds.quota(control.rate()))?;
-        Ok(Adaptive::new(target, control, bounds, self.longest_pause))
+        Ok(Adaptive::new(target, control, bounds, self.longest_pause.unwrap_or(LONGEST_PAUSE)))
     }
 
     /// Checks all settings.
     fn checked(&self) -> Result<(Control, Bounds), AdaptiveError> {
-        let bounds = self.bounds.clone()?;
+        self.set_twice.check()?;
+        let mut bounds = self.bounds.clone()?;
+        bounds.burst = self.burst.or(bounds.burst);
         let start = match self.start.clone() {
             Some(start) => bounds.checked_start(start?)?,
             None => rate(bounds.slowest),

@@ -14,7 +14,9 @@
 //!
 //! The constants were chosen by simulation; `benches/adaptive` shows what they achieve.
 
-/// By how many requests per second the rate grows in the first second after a hold.
+use std::f64::consts::LN_2;
+
+/// The growth begins at so many requests per second in each second.
 const INCREASE: f64 = 0.2;
 /// Above so many requests per second the growth begins faster, with this power of the rate: less than in proportion, so
 /// that clients that share a limit still converge.
@@ -60,7 +62,7 @@ const STEP: f64 = 1.0 / 256.0;
 pub(super) struct Law {
     pub(super) slowest: f64,
     pub(super) fastest: f64,
-    /// Tokens per second that are added in the first second of growth; `None`: [`INCREASE`] requests.
+    /// The growth begins at so many tokens per second in each second; `None`: [`INCREASE`] requests.
     pub(super) increase: Option<f64>,
     /// One decrease leaves at least this share of the rate.
     pub(super) decrease: f64,
@@ -108,7 +110,8 @@ pub(super) struct Control {
     elapsed: f64,
     /// The rate does not grow before this.
     hold: f64,
-    /// By how much the rate has grown, plus the amount at which the growth began. `None` until the growth begins.
+    /// By how much the rate would have grown without [`MAX_JUMP`], plus the amount at which the growth began. `None`
+    /// until the growth begins.
     growth: Option<f64>,
     /// Tokens accepted in `elapsed`.
     accepted: f64,
@@ -178,7 +181,7 @@ impl Control {
     }
 
     pub(super) fn is_holding(&self) -> bool {
-        self.elapsed <= self.hold
+        self.elapsed < self.hold
     }
 
     /// Stamps a request of `cost` tokens that is about to be sent.
@@ -224,11 +227,12 @@ impl Control {
             INCREASE * cost * (requests / SLOW).max(1.0).powf(SCALING)
         });
         // Its derivative at the beginning is `increase`.
-        let before = self.growth.unwrap_or(increase * doubling / std::f64::consts::LN_2);
-        let after = (before * (seconds / doubling).exp2()).min(self.law.fastest);
-        self.growth = Some(after);
+        let before = self.growth.unwrap_or(increase * doubling / LN_2);
+        // Each step is bounded, not the sum: a sum that has reached a bound would end the growth for good.
+        let step = (before * (LN_2 * seconds / doubling).exp_m1()).min(self.law.fastest);
+        self.growth = Some(before + step);
         let most = (stamp.rate * MAX_JUMP).min(self.law.fastest);
-        self.target = (self.target + (after - before).max(0.0)).min(most).max(self.target);
+        self.target = (self.target + step).min(most).max(self.target);
     }
 
     /// A request of `cost` tokens was refused. Returns why the rate has fallen, or `None` if it has fallen for this

@@ -63,7 +63,7 @@ pub enum AdaptiveError {
         /// The value given.
         value: Duration,
     },
-    /// The limiter refused the rate.
+    /// A setting was made twice, or the limiter refused the rate.
     #[error(transparent)]
     Limiter(#[from] ConfigError),
 }

@@ -251,7 +251,9 @@ impl Core {
     /// Part `number` of a joint claim is dropped: it leaves the queue, or gives back a grant of `cost` tokens that the
     /// caller has not seen.
     pub(crate) fn cancel_part(&self, number: u64, cost: u64) {
-        let waker = self.leaving(|state, rovers, _| {
+        let mut wakes = Wakes::default();
+        let sample = self.sample_with_releases(&mut wakes);
+        let waker = self.sampled_with(wakes, sample, Reach::Now, CatchUp::Batch, |state, rovers, _| {
             let (outcome, waker) = state.remove_part(rovers, number);
             if let Some(Outcome::Granted { .. }) = outcome {
                 state.give_back(rovers, cost);
@@ -314,6 +316,23 @@ impl Core {
         }
     }
 
+    /// Whether a grant that has `held` tokens in flight can grow by `tokens`. A claim for more would wait for tokens that
+    /// its own grant holds, in front of all others.
+    pub(crate) fn check_growth(&self, held: u64, tokens: u64) -> Result<(), ConsumeError> {
+        if !self.capped {
+            return Ok(());
+        }
+        let state = self.state.lock();
+        let most = state.cap.as_ref().map_or(u64::MAX, |cap| cap.tokens.saturating_sub(held));
+        if state.closed || tokens <= most { Ok(()) } else { Err(ConsumeError::TooLarge { cost: tokens, most }) }
+    }
+
+    /// Counts and reports that a claim was refused before it arrived.
+    pub(crate) fn refuse(&self, cost: u64, error: ConsumeError) {
+        self.state.lock().totals.refused += 1;
+        self.observers().refused(cost, error);
+    }
+
     /// Returns a grant of `cost` tokens that no caller has seen.
     pub(crate) fn give_back(&self, cost: u64) {
         self.leaving(|state, rovers, _| state.give_back(rovers, cost));
@@ -351,9 +370,8 @@ impl Core {
     #[cold]
     fn land(&self) {
         let mut wakes = Wakes::default();
-        // Read before the time, like the tail.
-        wakes.release_mark.note(&self.rovers, self.rovers.release_mark());
-        self.sampled_with(wakes, self.sample_or_last(), Reach::Held, CatchUp::Batch, |_, _, _| ());
+        let sample = self.sample_with_releases(&mut wakes);
+        self.sampled_with(wakes, sample, Reach::Held, CatchUp::Batch, |_, _, _| ());
     }
 
     pub(crate) fn forget(&self, cost: u64) {

@@ -227,10 +227,17 @@ impl Core {
 
 impl Peer for Core {
     fn hear(&self, claim: u64, at: u64, wakes: &mut Wakes) {
-        let sample = self.sample_or_last();
+        let sample = self.sample_with_releases(wakes);
         let mut state = self.state.lock();
-        let now = sample.unwrap_or_else(|| state.last_sample()).now;
-        state.hear(&self.rovers, claim, at, now, wakes);
+        let mut sample = sample.unwrap_or_else(|| state.last_sample());
+        let Some(mut at) = state.instant_of_news(claim, at, sample.now) else { return };
+        let is_current = at == sample.now;
+        while state.hear(&self.rovers, claim, (at, sample.now), wakes) == ServeResult::Again {
+            (state, sample) = self.again(state, sample, wakes);
+            if is_current {
+                at = at.max(sample.now);
+            }
+        }
         drop(state);
         wakes.wake_all();
     }

@@ -147,6 +147,12 @@ impl Queue {
         self.len as usize
     }
 
+    /// Whether a claim waits, in the line or aside.
+    #[inline]
+    pub(crate) fn has_claims(&self) -> bool {
+        self.len > 0
+    }
+
     /// True if no claim waits in the line. Parts of joint claims may wait aside.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

@@ -368,7 +368,7 @@ impl State {
             // The claim of a child has no other queue that could tell something: its parent decides alone.
             let is_joint = !PLAIN && front.is_joint() && !self.has_parent;
             debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
-            let verdict = self.verdict::<PLAIN>(front, now, &mut wakes.last_decision);
+            let verdict = self.verdict::<PLAIN>(front, (now, read), &mut wakes.last_decision);
             let until = match verdict {
                 Verdict::Grant(at) if is_plain => Some(at.saturating_sub(1)),
                 Verdict::Held(_) | Verdict::Wait => Some(now),
@@ -419,8 +419,8 @@ impl State {
             }
             if is_joint && self.queue.held().is_none() {
                 // No release was read while the claim was held back.
-                if self.supply.synced() >= read {
-                    self.refresh_ceiling(rovers, &mut wakes.release_mark);
+                if self.supply.synced() >= read && self.refresh_ceiling(rovers, &mut wakes.release_mark).is_none() {
+                    return Served::Again;
                 }
                 if reach == Reach::News {
                     (now, is_stopped) = (self.supply.synced(), true);
@@ -432,14 +432,26 @@ impl State {
     }
 
     /// Serves the queue up to `at`, or up to the last instant before it at which a joint claim left the line.
-    /// The caller read `now` from the clock. `None` if calls made while the queue was behind come first.
-    fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) -> Option<Served> {
-        self.next_deferred().is_none().then(|| self.serve(rovers, (at, now), Reach::News, None, wakes))
+    /// The caller read `now` from the clock. Calls made by `at` while the queue was behind take effect on the way.
+    fn serve_up_to(&mut self, rovers: &Rovers, at: u64, now: u64, wakes: &mut Wakes) -> Served {
+        while let Some(deferred) = self.next_deferred().filter(|deferred| deferred.at <= at) {
+            if let Served::Again = self.serve(rovers, (deferred.at, now), Reach::Now, Some(deferred.from), wakes) {
+                return Served::Again;
+            }
+            self.do_deferred(rovers);
+        }
+        let end = self.next_deferred().map(|deferred| deferred.from);
+        self.serve(rovers, (at, now), Reach::News, end, wakes)
     }
 
-    /// Decides about the front waiter as of `now`.
+    /// Decides about the front waiter as of `now`. The caller read `read` from the clock.
     #[inline]
-    fn verdict<const PLAIN: bool>(&self, front: &Waiter, now: u64, last_decision: &mut LastDecision) -> Verdict {
+    fn verdict<const PLAIN: bool>(
+        &self,
+        front: &Waiter,
+        (now, read): (u64, u64),
+        last_decision: &mut LastDecision,
+    ) -> Verdict {
         if self.closed && !self.is_granted_by_parent(front) {
             return Verdict::TurnAway(Outcome::Closed);
         }
@@ -470,7 +482,7 @@ impl State {
         }
         match (state, due) {
             // The instant of the commit has passed, even if this clock has since stepped back to before it.
-            (JointState::Committed, _) => Verdict::Grant(part.committed_at(now).max(self.supply.synced())),
+            (JointState::Committed, _) => Verdict::Grant(part.committed_at(read).max(self.supply.synced())),
             (JointState::Dead, _) if self.has_parent => Verdict::TurnAway(part.joint.parent_outcome()),
             (JointState::Dead, _) => Verdict::TurnAway(Outcome::JointEnded),
             (JointState::Held, Some(since)) => Verdict::Held(since),

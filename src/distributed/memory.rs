@@ -70,7 +70,8 @@ impl MemoryStore {
         Self { key: format!("{name:?}").into(), tally: Arc::default(), ..self.clone() }
     }
 
-    /// Sets the behavior of limiters built with this clone while the store cannot be reached.
+    /// Sets the behavior of limiters built with this clone while the store cannot be reached. The last call
+    /// counts.
     #[must_use = "this returns the changed store"]
     pub fn outage(mut self, outage: Outage) -> Self {
         self.outage = outage;

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// use tollgate::{Limiter, Quota};
 /// let down = Limiter::new(Quota::per_second(10_000_000))?;
 /// let up = Limiter::new(Quota::per_second(1_000_000))?;
-/// let (mut here, there) = tokio::io::duplex(4096);
+/// let (here, there) = tokio::io::duplex(4096);
 /// let mut there = PacedIo::new(there).reads(&down).writes(&up).chunk(1024);
 /// # drop(here);
 /// # let (mut here, far) = tokio::io::duplex(4096); drop(far);
@@ -53,7 +53,8 @@ impl<T> PacedIo<T> {
         Self { inner, reading: None, writing: None, chunk: None }
     }
 
-    /// Paces reads by `limiter`, which also charges bytes that were read already and wait for another limiter.
+    /// Paces reads by `limiter`, in place of the limiter that paced them before. It also charges bytes that were read
+    /// already and wait for another limiter.
     #[must_use = "this returns the changed wrapper"]
     pub fn reads(mut self, limiter: &Limiter) -> Self {
         let reading = Reading::new(limiter, self.chunk);
@@ -64,14 +65,14 @@ impl<T> PacedIo<T> {
         self
     }
 
-    /// Paces writes by `limiter`.
+    /// Paces writes by `limiter`, in place of the limiter that paced them before.
     #[must_use = "this returns the changed wrapper"]
     pub fn writes(mut self, limiter: &Limiter) -> Self {
         self.writing = Some(Writing::new(limiter, self.chunk));
         self
     }
 
-    /// Sets the most bytes that are claimed at once, in each direction; 0 counts as 1.
+    /// Sets the most bytes that are claimed at once, in each direction; 0 counts as 1. The last call counts.
     ///
     /// Smaller chunks let other callers pass sooner. Larger chunks cost less, because each chunk is a call of the
     /// inner reader or writer. A chunk above the burst is granted as a whole, once enough tokens are minted for it.

@@ -60,6 +60,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     #[cfg(feature = "distributed")]
     distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
+    has_hasher: Option<()>,
     set_twice: SetTwice,
 }
 
@@ -78,6 +79,7 @@ impl<K> KeyedBuilder<K> {
             #[cfg(feature = "distributed")]
             distributed: None,
             hasher: RandomState::new(),
+            has_hasher: None,
             set_twice: SetTwice::default(),
         }
     }
@@ -309,9 +311,11 @@ impl<K, S> KeyedBuilder<K, S> {
 
     /// Hashes keys with `hasher` instead of the standard library's hasher, which has a secret random seed. If the
     /// collisions of `hasher` can be predicted, an attacker can make every call slow, but not wrong.
-    pub fn hasher<H: BuildHasher>(self, hasher: H) -> KeyedBuilder<K, H> {
+    pub fn hasher<H: BuildHasher>(mut self, hasher: H) -> KeyedBuilder<K, H> {
+        self.set_twice.set("hasher", &mut self.has_hasher, ());
         KeyedBuilder {
             hasher,
+            has_hasher: self.has_hasher,
             quotas: self.quotas,
             quota_by: self.quota_by,
             max_keys: self.max_keys,

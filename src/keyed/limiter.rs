@@ -208,7 +208,7 @@ where
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let users = KeyedLimiter::new(Quota::per_second(1_000).burst(1))?;
     /// for _ in 0..3 {
-    ///     users.blocking_consume(&"ann", 1)?;
+    ///     let _grant = users.blocking_consume(&"ann", 1)?;
     /// }
     /// # Ok(()) }
     /// ```
@@ -233,7 +233,7 @@ where
     /// use tollgate::{ConsumeError, KeyedLimiter, Quota};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let users = KeyedLimiter::new(Quota::per_hour(1))?;
-    /// users.blocking_consume_within(&"ann", 1, Duration::from_millis(200))?;
+    /// let _grant = users.blocking_consume_within(&"ann", 1, Duration::from_millis(200))?;
     /// let refusal = users.blocking_consume_within(&"ann", 1, Duration::from_millis(200)).unwrap_err();
     /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
     /// # Ok(()) }

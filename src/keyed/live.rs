@@ -134,9 +134,9 @@ pub(super) fn set_quotas(live: &Core, rates: &Rates, quota_version: u32) {
     });
 }
 
-/// Pauses `live` until `gate`, or until the later instant to which it is paused already.
-pub(super) fn pause_until(live: &Core, gate: u64) {
-    live.with(|state, rovers, _| state.pause_until(rovers, gate));
+/// Pauses `live` for `nanos` from `now`, or until the later instant to which it is paused already.
+pub(super) fn pause_for(live: &Core, now: u64, nanos: u64) {
+    live.with(|state, rovers, _| state.pause_for(rovers, now, nanos));
 }
 
 /// Gives `live` the in-flight cap that `template` has now. Whichever of several changes comes here last, the entry

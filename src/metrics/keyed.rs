@@ -30,7 +30,8 @@ where
     ///
     /// A recorder keeps a series for each name it ever saw, and a client that uses random keys makes new names. So the
     /// meter gives out at most `most` names in its lifetime, to the keys that are published first; later keys are
-    /// added to the sum `(others)`. A key that is no longer among the 16 is published with 0 refusals.
+    /// added to the sum `(others)`. A key that is no longer among the 16 is published with 0 refusals. The last call of
+    /// `naming` counts.
     ///
     /// # Examples
     ///

@@ -41,22 +41,53 @@ fn growing_within_the_quota_waits_in_the_queue() {
 
 #[test]
 fn growth_that_is_cancelled_or_refused_changes_nothing() {
-    let stand = Stand::built(Limiter::builder().quota(one_per_milli(10)).max_in_flight(12));
-    stand.pass(Duration::from_millis(10));
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(20)).max_in_flight(16));
+    stand.pass(Duration::from_millis(20));
     let mut grant = stand.take(10);
+    let other = stand.take(4);
     let mut growing = spawn(grant.grow_within(3));
     assert_pending!(growing.poll());
     drop(growing);
     assert_eq!(grant.cost(), 10);
-    assert!(matches!(
-        assert_ready_err!(spawn(grant.grow_within(13)).poll()),
-        ConsumeError::TooLarge { cost: 13, most: 12 }
-    ));
-    stand.pass(Duration::from_millis(2));
+    let refusal = assert_ready_err!(spawn(grant.grow_within(17)).poll());
+    assert_eq!(refusal, ConsumeError::TooLarge { cost: 17, most: 6 });
+    assert_eq!(grant.cost(), 10);
     assert_ready_ok!(spawn(grant.grow_within(2)).poll());
-    assert_eq!(stand.limiter.snapshot().in_flight, Some(12));
-    drop(grant);
+    assert_eq!(stand.limiter.snapshot().in_flight, Some(16));
+    drop((grant, other));
     assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
+}
+
+/// Otherwise the grant would wait for tokens that it holds itself, in front of all others.
+#[test]
+fn growth_beyond_the_cap_beside_what_the_grant_holds_is_too_large() {
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(100)).max_in_flight(12));
+    stand.pass(Duration::from_millis(100));
+    let mut grant = stand.take(10);
+    let too_large = |cost: u64, most: u64| ConsumeError::TooLarge { cost, most };
+    assert_eq!(assert_ready_err!(spawn(grant.grow_within(3)).poll()), too_large(3, 2));
+    drop(stand.take(2));
+    assert_eq!(stand.limiter.snapshot().refused, 1);
+    grant.grow(5);
+    assert_eq!(assert_ready_err!(spawn(grant.grow_within(1)).poll()), too_large(1, 0));
+    assert_ready_ok!(spawn(grant.grow_within(0)).poll());
+    grant.settle(10);
+    assert_ready_ok!(spawn(grant.grow_within(2)).poll());
+    assert_eq!((grant.cost(), stand.limiter.snapshot().in_flight), (12, Some(12)));
+    // A cap that is raised counts at once; one that is lowered holds the claim back, as it does others.
+    stand.limiter.set_max_in_flight(20).unwrap();
+    let other = stand.take(3);
+    let mut growing = spawn(grant.grow_within(8));
+    assert_pending!(growing.poll());
+    stand.limiter.set_max_in_flight(14).unwrap();
+    drop(other);
+    assert_pending!(growing.poll());
+    stand.limiter.set_max_in_flight(20).unwrap();
+    assert!(growing.is_woken());
+    assert_ready_ok!(growing.poll());
+    drop(growing);
+    stand.limiter.close();
+    assert_eq!(assert_ready_err!(spawn(grant.grow_within(3)).poll()), ConsumeError::Closed);
 }
 
 /// Requests, input tokens, output tokens, tokens in flight.

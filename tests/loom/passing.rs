@@ -1,7 +1,7 @@
 //! Joint claims that are set aside while another queue is not ready: one race per model. `join.rs` explains the rules
 //! of these models.
 
-use super::join::{Race, answer, explore, on, sorted, spent, waiting};
+use super::join::{answer, explore, on, sorted, spent, waiting};
 use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::spawn;
@@ -107,7 +107,7 @@ fn a_release_in_one_queue_against_the_alarm_of_the_other() {
         };
         let lines = sorted::<2>(build, |lines| {
             lines[1].set_quota(0, Quota::new(1, 10 * MS).burst(1)).unwrap();
-            lines[1].try_acquire(1).unwrap();
+            drop(lines[1].try_acquire(1).unwrap());
             lines[0].try_acquire(1).unwrap().forget();
         });
         let mut joint = waiting(&lines);

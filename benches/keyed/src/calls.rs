@@ -31,7 +31,7 @@ fn tollgate<S: BuildHasher + Send + Sync + 'static>(hasher: S, quanta: bool) -> 
 fn with_two_quotas() -> KeyedLimiter<u64, RandomState> {
     let second = Quota::per_minute(2).burst(BURST.into());
     let builder = KeyedLimiter::builder().quota(Quota::per_minute(1).burst(BURST.into())).quota(second);
-    builder.hasher(RandomState::new()).build().expect("valid")
+    builder.unbounded_keys().hasher(RandomState::new()).build().expect("valid")
 }
 
 fn governor() -> Governor {

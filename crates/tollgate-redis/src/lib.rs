@@ -34,6 +34,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Examples compile without a warning.
+#![doc(test(attr(deny(warnings))))]
 
 mod connection;
 mod key;
@@ -234,14 +236,15 @@ impl RedisStore {
     }
 
     /// Sets the behavior of limiters built with this store while Redis cannot be reached. The default is
-    /// [`Outage::Wait`].
+    /// [`Outage::Wait`]; the last call counts.
     #[must_use = "this returns the changed store"]
     pub fn outage(mut self, outage: Outage) -> Self {
         self.outage = outage;
         self
     }
 
-    /// Sets how long Redis may take to answer before it counts as unreachable. The default is one second.
+    /// Sets how long Redis may take to answer before it counts as unreachable. The default is one second; the last
+    /// call counts.
     #[must_use = "this returns the changed store"]
     pub fn answer_timeout(mut self, answer_timeout: Duration) -> Self {
         self.answer_timeout = answer_timeout;

@@ -12,6 +12,10 @@ use tollgate::{Limiter, Refused};
 use tower_layer::Layer;
 
 /// Puts services behind a limiter. See the [module](super) for the settings and their defaults.
+///
+/// Of [`within`](Self::within), [`wait_without_limit`](Self::wait_without_limit) and [`refuse`](Self::refuse) the last call
+/// counts. How long requests are in flight, and what becomes of refusals, can each be chosen once: a second choice does not
+/// compile.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct LimitLayer<G = Limiter, H = ToBody, A = AsError> {
@@ -111,7 +115,9 @@ impl<G, H, A> LimitLayer<G, H, A> {
     pub fn refuse(self) -> Self {
         Self { max_wait: MaxWait::None, ..self }
     }
+}
 
+impl<G, A> LimitLayer<G, ToBody, A> {
     /// Keeps requests in flight until the service has responded, and not until the body has ended. Responses can then
     /// be of any kind.
     pub fn release_at_head(self) -> LimitLayer<G, ToHead, A> {
@@ -123,7 +129,9 @@ impl<G, H, A> LimitLayer<G, H, A> {
         let Self { gate, max_wait, answer, .. } = self;
         LimitLayer { gate, max_wait, hold, answer }
     }
+}
 
+impl<G, H> LimitLayer<G, H> {
     /// Turns refusals into HTTP responses with `Retry-After` and `RateLimit` fields; see [`http`](crate::http). The
     /// error type stays that of the inner service. gRPC calls get a gRPC status, as with [`grpc`](Self::grpc).
     #[cfg(feature = "http")]

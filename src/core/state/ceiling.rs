@@ -10,7 +10,8 @@ pub(crate) struct Cap {
     pub(crate) tokens: u64,
     /// The last reading of `Rovers::released`.
     pub(crate) seen: u64,
-    /// True while releases report to this limiter: whenever a waiter waits.
+    /// True while releases report to this limiter: whenever a claim waits, in the line or aside. A part that finds the
+    /// cap used up holds the line until its claim is granted, so the cap that it finds must be that of the instant.
     pub(crate) watching: bool,
 }
 
@@ -22,16 +23,16 @@ impl Cap {
 }
 
 impl State {
-    /// Reads how many tokens were released, raises the ceiling by that number, and returns it. While a waiter waits,
+    /// Reads how many tokens were released, raises the ceiling by that number, and returns it. While a claim waits,
     /// also asks every later release to report, so that each takes effect at its own instant.
     ///
-    /// While a waiter waits, this counts only releases that had been made before the caller read the time, by
+    /// While a claim waits, this counts only releases that had been made before the caller read the time, by
     /// `release_mark`. Returns `None` if there are others only: they may have been made after that reading, so the
     /// caller must read the time anew.
     #[inline]
     pub(super) fn refresh_ceiling(&mut self, rovers: &Rovers, release_mark: &mut ReleaseMark) -> Option<u64> {
         let Some(cap) = &mut self.cap else { return Some(0) };
-        let (watch, seen) = (!self.queue.is_empty(), cap.seen);
+        let (watch, seen) = (self.queue.has_claims(), cap.seen);
         let mut released = if watch && !cap.watching {
             rovers.watch_releases(&mut cap.seen)
         } else {

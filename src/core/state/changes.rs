@@ -133,9 +133,10 @@ impl State {
         self.closed = true;
     }
 
-    pub(crate) fn pause_until(&mut self, rovers: &Rovers, gate: u64) {
+    /// Pauses for `nanos` from `now`, or from the instant that the limiter stands at: the clock may have stepped back.
+    pub(crate) fn pause_for(&mut self, rovers: &Rovers, now: u64, nanos: u64) {
         self.retract(rovers);
-        self.supply.pause_until(gate);
+        self.supply.pause_until(now.max(self.supply.synced()).saturating_add(nanos));
     }
 
     pub(crate) fn set_quota(&mut self, rovers: &Rovers, which: Which<'_>, quota: Quota) -> Result<(), ConfigError> {

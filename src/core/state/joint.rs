@@ -27,6 +27,10 @@
 //!   While its instant is unknown, the queues that do have an instant hold nothing.
 //! - A queue holds one part at a time. If two claims want the front, the older one has it, and a younger one that is held
 //!   goes aside. Places wait until no part is held.
+//! - A queue that hears something from another queue first serves itself up to the instant of the news, and reads the
+//!   releases if that is the present. Only then does it decide about the part. A decision by less than that could hold the
+//!   part, and the claims behind it, for as long as the other queues take. For the same reason, releases report to the
+//!   queue while a part waits aside, as they do while a claim waits in line.
 //! - A debt charged while the part waited does not delay it: the debt is put behind the part.
 //! - A queue whose held part is ready mints no further than the instant since which it is. When another queue tells it
 //!   about an older part, it first mints up to the instant of that news, cut at what the held part allows: the older
@@ -58,7 +62,7 @@
 //! A part costs O(log n) for n parts in the queue each time it changes its stage, and one serving pass looks at no part
 //! that is neither due nor next.
 
-use super::{Served, State};
+use super::{ServeResult, Served, State};
 use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Stand, Waiter};
@@ -95,7 +99,7 @@ impl State {
         if turned_away.is_some() {
             self.turn_part_away(number, Outcome::Closed, wakes);
         } else if blocked.is_some() {
-            self.review_aside(rovers, number, wakes);
+            self.review_aside(rovers, number, self.supply.synced(), wakes);
         } else {
             self.stand_aside(rovers, number, wakes);
         }
@@ -112,39 +116,72 @@ impl State {
         if !self.is_behind_held(number) {
             self.supply.mint(at, front);
         }
-        self.review_aside(rovers, number, wakes);
+        self.review_aside(rovers, number, at, wakes);
         Step::Taken
     }
 
-    /// Another queue tells something about claim `number`, as of `at` nanoseconds after it entered. The caller has read
-    /// `now` since.
-    pub(crate) fn hear(&mut self, rovers: &Rovers, number: u64, at: u64, now: u64, wakes: &mut Wakes) {
-        let Some(part) = self.queue.parts().and_then(|parts| parts.joint_part(number)) else { return };
-        let at = if part.has_one_clock() { part.instant(at).min(now) } else { now };
-        if part.is_dead() && self.queue.parts().and_then(|parts| parts.stand(number)) != Some(Stand::Held) {
+    /// The instant, in this queue's time, of news about claim `number` as of `since_entered` nanoseconds after it entered.
+    /// The caller has read `now` since. `None` if the claim does not wait here.
+    pub(crate) fn instant_of_news(&self, number: u64, since_entered: u64, now: u64) -> Option<u64> {
+        let part = self.queue.parts()?.joint_part(number)?;
+        Some(if part.has_one_clock() { part.instant(since_entered).min(now) } else { now })
+    }
+
+    /// Another queue tells something about claim `number`, as of `at`. The caller has read `now` since.
+    ///
+    /// If this returns [`Again`](ServeResult::Again), the caller releases the lock, reads the time anew and goes on, even
+    /// if the claim has left the queue: see "the details" at the head of this file.
+    pub(crate) fn hear(
+        &mut self,
+        rovers: &Rovers,
+        number: u64,
+        (at, now): (u64, u64),
+        wakes: &mut Wakes,
+    ) -> ServeResult {
+        self.leave_unfinished(rovers);
+        let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
+        if part.is_some_and(JointPart::is_dead) && !self.is_held(number) {
             self.turn_part_away(number, Outcome::JointEnded, wakes);
-        } else {
+            return ServeResult::Done;
+        }
+        loop {
             // Claims that were granted by then are not affected by what happened then.
-            let served = self.serve_up_to(rovers, at, now, wakes);
-            match self.queue.parts().and_then(|parts| parts.stand(number)) {
-                Some(Stand::Held) => self.review_held(rovers, now, wakes),
-                Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked) => {
-                    if let Some(Served::Held) = served {
-                        self.mint_for_older(number, at);
-                    }
-                    self.review_aside(rovers, number, wakes);
+            match self.serve_up_to(rovers, at, now, wakes) {
+                Served::Again => return ServeResult::Again,
+                // The news of the claim that left are earlier and come first.
+                Served::Stopped if self.supply.synced() < at => {
+                    self.push_news(number, at, wakes);
+                    return ServeResult::Done;
                 }
-                Some(Stand::Place | Stand::Called(_)) | None => {}
+                _ if wakes.is_full() => return ServeResult::Again,
+                Served::Held => self.mint_for_older(number, at),
+                Served::All | Served::Stopped => {}
+            }
+            if self.supply.synced() < now {
+                break;
+            }
+            match self.refresh_ceiling(rovers, &mut wakes.release_mark) {
+                Some(0) => break,
+                Some(_) => {}
+                None => return ServeResult::Again,
             }
         }
+        match self.queue.parts().and_then(|parts| parts.stand(number)) {
+            Some(Stand::Held) => self.review_held(rovers, now, wakes),
+            Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked) => self.review_aside(rovers, number, at, wakes),
+            Some(Stand::Place | Stand::Called(_)) | None => {}
+        }
         self.leave_unfinished(rovers);
+        ServeResult::Done
     }
 
     /// Mints up to `at` for part `number`, which may come to the front then, if the part that is held is younger. The
     /// held part has been ready since an earlier instant, and the queue has not been served past that instant. What is
     /// minted between the two is cut at what the held part allows: otherwise it would be saved for the older part.
     fn mint_for_older(&mut self, number: u64, at: u64) {
-        let Some(held) = self.queue.held().filter(|held| held.number > number) else { return };
+        let stand = self.queue.parts().and_then(|parts| parts.stand(number));
+        let is_aside = matches!(stand, Some(Stand::Aside | Stand::Alarm(_) | Stand::Blocked));
+        let Some(held) = self.queue.held().filter(|held| is_aside && held.number > number) else { return };
         self.supply.mint(at, Some(held.waiter.ticket));
     }
 
@@ -157,28 +194,30 @@ impl State {
         // Not told to the other queues, which look at the part when the last of them has come here.
         part.foretell(self.due_in_front(rovers, number));
         if part.arrive() {
-            self.push_news(number, wakes);
+            self.push_news(number, self.supply.synced(), wakes);
         }
         if let Some(parts) = self.queue.parts_mut() {
             parts.move_to(number, Stand::Aside);
         }
-        self.review_aside(rovers, number, wakes);
+        self.review_aside(rovers, number, self.supply.synced(), wakes);
     }
 
-    /// Decides what becomes of a part that is aside.
-    fn review_aside(&mut self, rovers: &Rovers, number: u64, wakes: &mut Wakes) {
+    /// Decides what becomes of a part that is aside, as of `at`. If an older part is held, the queue may stand at an
+    /// earlier instant.
+    fn review_aside(&mut self, rovers: &Rovers, number: u64, at: u64, wakes: &mut Wakes) {
         let Some(parts) = self.queue.parts() else { return };
         let (Some(part), Some(cost)) = (parts.joint_part(number), parts.part(number).map(|part| part.cost)) else {
             return;
         };
-        if part.is_dead() && !wakes.is_full() {
+        if part.is_dead() {
             return self.turn_part_away(number, Outcome::JointEnded, wakes);
         }
         let (others, one_clock, has_arrived) = (part.others_due(), part.has_one_clock(), part.has_arrived());
         if self.is_behind_held(number) {
-            let due = self.due_behind_held(cost);
+            let at = at.max(self.supply.synced());
+            let due = self.due_behind_held(cost, at);
             self.set_aside(number, Stand::Blocked);
-            return self.tell(number, due, wakes);
+            return self.tell_as_of(at, number, due, wakes);
         }
         let due = self.due_in_front(rovers, number);
         let start = |at| self.supply.start_by(cost, at);
@@ -273,7 +312,7 @@ impl State {
         self.tell(number, due, wakes);
         if let Some((younger, _)) = held {
             let cost = self.queue.parts().and_then(|parts| parts.part(younger)).map_or(0, |part| part.cost);
-            let due = self.due_behind_held(cost);
+            let due = self.due_behind_held(cost, self.supply.synced());
             self.tell(younger, due, wakes);
         }
     }
@@ -304,29 +343,37 @@ impl State {
     /// Empties the place of a part whose future is done with it. The queue has been served. Returns the outcome if the
     /// future has not seen it, and otherwise the waker.
     pub(crate) fn remove_part(&mut self, rovers: &Rovers, number: u64) -> (Option<Outcome>, Option<Waker>) {
-        if self.queue.held().is_some_and(|held| held.number == number) {
+        if self.is_held(number) {
             self.set_held_aside(rovers, Stand::Aside);
         }
         self.queue.remove_part(number).unwrap_or_default()
     }
 
     fn tell(&self, number: u64, due: Option<u64>, wakes: &mut Wakes) {
+        self.tell_as_of(self.supply.synced(), number, due, wakes);
+    }
+
+    fn tell_as_of(&self, at: u64, number: u64, due: Option<u64>, wakes: &mut Wakes) {
         let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
         if part.is_some_and(|part| part.has_one_clock() && part.foretell(due)) {
-            self.push_news(number, wakes);
+            self.push_news(number, at, wakes);
         }
     }
 
-    fn push_news(&self, number: u64, wakes: &mut Wakes) {
-        let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
-        if let Some(part) = part {
-            wakes.push_news(part.joint.clone(), part.since_entered(self.supply.synced()));
+    /// The queues of claim `number` must hear of it, as of `at`.
+    fn push_news(&self, number: u64, at: u64, wakes: &mut Wakes) {
+        if let Some(part) = self.queue.parts().and_then(|parts| parts.joint_part(number)) {
+            wakes.push_news(part.joint.clone(), part.since_entered(at));
         }
     }
 
     fn since_entered(&self, number: u64) -> u64 {
         let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
         part.map_or(0, |part| part.since_entered(self.supply.synced()))
+    }
+
+    fn is_held(&self, number: u64) -> bool {
+        self.queue.held().is_some_and(|held| held.number == number)
     }
 
     /// Whether an older part is held.
@@ -343,10 +390,10 @@ impl State {
     }
 
     /// An estimate of the instant at which a part of `cost` tokens can be granted here if it comes to the front when the
-    /// held part leaves.
-    fn due_behind_held(&self, cost: u64) -> Option<u64> {
+    /// held part leaves, which is not before `at`.
+    fn due_behind_held(&self, cost: u64, at: u64) -> Option<u64> {
         let held = self.queue.held()?.waiter.part.as_ref().filter(|part| part.has_one_clock())?;
-        self.supply.minted_from(held.meeting()?.max(self.supply.synced()), cost)
+        self.supply.minted_from(held.meeting()?.max(at), cost)
     }
 
     /// How many tokens of the debts charged since the part entered are not paid yet, if the line begins at `start`.

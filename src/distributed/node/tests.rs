@@ -246,7 +246,7 @@ fn a_claim_whose_tokens_could_not_be_kept_until_the_last_came_is_not_granted() {
 fn what_a_pause_held_back_is_granted_at_the_instant_at_which_it_came_or_never() {
     let served = |gate| {
         let mut node = Node::new(Outage::Wait).promised(&[(10, 5, false)]).waiting(&[5]);
-        node.state.pause_until(&node.rovers, gate);
+        node.state.pause_for(&node.rovers, 0, gate);
         node.serve(25)
     };
     assert_eq!((served(10), served(11)), ((0, 0), (1, 5)));

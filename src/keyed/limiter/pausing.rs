@@ -27,9 +27,9 @@ where
     /// use std::time::{Duration, Instant};
     /// use tollgate::{KeyedLimiter, Quota};
     /// let hosts = KeyedLimiter::new(Quota::per_second(1_000))?;
+    /// let start = Instant::now();
     /// hosts.pause_for(&"a.example", Duration::from_millis(20));
     /// assert_eq!((hosts.available(&"a.example"), hosts.available(&"b.example")), (0, 1_000));
-    /// let start = Instant::now();
     /// hosts.wait(&"a.example", 1).await?;
     /// assert!(start.elapsed() >= Duration::from_millis(20));
     /// # Ok(()) }

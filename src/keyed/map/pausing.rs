@@ -16,30 +16,30 @@ where
     /// Pauses a key for `nanos` from now. It is stored even if the map is full.
     pub(in crate::keyed) fn pause_for(&self, key: &K, nanos: u64) {
         let hash = self.hash(key);
-        let gate = self.now().saturating_add(nanos);
+        let now = self.now();
         let entered = self.enter(key, hash, true, |shard, request, context, deferred| {
-            shard.pause_key(request, gate, context, deferred)
+            shard.pause_key(request, nanos, context, deferred)
         });
         if let Entered::Live(live) = entered {
-            live::pause_until(&live, gate);
+            live::pause_for(&live, now, nanos);
             self.let_go(hash, live);
         }
     }
 
     /// Pauses all keys for `nanos` from now.
     pub(in crate::keyed) fn pause_all_for(&self, nanos: u64) {
-        let gate = self.now().saturating_add(nanos);
+        let now = self.now();
         for number in 0..self.shards.len() {
             let live_entries: Vec<Arc<Core>> = self.in_shard(number, |shard, _, _| {
-                shard.pause_all(gate);
+                shard.pause_all(now, nanos);
                 shard.live_entries().cloned().collect()
             });
-            live_entries.iter().for_each(|live| live::pause_until(live, gate));
+            live_entries.iter().for_each(|live| live::pause_for(live, now, nanos));
             drop(live_entries);
             self.key_limit.idle_now(number);
         }
         if let Some(overflow) = &self.overflow {
-            live::pause_until(overflow, gate);
+            live::pause_for(overflow, now, nanos);
         }
     }
 

@@ -8,11 +8,11 @@ use super::{CustomEntry, Deferred, EntryRequest, EntryState, Shard, ShardContext
 use std::sync::Arc;
 
 impl<K: Clone + Eq> Shard<K> {
-    /// Pauses a key without a live entry until `gate`.
+    /// Pauses a key without a live entry for `nanos` from now.
     pub(in crate::keyed) fn pause_key(
         &mut self,
         request: &EntryRequest<'_, K>,
-        gate: u64,
+        nanos: u64,
         context: &ShardContext<'_, K>,
         deferred: &mut Deferred<K>,
     ) -> Result<(), Stop> {
@@ -20,6 +20,7 @@ impl<K: Clone + Eq> Shard<K> {
         if let Some(live) = self.find_live(request) {
             return Err(Stop::Live(live));
         }
+        let gate = now.saturating_add(nanos);
         if gate <= now.max(self.gate()) {
             return Ok(());
         }
@@ -48,8 +49,10 @@ impl<K: Clone + Eq> Shard<K> {
 }
 
 impl<K> Shard<K> {
-    /// Pauses all keys until `gate`, except those with a live entry, which the caller pauses.
-    pub(in crate::keyed) fn pause_all(&mut self, gate: u64) {
+    /// Pauses all keys for `nanos` from `now`, except those with a live entry, which the caller pauses.
+    pub(in crate::keyed) fn pause_all(&mut self, now: u64, nanos: u64) {
+        // The clock may have stepped back.
+        let gate = now.max(self.synced).saturating_add(nanos);
         let rare_fields = self.rare_fields();
         rare_fields.gate = rare_fields.gate.max(gate);
         self.is_barred = true;

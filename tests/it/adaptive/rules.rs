@@ -56,6 +56,107 @@ fn the_rate_exceeds_no_accepted_rate_by_more_than_half() {
 }
 
 #[test]
+fn the_growth_ends_at_the_fastest_rate_only() {
+    let grown = |settings: tollgate::adaptive::AdaptiveBuilder, cost: u64| {
+        let adaptive = settings.build().unwrap();
+        let grow = || (0..10_000).for_each(|_| adaptive.attempt(cost, true).succeeded());
+        grow();
+        let first = adaptive.tokens_per_second() / tokens_per_second(adaptive.snapshot().fastest);
+        adaptive.attempt(cost, true).throttled(None);
+        grow();
+        (first, adaptive.tokens_per_second() / tokens_per_second(adaptive.snapshot().fastest))
+    };
+    // Fast requests, slow ones, and costs above the slowest rate.
+    for (slowest, fastest, cost) in [
+        ("1/s", "10/s", 1),
+        ("1/s", "100/s", 1),
+        ("1/min", "60/min", 1),
+        ("1/h", "1000/s", 1),
+        ("1/d", "1/s", 1),
+        ("1000/min", "1000000/min", 700),
+    ] {
+        let settings = Adaptive::between(slowest, fastest);
+        assert_eq!(grown(settings, cost), (1.0, 1.0), "{slowest} to {fastest} with requests of {cost}");
+    }
+    // Increases far below and far above the rate.
+    for increase in [0.1, 5.0, 20.0, 1e300, f64::MAX] {
+        let settings = Adaptive::between("1/s", "10/s").increase_per_second(increase);
+        assert_eq!(grown(settings, 1), (1.0, 1.0), "an increase of {increase}");
+    }
+}
+
+fn tokens_per_second(quota: Quota) -> f64 {
+    quota.amount() as f64 / quota.period().as_secs_f64()
+}
+
+#[test]
+fn equal_bounds_keep_the_rate_whatever_the_server_says() {
+    let fixture = Fixture::new(Adaptive::between("60/min", "1/s"));
+    let before = fixture.adaptive.snapshot().rate;
+    for turn in 0..200 {
+        let attempt = fixture.adaptive.attempt(3, true);
+        if turn % 7 == 0 { attempt.throttled(None) } else { attempt.succeeded() }
+    }
+    let seen = fixture.adaptive.snapshot();
+    assert_eq!((seen.rate, fixture.rate(), seen.refused), (before, 1.0, 29));
+    assert_eq!((seen.changes().map(|(_, times)| times), seen.last_change), ([0; 3], None), "nothing changed");
+}
+
+#[test]
+fn refusals_at_the_slowest_rate_change_nothing() {
+    let fixture = Fixture::new(Adaptive::between("5/s", "20/s").start("6/s"));
+    for _ in 0..10 {
+        fixture.adaptive.attempt(1, true).throttled(None);
+    }
+    let seen = fixture.adaptive.snapshot();
+    assert_eq!((seen.falls, seen.refused, fixture.rate()), (1, 10, 5.0));
+    let change = seen.last_change.unwrap();
+    assert!(change.from != change.to, "{change:?}");
+}
+
+#[test]
+fn a_rate_holds_after_a_refused_probe_only() {
+    let fixture = Fixture::starting_at(10);
+    assert!(!fixture.adaptive.snapshot().is_holding, "the next request that is accepted raises the rate");
+    (0..4).for_each(|_| fixture.adaptive.attempt(1, true).succeeded());
+    assert!(fixture.rate() > 10.0);
+    fixture.adaptive.attempt(1, true).throttled(None);
+    assert!(fixture.adaptive.snapshot().is_holding);
+}
+
+#[test]
+fn a_clock_that_stands_or_steps_back_and_long_idle_times_teach_nothing() {
+    let fixture = Fixture::starting_at(10);
+    (0..50).for_each(|_| fixture.adaptive.attempt(1, true).succeeded());
+    let learned = fixture.rate();
+    assert!(learned > 11.0, "growth is counted in requests, so a clock that stands is no obstacle: {learned}");
+    fixture.clock.step_back(Duration::from_secs(3_600));
+    fixture.pass(Duration::ZERO);
+    fixture.pass(400 * 86_400 * SECOND);
+    assert_eq!(fixture.rate(), learned);
+    fixture.adaptive.attempt(1, true).throttled(None);
+    let fallen = fixture.rate();
+    assert!((learned / 2.0..learned).contains(&fallen), "{learned} -> {fallen}");
+    fixture.clock.step_back(10 * SECOND);
+    fixture.adaptive.attempt(1, false).throttled(3 * SECOND);
+    assert_eq!(fixture.adaptive.limiter().snapshot().paused_for, Some(13 * SECOND), "from where the clock was");
+}
+
+#[test]
+fn refusals_at_the_slowest_rate_are_events_too() {
+    // The hold ends with the refusal, although the rate cannot fall.
+    let fixture = Fixture::new(Adaptive::between("10/s", "20/s"));
+    (0..100).for_each(|_| fixture.adaptive.attempt(1, true).succeeded());
+    assert_eq!(fixture.rate(), 20.0);
+    let stale = fixture.adaptive.attempt(1, true);
+    while fixture.rate() > 10.0 {
+        fixture.adaptive.attempt(1, true).throttled(None);
+    }
+    stale.succeeded();
+    assert_eq!(fixture.rate(), 10.0, "a request that was sent before the decrease does not raise the rate");
+}
+
+#[test]
 fn refusals_of_requests_that_were_sent_together_are_one_event() {
     let fixture = Fixture::starting_at(1_000);
     let mut sent = fixture.waited(200);
@@ -155,6 +256,12 @@ fn retry_after_pauses_for_no_longer_than_allowed_and_never_shortens_a_pause() {
     assert_eq!(paused(), Some(60 * SECOND));
     throttled(None);
     assert_eq!(paused(), Some(60 * SECOND));
+    let settings = Adaptive::between("1/s", "100/s").longest_pause(Duration::MAX);
+    let fixture = Fixture::new(settings);
+    fixture.adaptive.attempt(1, true).throttled(Duration::MAX);
+    let century = 100 * 365 * 86_400 * SECOND;
+    fixture.pass(century);
+    assert!(fixture.adaptive.limiter().snapshot().paused_for > Some(century), "until the end of time");
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,6 +53,24 @@ fn settings_out_of_range_are_typed_errors() {
 }
 
 #[test]
+fn a_setting_that_is_made_twice_is_a_typed_error() {
+    let settings = || Adaptive::between("1/s", "10/s");
+    let twice = [
+        ("start", settings().start("2/s").start("3/s")),
+        ("increase_per_second", settings().increase_per_second(1.0).increase_per_second(2.0)),
+        ("decrease", settings().decrease(0.5).decrease(0.6)),
+        ("settle", settings().settle(Duration::ZERO).settle(Duration::from_secs(1))),
+        ("burst", settings().burst(1).burst(2)),
+        ("longest_pause", settings().longest_pause(Duration::ZERO).longest_pause(Duration::ZERO)),
+    ];
+    for (setting, builder) in twice {
+        assert_eq!(builder.build().unwrap_err(), AdaptiveError::Limiter(ConfigError::SetTwice { setting }));
+    }
+    let written_out = Adaptive::between("1/s", "10/s, burst 20").burst(5).build().unwrap();
+    assert_eq!(written_out.snapshot().rate.capacity(), 5, "the builder decides before the text");
+}
+
+#[test]
 fn the_widest_bounds_are_accepted() {
     let slowest = Quota::new(1, Duration::from_secs(100 * 365 * 86_400));
     let fastest = Quota::new(u64::MAX, Duration::from_nanos(1)).burst(1);

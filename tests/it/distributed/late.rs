@@ -3,7 +3,7 @@
 
 use super::law::Ledger;
 use super::nodes::{limiter, millis};
-use super::way::{Cut, Way};
+use super::way::{Cut, LostTime, Way};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::distributed::{LeaseRequest, MemoryStore, Outage, QuotaTerms};
 use tollgate::{Limiter, Quota};
@@ -164,4 +164,54 @@ fn a_repeated_answer_has_the_age_of_the_tokens_minted_since_after_any_clock_step
     line.answer(&LeaseRequest::new(2, 2, terms), then - 2_000_000).unwrap();
     let again = line.answer(&first, then - 1_500_000).unwrap();
     assert_eq!((again.before, again.promised, again.age), (1, 50, 1_500_000));
+}
+
+/// One node keeps its allowance, a second one is promised 5 tokens, and a third one the next 5. All three can be granted
+/// at the same time if the second lease is late. Returns the excess over the rate law, and the lost time in seconds.
+async fn excess_of(is_answer_lost: bool, step: i64) -> (f64, f64) {
+    let line = MemoryStore::new();
+    let lost_time = LostTime::of(&line, millis(0));
+    let way = || Way::to(&line, Outage::Wait).measuring(&lost_time).repeating_after(millis(1));
+    let (keeping, losing, behind) = (way(), way(), way());
+    let quota = Quota::per_second(100).burst(10).initial(5);
+    let ledger = Ledger::default();
+    let claim = |node: Limiter| {
+        let ledger = ledger.clone();
+        tokio::spawn(async move {
+            drop(node.consume(5).await.unwrap());
+            ledger.note(5);
+        })
+    };
+    let keeper = limiter(&keeping, quota);
+    assert!(keeper.try_acquire(5).is_err(), "it asks for 5");
+    sleep(millis(1)).await;
+    if is_answer_lost {
+        losing.cut(Cut::After);
+    }
+    let late = claim(limiter(&losing, quota));
+    sleep(millis(1)).await;
+    if is_answer_lost {
+        losing.cut(Cut::Before);
+    }
+    let behind = claim(limiter(&behind, quota));
+    sleep(millis(53)).await;
+    lost_time.step_clock(step);
+    losing.cut(Cut::Nowhere);
+    let both = async { tokio::try_join!(late, behind) };
+    timeout(millis(1_000), both).await.expect("no claim is stranded").unwrap();
+    drop(keeper.try_acquire(5).expect("it has kept 5"));
+    ledger.note(5);
+    (ledger.excess(100, 10), lost_time.seconds())
+}
+
+/// The bound of docs/distributed.md: the first scene reaches it.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_steps_back_while_an_answer_is_lost_over_grants_what_is_minted_in_the_lost_time_at_most() {
+    assert_eq!(excess_of(true, -50_000).await, (5.0, 0.05), "5 tokens, at 100 a second, are also the whole lease");
+    for (is_answer_lost, step) in [(true, -45_000), (true, -55_000), (true, -10_000_000), (true, 0), (false, -50_000)] {
+        let (excess, lost) = excess_of(is_answer_lost, step).await;
+        let bound = (lost * 100.0).min(5.0);
+        assert!(excess <= bound, "{excess} instead of {bound} tokens too many, after a step of {step} us");
+        assert_eq!(lost > 0.0, is_answer_lost && step < 0, "the scene is not what it should be");
+    }
 }

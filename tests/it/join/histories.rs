@@ -2,7 +2,7 @@
 //! guarantees alone where timers are late.
 
 use super::oracle::{Oracle, QUEUES, Rule};
-use super::world::{World, build_sorted, order};
+use super::world::{World, build_ascending, order};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn rules() -> impl Strategy<Value = [Rule; QUEUES]> {
 /// Serves both queues in every nanosecond, so that they agree with the oracle to the nanosecond.
 fn agree(rules: [Rule; QUEUES], ops: &[Op]) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
-    let (limiters, rules) = build_sorted(rules, &clock);
+    let limiters = build_ascending(rules, &clock);
     let (mut world, mut oracle) = (World::new(&clock, &limiters), Oracle::new(rules));
     for &op in ops {
         step(&mut world, &mut oracle, op)?;
@@ -171,7 +171,8 @@ fn compare(world: &World<'_>, oracle: &Oracle, op: Op) -> Result<(), TestCaseErr
 /// Serves seldom: one queue first, or the other.
 fn keep_the_promises(rules: [Rule; QUEUES], ops: &[Op], turned: bool) -> Result<(), TestCaseError> {
     let clock = ManualClock::new();
-    let (limiters, rules) = build_sorted(rules.map(|rule| Rule { cap: None, ..rule }), &clock);
+    let rules = rules.map(|rule| Rule { cap: None, ..rule });
+    let limiters = build_ascending(rules, &clock);
     let mut world = World::new(&clock, &limiters);
     let mut seen = Seen::default();
     for &op in ops {
@@ -302,8 +303,8 @@ proptest! {
     }
 }
 
-/// An older claim takes the front from a younger one that is ready, and costs more than the burst. Which limiter has
-/// which rule and which place depends on addresses, so all arrangements are tried.
+/// An older claim takes the front from a younger one that is ready, and costs more than the burst. All arrangements
+/// of rules and costs are tried.
 #[test]
 fn limiters_and_oracle_agree_when_a_ready_claim_is_displaced() {
     const ORDERS: [[usize; QUEUES]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -316,4 +317,68 @@ fn limiters_and_oracle_agree_when_a_ready_claim_is_displaced() {
         let result = agree(rule_order.map(|index| rules[index]), &ops);
         assert!(result.is_ok(), "rules {rule_order:?}, costs {cost_order:?}: {result:?}");
     }
+}
+
+/// `amount` tokens per `period`, an empty bucket of `burst`, and a cap.
+const fn rule_of(amount: u64, period: u64, burst: u64, cap: Option<u64>) -> Rule {
+    Rule { amount, period, burst, initial: 0, cap }
+}
+
+/// A release in a queue in which only a joint claim waits, aside, counts when another queue tells that queue something.
+#[test]
+fn a_release_counts_while_a_joint_claim_waits_aside() {
+    use Op::{Cancel, Join, Pass, Plain, Release};
+    let rules = [rule_of(1, 1, 1, Some(5)), rule_of(1, 1, 3, Some(8)), rule_of(1, 1, 2, Some(5))];
+    let claims = [Plain(0, 2), Pass(3), Join([4, 0, 0]), Join([0, 3, 1]), Join([4, 5, 5])];
+    let rest = [Cancel(1), Plain(1, 1), Pass(2), Release];
+    agree(rules, &[&claims[..], &rest].concat()).unwrap();
+}
+
+/// A release while a part was ready and held back counts as soon as that part is granted.
+#[test]
+fn a_release_counts_when_a_claim_that_was_held_back_is_granted() {
+    use Op::{Join, Pass, Plain, Release, Turned};
+    let rules = [rule_of(1, 1, 1, None), Rule { initial: 1, ..rule_of(1, 5, 5, Some(5)) }, rule_of(1, 13, 1, None)];
+    let claims = [Join([0, 1, 0]), Turned([0, 3, 3]), Join([0, 2, 1]), Pass(24), Plain(1, 2)];
+    agree(rules, &[&claims[..], &[Release, Pass(15)]].concat()).unwrap();
+}
+
+/// A part is judged once the claims that are due before it are granted, also if one of them was decided elsewhere.
+#[test]
+fn a_part_is_judged_after_the_grants_that_are_due() {
+    use Op::{Cancel, Join, Pass, Plain};
+    let rules = [rule_of(1, 1, 1, None), rule_of(2, 1, 5, Some(5)), rule_of(1, 1, 1, None)];
+    let claims = [Plain(1, 4), Plain(1, 2), Join([4, 1, 0]), Join([0, 3, 0])];
+    agree(rules, &[&claims[..], &[Pass(3), Cancel(3)]].concat()).unwrap();
+}
+
+/// What a queue tells while it is held back at an earlier instant belongs to the present.
+#[test]
+fn a_queue_that_is_held_back_tells_as_of_the_present() {
+    use Op::{Join, Pass, Pause, SetCap, Turned};
+    let rules = [rule_of(3, 5, 1, None), rule_of(1, 1, 1, None), rule_of(1, 1, 1, Some(8))];
+    let claims = [Turned([0, 0, 3]), Join([0, 0, 5]), Join([1, 0, 1]), Pause(2, 6), Join([3, 0, 5])];
+    agree(rules, &[&[SetCap(2, 8)], &claims[..], &[Pass(11)]].concat()).unwrap();
+}
+
+/// A queue that learns that its front claim was given up goes on to the claims behind it before others learn more.
+#[test]
+fn a_queue_goes_on_when_the_claim_that_it_hears_of_has_left() {
+    use Op::{Cancel, Join, Pass, Plain, Release, Turned};
+    let rules = [rule_of(1, 1, 4, Some(5)), rule_of(1, 1, 5, Some(8)), rule_of(1, 1, 1, Some(6))];
+    let first = [Turned([0, 1, 0]), Pass(6), Plain(0, 3), Turned([3, 2, 2]), Plain(1, 4), Join([0, 1, 2])];
+    let second = [Join([0, 3, 0]), Join([1, 3, 0]), Join([0, 0, 1]), Join([0, 1, 0]), Join([1, 0, 0]), Pass(4)];
+    let leave = [Cancel(0), Join([0, 0, 2]), Release, Release, Cancel(0), Cancel(1), Cancel(4)];
+    agree(rules, &[&first[..], &second, &leave].concat()).unwrap();
+}
+
+/// A release while a part was ready and held back counts as soon as that part's claim is cancelled.
+#[test]
+fn a_release_counts_when_a_claim_that_was_held_back_is_cancelled() {
+    use Op::{Cancel, Join, Pass, Plain, Release, Turned};
+    let rules = [rule_of(1, 1, 1, Some(5)), Rule { initial: 2, ..rule_of(1, 5, 5, Some(7)) }, rule_of(2, 1, 1, None)];
+    let first = [Pass(15), Join([0, 3, 0]), Plain(0, 2), Join([0, 3, 0]), Join([0, 2, 2]), Plain(1, 1)];
+    let second = [Join([0, 1, 0]), Join([5, 0, 0]), Plain(0, 1), Join([1, 1, 0]), Turned([1, 4, 0])];
+    let leave = [Cancel(2), Cancel(3), Join([0, 0, 2]), Pass(6), Cancel(6), Cancel(6), Join([1, 0, 0]), Release];
+    agree(rules, &[&first[..], &second, &leave, &[Cancel(6)]].concat()).unwrap();
 }

@@ -216,3 +216,25 @@ fn an_older_claim_saves_tokens_above_the_burst_only_from_when_it_comes_to_the_fr
     pass(1, &clock, &limiters);
     assert!(older.is_woken() && !younger.is_woken());
 }
+
+/// All queues are served late, 20 ms after the beginning. The older joint claim is in front of the slow limiter at 15 ms:
+/// that is what the fast one hears, and until then its own claims have their instants, although it finds only now
+/// that the younger joint claim was granted at 12 ms.
+#[test]
+fn late_news_do_not_count_from_an_earlier_grant() {
+    let clock = ManualClock::new();
+    let (fast, slow, other) = (empty(&clock, 1), empty(&clock, 1), holding(&clock, 1));
+    let mut first = spawn(slow.consume(15));
+    assert_pending!(first.poll());
+    let mut older = spawn(join([(&fast, 3), (&slow, 1)]));
+    assert_pending!(older.poll());
+    let mut younger = spawn(join([(&fast, 12), (&other, 1)]));
+    assert_pending!(younger.poll());
+    // Due at 14 ms and, behind the older joint claim, which is granted at 17 ms, at 20 ms.
+    let mut plain = [2, 3].map(|cost| spawn(fast.consume(cost)));
+    plain.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    clock.advance(20 * MS);
+    slow.tick();
+    assert!(first.is_woken() && older.is_woken() && younger.is_woken());
+    assert_eq!(plain.each_ref().map(|claim| claim.is_woken()), [true, true]);
+}

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::assert_pending;
-use tokio_test::task::spawn;
-use tollgate::{Clock, ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
+use tokio_test::task::{Spawn, spawn};
+use tollgate::{Clock, Consume, ConsumeError, JoinError, Limiter, ManualClock, Quota, join};
 
 const LONG: Duration = Duration::from_secs(3_600);
 /// The interval between two polls, in paused time.
@@ -296,5 +296,36 @@ async fn the_driver_of_the_other_queue_is_woken_for_any_number_of_due_claims() {
         sleep(5 * MS).await;
         assert!(claim.is_woken(), "with {due} before it");
         assert!(claim.poll().is_ready());
+    }
+}
+
+/// A joint claim waits aside, for a limiter whose cap is used up. 100 other claims are due, more than one batch, and no
+/// driver has run when a release tells their queue when the joint claim can be granted: they have their tokens first.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_behind_serves_what_is_due_before_it_looks_at_a_joint_claim() {
+    for arrives in [false, true] {
+        let slow = Limiter::new(Quota::per_second(1_000).burst(1).initial(0)).unwrap();
+        let capped = Limiter::builder().quota(Quota::per_second(1_000)).max_in_flight(1).build().unwrap();
+        let flying = capped.try_acquire(1).unwrap();
+        let mut joint = spawn(join([(&slow, 80), (&capped, 1)]));
+        assert_pending!(joint.poll());
+        let mut line: Vec<_> = (0..100).map(|_| spawn(slow.consume(1))).collect();
+        line.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+        tokio::task::yield_now().await;
+        // Polled once, this moves the clock and lets no other task run.
+        assert_pending!(spawn(tokio::time::advance(100 * MS)).poll());
+        let mut last = spawn(slow.consume(1));
+        if arrives {
+            assert_pending!(last.poll());
+        } else {
+            slow.tick();
+        }
+        let woken = |line: &[Spawn<Consume<'_>>]| line.iter().filter(|claim| claim.is_woken()).count();
+        assert!(woken(&line) < 100, "the queue is behind");
+        drop(flying);
+        sleep(79 * MS).await;
+        assert_eq!((woken(&line), joint.is_woken()), (100, false));
+        sleep(2 * MS).await;
+        assert!(joint.is_woken());
     }
 }

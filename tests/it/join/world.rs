@@ -157,13 +157,23 @@ pub(crate) fn order(turned: bool) -> [usize; QUEUES] {
     if turned { [2, 1, 0] } else { [0, 1, 2] }
 }
 
-/// Limiters with these rules in the order of their addresses, which is the order of their locks, and the rule of each.
-pub(crate) fn build_sorted(rules: [Rule; QUEUES], clock: &ManualClock) -> ([Limiter; QUEUES], [Rule; QUEUES]) {
-    let mut limiters = rules.map(|rule| (build(rule, clock), rule));
-    limiters.sort_by_key(|(limiter, _)| {
-        const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
-        // SAFETY: a limiter is one pointer, as large as a `usize`.
-        unsafe { std::mem::transmute_copy::<Limiter, usize>(limiter) }
-    });
-    (limiters.each_ref().map(|(limiter, _)| limiter.clone()), limiters.map(|(_, rule)| rule))
+/// Limiters with these rules whose addresses, which are the order of their locks, ascend: a history then has one course,
+/// wherever the allocator puts them.
+pub(crate) fn build_ascending(rules: [Rule; QUEUES], clock: &ManualClock) -> [Limiter; QUEUES] {
+    const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
+    // SAFETY: a limiter is one pointer, as large as a `usize`.
+    let address = |limiter: &Limiter| unsafe { std::mem::transmute_copy::<Limiter, usize>(limiter) };
+    let mut least = 0;
+    // Limiters at lower addresses are kept until all are built: otherwise the next one would have the same address.
+    let mut spare = Vec::new();
+    rules.map(|rule| {
+        loop {
+            let limiter = build(rule, clock);
+            if address(&limiter) > least {
+                least = address(&limiter);
+                return limiter;
+            }
+            spare.push(limiter);
+        }
+    })
 }

@@ -67,6 +67,33 @@ fn a_clock_that_stepped_back_refuses_no_new_key_while_a_key_is_without_debt() {
     assert_eq!(keyed.snapshot().keys, 1);
 }
 
+/// Of a key in the table, of a new key, of a key with waiters, and of all keys.
+#[test]
+fn pauses_after_the_clock_stepped_back_count_from_where_it_was() {
+    let paused = |pause: fn(&KeyedLimiter<&'static str>, Duration), has_waiter: bool| {
+        let clock = ManualClock::new();
+        let keyed = KeyedLimiter::builder().quota(Quota::per_second(5)).clock(clock.clone()).shards(1).build().unwrap();
+        drop(keyed.try_acquire(&"a", 5).unwrap());
+        let mut waiting = has_waiter.then(|| task::spawn(keyed.consume(&"a", 2)));
+        waiting.iter_mut().for_each(|waiting| assert_pending!(waiting.poll()));
+        clock.advance(seconds(60));
+        keyed.tick();
+        assert!(keyed.available(&"a") >= 3, "the map has seen this time");
+        clock.step_back(seconds(5));
+        pause(&keyed, seconds(3));
+        assert_eq!(keyed.available(&"a"), 0);
+        clock.advance(seconds(8) - Duration::from_nanos(1));
+        assert!(keyed.try_acquire(&"a", 1).is_err());
+        clock.advance(Duration::from_nanos(1));
+        drop(waiting);
+        assert_eq!(keyed.available(&"a"), 5);
+    };
+    for has_waiter in [false, true] {
+        paused(|keyed, pause| keyed.pause_for(&"a", pause), has_waiter);
+        paused(|keyed, pause| keyed.pause_all_for(pause), has_waiter);
+    }
+}
+
 thread_local! {
     /// The number of readings before the next panic; negative if none panics.
     static READINGS: Cell<i64> = const { Cell::new(-1) };

@@ -3,6 +3,7 @@
 
 use super::rests::{Bucket, DAY, Dice, END, HOUR, Rule, SECOND, YEAR};
 use std::collections::HashMap;
+use std::hash::RandomState;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_test::{assert_pending, assert_ready, task};
@@ -366,6 +367,7 @@ fn no_builder_overwrites_a_setting_silently() {
         ("max_waiting", keyed().max_waiting(5).max_waiting(6).build().err()),
         ("parent", keyed().parent(&parent).parent(&parent).build().err()),
         ("clock", keyed().clock(ManualClock::new()).clock(ManualClock::new()).build().err()),
+        ("hasher", keyed().hasher(RandomState::new()).hasher(RandomState::new()).build().err()),
         ("quota_by", KeyedLimiter::<u8>::builder().quota_by(move |_| quota).quota_by(move |_| quota).build().err()),
     ];
     for (setting, error) in errors {

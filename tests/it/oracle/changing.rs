@@ -86,10 +86,11 @@ impl Oracle {
         self.advance(now);
     }
 
-    /// The later end of all pauses counts. Like every span it is counted from what the clock shows.
+    /// The later end of all pauses counts. Where the clock has stepped back, a pause is counted from before the step, so
+    /// that it is one.
     pub(crate) fn pause_for(&mut self, now: Int, span: Int) {
         self.advance(now);
-        self.gate = self.gate.max(now + span);
+        self.gate = self.gate.max(self.last + span);
     }
 
     /// All claims leave the queue, from the front.

@@ -247,7 +247,7 @@ impl<'a> Hands<'a> {
 
     fn pause(&mut self, span: Int) {
         self.limiter.pause_for(nanoseconds(span));
-        self.gate = self.gate.max(self.now + span);
+        self.gate = self.gate.max(self.latest + span);
     }
 
     fn set_max_in_flight(&mut self, most: Int) -> Seen {

@@ -147,6 +147,22 @@ fn clock_that_steps_back_before_the_limiter_was_built_counts_as_no_time() {
 }
 
 #[test]
+fn pause_after_the_clock_stepped_back_lasts_until_the_clock_is_that_much_later_than_it_was() {
+    let stand = Stand::new(one_per_milli(10));
+    stand.pass(20 * MILLI);
+    stand.clock.step_back(5 * MILLI);
+    stand.limiter.pause_for(3 * MILLI);
+    assert!(stand.limiter.try_acquire(1).is_err(), "the bucket is full, and paused");
+    assert_eq!(stand.limiter.snapshot().paused_for, Some(8 * MILLI));
+    let mut waiting = stand.enter(1);
+    stand.pass(8 * MILLI - NANO);
+    waits(&mut waiting);
+    stand.pass(NANO);
+    let _grant = served(&mut waiting);
+    assert_eq!(stand.limiter.available(), 9);
+}
+
+#[test]
 fn clock_with_jitter_counts_by_its_latest_reading() {
     let stand = Stand::new(one_per_milli(1 << 40));
     for turn in 1..=1_000_u64 {

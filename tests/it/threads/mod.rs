@@ -5,6 +5,8 @@
 
 mod clocks;
 mod crowds;
+#[cfg(feature = "keyed")]
+mod panics;
 mod runtimes;
 mod storm;
 mod wakers;

@@ -12,7 +12,7 @@ const MILLI: Duration = Duration::from_millis(1);
 
 /// Where a waker may misbehave.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum When {
+pub(super) enum When {
     Cloned,
     Woken,
     Dropped,
@@ -21,7 +21,7 @@ enum When {
 type Act = Box<dyn Fn(When) + Send + Sync>;
 
 /// A waker that calls `act` whenever it is handled. The closure is leaked, so a waker is a plain reference.
-fn waker(act: impl Fn(When) + Send + Sync + 'static) -> Waker {
+pub(super) fn waker(act: impl Fn(When) + Send + Sync + 'static) -> Waker {
     let act: Act = Box::new(act);
     let act: &'static Act = Box::leak(Box::new(act));
     // SAFETY: `raw` gives the table what it expects: a reference with a static lifetime to a value that may be shared.

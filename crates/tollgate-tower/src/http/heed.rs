@@ -19,22 +19,25 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 ///   minutes.
 /// * If the limiter has more tokens than the server says are left, it gives up the difference. (These tokens count as
 ///   granted.)
-/// * If a quota of the limiter [follows](Self::follow), it runs at the server's rate, if that is slower.
+/// * Each quota of the limiter that [follows](Self::follow) runs at the server's rate, if that is slower.
 ///
 /// No response makes a limiter run faster than it was built to. No effect is permanent: a less strict response is
 /// followed too, and a pause ends by itself. A server that answers can slow a client down to one request in ten
 /// minutes, and no further.
+///
+/// Of each setting the last call counts; [`follow`](Self::follow) adds.
 #[derive(Clone, Debug)]
 pub struct Heed {
     formats: Vec<Format>,
     unit: Unit,
     at_most: Duration,
     jitter: Duration,
-    follows: Option<(Follower, Quota)>,
+    /// The quotas that follow the server, each with its fastest value.
+    follows: Vec<(Follower, Quota)>,
 }
 
 /// A [`Which`] that owns its name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Follower {
     Index(usize),
     Name(Arc<str>),
@@ -43,7 +46,7 @@ enum Follower {
 impl Default for Heed {
     fn default() -> Self {
         let formats = vec![Format::Draft11, Format::XRateLimit];
-        Self { formats, unit: Unit::Requests, at_most: TEN_MINUTES, jitter: Duration::ZERO, follows: None }
+        Self { formats, unit: Unit::Requests, at_most: TEN_MINUTES, jitter: Duration::ZERO, follows: Vec::new() }
     }
 }
 
@@ -73,7 +76,8 @@ impl Heed {
         Self { jitter: most, ..self }
     }
 
-    /// Makes one quota of the limiter, by index or by name, follow the server.
+    /// Makes one quota of the limiter, by index or by name, follow the server. Call it for each quota that shall follow; a
+    /// second call for the same index or name replaces `fastest`.
     ///
     /// The quota takes the rate and the burst of the slowest policy that the server sends, but never more than those
     /// of `fastest`, and never less than a token per pause [at most](Self::at_most). A limiter that has no such quota
@@ -83,12 +87,22 @@ impl Heed {
     /// shorter distance to the previous one than they were sent with. If the burst is one token, the rate is reduced
     /// by a tenth instead.
     #[must_use = "this returns the changed settings"]
-    pub fn follow<'q>(self, which: impl Into<Which<'q>>, fastest: Quota) -> Self {
+    pub fn follow<'q>(mut self, which: impl Into<Which<'q>>, fastest: Quota) -> Self {
         let follower = match which.into() {
             Which::Index(index) => Follower::Index(index),
             Which::Name(name) => Follower::Name(name.into()),
         };
-        Self { follows: Some((follower, fastest)), ..self }
+        self.follows.retain(|(other, _)| *other != follower);
+        self.follows.push((follower, fastest));
+        self
+    }
+
+    /// Adds the quotas that follow according to `earlier`, except those that follow already.
+    pub(super) fn and_follow(mut self, earlier: Self) -> Self {
+        let mut follows = earlier.follows;
+        follows.retain(|(other, _)| self.follows.iter().all(|(own, _)| own != other));
+        self.follows.append(&mut follows);
+        self
     }
 
     /// Follows one response, and returns what it read: for clients without tower.
@@ -108,8 +122,8 @@ impl Heed {
     /// ```
     pub fn heed(&self, limiter: &Limiter, status: StatusCode, headers: &HeaderMap) -> Advice {
         let advice = Advice::read(status, headers, &self.formats, &self.unit);
-        if let (Some((follower, fastest)), Some(policy)) = (&self.follows, &advice.policy) {
-            follow(limiter, follower, self.pace(policy, *fastest));
+        if let Some(policy) = &advice.policy {
+            self.follows.iter().for_each(|(follower, fastest)| follow(limiter, follower, self.pace(policy, *fastest)));
         }
         if let Some(available) = advice.available {
             give_up(limiter, available);

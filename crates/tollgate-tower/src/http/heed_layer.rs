@@ -76,7 +76,8 @@ impl HeedLayer {
         Self { limiters: limiter.clone(), heed: Heed::default() }
     }
 
-    /// Makes a quota follow the server, with its present value as the fastest; see [`Heed::follow`].
+    /// Makes a quota follow the server, with its present value as the fastest; see [`Heed::follow`]. Call it for each quota
+    /// that shall follow.
     ///
     /// The server's policies then slow the quota down, or let it run as it was built.
     ///
@@ -120,9 +121,10 @@ impl<F> HeedLayer<By<AnyLimiter, F>> {
 }
 
 impl<L> HeedLayer<L> {
-    /// Follows responses according to `heed`.
+    /// Follows responses according to `heed`, in place of earlier settings. Quotas that [follow](Self::follow) already go on
+    /// following.
     pub fn with(self, heed: Heed) -> Self {
-        Self { heed, ..self }
+        Self { heed: heed.and_follow(self.heed), ..self }
     }
 }
 

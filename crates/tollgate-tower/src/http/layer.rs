@@ -29,7 +29,7 @@ struct Settings {
 
 /// A [`LimitLayer`](crate::LimitLayer) that refuses with HTTP responses; created by
 /// [`LimitLayer::respond`](crate::LimitLayer::respond). See the [module](super) for the settings and their
-/// defaults.
+/// defaults. Of each setting the last call counts.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is put behind it"]
 pub struct HttpLimitLayer<G = Limiter, H = ToBody> {
@@ -51,12 +51,12 @@ impl<G, H> HttpLimitLayer<G, H> {
         self
     }
 
-    /// Writes the limits in this format, instead of [`Format::Draft11`].
+    /// Writes the limits in this format, instead of [`Format::Draft11`] or of formats set before.
     pub fn format(self, format: Format) -> Self {
         self.formats([format])
     }
 
-    /// Writes the limits in all of these formats. With no format, refusals have only their `Retry-After`.
+    /// Writes the limits in all of these formats, instead of those set before. With no format, refusals have only their `Retry-After`.
     pub fn formats(self, formats: impl IntoIterator<Item = Format>) -> Self {
         self.settings(|settings| settings.formats = formats.into_iter().collect())
     }

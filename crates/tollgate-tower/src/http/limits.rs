@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{QuotaSnapshot, Snapshot};
 
-/// The names and the unit under which a limiter's limits are written.
+/// The names and the unit under which a limiter's limits are written. Of each setting the last call counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     pub(super) name: Arc<str>,

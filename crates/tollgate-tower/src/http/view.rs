@@ -153,12 +153,27 @@ impl<V: View> View for PartitionView<V> {
 mod keyed {
     use super::*;
     use std::hash::{BuildHasher, Hash};
-    use tollgate::{Bound, KeyedLimiter, TryAcquireError};
+    use tollgate::{Bound, ConsumeError, KeyedLimiter, TryAcquireError};
 
     /// Reads the limits of one key of a keyed limiter.
     pub struct KeyView<K, S> {
         users: KeyedLimiter<K, S>,
         key: K,
+        cost: u64,
+    }
+
+    impl<K: Hash + Eq + Clone, S: BuildHasher> KeyView<K, S> {
+        /// Whether the parent refused, and not the key's own quotas.
+        fn is_by_parent(&self, refused: &Refused) -> bool {
+            match refused {
+                Refused::AtOnce(TryAcquireError::Denied(denied)) => denied.by == Bound::Parent,
+                // Of both schedules: the parent's if the key has the tokens.
+                Refused::InLine(ConsumeError::TooLate { .. }) => {
+                    self.users.quota_snapshots(&self.key).iter().all(|quota| quota.available >= self.cost)
+                }
+                _ => false,
+            }
+        }
     }
 
     impl<K: Hash + Eq + Clone, S: BuildHasher> View for KeyView<K, S> {
@@ -169,11 +184,11 @@ mod keyed {
         /// If the parent refused, these are the limits of the parent, which all keys share. Other responses do not show
         /// them: a client would learn how much the others ask.
         fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
-            match (refused, self.users.parent()) {
-                (Refused::AtOnce(TryAcquireError::Denied(denied)), Some(parent)) if denied.by == Bound::Parent => {
+            match self.users.parent().filter(|_| self.is_by_parent(refused)) {
+                Some(parent) => {
                     RateLimits::of(&parent.snapshot(), &Terms { name: Arc::from("parent"), ..terms.clone() })
                 }
-                _ => self.look(terms),
+                None => self.look(terms),
             }
         }
     }
@@ -192,8 +207,8 @@ mod keyed {
     {
         type View = KeyView<K, S>;
 
-        fn view(&self, (key, _): &(K, u64)) -> KeyView<K, S> {
-            KeyView { users: self.clone(), key: key.clone() }
+        fn view(&self, (key, cost): &(K, u64)) -> KeyView<K, S> {
+            KeyView { users: self.clone(), key: key.clone(), cost: *cost }
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use super::*;
 
-use http::StatusCode;
+use http::{Request, Response, StatusCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tollgate::{ConfigError, Which};
 use tollgate_tower::http::{Advice, Heed, HeedLayer, Unit};
+use tower::{Layer, ServiceExt, service_fn};
 
 const OK: StatusCode = StatusCode::OK;
 const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
@@ -204,6 +205,35 @@ fn a_quota_follows_the_slowest_policy_and_never_gets_faster_than_it_was() {
         &headers(&[("ratelimit-policy", r#""a";q=300;w=1"#)]),
     );
     assert_eq!(limiter.snapshot().quotas[1].quota, Quota::per_second(300).burst(299));
+}
+
+#[test]
+fn each_quota_that_was_told_to_follow_does() {
+    let (fast, slow) = (Quota::per_second(100), Quota::per_minute(3_000));
+    let policy = headers(&[("ratelimit-policy", r#""a";q=10;w=1"#)]);
+    let quotas = |limiter: &Limiter| limiter.snapshot().quotas.into_iter().map(|quota| quota.quota);
+    let expected = Quota::per_second(10).burst(9);
+    let two = || built(Limiter::builder().quota(fast).quota_named("minute", slow));
+
+    let (limiter, _clock) = two();
+    Heed::default().follow(0, fast).follow("minute", slow).heed(&limiter, OK, &policy);
+    assert!(quotas(&limiter).eq([expected; 2]));
+
+    // A second call for the same quota replaces its fastest value.
+    let (limiter, _clock) = two();
+    Heed::default().follow(0, fast).follow(0, Quota::per_second(5)).heed(&limiter, OK, &policy);
+    assert!(quotas(&limiter).eq([Quota::per_second(5), slow]));
+}
+
+#[test]
+fn settings_of_a_layer_leave_the_quotas_that_follow_already() {
+    let (limiter, _clock) = built(Limiter::builder().quota(Quota::per_second(100)));
+    let layer = HeedLayer::new(&limiter).follow(0).unwrap().with(Heed::default().at_most(SECOND));
+    let server = service_fn(async |_: Request<()>| {
+        Response::builder().header("ratelimit-policy", r#""a";q=10;w=1"#).body(()).map_err(|_| ())
+    });
+    tokio_test::block_on(layer.layer(server).oneshot(Request::new(()))).unwrap();
+    assert_eq!(quota(&limiter), Quota::per_second(10).burst(9));
 }
 
 #[test]

@@ -119,6 +119,24 @@ fn if_the_parent_refused_the_response_has_its_policy_and_not_that_of_the_key() {
     }
 }
 
+#[test]
+fn if_the_wait_for_the_parent_would_be_too_long_the_response_has_its_policy() {
+    let clock = ManualClock::new();
+    let parent = Limiter::builder().quota_named("all", Quota::per_day(3)).clock(clock.clone()).build().unwrap();
+    let builder = KeyedLimiter::builder().quota(Quota::per_minute(2)).clock(clock.clone());
+    let users = builder.parent(&parent).build().unwrap();
+    let service = LimitLayer::keyed(&users, user).within(SECOND).respond().layer(service_fn(hello));
+    let policy = |user, cost| {
+        let response = assert_ready!(spawn(service.clone().oneshot(ask(user, cost))).poll()).unwrap();
+        (response.status().as_u16(), field(response.headers(), "ratelimit-policy"))
+    };
+    assert_eq!(policy("ann", 2), (200, String::new()));
+    assert_eq!(policy("ann", 1), (429, r#""default";q=2;w=60"#.to_owned()), "the key's own tokens are used up");
+    assert_eq!(policy("bob", 2), (429, r#""all";q=3;w=86400"#.to_owned()), "only the parent's");
+    assert_eq!(policy("bob", 1), (200, String::new()));
+    assert_eq!(policy("bob", 1), (429, r#""all";q=3;w=86400"#.to_owned()));
+}
+
 #[cfg(feature = "axum")]
 mod addresses {
     use super::*;

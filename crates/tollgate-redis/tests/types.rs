@@ -1,0 +1,19 @@
+//! A program that names each public type of this crate compiles without a warning. A crate of its own, for that reason.
+
+#![deny(warnings, clippy::all)]
+
+use tollgate::distributed::{Outage, StoreError};
+use tollgate_redis::{Circuit, RedisServerSnapshot, RedisStore};
+
+/// Whether the server of a store answers.
+fn is_well(store: &RedisStore) -> bool {
+    store.servers().iter().all(|server: &RedisServerSnapshot| server.circuit == Circuit::Closed)
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_built_says_why() {
+    let error: StoreError = RedisStore::connect("redis://127.0.0.1/", "").await.unwrap_err();
+    assert!(matches!(error, StoreError::Misnamed(_)), "{error}");
+    let build = |store: RedisStore| is_well(&store.outage(Outage::Fail));
+    assert!(std::any::type_name_of_val(&build).contains("build"));
+}

@@ -1,0 +1,132 @@
+//! A program that names each public type of the features `keyed`, `distributed`, `stream`, `io`, `metrics`, `quanta` and
+//! `fine-timer` compiles without a warning.
+
+#![deny(warnings, clippy::all)]
+
+use futures::{SinkExt, StreamExt, channel::mpsc, stream};
+use std::error::Error;
+use std::hash::RandomState;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tollgate::adaptive::{Adaptive, KeyOf};
+use tollgate::distributed::{
+    ErrorReplies, LeaseGrant, LeaseRequest, MemoryStore, Outage, QuotaTerms, ReplyKind, Store, StoreCounters, StoreError,
+    StoreSnapshot, Stores, backoff,
+};
+use tollgate::io::{PaceIoExt, PacedIo};
+use tollgate::metrics::{AdaptiveMeter, AlreadyMetered, Meter, describe};
+use tollgate::stream::{PaceSinkExt, PaceStreamExt, PacedSink, PacedSinkError, PacedStream, RefusedItem, WithGrants};
+use tollgate::{
+    KeyedBuilder, KeyedConsume, KeyedConsumeOwned, KeyedEntries, KeyedEntry, KeyedGrant, KeyedLimiter, KeyedReplenisher,
+    KeyedSnapshot, Limiter, OwnedKeyedGrant, QuantaClock, Quota, Quotas, Wait,
+};
+
+type Failure = Box<dyn Error>;
+type Users = KeyedLimiter<&'static str>;
+
+async fn keyed() -> Result<(), Failure> {
+    let quotas = Quotas::from([Quota::per_second(1_000), Quota::per_day(10_000)]);
+    let builder: KeyedBuilder<&str> = KeyedLimiter::builder().quotas(quotas);
+    let users: Users = builder.build()?;
+    let replenisher: KeyedReplenisher = users.replenisher();
+    let serving = tokio::spawn(replenisher);
+    let wait: Wait<KeyedConsume<'_, _, _>> = users.wait(&"ann", 1);
+    wait.await?;
+    let claim: KeyedConsume<'_, _, RandomState> = users.consume(&"ann", 1);
+    let _grant: KeyedGrant<'_, _, _> = claim.await?;
+    let claim: KeyedConsumeOwned<_, RandomState> = users.clone().consume_owned("ann", 1);
+    let _grant: OwnedKeyedGrant<_, _> = claim.await?;
+    let mut entries: KeyedEntries<'_, _, _> = users.entries();
+    let entry: Option<KeyedEntry<&str>> = entries.next();
+    assert_eq!(entry.map(|entry| entry.key), Some("ann"));
+    let snapshot: KeyedSnapshot<&str> = users.snapshot();
+    assert_eq!((snapshot.keys, snapshot.granted), (1, 3));
+    let adaptive: Adaptive<KeyOf<&str>> = Adaptive::between("1/s", "5/s").drive_key(&users, "host")?;
+    assert_eq!(adaptive.target().key(), &"host");
+    serving.abort();
+    Ok(())
+}
+
+/// A store of the program's own, which passes requests on.
+#[derive(Debug)]
+struct Counting(MemoryStore);
+
+impl Store for Counting {
+    fn ask(&self, ask: LeaseRequest) -> Pin<Box<dyn Future<Output = Result<LeaseGrant, StoreError>> + Send + '_>> {
+        self.0.ask(ask)
+    }
+
+    fn tally(&self) -> &StoreCounters {
+        self.0.tally()
+    }
+
+    fn outage(&self) -> Outage {
+        Outage::Fail
+    }
+
+    fn backoff(&self, failures: u32) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(tokio::time::sleep(backoff(failures)))
+    }
+}
+
+impl Stores for Counting {
+    fn named(&self, name: &str) -> Arc<dyn Store> {
+        self.0.named(name)
+    }
+}
+
+async fn distributed() -> Result<(), Failure> {
+    let (store, quota) = (MemoryStore::new(), Quota::per_second(10_000));
+    let terms: QuotaTerms = QuotaTerms::of(&quota, 0)?;
+    assert_eq!(terms.burst(), 10_000);
+    let limiter = Limiter::builder().quota(quota).distributed(Counting(store.clone())).build()?;
+    limiter.wait(1).await?;
+    store.tally().count_error_reply(ReplyKind::Busy);
+    let snapshot: StoreSnapshot = store.tally().snapshot();
+    let replies: ErrorReplies = snapshot.error_replies;
+    assert_eq!((snapshot.is_out, replies.busy), (false, 1));
+    let users: Users = KeyedLimiter::builder().quota(quota).distributed(Counting(store)).build()?;
+    users.wait(&"ann", 1).await?;
+    Ok(())
+}
+
+async fn paced(limiter: &Limiter) -> Result<(), Failure> {
+    let mut numbers: PacedStream<_> = stream::iter(0..3).pace(limiter);
+    assert_eq!(numbers.next().await, Some(Ok(0)));
+    let mut numbers: WithGrants<_> = stream::iter(0..3).pace(limiter).with_grants();
+    let (_number, _grant) = numbers.next().await.ok_or("empty")??;
+    let (sender, mut receiver) = mpsc::channel(8);
+    let mut sink: PacedSink<_, u8> = sender.pace_sends(limiter);
+    sink.send(7).await?;
+    assert_eq!(receiver.next().await, Some(7));
+    let (here, _there) = tokio::io::duplex(64);
+    let mut socket: PacedIo<_> = here.pace_bytes(limiter);
+    socket.write_all(b"hello").await?;
+    limiter.close();
+    let refused: Option<Result<u8, RefusedItem<u8>>> = stream::iter([1]).pace(limiter).next().await;
+    assert!(matches!(refused, Some(Err(RefusedItem { item: 1, .. }))));
+    assert!(matches!(sink.send(8).await, Err(PacedSinkError::Refused(_))));
+    Ok(())
+}
+
+fn metered(limiter: &Limiter, adaptive: &Adaptive) -> Result<(), AlreadyMetered> {
+    describe();
+    let meter: Meter = Meter::new("api", limiter)?;
+    meter.publish();
+    let learned: AdaptiveMeter = AdaptiveMeter::new("api", adaptive);
+    learned.publish();
+    Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Failure> {
+    let builder = Limiter::builder().quota(Quota::per_second(10_000)).fine_timer();
+    let limiter = builder.clock(QuantaClock::new()).build()?;
+    metered(&limiter, &Adaptive::between("1/s", "5/s").build()?)?;
+    limiter.wait(1).within(Duration::from_secs(1)).await?;
+    paced(&limiter).await?;
+    keyed().await?;
+    distributed().await
+}
