@@ -3,8 +3,8 @@
 use super::Store;
 use std::sync::Arc;
 
-/// A store that gives access to other stores on the same server, by name: one for each key of a [distributed keyed
-/// limiter](crate::KeyedBuilder::distributed). They use the same connection.
+/// A store that gives access to other stores on the same server, by name: one for each key of a distributed keyed limiter
+/// (`KeyedBuilder::distributed`, feature `keyed`). They use the same connection.
 ///
 /// Implemented by [`MemoryStore`](super::MemoryStore) and by `RedisStore` of the crate
 /// [`tollgate-redis`](https://docs.rs/tollgate-redis).

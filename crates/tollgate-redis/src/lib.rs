@@ -188,7 +188,7 @@ impl RedisStore {
     /// use tollgate_redis::RedisStore;
     /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"];
     /// let store = RedisStore::connect_sentinels(sentinels, "redis://mymaster/", "user:42").await?;
-    /// # Ok(()) }
+    /// # let _ = store; Ok(()) }
     /// ```
     ///
     /// # Errors

@@ -40,7 +40,7 @@
 //!
 //! Set everything that a [`LimitLayer`](crate::LimitLayer) offers before `respond`: [waiting
 //! `within`](crate::LimitLayer::within) a time, costs, a limiter [per request](crate::LimitLayer::by) or
-//! [per key](crate::LimitLayer::keyed), the hold. [`Refusal`] documents which refusal has which status.
+//! per key (`LimitLayer::keyed`, feature `keyed`), the hold. [`Refusal`] documents which refusal has which status.
 //!
 //! Without tower, use [`RateLimits`] of a snapshot or a key, and [`Refusal`] of an error:
 //!
