@@ -60,6 +60,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     #[cfg(feature = "distributed")]
     distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
+    /// `Some` once [`hasher`](Self::hasher) was called.
     has_hasher: Option<()>,
     set_twice: SetTwice,
 }
@@ -351,7 +352,11 @@ where
     ///
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
     pub fn build(
-        #[cfg_attr(not(feature = "distributed"), allow(unused_mut, reason = "it gives away its store"))] mut self,
+        #[cfg_attr(
+            not(feature = "distributed"),
+            allow(unused_mut, reason = "only the feature `distributed` changes it")
+        )]
+        mut self,
     ) -> Result<KeyedLimiter<K, S>, ConfigError> {
         self.set_twice.check()?;
         #[cfg(feature = "distributed")]

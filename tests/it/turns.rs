@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
-/// Far more answers than a task gets in one turn: tokio gives it 128 units of budget, and of the grants that are ready
-/// at once one in 32 pays one.
+/// Far more answers than a task gets in one turn: tokio gives it 128 units of budget, and of the grants without waiting
+/// only one in 32 costs a unit.
 pub(crate) const ANSWERS: usize = 50_000;
 
 /// How many turns another task of a current_thread runtime gets while a task calls `ask` and awaits it, `ANSWERS`
