@@ -36,6 +36,10 @@ impl Limiter {
         self.core
     }
 
+    pub(crate) fn shared_core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }

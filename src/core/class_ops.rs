@@ -1,0 +1,87 @@
+//! The operations of a class of a limiter.
+
+use super::Core;
+use crate::core::classes::{ClassId, ClassWord};
+use crate::core::rovers::Rovers;
+use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
+use crate::core::wakes::wake_each;
+use crate::error::{ConfigError, TryAcquireError};
+use std::sync::Arc;
+
+impl Core {
+    /// The fast path of a class. Under a ceiling there is none.
+    #[inline]
+    pub(crate) fn claim_in_class(&self, word: &ClassWord, cost: u64) -> Option<u64> {
+        if !word.is_fast() {
+            return None;
+        }
+        let remaining = self.try_claim(cost)?;
+        if !word.is_fast() {
+            self.undo_claim(cost);
+            return None;
+        }
+        Some(remaining)
+    }
+
+    /// A ceiling was set, or the class was removed, while it claimed.
+    #[cold]
+    fn undo_claim(&self, cost: u64) {
+        self.give_back(cost);
+    }
+
+    pub(crate) fn try_acquire_in_class(
+        &self,
+        class: ClassId,
+        word: &ClassWord,
+        cost: u64,
+    ) -> Result<u64, TryAcquireError> {
+        if cost <= MAX_COST
+            && let Some(remaining) = self.claim_in_class(word, cost)
+        {
+            return Ok(remaining);
+        }
+        let answer = self.sampled(Some(self.sample()), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+            state.try_acquire_in_class(rovers, class, cost, sample.now)
+        });
+        if let Err(error) = &answer {
+            self.observers().refused(cost, *error);
+        }
+        answer
+    }
+
+    /// Adds a class in `parent`.
+    pub(crate) fn add_class(
+        &self,
+        parent: ClassId,
+        name: Arc<str>,
+        share: &SharePlan,
+    ) -> Result<(ClassId, Arc<ClassWord>), ConfigError> {
+        self.change_classes(|state| state.add_class(parent, name, share))
+    }
+
+    pub(crate) fn set_share(&self, class: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
+        self.change_classes(|state| state.set_share(class, share))
+    }
+
+    /// Changes the classes. Nothing can be claimed without the lock meanwhile: a claim made afterwards sees the change.
+    fn change_classes<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        self.with(|state: &mut State, rovers: &Rovers, _| {
+            state.retract(rovers);
+            change(state)
+        })
+    }
+
+    /// Turns the waiters of a class and of the classes in it away.
+    pub(crate) fn remove_class(&self, class: ClassId) {
+        let wakers = self.with(|state, rovers, _| {
+            state.retract(rovers);
+            state.remove_class(rovers, class)
+        });
+        wake_each(wakers);
+    }
+
+    /// The last handle of a class was dropped.
+    pub(crate) fn free_class(&self, class: ClassId) {
+        self.leaving(|state, _, _| state.free_class(class));
+    }
+}

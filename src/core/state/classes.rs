@@ -1,0 +1,463 @@
+//! The state of a limiter with classes: how claims arrive, are served and leave.
+//!
+//! Waiters stand in the queues of their classes, and none has a position of its own. The tail moves by the cost of a
+//! claim when it arrives. From the tail and the counts of what waits follows the *base*: the position at which all
+//! tokens taken so far end, of grants and of installments. While a claim waits, nothing beyond the base is published.
+//!
+//! ```text
+//! base = tail - (costs of all waiting claims - what is set aside for them) - debts of classes
+//! ```
+//!
+//! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
+//! with it: everything else moves past them.
+
+use super::{Arrival, MAX_COST, Role, Served, State};
+use crate::core::classes::{ClassId, Classes, Paid, ROOT, Rehearsal, Step, Waiting};
+use crate::core::denial::Denial;
+use crate::core::outcome::Outcome;
+use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
+use crate::core::rovers::{Rovers, ahead, earlier};
+use crate::core::state::changes::Departed;
+use crate::core::wakes::Wakes;
+use crate::error::{Bound, ConsumeError, TryAcquireError};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::Waker;
+use std::time::Duration;
+
+impl State {
+    /// The classes of a limiter that was built with them.
+    #[inline(always)]
+    pub(crate) fn classes(&self) -> Option<&Classes> {
+        if !self.role.has_classes() {
+            return None;
+        }
+        self.rare.as_ref()?.classes.as_deref()
+    }
+
+    pub(crate) fn classes_mut(&mut self) -> Option<&mut Classes> {
+        self.rare.as_mut()?.classes.as_deref_mut()
+    }
+
+    /// Takes the wakers of all waiters; see [`Queue::take_wakers`].
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        let mut wakers = self.queue.take_wakers();
+        for class in 1..self.classes().map_or(0, Classes::len) {
+            wakers.extend(self.queue_of(class).take_wakers());
+        }
+        wakers
+    }
+
+    /// Divides the limiter into classes, before it is used.
+    pub(crate) fn divide(&mut self) {
+        let classes = Classes::new(&self.supply);
+        self.rare().classes = Some(Box::new(classes));
+        self.role.add(Role::CLASSES);
+    }
+
+    /// What [`next_start`](Self::next_start) is with classes. Apart, and never inlined, so that a limiter without
+    /// classes pays for one check.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn class_start(&self, rovers: &Rovers) -> u64 {
+        self.classes().map_or_else(|| rovers.tail(), |classes| self.base(classes, rovers))
+    }
+
+    /// What [`due`](Self::due) is with classes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn class_due(&self) -> u64 {
+        self.classes().filter(|_| !self.queue.is_empty()).map_or(u64::MAX, |classes| classes.due)
+    }
+
+    /// The position at which everything taken so far ends; see the head of this file.
+    pub(super) fn base(&self, classes: &Classes, rovers: &Rovers) -> u64 {
+        let unpaid = self.queue.tokens() - classes.scheduler.set_aside();
+        rovers.tail().wrapping_sub(unpaid).wrapping_sub(classes.scheduler.owed())
+    }
+
+    /// The queue in which the claims of a class wait.
+    #[inline]
+    pub(crate) fn queue_of(&mut self, class: ClassId) -> &mut Queue {
+        if class == ROOT {
+            return &mut self.queue;
+        }
+        match self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+            Some(classes) => &mut classes.slot_mut(class).queue,
+            None => &mut self.queue,
+        }
+    }
+
+    /// Serves the classes in virtual time: each installment at the exact instant that the schedule gives it.
+    pub(super) fn serve_classes(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
+        let now = now.max(self.supply.synced());
+        if self.closed && !self.turn_all_away(rovers, wakes) {
+            return Served::Again;
+        }
+        loop {
+            let Some(classes) = self.classes() else { return Served::All };
+            let base = self.base(classes, rovers);
+            let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return Served::All };
+            let step = classes.scheduler.next_step(&self.supply, base);
+            let (due, ticket) = match step {
+                Step::Pay { at, ticket } => (at, Some(ticket)),
+                Step::Wait { ticket } => (u64::MAX, Some(ticket)),
+                Step::Look { at } => (at, None),
+            };
+            if due > now || due == u64::MAX {
+                classes.due = due;
+                self.supply.mint(now, ticket);
+                return Served::All;
+            }
+            if wakes.is_full() {
+                return Served::Again;
+            }
+            self.supply.mint(due, ticket);
+            if ticket.is_some() {
+                self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
+                self.pay_installment(rovers, base, wakes);
+            }
+        }
+    }
+
+    fn pay_installment(&mut self, rovers: &Rovers, base: u64, wakes: &mut Wakes) {
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let Some(pick) = classes.scheduler.tree.picked() else { return };
+        let Paid::Claim(leaf) = classes.scheduler.pay(&mut self.supply, base) else { return };
+        let owner = classes.owner(leaf);
+        self.forget_denial(rovers);
+        let Some(classes) = self.classes() else { return };
+        let outcome = Outcome::Granted { remaining: self.level(classes, base.wrapping_add(pick.tokens)) };
+        let waiter =
+            self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
+        self.note_service(owner, waiter.cost, pick.by_floor);
+        self.advance(owner, &waiter);
+        wakes.push(waiter.waker);
+    }
+
+    /// Counts tokens that a class was granted under the lock.
+    fn note_service(&mut self, class: ClassId, tokens: u64, by_floor: bool) {
+        if let Some(classes) = self.classes_mut() {
+            let slot = classes.slot_mut(class);
+            slot.served += tokens;
+            slot.by_floor += if by_floor { tokens } else { 0 };
+        }
+    }
+
+    /// The front claim of a class, `gone`, is out of its queue: tells the scheduler which claim is in front now.
+    fn advance(&mut self, class: ClassId, gone: &Waiter) {
+        if class != ROOT {
+            self.queue.count_out(gone.cost);
+        }
+        let next = self.queue_of(class).front().map(|front| front.cost);
+        let now = self.supply.synced();
+        let is_last = self.queue.is_empty();
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let leaf = classes.slot(class).leaf;
+        classes.scheduler.advance(leaf, next, gone.skip, now);
+        if is_last {
+            // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
+            classes.scheduler.charge_debts(&mut self.supply);
+        }
+    }
+
+    /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
+    fn level(&self, classes: &Classes, base: u64) -> u64 {
+        let (set_aside, owed) = (classes.scheduler.set_aside(), classes.scheduler.owed());
+        let ceiling = self.supply.ceiling().map(|ceiling| ceiling.wrapping_add(set_aside).wrapping_sub(owed));
+        let head = self.supply.least_head();
+        ahead(ceiling.map_or(head, |ceiling| earlier(head, ceiling)), base).max(0) as u64
+    }
+
+    /// Closes the queues of all classes. Returns false if the batch of wakers is full.
+    fn turn_all_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        let count = self.classes().map_or(0, Classes::len);
+        for class in 0..count {
+            while self.queue_of(class).front().is_some() {
+                if wakes.is_full() {
+                    return false;
+                }
+                let waker = self.turn_front_of_class_away(rovers, class);
+                wakes.push(waker);
+            }
+        }
+        true
+    }
+
+    /// Turns the front claim of a class away: the limiter or the class was closed.
+    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId) -> Waker {
+        self.forget_denial(rovers);
+        let Some(classes) = self.classes() else { unreachable!("only called with classes") };
+        let base = self.base(classes, rovers);
+        let waiter = self.queue_of(class).call_front(Outcome::Closed).expect("a claim waits in the class");
+        self.withdraw_front(class, &waiter, base);
+        waiter.waker
+    }
+
+    /// Takes the wakers of all waiters of a class, which is closed.
+    pub(crate) fn turn_class_away(&mut self, rovers: &Rovers, class: ClassId) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while class != ROOT && !self.queue_of(class).is_empty() {
+            wakers.push(self.turn_front_of_class_away(rovers, class));
+        }
+        wakers
+    }
+
+    /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
+    /// quotas, and everything moves past its unpaid positions.
+    fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let leaf = classes.slot(class).leaf;
+        let was_in_service = classes.scheduler.tree.picked();
+        let paid = classes.scheduler.withdraw(leaf, &mut self.supply, base);
+        self.supply.shift(gone.cost - paid);
+        self.supply.raise_ceiling(paid);
+        self.totals.skipped = self.totals.skipped.wrapping_add(gone.cost);
+        if was_in_service.is_some() && classes.scheduler.tree.picked().is_none() {
+            self.supply.cut(None);
+        }
+        self.advance(class, gone);
+    }
+
+    /// Empties the place of a future that is done with it, in any state.
+    pub(crate) fn depart_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) -> Departed {
+        let Some(classes) = self.classes() else { return Departed::default() };
+        let base = self.base(classes, rovers);
+        let waiter = match self.queue_of(class).withdraw(place) {
+            Withdrawn::Nothing => return Departed::default(),
+            Withdrawn::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
+            Withdrawn::Front(waiter) => {
+                self.withdraw_front(class, &waiter, base);
+                waiter
+            }
+            Withdrawn::Behind(waiter) => {
+                if class != ROOT {
+                    self.queue.count_out(waiter.cost);
+                }
+                self.supply.shift(waiter.cost);
+                self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
+                waiter
+            }
+        };
+        Departed { outcome: None, waker: Some(waiter.waker), parent: 0 }
+    }
+
+    /// Grants `cost` tokens to a class now, if no claim is ahead of this one and they are there. Returns how many tokens
+    /// remain. The limiter has been served up to now.
+    pub(crate) fn admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+        let classes = self.classes()?;
+        let leaf = classes.slot(class).leaf;
+        let is_idle = self.queue.is_empty();
+        if is_idle && !classes.scheduler.tree.is_under_ceiling(leaf) {
+            return self.admit(rovers, cost);
+        }
+        let base = self.base(classes, rovers);
+        let is_open = classes.scheduler.tree.picked().is_none()
+            && classes.scheduler.is_idle(leaf)
+            && !self.supply.is_paused()
+            && ahead(self.supply.least_head(), base.wrapping_add(cost)) >= 0
+            && classes.scheduler.fits(&self.supply, base, cost);
+        if !is_open {
+            return None;
+        }
+        let limit = self.supply.limit();
+        let classes = self.rare.as_mut().and_then(|rare| rare.classes.as_mut())?;
+        // While no claim waits, other callers may claim what is published. While one waits, they cannot.
+        let take = || {
+            if is_idle {
+                return rovers.try_claim_owned(cost, limit).is_some();
+            }
+            rovers.claim(cost);
+            true
+        };
+        if !classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take) {
+            return None;
+        }
+        self.note_service(class, cost, false);
+        Some(self.level(self.classes()?, base.wrapping_add(cost)))
+    }
+
+    /// Joins the end of the queue of a class.
+    pub(crate) fn enter_class(
+        &mut self,
+        rovers: &Rovers,
+        place: Pin<&mut Place>,
+        class: ClassId,
+        cost: u64,
+        waker: Waker,
+    ) {
+        if self.queue.is_empty() {
+            // Other callers must not take what is there for claims that wait, or that a ceiling holds back.
+            self.retract(rovers);
+        }
+        let ticket = rovers.claim(cost);
+        let queue = self.queue_of(class);
+        let is_first = queue.front().is_none();
+        queue.push(place, Waiter { waker, ticket, cost, skip: 0, part: None });
+        if class != ROOT {
+            self.queue.count_in(cost);
+        }
+        let now = self.supply.synced();
+        if let Some(classes) = self.classes_mut() {
+            let leaf = classes.slot(class).leaf;
+            classes.scheduler.arrive(leaf, cost, is_first, now);
+        }
+    }
+
+    /// Charges `tokens` on top of a grant of a class: as a debt at the end of its queue, or at once if no claim waits.
+    /// Returns how many of them were charged: a debt is cut to what fits between the rovers.
+    pub(crate) fn charge_class(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
+        let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
+        rovers.claim(tokens);
+        let (is_idle, now) = (self.queue.is_empty(), self.supply.synced());
+        let noted = !is_idle && self.queue_of(class).note_debt(tokens);
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return tokens };
+        let leaf = classes.slot(class).leaf;
+        if is_idle {
+            self.supply.claim(tokens);
+            classes.scheduler.tree.owe(leaf, tokens, now);
+        } else if noted {
+            classes.scheduler.owe_behind(tokens);
+        } else {
+            classes.scheduler.owe(leaf, tokens, now);
+        }
+        tokens
+    }
+
+    /// The instant at which a claim of `cost` made now in a class would be granted, if no caller did anything from now
+    /// on. `None` if no clock can tell. Takes some steps per installment of all claims that wait.
+    pub(crate) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+        let classes = self.classes()?;
+        let (leaf, base) = (classes.slot(class).leaf, self.base(classes, rovers));
+        let is_whole = cost <= self.supply.least_burst();
+        if self.queue.is_empty() && is_whole && !classes.scheduler.tree.is_under_ceiling(leaf) {
+            return self.supply.scheduled(base.wrapping_add(cost));
+        }
+        let waiting = |leaf: ClassId| -> VecDeque<Waiting> {
+            let owner = classes.owner(leaf);
+            if classes.slot(owner).leaf != leaf {
+                return VecDeque::new();
+            }
+            let queue = if owner == ROOT { &self.queue } else { &classes.slot(owner).queue };
+            queue.iter().map(|waiter| (waiter.cost, waiter.skip)).collect()
+        };
+        Rehearsal::new(&classes.scheduler, &self.supply, base, waiting).grants(leaf, cost)
+    }
+
+    /// The number of tokens that `try_acquire` in a class could get now.
+    pub(crate) fn available_to_class(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
+        let available = self.available(rovers);
+        let now = self.supply.synced();
+        let Some(classes) = self.classes_mut() else { return available };
+        let leaf = classes.slot(class).leaf;
+        available.min(classes.scheduler.tree.space_below_ceilings(leaf, now))
+    }
+
+    pub(crate) fn try_acquire_in_class(
+        &mut self,
+        rovers: &Rovers,
+        class: ClassId,
+        cost: u64,
+        now: u64,
+    ) -> Result<u64, TryAcquireError> {
+        if self.is_closed(class) {
+            return Err(TryAcquireError::Closed);
+        }
+        if cost == 0 {
+            return Ok(self.available_to_class(rovers, class));
+        }
+        let below_ceilings = self.classes().map_or(u64::MAX, |classes| classes.most_at_once(class));
+        let most = self.most_at_once().min(below_ceilings);
+        if cost > most {
+            return Err(TryAcquireError::TooLarge { cost, most });
+        }
+        let admitted = self.admit_class(rovers, class, cost);
+        admitted.ok_or_else(|| TryAcquireError::Denied(self.deny_class(rovers, class, cost).as_of(now)))
+    }
+
+    /// The time that a claim of `cost` made now in a class would wait.
+    pub(crate) fn estimate_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64, now: u64) -> Option<Duration> {
+        if self.is_closed(class) || cost > self.most_claimable(rovers) {
+            return None;
+        }
+        if cost == 0 {
+            return Some(Duration::ZERO);
+        }
+        self.predict_in_class(rovers, class, cost).map(|at| self.wait(at, now))
+    }
+
+    /// Whether the limiter or the class takes no claims any more.
+    fn is_closed(&self, class: ClassId) -> bool {
+        self.closed || self.classes().is_some_and(|classes| classes.slot(class).is_removed)
+    }
+
+    /// [`arrive`](Self::arrive) for a claim that is neither too large nor empty.
+    pub(super) fn arrive_in_class(
+        &mut self,
+        rovers: &Rovers,
+        arrival: Arrival<'_>,
+        now: u64,
+    ) -> Result<Option<u64>, ConsumeError> {
+        let (cost, class) = (arrival.cost, arrival.class);
+        if self.is_closed(class) {
+            return Err(ConsumeError::Closed);
+        }
+        if let Some(remaining) = self.admit_class(rovers, class, cost) {
+            return Ok(Some(remaining));
+        }
+        let most = self.classes().map_or(usize::MAX, |classes| classes.slot(class).max_waiting);
+        let waiting = if class == ROOT { 0 } else { self.queue_of(class).len() };
+        if waiting >= most {
+            return Err(ConsumeError::QueueFull { waiting });
+        }
+        self.check_queue(arrival.driven)?;
+        if let Some(allowed) = arrival.allowed {
+            let at = self.predict_in_class(rovers, class, cost);
+            self.check_wait(at, now, allowed)?;
+        }
+        let waker = arrival.waker.take().expect("an arrival has a waker");
+        self.enter_class(rovers, arrival.place, class, cost, waker);
+        Ok(None)
+    }
+
+    /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. It is about this class alone and is
+    /// not kept: another class may get another answer.
+    fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Denial {
+        let by = self.obstacle_of_class(rovers, class, cost);
+        let at = if self.fits_in_flight(rovers, cost) { self.predict_in_class(rovers, class, cost) } else { None };
+        let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
+        let remaining = self.available_to_class(rovers, class);
+        let name = self.quota_name(by);
+        Denial { cost, tail: rovers.tail(), released: 0, until: 0, at, remaining, by, name }
+    }
+
+    /// What keeps a class from `cost` tokens.
+    fn obstacle_of_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Bound {
+        if !self.queue.is_empty() {
+            return Bound::Queue;
+        }
+        let now = self.supply.synced();
+        let end = rovers.tail().wrapping_add(cost);
+        let Some(classes) = self.classes_mut() else { return Bound::Queue };
+        let leaf = classes.slot(class).leaf;
+        let below_ceilings = classes.scheduler.tree.space_below_ceilings(leaf, now);
+        let is_held = below_ceilings < cost && !self.supply.is_paused() && ahead(self.supply.limit(), end) >= 0;
+        if is_held { Bound::Ceiling } else { self.supply.obstacle(end) }
+    }
+
+    /// Tokens came back, or were added.
+    pub(super) fn note_refund(&mut self, tokens: u64) {
+        let now = self.supply.synced();
+        if let Some(classes) = self.classes_mut() {
+            classes.scheduler.refund(tokens, now);
+        }
+    }
+
+    /// Quota number `index` was replaced.
+    pub(super) fn requote_classes(&mut self, index: usize) {
+        let now = self.supply.synced();
+        if let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
+            classes.scheduler.requote(&self.supply, index, now);
+        }
+    }
+}

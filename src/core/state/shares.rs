@@ -1,0 +1,126 @@
+//! Changes of the classes of a limiter: they come and go, and their shares change.
+
+use super::State;
+use crate::Quota;
+use crate::core::classes::{ClassId, ClassWord, MAX_DEPTH, MAX_WEIGHT, NEW, ROOT, Unkept};
+use crate::core::rovers::Rovers;
+use crate::error::ConfigError;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// The share of a class as configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharePlan {
+    pub(crate) weight: u64,
+    pub(crate) floor: Option<Quota>,
+    pub(crate) ceiling: Option<Quota>,
+    pub(crate) max_waiting: usize,
+}
+
+impl SharePlan {
+    fn check(&self, name: &str) -> Result<(), ConfigError> {
+        let class = || name.to_string();
+        if self.weight == 0 || self.weight > MAX_WEIGHT {
+            return Err(ConfigError::BadWeight { class: class(), weight: self.weight, most: MAX_WEIGHT });
+        }
+        for (part, quota) in [("floor", self.floor), ("ceiling", self.ceiling)] {
+            let Some(quota) = quota else { continue };
+            if quota.is_manual() {
+                return Err(ConfigError::ManualShare { class: class(), part });
+            }
+            quota.check(0).map_err(|reason| ConfigError::BadShare {
+                class: class(),
+                part,
+                reason: Box::new(reason),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Adds a class in `parent`. The limiter has been served up to now, and nothing is published.
+    pub(crate) fn add_class(
+        &mut self,
+        parent: ClassId,
+        name: Arc<str>,
+        share: &SharePlan,
+    ) -> Result<(ClassId, Arc<ClassWord>), ConfigError> {
+        share.check(&name)?;
+        let now = self.supply.synced();
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else {
+            return Err(ConfigError::NoClasses);
+        };
+        let class = || name.to_string();
+        if parent != ROOT && classes.slot(parent).is_removed {
+            return Err(ConfigError::ClassRemoved { class: class() });
+        }
+        if classes.has_child(parent, &name) {
+            return Err(ConfigError::DuplicateClass { class: class() });
+        }
+        if classes.scheduler.tree.depth(parent) >= MAX_DEPTH {
+            return Err(ConfigError::ClassTooDeep { class: class(), most: MAX_DEPTH });
+        }
+        if classes.scheduler.tree.has_floor(parent) {
+            return Err(ConfigError::FloorWithClasses { class: classes.name(parent) });
+        }
+        let checked = classes.scheduler.tree.check((parent, NEW), share.floor, share.ceiling);
+        checked.map_err(|unkept| unkept_error(unkept, &name))?;
+        let (id, word) = classes.add(parent, name, share.weight, now);
+        classes.set_share(id, share, now);
+        Ok((id, word))
+    }
+
+    /// Changes the share of a class. Nothing is published.
+    pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
+        let now = self.supply.synced();
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else {
+            return Err(ConfigError::NoClasses);
+        };
+        let name = classes.name(id);
+        share.check(&name)?;
+        if classes.slot(id).is_removed {
+            return Err(ConfigError::ClassRemoved { class: name });
+        }
+        if share.floor.is_some() && !classes.scheduler.tree.is_leaf(id) {
+            return Err(ConfigError::FloorWithClasses { class: name });
+        }
+        let tree = &classes.scheduler.tree;
+        let checked = tree.check((tree.parent(id), id), share.floor, share.ceiling);
+        checked.map_err(|unkept| unkept_error(unkept, &name))?;
+        classes.set_share(id, share, now);
+        Ok(())
+    }
+
+    /// Removes a class and the classes in it. Returns the wakers of their waiters, who find the class closed.
+    pub(crate) fn remove_class(&mut self, rovers: &Rovers, class: ClassId) -> Vec<Waker> {
+        let now = self.supply.synced();
+        let Some(classes) = self.classes_mut() else { return Vec::new() };
+        if classes.slot(class).is_removed {
+            return Vec::new();
+        }
+        classes.scheduler.tree.unpick();
+        let removed = classes.subtree(class);
+        for class in &removed {
+            classes.unlist(*class, now);
+        }
+        removed.into_iter().flat_map(|class| self.turn_class_away(rovers, class)).collect()
+    }
+
+    /// The last handle of a class was dropped.
+    pub(crate) fn free_class(&mut self, class: ClassId) {
+        let now = self.supply.synced();
+        if let Some(classes) = self.classes_mut() {
+            classes.free(class, now);
+        }
+    }
+}
+
+fn unkept_error(unkept: Unkept, name: &str) -> ConfigError {
+    let class = name.to_string();
+    match unkept {
+        Unkept::Rate => ConfigError::FloorsAboveRate { class },
+        Unkept::CeilingRate => ConfigError::FloorsAboveCeiling { class },
+        Unkept::CeilingBurst { burst, least } => ConfigError::CeilingBelowBurst { class, burst, least },
+    }
+}
