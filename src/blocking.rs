@@ -2,7 +2,7 @@
 
 use crate::claim::Claim;
 use crate::core::drivers::Kind;
-use crate::core::hold::Hold;
+use crate::core::limiter_ref::LimiterRef;
 use crate::core::replenisher::Registration;
 use crate::core::{Core, Drive};
 use crate::deadline::Allowed;
@@ -59,7 +59,7 @@ impl ParentDriver {
 /// Takes `cost` tokens, after a wait of at most `allowed`.
 pub(crate) fn consume<S>(held: S, cost: u64, allowed: Allowed) -> Result<Permit<S>, ConsumeError>
 where
-    S: Hold + Clone,
+    S: LimiterRef + Clone,
 {
     if let Some(remaining) = held.claim_fast(cost) {
         return Ok(Permit::new(held, cost, remaining));

@@ -265,7 +265,7 @@ impl Builder {
         state.name_quotas(quota_names(self.names.iter()));
         state.queue.limit_to(self.max_waiting.unwrap_or(usize::MAX));
         if self.classes {
-            state.divide();
+            state.enable_classes();
         }
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);

@@ -6,7 +6,7 @@
 
 use crate::core::claims::FirstPoll;
 use crate::core::coop::{is_free, poll_paid};
-use crate::core::hold::Hold;
+use crate::core::limiter_ref::LimiterRef;
 use crate::core::queue::Place;
 use crate::core::state::Sample;
 use crate::deadline::{Allowed, Deadline};
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// A claim on `cost` tokens that becomes a permit.
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
-pub(crate) struct Claim<S: Hold> {
+pub(crate) struct Claim<S: LimiterRef> {
     cost: u64,
     #[pin]
     state: State<S>,
@@ -30,7 +30,7 @@ pub(crate) struct Claim<S: Hold> {
 
 #[pin_project(project = StateProjection, project_replace = OwnedState)]
 #[derive(Debug)]
-enum State<S: Hold> {
+enum State<S: LimiterRef> {
     /// Not in the queue. `core` is `None` once the claim has returned its result.
     Fresh { core: Option<S>, allowed: Allowed },
     /// Entering the queue, or in it.
@@ -60,7 +60,7 @@ enum Timer {
     Thread,
 }
 
-impl<S: Hold> Claim<S> {
+impl<S: LimiterRef> Claim<S> {
     #[inline]
     pub(crate) fn new(core: S, cost: u64) -> Self {
         Self::with_limit(core, cost, Allowed::ANY)
@@ -276,12 +276,12 @@ impl<S: Hold> Claim<S> {
 
 /// A claim while it enters the queue. Dropped only if a clock or a waker panics meanwhile: a claim that is not in the
 /// queue then can be polled again.
-struct Entering<'a, S: Hold> {
+struct Entering<'a, S: LimiterRef> {
     state: Pin<&'a mut State<S>>,
     allowed: Allowed,
 }
 
-impl<S: Hold> Drop for Entering<'_, S> {
+impl<S: LimiterRef> Drop for Entering<'_, S> {
     #[cold]
     fn drop(&mut self) {
         let allowed = self.allowed;
@@ -296,7 +296,7 @@ impl<S: Hold> Drop for Entering<'_, S> {
 }
 
 #[pinned_drop]
-impl<S: Hold> PinnedDrop for Claim<S> {
+impl<S: LimiterRef> PinnedDrop for Claim<S> {
     #[inline]
     fn drop(self: Pin<&mut Self>) {
         // Nearly all claims have returned their result.

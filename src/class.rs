@@ -4,8 +4,8 @@ use crate::Quota;
 use crate::blocking;
 use crate::claim::Claim;
 use crate::core::Core;
-use crate::core::classes::{ClassId, ClassWord, ROOT};
-use crate::core::hold::Hold;
+use crate::core::classes::{ClassFlags, ClassId, ROOT};
+use crate::core::limiter_ref::LimiterRef;
 use crate::core::state::{SharePlan, State};
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
@@ -80,7 +80,7 @@ impl Share {
 struct Inner {
     core: Arc<Core>,
     id: ClassId,
-    word: Arc<ClassWord>,
+    flags: Arc<ClassFlags>,
     name: Arc<str>,
     /// Keeps the class around this one.
     parent: Option<Class>,
@@ -145,8 +145,8 @@ impl Class {
         name: Arc<str>,
         share: Share,
     ) -> Result<Self, ConfigError> {
-        let (id, word) = core.add_class(id, Arc::clone(&name), &share.plan)?;
-        Ok(Self { inner: Arc::new(Inner { core: Arc::clone(core), id, word, name, parent }) })
+        let (id, flags) = core.add_class(id, Arc::clone(&name), &share.plan)?;
+        Ok(Self { inner: Arc::new(Inner { core: Arc::clone(core), id, flags, name, parent }) })
     }
 
     /// Makes a class in this class, which shares what this class receives. Claims made on this class itself then share
@@ -229,7 +229,7 @@ impl Class {
     #[inline]
     pub fn try_acquire(&self, cost: u64) -> Result<ClassGrant<'_>, TryAcquireError> {
         let inner = &*self.inner;
-        let remaining = inner.core.try_acquire_in_class(inner.id, &inner.word, cost)?;
+        let remaining = inner.core.try_acquire_in_class(inner.id, &inner.flags, cost)?;
         Ok(ClassGrant(Permit::new(InClass(inner), cost, remaining)))
     }
 
@@ -329,13 +329,13 @@ impl ClassSnapshot {
         let now = state.supply.synced();
         let Some(classes) = state.classes_mut() else { unreachable!("the class belongs to this limiter") };
         let (is_held, ceiling_level) = classes.scheduler.tree.view(class, now);
-        let (slot, tree) = (classes.slot(class), &classes.scheduler.tree);
+        let (entry, tree) = (classes.entry(class), &classes.scheduler.tree);
         Self {
             weight: tree.weight(class),
-            waiting_tasks: slot.queue.len(),
-            waiting_tokens: slot.queue.tokens(),
-            served: slot.served,
-            served_by_floor: slot.by_floor,
+            waiting_tasks: entry.queue.len(),
+            waiting_tokens: entry.queue.tokens(),
+            served: entry.served,
+            served_by_floor: entry.by_floor,
             is_held,
             ceiling_level,
         }
@@ -366,7 +366,7 @@ impl<I> fmt::Debug for InClass<I> {
     }
 }
 
-impl<I: Deref<Target = Inner>> Hold for InClass<I> {
+impl<I: Deref<Target = Inner>> LimiterRef for InClass<I> {
     #[inline]
     fn class(&self) -> ClassId {
         self.0.id
@@ -374,7 +374,7 @@ impl<I: Deref<Target = Inner>> Hold for InClass<I> {
 
     #[inline]
     fn claim_fast(&self, cost: u64) -> Option<u64> {
-        self.0.core.claim_in_class(&self.0.word, cost)
+        self.0.core.claim_in_class(&self.0.flags, cost)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::claim::Claim;
 use crate::core::Core;
 use crate::core::coop::poll_paid;
-use crate::core::hold::Hold;
+use crate::core::limiter_ref::LimiterRef;
 use crate::error::ConsumeError;
 use crate::permit::Permit;
 use pin_project::pin_project;
@@ -205,21 +205,21 @@ impl Future for GrowWithin<'_> {
 /// A claim whose tokens are added to a grant of cost `cost`.
 #[pin_project]
 #[derive(Debug)]
-pub(crate) struct Growth<'a, B: Hold> {
+pub(crate) struct Growth<'a, B: LimiterRef> {
     #[pin]
     claim: Claim<B>,
     cost: &'a mut u64,
 }
 
-impl<'a, B: Hold> Growth<'a, B> {
+impl<'a, B: LimiterRef> Growth<'a, B> {
     /// `borrow` borrows the limiter, or the class in which the grant was made, from what the grant holds.
-    pub(crate) fn new<S: Hold>(permit: &'a mut Permit<S>, borrow: impl FnOnce(&'a S) -> B, tokens: u64) -> Self {
+    pub(crate) fn new<S: LimiterRef>(permit: &'a mut Permit<S>, borrow: impl FnOnce(&'a S) -> B, tokens: u64) -> Self {
         let (held, cost) = permit.parts();
         Self { claim: Claim::new(borrow(held), tokens), cost }
     }
 }
 
-impl<B: Hold> Future for Growth<'_, B> {
+impl<B: LimiterRef> Future for Growth<'_, B> {
     type Output = Result<(), ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

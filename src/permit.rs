@@ -1,16 +1,16 @@
 //! Tokens that were granted and are held: what grants are made of.
 
-use crate::core::hold::Hold;
+use crate::core::limiter_ref::LimiterRef;
 use std::fmt;
 
 /// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.
-pub(crate) struct Permit<S: Hold> {
+pub(crate) struct Permit<S: LimiterRef> {
     core: S,
     pub(crate) cost: u64,
     pub(crate) remaining: u64,
 }
 
-impl<S: Hold> Permit<S> {
+impl<S: LimiterRef> Permit<S> {
     #[inline]
     pub(crate) fn new(core: S, cost: u64, remaining: u64) -> Self {
         Self { core, cost, remaining }
@@ -49,7 +49,7 @@ impl<S: Hold> Permit<S> {
     }
 }
 
-impl<S: Hold> Drop for Permit<S> {
+impl<S: LimiterRef> Drop for Permit<S> {
     #[inline]
     fn drop(&mut self) {
         if self.core.capped && self.cost > 0 {
@@ -58,7 +58,7 @@ impl<S: Hold> Drop for Permit<S> {
     }
 }
 
-impl<S: Hold> fmt::Debug for Permit<S> {
+impl<S: LimiterRef> fmt::Debug for Permit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
     }

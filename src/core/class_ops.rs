@@ -1,7 +1,7 @@
 //! The operations of a class of a limiter.
 
 use super::Core;
-use crate::core::classes::{ClassId, ClassWord};
+use crate::core::classes::{ClassFlags, ClassId};
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
 use crate::core::wakes::wake_each;
@@ -11,12 +11,12 @@ use std::sync::Arc;
 impl Core {
     /// The fast path of a class. Under a ceiling there is none.
     #[inline]
-    pub(crate) fn claim_in_class(&self, word: &ClassWord, cost: u64) -> Option<u64> {
-        if !word.is_fast() {
+    pub(crate) fn claim_in_class(&self, flags: &ClassFlags, cost: u64) -> Option<u64> {
+        if !flags.is_fast() {
             return None;
         }
         let remaining = self.try_claim(cost)?;
-        if !word.is_fast() {
+        if !flags.is_fast() {
             self.undo_claim(cost);
             return None;
         }
@@ -32,11 +32,11 @@ impl Core {
     pub(crate) fn try_acquire_in_class(
         &self,
         class: ClassId,
-        word: &ClassWord,
+        flags: &ClassFlags,
         cost: u64,
     ) -> Result<u64, TryAcquireError> {
         if cost <= MAX_COST
-            && let Some(remaining) = self.claim_in_class(word, cost)
+            && let Some(remaining) = self.claim_in_class(flags, cost)
         {
             return Ok(remaining);
         }
@@ -55,7 +55,7 @@ impl Core {
         parent: ClassId,
         name: Arc<str>,
         share: &SharePlan,
-    ) -> Result<(ClassId, Arc<ClassWord>), ConfigError> {
+    ) -> Result<(ClassId, Arc<ClassFlags>), ConfigError> {
         self.change_classes(|state| state.add_class(parent, name, share))
     }
 

@@ -2,16 +2,16 @@
 //!
 //! From the bottom up: `heap.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
 //! integers); `tree.rs` and `pick.rs` (the tree and the rules of service); `shadow.rs` and `scheduler.rs` (installments
-//! and what was set aside for them); `rehearsal.rs` (estimates); `table.rs` (the queues and
+//! and what was set aside for them); `simulation.rs` (estimates); `table.rs` (the queues and
 //! names of the classes). `state/classes.rs` serves a limiter with them.
 
 mod ceiling;
 mod floor;
 mod heap;
 mod pick;
-mod rehearsal;
 mod scheduler;
 mod shadow;
+mod simulation;
 mod table;
 mod tags;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -19,8 +19,8 @@ mod tests;
 mod tree;
 
 pub(crate) use pick::Pick;
-pub(crate) use rehearsal::{Rehearsal, Waiting};
 pub(crate) use scheduler::{Paid, Scheduler, Step};
-pub(crate) use table::{ClassWord, Classes, MAX_DEPTH};
+pub(crate) use simulation::{Simulation, Waiting};
+pub(crate) use table::{ClassFlags, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;
-pub(crate) use tree::{ClassId, NEW, ROOT, Unkept};
+pub(crate) use tree::{ClassId, FloorConflict, NEW, ROOT};

@@ -10,7 +10,7 @@ use crate::core::schedule::gcd;
 const SCALE: u128 = 720_720;
 
 /// An instant, or a length of time, in units.
-pub(super) type Units = u128;
+pub(super) type FloorTime = u128;
 
 /// A rate in tokens per nanosecond, in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +54,18 @@ impl Rate {
     }
 
     /// The time in which `tokens` arrive, rounded up.
-    pub(super) fn time_of(self, tokens: u64) -> Units {
+    pub(super) fn time_of(self, tokens: u64) -> FloorTime {
         let nanos = u128::from(tokens) * self.nanos;
-        nanos.checked_mul(SCALE).map_or(Units::MAX / 4, |units| units.div_ceil(self.tokens))
+        nanos.checked_mul(SCALE).map_or(FloorTime::MAX / 4, |units| units.div_ceil(self.tokens))
     }
 }
 
-pub(super) fn units(nanos: u64) -> Units {
+pub(super) fn units(nanos: u64) -> FloorTime {
     u128::from(nanos) * SCALE
 }
 
 /// The first nanosecond at or after `units`.
-pub(super) fn nanos(units: Units) -> u64 {
+pub(super) fn nanos(units: FloorTime) -> u64 {
     u64::try_from(units.div_ceil(SCALE)).unwrap_or(u64::MAX)
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Floor {
     /// As applied: scaled if all floors together exceed the rate of the limiter.
     pub(super) applied: Rate,
     /// The instant from which the next installment is due.
-    pub(super) next: Units,
+    pub(super) next: FloorTime,
 }
 
 impl Floor {
@@ -84,7 +84,7 @@ impl Floor {
         Self { rate, applied: rate, next: units(now) }
     }
 
-    pub(super) fn not_before(self, next: Units) -> Self {
+    pub(super) fn not_before(self, next: FloorTime) -> Self {
         Self { next: self.next.max(next), ..self }
     }
 
@@ -98,13 +98,13 @@ impl Floor {
     }
 
     /// When an installment of `tokens` that is due should be served at the latest.
-    pub(super) fn deadline(&self, tokens: u64) -> Units {
+    pub(super) fn deadline(&self, tokens: u64) -> FloorTime {
         self.next.saturating_add(self.applied.time_of(tokens))
     }
 
     /// The class was served `tokens` at `at`, by its floor or by its weight. What it got beyond its floor is not held
     /// against it; what it missed is made up for, as far as `arrears` reach back.
-    pub(super) fn serve(&mut self, tokens: u64, at: u64, arrears: Units) {
+    pub(super) fn serve(&mut self, tokens: u64, at: u64, arrears: FloorTime) {
         let next = self.next.min(units(at)).saturating_add(self.applied.time_of(tokens));
         self.next = self.next.max(next).max(units(at).saturating_sub(arrears));
     }

@@ -4,9 +4,9 @@
 //! on its path, so a pick reads the offer of the root, and each event costs O(depth x log children). Two kinds of
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
-use super::floor::{Units, nanos};
+use super::floor::{FloorTime, nanos};
 use super::heap::{Heap, NOWHERE};
-use super::tags::Start;
+use super::tags::StartTag;
 use super::tree::{ClassId, Node, Positions, ROOT, Tree};
 
 /// What a class could be served next.
@@ -15,7 +15,7 @@ pub(super) struct Offer {
     leaf: ClassId,
     tokens: u64,
     /// Present if the floor of the leaf is due.
-    deadline: Option<Units>,
+    deadline: Option<FloorTime>,
 }
 
 /// The leaf in service, and the installment of its front claim.
@@ -64,7 +64,7 @@ impl Tree {
     }
 
     /// The next instant at which a class could be picked although nothing is in service; `u64::MAX` if there is none.
-    pub(crate) fn next_look(&self) -> u64 {
+    pub(crate) fn next_recheck(&self) -> u64 {
         let instants = [self.upcoming.first(), self.held.first()];
         instants.into_iter().flatten().map(|(at, _)| at).min().unwrap_or(u64::MAX)
     }
@@ -89,7 +89,7 @@ impl Tree {
             // A service by floor is not held against the class for long.
             let most = virtual_time.saturating_add(node.weight.span(two_bursts));
             if pick.by_floor && node.start.tag > most {
-                node.start = Start::at(begun.max(most));
+                node.start = StartTag::at(begun.max(most));
             }
             let tag = node.start.tag;
             let parent_node = self.node_mut(parent);
@@ -103,7 +103,7 @@ impl Tree {
     }
 
     /// A debt is charged to the ceilings above a class at once, and delays nothing else in the tree.
-    pub(crate) fn owe(&mut self, leaf: ClassId, tokens: u64, now: u64) {
+    pub(crate) fn charge_ceilings(&mut self, leaf: ClassId, tokens: u64, now: u64) {
         let mut id = leaf;
         while id != ROOT {
             let node = self.node_mut(id);

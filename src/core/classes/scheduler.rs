@@ -43,14 +43,14 @@ pub(crate) enum Step {
     /// The installment in service has to wait for a release, or for tokens that no clock brings.
     Wait { ticket: u64 },
     /// Nothing is in service: look again at this instant.
-    Look { at: u64 },
+    Recheck { at: u64 },
 }
 
 /// What an installment was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paid {
     /// A part of the front claim of this leaf, or of a debt.
-    Part,
+    Installment,
     /// The rest of the front claim of this leaf: it is granted.
     Claim(ClassId),
 }
@@ -121,14 +121,14 @@ impl Scheduler {
     }
 
     /// A debt of `tokens` joins a leaf in which no claim waits, while other claims wait.
-    pub(crate) fn owe(&mut self, leaf: ClassId, tokens: u64, now: u64) {
+    pub(crate) fn add_debt(&mut self, leaf: ClassId, tokens: u64, now: u64) {
         self.owed += tokens;
         self.leaves[leaf as usize].owed += tokens;
         self.file(leaf, now);
     }
 
     /// A debt of `tokens` was noted behind a claim in the queue.
-    pub(crate) fn owe_behind(&mut self, tokens: u64) {
+    pub(crate) fn note_debt(&mut self, tokens: u64) {
         self.owed += tokens;
     }
 
@@ -162,7 +162,7 @@ impl Scheduler {
 
     /// What happens next, as of the instant of `supply`.
     pub(crate) fn next_step(&mut self, supply: &Supply, base: u64) -> Step {
-        let Some(pick) = self.tree.pick(supply.synced()) else { return Step::Look { at: self.tree.next_look() } };
+        let Some(pick) = self.tree.pick(supply.synced()) else { return Step::Recheck { at: self.tree.next_recheck() } };
         let ticket = base.wrapping_add(pick.tokens);
         let leaf = &self.leaves[pick.leaf as usize];
         let is_last = leaf.owed == 0 && leaf.cost - leaf.paid == pick.tokens;
@@ -175,12 +175,12 @@ impl Scheduler {
     /// Whether the in-flight cap has space for a grant of `cost` tokens.
     pub(crate) fn fits(&self, supply: &Supply, base: u64, cost: u64) -> bool {
         let granted = base.wrapping_sub(self.set_aside).wrapping_add(self.owed);
-        supply.ceiling().is_none_or(|ceiling| ahead(granted.wrapping_add(cost), ceiling) <= 0)
+        supply.ceiling().is_none_or(|cap_end| ahead(granted.wrapping_add(cost), cap_end) <= 0)
     }
 
     /// Serves the installment in service at the instant of `supply`, which has the tokens.
     pub(crate) fn pay(&mut self, supply: &mut Supply, base: u64) -> Paid {
-        let Some(Pick { leaf: id, tokens, .. }) = self.tree.picked() else { return Paid::Part };
+        let Some(Pick { leaf: id, tokens, .. }) = self.tree.picked() else { return Paid::Installment };
         let at = supply.synced();
         let leaf = &mut self.leaves[id as usize];
         let whole = leaf.owed > 0 || tokens == leaf.cost;
@@ -203,7 +203,7 @@ impl Scheduler {
             self.set_aside += tokens;
         }
         self.file(id, at);
-        Paid::Part
+        Paid::Installment
     }
 
     /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, and
@@ -240,7 +240,7 @@ impl Scheduler {
             for id in 0..self.leaves.len() as ClassId {
                 let owed = std::mem::take(&mut self.leaves[id as usize].owed);
                 if owed > 0 {
-                    self.tree.owe(id, owed, now);
+                    self.tree.charge_ceilings(id, owed, now);
                     self.file(id, now);
                 }
             }

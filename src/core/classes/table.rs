@@ -5,7 +5,7 @@
 //! classes.
 
 use super::Scheduler;
-use super::tree::{ClassId, Memory, ROOT};
+use super::tree::{ClassId, ROOT, Retained};
 use crate::core::queue::Queue;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
@@ -18,9 +18,9 @@ pub(crate) const MAX_DEPTH: usize = 16;
 
 /// What a caller may know of its class without the lock. Written under the lock.
 #[derive(Debug, Default)]
-pub(crate) struct ClassWord(AtomicU64);
+pub(crate) struct ClassFlags(AtomicU64);
 
-impl ClassWord {
+impl ClassFlags {
     const CEILING: u64 = 1;
     const REMOVED: u64 = 2;
 
@@ -28,7 +28,7 @@ impl ClassWord {
     #[inline]
     pub(crate) fn is_fast(&self) -> bool {
         // A claim that is granted without the lock reads this again afterwards, and `published` with Acquire between
-        // the two. So either it took tokens published before the word was written, or it sees the new word.
+        // the two. So either it took tokens published before the flags were written, or it sees the new flags.
         self.0.load(Ordering::Relaxed) == 0
     }
 
@@ -39,20 +39,20 @@ impl ClassWord {
 
 /// A class, or the leaf for the claims made in a class with children.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    /// The waiters of the class. Empty in the root's slot.
+pub(crate) struct ClassEntry {
+    /// The waiters of the class. Empty in the root's entry.
     pub(crate) queue: Queue,
     /// The leaf of the tree for the claims made in this class: the class itself, or a child.
     pub(crate) leaf: ClassId,
     /// The class whose claims wait in this leaf.
     pub(crate) owner: ClassId,
     name: Arc<str>,
-    word: Arc<ClassWord>,
+    flags: Arc<ClassFlags>,
     /// The classes in this one by name. A class that was removed is not among them.
     children: BTreeMap<Arc<str>, ClassId>,
     /// What classes that were dropped still owe, by name.
-    memories: BTreeMap<Arc<str>, Memory>,
-    /// How many memories were left when they were last looked through.
+    retained: BTreeMap<Arc<str>, Retained>,
+    /// How many were left when they were last looked through.
     kept: usize,
     pub(crate) is_removed: bool,
     pub(crate) max_waiting: usize,
@@ -61,16 +61,16 @@ pub(crate) struct Slot {
     pub(crate) by_floor: u64,
 }
 
-impl Slot {
+impl ClassEntry {
     fn new(id: ClassId, name: Arc<str>) -> Self {
         Self {
             queue: Queue::new(),
             leaf: id,
             owner: id,
             name,
-            word: Arc::default(),
+            flags: Arc::default(),
             children: BTreeMap::new(),
-            memories: BTreeMap::new(),
+            retained: BTreeMap::new(),
             kept: 0,
             is_removed: false,
             max_waiting: usize::MAX,
@@ -83,7 +83,7 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Classes {
     pub(crate) scheduler: Scheduler,
-    slots: Vec<Slot>,
+    entries: Vec<ClassEntry>,
     /// Classes without handles that still owe a debt.
     indebted: Vec<ClassId>,
     /// The instant of the next step, as of when the limiter was last served.
@@ -92,58 +92,58 @@ pub(crate) struct Classes {
 
 impl Classes {
     pub(crate) fn new(supply: &Supply) -> Self {
-        let slots = vec![Slot::new(ROOT, "".into())];
-        Self { scheduler: Scheduler::new(supply), slots, indebted: Vec::new(), due: u64::MAX }
+        let entries = vec![ClassEntry::new(ROOT, "".into())];
+        Self { scheduler: Scheduler::new(supply), entries, indebted: Vec::new(), due: u64::MAX }
     }
 
-    pub(crate) fn slot(&self, id: ClassId) -> &Slot {
-        &self.slots[id as usize]
+    pub(crate) fn entry(&self, id: ClassId) -> &ClassEntry {
+        &self.entries[id as usize]
     }
 
-    pub(crate) fn slot_mut(&mut self, id: ClassId) -> &mut Slot {
-        &mut self.slots[id as usize]
+    pub(crate) fn entry_mut(&mut self, id: ClassId) -> &mut ClassEntry {
+        &mut self.entries[id as usize]
     }
 
     pub(crate) fn len(&self) -> ClassId {
-        self.slots.len() as ClassId
+        self.entries.len() as ClassId
     }
 
     /// The class whose claims wait in `leaf`.
     pub(crate) fn owner(&self, leaf: ClassId) -> ClassId {
-        self.slot(leaf).owner
+        self.entry(leaf).owner
     }
 
     /// The largest claim of a class that its ceilings can let pass at once.
     pub(crate) fn most_at_once(&self, class: ClassId) -> u64 {
-        self.scheduler.tree.most(self.slot(class).leaf)
+        self.scheduler.tree.most(self.entry(class).leaf)
     }
 
     pub(crate) fn has_child(&self, parent: ClassId, name: &str) -> bool {
-        self.slot(parent).children.contains_key(name)
+        self.entry(parent).children.contains_key(name)
     }
 
     /// Adds a class of a name that is free. The pick is made anew.
-    pub(crate) fn add(&mut self, parent: ClassId, name: Arc<str>, weight: u64, now: u64) -> (ClassId, Arc<ClassWord>) {
+    pub(crate) fn add(&mut self, parent: ClassId, name: Arc<str>, weight: u64, now: u64) -> (ClassId, Arc<ClassFlags>) {
         self.free_indebted(now);
         let (id, own) = self.scheduler.add(parent, weight, now);
         for id in self.len()..self.scheduler.tree.len() as ClassId {
-            self.slots.push(Slot::new(id, "".into()));
+            self.entries.push(ClassEntry::new(id, "".into()));
         }
         if let Some(own) = own {
-            *self.slot_mut(own) = Slot { owner: parent, ..Slot::new(own, "".into()) };
-            self.slot_mut(parent).leaf = own;
+            *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own, "".into()) };
+            self.entry_mut(parent).leaf = own;
         }
-        if let Some(memory) = self.slot_mut(parent).memories.remove(&name) {
-            self.scheduler.tree.recall(id, memory);
+        if let Some(retained) = self.entry_mut(parent).retained.remove(&name) {
+            self.scheduler.tree.restore(id, retained);
         }
-        *self.slot_mut(id) = Slot::new(id, Arc::clone(&name));
-        self.slot_mut(parent).children.insert(name, id);
-        self.mark();
-        (id, Arc::clone(&self.slot(id).word))
+        *self.entry_mut(id) = ClassEntry::new(id, Arc::clone(&name));
+        self.entry_mut(parent).children.insert(name, id);
+        self.update_flags();
+        (id, Arc::clone(&self.entry(id).flags))
     }
 
     pub(crate) fn name(&self, id: ClassId) -> String {
-        self.slot(id).name.to_string()
+        self.entry(id).name.to_string()
     }
 
     /// Applies a share that was checked.
@@ -156,8 +156,8 @@ impl Classes {
         if tree.ceiling(id) != share.ceiling {
             tree.set_ceiling(id, share.ceiling, now);
         }
-        self.slot_mut(id).max_waiting = share.max_waiting;
-        self.mark();
+        self.entry_mut(id).max_waiting = share.max_waiting;
+        self.update_flags();
     }
 
     /// The class and all classes in it.
@@ -165,7 +165,7 @@ impl Classes {
         let mut found = vec![id];
         let mut next = 0;
         while let Some(id) = found.get(next) {
-            found.extend(self.slot(*id).children.values());
+            found.extend(self.entry(*id).children.values());
             next += 1;
         }
         found
@@ -174,37 +174,37 @@ impl Classes {
     /// Takes the name of a class away: it is removed, and another class may have the name.
     pub(crate) fn unlist(&mut self, id: ClassId, now: u64) {
         let parent = self.scheduler.tree.parent(id);
-        let name = Arc::clone(&self.slot(id).name);
-        let slot = self.slot_mut(parent);
-        if slot.children.get(&name) == Some(&id) {
-            slot.children.remove(&name);
+        let name = Arc::clone(&self.entry(id).name);
+        let entry = self.entry_mut(parent);
+        if entry.children.get(&name) == Some(&id) {
+            entry.children.remove(&name);
         }
-        self.remember(id, now);
+        self.retain(id, now);
         self.scheduler.tree.set_floor(id, None, now);
-        self.slot_mut(id).is_removed = true;
-        self.slot(id).word.set(ClassWord::REMOVED);
+        self.entry_mut(id).is_removed = true;
+        self.entry(id).flags.set(ClassFlags::REMOVED);
     }
 
     /// Keeps what a removed class still owes, for a class of the same name.
-    fn remember(&mut self, id: ClassId, now: u64) {
+    fn retain(&mut self, id: ClassId, now: u64) {
         let parent = self.scheduler.tree.parent(id);
-        let name = Arc::clone(&self.slot(id).name);
-        let Some(memory) = self.scheduler.tree.memory(id, now) else { return };
+        let name = Arc::clone(&self.entry(id).name);
+        let Some(retained) = self.scheduler.tree.retained(id, now) else { return };
         let tree = &mut self.scheduler.tree;
-        let slot = &mut self.slots[parent as usize];
-        slot.memories.insert(name, memory);
-        if slot.memories.len() > 2 * slot.kept + 16 {
-            slot.memories.retain(|_, memory| !tree.is_forgettable(parent, memory, now));
-            slot.kept = slot.memories.len();
+        let entry = &mut self.entries[parent as usize];
+        entry.retained.insert(name, retained);
+        if entry.retained.len() > 2 * entry.kept + 16 {
+            entry.retained.retain(|_, retained| !tree.is_forgettable(parent, retained, now));
+            entry.kept = entry.retained.len();
         }
     }
 
     /// The last handle of a class was dropped: no claim waits in it, and no class in it has a handle.
     pub(crate) fn free(&mut self, id: ClassId, now: u64) {
-        if !self.slot(id).is_removed {
+        if !self.entry(id).is_removed {
             self.unlist(id, now);
         }
-        let leaf = self.slot(id).leaf;
+        let leaf = self.entry(id).leaf;
         // A class in it may still owe a debt, as this one itself.
         let is_bare = self.scheduler.tree.children(id) == u32::from(leaf != id);
         if is_bare && self.scheduler.is_idle(leaf) {
@@ -225,11 +225,11 @@ impl Classes {
     }
 
     /// Tells the callers in each class whether a ceiling is above their claims.
-    pub(crate) fn mark(&mut self) {
-        for (id, slot) in self.slots.iter().enumerate() {
-            if !slot.is_removed {
+    pub(crate) fn update_flags(&mut self) {
+        for (id, entry) in self.entries.iter().enumerate() {
+            if !entry.is_removed {
                 let under = self.scheduler.tree.is_under_ceiling(id as ClassId);
-                slot.word.set(if under { ClassWord::CEILING } else { 0 });
+                entry.flags.set(if under { ClassFlags::CEILING } else { 0 });
             }
         }
     }

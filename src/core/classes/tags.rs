@@ -1,4 +1,4 @@
-//! Start tags and virtual time: how far a class has come in tokens per weight.
+//! StartTag tags and virtual time: how far a class has come in tokens per weight.
 //!
 //! Tags are integers. One token of a class of weight 1 is [`SCALE`] units. The scale is divisible by every weight up
 //! to 40 and by 1000, so the tags of such weights are exact fractions. For other weights the remainder of a unit is
@@ -8,7 +8,7 @@
 /// The largest weight of a class.
 pub(crate) const MAX_WEIGHT: u64 = 1_000_000;
 
-/// Units of one token at weight 1: the least common multiple of the numbers up to 40, times 25.
+/// FloorTime of one token at weight 1: the least common multiple of the numbers up to 40, times 25.
 pub(super) const SCALE: u128 = 5_342_931_457_063_200 * 25;
 
 /// A tag. 2^127 units are more than 2^70 tokens at weight 1: no limiter grants that many.
@@ -47,13 +47,13 @@ impl Weight {
 
 /// The start tag of a class.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Start {
+pub(super) struct StartTag {
     pub(super) tag: Tag,
     /// The rest of a unit, in parts of the weight.
     carried: u64,
 }
 
-impl Start {
+impl StartTag {
     pub(super) fn at(tag: Tag) -> Self {
         Self { tag, carried: 0 }
     }
@@ -92,7 +92,7 @@ mod tests {
     fn charges_in_pieces_add_up_to_the_charge_of_the_sum() {
         for weight in [1, 3, 41, 997, 65_537, 999_983, MAX_WEIGHT] {
             let weight = Weight::new(weight);
-            let mut start = Start::at(7);
+            let mut start = StartTag::at(7);
             for tokens in [1, 1, 5, 1 << 48, 12_345] {
                 start.charge(tokens, &weight);
             }

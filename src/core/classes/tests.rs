@@ -7,7 +7,7 @@ mod fraction;
 #[path = "../../../tests/it/shares/model.rs"]
 mod model;
 
-use super::{ClassId, Paid, ROOT, Rehearsal, Scheduler, Step};
+use super::{ClassId, Paid, ROOT, Scheduler, Simulation, Step};
 use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
@@ -80,12 +80,12 @@ impl Replica {
                     self.pay(at);
                     continue;
                 }
-                Step::Look { at } if at <= now => {
+                Step::Recheck { at } if at <= now => {
                     self.supply.mint(at, None);
                     continue;
                 }
                 Step::Pay { ticket, .. } | Step::Wait { ticket } => (now, Some(ticket)),
-                Step::Look { .. } => (now, None),
+                Step::Recheck { .. } => (now, None),
             };
             return self.supply.mint(at, ticket);
         }
@@ -194,12 +194,12 @@ impl Replica {
         if !waits {
             self.supply.claim(tokens);
             self.base = self.base.wrapping_add(tokens);
-            self.scheduler.tree.owe(leaf, tokens, now);
+            self.scheduler.tree.charge_ceilings(leaf, tokens, now);
         } else if let Some(last) = self.classes[class].1.back_mut() {
             last.debt += tokens;
-            self.scheduler.owe_behind(tokens);
+            self.scheduler.note_debt(tokens);
         } else {
-            self.scheduler.owe(leaf, tokens, now);
+            self.scheduler.add_debt(leaf, tokens, now);
         }
         self.serve(now);
     }
@@ -222,7 +222,7 @@ impl Replica {
             let known = self.classes.iter().find(|(known, _)| *known == id);
             known.map_or_else(VecDeque::new, |(_, queue)| queue.iter().map(|claim| (claim.cost, claim.debt)).collect())
         };
-        Rehearsal::new(&self.scheduler, &self.supply, self.base, queue).grants(leaf, cost)
+        Simulation::new(&self.scheduler, &self.supply, self.base, queue).grants(leaf, cost)
     }
 
     fn levels(&self) -> Vec<Int> {

@@ -7,15 +7,15 @@
 //!
 //! This file holds the shape of the tree and its configuration; `pick.rs` holds the rules of service.
 //!
-//! The scheduler is SFQ (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996), hierarchical as in the paper, with tags
+//! The scheduler is SFQ (Goyal, Vin, Cheng: StartTag-time Fair Queueing, 1996), hierarchical as in the paper, with tags
 //! given when a claim is served and not when it arrives, and with reservations and limits beside the weights as in
 //! mClock (Gulati, Merchant, Varman, 2010).
 
 use super::ceiling::Ceiling;
-use super::floor::{Floor, Rate, Units, units};
+use super::floor::{Floor, FloorTime, Rate, units};
 use super::heap::{Heap, NOWHERE};
 use super::pick::{Offer, Pick};
-use super::tags::{Start, Tag, Weight};
+use super::tags::{StartTag, Tag, Weight};
 use crate::Quota;
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) struct Limits {
     /// The rate of the slowest quota, if time refills any of them.
     rate: Option<Rate>,
     /// The time in which a quota mints two bursts; that of the quota that takes longest.
-    pub(super) arrears: Units,
+    pub(super) arrears: FloorTime,
 }
 
 impl Limits {
@@ -58,7 +58,7 @@ impl Limits {
 
 /// Why the floors of a tree could not all be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unkept {
+pub(crate) enum FloorConflict {
     /// Together they exceed the rate of the slowest quota.
     Rate,
     /// Those below a ceiling exceed its rate.
@@ -69,10 +69,10 @@ pub(crate) enum Unkept {
 
 /// What a removed class leaves for another class of the same name.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct Retained {
     tag: Tag,
     /// The instant of the next installment of its floor.
-    next: Units,
+    next: FloorTime,
     ceiling: Option<Ceiling>,
 }
 
@@ -82,12 +82,12 @@ pub(super) struct Node {
     pub(super) parent: ClassId,
     pub(super) weight: Weight,
     /// In the virtual time of the parent.
-    pub(super) start: Start,
+    pub(super) start: StartTag,
     /// Orders classes of equal tags by how long they have been backlogged.
     pub(super) since: u64,
     pub(super) ceiling: Option<Box<Ceiling>>,
     /// What a former class of the same name has left for the floor and the ceiling of this one.
-    memory: Option<Box<Memory>>,
+    retained: Option<Box<Retained>>,
     /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back.
     pub(super) offer: Option<Offer>,
     /// The positions in the parent's `by_tag` and `by_deadline`, and in the tree's `held` and `upcoming`.
@@ -106,7 +106,7 @@ pub(super) struct Node {
     children: u32,
     /// The children that may be served by weight, and those with a floor that is due.
     pub(super) by_tag: Heap<(Tag, Tag, u64)>,
-    pub(super) by_deadline: Heap<(Units, u64)>,
+    pub(super) by_deadline: Heap<(FloorTime, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,10 +122,10 @@ impl Node {
         Self {
             parent,
             weight: Weight::new(weight),
-            start: Start::at(tag),
+            start: StartTag::at(tag),
             since: 0,
             ceiling: None,
-            memory: None,
+            retained: None,
             offer: None,
             positions: Positions { by_tag: NOWHERE, by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE },
             front: None,
@@ -296,28 +296,28 @@ impl Tree {
 
     /// What a class that is removed still owes; `None` if nothing is lost with it: neither a charge that is still ahead
     /// of its siblings, nor a floor or a ceiling that was used lately.
-    pub(crate) fn memory(&self, id: ClassId, now: u64) -> Option<Memory> {
+    pub(crate) fn retained(&self, id: ClassId, now: u64) -> Option<Retained> {
         let node = self.node(id);
-        let memory = Memory {
+        let retained = Retained {
             tag: node.start.tag,
             next: node.floor.map_or(0, |floor| floor.next),
             ceiling: node.ceiling.as_ref().map(|ceiling| (**ceiling).clone()),
         };
-        (!self.is_forgettable(node.parent, &memory, now)).then_some(memory)
+        (!self.is_forgettable(node.parent, &retained, now)).then_some(retained)
     }
 
-    /// Whether a class of `parent` that had left `memory` would be none the worse for it.
-    pub(crate) fn is_forgettable(&self, parent: ClassId, memory: &Memory, now: u64) -> bool {
-        let is_full = memory.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_full_by(now));
-        is_full && memory.tag <= self.node(parent).virtual_time && memory.next <= units(now)
+    /// Whether a class of `parent` that had left `retained` would be none the worse for it.
+    pub(crate) fn is_forgettable(&self, parent: ClassId, retained: &Retained, now: u64) -> bool {
+        let is_full = retained.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_full_by(now));
+        is_full && retained.tag <= self.node(parent).virtual_time && retained.next <= units(now)
     }
 
-    /// A class of the same name was removed and left `memory`: otherwise a caller that makes and drops a class again and
+    /// A class of the same name was removed and left `retained`: otherwise a caller that makes and drops a class again and
     /// again would gain an installment, a burst of its ceiling, and a service by floor each time.
-    pub(crate) fn recall(&mut self, id: ClassId, memory: Memory) {
+    pub(crate) fn restore(&mut self, id: ClassId, retained: Retained) {
         let node = self.node_mut(id);
-        node.start.raise(memory.tag);
-        node.memory = Some(Box::new(memory));
+        node.start.raise(retained.tag);
+        node.retained = Some(Box::new(retained));
     }
 
     /// The new weight applies from the next charge on.
@@ -338,7 +338,7 @@ impl Tree {
         node.floor = rate.map(|rate| match node.floor {
             Some(floor) => Floor { rate, ..floor },
             None => {
-                let next = node.memory.as_ref().map_or(0, |memory| memory.next);
+                let next = node.retained.as_ref().map_or(0, |retained| retained.next);
                 Floor::new(rate, now).not_before(next)
             }
         });
@@ -365,7 +365,7 @@ impl Tree {
         match (&mut node.ceiling, quota) {
             (Some(ceiling), Some(quota)) => ceiling.change(quota, now),
             (ceiling, Some(quota)) => {
-                let known = node.memory.as_mut().and_then(|memory| memory.ceiling.take());
+                let known = node.retained.as_mut().and_then(|retained| retained.ceiling.take());
                 let known = known.map(|mut known| {
                     known.change(quota, now);
                     known
@@ -389,7 +389,7 @@ impl Tree {
         (parent, id): (ClassId, ClassId),
         floor: Option<Quota>,
         ceiling: Option<Quota>,
-    ) -> Result<(), Unkept> {
+    ) -> Result<(), FloorConflict> {
         let others = (1..self.len() as ClassId).filter(|class| *class != id);
         let others = others.filter_map(|class| Some((class, self.node(class).floor?.rate)));
         let all = others.chain(floor.and_then(Rate::of).map(|rate| (id, rate)));
@@ -404,15 +404,15 @@ impl Tree {
                 let sum = below.entry(above).or_default();
                 *sum = add(*sum, rate);
                 if quota.capacity() < self.limits.burst {
-                    return Err(Unkept::CeilingBurst { burst: quota.capacity(), least: self.limits.burst });
+                    return Err(FloorConflict::CeilingBurst { burst: quota.capacity(), least: self.limits.burst });
                 }
                 if Rate::of(quota).zip(*sum).is_some_and(|(rate, sum)| rate.is_below(sum)) {
-                    return Err(Unkept::CeilingRate);
+                    return Err(FloorConflict::CeilingRate);
                 }
             }
         }
         let is_kept = floor.is_none() || self.limits.rate.zip(sum).is_none_or(|(rate, sum)| !rate.is_below(sum));
-        if is_kept { Ok(()) } else { Err(Unkept::Rate) }
+        if is_kept { Ok(()) } else { Err(FloorConflict::Rate) }
     }
 
     /// The quotas of the limiter have changed. The pick is made anew.

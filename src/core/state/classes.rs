@@ -12,7 +12,7 @@
 //! with it: everything else moves past them.
 
 use super::{Arrival, MAX_COST, Role, Served, State};
-use crate::core::classes::{ClassId, Classes, Paid, ROOT, Rehearsal, Step, Waiting};
+use crate::core::classes::{ClassId, Classes, Paid, ROOT, Simulation, Step, Waiting};
 use crate::core::denial::Denial;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
@@ -49,7 +49,7 @@ impl State {
     }
 
     /// Divides the limiter into classes, before it is used.
-    pub(crate) fn divide(&mut self) {
+    pub(crate) fn enable_classes(&mut self) {
         let classes = Classes::new(&self.supply);
         self.rare().classes = Some(Box::new(classes));
         self.role.add(Role::CLASSES);
@@ -83,7 +83,7 @@ impl State {
             return &mut self.queue;
         }
         match self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) {
-            Some(classes) => &mut classes.slot_mut(class).queue,
+            Some(classes) => &mut classes.entry_mut(class).queue,
             None => &mut self.queue,
         }
     }
@@ -102,7 +102,7 @@ impl State {
             let (due, ticket) = match step {
                 Step::Pay { at, ticket } => (at, Some(ticket)),
                 Step::Wait { ticket } => (u64::MAX, Some(ticket)),
-                Step::Look { at } => (at, None),
+                Step::Recheck { at } => (at, None),
             };
             if due > now || due == u64::MAX {
                 classes.due = due;
@@ -138,9 +138,9 @@ impl State {
     /// Counts tokens that a class was granted under the lock.
     fn note_service(&mut self, class: ClassId, tokens: u64, by_floor: bool) {
         if let Some(classes) = self.classes_mut() {
-            let slot = classes.slot_mut(class);
-            slot.served += tokens;
-            slot.by_floor += if by_floor { tokens } else { 0 };
+            let entry = classes.entry_mut(class);
+            entry.served += tokens;
+            entry.by_floor += if by_floor { tokens } else { 0 };
         }
     }
 
@@ -153,7 +153,7 @@ impl State {
         let now = self.supply.synced();
         let is_last = self.queue.is_empty();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        let leaf = classes.slot(class).leaf;
+        let leaf = classes.entry(class).leaf;
         classes.scheduler.advance(leaf, next, gone.skip, now);
         if is_last {
             // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
@@ -164,9 +164,9 @@ impl State {
     /// The tokens that are there behind `base`, as far as the in-flight cap lets them go.
     fn level(&self, classes: &Classes, base: u64) -> u64 {
         let (set_aside, owed) = (classes.scheduler.set_aside(), classes.scheduler.owed());
-        let ceiling = self.supply.ceiling().map(|ceiling| ceiling.wrapping_add(set_aside).wrapping_sub(owed));
+        let cap_end = self.supply.ceiling().map(|cap_end| cap_end.wrapping_add(set_aside).wrapping_sub(owed));
         let head = self.supply.least_head();
-        ahead(ceiling.map_or(head, |ceiling| earlier(head, ceiling)), base).max(0) as u64
+        ahead(cap_end.map_or(head, |cap_end| earlier(head, cap_end)), base).max(0) as u64
     }
 
     /// Closes the queues of all classes. Returns false if the batch of wakers is full.
@@ -207,7 +207,7 @@ impl State {
     /// quotas, and everything moves past its unpaid positions.
     fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
-        let leaf = classes.slot(class).leaf;
+        let leaf = classes.entry(class).leaf;
         let was_in_service = classes.scheduler.tree.picked();
         let paid = classes.scheduler.withdraw(leaf, &mut self.supply, base);
         self.supply.shift(gone.cost - paid);
@@ -246,7 +246,7 @@ impl State {
     /// remain. The limiter has been served up to now.
     pub(crate) fn admit_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
-        let leaf = classes.slot(class).leaf;
+        let leaf = classes.entry(class).leaf;
         let is_idle = self.queue.is_empty();
         if is_idle && !classes.scheduler.tree.is_under_ceiling(leaf) {
             return self.admit(rovers, cost);
@@ -299,7 +299,7 @@ impl State {
         }
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
-            let leaf = classes.slot(class).leaf;
+            let leaf = classes.entry(class).leaf;
             classes.scheduler.arrive(leaf, cost, is_first, now);
         }
     }
@@ -312,14 +312,14 @@ impl State {
         let (is_idle, now) = (self.queue.is_empty(), self.supply.synced());
         let noted = !is_idle && self.queue_of(class).note_debt(tokens);
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return tokens };
-        let leaf = classes.slot(class).leaf;
+        let leaf = classes.entry(class).leaf;
         if is_idle {
             self.supply.claim(tokens);
-            classes.scheduler.tree.owe(leaf, tokens, now);
+            classes.scheduler.tree.charge_ceilings(leaf, tokens, now);
         } else if noted {
-            classes.scheduler.owe_behind(tokens);
+            classes.scheduler.note_debt(tokens);
         } else {
-            classes.scheduler.owe(leaf, tokens, now);
+            classes.scheduler.add_debt(leaf, tokens, now);
         }
         tokens
     }
@@ -328,20 +328,20 @@ impl State {
     /// on. `None` if no clock can tell. Takes some steps per installment of all claims that wait.
     pub(crate) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
-        let (leaf, base) = (classes.slot(class).leaf, self.base(classes, rovers));
+        let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
         let is_whole = cost <= self.supply.least_burst();
         if self.queue.is_empty() && is_whole && !classes.scheduler.tree.is_under_ceiling(leaf) {
             return self.supply.scheduled(base.wrapping_add(cost));
         }
         let waiting = |leaf: ClassId| -> VecDeque<Waiting> {
             let owner = classes.owner(leaf);
-            if classes.slot(owner).leaf != leaf {
+            if classes.entry(owner).leaf != leaf {
                 return VecDeque::new();
             }
-            let queue = if owner == ROOT { &self.queue } else { &classes.slot(owner).queue };
+            let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
             queue.iter().map(|waiter| (waiter.cost, waiter.skip)).collect()
         };
-        Rehearsal::new(&classes.scheduler, &self.supply, base, waiting).grants(leaf, cost)
+        Simulation::new(&classes.scheduler, &self.supply, base, waiting).grants(leaf, cost)
     }
 
     /// The number of tokens that `try_acquire` in a class could get now.
@@ -349,7 +349,7 @@ impl State {
         let available = self.available(rovers);
         let now = self.supply.synced();
         let Some(classes) = self.classes_mut() else { return available };
-        let leaf = classes.slot(class).leaf;
+        let leaf = classes.entry(class).leaf;
         available.min(classes.scheduler.tree.space_below_ceilings(leaf, now))
     }
 
@@ -388,7 +388,7 @@ impl State {
 
     /// Whether the limiter or the class takes no claims any more.
     fn is_closed(&self, class: ClassId) -> bool {
-        self.closed || self.classes().is_some_and(|classes| classes.slot(class).is_removed)
+        self.closed || self.classes().is_some_and(|classes| classes.entry(class).is_removed)
     }
 
     /// [`arrive`](Self::arrive) for a claim that is neither too large nor empty.
@@ -405,7 +405,7 @@ impl State {
         if let Some(remaining) = self.admit_class(rovers, class, cost) {
             return Ok(Some(remaining));
         }
-        let most = self.classes().map_or(usize::MAX, |classes| classes.slot(class).max_waiting);
+        let most = self.classes().map_or(usize::MAX, |classes| classes.entry(class).max_waiting);
         let waiting = if class == ROOT { 0 } else { self.queue_of(class).len() };
         if waiting >= most {
             return Err(ConsumeError::QueueFull { waiting });
@@ -439,7 +439,7 @@ impl State {
         let now = self.supply.synced();
         let end = rovers.tail().wrapping_add(cost);
         let Some(classes) = self.classes_mut() else { return Bound::Queue };
-        let leaf = classes.slot(class).leaf;
+        let leaf = classes.entry(class).leaf;
         let below_ceilings = classes.scheduler.tree.space_below_ceilings(leaf, now);
         let is_held = below_ceilings < cost && !self.supply.is_paused() && ahead(self.supply.limit(), end) >= 0;
         if is_held { Bound::Ceiling } else { self.supply.obstacle(end) }

@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::Quota;
-use crate::core::classes::{ClassId, ClassWord, MAX_DEPTH, MAX_WEIGHT, NEW, ROOT, Unkept};
+use crate::core::classes::{ClassFlags, ClassId, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NEW, ROOT};
 use crate::core::rovers::Rovers;
 use crate::error::ConfigError;
 use std::sync::Arc;
@@ -45,14 +45,14 @@ impl State {
         parent: ClassId,
         name: Arc<str>,
         share: &SharePlan,
-    ) -> Result<(ClassId, Arc<ClassWord>), ConfigError> {
+    ) -> Result<(ClassId, Arc<ClassFlags>), ConfigError> {
         share.check(&name)?;
         let now = self.supply.synced();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else {
             return Err(ConfigError::NoClasses);
         };
         let class = || name.to_string();
-        if parent != ROOT && classes.slot(parent).is_removed {
+        if parent != ROOT && classes.entry(parent).is_removed {
             return Err(ConfigError::ClassRemoved { class: class() });
         }
         if classes.has_child(parent, &name) {
@@ -65,10 +65,10 @@ impl State {
             return Err(ConfigError::FloorWithClasses { class: classes.name(parent) });
         }
         let checked = classes.scheduler.tree.check((parent, NEW), share.floor, share.ceiling);
-        checked.map_err(|unkept| unkept_error(unkept, &name))?;
-        let (id, word) = classes.add(parent, name, share.weight, now);
+        checked.map_err(|conflict| conflict_error(conflict, &name))?;
+        let (id, flags) = classes.add(parent, name, share.weight, now);
         classes.set_share(id, share, now);
-        Ok((id, word))
+        Ok((id, flags))
     }
 
     /// Changes the share of a class. Nothing is published.
@@ -79,7 +79,7 @@ impl State {
         };
         let name = classes.name(id);
         share.check(&name)?;
-        if classes.slot(id).is_removed {
+        if classes.entry(id).is_removed {
             return Err(ConfigError::ClassRemoved { class: name });
         }
         if share.floor.is_some() && !classes.scheduler.tree.is_leaf(id) {
@@ -87,7 +87,7 @@ impl State {
         }
         let tree = &classes.scheduler.tree;
         let checked = tree.check((tree.parent(id), id), share.floor, share.ceiling);
-        checked.map_err(|unkept| unkept_error(unkept, &name))?;
+        checked.map_err(|conflict| conflict_error(conflict, &name))?;
         classes.set_share(id, share, now);
         Ok(())
     }
@@ -96,7 +96,7 @@ impl State {
     pub(crate) fn remove_class(&mut self, rovers: &Rovers, class: ClassId) -> Vec<Waker> {
         let now = self.supply.synced();
         let Some(classes) = self.classes_mut() else { return Vec::new() };
-        if classes.slot(class).is_removed {
+        if classes.entry(class).is_removed {
             return Vec::new();
         }
         classes.scheduler.tree.unpick();
@@ -116,11 +116,11 @@ impl State {
     }
 }
 
-fn unkept_error(unkept: Unkept, name: &str) -> ConfigError {
+fn conflict_error(conflict: FloorConflict, name: &str) -> ConfigError {
     let class = name.to_string();
-    match unkept {
-        Unkept::Rate => ConfigError::FloorsAboveRate { class },
-        Unkept::CeilingRate => ConfigError::FloorsAboveCeiling { class },
-        Unkept::CeilingBurst { burst, least } => ConfigError::CeilingBelowBurst { class, burst, least },
+    match conflict {
+        FloorConflict::Rate => ConfigError::FloorsAboveRate { class },
+        FloorConflict::CeilingRate => ConfigError::FloorsAboveCeiling { class },
+        FloorConflict::CeilingBurst { burst, least } => ConfigError::CeilingBelowBurst { class, burst, least },
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// A claim that waits: its cost, and the debt that was noted behind it.
 pub(crate) type Waiting = (u64, u64);
 
-pub(crate) struct Rehearsal {
+pub(crate) struct Simulation {
     scheduler: Scheduler,
     supply: Supply,
     base: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Rehearsal {
     queues: Vec<VecDeque<Waiting>>,
 }
 
-impl Rehearsal {
+impl Simulation {
     /// A copy of a limiter, without its in-flight cap: no clock can tell when tokens are released.
     pub(crate) fn new(
         scheduler: &Scheduler,
@@ -52,8 +52,8 @@ impl Rehearsal {
                         self.scheduler.advance(granted, next, debt, at);
                     }
                 }
-                Step::Look { at: u64::MAX } | Step::Wait { .. } => return None,
-                Step::Look { at } => self.supply.mint(at, None),
+                Step::Recheck { at: u64::MAX } | Step::Wait { .. } => return None,
+                Step::Recheck { at } => self.supply.mint(at, None),
             }
         }
     }

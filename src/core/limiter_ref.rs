@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// A reference to a limiter, or to a class of one.
-pub(crate) trait Hold: Deref<Target = Core> {
+pub(crate) trait LimiterRef: Deref<Target = Core> {
     /// The class in which claims are made.
     #[inline]
     fn class(&self) -> ClassId {
@@ -20,6 +20,6 @@ pub(crate) trait Hold: Deref<Target = Core> {
     }
 }
 
-impl Hold for &Core {}
+impl LimiterRef for &Core {}
 
-impl Hold for Arc<Core> {}
+impl LimiterRef for Arc<Core> {}
