@@ -4,7 +4,6 @@ use super::Core;
 use crate::core::classes::{ClassFlags, ClassId};
 use crate::core::rovers::Rovers;
 use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
-use crate::core::wakes::wake_each;
 use crate::error::{ConfigError, TryAcquireError};
 use std::sync::Arc;
 
@@ -40,9 +39,16 @@ impl Core {
         {
             return Ok(remaining);
         }
-        let answer = self.sampled(Some(self.sample()), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
-            state.try_acquire_in_class(rovers, class, cost, sample.now)
-        });
+        let sample = self.sample();
+        let answer = match self.rovers.denial_of(cost, sample.tail) {
+            // Kept denials are about classes without a ceiling.
+            Some(denial) if flags.is_fast() && sample.now < denial.until => {
+                Err(TryAcquireError::Denied(denial.as_of(sample.now)))
+            }
+            _ => self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+                state.try_acquire_in_class(rovers, class, cost, sample.now)
+            }),
+        };
         if let Err(error) = &answer {
             self.observers().refused(cost, *error);
         }
@@ -73,11 +79,7 @@ impl Core {
 
     /// Turns the waiters of a class and of the classes in it away.
     pub(crate) fn remove_class(&self, class: ClassId) {
-        let wakers = self.with(|state, rovers, _| {
-            state.retract(rovers);
-            state.remove_class(rovers, class)
-        });
-        wake_each(wakers);
+        self.change_classes(|state| state.remove_class(class));
     }
 
     /// The last handle of a class was dropped.

@@ -20,7 +20,7 @@ mod tree;
 
 pub(crate) use pick::Pick;
 pub(crate) use scheduler::{Paid, Scheduler, Step};
-pub(crate) use simulation::{Simulation, Waiting};
+pub(crate) use simulation::{Backlog, Simulation, Waiting};
 pub(crate) use table::{ClassFlags, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;
 pub(crate) use tree::{ClassId, FloorConflict, NEW, ROOT};

@@ -49,7 +49,7 @@ use tokio::runtime::Handle;
 /// The largest claim. 2^14 claims of this size, waiting or cancelled, fit within [`MAX_SPAN`].
 pub(crate) const MAX_COST: u64 = 1 << 48;
 /// The largest distance by which claims may overrun the tokens. It keeps wrapping differences far from overflow.
-const MAX_SPAN: i64 = 1 << 62;
+pub(crate) const MAX_SPAN: i64 = 1 << 62;
 
 /// The tail and the time. The caller reads them in this order, before it takes the lock: so every claim up to `tail`
 /// was made by `now`.

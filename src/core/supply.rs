@@ -188,9 +188,9 @@ impl Supply {
         }
     }
 
-    /// The earliest of all heads.
-    pub(crate) fn least_head(&self) -> u64 {
-        self.quotas.iter().map(|quota| quota.head).reduce(earlier).unwrap_or(self.claimed)
+    /// The earliest of all heads; `None` without a quota.
+    pub(crate) fn least_head(&self) -> Option<u64> {
+        self.quotas.iter().map(|quota| quota.head).reduce(earlier)
     }
 
     /// Mints everything up to `now`. `front` is the ticket of the front waiter, if a waiter waits.

@@ -3,6 +3,7 @@
 use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::schedule::Schedule;
+use crate::core::state::MAX_SPAN;
 
 #[derive(Clone, Debug)]
 pub(super) struct Ceiling {
@@ -40,6 +41,13 @@ impl Ceiling {
 
     pub(super) fn take(&mut self, tokens: u64) {
         self.taken = self.taken.wrapping_add(tokens);
+    }
+
+    /// Takes a debt, as far as it fits between the positions: it is not lost, but a ceiling is in debt by 2^62 tokens at
+    /// most.
+    pub(super) fn take_debt(&mut self, tokens: u64) {
+        let space = (MAX_SPAN + self.level().min(0)).max(0) as u64;
+        self.take(tokens.min(space));
     }
 
     /// The instant at which `tokens` are there, which are at most the burst; `u64::MAX` if it is beyond the end of time.

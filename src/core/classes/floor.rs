@@ -12,6 +12,10 @@ const SCALE: u128 = 720_720;
 /// An instant, or a length of time, in units.
 pub(super) type FloorTime = u128;
 
+/// A sum of rates, in 2^-64 tokens per nanosecond. Each of them is rounded down, so that floors which together are just
+/// the rate of the limiter do not exceed it.
+pub(super) type RateSum = u128;
+
 /// A rate in tokens per nanosecond, in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
@@ -36,6 +40,21 @@ impl Rate {
             (tokens, nanos) = ((tokens / 2).max(1), (nanos / 2).max(1));
         }
         Self { tokens, nanos }
+    }
+
+    /// As a part of a sum, rounded down.
+    pub(super) fn fixed(self) -> RateSum {
+        (self.tokens << 64) / self.nanos
+    }
+
+    /// The bound of a sum, rounded up.
+    pub(super) fn fixed_up(self) -> RateSum {
+        (self.tokens << 64).div_ceil(self.nanos)
+    }
+
+    /// In tokens per nanosecond.
+    pub(super) fn as_f64(self) -> f64 {
+        self.tokens as f64 / self.nanos as f64
     }
 
     pub(super) fn plus(self, other: Self) -> Self {

@@ -38,6 +38,11 @@ impl<K: Copy + Ord> Heap<K> {
         self.sift_down(at, &mut moved);
     }
 
+    /// Changes all keys in a way that keeps their order.
+    pub(super) fn map_keys(&mut self, change: impl Fn(K) -> K) {
+        self.entries.iter_mut().for_each(|(key, _)| *key = change(*key));
+    }
+
     /// Removes the entry at `position`, if it is in this heap.
     pub(super) fn remove(&mut self, position: u32, mut moved: impl FnMut(u32, u32)) {
         if position == NOWHERE {

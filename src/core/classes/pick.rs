@@ -4,10 +4,11 @@
 //! on its path, so a pick reads the offer of the root, and each event costs O(depth x log children). Two kinds of
 //! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
 
-use super::floor::{FloorTime, nanos};
+use super::floor::{FloorTime, Rate, nanos};
 use super::heap::{Heap, NOWHERE};
-use super::tags::StartTag;
-use super::tree::{ClassId, Node, Positions, ROOT, Tree};
+use super::simulation::Backlog;
+use super::tags::{MAX_TAG, StartTag};
+use super::tree::{ClassId, NEW, Node, Positions, ROOT, Tree};
 
 /// What a class could be served next.
 #[derive(Clone, Copy, Debug)]
@@ -94,11 +95,29 @@ impl Tree {
             let tag = node.start.tag;
             let parent_node = self.node_mut(parent);
             parent_node.largest = parent_node.largest.max(tag);
+            if parent_node.largest > MAX_TAG {
+                self.set_tags_back(parent);
+            }
             child = parent;
         }
         let arrears = self.limits.arrears;
         if let Some(floor) = &mut self.node_mut(pick.leaf).floor {
             floor.serve(pick.tokens, at, arrears);
+        }
+    }
+
+    /// Sets the virtual time of a class back to 0, and the tags of its children by as much.
+    #[cold]
+    fn set_tags_back(&mut self, parent: ClassId) {
+        let node = self.node_mut(parent);
+        let by = std::mem::take(&mut node.virtual_time);
+        node.largest -= by;
+        node.by_tag.map_keys(|(tag, span, since)| (tag.saturating_sub(by), span, since));
+        let mut child = node.first_child;
+        while child != NEW {
+            let node = self.node_mut(child);
+            node.start.tag = node.start.tag.saturating_sub(by);
+            child = node.next;
         }
     }
 
@@ -109,7 +128,7 @@ impl Tree {
             let node = self.node_mut(id);
             if let Some(ceiling) = &mut node.ceiling {
                 ceiling.mint(now);
-                ceiling.take(tokens);
+                ceiling.take_debt(tokens);
             }
             id = node.parent;
         }
@@ -167,6 +186,32 @@ impl Tree {
             parent_node.virtual_time = parent_node.largest;
             child = parent;
         }
+    }
+
+    /// About how many nanoseconds it takes to serve `backlog.own` tokens in a leaf, if the classes that are backlogged now
+    /// stay so: at the share of the leaf, or at its floor if that is more, and at most as long as serving everything; but
+    /// not above the rate of a ceiling. `None` if no clock can tell.
+    pub(super) fn time_to_serve(&self, leaf: ClassId, backlog: Backlog) -> Option<u64> {
+        let rate = self.limits.rate().map_or(f64::INFINITY, Rate::as_f64);
+        let (mut share, mut most) = (rate, f64::INFINITY);
+        for id in self.path(leaf) {
+            let node = self.node(id);
+            let ceiling = node.ceiling.as_ref().and_then(|ceiling| Rate::of(ceiling.quota()));
+            most = most.min(ceiling.map_or(f64::INFINITY, Rate::as_f64));
+            let (mut weights, mut child) = (0, self.node(node.parent).first_child);
+            while child != NEW {
+                let sibling = self.node(child);
+                if sibling.front.is_some() || sibling.backlogged > 0 {
+                    weights += sibling.weight.weight;
+                }
+                child = sibling.next;
+            }
+            share *= node.weight.weight as f64 / weights.max(1) as f64;
+        }
+        let floor = self.node(leaf).floor.map_or(0.0, |floor| floor.applied.as_f64());
+        let (own, all) = (backlog.own as f64, backlog.all as f64);
+        let wait = (own / share.max(floor)).min(all / rate).max(own / most).ceil();
+        (wait < u64::MAX as f64).then_some(wait as u64)
     }
 
     /// Computes the offers of a class and of its ancestors anew, as of `now`.

@@ -13,7 +13,8 @@
 
 use super::Pick;
 use super::shadow::Shadow;
-use super::tree::{ClassId, Limits, Tree};
+use super::tree::{ClassId, FloorConflict, Limits, Tree};
+use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
 
@@ -26,6 +27,8 @@ struct Leaf {
     paid: u64,
     /// A debt of the class that is paid before its front claim.
     owed: u64,
+    /// Whether it is among the `debtors`.
+    is_listed: bool,
 }
 
 impl Leaf {
@@ -63,6 +66,8 @@ pub(crate) struct Scheduler {
     set_aside: u64,
     /// The sum of all debts of classes.
     owed: u64,
+    /// The leaves with a debt, and some that have paid theirs.
+    debtors: Vec<ClassId>,
     /// Present while something is set aside.
     shadow: Option<Shadow>,
 }
@@ -70,7 +75,7 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     pub(crate) fn new(supply: &Supply) -> Self {
         let tree = Tree::new(Self::limits(supply));
-        Self { tree, leaves: vec![Leaf::default()], set_aside: 0, owed: 0, shadow: None }
+        Self { tree, leaves: vec![Leaf::default()], set_aside: 0, owed: 0, debtors: Vec::new(), shadow: None }
     }
 
     fn limits(supply: &Supply) -> Limits {
@@ -97,11 +102,38 @@ impl Scheduler {
         let own = self.tree.is_leaf(parent).then(|| self.tree.split(parent, now));
         let id = self.tree.add(parent, weight);
         self.leaves.resize_with(self.tree.len(), Leaf::default);
-        self.leaves[id as usize] = Leaf::default();
+        self.replace(id, Leaf::default());
         if let Some(own) = own {
-            self.leaves[own as usize] = std::mem::take(&mut self.leaves[parent as usize]);
+            let moved = self.replace(parent, Leaf::default());
+            self.replace(own, moved);
+            if moved.owed > 0 {
+                self.list_debtor(own);
+            }
         }
         (id, own)
+    }
+
+    /// Replaces what is known about a leaf, apart from whether it is listed.
+    fn replace(&mut self, id: ClassId, leaf: Leaf) -> Leaf {
+        let known = &mut self.leaves[id as usize];
+        std::mem::replace(known, Leaf { is_listed: known.is_listed, ..leaf })
+    }
+
+    fn list_debtor(&mut self, id: ClassId) {
+        if !std::mem::replace(&mut self.leaves[id as usize].is_listed, true) {
+            self.debtors.push(id);
+        }
+    }
+
+    /// A class with a ceiling below which floors could not be kept if quota number `index` were `quota`.
+    pub(crate) fn conflict_with(
+        &self,
+        supply: &Supply,
+        index: usize,
+        quota: Quota,
+    ) -> Option<(ClassId, FloorConflict)> {
+        let known = supply.quotas().iter().map(|schedule| schedule.quota).enumerate();
+        self.tree.conflict_with(&Limits::of(known.map(|(at, known)| if at == index { quota } else { known })))
     }
 
     /// The quotas of the limiter have changed at `now`. The pick is made anew.
@@ -112,10 +144,11 @@ impl Scheduler {
         self.tree.set_limits(Self::limits(supply), now);
     }
 
-    /// A claim of `cost` tokens joins the queue of `leaf`. `is_first`: no claim waits in this leaf.
-    pub(crate) fn arrive(&mut self, leaf: ClassId, cost: u64, is_first: bool, now: u64) {
-        if is_first {
-            self.leaves[leaf as usize].cost = cost;
+    /// A claim of `cost` tokens joins the end of the queue of `leaf`.
+    pub(crate) fn arrive(&mut self, leaf: ClassId, cost: u64, now: u64) {
+        let known = &mut self.leaves[leaf as usize];
+        if known.cost == 0 {
+            known.cost = cost;
             self.file(leaf, now);
         }
     }
@@ -124,6 +157,7 @@ impl Scheduler {
     pub(crate) fn add_debt(&mut self, leaf: ClassId, tokens: u64, now: u64) {
         self.owed += tokens;
         self.leaves[leaf as usize].owed += tokens;
+        self.list_debtor(leaf);
         self.file(leaf, now);
     }
 
@@ -148,7 +182,7 @@ impl Scheduler {
         take: impl FnOnce() -> bool,
     ) -> bool {
         let now = supply.synced();
-        self.arrive(leaf, cost, true, now);
+        self.arrive(leaf, cost, now);
         let is_picked = self.tree.pick(now).is_some_and(|pick| (pick.leaf, pick.tokens) == (leaf, cost));
         let served = is_picked && take();
         if served {
@@ -162,6 +196,8 @@ impl Scheduler {
 
     /// What happens next, as of the instant of `supply`.
     pub(crate) fn next_step(&mut self, supply: &Supply, base: u64) -> Step {
+        #[cfg(test)]
+        steps::count();
         let Some(pick) = self.tree.pick(supply.synced()) else { return Step::Recheck { at: self.tree.next_recheck() } };
         let ticket = base.wrapping_add(pick.tokens);
         let leaf = &self.leaves[pick.leaf as usize];
@@ -209,8 +245,11 @@ impl Scheduler {
     /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, and
     /// `debt` the debt that was noted between the two.
     pub(crate) fn advance(&mut self, leaf: ClassId, next: Option<u64>, debt: u64, now: u64) {
-        let known = &mut self.leaves[leaf as usize];
-        *known = Leaf { cost: next.unwrap_or(0), paid: 0, owed: known.owed + debt };
+        let owed = self.leaves[leaf as usize].owed + debt;
+        self.replace(leaf, Leaf { cost: next.unwrap_or(0), owed, ..Leaf::default() });
+        if debt > 0 {
+            self.list_debtor(leaf);
+        }
         self.file(leaf, now);
         if self.set_aside == 0 {
             self.shadow = None;
@@ -237,8 +276,10 @@ impl Scheduler {
     pub(crate) fn charge_debts(&mut self, supply: &mut Supply) -> u64 {
         let (sum, now) = (std::mem::take(&mut self.owed), supply.synced());
         if sum > 0 {
-            for id in 0..self.leaves.len() as ClassId {
-                let owed = std::mem::take(&mut self.leaves[id as usize].owed);
+            for id in std::mem::take(&mut self.debtors) {
+                let leaf = &mut self.leaves[id as usize];
+                leaf.is_listed = false;
+                let owed = std::mem::take(&mut leaf.owed);
                 if owed > 0 {
                     self.tree.charge_ceilings(id, owed, now);
                     self.file(id, now);
@@ -250,10 +291,39 @@ impl Scheduler {
         sum
     }
 
-    /// Tokens come back from outside: a refund, or an addition by hand.
+    /// Tokens of a grant come back.
     pub(crate) fn refund(&mut self, tokens: u64, now: u64) {
         if let Some(shadow) = &mut self.shadow {
-            shadow.add(tokens, now);
+            shadow.refund(tokens, now);
         }
+    }
+
+    /// Tokens are added by hand.
+    pub(crate) fn replenish(&mut self, tokens: u64, now: u64) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.replenish(tokens, now);
+        }
+    }
+
+    /// What is set aside for the front claim of a leaf.
+    pub(crate) fn paid(&self, leaf: ClassId) -> u64 {
+        self.leaves[leaf as usize].paid
+    }
+}
+
+/// Counts the steps that this thread takes, in service and in simulations.
+#[cfg(test)]
+pub(crate) mod steps {
+    use std::cell::Cell;
+
+    thread_local!(static STEPS: Cell<u64> = const { Cell::new(0) });
+
+    pub(super) fn count() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    #[cfg(not(tollgate_loom))]
+    pub(crate) fn take() -> u64 {
+        STEPS.take()
     }
 }

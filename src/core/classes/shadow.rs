@@ -32,10 +32,21 @@ impl Shadow {
         self.taken = self.taken.wrapping_add(tokens);
     }
 
-    pub(super) fn add(&mut self, tokens: u64, now: u64) {
+    /// Tokens of a grant came back.
+    pub(super) fn refund(&mut self, tokens: u64, now: u64) {
         self.mint(now);
         let taken = self.taken;
         self.quotas.iter_mut().for_each(|quota| quota.add(tokens, taken.wrapping_add(quota.burst)));
+    }
+
+    /// Tokens were added by hand: to the manual quotas if there are any, else to all.
+    pub(super) fn replenish(&mut self, tokens: u64, now: u64) {
+        self.mint(now);
+        let taken = self.taken;
+        let any_manual = self.quotas.iter().any(Schedule::is_manual);
+        for quota in self.quotas.iter_mut().filter(|quota| quota.is_manual() || !any_manual) {
+            quota.add(tokens, taken.wrapping_add(quota.burst));
+        }
     }
 
     /// The quota number `index` of the limiter was replaced by that of `supply`.

@@ -10,7 +10,7 @@ use crate::core::queue::Queue;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
 use crate::sync::{AtomicU64, Ordering};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// The deepest class: the limiter's own classes have depth 1.
@@ -33,7 +33,9 @@ impl ClassFlags {
     }
 
     fn set(&self, bits: u64) {
-        self.0.store(bits, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) != bits {
+            self.0.store(bits, Ordering::Relaxed);
+        }
     }
 }
 
@@ -56,7 +58,7 @@ pub(crate) struct ClassEntry {
     kept: usize,
     pub(crate) is_removed: bool,
     pub(crate) max_waiting: usize,
-    /// Tokens granted under the lock, and the part of them that was served by the floor.
+    /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
     pub(crate) served: u64,
     pub(crate) by_floor: u64,
 }
@@ -78,14 +80,25 @@ impl ClassEntry {
             by_floor: 0,
         }
     }
+
+    pub(crate) fn count(&mut self, tokens: u64, by_floor: bool) {
+        self.served = self.served.saturating_add(tokens);
+        self.by_floor = self.by_floor.saturating_add(if by_floor { tokens } else { 0 });
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Classes {
     pub(crate) scheduler: Scheduler,
     entries: Vec<ClassEntry>,
+    /// The sum of the costs of the claims that wait in classes other than the root.
+    pub(crate) waiting: u64,
     /// Classes without handles that still owe a debt.
-    indebted: Vec<ClassId>,
+    indebted: VecDeque<ClassId>,
+    /// Removed classes with waiters that are not turned away yet.
+    pub(crate) closing: Vec<ClassId>,
+    /// The limiter was closed, and the queues of the classes before this one are empty.
+    pub(crate) closed_before: ClassId,
     /// The instant of the next step, as of when the limiter was last served.
     pub(crate) due: u64,
 }
@@ -93,7 +106,15 @@ pub(crate) struct Classes {
 impl Classes {
     pub(crate) fn new(supply: &Supply) -> Self {
         let entries = vec![ClassEntry::new(ROOT, "".into())];
-        Self { scheduler: Scheduler::new(supply), entries, indebted: Vec::new(), due: u64::MAX }
+        Self {
+            scheduler: Scheduler::new(supply),
+            entries,
+            waiting: 0,
+            indebted: VecDeque::new(),
+            closing: Vec::new(),
+            closed_before: 0,
+            due: u64::MAX,
+        }
     }
 
     pub(crate) fn entry(&self, id: ClassId) -> &ClassEntry {
@@ -133,13 +154,20 @@ impl Classes {
             *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own, "".into()) };
             self.entry_mut(parent).leaf = own;
         }
-        if let Some(retained) = self.entry_mut(parent).retained.remove(&name) {
+        let mut entry = ClassEntry::new(id, Arc::clone(&name));
+        if let Some(mut retained) = self.entry_mut(parent).retained.remove(&name) {
+            entry.retained = std::mem::take(&mut retained.children);
             self.scheduler.tree.restore(id, retained);
         }
-        *self.entry_mut(id) = ClassEntry::new(id, Arc::clone(&name));
+        *self.entry_mut(id) = entry;
         self.entry_mut(parent).children.insert(name, id);
-        self.update_flags();
+        self.update_flags(id);
         (id, Arc::clone(&self.entry(id).flags))
+    }
+
+    /// Whether a class has no classes in it that have a name.
+    pub(crate) fn has_no_classes(&self, id: ClassId) -> bool {
+        self.entry(id).children.is_empty()
     }
 
     pub(crate) fn name(&self, id: ClassId) -> String {
@@ -152,15 +180,18 @@ impl Classes {
         if tree.weight(id) != share.weight {
             tree.set_weight(id, share.weight, now);
         }
-        tree.set_floor(id, share.floor, now);
-        if tree.ceiling(id) != share.ceiling {
+        tree.set_floor(self.entries[id as usize].leaf, share.floor, now);
+        let had_ceiling = tree.ceiling(id);
+        if had_ceiling != share.ceiling {
             tree.set_ceiling(id, share.ceiling, now);
         }
         self.entry_mut(id).max_waiting = share.max_waiting;
-        self.update_flags();
+        if had_ceiling.is_some() != share.ceiling.is_some() {
+            self.update_flags(id);
+        }
     }
 
-    /// The class and all classes in it.
+    /// The class and all classes in it, the innermost first.
     pub(crate) fn subtree(&self, id: ClassId) -> Vec<ClassId> {
         let mut found = vec![id];
         let mut next = 0;
@@ -168,29 +199,34 @@ impl Classes {
             found.extend(self.entry(*id).children.values());
             next += 1;
         }
+        found.reverse();
         found
     }
 
-    /// Takes the name of a class away: it is removed, and another class may have the name.
+    /// Takes the name of a class away: it is removed, and another class may have the name. The classes in it have been
+    /// removed.
     pub(crate) fn unlist(&mut self, id: ClassId, now: u64) {
         let parent = self.scheduler.tree.parent(id);
         let name = Arc::clone(&self.entry(id).name);
-        let entry = self.entry_mut(parent);
-        if entry.children.get(&name) == Some(&id) {
-            entry.children.remove(&name);
+        let siblings = &mut self.entry_mut(parent).children;
+        if siblings.get(&name) == Some(&id) {
+            siblings.remove(&name);
         }
-        self.retain(id, now);
-        self.scheduler.tree.set_floor(id, None, now);
-        self.entry_mut(id).is_removed = true;
-        self.entry(id).flags.set(ClassFlags::REMOVED);
+        self.retain((parent, id), name, now);
+        let entry = self.entry_mut(id);
+        entry.is_removed = true;
+        entry.flags.set(ClassFlags::REMOVED);
+        let leaf = entry.leaf;
+        self.scheduler.tree.set_floor(leaf, None, now);
     }
 
     /// Keeps what a removed class still owes, for a class of the same name.
-    fn retain(&mut self, id: ClassId, now: u64) {
-        let parent = self.scheduler.tree.parent(id);
-        let name = Arc::clone(&self.entry(id).name);
-        let Some(retained) = self.scheduler.tree.retained(id, now) else { return };
-        let tree = &mut self.scheduler.tree;
+    fn retain(&mut self, (parent, id): (ClassId, ClassId), name: Arc<str>, now: u64) {
+        let entry = self.entry_mut(id);
+        let (leaf, children) = (entry.leaf, std::mem::take(&mut entry.retained));
+        let children = children.into_iter().map(|(name, retained)| (name, retained.without_tag())).collect();
+        let Some(retained) = self.scheduler.tree.retained((id, leaf), children, now) else { return };
+        let tree = &self.scheduler.tree;
         let entry = &mut self.entries[parent as usize];
         entry.retained.insert(name, retained);
         if entry.retained.len() > 2 * entry.kept + 16 {
@@ -213,23 +249,27 @@ impl Classes {
             }
             self.scheduler.tree.remove(id);
         } else {
-            self.indebted.push(id);
+            self.indebted.push_back(id);
         }
     }
 
-    /// Frees classes without handles that have paid their debts.
+    /// Frees classes without handles that have paid their debts. Looks at two, so that they cannot pile up: one class is
+    /// added meanwhile.
     fn free_indebted(&mut self, now: u64) {
-        for id in std::mem::take(&mut self.indebted) {
-            self.free(id, now);
+        for _ in 0..2 {
+            if let Some(id) = self.indebted.pop_front() {
+                self.free(id, now);
+            }
         }
     }
 
-    /// Tells the callers in each class whether a ceiling is above their claims.
-    pub(crate) fn update_flags(&mut self) {
-        for (id, entry) in self.entries.iter().enumerate() {
+    /// Tells the callers in a class, and in the classes in it, whether a ceiling is above their claims.
+    fn update_flags(&self, id: ClassId) {
+        let tree = &self.scheduler.tree;
+        for id in tree.subtree(id) {
+            let entry = self.entry(id);
             if !entry.is_removed {
-                let under = self.scheduler.tree.is_under_ceiling(id as ClassId);
-                entry.flags.set(if under { ClassFlags::CEILING } else { 0 });
+                entry.flags.set(if tree.is_under_ceiling(id) { ClassFlags::CEILING } else { 0 });
             }
         }
     }

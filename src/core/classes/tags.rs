@@ -11,8 +11,11 @@ pub(crate) const MAX_WEIGHT: u64 = 1_000_000;
 /// FloorTime of one token at weight 1: the least common multiple of the numbers up to 40, times 25.
 pub(super) const SCALE: u128 = 5_342_931_457_063_200 * 25;
 
-/// A tag. 2^127 units are more than 2^70 tokens at weight 1: no limiter grants that many.
+/// A tag. One charge is at most 2^106 units.
 pub(super) type Tag = u128;
+
+/// Beyond this the tags of siblings are set back, long before they overflow.
+pub(super) const MAX_TAG: Tag = 1 << 126;
 
 /// A weight, and how far one token moves the tag of a class that has it.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ mod fraction;
 #[path = "../../../tests/it/shares/model.rs"]
 mod model;
 
-use super::{ClassId, Paid, ROOT, Scheduler, Simulation, Step};
+use super::{Backlog, ClassId, Paid, ROOT, Scheduler, Simulation, Step};
 use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
@@ -138,8 +138,7 @@ impl Replica {
         }
         let queue = &mut self.classes[class].1;
         queue.push_back(Claim { id, cost, debt: 0 });
-        let is_first = queue.len() == 1;
-        self.scheduler.arrive(leaf, cost, is_first, now);
+        self.scheduler.arrive(leaf, cost, now);
         self.serve(now);
         id
     }
@@ -220,9 +219,11 @@ impl Replica {
         }
         let queue = |id: ClassId| {
             let known = self.classes.iter().find(|(known, _)| *known == id);
-            known.map_or_else(VecDeque::new, |(_, queue)| queue.iter().map(|claim| (claim.cost, claim.debt)).collect())
+            known.into_iter().flat_map(|(_, queue)| queue).map(|claim| (claim.cost, claim.debt))
         };
-        Simulation::new(&self.scheduler, &self.supply, self.base, queue).grants(leaf, cost)
+        // Larger than it is: no estimate here takes so many steps that it matters.
+        let backlog = Backlog { own: u64::MAX >> 8, all: u64::MAX >> 8 };
+        Simulation::new(&self.scheduler, &self.supply, self.base).grants((leaf, cost), backlog, queue)
     }
 
     fn levels(&self) -> Vec<Int> {

@@ -12,12 +12,14 @@
 //! mClock (Gulati, Merchant, Varman, 2010).
 
 use super::ceiling::Ceiling;
-use super::floor::{Floor, FloorTime, Rate, units};
+use super::floor::{Floor, FloorTime, Rate, RateSum, units};
 use super::heap::{Heap, NOWHERE};
 use super::pick::{Offer, Pick};
 use super::tags::{StartTag, Tag, Weight};
 use crate::Quota;
+use crate::quota::MAX_BURST;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The number of a class in its tree.
 pub(crate) type ClassId = u32;
@@ -25,13 +27,13 @@ pub(crate) type ClassId = u32;
 /// The class of the limiter itself. It has no weight, floor or ceiling, and is never picked for itself.
 pub(crate) const ROOT: ClassId = 0;
 
-/// Stands for a class that is about to be added.
+/// Stands for a class that is about to be added, and for no class in the links of the tree.
 pub(crate) const NEW: ClassId = ClassId::MAX;
 
 /// What the limiter's quotas mean for the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The smallest burst: no installment is larger.
+    /// The smallest burst: no installment is larger. Without a quota, the largest burst that there is.
     burst: u64,
     /// The rate of the slowest quota, if time refills any of them.
     rate: Option<Rate>,
@@ -45,7 +47,7 @@ impl Limits {
         let slowest = rates.clone().map(|(rate, _)| rate).reduce(|a, b| if b.is_below(a) { b } else { a });
         let times = rates.map(|(rate, burst)| rate.time_of(burst.saturating_mul(2)));
         Self {
-            burst: quotas.map(|quota| quota.capacity()).min().unwrap_or(1),
+            burst: quotas.map(|quota| quota.capacity()).min().unwrap_or(MAX_BURST),
             rate: slowest,
             arrears: times.max().unwrap_or(0),
         }
@@ -53,6 +55,10 @@ impl Limits {
 
     pub(super) fn burst(&self) -> u64 {
         self.burst
+    }
+
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.rate
     }
 }
 
@@ -73,7 +79,16 @@ pub(crate) struct Retained {
     tag: Tag,
     /// The instant of the next installment of its floor.
     next: FloorTime,
-    ceiling: Option<Ceiling>,
+    ceiling: Option<Box<Ceiling>>,
+    /// What the classes in it have left, by name.
+    pub(super) children: BTreeMap<Arc<str>, Retained>,
+}
+
+impl Retained {
+    /// The class around it is gone too, and its virtual time begins anew: there the tag means nothing.
+    pub(super) fn without_tag(self) -> Self {
+        Self { tag: 0, ..self }
+    }
 }
 
 /// A class. Fields that only leaves use are empty in inner classes, and the other way round.
@@ -86,8 +101,12 @@ pub(super) struct Node {
     /// Orders classes of equal tags by how long they have been backlogged.
     pub(super) since: u64,
     pub(super) ceiling: Option<Box<Ceiling>>,
-    /// What a former class of the same name has left for the floor and the ceiling of this one.
-    retained: Option<Box<Retained>>,
+    /// The ceiling that was taken off, or that a former class of the same name had: it goes on if a ceiling is set again.
+    former_ceiling: Option<Box<Ceiling>>,
+    /// The same for the floor: the instant of its next installment.
+    former_next: FloorTime,
+    /// The sum of the floors of the class and of all classes below it.
+    floors: RateSum,
     /// What could be served next below this class; `None` if nothing waits or a ceiling holds it back.
     pub(super) offer: Option<Offer>,
     /// The positions in the parent's `by_tag` and `by_deadline`, and in the tree's `held` and `upcoming`.
@@ -95,7 +114,7 @@ pub(super) struct Node {
 
     /// A leaf: what the front claim of its queue still lacks. `None` if no claim waits.
     pub(super) front: Option<u64>,
-    /// A leaf: no installment is larger. The smallest burst of the quotas and of the ceilings on its path.
+    /// No installment is larger: the smallest burst of the quotas and of the ceilings on its path.
     pub(super) most: u64,
     pub(super) floor: Option<Floor>,
 
@@ -104,6 +123,10 @@ pub(super) struct Node {
     pub(super) largest: Tag,
     pub(super) backlogged: u32,
     children: u32,
+    /// The first child; in each child, its neighbours among the children.
+    pub(super) first_child: ClassId,
+    pub(super) next: ClassId,
+    previous: ClassId,
     /// The children that may be served by weight, and those with a floor that is due.
     pub(super) by_tag: Heap<(Tag, Tag, u64)>,
     pub(super) by_deadline: Heap<(FloorTime, u64)>,
@@ -125,7 +148,9 @@ impl Node {
             start: StartTag::at(tag),
             since: 0,
             ceiling: None,
-            retained: None,
+            former_ceiling: None,
+            former_next: 0,
+            floors: 0,
             offer: None,
             positions: Positions { by_tag: NOWHERE, by_deadline: NOWHERE, held: NOWHERE, upcoming: NOWHERE },
             front: None,
@@ -135,6 +160,9 @@ impl Node {
             largest: 0,
             backlogged: 0,
             children: 0,
+            first_child: NEW,
+            next: NEW,
+            previous: NEW,
             by_tag: Heap::default(),
             by_deadline: Heap::default(),
         }
@@ -147,8 +175,6 @@ pub(crate) struct Tree {
     /// Numbers of removed classes, to be used again.
     free: Vec<ClassId>,
     pub(super) limits: Limits,
-    /// The sum of the floors as configured.
-    floors: Option<Rate>,
     /// Classes that their ceiling holds back, by the instant at which it lets them go.
     pub(super) held: Heap<u64>,
     /// Backlogged leaves with a floor that is not due, by the instant at which it is.
@@ -166,7 +192,6 @@ impl Tree {
             nodes: vec![Node::new(ROOT, 1, 0)],
             free: Vec::new(),
             limits,
-            floors: None,
             held: Heap::default(),
             upcoming: Heap::default(),
             picked: None,
@@ -206,6 +231,22 @@ impl Tree {
         self.node(id).children
     }
 
+    /// The class and all classes below it; each comes before those in it.
+    pub(crate) fn subtree(&self, root: ClassId) -> impl Iterator<Item = ClassId> {
+        std::iter::successors(Some(root), move |id| self.after(root, *id))
+    }
+
+    /// The class that follows `id` in the subtree of `root`.
+    fn after(&self, root: ClassId, id: ClassId) -> Option<ClassId> {
+        let mut at = id;
+        let mut next = self.node(at).first_child;
+        while next == NEW && at != root {
+            next = self.node(at).next;
+            at = self.node(at).parent;
+        }
+        (next != NEW).then_some(next)
+    }
+
     pub(crate) fn is_leaf(&self, id: ClassId) -> bool {
         self.node(id).children == 0
     }
@@ -213,6 +254,12 @@ impl Tree {
     /// The largest installment of a leaf.
     pub(crate) fn most(&self, leaf: ClassId) -> u64 {
         self.node(leaf).most
+    }
+
+    /// The instant at which all ceilings above claims in a leaf have `cost` tokens, which are at most their bursts.
+    pub(crate) fn ceilings_have(&self, leaf: ClassId, cost: u64) -> u64 {
+        let ceilings = self.path(leaf).filter_map(|id| self.node(id).ceiling.as_ref());
+        ceilings.map(|ceiling| ceiling.has(cost)).max().unwrap_or(0)
     }
 
     /// How many tokens the ceilings above claims in a leaf have.
@@ -260,22 +307,28 @@ impl Tree {
     /// Adds a leaf. Its tag is the virtual time of `parent`, and the pick is made anew.
     pub(crate) fn add(&mut self, parent: ClassId, weight: u64) -> ClassId {
         self.picked = None;
-        let tag = self.node(parent).virtual_time;
-        let mut node = Node::new(parent, weight, tag);
-        node.most = self.most_below(parent);
-        self.node_mut(parent).children += 1;
-        if let Some(id) = self.free.pop() {
+        let Node { virtual_time, most, first_child, .. } = *self.node(parent);
+        let node = Node { most, next: first_child, ..Node::new(parent, weight, virtual_time) };
+        let id = self.free.pop().unwrap_or(self.nodes.len() as ClassId);
+        if id as usize == self.nodes.len() {
+            self.nodes.push(node);
+        } else {
             *self.node_mut(id) = node;
-            return id;
         }
-        self.nodes.push(node);
-        (self.nodes.len() - 1) as ClassId
+        if first_child != NEW {
+            self.node_mut(first_child).previous = id;
+        }
+        let parent = self.node_mut(parent);
+        parent.first_child = id;
+        parent.children += 1;
+        id
     }
 
     /// Moves what is known about the front claim of a leaf to a new leaf below it, so that the class can have children.
     pub(crate) fn split(&mut self, id: ClassId, now: u64) -> ClassId {
         let front = self.node(id).front;
         let leaf = self.add(id, 1);
+        self.node_mut(leaf).former_next = self.node(id).former_next;
         if front.is_some() {
             let (since, parent) = (self.node(id).since, self.node_mut(id));
             (parent.front, parent.backlogged) = (None, 1);
@@ -289,35 +342,55 @@ impl Tree {
     /// Removes a leaf without claims and without a floor.
     pub(crate) fn remove(&mut self, id: ClassId) {
         debug_assert!(self.node(id).front.is_none() && self.is_leaf(id) && id != ROOT);
-        let parent = self.node(id).parent;
+        let Node { parent, next, previous, .. } = *self.node(id);
+        if previous == NEW {
+            self.node_mut(parent).first_child = next;
+        } else {
+            self.node_mut(previous).next = next;
+        }
+        if next != NEW {
+            self.node_mut(next).previous = previous;
+        }
         self.node_mut(parent).children -= 1;
         self.free.push(id);
     }
 
-    /// What a class that is removed still owes; `None` if nothing is lost with it: neither a charge that is still ahead
-    /// of its siblings, nor a floor or a ceiling that was used lately.
-    pub(crate) fn retained(&self, id: ClassId, now: u64) -> Option<Retained> {
-        let node = self.node(id);
+    /// What a class that is removed leaves, beside what its own `children` have left; `None` if nothing is lost with it:
+    /// neither a charge that is still ahead of its siblings, nor a floor or a ceiling that was used lately. `leaf` is the
+    /// leaf for its own claims.
+    pub(crate) fn retained(
+        &self,
+        (id, leaf): (ClassId, ClassId),
+        children: BTreeMap<Arc<str>, Retained>,
+        now: u64,
+    ) -> Option<Retained> {
+        let (node, own) = (self.node(id), self.node(leaf));
         let retained = Retained {
             tag: node.start.tag,
-            next: node.floor.map_or(0, |floor| floor.next),
-            ceiling: node.ceiling.as_ref().map(|ceiling| (**ceiling).clone()),
+            next: own.floor.map_or(own.former_next, |floor| floor.next),
+            ceiling: node.ceiling.as_ref().or(node.former_ceiling.as_ref()).cloned(),
+            children,
         };
         (!self.is_forgettable(node.parent, &retained, now)).then_some(retained)
     }
 
     /// Whether a class of `parent` that had left `retained` would be none the worse for it.
     pub(crate) fn is_forgettable(&self, parent: ClassId, retained: &Retained, now: u64) -> bool {
-        let is_full = retained.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_full_by(now));
-        is_full && retained.tag <= self.node(parent).virtual_time && retained.next <= units(now)
+        let Node { virtual_time, largest, .. } = *self.node(parent);
+        retained.tag.min(largest) <= virtual_time
+            && retained.next <= units(now)
+            && retained.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_full_by(now))
+            && retained.children.values().all(|child| self.is_forgettable(parent, child, now))
     }
 
     /// A class of the same name was removed and left `retained`: otherwise a caller that makes and drops a class again and
     /// again would gain an installment, a burst of its ceiling, and a service by floor each time.
     pub(crate) fn restore(&mut self, id: ClassId, retained: Retained) {
+        // No tag is beyond the largest one, unless the tags were set back meanwhile.
+        let tag = retained.tag.min(self.node(self.node(id).parent).largest);
         let node = self.node_mut(id);
-        node.start.raise(retained.tag);
-        node.retained = Some(Box::new(retained));
+        node.start.raise(tag);
+        (node.former_ceiling, node.former_next) = (retained.ceiling, retained.next);
     }
 
     /// The new weight applies from the next charge on.
@@ -329,119 +402,169 @@ impl Tree {
     }
 
     /// Sets the floor of a leaf; `quota` is checked and refilled by time. The pick is made anew.
+    ///
+    /// A floor that is set again after it was taken off goes on where it was: a class gains nothing by doing so.
     pub(crate) fn set_floor(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
         let rate = quota.and_then(Rate::of);
         let node = self.node_mut(id);
-        if node.floor.map(|floor| floor.rate) == rate {
+        let old = node.floor.map(|floor| floor.rate);
+        if old == rate {
             return;
         }
+        if let Some(floor) = node.floor {
+            node.former_next = floor.next;
+        }
+        let next = node.former_next;
         node.floor = rate.map(|rate| match node.floor {
-            Some(floor) => Floor { rate, ..floor },
-            None => {
-                let next = node.retained.as_ref().map_or(0, |retained| retained.next);
-                Floor::new(rate, now).not_before(next)
-            }
+            Some(floor) => Floor { rate, applied: rate, ..floor },
+            None => Floor::new(rate, now).not_before(next),
         });
         let was_scaled = self.are_floors_scaled();
-        let floors = self.nodes.iter().filter_map(|node| Some(node.floor?.rate));
-        self.floors = floors.reduce(Rate::plus);
-        if was_scaled || self.are_floors_scaled() {
-            return self.reconfigure(now);
-        }
-        if let Some(floor) = &mut self.node_mut(id).floor {
-            floor.applied = floor.rate;
+        let fixed = |rate: Option<Rate>| rate.map_or(0, Rate::fixed);
+        let mut above = id;
+        loop {
+            let node = self.node_mut(above);
+            node.floors = node.floors - fixed(old) + fixed(rate);
+            if above == ROOT {
+                break;
+            }
+            above = node.parent;
         }
         self.picked = None;
+        if was_scaled || self.are_floors_scaled() {
+            self.scale_floors(now);
+        }
         self.refresh(id, now);
     }
 
     fn are_floors_scaled(&self) -> bool {
-        self.floors.zip(self.limits.rate).is_some_and(|(sum, rate)| rate.is_below(sum))
+        self.limits.rate.is_some_and(|rate| self.node(ROOT).floors > rate.fixed_up())
     }
 
-    /// Sets the ceiling of a class to a checked quota. The pick is made anew.
-    pub(crate) fn set_ceiling(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
-        let node = self.node_mut(id);
-        match (&mut node.ceiling, quota) {
-            (Some(ceiling), Some(quota)) => ceiling.change(quota, now),
-            (ceiling, Some(quota)) => {
-                let known = node.retained.as_mut().and_then(|retained| retained.ceiling.take());
-                let known = known.map(|mut known| {
-                    known.change(quota, now);
-                    known
-                });
-                *ceiling = Some(Box::new(known.unwrap_or_else(|| Ceiling::new(quota, now))));
-            }
-            (ceiling, None) => *ceiling = None,
-        }
-        if !self.is_leaf(id) {
-            return self.reconfigure(now);
-        }
-        self.picked = None;
-        self.node_mut(id).most = self.most_below(id);
-        self.refresh(id, now);
-    }
-
-    /// Checks that all floors can be kept if a class of `parent` has this floor and this ceiling. `id` is the class, or
-    /// [`NEW`] if it is about to be added.
-    pub(crate) fn check(
-        &self,
-        (parent, id): (ClassId, ClassId),
-        floor: Option<Quota>,
-        ceiling: Option<Quota>,
-    ) -> Result<(), FloorConflict> {
-        let others = (1..self.len() as ClassId).filter(|class| *class != id);
-        let others = others.filter_map(|class| Some((class, self.node(class).floor?.rate)));
-        let all = others.chain(floor.and_then(Rate::of).map(|rate| (id, rate)));
-        let (mut sum, mut below) = (None, BTreeMap::new());
-        let add = |sum: Option<Rate>, rate: Rate| Some(sum.map_or(rate, |sum| sum.plus(rate)));
-        for (class, rate) in all {
-            sum = add(sum, rate);
-            let path = if class == id { vec![id] } else { Vec::new() };
-            let rest = if class == id { parent } else { class };
-            for above in path.into_iter().chain(self.path(rest)) {
-                let Some(quota) = (if above == id { ceiling } else { self.ceiling(above) }) else { continue };
-                let sum = below.entry(above).or_default();
-                *sum = add(*sum, rate);
-                if quota.capacity() < self.limits.burst {
-                    return Err(FloorConflict::CeilingBurst { burst: quota.capacity(), least: self.limits.burst });
-                }
-                if Rate::of(quota).zip(*sum).is_some_and(|(rate, sum)| rate.is_below(sum)) {
-                    return Err(FloorConflict::CeilingRate);
-                }
-            }
-        }
-        let is_kept = floor.is_none() || self.limits.rate.zip(sum).is_none_or(|(rate, sum)| !rate.is_below(sum));
-        if is_kept { Ok(()) } else { Err(FloorConflict::Rate) }
-    }
-
-    /// The quotas of the limiter have changed. The pick is made anew.
-    pub(crate) fn set_limits(&mut self, limits: Limits, now: u64) {
-        self.limits = limits;
-        self.reconfigure(now);
-    }
-
-    /// The largest installment of a claim in this class.
-    fn most_below(&self, id: ClassId) -> u64 {
-        let ceilings = self.path(id).filter_map(|id| self.node(id).ceiling.as_ref());
-        ceilings.map(|ceiling| ceiling.burst()).fold(self.limits.burst, u64::min)
-    }
-
-    fn reconfigure(&mut self, now: u64) {
-        self.picked = None;
-        let floors = self.floors.zip(self.limits.rate).filter(|_| self.are_floors_scaled());
-        for id in 0..self.nodes.len() as ClassId {
-            let most = self.most_below(id);
-            let node = self.node_mut(id);
-            node.most = most;
-            if let Some(floor) = &mut node.floor {
-                floor.applied = floors.map_or(floor.rate, |(sum, rate)| floor.rate.scaled(rate, sum));
-            }
-        }
-        for id in 0..self.nodes.len() as ClassId {
+    /// Applies all floors as they are, or scaled by the same factor if together they exceed the rate of the limiter.
+    fn scale_floors(&mut self, now: u64) {
+        let sum = self.nodes.iter().filter_map(|node| Some(node.floor?.rate)).reduce(Rate::plus);
+        let scale = sum.zip(self.limits.rate).filter(|_| self.are_floors_scaled());
+        for id in 0..self.len() as ClassId {
+            let Some(floor) = &mut self.node_mut(id).floor else { continue };
+            floor.applied = scale.map_or(floor.rate, |(sum, rate)| floor.rate.scaled(rate, sum));
             if self.node(id).front.is_some() {
                 self.refresh(id, now);
             }
         }
+    }
+
+    /// Sets the ceiling of a class to a checked quota. The pick is made anew.
+    ///
+    /// A ceiling that is set again after it was taken off has minted meanwhile, and no more.
+    pub(crate) fn set_ceiling(&mut self, id: ClassId, quota: Option<Quota>, now: u64) {
+        let node = self.node_mut(id);
+        let known = node.ceiling.take().or_else(|| node.former_ceiling.take());
+        match quota {
+            Some(quota) => {
+                node.ceiling = Some(match known {
+                    Some(mut known) => {
+                        known.change(quota, now);
+                        known
+                    }
+                    None => Box::new(Ceiling::new(quota, now)),
+                });
+            }
+            None => node.former_ceiling = known,
+        }
+        self.limit_installments(id, now);
+    }
+
+    /// The quotas of the limiter have changed. The pick is made anew.
+    pub(crate) fn set_limits(&mut self, limits: Limits, now: u64) {
+        let (was_scaled, burst) = (self.are_floors_scaled(), self.limits.burst);
+        self.limits = limits;
+        self.picked = None;
+        if was_scaled || self.are_floors_scaled() {
+            self.scale_floors(now);
+        }
+        if limits.burst != burst {
+            self.limit_installments(ROOT, now);
+        }
+    }
+
+    /// Computes the largest installments in a class and below it anew. The pick is made anew.
+    fn limit_installments(&mut self, root: ClassId, now: u64) {
+        self.picked = None;
+        let mut next = Some(root);
+        while let Some(id) = next {
+            let above = if id == ROOT { self.limits.burst } else { self.node(self.node(id).parent).most };
+            let node = self.node_mut(id);
+            node.most = node.ceiling.as_ref().map_or(above, |ceiling| above.min(ceiling.burst()));
+            if node.front.is_some() || id == root {
+                self.refresh(id, now);
+            }
+            next = self.after(root, id);
+        }
+    }
+
+    /// Checks that the floors in which a class takes part can be kept if it has this floor and this ceiling.
+    ///
+    /// `id` is the class, and `leaf` the leaf for its own claims; both are [`NEW`] if it is about to be added in `parent`.
+    /// What does not become worse is not checked: a change of the quotas may have made it impossible to keep.
+    pub(crate) fn check(
+        &self,
+        (parent, id, leaf): (ClassId, ClassId, ClassId),
+        floor: Option<Quota>,
+        ceiling: Option<Quota>,
+    ) -> Result<(), FloorConflict> {
+        let new = floor.and_then(Rate::of).map_or(0, Rate::fixed);
+        let (old, known, below) = match id {
+            NEW => (0, None, 0),
+            _ => (self.node(leaf).floor.map_or(0, |floor| floor.rate.fixed()), self.ceiling(id), self.node(id).floors),
+        };
+        let rises = new > old;
+        let sum = |floors: RateSum| (floors - old).checked_add(new).ok_or(FloorConflict::Rate);
+        let is_stricter = |quota: Quota| {
+            let lower =
+                |known: Quota| Rate::of(quota).zip(Rate::of(known)).is_some_and(|(rate, known)| rate.is_below(known));
+            known.is_none_or(|known| quota.capacity() < known.capacity() || lower(known))
+        };
+        if let Some(quota) = ceiling.filter(|quota| rises || is_stricter(*quota)) {
+            self.check_ceiling(quota, sum(below)?)?;
+        }
+        if !rises {
+            return Ok(());
+        }
+        for above in self.path(parent) {
+            if let Some(ceiling) = &self.node(above).ceiling {
+                self.check_ceiling(ceiling.quota(), sum(self.node(above).floors)?)?;
+            }
+        }
+        let sum = sum(self.node(ROOT).floors)?;
+        if self.limits.rate.is_some_and(|rate| rate.fixed_up() < sum) { Err(FloorConflict::Rate) } else { Ok(()) }
+    }
+
+    /// Checks that floors of this sum can be kept below a ceiling.
+    fn check_ceiling(&self, quota: Quota, floors: RateSum) -> Result<(), FloorConflict> {
+        if floors == 0 {
+            return Ok(());
+        }
+        // Where no time refills the quotas, an installment of another class takes no time from this ceiling.
+        if self.limits.rate.is_some() && quota.capacity() < self.limits.burst {
+            return Err(FloorConflict::CeilingBurst { burst: quota.capacity(), least: self.limits.burst });
+        }
+        if Rate::of(quota).is_some_and(|rate| rate.fixed_up() < floors) {
+            return Err(FloorConflict::CeilingRate);
+        }
+        Ok(())
+    }
+
+    /// A class with a ceiling below which floors could not be kept if these were the limits of the quotas.
+    pub(crate) fn conflict_with(&self, limits: &Limits) -> Option<(ClassId, FloorConflict)> {
+        let is_known = limits.burst <= self.limits.burst && self.limits.rate.is_some();
+        if is_known || limits.rate.is_none() || self.node(ROOT).floors == 0 {
+            return None;
+        }
+        self.subtree(ROOT).find_map(|id| {
+            let node = self.node(id);
+            let burst = node.ceiling.as_ref().filter(|_| node.floors > 0)?.burst();
+            (burst < limits.burst).then_some((id, FloorConflict::CeilingBurst { burst, least: limits.burst }))
+        })
     }
 }

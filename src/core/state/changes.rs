@@ -125,7 +125,7 @@ impl State {
         let front = self.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
         let front = front.map(|front| front.ticket);
         self.supply.replenish(tokens, front);
-        self.note_refund(tokens);
+        self.note_replenish(tokens);
     }
 
     pub(crate) fn close(&mut self, rovers: &Rovers) {
@@ -151,6 +151,7 @@ impl State {
         if self.supply.quotas()[index].is_external() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }
+        self.check_ceilings(index, quota)?;
         self.retract(rovers);
         self.supply.set_quota(index, quota, self.front_ticket());
         self.requote_classes(index);

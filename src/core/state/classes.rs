@@ -11,16 +11,17 @@
 //! The scheduler decides for which claim the tokens behind the base are. A claim that leaves takes its unpaid positions
 //! with it: everything else moves past them.
 
-use super::{Arrival, MAX_COST, Role, Served, State};
-use crate::core::classes::{ClassId, Classes, Paid, ROOT, Simulation, Step, Waiting};
+use super::shares::conflict_error;
+use super::{Arrival, Cap, MAX_COST, Role, Served, State};
+use crate::Quota;
+use crate::core::classes::{Backlog, ClassId, Classes, Paid, ROOT, Simulation, Step, Waiting};
 use crate::core::denial::Denial;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::state::changes::Departed;
 use crate::core::wakes::Wakes;
-use crate::error::{Bound, ConsumeError, TryAcquireError};
-use std::collections::VecDeque;
+use crate::error::{Bound, ConfigError, ConsumeError, TryAcquireError};
 use std::pin::Pin;
 use std::task::Waker;
 use std::time::Duration;
@@ -91,7 +92,7 @@ impl State {
     /// Serves the classes in virtual time: each installment at the exact instant that the schedule gives it.
     pub(super) fn serve_classes(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
         let now = now.max(self.supply.synced());
-        if self.closed && !self.turn_all_away(rovers, wakes) {
+        if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
         }
         loop {
@@ -109,9 +110,11 @@ impl State {
                 self.supply.mint(now, ticket);
                 return Served::All;
             }
-            if wakes.is_full() {
+            // Most steps wake no waiter: they serve a part of a large claim.
+            if wakes.must_pause() {
                 return Served::Again;
             }
+            wakes.looks += 1;
             self.supply.mint(due, ticket);
             if ticket.is_some() {
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
@@ -123,31 +126,38 @@ impl State {
     fn pay_installment(&mut self, rovers: &Rovers, base: u64, wakes: &mut Wakes) {
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let Some(pick) = classes.scheduler.tree.picked() else { return };
-        let Paid::Claim(leaf) = classes.scheduler.pay(&mut self.supply, base) else { return };
-        let owner = classes.owner(leaf);
+        let (paid, owner) = (classes.scheduler.pay(&mut self.supply, base), classes.owner(pick.leaf));
+        classes.entry_mut(owner).count(pick.tokens, pick.by_floor);
+        let Paid::Claim(_) = paid else { return };
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { return };
         let outcome = Outcome::Granted { remaining: self.level(classes, base.wrapping_add(pick.tokens)) };
         let waiter =
             self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
-        self.note_service(owner, waiter.cost, pick.by_floor);
         self.advance(owner, &waiter);
         wakes.push(waiter.waker);
     }
 
-    /// Counts tokens that a class was granted under the lock.
-    fn note_service(&mut self, class: ClassId, tokens: u64, by_floor: bool) {
+    /// Counts a claim that waits in a class among those of the limiter.
+    fn count_in(&mut self, cost: u64) {
+        self.queue.count_in(cost);
         if let Some(classes) = self.classes_mut() {
-            let entry = classes.entry_mut(class);
-            entry.served += tokens;
-            entry.by_floor += if by_floor { tokens } else { 0 };
+            classes.waiting += cost;
+        }
+    }
+
+    /// The claim does not wait any more.
+    fn count_out(&mut self, cost: u64) {
+        self.queue.count_out(cost);
+        if let Some(classes) = self.classes_mut() {
+            classes.waiting -= cost;
         }
     }
 
     /// The front claim of a class, `gone`, is out of its queue: tells the scheduler which claim is in front now.
     fn advance(&mut self, class: ClassId, gone: &Waiter) {
         if class != ROOT {
-            self.queue.count_out(gone.cost);
+            self.count_out(gone.cost);
         }
         let next = self.queue_of(class).front().map(|front| front.cost);
         let now = self.supply.synced();
@@ -165,23 +175,44 @@ impl State {
     fn level(&self, classes: &Classes, base: u64) -> u64 {
         let (set_aside, owed) = (classes.scheduler.set_aside(), classes.scheduler.owed());
         let cap_end = self.supply.ceiling().map(|cap_end| cap_end.wrapping_add(set_aside).wrapping_sub(owed));
-        let head = self.supply.least_head();
-        ahead(cap_end.map_or(head, |cap_end| earlier(head, cap_end)), base).max(0) as u64
+        let end = self.supply.least_head().into_iter().chain(cap_end).reduce(earlier);
+        end.map_or(0, |end| ahead(end, base).max(0) as u64)
     }
 
-    /// Closes the queues of all classes. Returns false if the batch of wakers is full.
-    fn turn_all_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
-        let count = self.classes().map_or(0, Classes::len);
-        for class in 0..count {
-            while self.queue_of(class).front().is_some() {
-                if wakes.is_full() {
-                    return false;
-                }
-                let waker = self.turn_front_of_class_away(rovers, class);
-                wakes.push(waker);
+    /// Turns away the waiters of a limiter that was closed, and of removed classes. Returns false if the batch of wakers is
+    /// full.
+    fn turn_closed_away(&mut self, rovers: &Rovers, wakes: &mut Wakes) -> bool {
+        while let Some(class) = self.next_closed() {
+            if wakes.is_full() {
+                return false;
             }
+            let waker = self.turn_front_of_class_away(rovers, class);
+            wakes.push(waker);
         }
         true
+    }
+
+    /// A class with a waiter that has to be turned away.
+    fn next_closed(&mut self) -> Option<ClassId> {
+        let is_closed = self.closed && !self.queue.is_empty();
+        let classes = self.rare.as_mut().and_then(|rare| rare.classes.as_mut())?;
+        while is_closed && classes.closed_before < classes.len() {
+            let class = classes.closed_before;
+            let queue = if class == ROOT { &self.queue } else { &classes.entry(class).queue };
+            if queue.front().is_some() {
+                return Some(class);
+            }
+            classes.closed_before += 1;
+        }
+        while let Some(class) = classes.closing.last().copied() {
+            let entry = classes.entry(class);
+            // A class that was made since can have the number of a removed one.
+            if entry.is_removed && entry.queue.front().is_some() {
+                return Some(class);
+            }
+            classes.closing.pop();
+        }
+        None
     }
 
     /// Turns the front claim of a class away: the limiter or the class was closed.
@@ -192,15 +223,6 @@ impl State {
         let waiter = self.queue_of(class).call_front(Outcome::Closed).expect("a claim waits in the class");
         self.withdraw_front(class, &waiter, base);
         waiter.waker
-    }
-
-    /// Takes the wakers of all waiters of a class, which is closed.
-    pub(crate) fn turn_class_away(&mut self, rovers: &Rovers, class: ClassId) -> Vec<Waker> {
-        let mut wakers = Vec::new();
-        while class != ROOT && !self.queue_of(class).is_empty() {
-            wakers.push(self.turn_front_of_class_away(rovers, class));
-        }
-        wakers
     }
 
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
@@ -232,7 +254,7 @@ impl State {
             }
             Withdrawn::Behind(waiter) => {
                 if class != ROOT {
-                    self.queue.count_out(waiter.cost);
+                    self.count_out(waiter.cost);
                 }
                 self.supply.shift(waiter.cost);
                 self.totals.skipped = self.totals.skipped.wrapping_add(waiter.cost);
@@ -255,7 +277,7 @@ impl State {
         let is_open = classes.scheduler.tree.picked().is_none()
             && classes.scheduler.is_idle(leaf)
             && !self.supply.is_paused()
-            && ahead(self.supply.least_head(), base.wrapping_add(cost)) >= 0
+            && self.supply.least_head().is_none_or(|head| ahead(head, base.wrapping_add(cost)) >= 0)
             && classes.scheduler.fits(&self.supply, base, cost);
         if !is_open {
             return None;
@@ -273,7 +295,7 @@ impl State {
         if !classes.scheduler.serve_at_once(leaf, cost, &mut self.supply, base, take) {
             return None;
         }
-        self.note_service(class, cost, false);
+        self.classes_mut()?.entry_mut(class).count(cost, false);
         Some(self.level(self.classes()?, base.wrapping_add(cost)))
     }
 
@@ -291,16 +313,14 @@ impl State {
             self.retract(rovers);
         }
         let ticket = rovers.claim(cost);
-        let queue = self.queue_of(class);
-        let is_first = queue.front().is_none();
-        queue.push(place, Waiter { waker, ticket, cost, skip: 0, part: None });
+        self.queue_of(class).push(place, Waiter { waker, ticket, cost, skip: 0, part: None });
         if class != ROOT {
-            self.queue.count_in(cost);
+            self.count_in(cost);
         }
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
             let leaf = classes.entry(class).leaf;
-            classes.scheduler.arrive(leaf, cost, is_first, now);
+            classes.scheduler.arrive(leaf, cost, now);
         }
     }
 
@@ -325,7 +345,7 @@ impl State {
     }
 
     /// The instant at which a claim of `cost` made now in a class would be granted, if no caller did anything from now
-    /// on. `None` if no clock can tell. Takes some steps per installment of all claims that wait.
+    /// on. `None` if no clock can tell. Copies the classes, and takes a bounded number of steps; see [`Simulation`].
     pub(crate) fn predict_in_class(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
         let classes = self.classes()?;
         let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
@@ -333,15 +353,17 @@ impl State {
         if self.queue.is_empty() && is_whole && !classes.scheduler.tree.is_under_ceiling(leaf) {
             return self.supply.scheduled(base.wrapping_add(cost));
         }
-        let waiting = |leaf: ClassId| -> VecDeque<Waiting> {
+        let queue = |leaf: ClassId| {
             let owner = classes.owner(leaf);
-            if classes.entry(owner).leaf != leaf {
-                return VecDeque::new();
-            }
             let queue = if owner == ROOT { &self.queue } else { &classes.entry(owner).queue };
-            queue.iter().map(|waiter| (waiter.cost, waiter.skip)).collect()
+            queue.iter().map(|waiter| -> Waiting { (waiter.cost, waiter.skip) })
         };
-        Simulation::new(&classes.scheduler, &self.supply, base, waiting).grants(leaf, cost)
+        let scheduler = &classes.scheduler;
+        let waiting =
+            if class == ROOT { self.queue.tokens() - classes.waiting } else { classes.entry(class).queue.tokens() };
+        let own = waiting + cost - scheduler.paid(leaf);
+        let all = self.queue.tokens() + cost - scheduler.set_aside() + scheduler.owed();
+        Simulation::new(scheduler, &self.supply, base).grants((leaf, cost), Backlog { own, all }, queue)
     }
 
     /// The number of tokens that `try_acquire` in a class could get now.
@@ -420,37 +442,71 @@ impl State {
         Ok(None)
     }
 
-    /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. It is about this class alone and is
-    /// not kept: another class may get another answer.
+    /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. While a claim is in service, no class
+    /// is granted anything at once: the time to come back is when all that waits now could have been served.
+    ///
+    /// Kept if it applies to every class without a ceiling.
     fn deny_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Denial {
-        let by = self.obstacle_of_class(rovers, class, cost);
-        let at = if self.fits_in_flight(rovers, cost) { self.predict_in_class(rovers, class, cost) } else { None };
+        let Some(classes) = self.classes() else { unreachable!("only called with classes") };
+        let (leaf, base) = (classes.entry(class).leaf, self.base(classes, rovers));
+        let is_busy = classes.scheduler.tree.picked().is_some();
+        let is_common = !classes.scheduler.tree.is_under_ceiling(leaf) && (is_busy || self.queue.is_empty());
+        let end = if is_busy { rovers.tail() } else { base }.wrapping_add(cost);
+        let below_ceilings = classes.scheduler.tree.ceilings_have(leaf, cost);
+        let at = self.supply.scheduled(end).filter(|_| self.fits_in_flight(rovers, cost));
+        let at = at.map(|at| at.max(below_ceilings)).filter(|at| *at < u64::MAX);
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
-        let remaining = self.available_to_class(rovers, class);
-        let name = self.quota_name(by);
-        Denial { cost, tail: rovers.tail(), released: 0, until: 0, at, remaining, by, name }
+        let by = self.obstacle_of_class(class, cost, end);
+        // The denial is about the claims known here, not about claims made without the lock since the sample.
+        let (tail, until) = match is_busy {
+            true => (rovers.tail(), if self.supply.claimed() == base { self.due() } else { 0 }),
+            false => (self.supply.claimed(), self.supply.next_mint()),
+        };
+        let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
+        let (remaining, name) = (self.available_to_class(rovers, class), self.quota_name(by));
+        let released = self.cap.as_ref().map_or(0, Cap::word);
+        let denial = Denial { cost, tail, released, until, at, remaining, by, name };
+        if is_common {
+            rovers.last_denial().keep(&denial);
+            self.denied = true;
+        }
+        denial
     }
 
-    /// What keeps a class from `cost` tokens.
-    fn obstacle_of_class(&mut self, rovers: &Rovers, class: ClassId, cost: u64) -> Bound {
-        if !self.queue.is_empty() {
-            return Bound::Queue;
-        }
+    /// What keeps a class from `cost` tokens that end at `end`.
+    fn obstacle_of_class(&mut self, class: ClassId, cost: u64, end: u64) -> Bound {
         let now = self.supply.synced();
-        let end = rovers.tail().wrapping_add(cost);
         let Some(classes) = self.classes_mut() else { return Bound::Queue };
         let leaf = classes.entry(class).leaf;
+        if classes.scheduler.tree.picked().is_some() || !classes.scheduler.is_idle(leaf) {
+            return Bound::Queue;
+        }
         let below_ceilings = classes.scheduler.tree.space_below_ceilings(leaf, now);
         let is_held = below_ceilings < cost && !self.supply.is_paused() && ahead(self.supply.limit(), end) >= 0;
         if is_held { Bound::Ceiling } else { self.supply.obstacle(end) }
     }
 
-    /// Tokens came back, or were added.
+    /// Tokens of a grant came back.
     pub(super) fn note_refund(&mut self, tokens: u64) {
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
             classes.scheduler.refund(tokens, now);
         }
+    }
+
+    /// Tokens were added by hand.
+    pub(super) fn note_replenish(&mut self, tokens: u64) {
+        let now = self.supply.synced();
+        if let Some(classes) = self.classes_mut() {
+            classes.scheduler.replenish(tokens, now);
+        }
+    }
+
+    /// Checks that all floors can be kept below the ceilings if quota number `index` becomes `quota`.
+    pub(super) fn check_ceilings(&self, index: usize, quota: Quota) -> Result<(), ConfigError> {
+        let Some(classes) = self.classes() else { return Ok(()) };
+        let conflict = classes.scheduler.conflict_with(&self.supply, index, quota);
+        conflict.map_or(Ok(()), |(class, conflict)| Err(conflict_error(conflict, &classes.name(class))))
     }
 
     /// Quota number `index` was replaced.

@@ -3,10 +3,8 @@
 use super::State;
 use crate::Quota;
 use crate::core::classes::{ClassFlags, ClassId, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NEW, ROOT};
-use crate::core::rovers::Rovers;
 use crate::error::ConfigError;
 use std::sync::Arc;
-use std::task::Waker;
 
 /// The share of a class as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +59,10 @@ impl State {
         if classes.scheduler.tree.depth(parent) >= MAX_DEPTH {
             return Err(ConfigError::ClassTooDeep { class: class(), most: MAX_DEPTH });
         }
-        if classes.scheduler.tree.has_floor(parent) {
+        if classes.scheduler.tree.has_floor(classes.entry(parent).leaf) {
             return Err(ConfigError::FloorWithClasses { class: classes.name(parent) });
         }
-        let checked = classes.scheduler.tree.check((parent, NEW), share.floor, share.ceiling);
+        let checked = classes.scheduler.tree.check((parent, NEW, NEW), share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         let (id, flags) = classes.add(parent, name, share.weight, now);
         classes.set_share(id, share, now);
@@ -82,29 +80,28 @@ impl State {
         if classes.entry(id).is_removed {
             return Err(ConfigError::ClassRemoved { class: name });
         }
-        if share.floor.is_some() && !classes.scheduler.tree.is_leaf(id) {
+        if share.floor.is_some() && !classes.has_no_classes(id) {
             return Err(ConfigError::FloorWithClasses { class: name });
         }
         let tree = &classes.scheduler.tree;
-        let checked = tree.check((tree.parent(id), id), share.floor, share.ceiling);
+        let checked = tree.check((tree.parent(id), id, classes.entry(id).leaf), share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
         classes.set_share(id, share, now);
         Ok(())
     }
 
-    /// Removes a class and the classes in it. Returns the wakers of their waiters, who find the class closed.
-    pub(crate) fn remove_class(&mut self, rovers: &Rovers, class: ClassId) -> Vec<Waker> {
+    /// Removes a class and the classes in it. Their waiters are turned away when the limiter is served next.
+    pub(crate) fn remove_class(&mut self, class: ClassId) {
         let now = self.supply.synced();
-        let Some(classes) = self.classes_mut() else { return Vec::new() };
+        let Some(classes) = self.classes_mut() else { return };
         if classes.entry(class).is_removed {
-            return Vec::new();
+            return;
         }
         classes.scheduler.tree.unpick();
-        let removed = classes.subtree(class);
-        for class in &removed {
-            classes.unlist(*class, now);
+        for class in classes.subtree(class) {
+            classes.unlist(class, now);
+            classes.closing.push(class);
         }
-        removed.into_iter().flat_map(|class| self.turn_class_away(rovers, class)).collect()
     }
 
     /// The last handle of a class was dropped.
@@ -116,7 +113,7 @@ impl State {
     }
 }
 
-fn conflict_error(conflict: FloorConflict, name: &str) -> ConfigError {
+pub(super) fn conflict_error(conflict: FloorConflict, name: &str) -> ConfigError {
     let class = name.to_string();
     match conflict {
         FloorConflict::Rate => ConfigError::FloorsAboveRate { class },

@@ -45,6 +45,9 @@ fn rule(random: &mut Rng, scale: Int, any: bool) -> Rule {
         let period = scale * random.i128(5..60);
         return Rule { amount: random.i128(1..=burst), period, stepped: true, burst, initial };
     }
+    if any && random.u8(0..6) == 0 {
+        return Rule { amount: 0, period: 0, stepped: false, burst, initial };
+    }
     Rule::continuous(random.i128(1..5), scale * random.i128(4..20), burst, initial)
 }
 
@@ -53,11 +56,14 @@ impl History {
         let mut random = Rng::with_seed(seed);
         let scale = *random.choice(&[1, 10, 1_000, 1_000_000]).expect("not empty");
         let mut rules = vec![rule(&mut random, scale, kind.changes)];
-        if kind.changes && random.u8(0..3) == 0 {
+        let is_unlimited = kind.changes && random.u8(0..20) == 0;
+        if is_unlimited {
+            rules.clear();
+        } else if kind.changes && random.u8(0..3) == 0 {
             rules.push(rule(&mut random, scale, true));
         }
-        let least = rules.iter().map(|rule| rule.burst).min().expect("one");
-        let cap = (kind.changes && random.u8(0..3) == 0).then(|| least * 4 + 4 + random.i128(0..30));
+        let least = rules.iter().map(|rule| rule.burst).min().unwrap_or(9);
+        let cap = (is_unlimited || kind.changes && random.u8(0..3) == 0).then(|| least * 4 + 4 + random.i128(0..30));
         let root = Plan { weight: 1, floor: None, ceiling: None };
         let mut history = Self {
             random,
@@ -104,7 +110,9 @@ impl History {
     }
 
     fn add_planned(&mut self, parent: ClassId, plan: Plan) -> Option<ClassId> {
-        let id = self.fixture.add(parent, share(plan.weight, plan.floor, plan.ceiling)).ok()?;
+        let added = self.fixture.add(parent, share(plan.weight, plan.floor, plan.ceiling));
+        assert_eq!(added.is_err(), self.conflicts(parent, None, plan), "{added:?} {plan:?}");
+        let id = added.ok()?;
         let floor = plan.floor.map(|(tokens, nanos)| Fraction::new(tokens, nanos));
         assert_eq!(id, self.model.add_class(self.now, parent, plan.weight, floor, plan.ceiling));
         self.plans.push(plan);
@@ -114,10 +122,10 @@ impl History {
     fn step(&mut self) {
         let now = self.now;
         let Some(&leaf) = self.random.choice(&self.leaves) else { return };
-        let op = self.random.u8(0..if self.kind.changes { 34 } else { 20 });
+        let op = self.random.u8(0..if self.kind.changes { 36 } else { 20 });
         match op {
             0..9 => {
-                let most = self.model.least_burst();
+                let most = self.model.least_burst().min(14);
                 let cost = match self.random.u8(0..4) {
                     0 => self.random.i128(1..=most),
                     1 => self.random.i128(1..=most * 4 + 3),
@@ -147,11 +155,14 @@ impl History {
                     self.change_share(class);
                 }
             }
-            23 => {
+            23 if !self.model.quotas.is_empty() => {
                 let index = self.random.usize(0..self.model.quotas.len());
                 let rule = rule(&mut self.random, self.scale, true);
-                self.model.set_quota(now, index, rule);
-                self.fixture.limiter.set_quota(index, quota(rule)).expect("a valid quota");
+                let conflicts = self.conflicts_with(index, rule);
+                assert_eq!(self.fixture.limiter.set_quota(index, quota(rule)).is_err(), conflicts, "{rule:?}");
+                if !conflicts {
+                    self.model.set_quota(now, index, rule);
+                }
             }
             24 => {
                 let span = self.random.i128(0..60) * self.scale;
@@ -181,14 +192,20 @@ impl History {
             }
             31 if self.leaves.len() > 1 => {
                 self.leaves.retain(|known| *known != leaf);
+                self.plans[leaf].floor = None;
                 self.model.remove_class(now, leaf);
                 self.fixture.remove(leaf);
                 if self.random.bool() {
                     self.fixture.drop_class(leaf);
                 }
             }
+            33 | 34 => {
+                let tokens = self.random.i128(1..12);
+                self.fixture.limiter.replenish(tokens as u64);
+                self.model.replenish(now, tokens);
+            }
             32 if self.cap.is_none() => {
-                let cost = self.random.i128(1..=self.model.least_burst());
+                let cost = self.random.i128(1..=self.model.least_burst().min(14));
                 let granted = self.fixture.try_acquire(leaf, cost);
                 let most = self.plans.iter().filter_map(|plan| plan.ceiling).map(|rule| rule.burst).min();
                 // `try_acquire` does not wait between installments; the model does, at one instant.
@@ -216,9 +233,66 @@ impl History {
         }
     }
 
+    /// Whether floors conflict with the rate or with a ceiling if a class of `parent` has this plan; written from the
+    /// constraints in section 1 of the specification. What does not become worse is not refused.
+    fn conflicts(&self, parent: ClassId, class: Option<ClassId>, plan: Plan) -> bool {
+        let zero = Fraction::ZERO;
+        let rate = |(tokens, nanos)| Fraction::new(tokens, nanos);
+        let floor_of =
+            |id: ClassId| if Some(id) == class { plan.floor } else { self.plans[id].floor }.map_or(zero, rate);
+        let old = class.map(|id| self.plans[id]);
+        let new_floor = plan.floor.map_or(zero, rate);
+        let rises = new_floor > old.and_then(|old| old.floor).map_or(zero, rate);
+        let is_stricter = plan.ceiling.is_some_and(|new| {
+            old.and_then(|old| old.ceiling).is_none_or(|old| new.burst < old.burst || new.rate() < old.rate())
+        });
+        let all = (1..self.plans.len()).chain(class.is_none().then_some(self.plans.len()));
+        let floor_of = |id: ClassId| if id == self.plans.len() { new_floor } else { floor_of(id) };
+        let is_in = |id: ClassId, above: ClassId| {
+            id == above
+                || (id == self.plans.len() && self.model.path(parent).contains(&above))
+                || (id < self.plans.len() && self.model.path(id).contains(&above))
+        };
+        let least = self.model.least_burst();
+        let limit = self.model.quotas.iter().filter_map(|quota| quota.rule.rate()).min();
+        let breaks = |above: ClassId, ceiling: Rule| {
+            let floors = all.clone().filter(|id| is_in(*id, above)).map(floor_of).fold(zero, Fraction::plus);
+            floors > zero
+                && (limit.is_some() && ceiling.burst < least || ceiling.rate().is_some_and(|rate| rate < floors))
+        };
+        let own = class.unwrap_or(self.plans.len());
+        if plan.ceiling.is_some_and(|ceiling| (rises || is_stricter) && breaks(own, ceiling)) {
+            return true;
+        }
+        let above = self.model.path(parent);
+        let sum = all.clone().map(floor_of).fold(zero, Fraction::plus);
+        rises
+            && (limit.is_some_and(|limit| limit < sum)
+                || above.into_iter().any(|id| self.plans[id].ceiling.is_some_and(|ceiling| breaks(id, ceiling))))
+    }
+
+    /// Whether a floor could not be kept below a ceiling any more if quota number `index` became `rule`.
+    fn conflicts_with(&self, index: usize, rule: Rule) -> bool {
+        let rules = self.model.quotas.iter().map(|quota| quota.rule).enumerate();
+        let rules: Vec<_> = rules.map(|(at, known)| if at == index { rule } else { known }).collect();
+        let least = rules.iter().map(|rule| rule.burst).min().expect("a quota");
+        let was_timed = self.model.quotas.iter().any(|quota| quota.rule.rate().is_some());
+        let is_known = least <= self.model.least_burst() && was_timed;
+        let has_floor = |above: ClassId| {
+            (1..self.plans.len()).any(|id| self.plans[id].floor.is_some() && self.model.path(id).contains(&above))
+        };
+        !is_known
+            && rules.iter().any(|rule| rule.rate().is_some())
+            && (1..self.plans.len())
+                .any(|id| self.plans[id].ceiling.is_some_and(|ceiling| ceiling.burst < least) && has_floor(id))
+    }
+
     fn change_share(&mut self, class: ClassId) {
         let (old, plan) = (self.plans[class], self.plan(!self.leaves.contains(&class)));
-        if self.fixture.class(class).set_share(share(plan.weight, plan.floor, plan.ceiling)).is_err() {
+        let refused = self.fixture.class(class).set_share(share(plan.weight, plan.floor, plan.ceiling)).is_err();
+        let parent = self.model.classes[class].parent;
+        assert_eq!(refused, self.conflicts(parent, Some(class), plan), "{class} {plan:?} after {old:?}");
+        if refused {
             return;
         }
         if plan.weight != old.weight {

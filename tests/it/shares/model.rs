@@ -43,6 +43,8 @@ pub(crate) struct Class {
     /// In tokens per nanosecond, as configured.
     pub(crate) floor: Option<Fraction>,
     ceiling: Option<Bucket>,
+    /// The ceiling that was taken off: it mints on, and is used if a ceiling is set again.
+    former_ceiling: Option<Bucket>,
     queue: VecDeque<Claim>,
     /// The start tag, in the parent's virtual time.
     s: Fraction,
@@ -120,6 +122,7 @@ impl Model {
             weight: 1,
             floor: None,
             ceiling: None,
+            former_ceiling: None,
             queue: VecDeque::new(),
             s: Fraction::ZERO,
             v: Fraction::ZERO,
@@ -172,7 +175,7 @@ impl Model {
         let (queue, children) = (VecDeque::new(), Vec::new());
         let zero = Fraction::ZERO;
         let root = &self.classes[0];
-        Class { queue, children, v: zero, largest: zero, since: 0, ..root.clone() }
+        Class { queue, children, v: zero, largest: zero, since: 0, former_ceiling: None, ..root.clone() }
     }
 
     fn is_leaf(&self, class: ClassId) -> bool {
@@ -210,7 +213,7 @@ impl Model {
     }
 
     pub(crate) fn least_burst(&self) -> Int {
-        self.quotas.iter().map(|quota| quota.rule.burst).min().expect("a limiter has a quota")
+        self.quotas.iter().map(|quota| quota.rule.burst).min().unwrap_or(1 << 61)
     }
 
     /// The scaled floor of a leaf.
@@ -345,7 +348,8 @@ impl Model {
         for quota in &mut self.quotas {
             quota.mint(self.synced, to, quota.rule.burst.max(q));
         }
-        let ceilings = self.classes.iter_mut().filter_map(|class| class.ceiling.as_mut());
+        let ceilings =
+            self.classes.iter_mut().filter_map(|class| class.ceiling.as_mut().or(class.former_ceiling.as_mut()));
         for bucket in ceilings.chain(&mut self.shadows) {
             bucket.mint(self.synced, to, bucket.rule.burst);
         }
@@ -573,6 +577,19 @@ impl Model {
         self.serve(now);
     }
 
+    /// Tokens are added by hand: to the manual quotas if there are any, else to all.
+    pub(crate) fn replenish(&mut self, now: Int, tokens: Int) {
+        self.serve(now);
+        let any_manual = self.quotas.iter().any(|quota| quota.rule.period == 0);
+        for bucket in self.quotas.iter_mut().chain(&mut self.shadows) {
+            if bucket.rule.period == 0 || !any_manual {
+                bucket.add(tokens, bucket.rule.burst);
+            }
+        }
+        self.given.push((self.synced, tokens));
+        self.serve(now);
+    }
+
     /// A grant of this class cost more than was claimed.
     pub(crate) fn charge(&mut self, now: Int, leaf: ClassId, tokens: Int) {
         self.serve(now);
@@ -642,20 +659,24 @@ impl Model {
         let at = Fraction::whole(self.synced);
         let class = &mut self.classes[class];
         if class.floor.is_none() {
-            class.r = at;
+            // If it had a floor before, that goes on where it was.
+            class.r = class.r.max(at);
         }
         class.floor = floor;
     }
 
     fn replace_ceiling(&mut self, class: ClassId, ceiling: Option<Rule>) {
         let at = self.synced;
-        let known = &mut self.classes[class].ceiling;
-        match (known.as_mut(), ceiling) {
-            (Some(known), Some(rule)) => {
+        let class = &mut self.classes[class];
+        let known = class.ceiling.take().or_else(|| class.former_ceiling.take());
+        match (known, ceiling) {
+            (Some(mut known), Some(rule)) => {
                 known.change(rule, at);
                 known.cut(rule.burst);
+                class.ceiling = Some(known);
             }
-            (_, rule) => *known = rule.map(|rule| Bucket::starting(rule, at)),
+            (None, Some(rule)) => class.ceiling = Some(Bucket::starting(rule, at)),
+            (known, None) => class.former_ceiling = known,
         }
     }
 
