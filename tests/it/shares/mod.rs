@@ -7,5 +7,6 @@ mod examples;
 mod fixture;
 pub(crate) mod fraction;
 mod histories;
+mod limits;
 pub(crate) mod model;
 mod traps;
