@@ -5,6 +5,8 @@
 //! and what was set aside for them); `simulation.rs` (estimates); `table.rs` (the queues and
 //! names of the classes). `state/classes.rs` serves a limiter with them.
 
+#[cfg(all(test, not(tollgate_loom)))]
+mod bounds;
 mod ceiling;
 mod floor;
 mod heap;
@@ -17,6 +19,23 @@ mod tags;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 mod tree;
+
+/// Counts, for the tests of bounds, the steps of the scheduler and the classes that loops over classes look at.
+pub(crate) mod steps {
+    #[cfg(test)]
+    thread_local!(static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+
+    #[inline(always)]
+    pub(crate) fn count() {
+        #[cfg(test)]
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(crate) fn take() -> u64 {
+        STEPS.take()
+    }
+}
 
 pub(crate) use pick::Pick;
 pub(crate) use scheduler::{Paid, Scheduler, Step};

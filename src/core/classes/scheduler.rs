@@ -11,9 +11,9 @@
 //! Positions: a claim has no position of its own here. `base` is the position at which the tokens taken so far end: of
 //! claims granted, and of installments served. A head that has reached `base + n` has `n` tokens.
 
-use super::Pick;
 use super::shadow::Shadow;
 use super::tree::{ClassId, FloorConflict, Limits, Tree};
+use super::{Pick, steps};
 use crate::Quota;
 use crate::core::rovers::ahead;
 use crate::core::supply::Supply;
@@ -196,7 +196,6 @@ impl Scheduler {
 
     /// What happens next, as of the instant of `supply`.
     pub(crate) fn next_step(&mut self, supply: &Supply, base: u64) -> Step {
-        #[cfg(test)]
         steps::count();
         let Some(pick) = self.tree.pick(supply.synced()) else { return Step::Recheck { at: self.tree.next_recheck() } };
         let ticket = base.wrapping_add(pick.tokens);
@@ -308,22 +307,5 @@ impl Scheduler {
     /// What is set aside for the front claim of a leaf.
     pub(crate) fn paid(&self, leaf: ClassId) -> u64 {
         self.leaves[leaf as usize].paid
-    }
-}
-
-/// Counts the steps that this thread takes, in service and in simulations.
-#[cfg(test)]
-pub(crate) mod steps {
-    use std::cell::Cell;
-
-    thread_local!(static STEPS: Cell<u64> = const { Cell::new(0) });
-
-    pub(super) fn count() {
-        STEPS.set(STEPS.get() + 1);
-    }
-
-    #[cfg(not(tollgate_loom))]
-    pub(crate) fn take() -> u64 {
-        STEPS.take()
     }
 }

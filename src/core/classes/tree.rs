@@ -15,6 +15,7 @@ use super::ceiling::Ceiling;
 use super::floor::{Floor, FloorTime, Rate, RateSum, units};
 use super::heap::{Heap, NOWHERE};
 use super::pick::{Offer, Pick};
+use super::steps;
 use super::tags::{StartTag, Tag, Weight};
 use crate::Quota;
 use crate::quota::MAX_BURST;
@@ -238,6 +239,7 @@ impl Tree {
 
     /// The class that follows `id` in the subtree of `root`.
     fn after(&self, root: ClassId, id: ClassId) -> Option<ClassId> {
+        steps::count();
         let mut at = id;
         let mut next = self.node(at).first_child;
         while next == NEW && at != root {
@@ -446,6 +448,7 @@ impl Tree {
         let sum = self.nodes.iter().filter_map(|node| Some(node.floor?.rate)).reduce(Rate::plus);
         let scale = sum.zip(self.limits.rate).filter(|_| self.are_floors_scaled());
         for id in 0..self.len() as ClassId {
+            steps::count();
             let Some(floor) = &mut self.node_mut(id).floor else { continue };
             floor.applied = scale.map_or(floor.rate, |(sum, rate)| floor.rate.scaled(rate, sum));
             if self.node(id).front.is_some() {

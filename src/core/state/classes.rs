@@ -14,7 +14,7 @@
 use super::shares::conflict_error;
 use super::{Arrival, Cap, MAX_COST, Role, Served, State};
 use crate::Quota;
-use crate::core::classes::{Backlog, ClassId, Classes, Paid, ROOT, Simulation, Step, Waiting};
+use crate::core::classes::{Backlog, ClassId, Classes, Paid, ROOT, Simulation, Step, Waiting, steps};
 use crate::core::denial::Denial;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
@@ -197,6 +197,7 @@ impl State {
         let is_closed = self.closed && !self.queue.is_empty();
         let classes = self.rare.as_mut().and_then(|rare| rare.classes.as_mut())?;
         while is_closed && classes.closed_before < classes.len() {
+            steps::count();
             let class = classes.closed_before;
             let queue = if class == ROOT { &self.queue } else { &classes.entry(class).queue };
             if queue.front().is_some() {
