@@ -7,6 +7,7 @@ mod examples;
 mod fixture;
 pub(crate) mod fraction;
 mod histories;
+mod laws;
 mod limits;
 pub(crate) mod model;
 mod traps;
