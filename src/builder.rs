@@ -175,8 +175,9 @@ impl Builder {
     ///
     /// Such a limiter cannot be distributed, cannot be the parent of a keyed limiter and takes no part in
     /// [joint claims](crate::join). Metrics and traces count its classes together, and the adapters for streams, byte
-    /// streams and tower take a limiter, not a class. The calls that wake many due waiters serve all of them, instead of leaving most of
-    /// them to the background task.
+    /// streams and tower take a limiter, not a class. The calls that find many waiters due serve all of them, instead of
+    /// leaving most of them to the background task. Each installment costs some work, so a burst should be at least a
+    /// millisecond's tokens; docs/classes.md lists what each call costs.
     pub fn classes(mut self) -> Self {
         self.classes = true;
         self

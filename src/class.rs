@@ -173,11 +173,14 @@ impl Class {
     /// Changes weight, floor, ceiling and `max_waiting` of the class from now on.
     ///
     /// The weight applies from the next tokens on that the class is served. A changed ceiling keeps its level, up to
-    /// its new burst.
+    /// its new burst. A floor or a ceiling that is taken off and set again goes on where it was: the initial level of the
+    /// quota counts only for the first ceiling of the class.
     ///
     /// # Errors
     ///
-    /// The same as [`Limiter::class`]. Nothing has changed then.
+    /// The same as [`Limiter::class`], where the share asks for more than before; also
+    /// [`FloorWithClasses`](ConfigError::FloorWithClasses) if there are classes in this one, and
+    /// [`ClassRemoved`](ConfigError::ClassRemoved) if it was removed. Nothing has changed then.
     pub fn set_share(&self, share: Share) -> Result<(), ConfigError> {
         self.inner.core.set_share(self.inner.id, &share.plan)
     }
@@ -222,6 +225,9 @@ impl Class {
     /// Takes `cost` tokens if no claim would have to wait for it: they are there, no ceiling holds them back, and no
     /// claim of another class is ahead. (A claim that its own ceiling holds back is not ahead.)
     ///
+    /// While claims wait, [`retry_after`](crate::Denied::retry_after) is the time in which all that waits now, and this
+    /// claim, could be served.
+    ///
     /// # Errors
     ///
     /// The same as [`Limiter::try_acquire`]. [`TooLarge`](TryAcquireError::TooLarge) also if the cost exceeds the burst
@@ -239,7 +245,8 @@ impl Class {
     /// It is a forecast, and neither an upper nor a lower bound: later claims of other classes can delay this one, and
     /// claims that leave can hasten it. `None` for the same reasons as [`Limiter::estimate`].
     ///
-    /// The running time grows with the number of classes and with the installments of all claims that wait.
+    /// Exact if the claim is granted within about a thousand installments of all classes. What lies beyond is estimated
+    /// from the shares of the classes that wait then. The running time grows with the number of classes.
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
         let class = self.inner.id;
         self.inner.core.look_at(|state, rovers, sample| state.estimate_in_class(rovers, class, cost, sample.now))
@@ -313,10 +320,11 @@ pub struct ClassSnapshot {
     pub waiting_tasks: usize,
     /// How many tokens they ask for.
     pub waiting_tokens: u64,
-    /// Tokens that the class itself was granted after a wait, or under a ceiling. Grants without a wait and without a
-    /// ceiling are one atomic operation and are not counted by class.
+    /// Tokens of the installments that the class itself was served, after a wait or under a ceiling: those of claims that
+    /// wait for further installments are included. Grants without a wait and without a ceiling are one atomic operation
+    /// and are not counted by class.
     pub served: u64,
-    /// The part of `served` that was granted because the floor of the class was due.
+    /// The part of `served` that was served because the floor of the class was due.
     pub served_by_floor: u64,
     /// True if claims wait in the class or in a class in it, and a ceiling holds all of them back.
     pub is_held: bool,
