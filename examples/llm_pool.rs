@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tollgate::{Limiter, Quota, join};
 
-/// Of an answer whose length is not known yet.
+/// The tokens claimed for a call whose real cost is not known yet.
 const ESTIMATE: u64 = 800;
 
-/// Stands for the call: the tokens used, or after how long the provider (429, Retry-After) can be asked again.
+/// Stands for the HTTP call. Returns the tokens used or, if the provider answers 429, its Retry-After.
 async fn call_model(prompt: u64, attempt: u32) -> Result<u64, Duration> {
     tokio::time::sleep(Duration::from_millis(100)).await;
     if prompt == 9 && attempt == 0 { Err(Duration::from_secs(1)) } else { Ok(300 + 50 * (prompt % 10)) }
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let (requests, tokens) = (requests.clone(), tokens.clone());
         calls.spawn(async move {
             for attempt in 0..3 {
-                // Both or neither, in the order of arrival. The first grant is the place among the calls at once.
+                // Both or neither, in the order of arrival. The call counts as one of the 5 while `_request` exists.
                 let claim = join([(&requests, 1), (&tokens, ESTIMATE)]).within(Duration::from_secs(30));
                 let [_request, mut spent] = claim.await.map_err(|refused| refused.to_string())?;
                 match call_model(prompt, attempt).await {
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                         spent.settle(used); // the rest of the estimate goes back
                         return Ok((prompt, used));
                     }
-                    Err(wait) => requests.pause_for(wait), // all callers, and this one comes again
+                    Err(wait) => requests.pause_for(wait), // pauses all callers; this one then tries again
                 }
             }
             Err("three times 429".to_owned())

@@ -92,7 +92,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
         }
     }
 
-    /// [`poll`](Self::poll), for one unit of the task's budget unless the grant is [free](is_free).
+    /// [`poll`](Self::poll) for one unit of the task's budget. A grant without waiting may be [free](is_free).
     #[inline]
     pub(crate) fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         let is_free = is_free();
@@ -102,7 +102,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
         self.poll_and_pay(cx, is_free)
     }
 
-    /// The rest of [`poll_paid`](Self::poll_paid). `is_tried` says that the fast path found no tokens.
+    /// The rest of [`poll_paid`](Self::poll_paid). If `is_tried`, the fast path was tried and found no tokens.
     #[inline(never)]
     fn poll_and_pay(
         mut self: Pin<&mut Self>,

@@ -25,10 +25,11 @@ use std::time::Duration;
 ///
 /// # Cooperative scheduling
 ///
-/// Each result costs one unit of the tokio task's budget ([`tokio::task::coop`]); of the grants without waiting only
-/// one in 32 does. A poll that finds no budget returns `Pending`, claims nothing, enters no queue, and wakes the task
-/// at once. A claim's place therefore counts from the first poll that has budget. A claim that waits already keeps its
-/// place, and keeps the tokens that it is granted meanwhile. Outside of tokio the budget is unlimited.
+/// Each result costs one unit of the tokio task's budget ([`tokio::task::coop`]). Of the grants without waiting, only one
+/// in 32 on each thread costs a unit. A poll that needs a unit and finds none returns `Pending`, claims nothing, enters no
+/// queue, and wakes the task at once. A claim's place therefore counts from the first poll that has budget. A claim that
+/// waits already keeps its place, and keeps the tokens that it is granted meanwhile. Outside of tokio the budget is
+/// unlimited.
 ///
 /// # Panics
 ///

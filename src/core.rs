@@ -173,7 +173,8 @@ impl Core {
         catch_unwind(AssertUnwindSafe(|| self.sample())).ok()
     }
 
-    /// The same. Before that, notes how far the releases have come: those count as made by the time that is read.
+    /// Like [`sample_or_last`](Self::sample_or_last), and notes the count of releases before it reads the time: only
+    /// releases up to that count are known to have been made by then.
     fn sample_with_releases(&self, wakes: &mut Wakes) -> Option<Sample> {
         wakes.release_mark.note(&self.rovers, self.rovers.release_mark());
         self.sample_or_last()

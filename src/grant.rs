@@ -122,8 +122,8 @@ macro_rules! grant_methods {
         /// # Errors
         ///
         /// The same as [`Limiter::consume`](crate::Limiter::consume). The grant has then not grown. With an in-flight
-        /// cap, the growth is [`TooLarge`](crate::ConsumeError::TooLarge) if it exceeds what the cap leaves beside this
-        /// grant.
+        /// cap, [`TooLarge`](crate::ConsumeError::TooLarge) is returned if the cap is too small for this grant and
+        /// `tokens` together.
         ///
         /// # Cancel safety
         ///

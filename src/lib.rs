@@ -185,7 +185,10 @@ mod consume;
 mod core;
 mod deadline;
 #[cfg(feature = "distributed")]
-#[cfg_attr(not(feature = "keyed"), allow(dead_code, unused_imports, reason = "a part serves distributed keys only"))]
+#[cfg_attr(
+    not(feature = "keyed"),
+    allow(dead_code, unused_imports, reason = "a part of it is called by keyed distributed limiters only")
+)]
 pub mod distributed;
 mod error;
 mod grant;
@@ -200,7 +203,7 @@ pub mod metrics;
 mod name;
 #[cfg_attr(
     not(all(feature = "metrics", feature = "tracing")),
-    allow(dead_code, unused_imports, reason = "each observer reads a part of what is observed")
+    allow(dead_code, unused_imports, reason = "each feature reads only a part of what observers are given")
 )]
 mod observe;
 #[cfg(any(feature = "stream", feature = "io"))]

@@ -22,7 +22,7 @@ impl<S: Deref<Target = Core>> Permit<S> {
         &self.core
     }
 
-    /// The limiter, and the cost that a caller adds to.
+    /// The limiter and the cost, for [`GrowWithin`](crate::GrowWithin), which claims from the one and adds to the other.
     pub(crate) fn parts(&mut self) -> (&Core, &mut u64) {
         (&self.core, &mut self.cost)
     }

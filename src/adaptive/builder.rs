@@ -51,19 +51,19 @@ impl AdaptiveBuilder {
         self
     }
 
-    /// Sets the additive increase: the growth after a hold begins at so many tokens per second in each second. It
-    /// becomes twice as fast about every 0.45 s and half a request, until the rate is refused. The value must be positive
-    /// and finite.
+    /// Sets the additive increase: by how many tokens per second the rate grows in each second, at the beginning of the
+    /// growth. The growth then doubles, each time after 0.45 s plus half the interval between two requests, until a
+    /// request is refused. The value must be positive and finite.
     ///
-    /// The default is 0.2 requests per second; above 100 requests per second it is larger, with the square root of the
-    /// rate. A larger value finds a raised limit sooner, and is refused more often.
+    /// The default is 0.2 requests per second in each second. Above 100 requests per second it is larger, in proportion to
+    /// the square root of the rate. A larger value finds a raised limit sooner, and more requests are refused.
     pub fn increase_per_second(mut self, tokens: f64) -> Self {
         self.set_twice.set("increase_per_second", &mut self.increase, tokens);
         self
     }
 
-    /// Sets the multiplicative decrease: the share of the rate that one refusal leaves at least, between 0.01 and
-    /// 0.98. The default is 0.5.
+    /// Sets the multiplicative decrease: the smallest share of the rate that one refusal leaves, from 0.01 to 0.98. The
+    /// default is 0.5.
     ///
     /// Most decreases are smaller: the rate falls to what the server accepted lately.
     pub fn decrease(mut self, share: f64) -> Self {
@@ -71,8 +71,9 @@ impl AdaptiveBuilder {
         self
     }
 
-    /// Sets the settle time: for how long at most a rate that was found is kept before a higher one is tried, at most
-    /// one day. The default is 8.5 s; above some 18 requests per second the time is shorter anyway, 150 requests.
+    /// Sets the settle time: the longest time for which a rate that was found is kept before a higher one is tried. It may
+    /// be one day at most. The default is 8.5 s. A rate is kept for 150 requests if they take less time than this, but for
+    /// no less than 0.6 s.
     ///
     /// With a longer time fewer requests are refused, and a raised limit is found later. At 10 requests per second
     /// each attempt costs about one refusal.
@@ -82,7 +83,8 @@ impl AdaptiveBuilder {
     }
 
     /// Sets the burst of every rate, in tokens. The default is the burst of the fastest rate, if it is written out
-    /// (`"5000/s, burst 20"`), else the tokens of 10 ms, at least 1. Bursts of the other rates are ignored.
+    /// (`"5000/s, burst 20"`), and otherwise the tokens of 10 ms, at least 1. The bursts of the slowest and of the starting
+    /// rate are ignored.
     pub fn burst(mut self, tokens: u64) -> Self {
         self.set_twice.set("burst", &mut self.burst, tokens);
         self

@@ -16,7 +16,7 @@
 
 use std::f64::consts::LN_2;
 
-/// The growth begins at so many requests per second in each second.
+/// By how many requests per second the rate grows in each second, at the beginning of the growth.
 const INCREASE: f64 = 0.2;
 /// Above so many requests per second the growth begins faster, with this power of the rate: less than in proportion, so
 /// that clients that share a limit still converge.
@@ -62,7 +62,8 @@ const STEP: f64 = 1.0 / 256.0;
 pub(super) struct Law {
     pub(super) slowest: f64,
     pub(super) fastest: f64,
-    /// The growth begins at so many tokens per second in each second; `None`: [`INCREASE`] requests.
+    /// By how many tokens per second the rate grows in each second, at the beginning of the growth; `None`: [`INCREASE`],
+    /// which counts requests.
     pub(super) increase: Option<f64>,
     /// One decrease leaves at least this share of the rate.
     pub(super) decrease: f64,
@@ -228,7 +229,7 @@ impl Control {
         });
         // Its derivative at the beginning is `increase`.
         let before = self.growth.unwrap_or(increase * doubling / LN_2);
-        // Each step is bounded, not the sum: a sum that has reached a bound would end the growth for good.
+        // The bound applies to each step and not to `growth`: if `growth` stopped at a bound, all later steps would be 0.
         let step = (before * (LN_2 * seconds / doubling).exp_m1()).min(self.law.fastest);
         self.growth = Some(before + step);
         let most = (stamp.rate * MAX_JUMP).min(self.law.fastest);

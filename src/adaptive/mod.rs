@@ -31,10 +31,11 @@
 //!
 //! # How the rate changes
 //!
-//! * **It grows** while requests are accepted *and had to wait*: slowly at first, at 0.2 requests per second in each
-//!   second (above 100 requests per second faster, with the square root of the rate), and twice as fast about every
-//!   0.45 s and half a request. An idle client learns nothing and keeps its rate. The rate never exceeds one and a half
-//!   times a rate at which a request was accepted, so slow answers slow the growth down.
+//! * **It grows** while requests are accepted *and had to wait*. The growth begins with 0.2 requests per second in each
+//!   second (above 100 requests per second with more, in proportion to the square root of the rate). It doubles after
+//!   each 0.45 s plus half the interval between two requests. An idle client learns nothing and keeps its rate. The
+//!   rate never exceeds one and a half times a rate at which a request was accepted, so slow answers slow the growth
+//!   down.
 //! * **It falls** when a request is refused. If the rate had grown before, the limit is near: the rate returns to just
 //!   below it, and holds there for 150 requests (at least 0.6 s, at most the
 //!   [settle time](AdaptiveBuilder::settle)). If the rate had not grown, the limit has fallen: the rate falls to what
@@ -285,7 +286,7 @@ impl<T: Target> Shared<T> {
 impl State {
     fn change(&mut self, bounds: &Bounds, reason: ChangeReason) {
         let to = bounds.quota(self.control.rate());
-        // A refusal at the slowest rate lowers nothing.
+        // At the slowest rate a refusal lowers nothing, so there is no change to count or to report.
         if to == self.quota {
             return;
         }

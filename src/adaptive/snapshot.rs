@@ -19,10 +19,11 @@ pub struct AdaptiveSnapshot {
     pub last_change: Option<RateChange>,
     /// How often the rate was raised.
     pub increases: u64,
-    /// How often the rate was lowered because a rate that had grown was refused. Refusals at the slowest rate, which
-    /// lower nothing, count in `refused` only.
+    /// How often the rate was lowered because a rate that had grown was refused. A refusal at the slowest rate lowers
+    /// nothing and counts in `refused` only.
     pub probes_refused: u64,
-    /// How often the rate was lowered because a rate that had been accepted was refused; likewise.
+    /// How often the rate was lowered because a rate that had been accepted was refused. A refusal at the slowest rate
+    /// lowers nothing and counts in `refused` only.
     pub falls: u64,
     /// Requests that were accepted.
     pub accepted: u64,

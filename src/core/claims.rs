@@ -300,8 +300,8 @@ impl Core {
         }
     }
 
-    /// Whether a grant that has `held` tokens in flight can grow by `tokens`. A claim for more would wait for tokens that
-    /// its own grant holds, in front of all others.
+    /// Refuses growth by `tokens` of a grant that has `held` tokens in flight, if the cap has no space for both. Such a
+    /// claim would wait at the front of the queue for tokens that its own grant holds.
     pub(crate) fn check_growth(&self, held: u64, tokens: u64) -> Result<(), ConsumeError> {
         if !self.capped {
             return Ok(());

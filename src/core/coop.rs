@@ -6,8 +6,8 @@
 //! returns `Pending`, and tokio wakes the task as soon as the other tasks have had their turn. Outside of tokio the
 //! budget is unlimited.
 //!
-//! Paying costs about as much as a grant without waiting. So of the grants of a limiter that are ready at once, only
-//! one in 32 on a thread pays ([`is_free`]).
+//! Paying is a large part of the cost of a grant without waiting. So of the polls that may grant without waiting, only
+//! one in 32 on each thread needs budget ([`is_free`]).
 //!
 //! The public futures pay, and the mechanism below them does not: a thread that blocks in
 //! [`blocking_consume`](crate::Limiter::blocking_consume) has no other task to yield to, and could not be woken.
@@ -16,10 +16,10 @@ use std::cell::Cell;
 use std::task::{Context, Poll, ready};
 use tokio::task::coop::poll_proceed;
 
-/// Whether a grant that is ready at once is free: true for 31 calls of 32 on this thread. A free grant is not
-/// refused for want of budget either, so the result is never lost.
+/// Whether a grant without waiting costs no budget: true for 31 of 32 calls on this thread. Such a grant is returned even
+/// if no budget is left, so it is never lost.
 ///
-/// The calls are counted for each thread, and not by tickets: a cost of 32 would pay always, or never.
+/// Calls are counted, not tokens: if every 32nd token paid, claims of 32 tokens would pay always or never.
 #[inline(always)]
 pub(crate) fn is_free() -> bool {
     // Loom repeats a model, and expects the same calls each time.

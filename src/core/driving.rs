@@ -171,7 +171,7 @@ impl Core {
         for _ in 0..BATCHES_PER_TURN {
             if state.finish(&self.rovers, sample.now, &mut wakes) == ServeResult::Done {
                 if state.is_unfinished() {
-                    // The queues of a joint claim that left the line must hear of it before this one is served further.
+                    // A joint claim left the line: its queues receive updates before this queue is served further.
                     drop(state);
                     wakes.run();
                     sample = self.sample_or_last().unwrap_or(sample);
@@ -226,13 +226,13 @@ impl Core {
 }
 
 impl Peer for Core {
-    fn hear(&self, claim: u64, at: u64, wakes: &mut Wakes) {
+    fn receive_update(&self, claim: u64, at: u64, wakes: &mut Wakes) {
         let sample = self.sample_with_releases(wakes);
         let mut state = self.state.lock();
         let mut sample = sample.unwrap_or_else(|| state.last_sample());
-        let Some(mut at) = state.instant_of_news(claim, at, sample.now) else { return };
+        let Some(mut at) = state.update_instant(claim, at, sample.now) else { return };
         let is_current = at == sample.now;
-        while state.hear(&self.rovers, claim, (at, sample.now), wakes) == ServeResult::Again {
+        while state.receive_update(&self.rovers, claim, (at, sample.now), wakes) == ServeResult::Again {
             (state, sample) = self.again(state, sample, wakes);
             if is_current {
                 at = at.max(sample.now);

@@ -4,7 +4,7 @@
 //! do so commits the claim, and from then on every queue grants its part as soon as it sees it. Until then a queue
 //! holds its part at the front, as it would for the ceiling: no part is granted while another one still waits. When a part
 //! is at the front, and when it lets others pass, is decided in `core/state/joint.rs`, by the instants that the queues
-//! foretell each other here.
+//! store here.
 //!
 //! One atomic word holds that state, so that "all are ready" and "one of them is not ready any more" cannot both
 //! happen:
@@ -125,7 +125,7 @@ impl JointClaim {
         others.map(|(_, due)| due.load(Ordering::SeqCst)).max().unwrap_or(0)
     }
 
-    /// The index of the queue that will be ready last, as far as the queues have told; of several, the first.
+    /// The index of the queue that will be ready last, by the instants that the queues have stored; of several, the first.
     pub(crate) fn slowest(&self) -> usize {
         let (word, arrived) = (self.word.load(Ordering::Acquire), self.arrived.load(Ordering::Acquire));
         let is_unready = |index: &usize| word & (1 << index) == 0;
@@ -221,8 +221,8 @@ impl JointPart {
         self.joint.arrived.load(Ordering::Acquire) == self.joint.all
     }
 
-    /// Tells the other queues when this queue can grant its part. Returns true if that changes anything for them.
-    pub(crate) fn foretell(&self, due: Option<u64>) -> bool {
+    /// Stores when this queue can grant its part. Returns true if that changes anything for the other queues.
+    pub(crate) fn set_due(&self, due: Option<u64>) -> bool {
         let due = due.map_or(UNKNOWN, |at| self.since_entered(at).min(UNKNOWN - 1));
         // Stored before the other dues are read, and all in one order: of two queues that change theirs at once, one at
         // least sees both changes.
@@ -236,8 +236,8 @@ impl JointPart {
         Some(self.joint.latest_due(self.bit)).filter(|due| *due != UNKNOWN).map(|due| self.instant(due))
     }
 
-    /// The instant at which all queues can grant their parts; `None` if no clock can tell.
-    pub(crate) fn meeting(&self) -> Option<u64> {
+    /// The joint due instant: the one at which all queues can grant their parts; `None` if no clock can tell.
+    pub(crate) fn joint_due(&self) -> Option<u64> {
         Some(self.joint.latest_due(0)).filter(|due| *due != UNKNOWN).map(|due| self.instant(due))
     }
 

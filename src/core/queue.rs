@@ -361,7 +361,7 @@ impl Queue {
         parts.move_to(number, Stand::Held);
         parts.tokens -= cost;
         let waiter = Waiter { waker, ticket, cost, skip: 0, part: Some(part) };
-        parts.held = Some(Held { waiter, number, stays, told: None });
+        parts.held = Some(Held { waiter, number, stays, announced: None });
         self.tokens += cost;
     }
 

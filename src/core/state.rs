@@ -63,8 +63,8 @@ pub(crate) enum ServeResult {
     /// space for more wakers; or another queue has decided about the front claim, at an instant that the earlier
     /// reading of the time may not have reached.
     Again,
-    /// A joint claim has left the line, and its queues must hear of it before this one is served further. They are noted
-    /// in the caller's [`Wakes`], and so is this queue.
+    /// A joint claim has left the line. Its queues must receive an update before this queue is served further. The
+    /// update is in the caller's [`Wakes`], and this queue is served again after it.
     Stopped,
 }
 
@@ -77,9 +77,10 @@ pub(crate) enum Reach {
     /// instant, and tokens minted after that instant are not cut at the burst. For callers that only look, or join the
     /// end of the queue.
     Held,
-    /// The same, and not past the instant at which a joint claim left the line. Its other queues must hear of that
-    /// first: what they tell then belongs to that instant. For [`State::finish`], after any action.
-    News,
+    /// Like [`Held`](Self::Held), and not past the instant at which a joint claim is decided and leaves the line. Its
+    /// queues must receive the update first, because the updates that they send in turn are as of that instant. For
+    /// [`State::finish`], after any action, and for updates.
+    Decision,
 }
 
 /// How far a caller serves a queue that is behind, where a driver could do it instead.
@@ -153,7 +154,7 @@ pub(crate) struct State {
 pub(crate) struct Rare {
     /// Names of the quotas, as text and for refusals; empty if no quota has one.
     pub(crate) names: QuotaNames,
-    /// A copy of the supply in which `foretell` tries out the future. Made when first needed, then reused.
+    /// A copy of the supply that `predict` mints ahead of time. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
@@ -250,7 +251,7 @@ impl State {
             return self.set_alarms(rovers, now, wakes);
         }
         self.last_served = now;
-        match self.settle(rovers, now, Reach::News, wakes) {
+        match self.settle(rovers, now, Reach::Decision, wakes) {
             ServeResult::Again => return ServeResult::Again,
             // The rest follows when this queue is served again.
             ServeResult::Stopped => {
@@ -344,7 +345,7 @@ impl State {
                 }
             };
             let (ticket, is_plain) = (front.ticket, front.part.is_none());
-            // The claim of a child has no other queue that could tell something: its parent decides alone.
+            // The claim of a child has no other queue that sends updates: its parent decides alone.
             let is_joint = !PLAIN && front.is_joint() && !self.has_parent;
             debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
             let verdict = self.verdict::<PLAIN>(front, (now, read), &mut wakes.last_decision);
@@ -401,7 +402,7 @@ impl State {
                 if self.supply.synced() >= read && self.refresh_ceiling(rovers, &mut wakes.release_mark).is_none() {
                     return Served::Again;
                 }
-                if reach == Reach::News {
+                if reach == Reach::Decision {
                     (now, is_stopped) = (self.supply.synced(), true);
                 }
             }
@@ -420,10 +421,10 @@ impl State {
             self.do_deferred(rovers);
         }
         let end = self.next_deferred().map(|deferred| deferred.from);
-        self.serve(rovers, (at, now), Reach::News, end, wakes)
+        self.serve(rovers, (at, now), Reach::Decision, end, wakes)
     }
 
-    /// Decides about the front waiter as of `now`. The caller read `read` from the clock.
+    /// Decides about the front waiter as of `now`. The caller read `read` from the clock, at `now` or later.
     #[inline]
     fn verdict<const PLAIN: bool>(
         &self,
@@ -497,7 +498,7 @@ impl State {
             // parent ticket, and only a refusal has to recall it.
             part.joint.kill_as(outcome);
             if !self.has_parent {
-                wakes.push_news(part.joint.clone(), part.since_entered(self.supply.synced()));
+                wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
             } else if !matches!(outcome, Outcome::Granted { .. }) {
                 self.recall_parent_ticket();
             }

@@ -11,10 +11,10 @@ use tokio::runtime::Handle;
 /// A limiter, as the queues that are tied to it see it: queues in which the same joint claim waits, and the children of
 /// a parent. It is called while no lock is held.
 pub(crate) trait Peer: Send + Sync {
-    /// Another queue tells this one about a claim in both, as of `at` nanoseconds after the claim entered: it was granted
-    /// or turned away, or that queue will be ready at another instant. Looks at the claim, and serves the queue no
-    /// further than that instant.
-    fn hear(&self, claim: u64, at: u64, wakes: &mut Wakes);
+    /// Handles an update about a claim that also waits in this queue, as of `at` nanoseconds after the claim entered: it
+    /// was granted or turned away, or another queue will be ready at another instant. Looks at the claim, and serves the
+    /// queue no further than that instant.
+    fn receive_update(&self, claim: u64, at: u64, wakes: &mut Wakes);
     /// Serves this queue, and collects in `wakes` the work for other queues.
     fn serve_into(&self, wakes: &mut Wakes);
     /// Acts in the parent's queue for the front of this queue, and collects in `wakes` the work for other queues.
@@ -32,7 +32,7 @@ pub(crate) trait Peer: Send + Sync {
 /// A claim in several queues.
 pub(crate) trait TiedClaim: Send + Sync {
     fn number(&self) -> u64;
-    /// The queues that must be told about it.
+    /// The queues that must receive updates about it.
     fn members(&self) -> &[Weak<dyn Peer>];
 }
 
@@ -71,9 +71,10 @@ pub(crate) struct Wakes {
 /// Work for the queues that are tied to the one that was locked.
 #[derive(Default)]
 struct ForPeers {
-    /// Claims of which their queues must [hear](Peer::hear), with the instant of the news.
-    news: VecDeque<(Arc<dyn TiedClaim>, u64)>,
-    /// Queues to be served once all news have been heard: a queue that runs ahead of its news cannot go back.
+    /// Claims about which their queues must [receive an update](Peer::receive_update), with its instant.
+    updates: VecDeque<(Arc<dyn TiedClaim>, u64)>,
+    /// Queues to be served once all updates are delivered: a queue that was served past the instant of an update cannot
+    /// go back to it.
     unserved: VecDeque<Arc<dyn Peer>>,
     /// Queues with a front claim that must enter or leave their parent's queue.
     parent_polls: VecDeque<Weak<dyn Peer>>,
@@ -139,11 +140,11 @@ impl Wakes {
         self.is_full() || self.looks >= LOOKS
     }
 
-    pub(crate) fn push_news(&mut self, claim: Arc<dyn TiedClaim>, at: u64) {
-        let news = &mut self.for_peers().news;
-        match news.back_mut() {
+    pub(crate) fn push_update(&mut self, claim: Arc<dyn TiedClaim>, at: u64) {
+        let updates = &mut self.for_peers().updates;
+        match updates.back_mut() {
             Some((last, last_at)) if Arc::ptr_eq(last, &claim) => *last_at = at.max(*last_at),
-            _ => news.push_back((claim, at)),
+            _ => updates.push_back((claim, at)),
         }
     }
 
@@ -175,12 +176,12 @@ impl Wakes {
     #[cold]
     fn run_peers(&mut self) {
         while let Some(work) = &mut self.for_peers {
-            if let Some((claim, at)) = work.news.pop_front() {
+            if let Some((claim, at)) = work.updates.pop_front() {
                 for (index, peer) in claim.members().iter().enumerate() {
                     if let Some(peer) = peer.upgrade() {
                         // The queue reads the time after this.
                         self.last_decision = LastDecision(Some((Arc::clone(&claim), 1 << index)));
-                        peer.hear(claim.number(), at, self);
+                        peer.receive_update(claim.number(), at, self);
                         self.push_unserved(peer);
                     }
                 }

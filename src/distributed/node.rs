@@ -175,7 +175,7 @@ impl State {
         let Some(mut planner) = self.take_planner() else { return };
         let quota = planner.quota;
         let was_own = std::mem::take(&mut planner.is_out) && matches!(planner.outage, Outage::Share(_));
-        let is_sound = planner.hear(ask, answer, now, elapsed);
+        let is_sound = planner.record_answer(ask, answer, now, elapsed);
         if was_own || !is_sound {
             // The store granted none of the tokens that are here, or does not know of them any more.
             self.allow(rovers, &planner, true);

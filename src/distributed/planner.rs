@@ -320,7 +320,7 @@ impl RefillPlanner {
 
     /// Records the store's answer to `ask`, which was sent `elapsed` nanoseconds ago. Returns false if the store has
     /// lost its state of this node: then the promised tokens are void.
-    pub(crate) fn hear(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, elapsed: u64) -> bool {
+    pub(crate) fn record_answer(&mut self, ask: &LeaseRequest, answer: &LeaseGrant, now: u64, elapsed: u64) -> bool {
         let sent = now.saturating_sub(elapsed);
         let was_silent = answer.before == 0 && sent >= self.until;
         let is_sound = answer.before == self.acked || answer.before == ask.number || was_silent;

@@ -53,8 +53,8 @@ impl<T> PacedIo<T> {
         Self { inner, reading: None, writing: None, chunk: None }
     }
 
-    /// Paces reads by `limiter`, in place of the limiter that paced them before. It also charges bytes that were read
-    /// already and wait for another limiter.
+    /// Paces reads by `limiter`, in place of the limiter that paced them before. Bytes that were read already and still
+    /// wait for that limiter are charged to the new one.
     #[must_use = "this returns the changed wrapper"]
     pub fn reads(mut self, limiter: &Limiter) -> Self {
         let reading = Reading::new(limiter, self.chunk);

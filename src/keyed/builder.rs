@@ -60,6 +60,7 @@ pub struct KeyedBuilder<K, S = RandomState> {
     #[cfg(feature = "distributed")]
     distributed: Option<(Arc<dyn Stores>, Namer<K>)>,
     hasher: S,
+    /// `Some` once [`hasher`](Self::hasher) was called.
     has_hasher: Option<()>,
     set_twice: SetTwice,
 }

@@ -58,7 +58,7 @@ fn growth_that_is_cancelled_or_refused_changes_nothing() {
     assert_eq!(stand.limiter.snapshot().in_flight, Some(0));
 }
 
-/// Otherwise the grant would wait for tokens that it holds itself, in front of all others.
+/// Otherwise the claim for the growth would wait at the front of the queue for tokens that its own grant holds.
 #[test]
 fn growth_beyond_the_cap_beside_what_the_grant_holds_is_too_large() {
     let stand = Stand::built(Limiter::builder().quota(one_per_milli(100)).max_in_flight(12));
@@ -74,7 +74,7 @@ fn growth_beyond_the_cap_beside_what_the_grant_holds_is_too_large() {
     grant.settle(10);
     assert_ready_ok!(spawn(grant.grow_within(2)).poll());
     assert_eq!((grant.cost(), stand.limiter.snapshot().in_flight), (12, Some(12)));
-    // A cap that is raised counts at once; one that is lowered holds the claim back, as it does others.
+    // A raised cap counts at once. A lowered cap holds the waiting growth back, like any other claim.
     stand.limiter.set_max_in_flight(20).unwrap();
     let other = stand.take(3);
     let mut growing = spawn(grant.grow_within(8));

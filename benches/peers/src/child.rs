@@ -1,4 +1,4 @@
-//! Does its job in a process of its own.
+//! The child process: does one job.
 
 use crate::job::Job;
 use crate::{Failure, cancel, fair, hogs, idle, waiting};

@@ -1,5 +1,5 @@
-//! What a child process measures, and how its parent has it done: the CPU time is measured separately, and a peer that
-//! hangs is killed and recorded.
+//! Measurements that run in a child process: their CPU time is measured separately, and a peer that hangs is killed and
+//! recorded as such.
 
 use crate::Failure;
 use crate::peers::Peer;
@@ -41,7 +41,7 @@ pub struct Hogs {
     pub tasks: bool,
 }
 
-/// In the parent: has a child do `job` and records the outcome.
+/// In the parent: runs `job` in a child process and records the outcome.
 pub fn have_done(results: &mut Results, case: &str, name: &str, job: &Job, limit: Duration) -> Result<(), Failure> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--child", &serde_json::to_string(job)?])

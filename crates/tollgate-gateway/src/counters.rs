@@ -54,7 +54,7 @@ struct Shard {
     busiest: Mutex<Busiest>,
 }
 
-/// The sums of all shards at one moment. Each of them only grows.
+/// The sums over all shards. Each of them only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Counts {
     pub(crate) came: u64,

@@ -19,7 +19,7 @@ use super::problem::{Problem, Source};
 use super::route::{Route, Routes};
 
 impl Config {
-    /// With the text, so that the task that watches the file knows which text is applied.
+    /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.
     pub(crate) fn read(path: &Path) -> Result<(Self, String), Problem> {
         let text = std::fs::read_to_string(path).map_err(|error| Problem::unreadable(path, &error))?;
         Ok((Self::parse(path, &text)?, text))

@@ -1,4 +1,5 @@
-//! A program that names each public type of this crate compiles without a warning. A crate of its own, for that reason.
+//! A program that names each public type of this crate compiles without a warning. It is a test crate of its own, so that
+//! `deny(warnings)` applies to this program only.
 
 #![deny(warnings, clippy::all)]
 #![cfg(all(feature = "keyed", feature = "http", feature = "axum"))]

@@ -4,7 +4,7 @@
 //! cargo run --manifest-path examples/threads_and_smol/Cargo.toml
 //! ```
 //!
-//! A package of its own: the dependencies of tollgate need no smol.
+//! It is a package of its own, so that tollgate does not depend on smol.
 
 use smol::LocalExecutor;
 use std::error::Error;
@@ -17,7 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     let report = |caller: &str, number: u32| println!("{:5.2} s: {caller} {number}", began.elapsed().as_secs_f64());
 
-    // Threads need nothing: a thread that waits serves the queue. It gives up where the wait would exceed a second.
+    // Threads need no runtime: a thread that waits serves the queue. A call that would wait for more than a second is
+    // refused at once.
     thread::scope(|scope| {
         let thread = |number| match limiter.blocking_consume_within(1, Duration::from_secs(1)) {
             Ok(_grant) => report("thread", number),
@@ -26,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         (0..10).for_each(|number| drop(scope.spawn(move || thread(number))));
     });
 
-    // Other executors need tokio's timers, from a small runtime that is entered where the futures are polled.
+    // On other executors, the limiter needs the timers of a small tokio runtime. Enter it where the futures are polled.
     let timers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
     let _entered = timers.enter();
     let executor = LocalExecutor::new();

@@ -21,7 +21,7 @@ impl Timer {
     pub(super) fn open() -> Option<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let file = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
-        // Its successors came long after tokio 1.44.
+        // The functions that replace it are missing in the oldest tokio that this crate supports.
         #[allow(deprecated, reason = "it accepts types that may not be files; this one is a file")]
         let register = || AsyncFd::with_interest(file, Interest::READABLE);
         Some(Self { file: catch_unwind(register).ok()?.ok()? })

@@ -19,7 +19,7 @@ pub(crate) struct Parts {
     places: BTreeMap<u64, u64>,
     /// The instants at which parts must be looked at, and their numbers.
     alarms: BTreeSet<(u64, u64)>,
-    /// The parts that wait until another queue tells them more.
+    /// The parts that wait for an update.
     aside: BTreeSet<u64>,
     /// The parts that wait until the held part leaves.
     blocked: BTreeSet<u64>,
@@ -37,10 +37,10 @@ pub(crate) struct Parts {
 pub(crate) struct Held {
     pub(crate) waiter: Waiter,
     pub(crate) number: u64,
-    /// It is not set aside any more, whatever the other queues say: no clock could tell when this queue is ready.
+    /// It is not set aside any more, whatever updates come: no clock could tell when this queue is ready.
     pub(crate) stays: bool,
-    /// The instant at which this queue is ready, as the other queues know it.
-    pub(crate) told: Option<u64>,
+    /// The due instant that this queue announced last.
+    pub(crate) announced: Option<u64>,
 }
 
 /// A part of a joint claim.
@@ -60,7 +60,7 @@ pub(crate) struct Part {
 pub(crate) enum Stand {
     /// Behind other claims.
     Place,
-    /// Aside, until another queue tells it more.
+    /// Aside, until an update.
     Aside,
     /// Aside, until this instant.
     Alarm(u64),

@@ -10,8 +10,9 @@ pub(crate) struct Cap {
     pub(crate) tokens: u64,
     /// The last reading of `Rovers::released`.
     pub(crate) seen: u64,
-    /// True while releases report to this limiter: whenever a claim waits, in the line or aside. A part that finds the
-    /// cap used up holds the line until its claim is granted, so the cap that it finds must be that of the instant.
+    /// True while releases report to this limiter: whenever a claim waits, in the line or aside. A part aside counts,
+    /// because a part for which the cap has no space holds the line until its claim is granted: its queue must decide
+    /// that by the cap of the instant.
     pub(crate) watching: bool,
 }
 

@@ -118,7 +118,8 @@ impl State {
         self.closed = true;
     }
 
-    /// Pauses for `nanos` from `now`, or from the instant that the limiter stands at: the clock may have stepped back.
+    /// Pauses for `nanos` from `now`, or from the instant up to which the queue is served if that is later: the clock may
+    /// have stepped back.
     pub(crate) fn pause_for(&mut self, rovers: &Rovers, now: u64, nanos: u64) {
         self.retract(rovers);
         self.supply.pause_until(now.max(self.supply.synced()).saturating_add(nanos));

@@ -127,7 +127,7 @@ impl State {
             (self.supply.claimed(), self.supply.obstacle(end), self.supply.next_mint())
         };
         let until = if self.supply.is_paused() { until.min(self.supply.gate()) } else { until };
-        let at = if self.fits_in_flight(rovers, cost) { self.foretell(rovers, cost) } else { None };
+        let at = if self.fits_in_flight(rovers, cost) { self.predict(rovers, cost) } else { None };
         let at = at.map(|at| if at <= self.supply.synced() { 0 } else { at });
         let released = self.cap.as_ref().map_or(0, Cap::word);
         Denial { cost, tail, released, until, at, remaining: self.available(rovers), by, name: self.quota_name(by) }
@@ -220,7 +220,7 @@ impl State {
         now: u64,
         allowed: u64,
     ) -> Result<(), ConsumeError> {
-        let estimate = self.foretell(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
+        let estimate = self.predict(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
         if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
     }

@@ -51,7 +51,7 @@ impl State {
     /// alone does not decide.
     ///
     /// Takes a few steps per quota, and also one step per waiter in the cases that the head of this file names.
-    pub(crate) fn foretell(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
+    pub(crate) fn predict(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
         if self.queue.is_joint() || self.has_parent && !self.queue.is_empty() {
             return None;
         }
@@ -60,7 +60,7 @@ impl State {
         if self.queue.is_empty() || self.supply.is_straight() {
             return self.supply.scheduled(packed);
         }
-        match self.foretell_by_number(packed) {
+        match self.predict_by_number(packed) {
             Some(at) => Some(at),
             None => self.foresee(rovers)?.scheduled(end),
         }
@@ -68,7 +68,7 @@ impl State {
 
     /// The same for the cases in which the number of the ticket decides; `end` is counted without the gaps in the
     /// queue. `None` if it does not decide.
-    fn foretell_by_number(&mut self, end: u64) -> Option<u64> {
+    fn predict_by_number(&mut self, end: u64) -> Option<u64> {
         let front = self.queue.front()?;
         // Claims that the last reading of the time has not seen are not in the bounds yet.
         if !self.supply.may_go_by_number(self.queue.largest()) || self.supply.claimed() != front.start() {
@@ -128,7 +128,7 @@ impl State {
         if cost == 0 {
             return Some(Duration::ZERO);
         }
-        self.foretell(rovers, cost).map(|at| self.wait(at, now))
+        self.predict(rovers, cost).map(|at| self.wait(at, now))
     }
 
     /// The time until `at`. A claim that can pass by now does not wait for a clock that stepped back.
@@ -260,7 +260,7 @@ mod tests {
                 let cost = world.random.u64(1..9);
                 limiter.core().with(|state, rovers, _| {
                     steps::take();
-                    let estimated = state.foretell(rovers, cost);
+                    let estimated = state.predict(rovers, cost);
                     assert_eq!(estimated, by_hand(state, rovers, cost), "seed {seed}, step {step}: {state:?}");
                     if state.queue.len() > 1 && !state.supply.is_straight() {
                         let counter = if steps::take() == 0 { &mut by_number } else { &mut by_forecast };

@@ -9,39 +9,39 @@
 //! 3. **Held.** The part stands at the front of the line with its real cost, until all queues are ready. Then all of them
 //!    grant it at one instant (see `core/joint.rs`).
 //!
-//! Once all parts are aside, each queue foretells the instant at which it could grant its part if it held the part now.
-//! The latest of these instants is the *meeting*. A queue moves its part from aside to held at the meeting less the time
-//! that it takes to mint the part's cost into an empty bucket, or now if that has passed. So the slowest queue holds its
-//! part at once, and a faster one only for as long as it takes to mint the part's own tokens. Parts are put in front of
-//! the line: their claim is older than every claim that waits there.
+//! Once all parts are aside, each queue computes its *due instant*: the instant at which it could grant its part if it
+//! held the part now. The latest of them is the *joint due instant*. A queue moves its part from aside to held at the
+//! joint due instant less the time that it takes to mint the part's cost into an empty bucket, or now if that has passed.
+//! So the slowest queue holds its part at once, and a faster one only for as long as it takes to mint the part's own
+//! tokens. Parts are put in front of the line: their claim is older than every claim that waits there.
 //!
 //! This is a reservation at the instant at which the last resource is free, as in EASY backfilling: claims behind may
 //! pass as long as they leave the reservation alone.
 //!
 //! The details:
 //!
-//! - A queue that foretells another instant than before tells the other queues, and they decide anew. A part that is held
-//!   too early for the new meeting goes aside again.
+//! - A queue whose due instant changes sends an *update* to all queues of the claim, and each decides anew. A part that is
+//!   held too early for the new joint due instant goes aside again.
 //! - A queue that no clock makes ready (the in-flight cap, a manual or a distributed quota, queues on different clocks)
 //!   holds its part from then on until the grant. If it could be set aside again, others could take its tokens each time.
 //!   While its instant is unknown, the queues that do have an instant hold nothing.
 //! - A queue holds one part at a time. If two claims want the front, the older one has it, and a younger one that is held
 //!   goes aside. Places wait until no part is held.
-//! - A queue that hears something from another queue first serves itself up to the instant of the news, and reads the
-//!   releases if that is the present. Only then does it decide about the part. A decision by less than that could hold the
-//!   part, and the claims behind it, for as long as the other queues take. For the same reason, releases report to the
-//!   queue while a part waits aside, as they do while a claim waits in line.
+//! - A queue that receives an update first serves itself up to the instant of the update. If that is the present, it also
+//!   reads the releases. Only then does it decide about the part. If it decided by an older state, it could hold the part,
+//!   and the claims behind it, for as long as the other queues take. For the same reason, every release reports to the
+//!   queue while a part waits aside, as it does while a claim waits in the line.
 //! - A debt charged while the part waited does not delay it: the debt is put behind the part.
-//! - A queue whose held part is ready mints no further than the instant since which it is. When another queue tells it
-//!   about an older part, it first mints up to the instant of that news, cut at what the held part allows: the older
-//!   part saves tokens above the burst from then on, and not from an instant at which it was not in front.
+//! - A queue whose held part is ready mints no further than the instant at which the part became ready. When it receives
+//!   an update about an older part, it first mints up to the instant of the update, cut at what the held part allows. The
+//!   older part then saves tokens above the burst from that instant on, and not from one at which it was not in front.
 //!
 //! # Why it is correct
 //!
 //! - *The rate law.* A part that comes to the front lowers every head, the ceiling and the position up to which claims
 //!   are granted by its cost, and one that goes aside raises them again and cuts what was saved above the burst. So no
-//!   level rises, and everything else is as for a plain claim. The meeting decides nothing about the law: if it is
-//!   wrong, a grant is late.
+//!   level rises, and everything else is as for a plain claim. The joint due instant decides nothing about the
+//!   law: if it is wrong, a grant is late.
 //! - *Order.* Places follow the order of arrival, and a part passes no claim that was there before it. Of two claims over
 //!   the same limiters the older one is never behind the younger one: it is aside first, it has the front first, and
 //!   places wait for it.
@@ -57,7 +57,8 @@
 //! A claim that finds all its parts aside at instant `t` is granted by `t` plus the longest time that one of its queues
 //! takes to mint its cost, plus the same for each older joint claim that holds a part in one of its queues at `t`, if no
 //! pause, cap or change of quota comes between. The claims behind it in one queue wait for the time that this queue takes
-//! to mint the part's cost; and if the meeting changes while the part is held, also for the time up to that change.
+//! to mint the part's cost; and if the joint due instant changes while the part is held, also for the time up to that
+//! change.
 //!
 //! A part costs O(log n) for n parts in the queue each time it changes its stage, and one serving pass looks at no part
 //! that is neither due nor next.
@@ -120,18 +121,18 @@ impl State {
         Step::Taken
     }
 
-    /// The instant, in this queue's time, of news about claim `number` as of `since_entered` nanoseconds after it entered.
-    /// The caller has read `now` since. `None` if the claim does not wait here.
-    pub(crate) fn instant_of_news(&self, number: u64, since_entered: u64, now: u64) -> Option<u64> {
+    /// The instant, in this queue's time, of an update about claim `number` as of `since_entered` nanoseconds after the
+    /// claim entered. The caller read `now` after the update was sent. `None` if the claim does not wait here.
+    pub(crate) fn update_instant(&self, number: u64, since_entered: u64, now: u64) -> Option<u64> {
         let part = self.queue.parts()?.joint_part(number)?;
         Some(if part.has_one_clock() { part.instant(since_entered).min(now) } else { now })
     }
 
-    /// Another queue tells something about claim `number`, as of `at`. The caller has read `now` since.
+    /// Handles an update about claim `number`, as of `at`. The caller read `now` after the update was sent.
     ///
-    /// If this returns [`Again`](ServeResult::Again), the caller releases the lock, reads the time anew and goes on, even
-    /// if the claim has left the queue: see "the details" at the head of this file.
-    pub(crate) fn hear(
+    /// If this returns [`Again`](ServeResult::Again), the caller releases the lock, reads the time anew and calls this
+    /// again, even if the claim has left the queue meanwhile: the queue has not been served up to `at`.
+    pub(crate) fn receive_update(
         &mut self,
         rovers: &Rovers,
         number: u64,
@@ -145,12 +146,12 @@ impl State {
             return ServeResult::Done;
         }
         loop {
-            // Claims that were granted by then are not affected by what happened then.
+            // Claims that are granted by `at` come before the update, which does not affect them.
             match self.serve_up_to(rovers, at, now, wakes) {
                 Served::Again => return ServeResult::Again,
-                // The news of the claim that left are earlier and come first.
+                // A joint claim left the line before `at`. Its queues receive that update first, then this one again.
                 Served::Stopped if self.supply.synced() < at => {
-                    self.push_news(number, at, wakes);
+                    self.push_update(number, at, wakes);
                     return ServeResult::Done;
                 }
                 _ if wakes.is_full() => return ServeResult::Again,
@@ -191,10 +192,10 @@ impl State {
         if part.is_dead() {
             return self.turn_part_away(number, Outcome::JointEnded, wakes);
         }
-        // Not told to the other queues, which look at the part when the last of them has come here.
-        part.foretell(self.due_in_front(rovers, number));
+        // No update is sent: the other queues look at the part once the last of them has set it aside.
+        part.set_due(self.due_in_front(rovers, number));
         if part.arrive() {
-            self.push_news(number, self.supply.synced(), wakes);
+            self.push_update(number, self.supply.synced(), wakes);
         }
         if let Some(parts) = self.queue.parts_mut() {
             parts.move_to(number, Stand::Aside);
@@ -202,8 +203,8 @@ impl State {
         self.review_aside(rovers, number, self.supply.synced(), wakes);
     }
 
-    /// Decides what becomes of a part that is aside, as of `at`. If an older part is held, the queue may stand at an
-    /// earlier instant.
+    /// Decides what becomes of a part that is aside, as of `at`. If an older part is held, the queue may have been served
+    /// up to an earlier instant only.
     fn review_aside(&mut self, rovers: &Rovers, number: u64, at: u64, wakes: &mut Wakes) {
         let Some(parts) = self.queue.parts() else { return };
         let (Some(part), Some(cost)) = (parts.joint_part(number), parts.part(number).map(|part| part.cost)) else {
@@ -217,7 +218,7 @@ impl State {
             let at = at.max(self.supply.synced());
             let due = self.due_behind_held(cost, at);
             self.set_aside(number, Stand::Blocked);
-            return self.tell_as_of(at, number, due, wakes);
+            return self.announce_due_as_of(at, number, due, wakes);
         }
         let due = self.due_in_front(rovers, number);
         let start = |at| self.supply.start_by(cost, at);
@@ -237,15 +238,15 @@ impl State {
         }
         self.set_aside(number, stand);
         if has_arrived {
-            self.tell(number, due, wakes);
+            self.announce_due(number, due, wakes);
         }
     }
 
-    /// Decides whether the held part is held too early, as of `now`, at which another queue has told something.
+    /// Decides whether the held part is held too early, as of `now`, the time read for an update.
     fn review_held(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) {
         self.report_held(wakes);
         let Some(held) = self.queue.held().filter(|held| !held.stays) else { return };
-        let (Some(part), Some(due), ticket) = (&held.waiter.part, held.told, held.waiter.ticket) else { return };
+        let (Some(part), Some(due), ticket) = (&held.waiter.part, held.announced, held.waiter.ticket) else { return };
         let now = now.max(self.supply.synced());
         let stand = match part.others_due() {
             None => Stand::Aside,
@@ -262,20 +263,20 @@ impl State {
         }
     }
 
-    /// Tells the other queues if the held part will be ready at another instant than they know.
+    /// Announces the due instant of the held part, if it differs from the one announced before.
     pub(super) fn report_held(&mut self, wakes: &mut Wakes) {
         let Some(held) = self.queue.held() else { return };
-        let (number, told, due, now) =
-            (held.number, held.told, self.supply.due(held.waiter.ticket), self.supply.synced());
+        let (number, announced, due, now) =
+            (held.number, held.announced, self.supply.due(held.waiter.ticket), self.supply.synced());
         let is_past = |at: Option<u64>| at.is_some_and(|at| at <= now);
-        if due == told || is_past(due) && is_past(told) {
+        if due == announced || is_past(due) && is_past(announced) {
             return;
         }
         if let Some(held) = self.queue.parts_mut().and_then(|parts| parts.held_mut()) {
-            held.told = due;
+            held.announced = due;
             held.stays |= due.is_none();
         }
-        self.tell(number, due, wakes);
+        self.announce_due(number, due, wakes);
     }
 
     /// Puts a part at the front of the line. A younger part that is held there goes aside.
@@ -306,14 +307,14 @@ impl State {
         self.queue.hold(number, ticket, stays);
         let due = self.supply.due(ticket);
         if let Some(held) = self.queue.parts_mut().and_then(|parts| parts.held_mut()) {
-            held.told = due;
+            held.announced = due;
             held.stays |= due.is_none();
         }
-        self.tell(number, due, wakes);
+        self.announce_due(number, due, wakes);
         if let Some((younger, _)) = held {
             let cost = self.queue.parts().and_then(|parts| parts.part(younger)).map_or(0, |part| part.cost);
             let due = self.due_behind_held(cost, self.supply.synced());
-            self.tell(younger, due, wakes);
+            self.announce_due(younger, due, wakes);
         }
     }
 
@@ -336,7 +337,7 @@ impl State {
         let at = self.since_entered(number);
         let Some((waker, joint)) = self.queue.call_part(number, outcome) else { return };
         joint.kill_as(outcome);
-        wakes.push_news(joint, at);
+        wakes.push_update(joint, at);
         wakes.push(waker);
     }
 
@@ -349,21 +350,23 @@ impl State {
         self.queue.remove_part(number).unwrap_or_default()
     }
 
-    fn tell(&self, number: u64, due: Option<u64>, wakes: &mut Wakes) {
-        self.tell_as_of(self.supply.synced(), number, due, wakes);
+    /// Announces when this queue can grant part `number`, as of the instant up to which the queue is served.
+    fn announce_due(&self, number: u64, due: Option<u64>, wakes: &mut Wakes) {
+        self.announce_due_as_of(self.supply.synced(), number, due, wakes);
     }
 
-    fn tell_as_of(&self, at: u64, number: u64, due: Option<u64>, wakes: &mut Wakes) {
+    /// Stores when this queue can grant part `number`, and sends an update if that changes anything for the other queues.
+    fn announce_due_as_of(&self, at: u64, number: u64, due: Option<u64>, wakes: &mut Wakes) {
         let part = self.queue.parts().and_then(|parts| parts.joint_part(number));
-        if part.is_some_and(|part| part.has_one_clock() && part.foretell(due)) {
-            self.push_news(number, at, wakes);
+        if part.is_some_and(|part| part.has_one_clock() && part.set_due(due)) {
+            self.push_update(number, at, wakes);
         }
     }
 
-    /// The queues of claim `number` must hear of it, as of `at`.
-    fn push_news(&self, number: u64, at: u64, wakes: &mut Wakes) {
+    /// Adds an update about claim `number`, as of `at`, to what the caller delivers after it has released the lock.
+    fn push_update(&self, number: u64, at: u64, wakes: &mut Wakes) {
         if let Some(part) = self.queue.parts().and_then(|parts| parts.joint_part(number)) {
-            wakes.push_news(part.joint.clone(), part.since_entered(at));
+            wakes.push_update(part.joint.clone(), part.since_entered(at));
         }
     }
 
@@ -393,7 +396,7 @@ impl State {
     /// held part leaves, which is not before `at`.
     fn due_behind_held(&self, cost: u64, at: u64) -> Option<u64> {
         let held = self.queue.held()?.waiter.part.as_ref().filter(|part| part.has_one_clock())?;
-        self.supply.minted_from(held.meeting()?.max(at), cost)
+        self.supply.minted_from(held.joint_due()?.max(at), cost)
     }
 
     /// How many tokens of the debts charged since the part entered are not paid yet, if the line begins at `start`.

@@ -86,7 +86,7 @@ where
                 }
                 note(store, &ask, &answer);
                 store.tally().round_trip_nanos.store(took, Relaxed);
-                self.shards.note(key, hash, now, |cached| cached.hear(&terms, &answer, now));
+                self.shards.note(key, hash, now, |cached| cached.record_answer(&terms, &answer, now));
                 Self::outcome(cost, &answer)
             }
             Err(error) => {

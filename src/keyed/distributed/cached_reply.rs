@@ -39,7 +39,7 @@ impl CachedReply {
 
     /// Records the store's answer, which arrived at `now`. (The store computed it earlier. The calculation is therefore
     /// late rather than early: a caller that is denied and retries at the reported instant finds its tokens.)
-    pub(super) fn hear(&mut self, terms: &QuotaTerms, answer: &LeaseGrant, now: u64) {
+    pub(super) fn record_answer(&mut self, terms: &QuotaTerms, answer: &LeaseGrant, now: u64) {
         // Nothing was promised for later, so the level is the remaining tokens, less those promised to other nodes.
         let tokens = answer.remaining as i64 - answer.queued_before as i64;
         let mut level = Level { at: now, tokens, part: answer.phase, full: 0 };
@@ -93,7 +93,7 @@ mod tests {
 
     fn cached(terms: &QuotaTerms, left: u64, behind: u64, part: u64, at: u64) -> CachedReply {
         let mut cached = CachedReply::nothing(at);
-        cached.hear(
+        cached.record_answer(
             terms,
             &LeaseGrant { remaining: left, queued_before: behind, phase: part, ..LeaseGrant::default() },
             at,

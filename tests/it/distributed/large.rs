@@ -158,7 +158,7 @@ async fn histories(answers_are_lost: bool) {
         // Tokens that are granted at once may be late by the latency from the store to the node. Timers are late by up
         // to a millisecond.
         let late = (latency + 1) as f64 / 1_000.0;
-        // A lease whose answer was lost may come later by the time that the store's clock lost meanwhile.
+        // A lease whose answer was lost may be late by the lost time.
         let excess = ledger.excess(rate, burst) - (late + lost_time.seconds()) * rate as f64;
         if excess > 1e-6 {
             wrong.push(format!("seed {seed}: {excess} above {quota}, {count} nodes, {latency} ms"));

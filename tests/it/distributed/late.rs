@@ -204,7 +204,7 @@ async fn excess_of(is_answer_lost: bool, step: i64) -> (f64, f64) {
     (ledger.excess(100, 10), lost_time.seconds())
 }
 
-/// The bound of docs/distributed.md: the first scene reaches it.
+/// The bound of docs/distributed.md. The first case reaches it, the others stay below it.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_steps_back_while_an_answer_is_lost_over_grants_what_is_minted_in_the_lost_time_at_most() {
     assert_eq!(excess_of(true, -50_000).await, (5.0, 0.05), "5 tokens, at 100 a second, are also the whole lease");
@@ -212,6 +212,10 @@ async fn a_clock_that_steps_back_while_an_answer_is_lost_over_grants_what_is_min
         let (excess, lost) = excess_of(is_answer_lost, step).await;
         let bound = (lost * 100.0).min(5.0);
         assert!(excess <= bound, "{excess} instead of {bound} tokens too many, after a step of {step} us");
-        assert_eq!(lost > 0.0, is_answer_lost && step < 0, "the scene is not what it should be");
+        assert_eq!(
+            lost > 0.0,
+            is_answer_lost && step < 0,
+            "time is lost if and only if the clock steps back while an answer is lost"
+        );
     }
 }

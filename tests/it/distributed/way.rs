@@ -87,8 +87,8 @@ impl Store for Way {
     }
 }
 
-/// The time that passes on a server while its clock does not count it, because it steps back. Counted only while an
-/// answer of a request that was carried out is lost.
+/// Measures the lost time of docs/distributed.md: time that passes on the server and that its clock does not count,
+/// because the clock steps back. Only time during which a node waits for an answer that was lost is measured.
 #[derive(Clone, Debug)]
 pub struct LostTime(Arc<Mutex<Measured>>);
 

@@ -324,7 +324,7 @@ const fn rule_of(amount: u64, period: u64, burst: u64, cap: Option<u64>) -> Rule
     Rule { amount, period, burst, initial: 0, cap }
 }
 
-/// A release in a queue in which only a joint claim waits, aside, counts when another queue tells that queue something.
+/// A release in a queue in which only a joint claim waits, aside, counts when that queue receives an update.
 #[test]
 fn a_release_counts_while_a_joint_claim_waits_aside() {
     use Op::{Cancel, Join, Pass, Plain, Release};
@@ -343,7 +343,8 @@ fn a_release_counts_when_a_claim_that_was_held_back_is_granted() {
     agree(rules, &[&claims[..], &[Release, Pass(15)]].concat()).unwrap();
 }
 
-/// A part is judged once the claims that are due before it are granted, also if one of them was decided elsewhere.
+/// A queue decides about a part after it has granted the claims that are due before the part, even if one of those was
+/// decided in another queue.
 #[test]
 fn a_part_is_judged_after_the_grants_that_are_due() {
     use Op::{Cancel, Join, Pass, Plain};
@@ -352,18 +353,19 @@ fn a_part_is_judged_after_the_grants_that_are_due() {
     agree(rules, &[&claims[..], &[Pass(3), Cancel(3)]].concat()).unwrap();
 }
 
-/// What a queue tells while it is held back at an earlier instant belongs to the present.
+/// A queue that holds an older part is served up to an earlier instant only. What it announces counts from the present.
 #[test]
-fn a_queue_that_is_held_back_tells_as_of_the_present() {
+fn a_queue_that_is_held_back_announces_as_of_the_present() {
     use Op::{Join, Pass, Pause, SetCap, Turned};
     let rules = [rule_of(3, 5, 1, None), rule_of(1, 1, 1, None), rule_of(1, 1, 1, Some(8))];
     let claims = [Turned([0, 0, 3]), Join([0, 0, 5]), Join([1, 0, 1]), Pause(2, 6), Join([3, 0, 5])];
     agree(rules, &[&[SetCap(2, 8)], &claims[..], &[Pass(11)]].concat()).unwrap();
 }
 
-/// A queue that learns that its front claim was given up goes on to the claims behind it before others learn more.
+/// A queue that learns by an update that its front claim was given up serves the claims behind it before the next update
+/// is delivered.
 #[test]
-fn a_queue_goes_on_when_the_claim_that_it_hears_of_has_left() {
+fn a_queue_goes_on_when_the_claim_of_an_update_has_left() {
     use Op::{Cancel, Join, Pass, Plain, Release, Turned};
     let rules = [rule_of(1, 1, 4, Some(5)), rule_of(1, 1, 5, Some(8)), rule_of(1, 1, 1, Some(6))];
     let first = [Turned([0, 1, 0]), Pass(6), Plain(0, 3), Turned([3, 2, 2]), Plain(1, 4), Join([0, 1, 2])];

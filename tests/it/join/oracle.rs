@@ -20,7 +20,7 @@ pub(crate) struct Rule {
 struct Held {
     number: usize,
     stays: bool,
-    told: Option<u64>,
+    announced: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub(crate) struct Oracle {
     pub(crate) now: u64,
     pub(crate) buckets: [Bucket; QUEUES],
     pub(crate) claims: HashMap<usize, Claim>,
-    news: VecDeque<(usize, u64)>,
+    updates: VecDeque<(usize, u64)>,
     unserved: Vec<usize>,
 }
 
@@ -176,7 +176,7 @@ impl Bucket {
 }
 
 impl Claim {
-    fn meeting(&self) -> Option<u64> {
+    fn joint_due(&self) -> Option<u64> {
         self.dues.iter().copied().reduce(latest).flatten()
     }
 
@@ -198,7 +198,7 @@ fn latest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 impl Oracle {
     pub(crate) fn new(rules: [Rule; QUEUES]) -> Self {
         let buckets = rules.map(Bucket::new);
-        Self { now: 0, buckets, claims: HashMap::new(), news: VecDeque::new(), unserved: Vec::new() }
+        Self { now: 0, buckets, claims: HashMap::new(), updates: VecDeque::new(), unserved: Vec::new() }
     }
 
     /// Advances by a nanosecond, and serves each queue.
@@ -284,10 +284,10 @@ impl Oracle {
     /// Delivers the events to the queues until none is left.
     fn run(&mut self) {
         loop {
-            if let Some((number, at)) = self.news.pop_front() {
+            if let Some((number, at)) = self.updates.pop_front() {
                 let Some(order) = self.claims.get(&number).map(|claim| claim.order) else { continue };
                 for queue in order {
-                    self.hear(queue, number, at);
+                    self.receive_update(queue, number, at);
                     if !self.unserved.contains(&queue) {
                         self.unserved.push(queue);
                     }
@@ -301,21 +301,21 @@ impl Oracle {
         }
     }
 
-    fn push_news(&mut self, queue: usize, number: usize) {
+    fn push_update(&mut self, queue: usize, number: usize) {
         let at = self.buckets[queue].at;
-        match self.news.back_mut() {
-            Some((last, news)) if *last == number => *news = at.max(*news),
-            _ => self.news.push_back((number, at)),
+        match self.updates.back_mut() {
+            Some((last, last_at)) if *last == number => *last_at = at.max(*last_at),
+            _ => self.updates.push_back((number, at)),
         }
     }
 
-    fn hear(&mut self, queue: usize, number: usize, at: u64) {
+    fn receive_update(&mut self, queue: usize, number: usize, at: u64) {
         if !self.buckets[queue].has(number) {
             return;
         }
         if self.claims[&number].is_dead && !self.buckets[queue].is_held(number) {
             self.buckets[queue].forget(number);
-            return self.push_news(queue, number);
+            return self.push_update(queue, number);
         }
         self.serve_up_to(queue, at);
         if self.buckets[queue].is_held(number) {
@@ -374,7 +374,7 @@ impl Oracle {
                         bucket.take(cost);
                         claim.granted_at = Some(bucket.at);
                     }
-                    self.push_news(queue, number);
+                    self.push_update(queue, number);
                     continue;
                 }
             } else if let Some((number, Some(cost))) = bucket.line.front().copied()
@@ -398,7 +398,7 @@ impl Oracle {
 
     fn stand_aside(&mut self, queue: usize, number: usize) {
         if self.claims[&number].is_dead {
-            return self.push_news(queue, number);
+            return self.push_update(queue, number);
         }
         let cost = self.claims[&number].costs[queue];
         let due = self.buckets[queue].due(cost);
@@ -406,7 +406,7 @@ impl Oracle {
         claim.dues[queue] = due;
         claim.arrived[queue] = true;
         if claim.arrived.iter().all(|arrived| *arrived) {
-            self.push_news(queue, number);
+            self.push_update(queue, number);
         }
         self.buckets[queue].aside.insert(number);
         self.review_aside(queue, number);
@@ -417,15 +417,15 @@ impl Oracle {
         let bucket = &mut self.buckets[queue];
         bucket.forget(number);
         if claim.is_dead {
-            return self.push_news(queue, number);
+            return self.push_update(queue, number);
         }
         let (cost, others) = (claim.costs[queue], claim.others(queue));
         let has_arrived = claim.arrived.iter().all(|arrived| *arrived);
         if let Some(held) = bucket.held.filter(|held| held.number < number) {
-            let meeting = self.claims[&held.number].meeting();
-            let due = meeting.map(|meeting| meeting.max(bucket.at) + bucket.time_to_mint(cost));
+            let joint_due = self.claims[&held.number].joint_due();
+            let due = joint_due.map(|at| at.max(bucket.at) + bucket.time_to_mint(cost));
             bucket.blocked.insert(number);
-            return self.tell(queue, number, due);
+            return self.announce_due(queue, number, due);
         }
         let due = bucket.due(cost);
         match (due, others) {
@@ -443,13 +443,13 @@ impl Oracle {
                 bucket.alarms.insert((start, number));
             }
         }
-        self.tell(queue, number, due);
+        self.announce_due(queue, number, due);
     }
 
     fn review_held(&mut self, queue: usize) {
         self.report_held(queue);
         let Some(held) = self.buckets[queue].held.filter(|held| !held.stays) else { return };
-        let Some(due) = held.told else { return };
+        let Some(due) = held.announced else { return };
         let claim = &self.claims[&held.number];
         if claim.is_committed() {
             return;
@@ -474,21 +474,21 @@ impl Oracle {
         let Some(held) = &mut bucket.held else { return };
         let (cost, at) = (self.claims[&held.number].costs[queue], bucket.at);
         let due = {
-            let Held { number, stays, told } = *held;
+            let Held { number, stays, announced } = *held;
             bucket.held = None;
             let due = bucket.due(cost);
-            bucket.held = Some(Held { number, stays, told });
+            bucket.held = Some(Held { number, stays, announced });
             due
         };
         let held = bucket.held.as_mut().expect("put back");
         let is_past = |due: Option<u64>| due.is_some_and(|due| due <= at);
-        if due == held.told || is_past(due) && is_past(held.told) {
+        if due == held.announced || is_past(due) && is_past(held.announced) {
             return;
         }
-        held.told = due;
+        held.announced = due;
         held.stays |= due.is_none();
         let number = held.number;
-        self.tell(queue, number, due);
+        self.announce_due(queue, number, due);
     }
 
     fn hold(&mut self, queue: usize, number: usize) {
@@ -504,22 +504,22 @@ impl Oracle {
         }
         let bucket = &mut self.buckets[queue];
         let due = bucket.due(self.claims[&number].costs[queue]);
-        bucket.held = Some(Held { number, stays: due.is_none(), told: due });
-        self.tell(queue, number, due);
+        bucket.held = Some(Held { number, stays: due.is_none(), announced: due });
+        self.announce_due(queue, number, due);
         if let Some(held) = younger {
             let bucket = &self.buckets[queue];
             let wait = bucket.time_to_mint(self.claims[&held.number].costs[queue]);
-            let due = self.claims[&number].meeting().map(|meeting| meeting.max(bucket.at) + wait);
-            self.tell(queue, held.number, due);
+            let due = self.claims[&number].joint_due().map(|at| at.max(bucket.at) + wait);
+            self.announce_due(queue, held.number, due);
         }
     }
 
-    fn tell(&mut self, queue: usize, number: usize, due: Option<u64>) {
+    fn announce_due(&mut self, queue: usize, number: usize, due: Option<u64>) {
         let claim = self.claims.get_mut(&number).expect("waits");
-        let before = (claim.dues[queue], claim.meeting());
+        let before = (claim.dues[queue], claim.joint_due());
         claim.dues[queue] = due;
-        if before.0.is_none() != due.is_none() || before.1 != claim.meeting() {
-            self.push_news(queue, number);
+        if before.0.is_none() != due.is_none() || before.1 != claim.joint_due() {
+            self.push_update(queue, number);
         }
     }
 

@@ -217,11 +217,11 @@ fn an_older_claim_saves_tokens_above_the_burst_only_from_when_it_comes_to_the_fr
     assert!(older.is_woken() && !younger.is_woken());
 }
 
-/// All queues are served late, 20 ms after the beginning. The older joint claim is in front of the slow limiter at 15 ms:
-/// that is what the fast one hears, and until then its own claims have their instants, although it finds only now
-/// that the younger joint claim was granted at 12 ms.
+/// All queues are served late, 20 ms after the beginning. The older joint claim came to the front of the slow limiter at
+/// 15 ms, so the fast limiter receives an update as of 15 ms. The fast limiter must grant its own claims that were due
+/// before, although it learns only now that the younger joint claim was granted at 12 ms.
 #[test]
-fn late_news_do_not_count_from_an_earlier_grant() {
+fn a_late_update_does_not_count_from_an_earlier_grant() {
     let clock = ManualClock::new();
     let (fast, slow, other) = (empty(&clock, 1), empty(&clock, 1), holding(&clock, 1));
     let mut first = spawn(slow.consume(15));

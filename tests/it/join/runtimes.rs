@@ -299,8 +299,9 @@ async fn the_driver_of_the_other_queue_is_woken_for_any_number_of_due_claims() {
     }
 }
 
-/// A joint claim waits aside, for a limiter whose cap is used up. 100 other claims are due, more than one batch, and no
-/// driver has run when a release tells their queue when the joint claim can be granted: they have their tokens first.
+/// A joint claim waits aside, for a limiter whose cap is used up. 100 other claims of the slow limiter are due, more than
+/// one batch, and no driver has run yet. Then a release of the cap sends the slow limiter an update: it must grant the due
+/// claims before it decides about the joint claim.
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_is_behind_serves_what_is_due_before_it_looks_at_a_joint_claim() {
     for arrives in [false, true] {

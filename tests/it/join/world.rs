@@ -157,8 +157,8 @@ pub(crate) fn order(turned: bool) -> [usize; QUEUES] {
     if turned { [2, 1, 0] } else { [0, 1, 2] }
 }
 
-/// Limiters with these rules whose addresses, which are the order of their locks, ascend: a history then has one course,
-/// wherever the allocator puts them.
+/// Limiters with these rules, in ascending order of their addresses. Queues are locked in that order, so a history then
+/// runs the same way wherever the allocator puts the limiters.
 pub(crate) fn build_ascending(rules: [Rule; QUEUES], clock: &ManualClock) -> [Limiter; QUEUES] {
     const { assert!(size_of::<Limiter>() == size_of::<usize>()) };
     // SAFETY: a limiter is one pointer, as large as a `usize`.

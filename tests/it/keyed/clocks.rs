@@ -67,7 +67,7 @@ fn a_clock_that_stepped_back_refuses_no_new_key_while_a_key_is_without_debt() {
     assert_eq!(keyed.snapshot().keys, 1);
 }
 
-/// Of a key in the table, of a new key, of a key with waiters, and of all keys.
+/// Pauses one key, or all keys; the key has a waiter or none.
 #[test]
 fn pauses_after_the_clock_stepped_back_count_from_where_it_was() {
     let paused = |pause: fn(&KeyedLimiter<&'static str>, Duration), has_waiter: bool| {

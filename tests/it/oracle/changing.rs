@@ -86,8 +86,8 @@ impl Oracle {
         self.advance(now);
     }
 
-    /// The later end of all pauses counts. Where the clock has stepped back, a pause is counted from before the step, so
-    /// that it is one.
+    /// The latest end of all pauses counts. If the clock has stepped back, a pause is counted from the latest reading:
+    /// counted from the present one, it could be over already.
     pub(crate) fn pause_for(&mut self, now: Int, span: Int) {
         self.advance(now);
         self.gate = self.gate.max(self.last + span);

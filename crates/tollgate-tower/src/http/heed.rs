@@ -19,13 +19,13 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 ///   minutes.
 /// * If the limiter has more tokens than the server says are left, it gives up the difference. (These tokens count as
 ///   granted.)
-/// * Each quota of the limiter that [follows](Self::follow) runs at the server's rate, if that is slower.
+/// * Each quota for which [`follow`](Self::follow) was called runs at the server's rate, if that is slower.
 ///
 /// No response makes a limiter run faster than it was built to. No effect is permanent: a less strict response is
 /// followed too, and a pause ends by itself. A server that answers can slow a client down to one request in ten
 /// minutes, and no further.
 ///
-/// Of each setting the last call counts; [`follow`](Self::follow) adds.
+/// If a setting is made twice, the last call counts. Calls of [`follow`](Self::follow) add up.
 #[derive(Clone, Debug)]
 pub struct Heed {
     formats: Vec<Format>,
@@ -76,7 +76,7 @@ impl Heed {
         Self { jitter: most, ..self }
     }
 
-    /// Makes one quota of the limiter, by index or by name, follow the server. Call it for each quota that shall follow; a
+    /// Makes one quota of the limiter, by index or by name, follow the server. Several calls make several quotas follow. A
     /// second call for the same index or name replaces `fastest`.
     ///
     /// The quota takes the rate and the burst of the slowest policy that the server sends, but never more than those

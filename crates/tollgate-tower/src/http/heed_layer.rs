@@ -76,8 +76,8 @@ impl HeedLayer {
         Self { limiters: limiter.clone(), heed: Heed::default() }
     }
 
-    /// Makes a quota follow the server, with its present value as the fastest; see [`Heed::follow`]. Call it for each quota
-    /// that shall follow.
+    /// Makes a quota follow the server, with its present value as the fastest; see [`Heed::follow`]. Several calls make
+    /// several quotas follow.
     ///
     /// The server's policies then slow the quota down, or let it run as it was built.
     ///

@@ -167,7 +167,7 @@ mod keyed {
         fn is_by_parent(&self, refused: &Refused) -> bool {
             match refused {
                 Refused::AtOnce(TryAcquireError::Denied(denied)) => denied.by == Bound::Parent,
-                // Of both schedules: the parent's if the key has the tokens.
+                // Either schedule can make the wait too long. If the key has the tokens, it is the parent's.
                 Refused::InLine(ConsumeError::TooLate { .. }) => {
                     self.users.quota_snapshots(&self.key).iter().all(|quota| quota.available >= self.cost)
                 }
