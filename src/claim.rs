@@ -6,7 +6,7 @@
 
 use crate::core::Core;
 use crate::core::claims::FirstPoll;
-use crate::core::coop::{is_free, poll_paid};
+use crate::core::coop::{count_free_grant, is_free, poll_paid};
 use crate::core::queue::Place;
 use crate::core::state::Sample;
 use crate::deadline::{Allowed, Deadline};
@@ -97,6 +97,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
     pub(crate) fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
         let is_free = is_free();
         if is_free && let Some(permit) = self.as_mut().claim_at_once() {
+            count_free_grant();
             return Poll::Ready(Ok(permit));
         }
         self.poll_and_pay(cx, is_free)

@@ -16,20 +16,29 @@ use std::cell::Cell;
 use std::task::{Context, Poll, ready};
 use tokio::task::coop::poll_proceed;
 
-/// Whether a grant without waiting costs no budget: true for 31 of 32 calls on this thread. Such a grant is returned even
-/// if no budget is left, so it is never lost.
+/// How many grants without waiting a thread gives between two results that are paid for.
+const FREE_GRANTS: u8 = 31;
+
+thread_local! {
+    /// How many free grants this thread has given since a result was last paid for.
+    static GIVEN: Cell<u8> = const { Cell::new(0) };
+}
+
+/// Whether the next grant without waiting on this thread costs no budget. Such a grant is returned even if no budget is
+/// left, so it is never lost.
 ///
-/// Calls are counted, not tokens: if every 32nd token paid, claims of 32 tokens would pay always or never.
+/// Grants are counted, not tokens: if every 32nd token paid, claims of 32 tokens would pay always or never.
 #[inline(always)]
 pub(crate) fn is_free() -> bool {
     // Loom repeats a model, and expects the same calls each time.
-    if cfg!(tollgate_loom) {
-        return false;
-    }
-    thread_local!(static CALLS: Cell<u8> = const { Cell::new(0) });
-    let calls = CALLS.get().wrapping_add(1);
-    CALLS.set(calls);
-    !calls.is_multiple_of(32)
+    !cfg!(tollgate_loom) && GIVEN.get() < FREE_GRANTS
+}
+
+/// Counts a grant that [was free](is_free). Polls that return `Pending` are not counted: a task that polls a claim that
+/// waits and a claim that is ready in turns could otherwise have each payment fall on the first, which pays nothing.
+#[inline(always)]
+pub(crate) fn count_free_grant() {
+    GIVEN.set(GIVEN.get() + 1);
 }
 
 /// Polls, and pays for the result, if there is one. Without budget `poll` is not called at all: a claim granted by it
@@ -39,6 +48,7 @@ pub(crate) fn poll_paid<T>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<
     let budget = ready!(poll_proceed(cx));
     let answer = poll(cx);
     if answer.is_ready() {
+        GIVEN.set(0);
         // The same as `made_progress`, and leaves nothing to drop: that drop is a function call, and would be a large part
         // of the cost of a grant without waiting.
         std::mem::forget(budget);
