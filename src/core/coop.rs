@@ -7,7 +7,7 @@
 //! budget is unlimited.
 //!
 //! Paying is a large part of the cost of a grant without waiting. So of the polls that may grant without waiting, only
-//! one in 32 on each thread needs budget ([`is_free`]).
+//! one in 32 on each thread needs budget ([`count_free_grant`]).
 //!
 //! The public futures pay, and the mechanism below them does not: a thread that blocks in
 //! [`blocking_consume`](crate::Limiter::blocking_consume) has no other task to yield to, and could not be woken.
@@ -24,21 +24,27 @@ thread_local! {
     static GIVEN: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Whether the next grant without waiting on this thread costs no budget. Such a grant is returned even if no budget is
-/// left, so it is never lost.
+/// Whether a grant without waiting costs no budget, and then counts it. Such a grant is returned even if no budget is left,
+/// so it is never lost.
 ///
 /// Grants are counted, not tokens: if every 32nd token paid, claims of 32 tokens would pay always or never.
 #[inline(always)]
-pub(crate) fn is_free() -> bool {
+pub(crate) fn count_free_grant() -> bool {
+    let given = GIVEN.get();
     // Loom repeats a model, and expects the same calls each time.
-    !cfg!(tollgate_loom) && GIVEN.get() < FREE_GRANTS
+    let is_free = !cfg!(tollgate_loom) && given < FREE_GRANTS;
+    if is_free {
+        GIVEN.set(given + 1);
+    }
+    is_free
 }
 
-/// Counts a grant that [was free](is_free). Polls that return `Pending` are not counted: a task that polls a claim that
-/// waits and a claim that is ready in turns could otherwise have each payment fall on the first, which pays nothing.
-#[inline(always)]
-pub(crate) fn count_free_grant() {
-    GIVEN.set(GIVEN.get() + 1);
+/// Takes back the count of a free grant: there was none without waiting.
+///
+/// Otherwise a task that polls a claim that waits and a claim that is ready in turns could have each payment fall on the
+/// first, which pays nothing.
+pub(crate) fn uncount_free_grant() {
+    GIVEN.set(GIVEN.get() - 1);
 }
 
 /// Polls, and pays for the result, if there is one. Without budget `poll` is not called at all: a claim granted by it
