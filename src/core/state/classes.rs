@@ -435,12 +435,35 @@ impl State {
         }
         self.check_queue(arrival.driven)?;
         if let Some(allowed) = arrival.allowed {
-            let at = self.predict_in_class(rovers, class, cost);
-            self.check_wait(at, now, allowed)?;
+            self.check_in_time_in_class(rovers, (class, cost), now, Duration::from_nanos(allowed))?;
         }
         let waker = arrival.waker.take().expect("an arrival has a waker");
         self.enter_class(rovers, arrival.place, class, cost, waker);
         Ok(None)
+    }
+
+    /// Whether a claim of `cost` tokens made now in a class waits for at most `allowed`.
+    fn check_in_time_in_class(
+        &self,
+        rovers: &Rovers,
+        (class, cost): (ClassId, u64),
+        now: u64,
+        allowed: Duration,
+    ) -> Result<(), ConsumeError> {
+        let Some(at) = self.predict_in_class(rovers, class, cost) else { return Ok(()) };
+        let estimate = self.wait(at, now);
+        if estimate <= allowed {
+            return Ok(());
+        }
+        // Later than the quotas need for all that waits: a ceiling makes it later.
+        let all = self.supply.scheduled(rovers.tail().wrapping_add(cost));
+        let is_capped = self.classes().is_some_and(|classes| {
+            all.is_some_and(|all| all < at) && classes.scheduler.tree.is_under_ceiling(classes.entry(class).leaf)
+        });
+        if is_capped {
+            return Err(ConsumeError::TooLate { estimate, allowed, by: Bound::Ceiling, quota_name: None });
+        }
+        Err(self.too_late(rovers, cost, estimate, allowed))
     }
 
     /// The denial of a claim that [`admit_class`](Self::admit_class) did not grant. While a claim is in service, no class

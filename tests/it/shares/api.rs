@@ -270,8 +270,18 @@ fn within_follows_the_forecast_of_the_class() {
     let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
     let mut giant = spawn(a.consume(1_000));
     assert_pending!(giant.poll());
-    let late = ConsumeError::TooLate { estimate: Duration::from_millis(110), allowed: Duration::from_millis(109) };
-    assert_eq!(assert_ready_err!(spawn(b.consume(1).within(Duration::from_millis(109))).poll()), late);
+    let (by, quota_name) = (Bound::Quota(0), None);
+    let late = |estimate, allowed, by| ConsumeError::TooLate {
+        estimate: Duration::from_millis(estimate),
+        allowed: Duration::from_millis(allowed),
+        by,
+        quota_name,
+    };
+    assert_eq!(assert_ready_err!(spawn(b.consume(1).within(Duration::from_millis(109))).poll()), late(110, 109, by));
+    let slow =
+        limiter.class("slow", Share::weight(1).ceiling(Quota::per_minute(1).burst(1).initial(0))).expect("valid");
+    let refused = assert_ready_err!(spawn(slow.consume(1).within(Duration::from_secs(59))).poll());
+    assert_eq!(refused, late(60_000, 59_000, Bound::Ceiling));
     let mut patient = spawn(b.clone().consume_owned(1).within(Duration::from_millis(110)));
     assert_pending!(patient.poll());
     clock.advance(Duration::from_millis(110));
