@@ -2,12 +2,13 @@
 
 use crate::claim::Claim;
 use crate::core::drivers::Kind;
+use crate::core::limiter_ref::LimiterRef;
 use crate::core::replenisher::Registration;
 use crate::core::{Core, Drive};
 use crate::deadline::Allowed;
 use crate::error::ConsumeError;
 use crate::permit::Permit;
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -58,9 +59,9 @@ impl ParentDriver {
 /// Takes `cost` tokens, after a wait of at most `allowed`.
 pub(crate) fn consume<S>(held: S, cost: u64, allowed: Allowed) -> Result<Permit<S>, ConsumeError>
 where
-    S: Deref<Target = Core> + Clone,
+    S: LimiterRef + Clone,
 {
-    if let Some(remaining) = held.try_claim(cost) {
+    if let Some(remaining) = held.claim_fast(cost) {
         return Ok(Permit::new(held, cost, remaining));
     }
     let core = held.clone();

@@ -42,6 +42,7 @@ pub struct Builder {
     rovers_at: u64,
     stride: Option<u64>,
     fine: bool,
+    classes: bool,
     observers: Observers,
     set_twice: SetTwice,
     /// Suppliers of external tokens, each with the index of the quota given before it.
@@ -164,6 +165,24 @@ impl Builder {
         self
     }
 
+    /// Lets the limiter have [classes](crate::Class), made with [`Limiter::class`]: each has a queue and a share of the
+    /// tokens of its own.
+    ///
+    /// Claims of a limiter with classes are paid in installments of at most the smallest burst, so that a large claim
+    /// does not hold up the other classes. Claims made on the limiter itself wait in a class of their own, of weight 1.
+    /// Until two classes have waiting claims at the same time, the limiter grants like one without classes, and an
+    /// uncontended grant costs the same.
+    ///
+    /// Such a limiter cannot be distributed, cannot be the parent of a keyed limiter and takes no part in
+    /// [joint claims](crate::join). Metrics and traces count its classes together, and the adapters for streams, byte
+    /// streams and tower take a limiter, not a class. The calls that find many waiters due serve all of them, instead of
+    /// leaving most of them to the background task. Each installment costs some work, so a burst should be at least a
+    /// millisecond's tokens; docs/classes.md lists what each call costs.
+    pub fn classes(mut self) -> Self {
+        self.classes = true;
+        self
+    }
+
     /// Reads the time from `clock` instead of tokio's clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.set_twice.set("clock", &mut self.clock, Chosen::new(clock));
@@ -239,10 +258,16 @@ impl Builder {
         self.check_names()?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
         let supplied = self.supplied_quota()?;
+        if self.classes && supplied.is_some() {
+            return Err(ConfigError::DistributedClasses);
+        }
         let supply = Supply::new(&self.quotas, self.max_in_flight, self.rovers_at);
         let mut state = State::new(supply, self.max_in_flight, self.rovers_at);
         state.name_quotas(quota_names(self.names.iter()));
         state.queue.limit_to(self.max_waiting.unwrap_or(usize::MAX));
+        if self.classes {
+            state.enable_classes();
+        }
         if let Some(tokens) = self.stride {
             state.stride.fix(tokens);
         }

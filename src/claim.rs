@@ -4,9 +4,9 @@
 //! A claim keeps no copy of what became of its wait: its [`Place`] is authoritative. Whether the claim waits, was
 //! granted, or never entered the queue is read from the place, under the lock. Dropping the claim reads it again.
 
-use crate::core::Core;
 use crate::core::claims::FirstPoll;
 use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
+use crate::core::limiter_ref::LimiterRef;
 use crate::core::queue::Place;
 use crate::core::state::Sample;
 use crate::deadline::{Allowed, Deadline};
@@ -14,7 +14,7 @@ use crate::error::ConsumeError;
 use crate::observe::WaitRecord;
 use crate::permit::Permit;
 use pin_project::{pin_project, pinned_drop};
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// A claim on `cost` tokens that becomes a permit.
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
-pub(crate) struct Claim<S: Deref<Target = Core>> {
+pub(crate) struct Claim<S: LimiterRef> {
     cost: u64,
     #[pin]
     state: State<S>,
@@ -30,7 +30,7 @@ pub(crate) struct Claim<S: Deref<Target = Core>> {
 
 #[pin_project(project = StateProjection, project_replace = OwnedState)]
 #[derive(Debug)]
-enum State<S: Deref<Target = Core>> {
+enum State<S: LimiterRef> {
     /// Not in the queue. `core` is `None` once the claim has returned its result.
     Fresh { core: Option<S>, allowed: Allowed },
     /// Entering the queue, or in it.
@@ -60,7 +60,7 @@ enum Timer {
     Thread,
 }
 
-impl<S: Deref<Target = Core>> Claim<S> {
+impl<S: LimiterRef> Claim<S> {
     #[inline]
     pub(crate) fn new(core: S, cost: u64) -> Self {
         Self::with_limit(core, cost, Allowed::ANY)
@@ -146,7 +146,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
     fn claim_at_once(self: Pin<&mut Self>) -> Option<Permit<S>> {
         let this = self.project();
         let StateProjection::Fresh { core, .. } = this.state.project() else { return None };
-        let remaining = core.as_ref()?.try_claim(*this.cost)?;
+        let remaining = core.as_ref()?.claim_fast(*this.cost)?;
         Some(Permit::new(core.take()?, *this.cost, remaining))
     }
 
@@ -169,10 +169,10 @@ impl<S: Deref<Target = Core>> Claim<S> {
         let mut this = self.as_mut().project();
         let cost = *this.cost;
         let answer = match this.state.as_mut().project() {
-            StateProjection::Waiting { core, place, .. } => core.look(place, cost, waker),
+            StateProjection::Waiting { core, place, .. } => core.look(place, core.class(), cost, waker),
             StateProjection::Fresh { core: slot, allowed } => {
                 let (core, allowed) = (slot.as_ref().expect("polled after it was ready"), *allowed);
-                let early = core.arrive_early(cost, allowed.nanos());
+                let early = core.arrive_early(core.class(), cost, allowed.nanos());
                 let core = slot.take().expect("present: it was just used");
                 match early {
                     ControlFlow::Break(answer) => {
@@ -206,7 +206,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
         let mut wait_record = WaitRecord::default();
         let limit = allowed.nanos();
         let has_timer = timer == Timer::Thread;
-        let arrival = FirstPoll { cost: *this.cost, allowed: limit, has_timer, waker, sample };
+        let arrival = FirstPoll { class: core.class(), cost: *this.cost, allowed: limit, has_timer, waker, sample };
         let answer = core.arrive(place, arrival, &mut wait_record);
         if answer.is_pending() && (limit.is_some() || wait_record.is_some()) {
             *extras = Some(Box::pin(Extras { wait_record, deadline: limit.map(Deadline::new) }));
@@ -241,7 +241,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
     fn give_up(self: Pin<&mut Self>, waited: Duration) -> Result<u64, ConsumeError> {
         let timed_out = Err(ConsumeError::TimedOut { waited });
         let StateProjection::Waiting { core, place, .. } = self.project().state.project() else { return timed_out };
-        core.give_up(place).map_or(timed_out, |outcome| outcome.into_result())
+        core.give_up(place, core.class()).map_or(timed_out, |outcome| outcome.into_result())
     }
 
     /// Ends the wait with the result `answer`.
@@ -269,7 +269,7 @@ impl<S: Deref<Target = Core>> Claim<S> {
         let this = self.project();
         let StateProjection::Waiting { core, place, extras } = this.state.project() else { return };
         if place.is_entered() {
-            core.cancel(place, *this.cost);
+            core.cancel(place, core.class(), *this.cost);
         }
         if let Some(extras) = extras {
             extras.as_mut().project().wait_record.cancel(core.observed());
@@ -279,12 +279,12 @@ impl<S: Deref<Target = Core>> Claim<S> {
 
 /// A claim while it enters the queue. Dropped only if a clock or a waker panics meanwhile: a claim that is not in the
 /// queue then can be polled again.
-struct Entering<'a, S: Deref<Target = Core>> {
+struct Entering<'a, S: LimiterRef> {
     state: Pin<&'a mut State<S>>,
     allowed: Allowed,
 }
 
-impl<S: Deref<Target = Core>> Drop for Entering<'_, S> {
+impl<S: LimiterRef> Drop for Entering<'_, S> {
     #[cold]
     fn drop(&mut self) {
         let allowed = self.allowed;
@@ -299,7 +299,7 @@ impl<S: Deref<Target = Core>> Drop for Entering<'_, S> {
 }
 
 #[pinned_drop]
-impl<S: Deref<Target = Core>> PinnedDrop for Claim<S> {
+impl<S: LimiterRef> PinnedDrop for Claim<S> {
     #[inline]
     fn drop(self: Pin<&mut Self>) {
         // Nearly all claims have returned their result.

@@ -6,12 +6,15 @@
 
 pub(crate) mod alarm;
 pub(crate) mod claims;
+mod class_ops;
+pub(crate) mod classes;
 pub(crate) mod coop;
 pub(crate) mod denial;
 pub(crate) mod drivers;
 pub(crate) mod driving;
 mod fine;
 pub(crate) mod joint;
+pub(crate) mod limiter_ref;
 pub(crate) mod locked;
 pub(crate) mod outcome;
 pub(crate) mod parent;
@@ -55,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) fine: bool,
     /// Whether there is a parent. A flag of its own because it is read often and there is mostly no parent.
     has_parent: bool,
+    /// Whether it was built with classes. Then it takes no part in joint claims and has no keyed limiters under it.
+    pub(crate) has_classes: bool,
     /// The shared driver of this queue, if this is the queue of a key. `None` if the queue spawns drivers of its own.
     link: Option<Box<ChildLink>>,
     /// A weak reference to this `Core`, for the drivers that it spawns.
@@ -117,7 +122,7 @@ impl Core {
         observers: Observers,
         weak: Weak<Core>,
     ) -> Self {
-        let capped = state.cap.is_some();
+        let (capped, has_classes) = (state.cap.is_some(), state.classes().is_some());
         Self {
             rovers,
             state: Mutex::new(state),
@@ -125,6 +130,7 @@ impl Core {
             capped,
             fine,
             has_parent: false,
+            has_classes,
             link: None,
             weak,
             observers,
@@ -140,8 +146,10 @@ impl Core {
         key_hash: u64,
         parent: Option<Arc<Core>>,
     ) -> Self {
-        self.has_parent = parent.is_some();
-        self.state.lock().has_parent = self.has_parent;
+        if parent.is_some() {
+            self.has_parent = true;
+            self.state.lock().set_parent();
+        }
         let parent_link = parent.map(|limiter| ParentLink::new(limiter, &self.time));
         self.link = Some(Box::new(ChildLink { driver, key_hash, parent_link }));
         self

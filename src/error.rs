@@ -16,7 +16,7 @@ pub enum ConsumeError {
         /// The largest cost that can be granted.
         most: u64,
     },
-    /// The limiter was closed.
+    /// The limiter was closed, or the class was removed.
     #[error("the limiter is closed: no more tokens will be granted")]
     Closed,
     /// As many callers as [`max_waiting`](crate::Builder::max_waiting) allows are waiting already.
@@ -234,6 +234,8 @@ pub enum Bound {
     Pause,
     /// Other callers are waiting, and no caller overtakes them.
     Queue,
+    /// The ceiling of the class, or of a class around it.
+    Ceiling,
     /// The parent of a keyed limiter, which limits all keys together.
     Parent,
 }
@@ -253,6 +255,7 @@ impl std::fmt::Display for Bound {
             Self::InFlight => f.write_str("the in-flight cap"),
             Self::Pause => f.write_str("a pause"),
             Self::Queue => f.write_str("the queue of waiters"),
+            Self::Ceiling => f.write_str("the ceiling of the class"),
             Self::Parent => f.write_str("the parent limiter"),
         }
     }
@@ -427,6 +430,92 @@ pub enum ConfigError {
         /// The name of the builder's setting.
         setting: &'static str,
     },
+    /// A class was asked of a limiter that was built without classes.
+    #[error("this limiter has no classes: build it with `.classes()`")]
+    NoClasses,
+    /// Another class of the same parent has this name.
+    #[error("there is a class `{class}` already: clone it, or give this one another name")]
+    DuplicateClass {
+        /// The name of the class.
+        class: String,
+    },
+    /// The class, or the class around it, was removed.
+    #[error("the class `{class}` was removed: make a new one")]
+    ClassRemoved {
+        /// The name of the class.
+        class: String,
+    },
+    /// Classes are nested too deeply.
+    #[error("the class `{class}` is nested too deeply: classes nest {most} deep at most")]
+    ClassTooDeep {
+        /// The name of the class.
+        class: String,
+        /// The greatest depth.
+        most: usize,
+    },
+    /// The weight of a class is out of range.
+    #[error("class `{class}` has a weight of {weight}: it must be between 1 and {most}")]
+    BadWeight {
+        /// The name of the class.
+        class: String,
+        /// The given weight.
+        weight: u64,
+        /// The largest weight.
+        most: u64,
+    },
+    /// A floor or a ceiling is manual, and has no rate.
+    #[error("the {part} of class `{class}` is manual: give it a rate, such as Quota::per_second(10)")]
+    ManualShare {
+        /// The name of the class.
+        class: String,
+        /// `floor` or `ceiling`.
+        part: &'static str,
+    },
+    /// A floor or a ceiling is not a valid quota.
+    #[error("the {part} of class `{class}` is invalid: {reason}")]
+    BadShare {
+        /// The name of the class.
+        class: String,
+        /// `floor` or `ceiling`.
+        part: &'static str,
+        /// What is wrong with it.
+        reason: Box<ConfigError>,
+    },
+    /// Only a class without classes in it can have a floor.
+    #[error("class `{class}` has both a floor and classes in it: set the floors of the classes in it instead")]
+    FloorWithClasses {
+        /// The name of the class.
+        class: String,
+    },
+    /// All floors together exceed the rate of the slowest quota, so they could not be kept.
+    #[error("with the floor of class `{class}`, all floors exceed the rate of the limiter: lower one of them")]
+    FloorsAboveRate {
+        /// The name of the class.
+        class: String,
+    },
+    /// The floors below a ceiling exceed its rate, so they could not be kept.
+    #[error("with class `{class}`, the floors below a ceiling exceed its rate: lower a floor or raise the ceiling")]
+    FloorsAboveCeiling {
+        /// The name of the class.
+        class: String,
+    },
+    /// A ceiling above a floor has a burst below that of the limiter. The floor could not be kept: after each
+    /// installment of another class, which may be as large as the limiter's burst, the ceiling would be full too early.
+    #[error("with class `{class}`, a ceiling above a floor has a burst of {burst}: it must be at least {least}")]
+    CeilingBelowBurst {
+        /// The name of the class.
+        class: String,
+        /// The burst of the ceiling.
+        burst: u64,
+        /// The smallest burst of the limiter's quotas.
+        least: u64,
+    },
+    /// The tokens of a distributed quota cannot be shared among classes.
+    #[error("a limiter with classes cannot be distributed: remove `.classes()` or `.distributed(store)`")]
+    DistributedClasses,
+    /// A limiter with classes cannot be the parent of a keyed limiter.
+    #[error("the parent of a keyed limiter has classes: use a limiter that was built without them")]
+    ParentWithClasses,
     /// The limiter of a key of a keyed limiter with a parent cannot be used by itself, past the parent.
     #[error(
         "a key under a parent has no limiter of its own: call the keyed limiter's methods, or build it without one"

@@ -3,11 +3,11 @@
 use crate::claim::Claim;
 use crate::core::Core;
 use crate::core::coop::poll_paid;
+use crate::core::limiter_ref::LimiterRef;
 use crate::error::ConsumeError;
 use crate::permit::Permit;
 use pin_project::pin_project;
 use std::future::Future;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -141,7 +141,7 @@ macro_rules! grant_methods {
         /// # Ok(()) }
         /// ```
         pub fn grow_within(&mut self, tokens: u64) -> GrowWithin<'_> {
-            GrowWithin::new(&mut self.0, tokens)
+            GrowWithin { growth: Growth::new(&mut self.0, |core| &**core, tokens) }
         }
 
         /// Consumes the grant without releasing its tokens.
@@ -191,18 +191,35 @@ impl OwnedGrant {
 #[derive(Debug)]
 pub struct GrowWithin<'a> {
     #[pin]
-    claim: Claim<&'a Core>,
-    cost: &'a mut u64,
-}
-
-impl<'a> GrowWithin<'a> {
-    fn new<S: Deref<Target = Core>>(permit: &'a mut Permit<S>, tokens: u64) -> Self {
-        let (core, cost) = permit.parts();
-        Self { claim: Claim::new(core, tokens), cost }
-    }
+    growth: Growth<'a, &'a Core>,
 }
 
 impl Future for GrowWithin<'_> {
+    type Output = Result<(), ConsumeError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().growth.poll(cx)
+    }
+}
+
+/// A claim whose tokens are added to a grant of cost `cost`.
+#[pin_project]
+#[derive(Debug)]
+pub(crate) struct Growth<'a, B: LimiterRef> {
+    #[pin]
+    claim: Claim<B>,
+    cost: &'a mut u64,
+}
+
+impl<'a, B: LimiterRef> Growth<'a, B> {
+    /// `borrow` borrows the limiter, or the class in which the grant was made, from what the grant holds.
+    pub(crate) fn new<S: LimiterRef>(permit: &'a mut Permit<S>, borrow: impl FnOnce(&'a S) -> B, tokens: u64) -> Self {
+        let (held, cost) = permit.parts();
+        Self { claim: Claim::new(borrow(held), tokens), cost }
+    }
+}
+
+impl<B: LimiterRef> Future for Growth<'_, B> {
     type Output = Result<(), ConsumeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

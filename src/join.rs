@@ -99,6 +99,9 @@ pub fn try_join<const N: usize>(claims: [(&Limiter, u64); N]) -> Result<[Grant<'
     if let Some(limiter) = repeated(&members) {
         return Err(TryJoinError::Repeated { limiter });
     }
+    if let Some(limiter) = with_classes(&members) {
+        return Err(TryJoinError::WithClasses { limiter });
+    }
     let refusal = LockOrder::of(&members)
         .lock(|queues| if queues.grant_all(&mut members) { None } else { queues.worst_refusal(&members) });
     match refusal {
@@ -123,6 +126,12 @@ pub enum JoinError {
         #[source]
         error: ConsumeError,
     },
+    /// A limiter has [classes](crate::Class), and takes no part in joint claims.
+    #[error("limiter {limiter} of the joint claim has classes: use a limiter that was built without them")]
+    WithClasses {
+        /// The index of the limiter in the array.
+        limiter: usize,
+    },
     /// A limiter is in the array twice, and would wait for itself.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
@@ -144,6 +153,12 @@ pub enum TryJoinError {
         #[source]
         error: TryAcquireError,
     },
+    /// A limiter has [classes](crate::Class), and takes no part in joint claims.
+    #[error("limiter {limiter} of the joint claim has classes: use a limiter that was built without them")]
+    WithClasses {
+        /// The index of the limiter in the array.
+        limiter: usize,
+    },
     /// A limiter is in the array twice.
     #[error("limiter {limiter} of the joint claim is in it twice: add its costs up")]
     Repeated {
@@ -163,6 +178,10 @@ pub struct Join<'a, const N: usize> {
     joint: Option<Arc<JointClaim>>,
     /// Present while a claim with a limit waits. Boxed, so that it can be pinned without `unsafe`.
     deadline: Option<Pin<Box<Deadline>>>,
+}
+
+fn with_classes(members: &[Member<'_>]) -> Option<usize> {
+    members.iter().position(|member| member.core.has_classes)
 }
 
 fn repeated(members: &[Member<'_>]) -> Option<usize> {
@@ -232,6 +251,9 @@ impl<'a, const N: usize> Join<'a, N> {
         let members = self.members.as_mut().expect("polled after it was ready");
         if let Some(limiter) = repeated(members) {
             return Poll::Ready(Err(JoinError::Repeated { limiter }));
+        }
+        if let Some(limiter) = with_classes(members) {
+            return Poll::Ready(Err(JoinError::WithClasses { limiter }));
         }
         // Clone the wakers before taking the locks: `Waker::clone` is user code and may panic.
         let mut wakers: Vec<Waker> = members.iter().map(|_| waker.clone()).collect();

@@ -176,6 +176,7 @@ mod blocking;
 mod bucket;
 mod builder;
 mod claim;
+mod class;
 mod clock;
 mod consume;
 #[cfg_attr(
@@ -230,6 +231,9 @@ pub use {
     adaptive::Adaptive,
     bucket::{Bucket, Capped, CappedBucket, Ticket, Uncapped},
     builder::Builder,
+    class::{
+        Class, ClassConsume, ClassConsumeOwned, ClassGrant, ClassGrowWithin, ClassSnapshot, OwnedClassGrant, Share,
+    },
     clock::{Clock, ManualClock},
     consume::{Consume, ConsumeOwned},
     core::replenisher::Replenisher,

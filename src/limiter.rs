@@ -36,6 +36,10 @@ impl Limiter {
         self.core
     }
 
+    pub(crate) fn shared_core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }
@@ -446,7 +450,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns [`UnknownQuota`](ConfigError::UnknownQuota), or the error that says why the new quota is invalid.
-    /// Nothing changes then.
+    /// Nothing changes then. With classes also [`CeilingBelowBurst`](ConfigError::CeilingBelowBurst): the smallest burst
+    /// would exceed that of a ceiling above a floor, which could not be kept then.
     ///
     /// # Examples
     ///

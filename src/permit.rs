@@ -1,17 +1,16 @@
 //! Tokens that were granted and are held: what grants are made of.
 
-use crate::core::Core;
+use crate::core::limiter_ref::LimiterRef;
 use std::fmt;
-use std::ops::Deref;
 
 /// The tokens of one grant, generic over how it holds the limiter. With an in-flight cap, dropping it releases them.
-pub(crate) struct Permit<S: Deref<Target = Core>> {
+pub(crate) struct Permit<S: LimiterRef> {
     core: S,
     pub(crate) cost: u64,
     pub(crate) remaining: u64,
 }
 
-impl<S: Deref<Target = Core>> Permit<S> {
+impl<S: LimiterRef> Permit<S> {
     #[inline]
     pub(crate) fn new(core: S, cost: u64, remaining: u64) -> Self {
         Self { core, cost, remaining }
@@ -22,13 +21,13 @@ impl<S: Deref<Target = Core>> Permit<S> {
         &self.core
     }
 
-    /// The limiter and the cost, for [`GrowWithin`](crate::GrowWithin), which claims from the one and adds to the other.
-    pub(crate) fn parts(&mut self) -> (&Core, &mut u64) {
+    /// What the grant holds, and the cost that a caller adds to.
+    pub(crate) fn parts(&mut self) -> (&S, &mut u64) {
         (&self.core, &mut self.cost)
     }
 
     pub(crate) fn settle(&mut self, actual: u64) {
-        self.cost = self.core.resettle(self.cost, actual);
+        self.cost = self.core.resettle_in(self.core.class(), self.cost, actual);
     }
 
     pub(crate) fn grow(&mut self, tokens: u64) {
@@ -50,7 +49,7 @@ impl<S: Deref<Target = Core>> Permit<S> {
     }
 }
 
-impl<S: Deref<Target = Core>> Drop for Permit<S> {
+impl<S: LimiterRef> Drop for Permit<S> {
     #[inline]
     fn drop(&mut self) {
         if self.core.capped && self.cost > 0 {
@@ -59,7 +58,7 @@ impl<S: Deref<Target = Core>> Drop for Permit<S> {
     }
 }
 
-impl<S: Deref<Target = Core>> fmt::Debug for Permit<S> {
+impl<S: LimiterRef> fmt::Debug for Permit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant").field("cost", &self.cost).field("remaining", &self.remaining).finish()
     }

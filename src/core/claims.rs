@@ -1,6 +1,7 @@
 //! The life of a claim: it arrives, waits, is granted or leaves, and is settled afterwards.
 
 use super::{Core, drop_quietly};
+use crate::core::classes::{ClassId, ROOT};
 use crate::core::outcome::Outcome;
 use crate::core::queue::Place;
 use crate::core::rovers::{Rovers, ahead};
@@ -22,6 +23,7 @@ const MAX_LATE: u64 = 2_000_000;
 /// A claim that is polled for the first time.
 #[derive(Clone, Copy)]
 pub(crate) struct FirstPoll<'a> {
+    pub(crate) class: ClassId,
     pub(crate) cost: u64,
     /// The longest wait, in nanoseconds.
     pub(crate) allowed: Option<u64>,
@@ -133,6 +135,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn arrive_early(
         &self,
+        class: ClassId,
         cost: u64,
         allowed: Option<u64>,
     ) -> ControlFlow<Result<u64, ConsumeError>, Sample> {
@@ -145,6 +148,7 @@ impl Core {
             }
         }
         if cost <= MAX_COST
+            && class == ROOT
             && let Some(remaining) = self.fast_admit(cost, sample)
         {
             return ControlFlow::Break(Ok(remaining));
@@ -159,7 +163,7 @@ impl Core {
         arrival: FirstPoll<'_>,
         wait_record: &mut WaitRecord,
     ) -> Poll<Result<u64, ConsumeError>> {
-        let FirstPoll { cost, allowed, has_timer, waker, sample } = arrival;
+        let FirstPoll { class, cost, allowed, has_timer, waker, sample } = arrival;
         let mut waker = Some(waker.clone());
         let host = self.host();
         if allowed.is_none()
@@ -173,7 +177,7 @@ impl Core {
                 // `within` needs a timer of its own, and so a runtime, a manual clock, or a thread that parks.
                 let timed = allowed.is_none() || has_timer || host.is_some() || self.time.is_manual();
                 let driven = timed && self.is_driven(state, &host);
-                let arrival = Arrival { place: place.as_mut(), cost, waker: &mut waker, allowed, driven };
+                let arrival = Arrival { place: place.as_mut(), class, cost, waker: &mut waker, allowed, driven };
                 let queue_info = state.queue_info(rovers, cost, sample.now);
                 (state.arrive(rovers, arrival, sample.now), self.is_unserved(state, &host), queue_info)
             });
@@ -181,7 +185,7 @@ impl Core {
         match result {
             Ok(Some(remaining)) => Poll::Ready(Ok(remaining)),
             Ok(None) => {
-                let answer = self.wait_here(place, cost, unserved, &host);
+                let answer = self.wait_here(place, class, cost, unserved, &host);
                 if answer.is_pending() {
                     wait_record.begin(self.observers(), cost, queue_info);
                 }
@@ -192,19 +196,30 @@ impl Core {
     }
 
     /// A later poll of a claim that waits.
-    pub(crate) fn look(&self, mut place: Pin<&mut Place>, cost: u64, waker: &Waker) -> Poll<Result<u64, ConsumeError>> {
-        match self.check(place.as_mut(), waker) {
+    pub(crate) fn look(
+        &self,
+        mut place: Pin<&mut Place>,
+        class: ClassId,
+        cost: u64,
+        waker: &Waker,
+    ) -> Poll<Result<u64, ConsumeError>> {
+        match self.check(place.as_mut(), class, waker) {
             (Poll::Ready(outcome), _, _) => Poll::Ready(outcome.into_result()),
-            (Poll::Pending, unserved, host) => self.wait_here(place, cost, unserved, &host),
+            (Poll::Pending, unserved, host) => self.wait_here(place, class, cost, unserved, &host),
         }
     }
 
     /// Takes the outcome of `place` if there is one; otherwise stores `waker` there. Also returns whether its runtime
     /// has no driver, and that runtime.
     #[inline]
-    pub(crate) fn check(&self, mut place: Pin<&mut Place>, waker: &Waker) -> (Poll<Outcome>, bool, Option<Handle>) {
+    pub(crate) fn check(
+        &self,
+        mut place: Pin<&mut Place>,
+        class: ClassId,
+        waker: &Waker,
+    ) -> (Poll<Outcome>, bool, Option<Handle>) {
         // A waiter is nearly always woken because it has an outcome, and then needs nothing else.
-        let outcome = self.state.lock().queue.take_outcome(place.as_mut());
+        let outcome = self.state.lock().queue_of(class).take_outcome(place.as_mut());
         if let Some(outcome) = outcome {
             return (Poll::Ready(outcome), false, None);
         }
@@ -212,7 +227,7 @@ impl Core {
         let waker = waker.clone();
         let host = self.host();
         let mut state = self.state.lock();
-        let looked = state.queue.look(place, waker);
+        let looked = state.queue_of(class).look(place, waker);
         let unserved = self.is_unserved(&state, &host);
         drop(state);
         let (outcome, spare) = looked;
@@ -254,6 +269,7 @@ impl Core {
     fn wait_here(
         &self,
         place: Pin<&mut Place>,
+        class: ClassId,
         cost: u64,
         unserved: bool,
         host: &Option<Handle>,
@@ -264,19 +280,19 @@ impl Core {
         match catch_unwind(AssertUnwindSafe(|| host.as_ref().is_some_and(|host| self.serve_here(host)))) {
             Ok(true) => Poll::Pending,
             Ok(false) => {
-                self.cancel(place, cost);
+                self.cancel(place, class, cost);
                 Poll::Ready(Err(ConsumeError::NoRuntime))
             }
             Err(panic) => {
                 // If the caller catches the panic, it holds a future that is not in the queue.
-                self.cancel(place, cost);
+                self.cancel(place, class, cost);
                 resume_unwind(panic)
             }
         }
     }
 
     /// The claim in `place` is dropped: it leaves the queue, or gives back a grant that the caller has not seen.
-    pub(crate) fn cancel(&self, mut place: Pin<&mut Place>, cost: u64) {
+    pub(crate) fn cancel(&self, mut place: Pin<&mut Place>, class: ClassId, cost: u64) {
         // With a manual clock every caller serves, so the time is needed. Otherwise the driver serves, and whether it
         // is late is not checked: reading the clock would cost more than the removal itself.
         let now = if self.time.is_manual() { self.sample_or_last().map(|sample| sample.now) } else { Some(0) };
@@ -287,7 +303,7 @@ impl Core {
             }
         }
         let left = self.leaving(|state, rovers, _| {
-            let left = state.depart(rovers, place);
+            let left = state.depart(rovers, place, class);
             if let Some(Outcome::Granted { .. }) = left.outcome {
                 state.give_back(rovers, cost);
             }
@@ -324,8 +340,8 @@ impl Core {
 
     /// The claim in `place` has reached its deadline: it leaves the queue, unless it has an outcome by now, which is
     /// returned.
-    pub(crate) fn give_up(&self, place: Pin<&mut Place>) -> Option<Outcome> {
-        let left = self.leaving(|state, rovers, _| state.depart(rovers, place));
+    pub(crate) fn give_up(&self, place: Pin<&mut Place>, class: ClassId) -> Option<Outcome> {
+        let left = self.leaving(|state, rovers, _| state.depart(rovers, place, class));
         drop_quietly(left.waker);
         self.give_back_to_parent(left.parent);
         left.outcome
@@ -388,18 +404,26 @@ impl Core {
     /// # Panics
     /// If the clock panics; then nothing has changed.
     pub(crate) fn resettle(&self, cost: u64, actual: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), cost, actual) }
+        self.resettle_in(ROOT, cost, actual)
+    }
+
+    /// The same for a grant made in a class.
+    ///
+    /// # Panics
+    /// If the clock panics; then nothing has changed.
+    pub(crate) fn resettle_in(&self, class: ClassId, cost: u64, actual: u64) -> u64 {
+        if actual == cost { cost } else { self.resettle_by(Some(self.sample()), class, cost, actual) }
     }
 
     /// Like [`resettle`](Self::resettle), as a step of something that has begun: if the clock panics, the last sample
     /// is used.
     pub(crate) fn resettle_anyway(&self, cost: u64, actual: u64) -> u64 {
-        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), cost, actual) }
+        if actual == cost { cost } else { self.resettle_by(self.sample_or_last(), ROOT, cost, actual) }
     }
 
-    fn resettle_by(&self, sample: Option<Sample>, cost: u64, actual: u64) -> u64 {
+    fn resettle_by(&self, sample: Option<Sample>, class: ClassId, cost: u64, actual: u64) -> u64 {
         if actual > cost {
-            let charge = |state: &mut State, rovers: &Rovers, _| state.charge(rovers, actual - cost);
+            let charge = |state: &mut State, rovers: &Rovers, _| state.charge_in(rovers, class, actual - cost);
             return cost + self.sampled(sample, Reach::Now, CatchUp::Fully, charge);
         }
         self.sampled(sample, Reach::Now, CatchUp::Batch, |state, rovers, _| state.give_back(rovers, cost - actual));

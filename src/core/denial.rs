@@ -129,7 +129,8 @@ fn number(by: Bound) -> u64 {
         Bound::Pause => 1,
         Bound::Queue => 2,
         Bound::Parent => 3,
-        Bound::Quota(index) => 4 + index as u64,
+        Bound::Ceiling => 4,
+        Bound::Quota(index) => 5 + index as u64,
     }
 }
 
@@ -139,7 +140,8 @@ fn bound(number: u64) -> Bound {
         1 => Bound::Pause,
         2 => Bound::Queue,
         3 => Bound::Parent,
-        _ => Bound::Quota((number - 4) as usize),
+        4 => Bound::Ceiling,
+        _ => Bound::Quota((number - 5) as usize),
     }
 }
 
@@ -147,8 +149,8 @@ fn bound(number: u64) -> Bound {
 mod tests {
     use super::*;
 
-    const BOUNDS: [Bound; 6] =
-        [Bound::InFlight, Bound::Pause, Bound::Queue, Bound::Parent, Bound::Quota(0), Bound::Quota(7)];
+    const BOUNDS: [Bound; 7] =
+        [Bound::InFlight, Bound::Pause, Bound::Queue, Bound::Parent, Bound::Ceiling, Bound::Quota(0), Bound::Quota(7)];
 
     fn denial(by: Bound, at: Option<u64>) -> Denial {
         Denial { cost: 2, tail: 10, released: 4, until: 100, at, remaining: 1, by, name: Name::NONE }

@@ -137,7 +137,7 @@ impl Core {
         let due = state.last_due();
         let successors = state.drivers.call_successors(due);
         let is_missed = own.as_ref().is_some_and(Driver::serves_others);
-        let waiting = if is_missed { state.queue.take_wakers() } else { Vec::new() };
+        let waiting = if is_missed { state.take_wakers() } else { Vec::new() };
         drop(state);
         drop_quietly(own);
         wake_each(waiting.into_iter().chain(successors.into_iter().flatten()));

@@ -255,9 +255,10 @@ impl Core {
         wakes.wake_all();
     }
 
-    /// Whether drivers can serve the rest of the queue. With a manual clock every caller serves all of it.
+    /// Whether drivers can serve the rest of the queue. With a manual clock, and with classes, every caller serves all of
+    /// it: the order of a queue that is behind follows from positions, which claims in classes do not have.
     fn can_hand_over(&self, state: &State) -> bool {
-        !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty()
+        !self.time.is_manual() && !state.queue.is_empty() && !state.drivers.is_empty() && state.classes().is_none()
     }
 
     /// Releases the lock, wakes, reads the time, and takes the lock again. If the clock panics, `before` is used: the

@@ -16,6 +16,7 @@
 
 use super::{Core, ParentLink};
 use crate::clock::Time;
+use crate::core::classes::ROOT;
 use crate::core::joint::{JointClaim, JointPart};
 use crate::core::locked::{Locked, with_locked};
 use crate::core::outcome::Outcome;
@@ -41,7 +42,7 @@ impl Drop for ParentLink {
     fn drop(&mut self) {
         let mut parent_ticket = self.parent_ticket.lock();
         if let Some(place) = parent_ticket.as_mut().filter(|place| place.is_entered()) {
-            self.limiter.leaving(|state, rovers, _| drop(state.depart(rovers, place.as_mut())));
+            self.limiter.leaving(|state, rovers, _| drop(state.depart(rovers, place.as_mut(), ROOT)));
         }
     }
 }
@@ -276,7 +277,7 @@ impl Both<'_, '_> {
     /// granted to the front waiter.
     fn withdraw_parent_ticket(&mut self) {
         if let Some(place) = self.parent_link.parent_ticket.lock().as_mut() {
-            drop(self.parent.state.depart(&self.parent.core.rovers, place.as_mut()));
+            drop(self.parent.state.depart(&self.parent.core.rovers, place.as_mut(), ROOT));
         }
     }
 }

@@ -40,7 +40,8 @@ pub(crate) struct Waiter {
     /// The position at which the claim ends.
     pub(crate) ticket: u64,
     pub(crate) cost: u64,
-    /// The gap after this claim: tokens of cancelled claims just behind it. Granting this claim moves past them.
+    /// The gap after this claim: tokens of cancelled claims just behind it. Granting this claim moves past them. In the
+    /// queue of a class, whose claims have no positions: the debt of the class that is paid after this claim.
     pub(crate) skip: u64,
     /// Connects the claim to its parts in other queues, if it waits in several.
     pub(crate) part: Option<Box<JointPart>>,
@@ -95,6 +96,19 @@ pub(crate) enum Left {
     /// It waited further back. The gap was added to the waiter before it, which begins at `before`. The waiter is
     /// returned for its waker.
     Behind { waiter: Waiter, before: u64 },
+}
+
+/// The result of [`Queue::withdraw`].
+#[derive(Debug)]
+pub(crate) enum Withdrawn {
+    /// The place was never entered.
+    Nothing,
+    /// It had been called out, and its outcome had not been taken.
+    Called(Outcome),
+    /// It waited at the front. The caller has to account for its debt too.
+    Front(Waiter),
+    /// It waited further back. Its debt was added to that of the waiter before it.
+    Behind(Waiter),
 }
 
 #[derive(Debug)]
@@ -226,7 +240,8 @@ impl Queue {
 
     /// Removes the front waiter and stores `outcome` for its future to find. The caller wakes the returned waiter's
     /// waker.
-    #[inline]
+    // Inlined always: it is a part of every wait.
+    #[inline(always)]
     pub(crate) fn call_front(&mut self, outcome: Outcome) -> Option<Waiter> {
         if let Some(held) = self.take_held() {
             if let Some(parts) = &mut self.parts {
@@ -292,6 +307,50 @@ impl Queue {
         let NodeData::Linked(waiter) = node.reset(&mut self.list).0 else { unreachable!("the place was linked above") };
         self.forget(&waiter);
         Some((waiter, before))
+    }
+
+    /// Counts a claim that waits in the queue of a class of this queue's limiter.
+    pub(crate) fn count_in(&mut self, cost: u64) {
+        self.len += 1;
+        self.tokens += cost;
+    }
+
+    /// The claim does not wait any more.
+    pub(crate) fn count_out(&mut self, cost: u64) {
+        self.len -= 1;
+        self.tokens -= cost;
+    }
+
+    /// Notes a debt behind the last waiter. Returns false if no claim waits here.
+    pub(crate) fn note_debt(&mut self, tokens: u64) -> bool {
+        let mut cursor = self.list.cursor_back_mut();
+        let last = cursor.protected_mut();
+        last.is_some_and(|last| {
+            last.skip += tokens;
+            true
+        })
+    }
+
+    /// Empties the place of a waiter of a class, whatever its state; see [`Withdrawn`].
+    pub(crate) fn withdraw(&mut self, place: Pin<&mut Place>) -> Withdrawn {
+        let Some(node) = place.project().node.initialized_mut() else { return Withdrawn::Nothing };
+        let mut is_front = true;
+        if let Some(debt) = node.protected(&self.list).map(|waiter| waiter.skip)
+            && let Some(mut cursor) = node.cursor_mut(&mut self.list)
+        {
+            cursor.move_previous();
+            if let Some(previous) = cursor.protected_mut() {
+                previous.skip += debt;
+                is_front = false;
+            }
+        }
+        match node.reset(&mut self.list).0 {
+            NodeData::Removed(outcome) => Withdrawn::Called(outcome),
+            NodeData::Linked(waiter) => {
+                self.forget(&waiter);
+                if is_front { Withdrawn::Front(waiter) } else { Withdrawn::Behind(waiter) }
+            }
+        }
     }
 
     /// Takes the wakers of all waiters. A waiter woken with its waker polls again and stores a new one.

@@ -103,6 +103,13 @@ impl Schedule {
         }
     }
 
+    /// Lowers the accrued fraction of the next token to that of `other`, a schedule of the same quota.
+    pub(crate) fn lower_fraction(&mut self, other: &Self) {
+        if let (Mint::Continuous { rem, .. }, Mint::Continuous { rem: most, .. }) = (&mut self.mint, &other.mint) {
+            *rem = (*rem).min(*most);
+        }
+    }
+
     /// Burns the tokens beyond `limit`.
     pub(crate) fn cut(&mut self, limit: u64) {
         if ahead(self.head, limit) > 0 {

@@ -3,8 +3,9 @@
 //!
 //! This file holds serving. The other operations are in the files below `state/`: claims that arrive in `claims.rs`,
 //! cancellation and changes of the limiter in `changes.rs`, calls on a queue that is behind in `deferred.rs`, estimates
-//! in `forecast.rs`, external tokens in `source.rs`, the link between a parent and its children in `parent.rs`,
-//! read access in `view.rs`, the in-flight cap in `ceiling.rs`, and the fast path's limits in `publish.rs`.
+//! in `forecast.rs`, joint claims in `joint.rs`, limiters with classes in `classes.rs` and `shares.rs`, external tokens in
+//! `source.rs`, the link between a parent and its children in `parent.rs`, read access in `view.rs`, the in-flight cap in
+//! `ceiling.rs`, and the fast path's limits in `publish.rs`.
 //!
 //! The lock is `Core::state`. Every method here runs with the lock held and does nothing with a waker except move it.
 //! Time is passed in as a number that the caller read before it took the lock.
@@ -12,22 +13,26 @@
 mod ceiling;
 mod changes;
 mod claims;
+mod classes;
 mod deferred;
 mod forecast;
 mod joint;
 mod parent;
 mod publish;
+mod shares;
 mod source;
 mod view;
 
 pub(crate) use ceiling::Cap;
 pub(crate) use claims::Arrival;
 pub(crate) use parent::ChildLimiter;
+pub(crate) use shares::SharePlan;
 
 use deferred::Deferred;
 use forecast::Forecast;
 use joint::Step;
 
+use crate::core::classes::Classes;
 use crate::core::drivers::Drivers;
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
@@ -44,7 +49,7 @@ use tokio::runtime::Handle;
 /// The largest claim. 2^14 claims of this size, waiting or cancelled, fit within [`MAX_SPAN`].
 pub(crate) const MAX_COST: u64 = 1 << 48;
 /// The largest distance by which claims may overrun the tokens. It keeps wrapping differences far from overflow.
-const MAX_SPAN: i64 = 1 << 62;
+pub(crate) const MAX_SPAN: i64 = 1 << 62;
 
 /// The tail and the time. The caller reads them in this order, before it takes the lock: so every claim up to `tail`
 /// was made by `now`.
@@ -120,6 +125,35 @@ enum Verdict {
     TicketRecalled,
 }
 
+/// What distinguishes a limiter from a plain one, in one byte: a plain limiter pays for one check.
+#[derive(Clone, Copy, Debug, Default)]
+struct Role(u8);
+
+impl Role {
+    /// It grants nothing alone: its parent must grant it too.
+    const CHILD: u8 = 1;
+    /// It was built with classes, which are in `rare`.
+    const CLASSES: u8 = 2;
+    /// The tokens of one of its quotas come from a source.
+    const SOURCE: u8 = 4;
+
+    fn add(&mut self, role: u8) {
+        self.0 |= role;
+    }
+
+    fn is_plain(self) -> bool {
+        self.0 == 0
+    }
+
+    fn has_parent(self) -> bool {
+        self.0 & Self::CHILD != 0
+    }
+
+    fn has_classes(self) -> bool {
+        self.0 & Self::CLASSES != 0
+    }
+}
+
 /// The field order, fixed by `repr(C)`, puts the fields that every wait and every serving pass read next to the lock,
 /// down to the supply and the schedule of its quota. With one limiter per key, the state of a single limiter is usually
 /// in no cache, and each cache line that is not needed saves a miss.
@@ -135,8 +169,7 @@ pub(crate) struct State {
     /// True if the only thing done since the lock was taken was to deny a claim: that denial then stays valid beyond
     /// the next publishing.
     denied: bool,
-    /// This limiter grants nothing alone: its parent must grant it too.
-    pub(crate) has_parent: bool,
+    role: Role,
     /// The parent ticket in the parent's queue may no longer belong to a claim here.
     ticket_recalled: bool,
     /// The version of the keyed map's quotas that this limiter applies.
@@ -157,6 +190,8 @@ pub(crate) struct Rare {
     /// A copy of the supply that `predict` mints ahead of time. Made when first needed, then reused.
     scratch: Option<Supply>,
     forecast: Option<Forecast>,
+    /// Present if the limiter was built with classes; see `state/classes.rs`.
+    classes: Option<Box<Classes>>,
     /// Calls made while the queue was behind; see `state/deferred.rs`.
     deferred: VecDeque<Deferred>,
     /// While a caller acts on a queue that is behind: the time it read from the clock.
@@ -188,7 +223,7 @@ impl State {
             last_served: 0,
             closed: false,
             denied: false,
-            has_parent: false,
+            role: Role::default(),
             ticket_recalled: false,
             quota_version: 0,
             cap: cap.map(|tokens| Cap { tokens, seen: 0, watching: false }),
@@ -203,6 +238,11 @@ impl State {
     /// Whether waiters on the runtime `host` can rely on existing drivers to serve them.
     pub(crate) fn serves(&self, host: &Handle) -> bool {
         self.drivers.serve(host) && !self.is_unkept()
+    }
+
+    /// This becomes the queue of a child: nothing is granted here that the parent does not grant.
+    pub(crate) fn set_parent(&mut self) {
+        self.role.add(Role::CHILD);
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {
@@ -306,8 +346,11 @@ impl State {
         end: Option<u64>,
         wakes: &mut Wakes,
     ) -> Served {
-        // One check for all that most limiters do not have, instead of one at each place below.
-        if self.queue.parts().is_some() || self.has_parent || self.supply.has_external() {
+        // One check here, instead of one at each place below.
+        if self.queue.parts().is_some() || !self.role.is_plain() {
+            if self.role.has_classes() {
+                return self.serve_classes(rovers, time.0, wakes);
+            }
             return self.serve_as::<false>(rovers, time, reach, end, wakes);
         }
         self.serve_as::<true>(rovers, time, reach, end, wakes)
@@ -346,7 +389,7 @@ impl State {
             };
             let (ticket, is_plain) = (front.ticket, front.part.is_none());
             // The claim of a child has no other queue that sends updates: its parent decides alone.
-            let is_joint = !PLAIN && front.is_joint() && !self.has_parent;
+            let is_joint = !PLAIN && front.is_joint() && !self.role.has_parent();
             debug_assert!(!PLAIN || !front.is_joint(), "a joint claim is known by its part");
             let verdict = self.verdict::<PLAIN>(front, (now, read), &mut wakes.last_decision);
             let until = match verdict {
@@ -441,20 +484,20 @@ impl State {
         let due = self.supply.due(front.ticket).filter(|at| *at <= now);
         let Some(part) = &front.part else {
             // Under a parent, the parent has to grant the front claim too.
-            let ready = if !PLAIN && self.has_parent { Verdict::Held } else { Verdict::Grant };
+            let ready = if !PLAIN && self.role.has_parent() { Verdict::Held } else { Verdict::Grant };
             return due.map_or(Verdict::Wait, ready);
         };
         let state = match due {
             Some(at) => part.ready(at),
             // A claim that is not ready must not hold up the parent's queue.
-            None if self.has_parent => part.joint.kill(),
+            None if self.role.has_parent() => part.joint.kill(),
             None => part.unready(),
         };
         if part.is_parent_ticket() && state == JointState::Committed {
             // This queue alone decides about a parent ticket, and has just done so.
             return Verdict::Grant(due.unwrap_or(now).max(self.supply.synced()));
         }
-        if self.has_parent && due.is_none() && state == JointState::Dead {
+        if self.role.has_parent() && due.is_none() && state == JointState::Dead {
             return Verdict::TicketRecalled;
         }
         if state != JointState::Held && part.is_new_decision(last_decision) {
@@ -463,7 +506,7 @@ impl State {
         match (state, due) {
             // The instant of the commit has passed, even if this clock has since stepped back to before it.
             (JointState::Committed, _) => Verdict::Grant(part.committed_at(read).max(self.supply.synced())),
-            (JointState::Dead, _) if self.has_parent => Verdict::TurnAway(part.joint.parent_outcome()),
+            (JointState::Dead, _) if self.role.has_parent() => Verdict::TurnAway(part.joint.parent_outcome()),
             (JointState::Dead, _) => Verdict::TurnAway(Outcome::JointEnded),
             (JointState::Held, Some(since)) => Verdict::Held(since),
             (JointState::Held, None) => Verdict::Wait,
@@ -477,7 +520,7 @@ impl State {
     /// Whether the parent has granted the front claim and this queue has not noticed yet. Such a grant stands. If the
     /// parent has not granted the claim, this call ends the joint claim, so that the parent never grants it.
     fn is_granted_by_parent(&self, front: &Waiter) -> bool {
-        self.has_parent && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
+        self.role.has_parent() && front.part.as_ref().is_some_and(|part| part.joint.kill() == JointState::Committed)
     }
 
     /// Removes the front waiter from the queue, granted or turned away.
@@ -497,7 +540,7 @@ impl State {
             // queues must look: they hold the other parts of the claim. Under a parent, the only other part is the
             // parent ticket, and only a refusal has to recall it.
             part.joint.kill_as(outcome);
-            if !self.has_parent {
+            if !self.role.has_parent() {
                 wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
             } else if !matches!(outcome, Outcome::Granted { .. }) {
                 self.recall_parent_ticket();
@@ -508,13 +551,23 @@ impl State {
 
     /// The position at which the front claim begins, or the next claim would.
     #[inline]
-    fn next_start(&self, rovers: &Rovers) -> u64 {
+    pub(crate) fn next_start(&self, rovers: &Rovers) -> u64 {
+        if self.role.has_classes() {
+            return self.class_start(rovers);
+        }
         self.queue.front().map_or_else(|| rovers.tail(), Waiter::start)
+    }
+
+    /// The waiter for whose claim tokens above the burst may be saved. `None` with classes: no installment is larger
+    /// than the burst.
+    #[inline]
+    fn front(&self) -> Option<&Waiter> {
+        self.queue.front().filter(|_| !self.role.has_classes())
     }
 
     #[inline]
     pub(crate) fn front_ticket(&self) -> Option<u64> {
-        self.queue.front().map(|front| front.ticket)
+        self.front().map(|front| front.ticket)
     }
 
     /// The instant at which the queue must be served, for its front waiter or for a part of a joint claim that waits
@@ -522,6 +575,9 @@ impl State {
     // Inlined always, though large: it has one or two callers, and is a part of every wait.
     #[inline(always)]
     pub(crate) fn due(&self) -> u64 {
+        if self.role.has_classes() {
+            return self.class_due();
+        }
         let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm().unwrap_or(u64::MAX))

@@ -188,6 +188,11 @@ impl Supply {
         }
     }
 
+    /// The earliest of all heads; `None` without a quota.
+    pub(crate) fn least_head(&self) -> Option<u64> {
+        self.quotas.iter().map(|quota| quota.head).reduce(earlier)
+    }
+
     /// Mints everything up to `now`. `front` is the ticket of the front waiter, if a waiter waits.
     #[inline]
     pub(crate) fn mint(&mut self, now: u64, front: Option<u64>) {
@@ -361,6 +366,17 @@ impl Supply {
         }
     }
 
+    /// Returns tokens that were set aside for a claim that has left, up to the position `most`. `shadow` is the same
+    /// quota without divided claims: where it bounds the level, it bounds the fraction of a token too.
+    pub(crate) fn restore(&mut self, index: usize, n: u64, most: u64, shadow: &Schedule) {
+        self.note_change();
+        let quota = &mut self.quotas[index];
+        quota.add(n, most);
+        if ahead(quota.head, most) >= 0 {
+            quota.lower_fraction(shadow);
+        }
+    }
+
     /// Adds `n` tokens by hand: to the manual quotas if there are any, else to all quotas without a source.
     pub(crate) fn replenish(&mut self, n: u64, front: Option<u64>) {
         self.note_change();
@@ -374,6 +390,11 @@ impl Supply {
 
     pub(crate) fn raise_ceiling(&mut self, n: u64) {
         self.ceiling = self.ceiling.map(|ceiling| ceiling.wrapping_add(n));
+    }
+
+    /// Removes the in-flight cap, on a copy that no grant is made from.
+    pub(crate) fn uncap(&mut self) {
+        self.ceiling = None;
     }
 
     /// Moves the ceiling from `old` tokens in flight to `new` tokens in flight.

@@ -51,7 +51,7 @@ const BATCH: usize = 32;
 #[cfg(tollgate_loom)]
 const BATCH: usize = 2;
 
-/// How many parts of joint claims one caller looks at while it holds the lock.
+/// How many parts of joint claims one caller looks at, or steps of a scheduler it takes, while it holds the lock.
 const LOOKS: usize = BATCH;
 
 /// Work to do when no lock is held: a bounded batch of wakers to wake, and other queues to serve.
@@ -60,7 +60,7 @@ pub(crate) struct Wakes {
     wakers: ArrayVec<Waker, BATCH>,
     /// Work for other queues. Nearly every call has none, and a box is then one word to set and to check.
     for_peers: Option<Box<ForPeers>>,
-    /// How many parts of joint claims were looked at since the lock was taken.
+    /// How many parts of joint claims were looked at, or steps of a scheduler taken, since the lock was taken.
     pub(crate) looks: usize,
     /// The last decision made elsewhere that the caller has learned of. It has read the time since.
     pub(crate) last_decision: LastDecision,
@@ -134,8 +134,8 @@ impl Wakes {
         self.wakers.push(waker);
     }
 
-    /// True if the caller must release the lock before it looks at another part of a joint claim: no space for its waker
-    /// is left, or it has looked at enough of them.
+    /// True if the caller must release the lock before it looks at another part of a joint claim, or takes another step of
+    /// a scheduler: no space for its waker is left, or it has done enough of them.
     pub(crate) fn must_pause(&self) -> bool {
         self.is_full() || self.looks >= LOOKS
     }

@@ -368,6 +368,9 @@ where
         quotas.check()?;
         self.overflow.as_ref().map_or(Ok(()), Quotas::check)?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
+        if self.parent.as_ref().is_some_and(|parent| parent.core().has_classes) {
+            return Err(ConfigError::ParentWithClasses);
+        }
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }

@@ -31,6 +31,7 @@ reasons! {
     InFlight: "in_flight",
     Pause: "pause",
     Queue: "queue",
+    Ceiling: "ceiling",
     QueueFull: "queue_full",
     Parent: "parent",
     TooLate: "too_late",
@@ -50,6 +51,7 @@ impl Reason {
                 Bound::InFlight => Self::InFlight,
                 Bound::Pause => Self::Pause,
                 Bound::Queue => Self::Queue,
+                Bound::Ceiling => Self::Ceiling,
                 Bound::Parent => Self::Parent,
             },
             Refused::AtOnce(TryAcquireError::TooLarge { .. }) | Refused::InLine(ConsumeError::TooLarge { .. }) => {

@@ -45,6 +45,7 @@ mod seastar_bucket;
 mod semantics;
 #[cfg(all(feature = "distributed", feature = "keyed"))]
 mod shared_keys;
+mod shares;
 mod shutdown;
 mod small_bucket;
 #[cfg(feature = "stream")]

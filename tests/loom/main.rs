@@ -16,6 +16,7 @@
 mod adaptive;
 mod bucket;
 mod changes;
+mod classes;
 mod denials;
 mod drivers;
 mod fast;

@@ -1,6 +1,7 @@
 //! Cancellation, settling after the grant, and changes of the limiter itself.
 
 use super::{MAX_COST, State};
+use crate::core::classes::ClassId;
 use crate::core::joint::JointState;
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Left, Place, Waiter};
@@ -29,7 +30,11 @@ impl State {
     /// The claim counts as gone since the queue was last served: tokens that have come due for it since go to the
     /// claims behind it, which could not have had them before now.
     pub(crate) fn remove_fast(&mut self, rovers: &Rovers, place: Pin<&mut Place>, now: u64) -> Option<Waker> {
-        if self.closed || self.queue.is_joint() || self.last_due <= now.max(self.supply.synced()) {
+        if self.closed
+            || self.queue.is_joint()
+            || self.classes().is_some()
+            || self.last_due <= now.max(self.supply.synced())
+        {
             return None;
         }
         let (waiter, before) = self.queue.leave_behind(place)?;
@@ -46,7 +51,10 @@ impl State {
     }
 
     /// Empties the place of a future that is done with it, in any state.
-    pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>) -> Departed {
+    pub(crate) fn depart(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) -> Departed {
+        if self.classes().is_some() {
+            return self.depart_class(rovers, place, class);
+        }
         match self.queue.leave(place) {
             Left::Nothing => Departed::default(),
             Left::Called(outcome) => Departed { outcome: Some(outcome), ..Departed::default() },
@@ -68,7 +76,7 @@ impl State {
     /// it.
     fn recall_ticket(&mut self, waiter: &Waiter) -> u64 {
         match &waiter.part {
-            Some(part) if self.has_parent => {
+            Some(part) if self.role.has_parent() => {
                 self.recall_parent_ticket();
                 if part.joint.kill() == JointState::Committed { waiter.cost } else { 0 }
             }
@@ -79,6 +87,7 @@ impl State {
     /// Does [`give_back`](Self::give_back) at the instant up to which the queue has been served.
     pub(super) fn give_back_now(&mut self, rovers: &Rovers, tokens: u64) {
         self.supply.refund(tokens);
+        self.note_refund(tokens);
         self.totals.refunded = self.totals.refunded.wrapping_add(tokens);
         if let Some(cap) = &mut self.cap {
             // No report is needed: we hold the lock, and this release happens at the instant up to which the queue is
@@ -91,6 +100,11 @@ impl State {
 
     /// Charges `tokens` on top of a grant, as a debt at the end of the queue. Returns how many of them were charged: a
     /// debt is cut to what fits between the rovers.
+    pub(crate) fn charge_in(&mut self, rovers: &Rovers, class: ClassId, tokens: u64) -> u64 {
+        if self.classes().is_some() { self.charge_class(rovers, class, tokens) } else { self.charge(rovers, tokens) }
+    }
+
+    /// The same in a limiter without classes.
     pub(crate) fn charge(&mut self, rovers: &Rovers, tokens: u64) -> u64 {
         let tokens = tokens.min(MAX_COST).min(self.space_left(rovers));
         rovers.claim(tokens);
@@ -108,9 +122,10 @@ impl State {
     /// Does [`replenish`](Self::replenish) at the instant up to which the queue has been served. A front waiter that
     /// begins at `end` or behind it has not arrived yet.
     pub(super) fn replenish_now(&mut self, tokens: u64, end: Option<u64>) {
-        let front = self.queue.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
+        let front = self.front().filter(|front| end.is_none_or(|end| ahead(front.start(), end) < 0));
         let front = front.map(|front| front.ticket);
         self.supply.replenish(tokens, front);
+        self.note_replenish(tokens);
     }
 
     pub(crate) fn close(&mut self, rovers: &Rovers) {
@@ -136,8 +151,10 @@ impl State {
         if self.supply.quotas()[index].is_external() {
             return Err(ConfigError::DistributedQuota { quota: index });
         }
+        self.check_ceilings(index, quota)?;
         self.retract(rovers);
         self.supply.set_quota(index, quota, self.front_ticket());
+        self.requote_classes(index);
         self.stride.shorten(self.supply.least_burst() / 64);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Arriving claims: granted, denied, or entered into the queue; and their estimated waits.
 
 use super::{Cap, MAX_COST, Sample, State};
+use crate::core::classes::{ClassId, ROOT};
 use crate::core::denial::Denial;
 use crate::core::joint::JointPart;
 use crate::core::queue::{Place, Waiter};
@@ -15,6 +16,8 @@ use std::time::Duration;
 pub(crate) struct Arrival<'a> {
     pub(crate) place: Pin<&'a mut Place>,
     pub(crate) cost: u64,
+    /// The class in which it waits.
+    pub(crate) class: ClassId,
     /// Taken if the caller has to wait. Otherwise it stays here, and the caller drops it without the lock.
     pub(crate) waker: &'a mut Option<Waker>,
     /// The longest wait that the caller accepts, in nanoseconds.
@@ -40,7 +43,10 @@ impl State {
     /// The same in one pass if the queue is empty: it combines `settle`, `admit` and `finish` for that case.
     pub(crate) fn fast_admit(&mut self, rovers: &Rovers, cost: u64, sample: Sample) -> Option<u64> {
         // A part of a joint claim that is due comes to the front first.
-        if self.closed || self.has_parent || !self.queue.is_idle(sample.now) || self.is_hungry(rovers) {
+        if self.closed
+            || !self.queue.is_idle(sample.now)
+            || !self.role.is_plain() && (self.role.has_parent() || self.is_hungry(rovers))
+        {
             return None;
         }
         self.forget_denial(rovers);
@@ -71,8 +77,8 @@ impl State {
         cost: u64,
         waker: &mut Option<Waker>,
     ) -> bool {
-        // The task of a source must learn of each waiter.
-        if self.supply.has_external() {
+        // The task of a source must learn of each waiter, and classes have queues of their own.
+        if !self.role.is_plain() && (self.role.has_classes() || self.supply.has_external()) {
             return false;
         }
         let can_wait = !self.queue.is_empty() && cost > 0 && self.check_queue(true).is_ok();
@@ -95,6 +101,9 @@ impl State {
     }
 
     pub(crate) fn try_acquire(&mut self, rovers: &Rovers, cost: u64, now: u64) -> Result<u64, TryAcquireError> {
+        if self.classes().is_some() {
+            return self.try_acquire_in_class(rovers, ROOT, cost, now);
+        }
         if self.closed {
             return Err(TryAcquireError::Closed);
         }
@@ -163,7 +172,10 @@ impl State {
         if cost == 0 {
             return Ok(Some(self.available(rovers)));
         }
-        if !self.has_parent
+        if self.role.has_classes() {
+            return self.arrive_in_class(rovers, arrival, now);
+        }
+        if !self.role.has_parent()
             && let Some(remaining) = self.admit(rovers, cost)
         {
             return Ok(Some(remaining));

@@ -12,6 +12,7 @@
 //!    queue again.
 
 use super::State;
+use crate::core::classes::ROOT;
 use crate::core::queue::Waiter;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::supply::Supply;
@@ -52,7 +53,10 @@ impl State {
     ///
     /// Takes a few steps per quota, and also one step per waiter in the cases that the head of this file names.
     pub(crate) fn predict(&mut self, rovers: &Rovers, cost: u64) -> Option<u64> {
-        if self.queue.is_joint() || self.has_parent && !self.queue.is_empty() {
+        if self.classes().is_some() {
+            return self.predict_in_class(rovers, ROOT, cost);
+        }
+        if self.queue.is_joint() || self.role.has_parent() && !self.queue.is_empty() {
             return None;
         }
         let end = rovers.tail().wrapping_add(cost);

@@ -16,7 +16,7 @@ pub(crate) trait ChildLimiter: Send + Sync {
 impl State {
     /// The cost of the front claim, if it is ready and has no parent ticket yet.
     pub(crate) fn ready_front(&self) -> Option<u64> {
-        let front = self.queue.front().filter(|front| self.has_parent && front.part.is_none())?;
+        let front = self.queue.front().filter(|front| self.role.has_parent() && front.part.is_none())?;
         let due = self.supply.due(front.ticket)?;
         (due <= self.supply.synced()).then_some(front.cost)
     }
@@ -24,7 +24,7 @@ impl State {
     /// Whether the parent's queue has to be changed, for the front claim here or for a claim that is gone.
     #[inline]
     pub(crate) fn wants_parent(&self) -> bool {
-        self.has_parent && (self.ticket_recalled || self.ready_front().is_some())
+        self.role.has_parent() && (self.ticket_recalled || self.ready_front().is_some())
     }
 
     /// Whether the parent ticket must be removed from the parent's queue. Resets the request: the caller must carry it

@@ -6,16 +6,19 @@ use crate::core::rovers::{Rovers, earlier};
 impl State {
     /// Tells the fast path how far claims may go, and which answer to give beyond that. While a waiter waits, the
     /// published position does not reach the tail, so the fast path can claim nothing.
-    #[inline]
+    // Inlined always, though large: it is a part of every wait, as `observe` is.
+    #[inline(always)]
     pub(super) fn publish(&mut self, rovers: &Rovers) {
         if !std::mem::take(&mut self.denied) {
             self.forget_denial(rovers);
         }
         let limit = self.supply.limit();
-        let until = match self.queue.front() {
-            Some(front) => front.start(),
-            None if self.closed || self.supply.is_paused() => rovers.tail(),
-            None => rovers.tail().wrapping_add(self.stride.tokens),
+        let until = if !self.queue.is_empty() {
+            self.next_start(rovers)
+        } else if self.closed || self.supply.is_paused() {
+            rovers.tail()
+        } else {
+            rovers.tail().wrapping_add(self.stride.tokens)
         };
         rovers.publish(earlier(limit, until), limit);
     }
@@ -27,7 +30,7 @@ impl State {
     }
 
     /// Records `sample` once the queue has been served up to `sample.now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn observe(&mut self, rovers: &Rovers, sample: Sample) {
         self.supply.know_claimed(earlier(sample.tail, self.next_start(rovers)));
         let most = self.supply.least_burst() / 64;

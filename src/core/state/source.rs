@@ -1,7 +1,7 @@
 //! A quota with tokens from an external [`Source`](crate::core::source::Source): when its task has to be woken, and
 //! which claims fail.
 
-use super::State;
+use super::{Role, State};
 use crate::core::rovers::Rovers;
 use crate::core::source::{RequestTask, Source};
 use crate::core::wakes::Wakes;
@@ -10,6 +10,7 @@ use std::task::Waker;
 impl State {
     /// Makes the tokens of one of the quotas come from `source`, and empties its bucket.
     pub(crate) fn use_source(&mut self, index: usize, source: Box<dyn Source>, start: u64) {
+        self.role.add(Role::SOURCE);
         self.supply.quota_mut(index).become_external(source, start);
     }
 
@@ -33,7 +34,7 @@ impl State {
     /// Whether the source's task has to be woken.
     #[inline]
     pub(super) fn is_hungry(&self, rovers: &Rovers) -> bool {
-        self.supply.has_external() && self.is_source_hungry(rovers)
+        !self.role.is_plain() && self.is_source_hungry(rovers)
     }
 
     #[cold]

@@ -56,7 +56,7 @@ impl State {
 
     /// The state of the queue as a new claim of `cost` finds it.
     pub(crate) fn queue_info(&mut self, rovers: &Rovers, cost: u64, now: u64) -> QueueInfo {
-        let is_near = self.queue.is_empty() || self.supply.is_straight();
+        let is_near = self.classes().is_none() && (self.queue.is_empty() || self.supply.is_straight());
         let estimate = if is_near && Observers::use_estimates() { self.estimate(rovers, cost, now) } else { None };
         QueueInfo { since: now, ahead: self.queue.len(), estimate }
     }

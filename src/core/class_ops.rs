@@ -1,0 +1,89 @@
+//! The operations of a class of a limiter.
+
+use super::Core;
+use crate::core::classes::{ClassFlags, ClassId};
+use crate::core::rovers::Rovers;
+use crate::core::state::{CatchUp, MAX_COST, Reach, SharePlan, State};
+use crate::error::{ConfigError, TryAcquireError};
+use std::sync::Arc;
+
+impl Core {
+    /// The fast path of a class. Under a ceiling there is none.
+    #[inline]
+    pub(crate) fn claim_in_class(&self, flags: &ClassFlags, cost: u64) -> Option<u64> {
+        if !flags.is_fast() {
+            return None;
+        }
+        let remaining = self.try_claim(cost)?;
+        if !flags.is_fast() {
+            self.undo_claim(cost);
+            return None;
+        }
+        Some(remaining)
+    }
+
+    /// A ceiling was set, or the class was removed, while it claimed.
+    #[cold]
+    fn undo_claim(&self, cost: u64) {
+        self.give_back(cost);
+    }
+
+    pub(crate) fn try_acquire_in_class(
+        &self,
+        class: ClassId,
+        flags: &ClassFlags,
+        cost: u64,
+    ) -> Result<u64, TryAcquireError> {
+        if cost <= MAX_COST
+            && let Some(remaining) = self.claim_in_class(flags, cost)
+        {
+            return Ok(remaining);
+        }
+        let sample = self.sample();
+        let answer = match self.rovers.denial_of(cost, sample.tail) {
+            // Kept denials are about classes without a ceiling.
+            Some(denial) if flags.is_fast() && sample.now < denial.until => {
+                Err(TryAcquireError::Denied(denial.as_of(sample.now)))
+            }
+            _ => self.sampled(Some(sample), Reach::Held, CatchUp::Batch, |state, rovers, sample| {
+                state.try_acquire_in_class(rovers, class, cost, sample.now)
+            }),
+        };
+        if let Err(error) = &answer {
+            self.observers().refused(cost, *error);
+        }
+        answer
+    }
+
+    /// Adds a class in `parent`.
+    pub(crate) fn add_class(
+        &self,
+        parent: ClassId,
+        name: Arc<str>,
+        share: &SharePlan,
+    ) -> Result<(ClassId, Arc<ClassFlags>), ConfigError> {
+        self.change_classes(|state| state.add_class(parent, name, share))
+    }
+
+    pub(crate) fn set_share(&self, class: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
+        self.change_classes(|state| state.set_share(class, share))
+    }
+
+    /// Changes the classes. Nothing can be claimed without the lock meanwhile: a claim made afterwards sees the change.
+    fn change_classes<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        self.with(|state: &mut State, rovers: &Rovers, _| {
+            state.retract(rovers);
+            change(state)
+        })
+    }
+
+    /// Turns the waiters of a class and of the classes in it away.
+    pub(crate) fn remove_class(&self, class: ClassId) {
+        self.change_classes(|state| state.remove_class(class));
+    }
+
+    /// The last handle of a class was dropped.
+    pub(crate) fn free_class(&self, class: ClassId) {
+        self.leaving(|state, _, _| state.free_class(class));
+    }
+}

@@ -1,0 +1,45 @@
+//! Classes of a limiter: how it shares its tokens among the queues of a tree of classes.
+//!
+//! From the bottom up: `heap.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
+//! integers); `tree.rs` and `pick.rs` (the tree and the rules of service); `shadow.rs` and `scheduler.rs` (installments
+//! and what was set aside for them); `simulation.rs` (estimates); `table.rs` (the queues and
+//! names of the classes). `state/classes.rs` serves a limiter with them.
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod bounds;
+mod ceiling;
+mod floor;
+mod heap;
+mod pick;
+mod scheduler;
+mod shadow;
+mod simulation;
+mod table;
+mod tags;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+mod tree;
+
+/// Counts, for the tests of bounds, the steps of the scheduler and the classes that loops over classes look at.
+pub(crate) mod steps {
+    #[cfg(test)]
+    thread_local!(static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+
+    #[inline(always)]
+    pub(crate) fn count() {
+        #[cfg(test)]
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(crate) fn take() -> u64 {
+        STEPS.take()
+    }
+}
+
+pub(crate) use pick::Pick;
+pub(crate) use scheduler::{Paid, Scheduler, Step};
+pub(crate) use simulation::{Backlog, Simulation, Waiting};
+pub(crate) use table::{ClassFlags, Classes, MAX_DEPTH};
+pub(crate) use tags::MAX_WEIGHT;
+pub(crate) use tree::{ClassId, FloorConflict, NEW, ROOT};

@@ -1,0 +1,184 @@
+//! The work of one call: it does not grow with the size of a claim, and it is bounded while the lock is held.
+
+use super::simulation::MAX_STEPS;
+use super::tree::{Limits, Tree};
+use super::{ROOT, steps, tags};
+use crate::core::state::ServeResult;
+use crate::core::wakes::Wakes;
+use crate::{Class, Limiter, ManualClock, Quota, Share};
+use std::time::Duration;
+use tokio_test::task::spawn;
+
+fn limiter(quota: Quota) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    (Limiter::builder().quota(quota).classes().clock(clock.clone()).build().expect("valid"), clock)
+}
+
+fn hundred() -> Quota {
+    Quota::per_second(100).burst(10).initial(0)
+}
+
+fn classes(limiter: &Limiter, count: usize) -> Vec<Class> {
+    (0..count).map(|name| limiter.class(name.to_string(), Share::weight(1)).expect("free")).collect()
+}
+
+fn steps_of<R>(act: impl FnOnce() -> R) -> u64 {
+    steps::take();
+    drop(act());
+    steps::take()
+}
+
+/// Steps of the call itself, beside those of an estimate.
+const FEW: u64 = 8;
+
+#[test]
+fn an_estimate_takes_a_bounded_number_of_steps() {
+    let (limiter, _) = limiter(hundred());
+    let classes = classes(&limiter, 2);
+    let mut ahead: Vec<_> = (0..2_000).map(|index| spawn(classes[index % 2].consume(35))).collect();
+    ahead.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let most = MAX_STEPS as u64 + FEW;
+    assert!(steps_of(|| classes[0].estimate(1 << 20)) <= most);
+    assert!(steps_of(|| classes[0].estimate(1)) <= most);
+    assert!(steps_of(|| spawn(classes[1].consume(1 << 20).within(Duration::from_secs(1))).poll().is_ready()) <= most);
+}
+
+#[test]
+fn a_denial_takes_no_simulation_and_is_kept() {
+    let (limiter, clock) = limiter(hundred());
+    let classes = classes(&limiter, 2);
+    let kept = || {
+        let core = limiter.core();
+        core.rovers.denial_of(1, core.rovers.tail()).is_some()
+    };
+    assert!(steps_of(|| classes[0].try_acquire(1).is_err()) <= FEW);
+    assert!(kept(), "the quota denies every class");
+    let mut ahead: Vec<_> = (0..100).map(|index| spawn(classes[index % 2].consume(1_000))).collect();
+    ahead.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    assert!(!kept());
+    assert!(steps_of(|| classes[0].try_acquire(1).is_err()) <= FEW);
+    assert!(kept(), "no class overtakes a claim in service");
+    clock.advance(Duration::from_millis(100));
+    limiter.tick();
+    assert!(!kept(), "an installment was served");
+    let held = Share::weight(1).ceiling(Quota::per_second(1));
+    classes[0].set_share(held).expect("valid");
+    assert!(classes[0].try_acquire(1).is_err());
+    assert!(!kept(), "the class has a ceiling");
+}
+
+#[test]
+fn a_serving_pass_releases_the_lock_although_it_wakes_no_waiter() {
+    let (limiter, clock) = limiter(Quota::per_second(1_000).burst(1).initial(0));
+    let classes = classes(&limiter, 2);
+    let mut giant = spawn(classes[0].consume(10_000));
+    assert!(giant.poll().is_pending());
+    clock.advance(Duration::from_secs(10));
+    let core = limiter.core();
+    let mut wakes = Wakes::default();
+    let sample = core.sample();
+    let mut passes = 0;
+    let mut most = 0;
+    loop {
+        steps::take();
+        let result = core.state.lock().finish(&core.rovers, sample.now, &mut wakes);
+        most = most.max(steps::take());
+        passes += 1;
+        if result == ServeResult::Done {
+            break;
+        }
+        wakes.wake_all();
+    }
+    wakes.run();
+    assert!(most <= 64, "{most} steps while the lock was held");
+    assert!(giant.is_woken() && passes > 100);
+}
+
+#[test]
+fn a_limiter_that_was_closed_does_not_look_at_its_classes_again() {
+    let (limiter, _) = limiter(hundred());
+    let classes = classes(&limiter, 1_000);
+    let mut waiting: Vec<_> = (0..2_000).map(|index| spawn(classes[index % 1_000].consume(1))).collect();
+    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    assert!(steps_of(|| limiter.close()) < 3_100, "each class and each waiter once");
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_ready()));
+    assert!(steps_of(|| limiter.available()) <= FEW);
+}
+
+#[test]
+fn a_change_of_a_class_does_not_look_at_the_others() {
+    let (limiter, _) = limiter(hundred());
+    let classes = classes(&limiter, 1_000);
+    let mut waiting: Vec<_> = classes.iter().map(|class| spawn(class.consume(100))).collect();
+    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let floor = Share::weight(2).floor(Quota::per_second(1));
+    let ceiling = Quota::per_second(50).burst(10);
+    for share in [floor, floor.ceiling(ceiling), Share::weight(1).ceiling(ceiling), Share::weight(1)] {
+        assert!(steps_of(|| classes[7].set_share(share).expect("valid")) <= FEW);
+    }
+    assert!(steps_of(|| limiter.class("one more", floor).expect("free")) <= 2 * FEW, "made and dropped");
+    assert!(steps_of(|| classes[8].remove()) <= FEW);
+    limiter.set_quota(0, Quota::per_second(200).burst(10)).expect("valid");
+    assert!(steps_of(|| limiter.set_quota(0, Quota::per_second(100).burst(10)).expect("valid")) <= FEW);
+}
+
+#[test]
+fn a_removed_class_turns_its_waiters_away_in_batches() {
+    let (limiter, _) = limiter(hundred());
+    let classes = classes(&limiter, 2);
+    let mut waiting: Vec<_> = (0..1_000).map(|_| spawn(classes[0].consume(1))).collect();
+    waiting.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+    let core = limiter.core();
+    let mut wakes = Wakes::default();
+    let now = core.sample().now;
+    // The first class; number 1 is the leaf for claims on the limiter itself.
+    core.state.lock().remove_class(2);
+    assert_eq!(core.state.lock().finish(&core.rovers, now, &mut wakes), ServeResult::Again);
+    let left = classes[0].snapshot().waiting_tasks;
+    assert_eq!(left, 0, "the next caller turns the others away");
+    wakes.run();
+    assert!(waiting.iter_mut().all(|claim| claim.poll().is_ready()));
+    assert_eq!(limiter.snapshot().waiting_tasks, 0);
+}
+
+/// Tags are set back before they overflow, and the shares stay.
+#[test]
+fn tags_do_not_overflow() {
+    const TOKENS: u64 = 1 << 60;
+    let quota = Quota::per_second(1 << 60).burst(TOKENS);
+    let mut tree = Tree::new(Limits::of(std::iter::once(quota)));
+    let [a, b] = [3, 1].map(|weight| tree.add(ROOT, weight));
+    let idle = tree.add(ROOT, 1);
+    let mut served = [0, 0];
+    let mut set_back = 0;
+    for round in 0..20_000_u64 {
+        let tag = tree.node(ROOT).virtual_time;
+        for leaf in [a, b] {
+            tree.set_front(leaf, Some(TOKENS), round);
+        }
+        let pick = tree.pick(round).expect("two leaves wait");
+        served[usize::from(pick.leaf == b)] += 1;
+        tree.pay(round);
+        tree.set_front(pick.leaf, None, round);
+        tree.set_front(pick.leaf, Some(TOKENS), round);
+        assert!(tree.node(ROOT).largest <= tags::MAX_TAG);
+        set_back += u64::from(tree.node(ROOT).virtual_time < tag);
+    }
+    assert!(set_back > 2, "{set_back}");
+    assert_eq!(served, [15_000, 5_000]);
+    // A class that was idle all the time has neither credit nor a charge.
+    for leaf in [a, b] {
+        tree.set_front(leaf, None, 20_000);
+    }
+    for leaf in [idle, b] {
+        tree.set_front(leaf, Some(TOKENS), 20_000);
+    }
+    let mut picked = Vec::new();
+    for round in 20_000..20_006 {
+        let pick = tree.pick(round).expect("two leaves wait");
+        picked.push(pick.leaf);
+        tree.pay(round);
+        tree.set_front(pick.leaf, Some(TOKENS - round), round);
+    }
+    assert_eq!(picked.iter().filter(|leaf| **leaf == idle).count(), 3, "{picked:?}");
+}

@@ -1,0 +1,301 @@
+//! The rules of service: which class is served next, and what a service costs it.
+//!
+//! Every class caches its *offer*: the leaf below it that would be served next. A change at a leaf refreshes the offers
+//! on its path, so a pick reads the offer of the root, and each event costs O(depth x log children). Two kinds of
+//! change come with time: a floor falls due, and a ceiling lets a class go. [`Tree::pick`] looks for them first.
+
+use super::floor::{FloorTime, Rate, nanos};
+use super::heap::{Heap, NOWHERE};
+use super::simulation::Backlog;
+use super::tags::{MAX_TAG, StartTag};
+use super::tree::{ClassId, NEW, Node, Positions, ROOT, Tree};
+
+/// What a class could be served next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    leaf: ClassId,
+    tokens: u64,
+    /// Present if the floor of the leaf is due.
+    deadline: Option<FloorTime>,
+}
+
+/// The leaf in service, and the installment of its front claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pick {
+    pub(crate) leaf: ClassId,
+    pub(crate) tokens: u64,
+    /// True if the floor of the leaf was due, false if its weight decided.
+    pub(crate) by_floor: bool,
+}
+
+impl Tree {
+    /// The leaf in service.
+    pub(crate) fn picked(&self) -> Option<Pick> {
+        self.picked
+    }
+
+    /// The claim in service has left, or the pick must be made anew for another reason.
+    pub(crate) fn unpick(&mut self) {
+        self.picked = None;
+    }
+
+    /// The leaf in service, picked as of `now` if there is none. `None` if no claim waits or ceilings hold all back.
+    pub(crate) fn pick(&mut self, now: u64) -> Option<Pick> {
+        if self.picked.is_some() {
+            return self.picked;
+        }
+        while let Some((_, id)) = self.upcoming.first().filter(|(at, _)| *at <= now) {
+            self.refresh(id, now);
+        }
+        while let Some((_, id)) = self.held.first().filter(|(at, _)| *at <= now) {
+            self.refresh(id, now);
+        }
+        let offer = self.node(ROOT).offer?;
+        if offer.deadline.is_none() {
+            let mut child = offer.leaf;
+            while child != ROOT {
+                let Node { parent, start, .. } = *self.node(child);
+                let parent_node = self.node_mut(parent);
+                parent_node.virtual_time = parent_node.virtual_time.max(start.tag);
+                child = parent;
+            }
+        }
+        self.picked = Some(Pick { leaf: offer.leaf, tokens: offer.tokens, by_floor: offer.deadline.is_some() });
+        self.picked
+    }
+
+    /// The next instant at which a class could be picked although nothing is in service; `u64::MAX` if there is none.
+    pub(crate) fn next_recheck(&self) -> u64 {
+        let instants = [self.upcoming.first(), self.held.first()];
+        instants.into_iter().flatten().map(|(at, _)| at).min().unwrap_or(u64::MAX)
+    }
+
+    /// The installment in service was served at `at`: charges the classes on its path. The owner then tells what the
+    /// front claim of the leaf [lacks](Self::set_front) now.
+    pub(crate) fn pay(&mut self, at: u64) {
+        let Some(pick) = self.picked.take() else { return };
+        let two_bursts = self.limits.burst().saturating_mul(2);
+        let mut child = pick.leaf;
+        while child != ROOT {
+            let parent = self.node(child).parent;
+            let virtual_time = self.node(parent).virtual_time;
+            let node = self.node_mut(child);
+            if let Some(ceiling) = &mut node.ceiling {
+                ceiling.mint(at);
+                ceiling.take(pick.tokens);
+            }
+            node.start.raise(virtual_time);
+            let begun = node.start.tag;
+            node.start.charge(pick.tokens, &node.weight);
+            // A service by floor is not held against the class for long.
+            let most = virtual_time.saturating_add(node.weight.span(two_bursts));
+            if pick.by_floor && node.start.tag > most {
+                node.start = StartTag::at(begun.max(most));
+            }
+            let tag = node.start.tag;
+            let parent_node = self.node_mut(parent);
+            parent_node.largest = parent_node.largest.max(tag);
+            if parent_node.largest > MAX_TAG {
+                self.set_tags_back(parent);
+            }
+            child = parent;
+        }
+        let arrears = self.limits.arrears;
+        if let Some(floor) = &mut self.node_mut(pick.leaf).floor {
+            floor.serve(pick.tokens, at, arrears);
+        }
+    }
+
+    /// Sets the virtual time of a class back to 0, and the tags of its children by as much.
+    #[cold]
+    fn set_tags_back(&mut self, parent: ClassId) {
+        let node = self.node_mut(parent);
+        let by = std::mem::take(&mut node.virtual_time);
+        node.largest -= by;
+        node.by_tag.map_keys(|(tag, span, since)| (tag.saturating_sub(by), span, since));
+        let mut child = node.first_child;
+        while child != NEW {
+            let node = self.node_mut(child);
+            node.start.tag = node.start.tag.saturating_sub(by);
+            child = node.next;
+        }
+    }
+
+    /// A debt is charged to the ceilings above a class at once, and delays nothing else in the tree.
+    pub(crate) fn charge_ceilings(&mut self, leaf: ClassId, tokens: u64, now: u64) {
+        let mut id = leaf;
+        while id != ROOT {
+            let node = self.node_mut(id);
+            if let Some(ceiling) = &mut node.ceiling {
+                ceiling.mint(now);
+                ceiling.take_debt(tokens);
+            }
+            id = node.parent;
+        }
+    }
+
+    /// The front claim of the queue of `leaf` lacks `front` tokens from now on; `None`: no claim waits there.
+    pub(crate) fn set_front(&mut self, leaf: ClassId, front: Option<u64>, now: u64) {
+        let before = std::mem::replace(&mut self.node_mut(leaf).front, front);
+        if before != front && self.picked.is_some_and(|pick| pick.leaf == leaf) {
+            // The installment may be larger now than what a ceiling on its path has.
+            self.picked = None;
+        }
+        match (before, front) {
+            (None, None) => return,
+            (None, Some(_)) => self.enter(leaf, now),
+            (Some(_), None) => self.leave(leaf),
+            (Some(_), Some(_)) => {}
+        }
+        self.refresh(leaf, now);
+    }
+
+    /// The leaf is backlogged again, and with it all classes on its path that were not.
+    fn enter(&mut self, leaf: ClassId, now: u64) {
+        self.count += 1;
+        let since = self.count;
+        if let Some(floor) = &mut self.node_mut(leaf).floor {
+            floor.resume(now);
+        }
+        let mut child = leaf;
+        while child != ROOT {
+            let parent = self.node(child).parent;
+            let virtual_time = self.node(parent).virtual_time;
+            let node = self.node_mut(child);
+            node.start.raise(virtual_time);
+            node.since = since;
+            let parent_node = self.node_mut(parent);
+            parent_node.backlogged += 1;
+            if parent_node.backlogged > 1 {
+                break;
+            }
+            child = parent;
+        }
+    }
+
+    /// No claim waits in the leaf any more. All children of a class without claims are even again.
+    fn leave(&mut self, leaf: ClassId) {
+        let mut child = leaf;
+        while child != ROOT {
+            let parent = self.node(child).parent;
+            let parent_node = self.node_mut(parent);
+            parent_node.backlogged -= 1;
+            if parent_node.backlogged > 0 {
+                break;
+            }
+            parent_node.virtual_time = parent_node.largest;
+            child = parent;
+        }
+    }
+
+    /// About how many nanoseconds it takes to serve `backlog.own` tokens in a leaf, if the classes that are backlogged now
+    /// stay so: at the share of the leaf, or at its floor if that is more, and at most as long as serving everything; but
+    /// not above the rate of a ceiling. `None` if no clock can tell.
+    pub(super) fn time_to_serve(&self, leaf: ClassId, backlog: Backlog) -> Option<u64> {
+        let rate = self.limits.rate().map_or(f64::INFINITY, Rate::as_f64);
+        let (mut share, mut most) = (rate, f64::INFINITY);
+        for id in self.path(leaf) {
+            let node = self.node(id);
+            let ceiling = node.ceiling.as_ref().and_then(|ceiling| Rate::of(ceiling.quota()));
+            most = most.min(ceiling.map_or(f64::INFINITY, Rate::as_f64));
+            let (mut weights, mut child) = (0, self.node(node.parent).first_child);
+            while child != NEW {
+                let sibling = self.node(child);
+                if sibling.front.is_some() || sibling.backlogged > 0 {
+                    weights += sibling.weight.weight;
+                }
+                child = sibling.next;
+            }
+            share *= node.weight.weight as f64 / weights.max(1) as f64;
+        }
+        let floor = self.node(leaf).floor.map_or(0.0, |floor| floor.applied.as_f64());
+        let (own, all) = (backlog.own as f64, backlog.all as f64);
+        let wait = (own / share.max(floor)).min(all / rate).max(own / most).ceil();
+        (wait < u64::MAX as f64).then_some(wait as u64)
+    }
+
+    /// Computes the offers of a class and of its ancestors anew, as of `now`.
+    pub(super) fn refresh(&mut self, id: ClassId, now: u64) {
+        let mut id = id;
+        loop {
+            let offer = self.offer(id, now);
+            let offer = self.under_ceiling(id, offer, now);
+            self.node_mut(id).offer = offer;
+            if id == ROOT {
+                return;
+            }
+            self.file(id, offer);
+            id = self.node(id).parent;
+        }
+    }
+
+    /// What could be served next in a class, whatever its own ceiling says.
+    fn offer(&mut self, id: ClassId, now: u64) -> Option<Offer> {
+        let node = self.node(id);
+        let Some(front) = node.front else {
+            let next = node.by_deadline.first().map(|(_, child)| child);
+            let next = next.or_else(|| node.by_tag.first().map(|(_, child)| child));
+            self.set_upcoming(id, None);
+            return self.node(next?).offer;
+        };
+        let tokens = front.min(node.most);
+        let floor = node.floor;
+        let due = floor.filter(|floor| floor.is_due(now));
+        self.set_upcoming(id, if due.is_some() { None } else { floor.map(|floor| nanos(floor.next)) });
+        Some(Offer { leaf: id, tokens, deadline: due.map(|floor| floor.deadline(tokens)) })
+    }
+
+    /// The same, or `None` if the ceiling of the class holds it back.
+    fn under_ceiling(&mut self, id: ClassId, offer: Option<Offer>, now: u64) -> Option<Offer> {
+        let node = self.node_mut(id);
+        let mut until = None;
+        if let (Some(offer), Some(ceiling)) = (offer, &mut node.ceiling) {
+            ceiling.mint(now);
+            if ceiling.level() < i64::try_from(offer.tokens).unwrap_or(i64::MAX) {
+                until = Some(ceiling.has(offer.tokens));
+            }
+        }
+        set(&mut self.held, &mut self.nodes, |positions| &mut positions.held, id, until);
+        if until.is_some() { None } else { offer }
+    }
+
+    fn set_upcoming(&mut self, id: ClassId, at: Option<u64>) {
+        set(&mut self.upcoming, &mut self.nodes, |positions| &mut positions.upcoming, id, at);
+    }
+
+    /// Enters the offer of a class in its parent's heaps.
+    fn file(&mut self, id: ClassId, offer: Option<Offer>) {
+        let parent = self.node(id).parent as usize;
+        let virtual_time = self.nodes[parent].virtual_time;
+        let node = self.node_mut(id);
+        let deadline = offer.and_then(|offer| offer.deadline).map(|deadline| (deadline, node.since));
+        let tag = offer.filter(|offer| offer.deadline.is_none()).map(|offer| {
+            // Also if a ceiling has let the class go: no credit for the time in which it was held back.
+            node.start.raise(virtual_time);
+            (node.start.tag, node.weight.span(offer.tokens), node.since)
+        });
+        let mut by_tag = std::mem::take(&mut self.nodes[parent].by_tag);
+        set(&mut by_tag, &mut self.nodes, |positions| &mut positions.by_tag, id, tag);
+        self.nodes[parent].by_tag = by_tag;
+        let mut by_deadline = std::mem::take(&mut self.nodes[parent].by_deadline);
+        set(&mut by_deadline, &mut self.nodes, |positions| &mut positions.by_deadline, id, deadline);
+        self.nodes[parent].by_deadline = by_deadline;
+    }
+}
+
+/// Enters a class in a heap with `key`, or removes it. `position` selects where its position in this heap is kept.
+fn set<K: Copy + Ord>(
+    heap: &mut Heap<K>,
+    nodes: &mut [Node],
+    position: impl Fn(&mut Positions) -> &mut u32,
+    id: ClassId,
+    key: Option<K>,
+) {
+    let at = *position(&mut nodes[id as usize].positions);
+    let moved = |id: ClassId, to| *position(&mut nodes[id as usize].positions) = to;
+    match key {
+        Some(key) => heap.set(at, key, id, moved),
+        None if at != NOWHERE => heap.remove(at, moved),
+        None => {}
+    }
+}

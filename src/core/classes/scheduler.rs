@@ -1,0 +1,311 @@
+//! The scheduler of a limiter with classes: the tree, and what was set aside for claims that are paid in installments.
+//!
+//! Pure: the owner has the queues, the supply of tokens and the time. The same code serves the limiter for real and, on
+//! a copy, computes estimates. The owner works in steps:
+//!
+//! 1. [`next_step`](Scheduler::next_step) says what happens next, and when.
+//! 2. If that is an installment, [`pay`](Scheduler::pay) takes the tokens and charges the classes.
+//! 3. If the installment was the last of its claim, the owner removes the claim from its queue and tells the scheduler
+//!    which claim is the [next](Scheduler::advance).
+//!
+//! Positions: a claim has no position of its own here. `base` is the position at which the tokens taken so far end: of
+//! claims granted, and of installments served. A head that has reached `base + n` has `n` tokens.
+
+use super::shadow::Shadow;
+use super::tree::{ClassId, FloorConflict, Limits, Tree};
+use super::{Pick, steps};
+use crate::Quota;
+use crate::core::rovers::ahead;
+use crate::core::supply::Supply;
+
+/// A leaf of the tree, beside its queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Leaf {
+    /// What the front claim of its queue costs; 0 if no claim waits.
+    cost: u64,
+    /// What is set aside for the front claim.
+    paid: u64,
+    /// A debt of the class that is paid before its front claim.
+    owed: u64,
+    /// Whether it is among the `debtors`.
+    is_listed: bool,
+}
+
+impl Leaf {
+    /// What its next turns are for: the debt, or what the front claim still lacks.
+    fn front(&self) -> Option<u64> {
+        if self.owed > 0 { Some(self.owed) } else { Some(self.cost - self.paid).filter(|rest| *rest > 0) }
+    }
+}
+
+/// What the limiter does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Serve the installment in service, at this instant. Until then the heads may rise up to `ticket`.
+    Pay { at: u64, ticket: u64 },
+    /// The installment in service has to wait for a release, or for tokens that no clock brings.
+    Wait { ticket: u64 },
+    /// Nothing is in service: look again at this instant.
+    Recheck { at: u64 },
+}
+
+/// What an installment was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paid {
+    /// A part of the front claim of this leaf, or of a debt.
+    Installment,
+    /// The rest of the front claim of this leaf: it is granted.
+    Claim(ClassId),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Scheduler {
+    pub(crate) tree: Tree,
+    leaves: Vec<Leaf>,
+    /// The sum of `paid` over all leaves: taken for claims that are not granted yet.
+    set_aside: u64,
+    /// The sum of all debts of classes.
+    owed: u64,
+    /// The leaves with a debt, and some that have paid theirs.
+    debtors: Vec<ClassId>,
+    /// Present while something is set aside.
+    shadow: Option<Shadow>,
+}
+
+impl Scheduler {
+    pub(crate) fn new(supply: &Supply) -> Self {
+        let tree = Tree::new(Self::limits(supply));
+        Self { tree, leaves: vec![Leaf::default()], set_aside: 0, owed: 0, debtors: Vec::new(), shadow: None }
+    }
+
+    fn limits(supply: &Supply) -> Limits {
+        Limits::of(supply.quotas().iter().map(|schedule| schedule.quota))
+    }
+
+    pub(crate) fn set_aside(&self) -> u64 {
+        self.set_aside
+    }
+
+    /// All debts of classes that are not paid yet.
+    pub(crate) fn owed(&self) -> u64 {
+        self.owed
+    }
+
+    /// Whether neither a claim nor a debt waits in a leaf.
+    pub(crate) fn is_idle(&self, leaf: ClassId) -> bool {
+        self.leaves[leaf as usize].front().is_none()
+    }
+
+    /// Adds a leaf below `parent`. If `parent` was a leaf, its own claims become those of a first child, which is
+    /// returned too.
+    pub(crate) fn add(&mut self, parent: ClassId, weight: u64, now: u64) -> (ClassId, Option<ClassId>) {
+        let own = self.tree.is_leaf(parent).then(|| self.tree.split(parent, now));
+        let id = self.tree.add(parent, weight);
+        self.leaves.resize_with(self.tree.len(), Leaf::default);
+        self.replace(id, Leaf::default());
+        if let Some(own) = own {
+            let moved = self.replace(parent, Leaf::default());
+            self.replace(own, moved);
+            if moved.owed > 0 {
+                self.list_debtor(own);
+            }
+        }
+        (id, own)
+    }
+
+    /// Replaces what is known about a leaf, apart from whether it is listed.
+    fn replace(&mut self, id: ClassId, leaf: Leaf) -> Leaf {
+        let known = &mut self.leaves[id as usize];
+        std::mem::replace(known, Leaf { is_listed: known.is_listed, ..leaf })
+    }
+
+    fn list_debtor(&mut self, id: ClassId) {
+        if !std::mem::replace(&mut self.leaves[id as usize].is_listed, true) {
+            self.debtors.push(id);
+        }
+    }
+
+    /// A class with a ceiling below which floors could not be kept if quota number `index` were `quota`.
+    pub(crate) fn conflict_with(
+        &self,
+        supply: &Supply,
+        index: usize,
+        quota: Quota,
+    ) -> Option<(ClassId, FloorConflict)> {
+        let known = supply.quotas().iter().map(|schedule| schedule.quota).enumerate();
+        self.tree.conflict_with(&Limits::of(known.map(|(at, known)| if at == index { quota } else { known })))
+    }
+
+    /// The quotas of the limiter have changed at `now`. The pick is made anew.
+    pub(crate) fn requote(&mut self, supply: &Supply, index: usize, now: u64) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.requote(supply, index, now);
+        }
+        self.tree.set_limits(Self::limits(supply), now);
+    }
+
+    /// A claim of `cost` tokens joins the end of the queue of `leaf`.
+    pub(crate) fn arrive(&mut self, leaf: ClassId, cost: u64, now: u64) {
+        let known = &mut self.leaves[leaf as usize];
+        if known.cost == 0 {
+            known.cost = cost;
+            self.file(leaf, now);
+        }
+    }
+
+    /// A debt of `tokens` joins a leaf in which no claim waits, while other claims wait.
+    pub(crate) fn add_debt(&mut self, leaf: ClassId, tokens: u64, now: u64) {
+        self.owed += tokens;
+        self.leaves[leaf as usize].owed += tokens;
+        self.list_debtor(leaf);
+        self.file(leaf, now);
+    }
+
+    /// A debt of `tokens` was noted behind a claim in the queue.
+    pub(crate) fn note_debt(&mut self, tokens: u64) {
+        self.owed += tokens;
+    }
+
+    fn file(&mut self, leaf: ClassId, now: u64) {
+        let front = self.leaves[leaf as usize].front();
+        self.tree.set_front(leaf, front, now);
+    }
+
+    /// Serves a claim of `cost` tokens at once, if it would be picked now and no ceiling holds it back. `take` takes the
+    /// tokens from the limiter's quotas, if they are there. No claim is in service, and none waits in `leaf`.
+    pub(crate) fn serve_at_once(
+        &mut self,
+        leaf: ClassId,
+        cost: u64,
+        supply: &mut Supply,
+        base: u64,
+        take: impl FnOnce() -> bool,
+    ) -> bool {
+        let now = supply.synced();
+        self.arrive(leaf, cost, now);
+        let is_picked = self.tree.pick(now).is_some_and(|pick| (pick.leaf, pick.tokens) == (leaf, cost));
+        let served = is_picked && take();
+        if served {
+            self.pay(supply, base);
+        } else {
+            self.tree.unpick();
+        }
+        self.advance(leaf, None, 0, now);
+        served
+    }
+
+    /// What happens next, as of the instant of `supply`.
+    pub(crate) fn next_step(&mut self, supply: &Supply, base: u64) -> Step {
+        steps::count();
+        let Some(pick) = self.tree.pick(supply.synced()) else { return Step::Recheck { at: self.tree.next_recheck() } };
+        let ticket = base.wrapping_add(pick.tokens);
+        let leaf = &self.leaves[pick.leaf as usize];
+        let is_last = leaf.owed == 0 && leaf.cost - leaf.paid == pick.tokens;
+        if is_last && !self.fits(supply, base, leaf.cost) {
+            return Step::Wait { ticket };
+        }
+        supply.scheduled(ticket).map_or(Step::Wait { ticket }, |at| Step::Pay { at, ticket })
+    }
+
+    /// Whether the in-flight cap has space for a grant of `cost` tokens.
+    pub(crate) fn fits(&self, supply: &Supply, base: u64, cost: u64) -> bool {
+        let granted = base.wrapping_sub(self.set_aside).wrapping_add(self.owed);
+        supply.ceiling().is_none_or(|cap_end| ahead(granted.wrapping_add(cost), cap_end) <= 0)
+    }
+
+    /// Serves the installment in service at the instant of `supply`, which has the tokens.
+    pub(crate) fn pay(&mut self, supply: &mut Supply, base: u64) -> Paid {
+        let Some(Pick { leaf: id, tokens, .. }) = self.tree.picked() else { return Paid::Installment };
+        let at = supply.synced();
+        let leaf = &mut self.leaves[id as usize];
+        let whole = leaf.owed > 0 || tokens == leaf.cost;
+        if !whole {
+            self.shadow.get_or_insert_with(|| Shadow::of(supply, base));
+        } else if let Some(shadow) = &mut self.shadow {
+            shadow.take(tokens, at);
+        }
+        supply.claim(tokens);
+        self.tree.pay(at);
+        if leaf.owed > 0 {
+            leaf.owed -= tokens;
+            self.owed -= tokens;
+        } else if leaf.cost - leaf.paid == tokens {
+            self.set_aside -= leaf.paid;
+            leaf.paid = leaf.cost;
+            return Paid::Claim(id);
+        } else {
+            leaf.paid += tokens;
+            self.set_aside += tokens;
+        }
+        self.file(id, at);
+        Paid::Installment
+    }
+
+    /// The front claim of `leaf` was granted or has left. `next` is the cost of the claim that is in front now, and
+    /// `debt` the debt that was noted between the two.
+    pub(crate) fn advance(&mut self, leaf: ClassId, next: Option<u64>, debt: u64, now: u64) {
+        let owed = self.leaves[leaf as usize].owed + debt;
+        self.replace(leaf, Leaf { cost: next.unwrap_or(0), owed, ..Leaf::default() });
+        if debt > 0 {
+            self.list_debtor(leaf);
+        }
+        self.file(leaf, now);
+        if self.set_aside == 0 {
+            self.shadow = None;
+        }
+    }
+
+    /// The front claim of `leaf` leaves without a grant: gives back what was set aside for it, as far as the burst and
+    /// the shadow allow. Returns how many tokens had been set aside. [`advance`](Self::advance) follows.
+    pub(crate) fn withdraw(&mut self, leaf: ClassId, supply: &mut Supply, base: u64) -> u64 {
+        let known = self.leaves[leaf as usize];
+        if known.owed == 0 && self.tree.picked().is_some_and(|pick| pick.leaf == leaf) {
+            self.tree.unpick();
+        }
+        if known.paid > 0 {
+            self.set_aside -= known.paid;
+            if let Some(shadow) = &mut self.shadow {
+                shadow.restore(supply, base, known.paid);
+            }
+        }
+        known.paid
+    }
+
+    /// No claim waits any more: charges the rest of all debts at once. Returns their sum.
+    pub(crate) fn charge_debts(&mut self, supply: &mut Supply) -> u64 {
+        let (sum, now) = (std::mem::take(&mut self.owed), supply.synced());
+        if sum > 0 {
+            for id in std::mem::take(&mut self.debtors) {
+                let leaf = &mut self.leaves[id as usize];
+                leaf.is_listed = false;
+                let owed = std::mem::take(&mut leaf.owed);
+                if owed > 0 {
+                    self.tree.charge_ceilings(id, owed, now);
+                    self.file(id, now);
+                }
+            }
+            self.tree.unpick();
+            supply.claim(sum);
+        }
+        sum
+    }
+
+    /// Tokens of a grant come back.
+    pub(crate) fn refund(&mut self, tokens: u64, now: u64) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.refund(tokens, now);
+        }
+    }
+
+    /// Tokens are added by hand.
+    pub(crate) fn replenish(&mut self, tokens: u64, now: u64) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.replenish(tokens, now);
+        }
+    }
+
+    /// What is set aside for the front claim of a leaf.
+    pub(crate) fn paid(&self, leaf: ClassId) -> u64 {
+        self.leaves[leaf as usize].paid
+    }
+}

@@ -1,0 +1,75 @@
+//! Estimates: the limiter is served ahead of time, on a copy, as if no caller did anything from now on.
+
+use super::scheduler::{Paid, Scheduler, Step};
+use super::tree::ClassId;
+use crate::core::supply::Supply;
+use std::collections::BTreeMap;
+
+/// How many steps of the scheduler are simulated. What is left then is estimated from the shares.
+pub(crate) const MAX_STEPS: usize = 1_024;
+
+/// A claim that waits: its cost, and the debt that was noted behind it.
+pub(crate) type Waiting = (u64, u64);
+
+pub(crate) struct Simulation {
+    scheduler: Scheduler,
+    supply: Supply,
+    base: u64,
+}
+
+/// Tokens that are still to be served before the claim in question, and for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Backlog {
+    /// In its own leaf.
+    pub(crate) own: u64,
+    /// In all leaves.
+    pub(crate) all: u64,
+}
+
+impl Simulation {
+    /// A copy of a limiter, without its in-flight cap: no clock can tell when tokens are released.
+    pub(crate) fn new(scheduler: &Scheduler, supply: &Supply, base: u64) -> Self {
+        let mut supply = supply.clone();
+        supply.uncap();
+        Self { scheduler: scheduler.clone(), supply, base }
+    }
+
+    /// The instant at which a claim of `cost` tokens made now in `leaf` is granted; `None` if no clock can tell. Exact if
+    /// that takes up to [`MAX_STEPS`] steps. `backlog` includes the claim; `queue` lists the claims that wait in a leaf.
+    pub(crate) fn grants<I: Iterator<Item = Waiting>>(
+        mut self,
+        (leaf, cost): (ClassId, u64),
+        mut backlog: Backlog,
+        queue: impl Fn(ClassId) -> I,
+    ) -> Option<u64> {
+        self.scheduler.arrive(leaf, cost, self.supply.synced());
+        let mut queues = BTreeMap::new();
+        for _ in 0..MAX_STEPS {
+            match self.scheduler.next_step(&self.supply, self.base) {
+                Step::Pay { at, ticket } => {
+                    self.supply.mint(at, Some(ticket));
+                    let served = self.scheduler.tree.picked()?;
+                    let paid = self.scheduler.pay(&mut self.supply, self.base);
+                    self.base = ticket;
+                    backlog.all = backlog.all.saturating_sub(served.tokens);
+                    backlog.own = backlog.own.saturating_sub(if served.leaf == leaf { served.tokens } else { 0 });
+                    if let Paid::Claim(granted) = paid {
+                        let own = (granted == leaf).then_some((cost, 0));
+                        let queue = queues.entry(granted).or_insert_with(|| queue(granted).chain(own).peekable());
+                        let (_, debt) = queue.next()?;
+                        let next = queue.peek().map(|(cost, _)| *cost);
+                        if granted == leaf && next.is_none() {
+                            return Some(at);
+                        }
+                        self.scheduler.advance(granted, next, debt, at);
+                    }
+                }
+                Step::Recheck { at: u64::MAX } | Step::Wait { .. } => return None,
+                Step::Recheck { at } => self.supply.mint(at, None),
+            }
+        }
+        let wait = self.scheduler.tree.time_to_serve(leaf, backlog)?;
+        let least = self.supply.scheduled(self.base.wrapping_add(backlog.own))?;
+        Some(self.supply.synced().max(self.supply.gate()).checked_add(wait)?.max(least))
+    }
+}

@@ -1,0 +1,276 @@
+//! The classes of one limiter: the scheduler, and beside each class its queue, its name and its children.
+//!
+//! A class that has children also has a leaf of its own among them, for the claims made in the class itself. The
+//! waiters of the limiter itself (the root class) are in the limiter's own queue, which also counts those of all
+//! classes.
+
+use super::Scheduler;
+use super::tree::{ClassId, ROOT, Retained};
+use crate::core::queue::Queue;
+use crate::core::state::SharePlan;
+use crate::core::supply::Supply;
+use crate::sync::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// The deepest class: the limiter's own classes have depth 1.
+pub(crate) const MAX_DEPTH: usize = 16;
+
+/// What a caller may know of its class without the lock. Written under the lock.
+#[derive(Debug, Default)]
+pub(crate) struct ClassFlags(AtomicU64);
+
+impl ClassFlags {
+    const CEILING: u64 = 1;
+    const REMOVED: u64 = 2;
+
+    /// Whether claims of the class may be granted without the lock: no ceiling is above them.
+    #[inline]
+    pub(crate) fn is_fast(&self) -> bool {
+        // A claim that is granted without the lock reads this again afterwards, and `published` with Acquire between
+        // the two. So either it took tokens published before the flags were written, or it sees the new flags.
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    fn set(&self, bits: u64) {
+        if self.0.load(Ordering::Relaxed) != bits {
+            self.0.store(bits, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A class, or the leaf for the claims made in a class with children.
+#[derive(Debug)]
+pub(crate) struct ClassEntry {
+    /// The waiters of the class. Empty in the root's entry.
+    pub(crate) queue: Queue,
+    /// The leaf of the tree for the claims made in this class: the class itself, or a child.
+    pub(crate) leaf: ClassId,
+    /// The class whose claims wait in this leaf.
+    pub(crate) owner: ClassId,
+    name: Arc<str>,
+    flags: Arc<ClassFlags>,
+    /// The classes in this one by name. A class that was removed is not among them.
+    children: BTreeMap<Arc<str>, ClassId>,
+    /// What classes that were dropped still owe, by name.
+    retained: BTreeMap<Arc<str>, Retained>,
+    /// How many were left when they were last looked through.
+    kept: usize,
+    pub(crate) is_removed: bool,
+    pub(crate) max_waiting: usize,
+    /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
+    pub(crate) served: u64,
+    pub(crate) by_floor: u64,
+}
+
+impl ClassEntry {
+    fn new(id: ClassId, name: Arc<str>) -> Self {
+        Self {
+            queue: Queue::new(),
+            leaf: id,
+            owner: id,
+            name,
+            flags: Arc::default(),
+            children: BTreeMap::new(),
+            retained: BTreeMap::new(),
+            kept: 0,
+            is_removed: false,
+            max_waiting: usize::MAX,
+            served: 0,
+            by_floor: 0,
+        }
+    }
+
+    pub(crate) fn count(&mut self, tokens: u64, by_floor: bool) {
+        self.served = self.served.saturating_add(tokens);
+        self.by_floor = self.by_floor.saturating_add(if by_floor { tokens } else { 0 });
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Classes {
+    pub(crate) scheduler: Scheduler,
+    entries: Vec<ClassEntry>,
+    /// The sum of the costs of the claims that wait in classes other than the root.
+    pub(crate) waiting: u64,
+    /// Classes without handles that still owe a debt.
+    indebted: VecDeque<ClassId>,
+    /// Removed classes with waiters that are not turned away yet.
+    pub(crate) closing: Vec<ClassId>,
+    /// The limiter was closed, and the queues of the classes before this one are empty.
+    pub(crate) closed_before: ClassId,
+    /// The instant of the next step, as of when the limiter was last served.
+    pub(crate) due: u64,
+}
+
+impl Classes {
+    pub(crate) fn new(supply: &Supply) -> Self {
+        let entries = vec![ClassEntry::new(ROOT, "".into())];
+        Self {
+            scheduler: Scheduler::new(supply),
+            entries,
+            waiting: 0,
+            indebted: VecDeque::new(),
+            closing: Vec::new(),
+            closed_before: 0,
+            due: u64::MAX,
+        }
+    }
+
+    pub(crate) fn entry(&self, id: ClassId) -> &ClassEntry {
+        &self.entries[id as usize]
+    }
+
+    pub(crate) fn entry_mut(&mut self, id: ClassId) -> &mut ClassEntry {
+        &mut self.entries[id as usize]
+    }
+
+    pub(crate) fn len(&self) -> ClassId {
+        self.entries.len() as ClassId
+    }
+
+    /// The class whose claims wait in `leaf`.
+    pub(crate) fn owner(&self, leaf: ClassId) -> ClassId {
+        self.entry(leaf).owner
+    }
+
+    /// The largest claim of a class that its ceilings can let pass at once.
+    pub(crate) fn most_at_once(&self, class: ClassId) -> u64 {
+        self.scheduler.tree.most(self.entry(class).leaf)
+    }
+
+    pub(crate) fn has_child(&self, parent: ClassId, name: &str) -> bool {
+        self.entry(parent).children.contains_key(name)
+    }
+
+    /// Adds a class of a name that is free. The pick is made anew.
+    pub(crate) fn add(&mut self, parent: ClassId, name: Arc<str>, weight: u64, now: u64) -> (ClassId, Arc<ClassFlags>) {
+        self.free_indebted(now);
+        let (id, own) = self.scheduler.add(parent, weight, now);
+        for id in self.len()..self.scheduler.tree.len() as ClassId {
+            self.entries.push(ClassEntry::new(id, "".into()));
+        }
+        if let Some(own) = own {
+            *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own, "".into()) };
+            self.entry_mut(parent).leaf = own;
+        }
+        let mut entry = ClassEntry::new(id, Arc::clone(&name));
+        if let Some(mut retained) = self.entry_mut(parent).retained.remove(&name) {
+            entry.retained = std::mem::take(&mut retained.children);
+            self.scheduler.tree.restore(id, retained);
+        }
+        *self.entry_mut(id) = entry;
+        self.entry_mut(parent).children.insert(name, id);
+        self.update_flags(id);
+        (id, Arc::clone(&self.entry(id).flags))
+    }
+
+    /// Whether a class has no classes in it that have a name.
+    pub(crate) fn has_no_classes(&self, id: ClassId) -> bool {
+        self.entry(id).children.is_empty()
+    }
+
+    pub(crate) fn name(&self, id: ClassId) -> String {
+        self.entry(id).name.to_string()
+    }
+
+    /// Applies a share that was checked.
+    pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan, now: u64) {
+        let tree = &mut self.scheduler.tree;
+        if tree.weight(id) != share.weight {
+            tree.set_weight(id, share.weight, now);
+        }
+        tree.set_floor(self.entries[id as usize].leaf, share.floor, now);
+        let had_ceiling = tree.ceiling(id);
+        if had_ceiling != share.ceiling {
+            tree.set_ceiling(id, share.ceiling, now);
+        }
+        self.entry_mut(id).max_waiting = share.max_waiting;
+        if had_ceiling.is_some() != share.ceiling.is_some() {
+            self.update_flags(id);
+        }
+    }
+
+    /// The class and all classes in it, the innermost first.
+    pub(crate) fn subtree(&self, id: ClassId) -> Vec<ClassId> {
+        let mut found = vec![id];
+        let mut next = 0;
+        while let Some(id) = found.get(next) {
+            found.extend(self.entry(*id).children.values());
+            next += 1;
+        }
+        found.reverse();
+        found
+    }
+
+    /// Takes the name of a class away: it is removed, and another class may have the name. The classes in it have been
+    /// removed.
+    pub(crate) fn unlist(&mut self, id: ClassId, now: u64) {
+        let parent = self.scheduler.tree.parent(id);
+        let name = Arc::clone(&self.entry(id).name);
+        let siblings = &mut self.entry_mut(parent).children;
+        if siblings.get(&name) == Some(&id) {
+            siblings.remove(&name);
+        }
+        self.retain((parent, id), name, now);
+        let entry = self.entry_mut(id);
+        entry.is_removed = true;
+        entry.flags.set(ClassFlags::REMOVED);
+        let leaf = entry.leaf;
+        self.scheduler.tree.set_floor(leaf, None, now);
+    }
+
+    /// Keeps what a removed class still owes, for a class of the same name.
+    fn retain(&mut self, (parent, id): (ClassId, ClassId), name: Arc<str>, now: u64) {
+        let entry = self.entry_mut(id);
+        let (leaf, children) = (entry.leaf, std::mem::take(&mut entry.retained));
+        let children = children.into_iter().map(|(name, retained)| (name, retained.without_tag())).collect();
+        let Some(retained) = self.scheduler.tree.retained((id, leaf), children, now) else { return };
+        let tree = &self.scheduler.tree;
+        let entry = &mut self.entries[parent as usize];
+        entry.retained.insert(name, retained);
+        if entry.retained.len() > 2 * entry.kept + 16 {
+            entry.retained.retain(|_, retained| !tree.is_forgettable(parent, retained, now));
+            entry.kept = entry.retained.len();
+        }
+    }
+
+    /// The last handle of a class was dropped: no claim waits in it, and no class in it has a handle.
+    pub(crate) fn free(&mut self, id: ClassId, now: u64) {
+        if !self.entry(id).is_removed {
+            self.unlist(id, now);
+        }
+        let leaf = self.entry(id).leaf;
+        // A class in it may still owe a debt, as this one itself.
+        let is_bare = self.scheduler.tree.children(id) == u32::from(leaf != id);
+        if is_bare && self.scheduler.is_idle(leaf) {
+            if leaf != id {
+                self.scheduler.tree.remove(leaf);
+            }
+            self.scheduler.tree.remove(id);
+        } else {
+            self.indebted.push_back(id);
+        }
+    }
+
+    /// Frees classes without handles that have paid their debts. Looks at two, so that they cannot pile up: one class is
+    /// added meanwhile.
+    fn free_indebted(&mut self, now: u64) {
+        for _ in 0..2 {
+            if let Some(id) = self.indebted.pop_front() {
+                self.free(id, now);
+            }
+        }
+    }
+
+    /// Tells the callers in a class, and in the classes in it, whether a ceiling is above their claims.
+    fn update_flags(&self, id: ClassId) {
+        let tree = &self.scheduler.tree;
+        for id in tree.subtree(id) {
+            let entry = self.entry(id);
+            if !entry.is_removed {
+                entry.flags.set(if tree.is_under_ceiling(id) { ClassFlags::CEILING } else { 0 });
+            }
+        }
+    }
+}

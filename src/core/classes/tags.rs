@@ -1,0 +1,107 @@
+//! StartTag tags and virtual time: how far a class has come in tokens per weight.
+//!
+//! Tags are integers. One token of a class of weight 1 is [`SCALE`] units. The scale is divisible by every weight up
+//! to 40 and by 1000, so the tags of such weights are exact fractions. For other weights the remainder of a unit is
+//! carried from charge to charge: over any interval in which a class is backlogged, its tag is less than one unit too
+//! low, which is less than a millionth of a token of the largest weight.
+
+/// The largest weight of a class.
+pub(crate) const MAX_WEIGHT: u64 = 1_000_000;
+
+/// FloorTime of one token at weight 1: the least common multiple of the numbers up to 40, times 25.
+pub(super) const SCALE: u128 = 5_342_931_457_063_200 * 25;
+
+/// A tag. One charge is at most 2^106 units.
+pub(super) type Tag = u128;
+
+/// Beyond this the tags of siblings are set back, long before they overflow.
+pub(super) const MAX_TAG: Tag = 1 << 126;
+
+/// A weight, and how far one token moves the tag of a class that has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weight {
+    pub(super) weight: u64,
+    unit: u128,
+    /// Zero if the scale is divisible by the weight.
+    rest: u64,
+}
+
+impl Weight {
+    /// `weight` is at least 1 and at most [`MAX_WEIGHT`].
+    pub(super) fn new(weight: u64) -> Self {
+        Self { weight, unit: SCALE / u128::from(weight), rest: (SCALE % u128::from(weight)) as u64 }
+    }
+
+    /// How far `tokens` move a tag, rounded down.
+    pub(super) fn span(&self, tokens: u64) -> Tag {
+        self.span_and_rest(tokens, 0).0
+    }
+
+    fn span_and_rest(&self, tokens: u64, carried: u64) -> (Tag, u64) {
+        let span = self.unit * u128::from(tokens);
+        if self.rest == 0 {
+            return (span, 0);
+        }
+        let parts = u128::from(self.rest) * u128::from(tokens) + u128::from(carried);
+        let weight = u128::from(self.weight);
+        (span + parts / weight, (parts % weight) as u64)
+    }
+}
+
+/// The start tag of a class.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StartTag {
+    pub(super) tag: Tag,
+    /// The rest of a unit, in parts of the weight.
+    carried: u64,
+}
+
+impl StartTag {
+    pub(super) fn at(tag: Tag) -> Self {
+        Self { tag, carried: 0 }
+    }
+
+    /// Moves the tag up to `tag`: no credit for the time in which the class was idle or held back.
+    pub(super) fn raise(&mut self, tag: Tag) {
+        if tag > self.tag {
+            *self = Self::at(tag);
+        }
+    }
+
+    pub(super) fn charge(&mut self, tokens: u64, weight: &Weight) {
+        let (span, carried) = weight.span_and_rest(tokens, self.carried);
+        self.tag += span;
+        self.carried = carried;
+    }
+
+    /// The weight has changed, and the parts of a unit with it.
+    pub(super) fn drop_rest(&mut self) {
+        self.carried = 0;
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_is_divisible_by_the_common_weights() {
+        for weight in (1..=40).chain([50, 60, 100, 125, 250, 500, 1_000]) {
+            assert_eq!(SCALE % weight, 0, "{weight}");
+        }
+    }
+
+    #[test]
+    fn charges_in_pieces_add_up_to_the_charge_of_the_sum() {
+        for weight in [1, 3, 41, 997, 65_537, 999_983, MAX_WEIGHT] {
+            let weight = Weight::new(weight);
+            let mut start = StartTag::at(7);
+            for tokens in [1, 1, 5, 1 << 48, 12_345] {
+                start.charge(tokens, &weight);
+            }
+            let sum: u64 = 7 + (1 << 48) + 12_345;
+            assert_eq!(start.tag, 7 + u128::from(sum) * SCALE / u128::from(weight.weight), "{weight:?}");
+            assert!(weight.span((1 << 48) - 1) < weight.span(1 << 48));
+        }
+    }
+}

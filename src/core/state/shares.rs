@@ -1,0 +1,123 @@
+//! Changes of the classes of a limiter: they come and go, and their shares change.
+
+use super::State;
+use crate::Quota;
+use crate::core::classes::{ClassFlags, ClassId, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NEW, ROOT};
+use crate::error::ConfigError;
+use std::sync::Arc;
+
+/// The share of a class as configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharePlan {
+    pub(crate) weight: u64,
+    pub(crate) floor: Option<Quota>,
+    pub(crate) ceiling: Option<Quota>,
+    pub(crate) max_waiting: usize,
+}
+
+impl SharePlan {
+    fn check(&self, name: &str) -> Result<(), ConfigError> {
+        let class = || name.to_string();
+        if self.weight == 0 || self.weight > MAX_WEIGHT {
+            return Err(ConfigError::BadWeight { class: class(), weight: self.weight, most: MAX_WEIGHT });
+        }
+        for (part, quota) in [("floor", self.floor), ("ceiling", self.ceiling)] {
+            let Some(quota) = quota else { continue };
+            if quota.is_manual() {
+                return Err(ConfigError::ManualShare { class: class(), part });
+            }
+            quota.check(0).map_err(|reason| ConfigError::BadShare {
+                class: class(),
+                part,
+                reason: Box::new(reason),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Adds a class in `parent`. The limiter has been served up to now, and nothing is published.
+    pub(crate) fn add_class(
+        &mut self,
+        parent: ClassId,
+        name: Arc<str>,
+        share: &SharePlan,
+    ) -> Result<(ClassId, Arc<ClassFlags>), ConfigError> {
+        share.check(&name)?;
+        let now = self.supply.synced();
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else {
+            return Err(ConfigError::NoClasses);
+        };
+        let class = || name.to_string();
+        if parent != ROOT && classes.entry(parent).is_removed {
+            return Err(ConfigError::ClassRemoved { class: class() });
+        }
+        if classes.has_child(parent, &name) {
+            return Err(ConfigError::DuplicateClass { class: class() });
+        }
+        if classes.scheduler.tree.depth(parent) >= MAX_DEPTH {
+            return Err(ConfigError::ClassTooDeep { class: class(), most: MAX_DEPTH });
+        }
+        if classes.scheduler.tree.has_floor(classes.entry(parent).leaf) {
+            return Err(ConfigError::FloorWithClasses { class: classes.name(parent) });
+        }
+        let checked = classes.scheduler.tree.check((parent, NEW, NEW), share.floor, share.ceiling);
+        checked.map_err(|conflict| conflict_error(conflict, &name))?;
+        let (id, flags) = classes.add(parent, name, share.weight, now);
+        classes.set_share(id, share, now);
+        Ok((id, flags))
+    }
+
+    /// Changes the share of a class. Nothing is published.
+    pub(crate) fn set_share(&mut self, id: ClassId, share: &SharePlan) -> Result<(), ConfigError> {
+        let now = self.supply.synced();
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else {
+            return Err(ConfigError::NoClasses);
+        };
+        let name = classes.name(id);
+        share.check(&name)?;
+        if classes.entry(id).is_removed {
+            return Err(ConfigError::ClassRemoved { class: name });
+        }
+        if share.floor.is_some() && !classes.has_no_classes(id) {
+            return Err(ConfigError::FloorWithClasses { class: name });
+        }
+        let tree = &classes.scheduler.tree;
+        let checked = tree.check((tree.parent(id), id, classes.entry(id).leaf), share.floor, share.ceiling);
+        checked.map_err(|conflict| conflict_error(conflict, &name))?;
+        classes.set_share(id, share, now);
+        Ok(())
+    }
+
+    /// Removes a class and the classes in it. Their waiters are turned away when the limiter is served next.
+    pub(crate) fn remove_class(&mut self, class: ClassId) {
+        let now = self.supply.synced();
+        let Some(classes) = self.classes_mut() else { return };
+        if classes.entry(class).is_removed {
+            return;
+        }
+        classes.scheduler.tree.unpick();
+        for class in classes.subtree(class) {
+            classes.unlist(class, now);
+            classes.closing.push(class);
+        }
+    }
+
+    /// The last handle of a class was dropped.
+    pub(crate) fn free_class(&mut self, class: ClassId) {
+        let now = self.supply.synced();
+        if let Some(classes) = self.classes_mut() {
+            classes.free(class, now);
+        }
+    }
+}
+
+pub(super) fn conflict_error(conflict: FloorConflict, name: &str) -> ConfigError {
+    let class = name.to_string();
+    match conflict {
+        FloorConflict::Rate => ConfigError::FloorsAboveRate { class },
+        FloorConflict::CeilingRate => ConfigError::FloorsAboveCeiling { class },
+        FloorConflict::CeilingBurst { burst, least } => ConfigError::CeilingBelowBurst { class, burst, least },
+    }
+}

@@ -1,0 +1,324 @@
+//! What callers of classes see: errors, names, removal, ceilings without a wait, runtimes, and what a limiter with
+//! classes refuses.
+
+use std::time::Duration;
+use tokio_test::task::spawn;
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
+use tollgate::{
+    Bound, ConfigError, ConsumeError, JoinError, Limiter, ManualClock, Quota, Share, TryAcquireError, TryJoinError,
+    join, try_join,
+};
+
+fn limiter(quota: Quota) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    (Limiter::builder().quota(quota).classes().clock(clock.clone()).build().expect("valid"), clock)
+}
+
+fn hundred() -> Quota {
+    Quota::per_second(100).burst(10)
+}
+
+#[test]
+fn a_share_that_cannot_be_kept_is_refused_with_its_numbers() {
+    let (limiter, _) = limiter(hundred());
+    let refuse = |share| limiter.class("a", share).expect_err("refused");
+    let class = String::from("a");
+    let most = 1_000_000;
+    assert_eq!(refuse(Share::weight(0)), ConfigError::BadWeight { class: class.clone(), weight: 0, most });
+    let heavy = Share::weight(most + 1);
+    assert_eq!(refuse(heavy), ConfigError::BadWeight { class: class.clone(), weight: most + 1, most });
+    let manual = Quota::manual(5);
+    for (share, part) in [(Share::weight(1).floor(manual), "floor"), (Share::weight(1).ceiling(manual), "ceiling")] {
+        assert_eq!(refuse(share), ConfigError::ManualShare { class: class.clone(), part });
+    }
+    let empty = Share::weight(1).ceiling(Quota::per_second(5).burst(0));
+    assert!(matches!(refuse(empty), ConfigError::BadShare { part: "ceiling", .. }));
+    let rate = |tokens| Share::weight(1).floor(Quota::per_second(tokens));
+    assert_eq!(refuse(rate(101)), ConfigError::FloorsAboveRate { class: class.clone() });
+    let low = rate(50).ceiling(Quota::per_second(49).burst(10));
+    assert_eq!(refuse(low), ConfigError::FloorsAboveCeiling { class: class.clone() });
+    let small = rate(50).ceiling(Quota::per_second(60).burst(9));
+    assert_eq!(refuse(small), ConfigError::CeilingBelowBurst { class, burst: 9, least: 10 });
+    let _kept = limiter.class("b", rate(60)).expect("the rate has space for it");
+    assert_eq!(refuse(rate(41)), ConfigError::FloorsAboveRate { class: "a".into() });
+    assert!(limiter.class("a", rate(40)).is_ok());
+}
+
+#[test]
+fn floors_below_one_ceiling_are_added_up() {
+    let (limiter, _) = limiter(hundred());
+    let outer = limiter.class("outer", Share::weight(1).ceiling(Quota::per_second(30).burst(10))).expect("valid");
+    let rate = |tokens| Share::weight(1).floor(Quota::per_second(tokens));
+    let first = outer.class("first", rate(20)).expect("valid");
+    assert_eq!(
+        outer.class("second", rate(11)).unwrap_err(),
+        ConfigError::FloorsAboveCeiling { class: "second".into() }
+    );
+    let second = outer.class("second", rate(10)).expect("valid");
+    let lower = Share::weight(1).ceiling(Quota::per_second(29).burst(10));
+    assert_eq!(outer.set_share(lower).unwrap_err(), ConfigError::FloorsAboveCeiling { class: "outer".into() });
+    assert_eq!(
+        first.class("inner", Share::weight(1)).unwrap_err(),
+        ConfigError::FloorWithClasses { class: "first".into() }
+    );
+    assert_eq!(outer.set_share(rate(1)).unwrap_err(), ConfigError::FloorWithClasses { class: "outer".into() });
+    drop(second);
+    assert!(outer.set_share(lower).is_ok(), "the floor of a dropped class does not count");
+}
+
+#[test]
+fn names_are_unique_among_the_classes_of_one_parent_while_they_live() {
+    let (limiter, _) = limiter(hundred());
+    let a = limiter.class("a", Share::weight(1)).expect("free");
+    assert_eq!(limiter.class("a", Share::weight(1)).unwrap_err(), ConfigError::DuplicateClass { class: "a".into() });
+    let nested = a.class("a", Share::weight(1)).expect("free in another class");
+    assert_eq!((nested.name(), nested.parent().map(|parent| parent.name())), ("a", Some("a")));
+    drop(a);
+    assert!(limiter.class("a", Share::weight(1)).is_err(), "a class keeps the class around it");
+    drop(nested);
+    assert!(limiter.class("a", Share::weight(1)).is_ok());
+    let mut deep = limiter.class("deep", Share::weight(1)).expect("free");
+    for _ in 1..16 {
+        deep = deep.class("deep", Share::weight(1)).expect("not too deep");
+    }
+    assert_eq!(
+        deep.class("d", Share::weight(1)).unwrap_err(),
+        ConfigError::ClassTooDeep { class: "d".into(), most: 16 }
+    );
+}
+
+#[test]
+fn a_removed_class_turns_its_waiters_and_callers_away_and_keeps_no_tokens() {
+    let (limiter, clock) = limiter(hundred().initial(0));
+    let outer = limiter.class("outer", Share::weight(1)).expect("valid");
+    let class = outer.class("class", Share::weight(1)).expect("valid");
+    let other = limiter.class("other", Share::weight(1)).expect("valid");
+    let mut giant = spawn(class.consume(35));
+    let mut behind = spawn(outer.consume(1));
+    let mut elsewhere = spawn(other.consume(7));
+    assert_pending!(giant.poll());
+    assert_pending!(behind.poll());
+    clock.advance(Duration::from_millis(105));
+    limiter.tick();
+    assert_pending!(elsewhere.poll());
+    outer.remove();
+    assert!(giant.is_woken() && behind.is_woken());
+    assert_eq!(assert_ready_err!(giant.poll()), ConsumeError::Closed);
+    assert_eq!(assert_ready_err!(behind.poll()), ConsumeError::Closed);
+    assert_eq!(class.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
+    assert_eq!(assert_ready_err!(spawn(class.consume(1)).poll()), ConsumeError::Closed);
+    assert_eq!(class.class("x", Share::weight(1)).unwrap_err(), ConfigError::ClassRemoved { class: "x".into() });
+    assert_eq!(class.set_share(Share::weight(2)).unwrap_err(), ConfigError::ClassRemoved { class: "class".into() });
+    // Ten tokens had been set aside for the giant, and have come back.
+    assert_eq!(assert_ready_ok!(elsewhere.poll()).cost(), 7);
+    assert_eq!(limiter.available(), 3);
+    assert_eq!(limiter.snapshot().waiting_tasks, 0);
+    let again = limiter.class("outer", Share::weight(1)).expect("the name is free");
+    assert_eq!(assert_ready_ok!(spawn(again.consume(1)).poll()).cost(), 1);
+}
+
+#[test]
+fn closing_the_limiter_closes_its_classes() {
+    let (limiter, _) = limiter(hundred().initial(0));
+    let class = limiter.class("a", Share::weight(1)).expect("valid");
+    let mut waiting: Vec<_> = (0..100).map(|_| spawn(class.consume(3))).collect();
+    waiting.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut own = spawn(limiter.consume(1));
+    assert_pending!(own.poll());
+    limiter.close();
+    for claim in &mut waiting {
+        assert_eq!(assert_ready_err!(claim.poll()), ConsumeError::Closed);
+    }
+    assert_eq!(assert_ready_err!(own.poll()), ConsumeError::Closed);
+    assert_eq!(class.try_acquire(1).unwrap_err(), TryAcquireError::Closed);
+    assert_eq!(limiter.snapshot().waiting_tokens, 0);
+}
+
+#[test]
+fn a_ceiling_refuses_at_once_and_says_when_to_come_back() {
+    let (limiter, clock) = limiter(hundred());
+    let class = limiter.class("a", Share::weight(1).ceiling(Quota::per_second(20).burst(4))).expect("valid");
+    assert_eq!(class.available(), 4);
+    assert_eq!(class.try_acquire(5).unwrap_err(), TryAcquireError::TooLarge { cost: 5, most: 4 });
+    assert_eq!(class.try_acquire(3).expect("there").cost(), 3);
+    let Err(TryAcquireError::Denied(denied)) = class.try_acquire(2) else { panic!("the ceiling has 1") };
+    assert_eq!((denied.by, denied.remaining), (Bound::Ceiling, 1));
+    assert_eq!(denied.retry_after, Some(Duration::from_millis(50)));
+    assert!(limiter.try_acquire(7).is_ok(), "the limiter has tokens for other callers");
+    clock.advance(Duration::from_millis(50));
+    assert!(class.try_acquire(2).is_ok());
+    let snapshot = class.snapshot();
+    assert_eq!((snapshot.served, snapshot.ceiling_level, snapshot.is_held), (5, Some(0), false));
+}
+
+#[test]
+fn other_classes_pass_while_a_ceiling_holds_a_claim_back() {
+    let (limiter, clock) = limiter(hundred());
+    let held =
+        limiter.class("held", Share::weight(1).ceiling(Quota::per_second(1).burst(1).initial(0))).expect("valid");
+    let other = limiter.class("other", Share::weight(1)).expect("valid");
+    let mut waiting = spawn(held.consume(1));
+    assert_pending!(waiting.poll());
+    assert!(held.snapshot().is_held);
+    assert!(other.try_acquire(10).is_ok(), "nothing in service");
+    assert!(matches!(other.try_acquire(1), Err(TryAcquireError::Denied(_))));
+    clock.advance(Duration::from_millis(10));
+    assert!(limiter.try_acquire(1).is_ok());
+    clock.advance(Duration::from_millis(990));
+    limiter.tick();
+    assert_eq!(assert_ready_ok!(waiting.poll()).cost(), 1);
+}
+
+#[test]
+fn max_waiting_bounds_a_class_apart_from_the_others() {
+    let (limiter, _) = limiter(hundred().initial(0));
+    let class = limiter.class("a", Share::weight(1).max_waiting(2)).expect("valid");
+    let mut waiting: Vec<_> = (0..2).map(|_| spawn(class.consume(1))).collect();
+    waiting.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    assert_eq!(assert_ready_err!(spawn(class.consume(1)).poll()), ConsumeError::QueueFull { waiting: 2 });
+    assert_pending!(spawn(limiter.consume(1)).poll());
+}
+
+#[test]
+fn what_a_limiter_with_classes_takes_no_part_in_is_refused() {
+    let plain = Limiter::new(hundred()).expect("valid");
+    assert_eq!(plain.class("a", Share::weight(1)).unwrap_err(), ConfigError::NoClasses);
+    let (limiter, _) = limiter(hundred());
+    let refused = assert_ready_err!(spawn(join([(&plain, 1), (&limiter, 1)])).poll());
+    assert_eq!(refused, JoinError::WithClasses { limiter: 1 });
+    assert_eq!(try_join([(&limiter, 1), (&plain, 1)]).unwrap_err(), TryJoinError::WithClasses { limiter: 0 });
+    assert_eq!(plain.available(), 10);
+}
+
+/// A class made and dropped in a loop must not gain an installment, or a burst of its ceiling, each time.
+#[test]
+fn a_class_made_anew_takes_over_what_it_was_served_ahead() {
+    let (limiter, clock) = limiter(hundred().initial(0));
+    let steady = limiter.class("steady", Share::weight(1)).expect("valid");
+    let mut waiting: Vec<_> = (0..300).map(|_| spawn(steady.consume(1))).collect();
+    waiting.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    let mut gained = 0;
+    let mut hopper: Option<tokio_test::task::Spawn<_>> = None;
+    for _ in 0..200 {
+        if hopper.as_ref().is_none_or(|claim: &tokio_test::task::Spawn<tollgate::ClassConsumeOwned>| claim.is_woken()) {
+            gained += u64::from(hopper.take().is_some_and(|mut claim| claim.poll().is_ready()));
+            let class = limiter.class("hopper", Share::weight(1)).expect("the former one was dropped");
+            let mut claim = spawn(class.consume_owned(10));
+            assert_pending!(claim.poll());
+            hopper = Some(claim);
+        }
+        clock.advance(Duration::from_millis(10));
+        limiter.tick();
+    }
+    // 200 tokens were granted: half of them to each, 10 at a time. Without a memory the hopper would have had all.
+    assert!((9..=10).contains(&gained), "{gained}");
+    drop((waiting, hopper));
+    let ceiling = Share::weight(1).ceiling(Quota::per_minute(1).burst(5));
+    for round in 0..5 {
+        let class = limiter.class("capped", ceiling).expect("the former one was dropped");
+        assert_eq!(class.snapshot().ceiling_level, Some(if round == 0 { 5 } else { 3 }));
+        clock.advance(Duration::from_millis(100));
+        if round == 0 {
+            assert!(class.try_acquire(2).is_ok());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drivers_of_a_runtime_serve_the_classes_on_schedule() {
+    let limiter = Limiter::builder().quota(hundred().initial(0)).classes().build().expect("valid");
+    let a = limiter.class("a", Share::weight(3)).expect("valid");
+    let b = limiter.class("b", Share::weight(1)).expect("valid");
+    let begun = tokio::time::Instant::now();
+    let tasks: Vec<_> = [&a, &a, &a, &b, &a, &a, &a, &b]
+        .into_iter()
+        .map(|class| {
+            let class = class.clone();
+            tokio::spawn(async move {
+                let _grant = class.consume_owned(1).await.expect("granted");
+                tokio::time::Instant::now()
+            })
+        })
+        .collect();
+    let mut instants = Vec::new();
+    for task in tasks {
+        instants.push((task.await.expect("no panic") - begun).as_millis());
+    }
+    assert_eq!(instants, [10, 30, 40, 20, 50, 70, 80, 60]);
+}
+
+#[test]
+fn a_thread_waits_in_a_class() {
+    let limiter = Limiter::builder().quota(Quota::per_second(10_000).burst(1)).classes().build().expect("valid");
+    let class = limiter.class("a", Share::weight(1)).expect("valid");
+    for _ in 0..20 {
+        assert_eq!(class.blocking_consume(1).expect("granted").cost(), 1);
+    }
+}
+
+#[test]
+fn a_thread_under_a_ceiling_takes_from_it_too() {
+    let (limiter, _clock) = limiter(hundred());
+    let class = limiter.class("a", Share::weight(1).ceiling(Quota::per_hour(1).burst(3))).expect("valid");
+    assert_eq!(class.blocking_consume(2).expect("there").cost(), 2);
+    assert_eq!(class.snapshot().ceiling_level, Some(1));
+}
+
+#[test]
+fn within_follows_the_forecast_of_the_class() {
+    let (limiter, clock) = limiter(hundred().initial(0));
+    let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
+    let mut giant = spawn(a.consume(1_000));
+    assert_pending!(giant.poll());
+    let (by, quota_name) = (Bound::Quota(0), None);
+    let late = |estimate, allowed, by| ConsumeError::TooLate {
+        estimate: Duration::from_millis(estimate),
+        allowed: Duration::from_millis(allowed),
+        by,
+        quota_name,
+    };
+    assert_eq!(assert_ready_err!(spawn(b.consume(1).within(Duration::from_millis(109))).poll()), late(110, 109, by));
+    let slow =
+        limiter.class("slow", Share::weight(1).ceiling(Quota::per_minute(1).burst(1).initial(0))).expect("valid");
+    let refused = assert_ready_err!(spawn(slow.consume(1).within(Duration::from_secs(59))).poll());
+    assert_eq!(refused, late(60_000, 59_000, Bound::Ceiling));
+    let mut patient = spawn(b.clone().consume_owned(1).within(Duration::from_millis(110)));
+    assert_pending!(patient.poll());
+    clock.advance(Duration::from_millis(110));
+    limiter.tick();
+    assert_eq!(assert_ready_ok!(patient.poll()).cost(), 1);
+}
+
+#[cfg(feature = "keyed")]
+#[test]
+fn a_keyed_limiter_takes_no_parent_with_classes() {
+    let (parent, _) = limiter(hundred());
+    let built = tollgate::KeyedLimiter::<u8>::builder().quota(hundred()).parent(&parent).build();
+    assert_eq!(built.err(), Some(ConfigError::ParentWithClasses));
+}
+
+#[test]
+fn a_grant_grows_in_its_class() {
+    let (limiter, clock) = limiter(hundred());
+    let a = limiter.class("a", Share::weight(1).ceiling(Quota::per_second(10).burst(4))).expect("valid");
+    let b = limiter.class("b", Share::weight(1)).expect("valid");
+    let mut grant = a.try_acquire(2).expect("the ceiling has 4");
+    grant.grow(1);
+    assert_eq!((grant.cost(), limiter.available(), b.available()), (3, 7, 7));
+    assert_eq!(a.snapshot().ceiling_level, Some(1));
+    {
+        // The ceiling of the class holds it back, not the limiter.
+        let mut growing = spawn(grant.grow_within(2));
+        assert_pending!(growing.poll());
+        assert_eq!((a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (1, 0));
+        clock.advance(Duration::from_millis(100));
+        limiter.tick();
+        assert_ready_ok!(growing.poll());
+    }
+    assert_eq!(grant.cost(), 5);
+    // A future that is dropped has not grown the grant.
+    let mut growing = spawn(grant.grow_within(4));
+    assert_pending!(growing.poll());
+    drop(growing);
+    assert_eq!((grant.cost(), a.snapshot().waiting_tasks), (5, 0));
+}

@@ -1,0 +1,256 @@
+//! Defects that a review of the first version found, and what the classes promise instead.
+
+use std::time::Duration;
+use tokio_test::task::{Spawn, spawn};
+use tokio_test::{assert_pending, assert_ready_ok};
+use tollgate::{Bound, Class, ClassConsume, ConfigError, Limiter, ManualClock, Quota, Share, TryAcquireError};
+
+fn limiter(quotas: &[Quota]) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = quotas.iter().fold(Limiter::builder(), |builder, quota| builder.quota(*quota));
+    (builder.classes().clock(clock.clone()).build().expect("valid"), clock)
+}
+
+fn hundred() -> Quota {
+    Quota::per_second(100).burst(10)
+}
+
+fn floor(tokens: u64) -> Share {
+    Share::weight(1).floor(Quota::per_second(tokens))
+}
+
+fn denied(class: &Class, cost: u64) -> (Bound, Option<u128>) {
+    let Err(TryAcquireError::Denied(denied)) = class.try_acquire(cost) else { panic!("{cost} was granted") };
+    (denied.by, denied.retry_after.map(|wait| wait.as_millis()))
+}
+
+#[test]
+fn a_giant_is_estimated_at_the_rate_and_at_its_share() {
+    let (limiter, _) = limiter(&[hundred().initial(0)]);
+    let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
+    let alone = a.estimate(1 << 20).expect("a clock can tell").as_secs();
+    assert_eq!(alone, (1 << 20) / 100);
+    let mut other = spawn(b.consume(1 << 20));
+    assert_pending!(other.poll());
+    let share = a.estimate(1 << 19).expect("a clock can tell").as_secs();
+    assert!(share.abs_diff((1 << 20) / 100) <= 1, "{share} seconds at half the rate");
+    // All that waits is an upper bound: the giant of the other class is through by then.
+    let all = a.estimate(1 << 21).expect("a clock can tell").as_secs();
+    assert!(all.abs_diff(3 * (1 << 20) / 100) <= 1, "{all}");
+    assert_eq!(a.estimate(1 << 48), None, "beyond the end of time");
+}
+
+#[test]
+fn a_limiter_with_a_cap_and_no_quota_shares_its_cap() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().max_in_flight(100).classes().clock(clock.clone()).build().expect("valid");
+    let free = limiter.class("free", Share::weight(1)).expect("valid");
+    let slow = limiter.class("slow", Share::weight(1).ceiling(Quota::per_second(10).burst(40))).expect("valid");
+    let first = slow.try_acquire(30).expect("the ceiling has 40");
+    assert_eq!(first.remaining(), 70);
+    assert_eq!(denied(&slow, 20), (Bound::Ceiling, Some(1_000)));
+    let second = free.try_acquire(70).expect("the cap has 70");
+    assert_eq!(denied(&free, 1), (Bound::InFlight, None));
+    let mut waiting = spawn(slow.clone().consume_owned(12));
+    assert_pending!(waiting.poll());
+    drop(second);
+    assert!(!waiting.is_woken(), "the ceiling has 10");
+    clock.advance(Duration::from_millis(200));
+    limiter.tick();
+    assert_eq!(assert_ready_ok!(waiting.poll()).cost(), 12);
+    drop(first);
+}
+
+#[test]
+fn a_burst_above_that_of_a_ceiling_above_a_floor_is_refused() {
+    let (limiter, _) = limiter(&[hundred()]);
+    let outer = limiter.class("outer", Share::weight(1).ceiling(Quota::per_second(50).burst(15))).expect("valid");
+    let raised = Quota::per_second(100).burst(20);
+    limiter.set_quota(0, raised).expect("there is no floor yet");
+    limiter.set_quota(0, hundred()).expect("valid");
+    let inner = outer.class("inner", floor(5)).expect("valid");
+    let refused = ConfigError::CeilingBelowBurst { class: "outer".into(), burst: 15, least: 20 };
+    assert_eq!(limiter.set_quota(0, raised), Err(refused));
+    assert_eq!(limiter.available(), 10, "nothing has changed");
+    limiter.set_quota(0, Quota::per_second(100).burst(15)).expect("as large as that of the ceiling");
+    inner.set_share(Share::weight(2)).expect("without a floor");
+    limiter.set_quota(0, raised).expect("no floor is left");
+    let _other = limiter.class("other", floor(5)).expect("it has no ceiling");
+}
+
+#[test]
+fn while_floors_are_scaled_only_a_floor_that_rises_is_refused() {
+    let (limiter, _) = limiter(&[hundred()]);
+    let [a, b] = ["a", "b"].map(|name| limiter.class(name, floor(50)).expect("valid"));
+    limiter.set_quota(0, Quota::per_second(40).burst(10)).expect("the floors are scaled");
+    assert_eq!(a.set_share(floor(51)), Err(ConfigError::FloorsAboveRate { class: "a".into() }));
+    a.set_share(floor(45)).expect("it falls");
+    b.set_share(Share::weight(7).floor(Quota::per_second(50))).expect("the weight alone changes");
+    let _c = limiter.class("c", Share::weight(1)).expect("it has no floor");
+    a.set_share(Share::weight(1)).expect("it is taken off");
+    assert!(a.set_share(floor(1)).is_err(), "50 of 40 are reserved");
+    b.set_share(floor(30)).expect("it falls");
+    a.set_share(floor(10)).expect("40 of 40");
+}
+
+/// The manual quota is replenished while something is set aside; what a cancelled claim gives back to the timed quota is
+/// bounded by what that quota itself was given.
+#[test]
+fn tokens_added_to_a_manual_quota_do_not_come_back_to_another_one() {
+    let (limiter, clock) = limiter(&[hundred().initial(0), Quota::manual(1_000)]);
+    let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
+    let mut giant = spawn(a.consume(35));
+    assert_pending!(giant.poll());
+    let mut ones: Vec<_> = (0..25).map(|_| spawn(b.consume(1))).collect();
+    ones.iter_mut().for_each(|one| assert_pending!(one.poll()));
+    clock.advance(Duration::from_millis(100));
+    limiter.tick();
+    limiter.pause_for(Duration::from_millis(200));
+    clock.advance(Duration::from_millis(200));
+    limiter.tick();
+    let woken = |ones: &[Spawn<ClassConsume<'_>>]| ones.iter().filter(|one| one.is_woken()).count();
+    assert_eq!(woken(&ones), 10);
+    limiter.replenish(10);
+    drop(giant);
+    limiter.tick();
+    assert_eq!(woken(&ones), 10, "10 had been set aside, but the bucket has filled up since");
+}
+
+#[test]
+fn a_denial_says_when_all_that_waits_could_have_been_served() {
+    let (limiter, clock) = limiter(&[hundred().initial(0)]);
+    let [a, b] = ["a", "b"].map(|name| limiter.class(name, Share::weight(1)).expect("valid"));
+    assert_eq!(denied(&a, 3), (Bound::Quota(0), Some(30)));
+    let mut giant = spawn(a.consume(35));
+    assert_pending!(giant.poll());
+    for _ in 0..2 {
+        assert_eq!(denied(&b, 5), (Bound::Queue, Some(400)));
+    }
+    clock.advance(Duration::from_millis(150));
+    assert_eq!(denied(&b, 5), (Bound::Queue, Some(250)));
+    drop(giant);
+    assert_eq!(b.try_acquire(10).expect("what was set aside has come back").cost(), 10);
+}
+
+/// Both a class and the class around it are made and dropped: the ceiling of the inner one goes on.
+#[test]
+fn a_nested_class_made_anew_has_no_new_burst() {
+    let (limiter, clock) = limiter(&[hundred()]);
+    let ceiling = Share::weight(1).ceiling(Quota::per_minute(1).burst(5));
+    for round in 0..5 {
+        let outer = limiter.class("outer", Share::weight(1)).expect("free");
+        let inner = outer.class("inner", ceiling).expect("free");
+        assert_eq!(inner.snapshot().ceiling_level, Some(if round == 0 { 5 } else { 3 }), "round {round}");
+        clock.advance(Duration::from_millis(100));
+        if round == 0 {
+            assert!(inner.try_acquire(2).is_ok());
+        }
+        if round == 3 {
+            outer.remove();
+        }
+    }
+}
+
+#[test]
+fn a_floor_or_a_ceiling_off_and_on_gains_nothing() {
+    let (limiter, clock) = limiter(&[hundred().initial(0)]);
+    let a = limiter.class("a", floor(10)).expect("valid");
+    let b = limiter.class("b", Share::weight(1_000)).expect("valid");
+    let mut own: Vec<_> = (0..100).map(|_| spawn(a.consume(1))).collect();
+    let mut others: Vec<_> = (0..300).map(|_| spawn(b.consume(1))).collect();
+    own.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    others.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    for _ in 0..100 {
+        a.set_share(Share::weight(1)).expect("valid");
+        a.set_share(floor(10)).expect("valid");
+        clock.advance(Duration::from_millis(10));
+        limiter.tick();
+    }
+    let served = own.iter().filter(|claim| claim.is_woken()).count();
+    assert!((10..=12).contains(&served), "{served} in a second with a floor of 10 per second");
+    drop((own, others));
+    let ceiling = Share::weight(1).ceiling(Quota::per_minute(60).burst(5));
+    a.set_share(ceiling).expect("valid");
+    clock.advance(Duration::from_secs(1));
+    for taken in [5, 0, 0] {
+        let granted = (0..9).filter(|_| a.try_acquire(1).is_ok()).count();
+        assert_eq!(granted, taken);
+        a.set_share(Share::weight(1)).expect("valid");
+        a.set_share(ceiling).expect("valid");
+    }
+    a.set_share(Share::weight(1)).expect("valid");
+    clock.advance(Duration::from_secs(2));
+    a.set_share(ceiling).expect("valid");
+    assert_eq!(a.snapshot().ceiling_level, Some(2), "it has minted meanwhile");
+}
+
+#[test]
+fn a_class_whose_classes_are_gone_can_have_a_floor() {
+    let (limiter, clock) = limiter(&[hundred().initial(0)]);
+    let outer = limiter.class("outer", Share::weight(1)).expect("valid");
+    let inner = outer.class("inner", Share::weight(1)).expect("valid");
+    assert_eq!(outer.set_share(floor(50)), Err(ConfigError::FloorWithClasses { class: "outer".into() }));
+    drop(inner);
+    outer.set_share(floor(50)).expect("no class is in it");
+    let refused = outer.class("inner", Share::weight(1)).expect_err("it has a floor");
+    assert_eq!(refused, ConfigError::FloorWithClasses { class: "outer".into() });
+    let other = limiter.class("other", Share::weight(1_000)).expect("valid");
+    let mut own: Vec<_> = (0..100).map(|_| spawn(outer.consume(1))).collect();
+    let mut others: Vec<_> = (0..100).map(|_| spawn(other.consume(1))).collect();
+    own.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    others.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    clock.advance(Duration::from_millis(400));
+    limiter.tick();
+    let served = own.iter().filter(|claim| claim.is_woken()).count();
+    assert!((19..=21).contains(&served), "{served} of 40 at a floor of half the rate");
+    assert_eq!(limiter.class("third", floor(51)).unwrap_err(), ConfigError::FloorsAboveRate { class: "third".into() });
+}
+
+#[test]
+fn service_by_floor_is_counted_by_installment() {
+    let (limiter, clock) = limiter(&[hundred().initial(0)]);
+    let a = limiter.class("a", floor(10)).expect("valid");
+    let b = limiter.class("b", Share::weight(1)).expect("valid");
+    let mut giant = spawn(a.consume(40));
+    assert_pending!(giant.poll());
+    let mut others: Vec<_> = (0..100).map(|_| spawn(b.consume(1))).collect();
+    others.iter_mut().for_each(|claim| assert_pending!(claim.poll()));
+    clock.advance(Duration::from_secs(1));
+    limiter.tick();
+    assert!(giant.is_woken());
+    let snapshot = a.snapshot();
+    assert_eq!(snapshot.served, 40);
+    // At 10 per second the floor alone gives one installment of 10 at the beginning, and one in the second after it.
+    assert!((10..=20).contains(&snapshot.served_by_floor), "{}", snapshot.served_by_floor);
+}
+
+/// `settle` can charge 2^48 tokens at a time; a ceiling in debt stays in debt.
+#[test]
+fn a_ceiling_never_becomes_rich_by_debts() {
+    let (limiter, _) = limiter(&[Quota::manual(1 << 60)]);
+    let a = limiter.class("a", Share::weight(1).ceiling(Quota::per_second(1).burst(1))).expect("valid");
+    let mut grant = a.try_acquire(1).expect("there");
+    for _ in 0..16_400 {
+        grant.grow(1 << 48);
+        limiter.replenish(1 << 48);
+    }
+    for _ in 0..16_400 {
+        grant = a.try_acquire(0).expect("nothing");
+        grant.grow(1 << 48);
+        limiter.replenish(1 << 48);
+    }
+    assert!(a.snapshot().ceiling_level.is_some_and(|level| level < -(1 << 61)), "{:?}", a.snapshot());
+}
+
+#[test]
+fn counters_of_a_class_stand_still_at_their_end() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().max_in_flight(1 << 48).classes().clock(clock.clone()).build().expect("valid");
+    let ceiling = Quota::new(1 << 48, Duration::from_nanos(1)).burst(1 << 48);
+    let a = limiter.class("a", Share::weight(1).ceiling(ceiling)).expect("valid");
+    for _ in 0..65_537 {
+        drop(a.try_acquire(1 << 48).expect("the cap and the ceiling are free"));
+        clock.advance(Duration::from_nanos(1));
+    }
+    assert_eq!(a.snapshot().served, u64::MAX);
+}

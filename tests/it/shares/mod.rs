@@ -1,0 +1,13 @@
+//! Weighted, nested classes: an exact model, the examples and pitfalls of its specification,
+//! and the limiter against the model.
+
+mod api;
+pub(crate) mod bucket;
+mod examples;
+mod fixture;
+pub(crate) mod fraction;
+mod histories;
+mod laws;
+mod limits;
+pub(crate) mod model;
+mod traps;

@@ -1,0 +1,142 @@
+//! Classes: claims of several queues against one service, and a ceiling against the fast path.
+
+use crate::{build, drain, explore};
+use std::task::Poll;
+use tokio_test::task::{self, Spawn};
+use tollgate::{Class, ClassConsumeOwned, Limiter, Quota, Share};
+
+fn divided(capacity: u64) -> Limiter {
+    build(Limiter::builder().quota(Quota::manual(capacity).initial(0)).classes())
+}
+
+fn class(limiter: &Limiter, name: &str) -> Class {
+    limiter.class(name, Share::weight(1)).unwrap()
+}
+
+fn waiting(class: &Class, cost: u64) -> Spawn<ClassConsumeOwned> {
+    let mut waiting = task::spawn(class.clone().consume_owned(cost));
+    assert!(waiting.poll().is_pending());
+    waiting
+}
+
+/// Granted by now, whether the caller knows or was woken for it.
+fn is_served(waiting: &mut Spawn<ClassConsumeOwned>) -> bool {
+    waiting.is_woken() && matches!(waiting.poll(), Poll::Ready(Ok(_)))
+}
+
+/// A claim arrives in one class while the tokens come for it and for those that wait in the other: whichever is first,
+/// all of them are served.
+///
+/// Plant `classes_are_served_one_batch_only`: what did not fit into one batch of wakers is left.
+#[test]
+fn arrival_in_two_classes_against_service() {
+    explore(|race| {
+        let limiter = divided(3);
+        let (a, b) = (class(&limiter, "a"), class(&limiter, "b"));
+        let mut first = [1, 1].map(|cost| waiting(&a, cost));
+        let mut second = task::spawn(b.consume_owned(1));
+        let arrive = race.actor(move || {
+            let granted = matches!(second.poll(), Poll::Ready(Ok(_)));
+            (granted, second)
+        });
+        let other = limiter.clone();
+        let serve = race.actor(move || other.replenish(3));
+        let (granted, mut second) = arrive.join().unwrap();
+        serve.join().unwrap();
+        assert!(first.iter_mut().all(is_served), "their tokens are there");
+        assert!(granted || is_served(&mut second), "its token is there");
+        assert_eq!(drain(&limiter), 0);
+    });
+}
+
+/// The claim in service is dropped while a token comes that is too few for it, and enough for the claim of the other
+/// class.
+///
+/// Plant `cancelled_claim_of_a_class_keeps_its_positions`.
+#[test]
+fn cancel_of_the_claim_in_service_against_service() {
+    explore(|race| {
+        let limiter = divided(2);
+        let (a, b) = (class(&limiter, "a"), class(&limiter, "b"));
+        let (in_service, mut behind) = (waiting(&a, 2), waiting(&b, 1));
+        let cancel = race.actor(move || drop(in_service));
+        let other = limiter.clone();
+        let serve = race.actor(move || other.replenish(1));
+        cancel.join().unwrap();
+        serve.join().unwrap();
+        assert!(is_served(&mut behind), "its token is there");
+        assert_eq!(drain(&limiter), 0);
+    });
+}
+
+/// A class is removed while a token comes for the claim that waits in it: the claim is granted or turned away, the other
+/// class gets what it leaves, and no token is lost.
+///
+/// Plant `removed_class_keeps_its_positions`.
+#[test]
+fn removal_with_waiters_against_service() {
+    explore(|race| {
+        let limiter = divided(2);
+        let (a, b) = (class(&limiter, "a"), class(&limiter, "b"));
+        let (mut removed, mut behind) = (waiting(&a, 1), waiting(&b, 2));
+        let remove = race.actor(move || a.remove());
+        let other = limiter.clone();
+        let serve = race.actor(move || other.replenish(2));
+        remove.join().unwrap();
+        serve.join().unwrap();
+        assert!(removed.is_woken(), "granted or turned away");
+        if matches!(removed.poll(), Poll::Ready(Ok(_))) {
+            assert!(!is_served(&mut behind));
+            limiter.replenish(1);
+        }
+        assert!(is_served(&mut behind), "its tokens are there");
+        assert_eq!(drain(&limiter), 0);
+    });
+}
+
+/// A ceiling without tokens is set, and then a token comes: the class cannot have it, also if its claim began before the
+/// ceiling was set.
+///
+/// Plant `ceiling_is_checked_before_the_fast_claim_only`.
+#[test]
+fn ceiling_against_the_fast_path() {
+    explore(|race| {
+        let quota = Quota::manual(2).initial(0);
+        let limiter = build(Limiter::builder().quota(quota).classes().stride(2));
+        let a = class(&limiter, "a");
+        let claimant = a.clone();
+        let claim = race.actor(move || claimant.try_acquire(1).is_ok());
+        let other = limiter.clone();
+        let set = race.actor(move || {
+            a.set_share(Share::weight(1).ceiling(Quota::per_second(1).initial(0))).unwrap();
+            other.replenish(1);
+        });
+        let granted = claim.join().unwrap();
+        set.join().unwrap();
+        assert!(!granted, "the ceiling has no token");
+        assert_eq!(drain(&limiter), 1);
+    });
+}
+
+/// A ceiling is lifted while its class claims: the claim is granted at once or waits, and is served when the ceiling is
+/// gone.
+///
+/// Plant `lifted_ceiling_leaves_its_class_held`.
+#[test]
+fn ceiling_lifted_against_arrival() {
+    explore(|race| {
+        let limiter = divided(1);
+        let a = limiter.class("a", Share::weight(1).ceiling(Quota::per_second(1).initial(0))).unwrap();
+        limiter.replenish(1);
+        let mut claim = task::spawn(a.clone().consume_owned(1));
+        let arrive = race.actor(move || {
+            let granted = matches!(claim.poll(), Poll::Ready(Ok(_)));
+            (granted, claim)
+        });
+        let lift = race.actor(move || a.set_share(Share::weight(1)).unwrap());
+        let (granted, mut claim) = arrive.join().unwrap();
+        lift.join().unwrap();
+        assert!(granted || is_served(&mut claim), "nothing holds it back");
+        assert_eq!(drain(&limiter), 0);
+    });
+}
