@@ -25,6 +25,10 @@ pub(crate) struct Claim {
     pub(crate) cost: u64,
     /// How long it may wait in both queues together.
     pub(crate) allowed: Duration,
+    /// How many bytes of its body are read before.
+    pub(crate) body_buffer: usize,
+    /// The longest pause in its body.
+    pub(crate) client_timeout: Duration,
 }
 
 /// The tokens in flight of a request: those of its key, if keys have a cap, and those of the limit of all.
@@ -38,6 +42,23 @@ pub(crate) struct Rejected {
 }
 
 impl Claim {
+    /// Refuses a request that would wait for too long in one of the queues, as far as their schedules tell. Takes no
+    /// tokens.
+    pub(crate) fn check_wait(&self, connection: &Connection) -> Result<(), Rejected> {
+        let Self { client, cost, allowed, .. } = self;
+        let limits = &*connection.limits;
+        let checked = too_late(limits.each.estimate(client, *cost), *allowed)
+            .map_err(|why| Rejected { by: Outcome::RefusedEach, why })
+            .and_then(|()| {
+                let all = too_late(limits.all.estimate(*cost), *allowed);
+                all.map_err(|why| Rejected { by: Outcome::RefusedAll, why })
+            });
+        if checked.is_err() {
+            connection.counters.asked(client, false);
+        }
+        checked
+    }
+
     /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back.
     pub(crate) async fn admit(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
         let passed = self.pass(connection).await;
@@ -46,7 +67,7 @@ impl Claim {
     }
 
     async fn pass(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
-        let Self { client, cost, allowed } = self;
+        let Self { client, cost, allowed, .. } = self;
         let limits = &*connection.limits;
         let mut own = pin!(limits.each.consume(client, *cost).within(*allowed));
         let (own, left) = match poll!(own.as_mut()) {
@@ -65,6 +86,14 @@ impl Claim {
         own.used().forget();
         let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
         Ok((limits.each_is_capped.then(of_key), all))
+    }
+}
+
+/// An error if a wait is known to be too long.
+fn too_late(estimate: Option<Duration>, allowed: Duration) -> Result<(), Refused> {
+    match estimate.filter(|wait| *wait > allowed) {
+        Some(estimate) => Err(ConsumeError::TooLate { estimate, allowed }.into()),
+        None => Ok(()),
     }
 }
 

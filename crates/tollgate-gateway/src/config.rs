@@ -12,6 +12,7 @@ use tollgate::Quota;
 use super::name::Name;
 use super::problem::{At, Problem};
 use super::route::Routes;
+use super::timeouts::Timeouts;
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -20,8 +21,9 @@ pub(crate) struct Config {
     pub(crate) upstream: Authority,
     /// How long a request may wait in the queues.
     pub(crate) max_wait: Duration,
-    /// How long the upstream may take until it responds.
-    pub(crate) upstream_timeout: Duration,
+    pub(crate) timeouts: Timeouts,
+    /// How many bytes of a request's body are read before the request is admitted, unless its route says otherwise.
+    pub(crate) body_buffer: usize,
     /// How long a shutdown waits for the requests that wait and those in flight.
     pub(crate) grace: Duration,
     pub(crate) global: Quota,

@@ -17,6 +17,7 @@ use super::config::{Config, Fixed, Keys, Unlisted};
 use super::name::Name;
 use super::problem::{Problem, Source};
 use super::route::{Route, Routes};
+use super::timeouts::Timeouts;
 
 impl Config {
     /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.
@@ -44,10 +45,16 @@ struct File {
     #[serde(default = "default_waiting")]
     max_waiting: Spanned<usize>,
     max_wait: Spanned<Time>,
-    #[serde(default = "default_timeout")]
-    upstream_timeout: Time,
-    #[serde(default = "default_grace")]
-    grace: Time,
+    #[serde(default = "seconds::<30>")]
+    upstream_timeout: Spanned<Time>,
+    #[serde(default = "seconds::<60>")]
+    upstream_idle_timeout: Spanned<Time>,
+    #[serde(default = "seconds::<30>")]
+    client_timeout: Spanned<Time>,
+    #[serde(default = "default_buffer")]
+    body_buffer: Spanned<u64>,
+    #[serde(default = "seconds::<20>")]
+    grace: Spanned<Time>,
     quota: Spanned<Quota>,
     in_flight: Option<Spanned<u64>>,
     #[serde(default = "default_fields")]
@@ -95,7 +102,11 @@ struct RouteTable {
     #[serde(default)]
     methods: Vec<Spanned<String>>,
     cost: Spanned<u64>,
+    body_buffer: Option<Spanned<u64>>,
 }
+
+/// The largest `body_buffer`: each connection may fill one.
+const MOST_BUFFERED: u64 = 16 << 20;
 
 /// A value that the file does not contain has no line. If a message had to name one, the first line would do.
 fn nowhere<T>(value: T) -> Spanned<T> {
@@ -122,12 +133,12 @@ fn default_unlisted() -> Unlisted {
     Unlisted::ByAddress
 }
 
-fn default_timeout() -> Time {
-    Time(Duration::from_secs(30))
+fn default_buffer() -> Spanned<u64> {
+    nowhere(64 << 10)
 }
 
-fn default_grace() -> Time {
-    Time(Duration::from_secs(20))
+fn seconds<const SECONDS: u64>() -> Spanned<Time> {
+    nowhere(Time(Duration::from_secs(SECONDS)))
 }
 
 impl File {
@@ -154,6 +165,11 @@ impl File {
         // Every other route costs 1.
         let in_the_way = cannot_pass(1, *quota.as_ref(), &keys, caps, max_wait);
         in_the_way.map_or(Ok(()), |why| Err(source.problem(Some(self.max_wait.span()), why)))?;
+        let timeouts = Timeouts {
+            upstream: check_timeout(source, "upstream_timeout", &self.upstream_timeout)?,
+            upstream_idle: check_timeout(source, "upstream_idle_timeout", &self.upstream_idle_timeout)?,
+            client: check_timeout(source, "client_timeout", &self.client_timeout)?,
+        };
         let address = |address: Spanned<Address>| source.at(address).map(|Address(address)| address);
         Ok(Config {
             fixed: Fixed {
@@ -170,8 +186,9 @@ impl File {
             },
             upstream: self.upstream.0,
             max_wait,
-            upstream_timeout: self.upstream_timeout.0,
-            grace: self.grace.0,
+            timeouts,
+            body_buffer: check_buffer(source, &self.body_buffer)?,
+            grace: self.grace.as_ref().0,
             global: quota.into_inner(),
             in_flight: in_flight.map(Spanned::into_inner),
             keys,
@@ -229,6 +246,19 @@ fn check_cap(source: &Source<'_>, cap: Option<&Spanned<u64>>) -> Result<(), Prob
     built.map(drop).map_err(|error| source.problem(Some(cap.span()), error))
 }
 
+fn check_timeout(source: &Source<'_>, name: &str, time: &Spanned<Time>) -> Result<Duration, Problem> {
+    let Time(timeout) = *time.as_ref();
+    let what = || format!("`{name}` is 0s, and nothing takes no time: write one like \"30s\"");
+    if timeout.is_zero() { Err(source.problem(Some(time.span()), what())) } else { Ok(timeout) }
+}
+
+fn check_buffer(source: &Source<'_>, bytes: &Spanned<u64>) -> Result<usize, Problem> {
+    let size = *bytes.as_ref();
+    let what =
+        || format!("`body_buffer` is {size} bytes, which each connection may take: write at most {MOST_BUFFERED}");
+    if size > MOST_BUFFERED { Err(source.problem(Some(bytes.span()), what())) } else { Ok(size as usize) }
+}
+
 impl RouteTable {
     /// Parses a route, with the span of its cost.
     fn check(self, source: &Source<'_>) -> Result<(Route, Range<usize>), Problem> {
@@ -246,7 +276,8 @@ impl RouteTable {
             })?);
         }
         let cost = self.cost.span();
-        Ok((Route::new(self.path.as_ref(), methods, self.cost.into_inner()), cost))
+        let body_buffer = self.body_buffer.map(|bytes| check_buffer(source, &bytes)).transpose()?;
+        Ok((Route::new(self.path.as_ref(), methods, self.cost.into_inner(), body_buffer), cost))
     }
 }
 

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::{Method, Request, Response, StatusCode};
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 use tollgate_tower::{HeldBody, Hold, ToBody};
@@ -16,7 +16,9 @@ use super::answer;
 use super::client::Client;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::route::Price;
 use super::server::Answers;
+use super::upload::{Upload, UploadError};
 
 /// The `Retry-After` of a refusal where no clock can tell the wait: other requests have to end first.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
@@ -32,27 +34,50 @@ pub(crate) fn front(connection: Connection) -> impl Answers {
 
 async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<Answered, Infallible> {
     let counted = connection.counters.open();
-    let (response, pass) = match claim(&connection, &request) {
-        Err((status, why)) => {
-            counted.end(Outcome::Unknown);
-            (answer::plain(status, &why), None)
+    let (response, outcome, pass) = match admit(&connection, request).await {
+        Err(turned) => (turned.response, turned.outcome, None),
+        Ok((claim, request, pass)) => {
+            let mut response = connection.proxy.forward(request).await;
+            let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
+            if connection.limits.tells_always {
+                told(&connection, &claim).write(Format::Draft11, response.headers_mut());
+            }
+            (response, outcome, Some(pass))
         }
-        Ok(claim) => match claim.admit(&connection).await {
-            Err(turned) => {
-                counted.end(turned.by);
-                (refusal(&connection, &claim, turned), None)
-            }
-            Ok(pass) => {
-                let mut response = connection.proxy.forward(request).await;
-                counted.end(response.extensions().get().copied().unwrap_or(Outcome::Answered));
-                if connection.limits.tells_always {
-                    told(&connection, &claim).write(Format::Draft11, response.headers_mut());
-                }
-                (response, Some(pass))
-            }
-        },
     };
+    counted.end(outcome);
     Ok(ToBody.hold(response, pass))
+}
+
+/// A request that is not forwarded: how it is counted, and its response.
+struct Turned {
+    outcome: Outcome,
+    response: Response<Body>,
+}
+
+/// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
+async fn admit(
+    connection: &Arc<Connection>,
+    request: Request<Body>,
+) -> Result<(Claim, Request<Upload>, InFlight), Turned> {
+    let claim = claim(connection, &request)
+        .map_err(|(status, why)| Turned { outcome: Outcome::Unknown, response: answer::plain(status, &why) })?;
+    let refused = |rejected| refusal(connection, &claim, rejected);
+    let (head, body) = request.into_parts();
+    let upload = if body.is_end_stream() {
+        Upload::default()
+    } else {
+        // The body of a request that would be refused is not read, and not asked for by `100 Continue`.
+        claim.check_wait(connection).map_err(refused)?;
+        let Claim { body_buffer, client_timeout, .. } = claim;
+        Upload::read(body, body_buffer, client_timeout).await.map_err(did_not_come)?
+    };
+    let pass = claim.admit(connection).await.map_err(refused)?;
+    Ok((claim, Request::from_parts(head, upload), pass))
+}
+
+fn did_not_come(error: UploadError) -> Turned {
+    Turned { outcome: error.outcome(), response: error.response() }
 }
 
 /// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
@@ -66,8 +91,8 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, (Sta
         let why = format!("send a known key in the header {}", config.keys.header);
         return Err((StatusCode::UNAUTHORIZED, why.into()));
     };
-    let cost = config.routes.cost(request.method(), request.uri().path());
-    Ok(Claim { client, cost, allowed: config.max_wait })
+    let Price { cost, body_buffer } = config.routes.price(request.method(), request.uri().path(), config.body_buffer);
+    Ok(Claim { client, cost, allowed: config.max_wait, body_buffer, client_timeout: config.timeouts.client })
 }
 
 /// The rate limit report of the request's own key.
@@ -75,7 +100,7 @@ fn told(connection: &Connection, claim: &Claim) -> RateLimits {
     RateLimits::of_key(&connection.limits.each, &claim.client, &Terms::default().name("key"))
 }
 
-fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Response<Body> {
+fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     let mut limits = told(connection, claim);
     // The state of the common limit is reported only to a client that it refused.
     if turned.by == Outcome::RefusedAll {
@@ -85,5 +110,5 @@ fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Response
     }
     let mut response = Refusal::new(turned.why, &limits).or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
-    response
+    Turned { outcome: turned.by, response }
 }

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::Request;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tower::service_fn;
@@ -20,6 +22,7 @@ use super::proxy::Upstream;
 use super::sample::Samples;
 use super::server::Server;
 use super::status::Status;
+use super::upload::Upload;
 
 /// The time after the grace period in which the requests that still wait get their refusal.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -77,9 +80,9 @@ impl Gateway {
             // The same server, without the limits before the proxy.
             let meet = move |peer| {
                 let proxy = upstream.proxy(peer);
-                service_fn(move |request| {
+                service_fn(move |request: Request<Body>| {
                     let proxy = proxy.clone();
-                    async move { Ok::<_, Infallible>(proxy.forward(request).await) }
+                    async move { Ok::<_, Infallible>(proxy.forward(request.map(Upload::streaming)).await) }
                 })
             };
             let front = Server::bind(place.listen, meet, most).await?;

@@ -41,7 +41,10 @@ mod reload;
 mod route;
 mod sample;
 mod server;
+mod stall;
 mod status;
+mod timeouts;
+mod upload;
 
 use std::error::Error;
 use std::net::SocketAddr;

@@ -18,6 +18,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use super::answer;
 use super::counters::Outcome;
 use super::limits::Limits;
+use super::stall::StallGuard;
+use super::upload::{Progress, Upload};
 
 /// Shorter than an upstream keeps idle connections: if the upstream closed first, a request could be lost on a closing
 /// connection.
@@ -35,7 +37,7 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 pub(crate) struct Upstream {
     /// Their configuration contains the upstream's address.
     limits: Arc<Limits>,
-    client: Client<HttpConnector, Body>,
+    client: Client<HttpConnector, Upload>,
 }
 
 /// The proxy of one connection.
@@ -66,10 +68,10 @@ impl Upstream {
 }
 
 impl Proxy {
-    pub(crate) async fn forward(&self, mut request: Request<Body>) -> Response {
+    pub(crate) async fn forward(&self, mut request: Request<Upload>) -> Response {
         let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
         let config = limits.config();
-        let upstream_timeout = config.upstream_timeout;
+        let timeouts = config.timeouts;
         let Some(uri) = at(&config.upstream, request.uri()) else {
             return answer::plain(StatusCode::BAD_REQUEST, "the request target is not a path");
         };
@@ -77,21 +79,41 @@ impl Proxy {
         *request.uri_mut() = uri;
         *request.version_mut() = axum::http::Version::HTTP_11;
         drop(config);
-        match tokio::time::timeout(upstream_timeout, client.request(request)).await {
-            Ok(Ok(mut response)) => {
+        let progress = request.body().progress();
+        let answer = tokio::select! {
+            biased;
+            answer = client.request(request) => answer,
+            () = is_late(progress.as_deref(), timeouts.upstream) => {
+                return failed(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time");
+            }
+        };
+        match answer {
+            Ok(mut response) => {
                 drop_hop_by_hop(response.headers_mut());
-                response.map(Body::new)
+                response.map(|body| Body::new(StallGuard::new(body, timeouts.upstream_idle)))
             }
-            Ok(Err(error)) if is_timeout(&error) => {
-                failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached")
-            }
-            Ok(Err(error)) => {
-                // The details go to the operator's log, and not to the client.
-                eprintln!("gateway: upstream {}: {}", limits.config().upstream, chain(&error));
-                failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
-            }
-            Err(_) => failed(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
+            Err(error) => match progress.and_then(|progress| progress.error()) {
+                Some(error) => error.response(),
+                None => self.failed(&error),
+            },
         }
+    }
+
+    fn failed(&self, error: &(dyn Error + 'static)) -> Response {
+        if is_timeout(error) {
+            return failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached");
+        }
+        // The details go to the operator's log, and not to the client.
+        eprintln!("gateway: upstream {}: {}", self.0.upstream.limits.config().upstream, chain(error));
+        failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
+    }
+}
+
+/// Waits until the upstream has taken `allowed` since the last part of the request.
+async fn is_late(progress: Option<&Progress>, allowed: Duration) {
+    match progress {
+        Some(progress) => progress.upstream_is_late(allowed).await,
+        None => tokio::time::sleep(allowed).await,
     }
 }
 

@@ -12,6 +12,8 @@ mod ending;
 mod malformed;
 mod process;
 mod proxying;
+mod raw;
 mod refusing;
 mod reloading;
+mod stalling;
 mod world;
