@@ -22,8 +22,6 @@ pub(crate) struct Config {
     /// How long a request may wait in the queues.
     pub(crate) max_wait: Duration,
     pub(crate) timeouts: Timeouts,
-    /// How many bytes of a request's body are read before the request is admitted, unless its route says otherwise.
-    pub(crate) body_buffer: usize,
     /// How long a shutdown waits for the requests that wait and those in flight.
     pub(crate) grace: Duration,
     pub(crate) global: Quota,

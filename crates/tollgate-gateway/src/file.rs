@@ -170,6 +170,7 @@ impl File {
             upstream_idle: check_timeout(source, "upstream_idle_timeout", &self.upstream_idle_timeout)?,
             client: check_timeout(source, "client_timeout", &self.client_timeout)?,
         };
+        let body_buffer = check_buffer(source, &self.body_buffer)?;
         let address = |address: Spanned<Address>| source.at(address).map(|Address(address)| address);
         Ok(Config {
             fixed: Fixed {
@@ -187,12 +188,11 @@ impl File {
             upstream: self.upstream.0,
             max_wait,
             timeouts,
-            body_buffer: check_buffer(source, &self.body_buffer)?,
             grace: self.grace.as_ref().0,
             global: quota.into_inner(),
             in_flight: in_flight.map(Spanned::into_inner),
             keys,
-            routes: Routes::new(checked),
+            routes: Routes::new(checked, body_buffer),
         })
     }
 }

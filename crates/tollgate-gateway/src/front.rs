@@ -91,7 +91,10 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, (Sta
         let why = format!("send a known key in the header {}", config.keys.header);
         return Err((StatusCode::UNAUTHORIZED, why.into()));
     };
-    let Price { cost, body_buffer } = config.routes.price(request.method(), request.uri().path(), config.body_buffer);
+    let price = config.routes.price(request.method(), request.headers(), request.uri().path());
+    let Ok(Price { cost, body_buffer }) = price else {
+        return Err((StatusCode::BAD_REQUEST, "the path has a percent sign that begins no escape: write %25".into()));
+    };
     Ok(Claim { client, cost, allowed: config.max_wait, body_buffer, client_timeout: config.timeouts.client })
 }
 

@@ -37,6 +37,7 @@ mod meters;
 pub(crate) mod name;
 pub(crate) mod problem;
 mod proxy;
+mod readings;
 mod reload;
 mod route;
 mod sample;

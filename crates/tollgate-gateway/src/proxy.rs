@@ -32,6 +32,10 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
+/// Some upstreams take the path from these fields, and not from the request line by which the gateway prices it.
+const PATH_OVERRIDES: [HeaderName; 2] =
+    [HeaderName::from_static("x-original-url"), HeaderName::from_static("x-rewrite-url")];
+
 /// The client for the upstream, shared by all connections.
 #[derive(Clone)]
 pub(crate) struct Upstream {
@@ -168,6 +172,9 @@ fn outward(headers: &mut HeaderMap, peer: SocketAddr, upstream: &Authority) {
     drop_hop_by_hop(headers);
     // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
     headers.remove(EXPECT);
+    for name in &PATH_OVERRIDES {
+        headers.remove(name);
+    }
     // The gateway does not update this header, so it would become wrong.
     headers.remove(FORWARDED);
     let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());

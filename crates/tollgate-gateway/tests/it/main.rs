@@ -10,6 +10,7 @@ mod app;
 mod admission;
 mod ending;
 mod malformed;
+mod pricing;
 mod process;
 mod proxying;
 mod raw;
