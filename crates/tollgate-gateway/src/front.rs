@@ -1,12 +1,12 @@
 //! The steps before the upstream: identify the client, compute the cost, admit or refuse the request.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::http::{Method, Request, Response, StatusCode};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
@@ -14,9 +14,10 @@ use tower::service_fn;
 use super::admission::{Claim, InFlight, Rejected};
 use super::answer;
 use super::client::Client;
+use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
-use super::route::Price;
+use super::route::{Price, Undecidable};
 use super::server::Answers;
 use super::upload::{Upload, UploadError};
 
@@ -60,8 +61,7 @@ async fn admit(
     connection: &Arc<Connection>,
     request: Request<Body>,
 ) -> Result<(Claim, Request<Upload>, InFlight), Turned> {
-    let claim = claim(connection, &request)
-        .map_err(|(status, why)| Turned { outcome: Outcome::Unknown, response: answer::plain(status, &why) })?;
+    let claim = claim(connection, &request)?;
     let refused = |rejected| refusal(connection, &claim, rejected);
     let (head, body) = request.into_parts();
     let upload = if body.is_end_stream() {
@@ -82,20 +82,31 @@ fn did_not_come(error: UploadError) -> Turned {
 
 /// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
 /// keep an old configuration alive.
-fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, (StatusCode, Cow<'static, str>)> {
+fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turned> {
+    let invalid = |response| Turned { outcome: Outcome::Invalid, response };
+    conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
-    if request.method() == Method::CONNECT {
-        return Err((StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported".into()));
-    }
     let Some(client) = Client::of(request.headers(), connection.peer, &config.keys) else {
-        let why = format!("send a known key in the header {}", config.keys.header);
-        return Err((StatusCode::UNAUTHORIZED, why.into()));
+        return Err(Turned { outcome: Outcome::Unknown, response: unauthorized(&config.keys.header) });
     };
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
-    let Ok(Price { cost, body_buffer }) = price else {
-        return Err((StatusCode::BAD_REQUEST, "the path has a percent sign that begins no escape: write %25".into()));
-    };
+    let Price { cost, body_buffer } = price.map_err(|Undecidable| {
+        let why = "the path has a percent sign that begins no escape: write %25";
+        invalid(answer::plain(StatusCode::BAD_REQUEST, why))
+    })?;
     Ok(Claim { client, cost, allowed: config.max_wait, body_buffer, client_timeout: config.timeouts.client })
+}
+
+fn unauthorized(header: &HeaderName) -> Response<Body> {
+    let challenge = if header == AUTHORIZATION {
+        "Bearer realm=\"tollgate-gateway\"".to_owned()
+    } else {
+        format!("ApiKey realm=\"tollgate-gateway\", header=\"{header}\"")
+    };
+    let mut response = answer::plain(StatusCode::UNAUTHORIZED, &format!("send a known key in the header {header}"));
+    let challenge = HeaderValue::try_from(challenge).expect("a header name is a valid value");
+    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    response
 }
 
 /// The rate limit report of the request's own key.

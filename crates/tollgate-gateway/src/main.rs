@@ -26,6 +26,7 @@ mod answer;
 mod busiest;
 pub(crate) mod client;
 pub(crate) mod config;
+mod conformance;
 mod connection;
 pub(crate) mod counters;
 mod demo;

@@ -5,17 +5,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::header::{
     CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
 use axum::response::Response;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::answer;
+use super::conformance;
 use super::counters::Outcome;
 use super::limits::Limits;
 use super::stall::StallGuard;
@@ -79,9 +81,15 @@ impl Proxy {
         let Some(uri) = at(&config.upstream, request.uri()) else {
             return answer::plain(StatusCode::BAD_REQUEST, "the request target is not a path");
         };
-        outward(request.headers_mut(), *peer, &config.upstream);
-        *request.uri_mut() = uri;
-        *request.version_mut() = axum::http::Version::HTTP_11;
+        let (version, named) = (request.version(), std::mem::replace(request.uri_mut(), uri).into_parts().authority);
+        conformance::count_forward(&request.method().clone(), request.headers_mut());
+        outward(request.headers_mut(), *peer, &config.upstream, named.as_ref());
+        conformance::add_via(version, request.headers_mut());
+        if !request.body().is_end_stream() && !request.body().has_length() {
+            // Without this field hyper sends no body with methods that rarely have one.
+            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        *request.version_mut() = Version::HTTP_11;
         drop(config);
         let progress = request.body().progress();
         let answer = tokio::select! {
@@ -92,15 +100,25 @@ impl Proxy {
             }
         };
         match answer {
-            Ok(mut response) => {
-                drop_hop_by_hop(response.headers_mut());
-                response.map(|body| Body::new(StallGuard::new(body, timeouts.upstream_idle)))
-            }
+            Ok(response) => self.accept(response, timeouts.upstream_idle),
             Err(error) => match progress.and_then(|progress| progress.error()) {
                 Some(error) => error.response(),
                 None => self.failed(&error),
             },
         }
+    }
+
+    /// The response for the client.
+    fn accept(&self, mut response: Response<Incoming>, idle: Duration) -> Response {
+        if let Err(why) = conformance::check_response(&response) {
+            eprintln!("gateway: upstream {}: {why}", self.0.upstream.limits.config().upstream);
+            return failed(StatusCode::BAD_GATEWAY, "the upstream's response is malformed");
+        }
+        drop_hop_by_hop(response.headers_mut());
+        conformance::add_via(response.version(), response.headers_mut());
+        // The connection to the client has a version of its own.
+        *response.version_mut() = Version::HTTP_11;
+        response.map(|body| Body::new(StallGuard::new(body, idle)))
     }
 
     fn failed(&self, error: &(dyn Error + 'static)) -> Response {
@@ -167,8 +185,9 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
 }
 
-/// Sets the headers of the forwarded request.
-fn outward(headers: &mut HeaderMap, peer: SocketAddr, upstream: &Authority) {
+/// Sets the headers of the forwarded request. `named` is the host in the request's target, which is used instead of
+/// `Host`.
+fn outward(headers: &mut HeaderMap, peer: SocketAddr, upstream: &Authority, named: Option<&Authority>) {
     drop_hop_by_hop(headers);
     // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
     headers.remove(EXPECT);
@@ -184,7 +203,8 @@ fn outward(headers: &mut HeaderMap, peer: SocketAddr, upstream: &Authority) {
         headers.insert(FORWARDED_FOR, addresses);
     }
     if let Ok(upstream) = HeaderValue::try_from(upstream.as_str())
-        && let Some(host) = headers.insert(HOST, upstream)
+        && let Some(host) = headers.insert(HOST, upstream).or(named.map(|_| HeaderValue::from_static("")))
+        && let Some(host) = named.map_or(Some(host), |named| HeaderValue::try_from(named.as_str()).ok())
         && !headers.contains_key(&FORWARDED_HOST)
     {
         headers.insert(FORWARDED_HOST, host);
@@ -232,7 +252,7 @@ mod tests {
             ("x-forwarded-for", "10.0.0.1"),
             ("accept", "*/*"),
         ]);
-        outward(&mut seen, ([192, 0, 2, 7], 1234).into(), &Authority::from_static("127.0.0.1:3000"));
+        outward(&mut seen, ([192, 0, 2, 7], 1234).into(), &Authority::from_static("127.0.0.1:3000"), None);
         let expected = headers(&[
             ("host", "127.0.0.1:3000"),
             ("x-forwarded-for", "10.0.0.1, 192.0.2.7"),

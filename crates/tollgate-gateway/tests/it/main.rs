@@ -8,6 +8,7 @@
 mod app;
 
 mod admission;
+mod conformance;
 mod ending;
 mod malformed;
 mod pricing;
