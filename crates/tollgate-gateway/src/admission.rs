@@ -47,7 +47,7 @@ impl Claim {
     pub(crate) fn check_wait(&self, connection: &Connection) -> Result<(), Rejected> {
         let Self { client, cost, allowed, .. } = self;
         let limits = &*connection.limits;
-        let checked = too_late(limits.each.estimate(client, *cost), *allowed)
+        let checked = too_late(limits.each.of(client).estimate(client, *cost), *allowed)
             .map_err(|why| Rejected { by: Outcome::RefusedEach, why })
             .and_then(|()| {
                 let all = too_late(limits.all.estimate(*cost), *allowed);
@@ -59,9 +59,18 @@ impl Claim {
         checked
     }
 
-    /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back.
-    pub(crate) async fn admit(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
-        let passed = self.pass(connection).await;
+    /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
+    /// unlisted client for which there is no space becomes the one that they share.
+    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
+        let mut passed = self.pass(connection).await;
+        let has_no_bucket = |rejected: &Rejected| {
+            rejected.by == Outcome::RefusedEach
+                && matches!(rejected.why, Refused::InLine(ConsumeError::TooManyKeys { .. }))
+        };
+        if passed.as_ref().is_err_and(has_no_bucket) {
+            self.client = Client::Overflow;
+            passed = self.pass(connection).await;
+        }
         connection.counters.asked(&self.client, passed.is_ok());
         passed
     }
@@ -69,7 +78,7 @@ impl Claim {
     async fn pass(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
         let Self { client, cost, allowed, .. } = self;
         let limits = &*connection.limits;
-        let mut own = pin!(limits.each.consume(client, *cost).within(*allowed));
+        let mut own = pin!(limits.each.of(client).consume(client, *cost).within(*allowed));
         let (own, left) = match poll!(own.as_mut()) {
             Poll::Ready(own) => (own, *allowed),
             // Only a request that has to wait reads the clock.
@@ -85,7 +94,7 @@ impl Claim {
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();
         let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
-        Ok((limits.each_is_capped.then(of_key), all))
+        Ok((limits.each.is_capped.then(of_key), all))
     }
 }
 
@@ -132,7 +141,7 @@ pub(crate) struct InFlightOfKey {
 
 impl Drop for InFlightOfKey {
     fn drop(&mut self) {
-        let released = self.connection.limits.each.release(&self.client, self.cost);
+        let released = self.connection.limits.each.of(&self.client).release(&self.client, self.cost);
         debug_assert_eq!(released, Ok(()), "the grant was forgotten, and is released once");
     }
 }

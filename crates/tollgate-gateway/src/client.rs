@@ -21,6 +21,8 @@ pub(crate) enum Client {
         shown: [u8; SHOWN],
     },
     Address(IpAddr),
+    /// The bucket that unlisted clients share when there are too many of them.
+    Overflow,
 }
 
 /// The scheme that may precede a key.
@@ -86,6 +88,7 @@ impl fmt::Display for Client {
                 write!(f, "{}\u{2026}{:04x}", String::from_utf8_lossy(shown), digest[0] as u16)
             }
             Self::Address(address) => write!(f, "{address}"),
+            Self::Overflow => f.write_str("(overflow)"),
         }
     }
 }

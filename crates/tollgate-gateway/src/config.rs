@@ -9,6 +9,7 @@ use axum::http::HeaderName;
 use axum::http::uri::Authority;
 use tollgate::Quota;
 
+use super::client::Client;
 use super::name::Name;
 use super::problem::{At, Problem};
 use super::route::Routes;
@@ -50,6 +51,8 @@ pub(crate) struct Keys {
     pub(crate) header: HeaderName,
     /// The quota of each key that has none of its own.
     pub(crate) quota: Quota,
+    /// The quota that unlisted clients share when there are more than `max_keys` of them.
+    pub(crate) overflow: Quota,
     pub(crate) unlisted: Unlisted,
     /// The number of proxies in front of the gateway. Each appends an address to `X-Forwarded-For`, so this many
     /// addresses at its end are trusted.
@@ -70,6 +73,16 @@ pub(crate) enum Unlisted {
     ByKey,
     /// None: the request is refused with 401.
     Refuse,
+}
+
+impl Keys {
+    pub(crate) fn quota_of(&self, client: &Client) -> Quota {
+        match client {
+            Client::Listed(name) => self.quotas.get(name).copied().unwrap_or(self.quota),
+            Client::Overflow => self.overflow,
+            Client::Key { .. } | Client::Address(_) => self.quota,
+        }
+    }
 }
 
 impl Config {

@@ -52,7 +52,7 @@ pub(crate) async fn run(
     let tally = clients.stop().await;
     let (took, config) = (tally.began.elapsed(), limits.config());
     let is_answered = super::end(gateway).await;
-    Ok(tally.is_right(took + limits.each.snapshot().lateness, config.keys.quota) && is_answered)
+    Ok(tally.is_right(took + limits.each.listed.snapshot().lateness, config.keys.quota) && is_answered)
 }
 
 fn config(upstream: SocketAddr) -> Result<Config, Problem> {

@@ -84,6 +84,7 @@ struct KeysTable {
     proxies_before: usize,
     #[serde(default = "default_keys")]
     max_keys: Spanned<u64>,
+    overflow: Option<Spanned<Quota>>,
     #[serde(default)]
     listed: BTreeMap<String, Listed>,
 }
@@ -203,12 +204,12 @@ impl KeysTable {
             let what = format!("`{}` is not a header name: write one like \"x-api-key\"", self.header.as_ref());
             source.problem(Some(self.header.span()), what)
         })?;
-        let (most, listed) = (*self.max_keys.as_ref(), self.listed.len() as u64);
-        if most <= listed {
-            let what = format!("`max_keys` is {most}: write more than the {listed} that are listed");
+        if *self.max_keys.as_ref() == 0 {
+            let what = "`max_keys` is 0: write at least 1; `unlisted = \"refuse\"` admits listed keys only";
             return Err(source.problem(Some(self.max_keys.span()), what));
         }
         check_keyed(source, &self.quota)?;
+        self.overflow.iter().try_for_each(|quota| check_keyed(source, quota))?;
         check_cap(source, self.in_flight.as_ref())?;
         let (mut names, mut quotas) = (HashMap::new(), BTreeMap::new());
         for (name, Listed { key, quota }) in self.listed {
@@ -228,7 +229,8 @@ impl KeysTable {
             }
         }
         let (quota, unlisted, proxies_before) = (self.quota.into_inner(), self.unlisted, self.proxies_before);
-        Ok(Keys { header, quota, unlisted, proxies_before, names, quotas })
+        let overflow = self.overflow.map_or(quota, Spanned::into_inner);
+        Ok(Keys { header, quota, overflow, unlisted, proxies_before, names, quotas })
     }
 }
 
@@ -296,7 +298,7 @@ fn cannot_pass(
             ));
         }
     }
-    let all = [("all", global), ("each key", keys.quota)].into_iter();
+    let all = [("all", global), ("each key", keys.quota), ("`overflow`", keys.overflow)].into_iter();
     let all = all.chain(keys.quotas.iter().map(|(name, quota)| (name.as_str(), *quota)));
     for (whose, quota) in all {
         let full = Limiter::new(quota.initial(quota.capacity())).expect("the quota was checked");

@@ -61,18 +61,18 @@ async fn admit(
     connection: &Arc<Connection>,
     request: Request<Body>,
 ) -> Result<(Claim, Request<Upload>, InFlight), Turned> {
-    let claim = claim(connection, &request)?;
-    let refused = |rejected| refusal(connection, &claim, rejected);
+    let mut claim = claim(connection, &request)?;
     let (head, body) = request.into_parts();
     let upload = if body.is_end_stream() {
         Upload::default()
     } else {
         // The body of a request that would be refused is not read, and not asked for by `100 Continue`.
-        claim.check_wait(connection).map_err(refused)?;
+        claim.check_wait(connection).map_err(|rejected| refusal(connection, &claim, rejected))?;
         let Claim { body_buffer, client_timeout, .. } = claim;
         Upload::read(body, body_buffer, client_timeout).await.map_err(did_not_come)?
     };
-    let pass = claim.admit(connection).await.map_err(refused)?;
+    let admitted = claim.admit(connection).await;
+    let pass = admitted.map_err(|rejected| refusal(connection, &claim, rejected))?;
     Ok((claim, Request::from_parts(head, upload), pass))
 }
 
@@ -111,7 +111,8 @@ fn unauthorized(header: &HeaderName) -> Response<Body> {
 
 /// The rate limit report of the request's own key.
 fn told(connection: &Connection, claim: &Claim) -> RateLimits {
-    RateLimits::of_key(&connection.limits.each, &claim.client, &Terms::default().name("key"))
+    let name = if claim.client == Client::Overflow { "overflow" } else { "key" };
+    RateLimits::of_key(connection.limits.each.of(&claim.client), &claim.client, &Terms::default().name(name))
 }
 
 fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {

@@ -30,6 +30,7 @@ mod conformance;
 mod connection;
 pub(crate) mod counters;
 mod demo;
+mod each;
 mod file;
 mod front;
 pub(crate) mod gateway;

@@ -37,19 +37,20 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
 #[derive(Clone)]
 pub(crate) struct Meters {
     all: Meter,
-    each: Meter<KeyedLimiter<Client>>,
+    each: [Meter<KeyedLimiter<Client>>; 2],
 }
 
 impl Meters {
     pub(crate) fn new(limits: &Limits) -> Result<Self, AlreadyMetered> {
         LazyLock::force(&PROMETHEUS);
-        let each = Meter::new("each", &limits.each)?.naming(NAMES, Client::to_string);
+        let each = |name, limiter| Ok(Meter::new(name, limiter)?.naming(NAMES, Client::to_string));
+        let each = [each("listed", &limits.each.listed)?, each("unlisted", &limits.each.unlisted)?];
         Ok(Self { all: Meter::new("all", &limits.all)?, each })
     }
 
     pub(crate) fn render(&self, counters: &Counters, status: &Status) -> String {
         self.all.publish();
-        self.each.publish();
+        self.each.iter().for_each(Meter::publish);
         let (counts, now) = (counters.counts(), status.now());
         counter!("gateway_received_total").absolute(counts.came);
         for (outcome, name) in Outcome::ALL {

@@ -35,11 +35,6 @@ impl Problem {
         let what = format!("`{name}` is read at the start only: restart the gateway, or restore the old value");
         Self { file: path.to_owned(), line: Some(line), what }
     }
-
-    pub(crate) fn no_room(path: &Path, name: &str, error: &tollgate::ConfigError) -> Self {
-        let what = format!("cannot set the quota of `{name}` now: {error}; or try again later");
-        Self { file: path.to_owned(), line: None, what }
-    }
 }
 
 /// A value, and its line in the file.

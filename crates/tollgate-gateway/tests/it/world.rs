@@ -108,7 +108,7 @@ impl World {
         let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
         let clock = ManualClock::new();
         let all = Limiter::builder().clock(clock.clone());
-        let limits = Limits::with(config, all, KeyedLimiter::builder().clock(clock.clone())).unwrap();
+        let limits = Limits::with(config, all, || KeyedLimiter::builder().clock(clock.clone())).unwrap();
         let world = Self::within(upstream, limits, clock).await;
         // Full buckets: a key that gets a larger burst than the others would have to fill up to it first.
         world.advance(SECOND * 3_600);
@@ -141,7 +141,7 @@ impl World {
     /// The numbers of requests that wait for their own keys' limits, and for the limit of all.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let limits = &self.gateway.limits;
-        (limits.each.snapshot().waiting_tasks, limits.all.snapshot().waiting_tasks)
+        (limits.each.snapshots().iter().map(|each| each.waiting_tasks).sum(), limits.all.snapshot().waiting_tasks)
     }
 
     pub(crate) async fn page(&self, path: &str) -> String {
