@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
 use axum::http::HeaderMap;
 
 use super::config::{Keys, Unlisted};
 use super::name::Name;
+use super::network::subscriber;
 
 /// A client. It does not contain the key itself, which is a secret of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +47,7 @@ impl Client {
         match (keys.unlisted, key) {
             (Unlisted::Refuse, _) => None,
             (Unlisted::ByKey, Some(key)) => Some(Self::key(key)),
-            _ => Some(Self::Address(network(address(headers, peer, keys.proxies_before)))),
+            _ => Some(Self::Address(subscriber(keys.proxies.client(headers, peer.ip())))),
         }
     }
 
@@ -58,25 +59,6 @@ impl Client {
             shown.copy_from_slice(&key.as_bytes()[..SHOWN]);
         }
         Self::Key { digest: HASHERS.each_ref().map(|hasher| hasher.hash_one(key)), shown }
-    }
-}
-
-/// The client's address, as far as it is trusted: each proxy appends the address of its peer to `X-Forwarded-For`.
-fn address(headers: &HeaderMap, peer: SocketAddr, proxies_before: usize) -> IpAddr {
-    if proxies_before == 0 {
-        return peer.ip();
-    }
-    let lines = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok());
-    let seen: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).collect();
-    let at = seen.len().checked_sub(proxies_before);
-    at.and_then(|at| seen[at].parse().ok()).unwrap_or_else(|| peer.ip())
-}
-
-/// The /64 network of an IPv6 address: an IPv6 host can use 2^64 addresses.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) >> 64 << 64)),
-        address => address,
     }
 }
 

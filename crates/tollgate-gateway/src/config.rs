@@ -10,6 +10,7 @@ use axum::http::uri::Authority;
 use tollgate::Quota;
 
 use super::client::Client;
+use super::forwarding::Proxies;
 use super::name::Name;
 use super::problem::{At, Problem};
 use super::route::Routes;
@@ -54,9 +55,7 @@ pub(crate) struct Keys {
     /// The quota that unlisted clients share when there are more than `max_keys` of them.
     pub(crate) overflow: Quota,
     pub(crate) unlisted: Unlisted,
-    /// The number of proxies in front of the gateway. Each appends an address to `X-Forwarded-For`, so this many
-    /// addresses at its end are trusted.
-    pub(crate) proxies_before: usize,
+    pub(crate) proxies: Proxies,
     /// The names of the listed keys, by key.
     pub(crate) names: HashMap<String, Name>,
     /// The quotas of the listed keys that have one of their own, by name.

@@ -14,6 +14,7 @@ use tollgate::{KeyedLimiter, Limiter, Quota};
 use toml::Spanned;
 
 use super::config::{Config, Fixed, Keys, Unlisted};
+use super::forwarding::Proxies;
 use super::name::Name;
 use super::problem::{Problem, Source};
 use super::route::{Route, Routes};
@@ -82,6 +83,7 @@ struct KeysTable {
     unlisted: Unlisted,
     #[serde(default)]
     proxies_before: usize,
+    trusted_proxies: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default = "default_keys")]
     max_keys: Spanned<u64>,
     overflow: Option<Spanned<Quota>>,
@@ -211,6 +213,7 @@ impl KeysTable {
         check_keyed(source, &self.quota)?;
         self.overflow.iter().try_for_each(|quota| check_keyed(source, quota))?;
         check_cap(source, self.in_flight.as_ref())?;
+        let proxies = check_proxies(source, self.proxies_before, self.trusted_proxies)?;
         let (mut names, mut quotas) = (HashMap::new(), BTreeMap::new());
         for (name, Listed { key, quota }) in self.listed {
             let name = Name::new(&name);
@@ -228,10 +231,30 @@ impl KeysTable {
                 return Err(source.problem(Some(span), what));
             }
         }
-        let (quota, unlisted, proxies_before) = (self.quota.into_inner(), self.unlisted, self.proxies_before);
+        let (quota, unlisted) = (self.quota.into_inner(), self.unlisted);
         let overflow = self.overflow.map_or(quota, Spanned::into_inner);
-        Ok(Keys { header, quota, overflow, unlisted, proxies_before, names, quotas })
+        Ok(Keys { header, quota, overflow, unlisted, proxies, names, quotas })
     }
+}
+
+fn check_proxies(
+    source: &Source<'_>,
+    before: usize,
+    trusted: Option<Spanned<Vec<Spanned<String>>>>,
+) -> Result<Proxies, Problem> {
+    let Some(trusted) = trusted else { return Ok(Proxies { before, trusted: None }) };
+    if before == 0 {
+        let what = "`trusted_proxies` has no effect without `proxies_before`: write how many proxies a request passes";
+        return Err(source.problem(Some(trusted.span()), what));
+    }
+    let network = |text: Spanned<String>| {
+        text.as_ref().parse().map_err(|()| {
+            let what = format!("`{}` is not a block of addresses: write one like \"10.0.0.0/8\"", text.as_ref());
+            source.problem(Some(text.span()), what)
+        })
+    };
+    let trusted = trusted.into_inner().into_iter().map(network).collect::<Result<_, _>>()?;
+    Ok(Proxies { before, trusted: Some(trusted) })
 }
 
 fn check_keyed(source: &Source<'_>, quota: &Spanned<Quota>) -> Result<(), Problem> {

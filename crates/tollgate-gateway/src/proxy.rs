@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::http::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
@@ -17,6 +17,7 @@ use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::answer;
+use super::config::Config;
 use super::conformance;
 use super::counters::Outcome;
 use super::limits::Limits;
@@ -28,15 +29,8 @@ use super::upload::{Progress, Upload};
 const IDLE: Duration = Duration::from_secs(15);
 const CONNECT: Duration = Duration::from_secs(3);
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-
-/// Some upstreams take the path from these fields, and not from the request line by which the gateway prices it.
-const PATH_OVERRIDES: [HeaderName; 2] =
-    [HeaderName::from_static("x-original-url"), HeaderName::from_static("x-rewrite-url")];
 
 /// The client for the upstream, shared by all connections.
 #[derive(Clone)]
@@ -83,7 +77,7 @@ impl Proxy {
         };
         let (version, named) = (request.version(), std::mem::replace(request.uri_mut(), uri).into_parts().authority);
         conformance::count_forward(&request.method().clone(), request.headers_mut());
-        outward(request.headers_mut(), *peer, &config.upstream, named.as_ref());
+        outward(request.headers_mut(), *peer, &config, named.as_ref());
         conformance::add_via(version, request.headers_mut());
         if !request.body().is_end_stream() && !request.body().has_length() {
             // Without this field hyper sends no body with methods that rarely have one.
@@ -185,31 +179,15 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
 }
 
-/// Sets the headers of the forwarded request. `named` is the host in the request's target, which is used instead of
-/// `Host`.
-fn outward(headers: &mut HeaderMap, peer: SocketAddr, upstream: &Authority, named: Option<&Authority>) {
+/// Sets the headers of the forwarded request. `named` is the host in the request's target, which replaces `Host`.
+fn outward(headers: &mut HeaderMap, peer: SocketAddr, config: &Config, named: Option<&Authority>) {
     drop_hop_by_hop(headers);
     // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
     headers.remove(EXPECT);
-    for name in &PATH_OVERRIDES {
-        headers.remove(name);
-    }
-    // The gateway does not update this header, so it would become wrong.
-    headers.remove(FORWARDED);
-    let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
-    let mut addresses: Vec<String> = before.map(str::to_owned).collect();
-    addresses.push(peer.ip().to_canonical().to_string());
-    if let Ok(addresses) = HeaderValue::try_from(addresses.join(", ")) {
-        headers.insert(FORWARDED_FOR, addresses);
-    }
-    if let Ok(upstream) = HeaderValue::try_from(upstream.as_str())
-        && let Some(host) = headers.insert(HOST, upstream).or(named.map(|_| HeaderValue::from_static("")))
-        && let Some(host) = named.map_or(Some(host), |named| HeaderValue::try_from(named.as_str()).ok())
-        && !headers.contains_key(&FORWARDED_HOST)
-    {
-        headers.insert(FORWARDED_HOST, host);
-    }
-    headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    let value = |authority: &Authority| HeaderValue::try_from(authority.as_str()).ok();
+    let host = headers.remove(HOST);
+    config.keys.proxies.rewrite(headers, peer.ip(), named.map_or(host, value));
+    headers.extend(value(&config.upstream).map(|upstream| (HOST, upstream)));
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -239,7 +217,6 @@ mod tests {
     #[test]
     fn what_concerns_one_hop_stays_here_and_the_rest_goes_on() {
         let mut seen = headers(&[
-            ("host", "api.example"),
             ("connection", "close, X-Own"),
             ("connection", "keep-alive"),
             ("x-own", "1"),
@@ -248,20 +225,10 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("upgrade", "websocket"),
             ("proxy-authorization", "Basic x"),
-            ("expect", "100-continue"),
-            ("x-forwarded-for", "10.0.0.1"),
             ("accept", "*/*"),
         ]);
-        outward(&mut seen, ([192, 0, 2, 7], 1234).into(), &Authority::from_static("127.0.0.1:3000"), None);
-        let expected = headers(&[
-            ("host", "127.0.0.1:3000"),
-            ("x-forwarded-for", "10.0.0.1, 192.0.2.7"),
-            ("x-forwarded-host", "api.example"),
-            ("x-forwarded-proto", "http"),
-            ("te", "trailers"),
-            ("accept", "*/*"),
-        ]);
-        assert_eq!(seen, expected);
+        drop_hop_by_hop(&mut seen);
+        assert_eq!(seen, headers(&[("te", "trailers"), ("accept", "*/*")]));
     }
 
     #[test]

@@ -3,10 +3,8 @@
 use axum::http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
 
+use super::forwarding;
 use super::readings::{self, Readings, is_escaped_rightly, is_loosely, is_plain, loosely};
-
-/// Fields that name another method than the request line does: many frameworks use that one instead.
-const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
 /// Matches requests below the path of the route, segment by segment.
 #[derive(Clone, Debug)]
@@ -135,8 +133,7 @@ impl Routes {
 fn others<'a>(method: &Method, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
     // To most upstreams HEAD is as much work as GET.
     let get = (method == Method::HEAD).then_some("GET");
-    let overrides = METHOD_OVERRIDES.iter().flat_map(|name| headers.get_all(*name));
-    get.into_iter().chain(overrides.filter_map(|value| value.to_str().ok()).map(str::trim))
+    get.into_iter().chain(forwarding::methods(headers))
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod app;
 mod admission;
 mod conformance;
 mod ending;
+mod forwarding;
 mod malformed;
 mod pricing;
 mod process;

@@ -85,6 +85,18 @@ fn each_mistake_is_reported_with_its_line_and_a_correction() {
         ("burst 20\"", "burst 20\"\nmax_keys = 0", 11, &["`max_keys` is 0", "at least 1"]),
         ("burst 20\"", "burst 20\"\noverflow = \"0/s\"", 11, &["amount of 0", "at least 1"]),
         ("burst 20\"", "burst 20\"\noverflow = \"1/s\"", 23, &["a cost of 10 waits for 9s", "of `overflow`"]),
+        (
+            "burst 20\"",
+            "burst 20\"\ntrusted_proxies = [\"::1\"]",
+            11,
+            &["`trusted_proxies` has no effect", "`proxies_before`"],
+        ),
+        (
+            "burst 20\"",
+            "burst 20\"\nproxies_before = 1\ntrusted_proxies = [\n  \"10.0.0.0/8\",\n  \"10.0.0.1/8\"\n]",
+            14,
+            &["`10.0.0.1/8` is not a block of addresses", "10.0.0.0/8"],
+        ),
         ("\"2s\"", "\"soon\"", 6, &["`soon` is not a duration", "250ms"]),
         ("x-api-key", "x api key", 9, &["`x api key` is not a header name", "x-api-key"]),
         ("20/s, burst 20", "20/s, burst 20, initial 3", 10, &["starts with 3 of 20", "leave `initial` out"]),
