@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) global: Quota,
     pub(crate) in_flight: Option<u64>,
     pub(crate) keys: Keys,
+    /// The names under which the admin address may be reached, besides numeric addresses and `localhost`.
+    pub(crate) admin_hosts: Vec<String>,
     pub(crate) routes: Routes,
 }
 
@@ -37,7 +39,9 @@ pub(crate) struct Config {
 pub(crate) struct Fixed {
     pub(crate) listen: At<SocketAddr>,
     pub(crate) admin: At<SocketAddr>,
-    pub(crate) max_connections: At<usize>,
+    /// `None`: as many as the open files allow, up to a default.
+    pub(crate) max_connections: At<Option<usize>>,
+    pub(crate) max_connections_per_address: At<usize>,
     pub(crate) max_waiting: At<usize>,
     pub(crate) max_keys: At<u64>,
     /// How many tokens each key may have in flight.
@@ -92,6 +96,11 @@ impl Config {
             ("listen", new.listen.line, new.listen.value != old.listen.value),
             ("admin", new.admin.line, new.admin.value != old.admin.value),
             ("max_connections", new.max_connections.line, new.max_connections.value != old.max_connections.value),
+            (
+                "max_connections_per_address",
+                new.max_connections_per_address.line,
+                new.max_connections_per_address.value != old.max_connections_per_address.value,
+            ),
             ("max_waiting", new.max_waiting.line, new.max_waiting.value != old.max_waiting.value),
             ("keys.max_keys", new.max_keys.line, new.max_keys.value != old.max_keys.value),
             ("keys.in_flight", new.key_in_flight.line, new.key_in_flight.value != old.key_in_flight.value),

@@ -42,7 +42,7 @@ fn with_methods(mut response: Response<Body>) -> Response<Body> {
 }
 
 /// Since HTTP/1.1 each request has exactly one. The target of a request to a proxy may contain the host too.
-fn has_valid_host<B>(request: &Request<B>) -> bool {
+pub(crate) fn has_valid_host<B>(request: &Request<B>) -> bool {
     let is_valid = |host: &HeaderValue| {
         let host = host.to_str().unwrap_or("@");
         host.is_empty() || (!host.contains('@') && host.parse::<Authority>().is_ok())

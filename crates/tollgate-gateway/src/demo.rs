@@ -41,8 +41,11 @@ pub(crate) async fn run(
     let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let config = config(upstream.local_addr()?)?;
     tokio::spawn(axum::serve(upstream, api()).into_future());
-    let place =
-        Place { listen: listen.unwrap_or(config.fixed.listen.value), admin: admin.unwrap_or(config.fixed.admin.value) };
+    let place = Place {
+        listen: listen.unwrap_or(config.fixed.listen.value),
+        admin: admin.unwrap_or(config.fixed.admin.value),
+        max_connections: super::files::fit(config.fixed.max_connections.value)?,
+    };
     let ending = super::Ending::new(seconds)?;
     let gateway = Gateway::start(Limits::new(config)?, place, true).await?;
     super::announce(&gateway);

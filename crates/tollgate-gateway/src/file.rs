@@ -16,7 +16,7 @@ use toml::Spanned;
 use super::config::{Config, Fixed, Keys, Unlisted};
 use super::forwarding::Proxies;
 use super::name::Name;
-use super::problem::{Problem, Source};
+use super::problem::{At, Problem, Source};
 use super::route::{Route, Routes};
 use super::timeouts::Timeouts;
 
@@ -41,8 +41,11 @@ struct File {
     listen: Spanned<Address>,
     admin: Spanned<Address>,
     upstream: Upstream,
-    #[serde(default = "default_connections")]
-    max_connections: Spanned<usize>,
+    #[serde(default)]
+    admin_hosts: Vec<Spanned<String>>,
+    max_connections: Option<Spanned<usize>>,
+    #[serde(default = "default_connections_per_address")]
+    max_connections_per_address: Spanned<usize>,
     #[serde(default = "default_waiting")]
     max_waiting: Spanned<usize>,
     max_wait: Spanned<Time>,
@@ -52,6 +55,10 @@ struct File {
     upstream_idle_timeout: Spanned<Time>,
     #[serde(default = "seconds::<30>")]
     client_timeout: Spanned<Time>,
+    #[serde(default = "seconds::<10>")]
+    header_timeout: Spanned<Time>,
+    #[serde(default = "seconds::<75>")]
+    idle_timeout: Spanned<Time>,
     #[serde(default = "default_buffer")]
     body_buffer: Spanned<u64>,
     #[serde(default = "seconds::<20>")]
@@ -116,8 +123,8 @@ fn nowhere<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
 
-fn default_connections() -> Spanned<usize> {
-    nowhere(10_000)
+fn default_connections_per_address() -> Spanned<usize> {
+    nowhere(1_000)
 }
 
 fn default_waiting() -> Spanned<usize> {
@@ -172,23 +179,26 @@ impl File {
             upstream: check_timeout(source, "upstream_timeout", &self.upstream_timeout)?,
             upstream_idle: check_timeout(source, "upstream_idle_timeout", &self.upstream_idle_timeout)?,
             client: check_timeout(source, "client_timeout", &self.client_timeout)?,
+            header: check_timeout(source, "header_timeout", &self.header_timeout)?,
+            idle: check_timeout(source, "idle_timeout", &self.idle_timeout)?,
         };
         let body_buffer = check_buffer(source, &self.body_buffer)?;
+        let connections = self.max_connections.iter().chain([&self.max_connections_per_address]);
+        connections.into_iter().try_for_each(|connections| check_connections(source, connections))?;
         let address = |address: Spanned<Address>| source.at(address).map(|Address(address)| address);
         Ok(Config {
             fixed: Fixed {
                 listen: address(self.listen),
                 admin: address(self.admin),
-                max_connections: source.at(self.max_connections),
+                max_connections: at_optional(source, self.max_connections),
+                max_connections_per_address: source.at(self.max_connections_per_address),
                 max_waiting: source.at(self.max_waiting),
                 max_keys,
-                key_in_flight: source.at(key_in_flight.map_or(nowhere(None), |cap| {
-                    let span = cap.span();
-                    Spanned::new(span, Some(cap.into_inner()))
-                })),
+                key_in_flight: at_optional(source, key_in_flight),
                 tells_always: source.at(self.rate_limit_fields).map(|fields| fields == Fields::Always),
             },
             upstream: self.upstream.0,
+            admin_hosts: self.admin_hosts.into_iter().map(|host| check_host(source, host)).collect::<Result<_, _>>()?,
             max_wait,
             timeouts,
             grace: self.grace.as_ref().0,
@@ -269,6 +279,24 @@ fn check_cap(source: &Source<'_>, cap: Option<&Spanned<u64>>) -> Result<(), Prob
     }
     let built = Limiter::builder().quota(Quota::per_second(1)).max_in_flight(*cap.as_ref()).build();
     built.map(drop).map_err(|error| source.problem(Some(cap.span()), error))
+}
+
+fn at_optional<T>(source: &Source<'_>, value: Option<Spanned<T>>) -> At<Option<T>> {
+    value.map_or(source.at(nowhere(None)), |value| source.at(value).map(Some))
+}
+
+fn check_connections(source: &Source<'_>, connections: &Spanned<usize>) -> Result<(), Problem> {
+    let what = "0 connections: no request could ever come; write at least 1";
+    if *connections.as_ref() == 0 { Err(source.problem(Some(connections.span()), what)) } else { Ok(()) }
+}
+
+fn check_host(source: &Source<'_>, host: Spanned<String>) -> Result<String, Problem> {
+    let is_name = host.as_ref().parse().is_ok_and(|authority: Authority| authority.host() == host.as_ref());
+    if is_name {
+        return Ok(host.into_inner());
+    }
+    let what = format!("`{}` is not a host name: write one like \"gateway.internal\", without a port", host.as_ref());
+    Err(source.problem(Some(host.span()), what))
 }
 
 fn check_timeout(source: &Source<'_>, name: &str, time: &Spanned<Time>) -> Result<Duration, Problem> {

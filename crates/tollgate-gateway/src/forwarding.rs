@@ -38,7 +38,8 @@ pub(crate) struct Proxies {
 }
 
 impl Proxies {
-    fn trust(&self, peer: IpAddr) -> bool {
+    /// Whether what `peer` says about its clients is believed.
+    pub(crate) fn trust(&self, peer: IpAddr) -> bool {
         let is_trusted = |trusted: &Vec<Network>| trusted.iter().any(|network| network.contains(peer));
         self.before > 0 && self.trusted.as_ref().is_none_or(is_trusted)
     }

@@ -20,6 +20,7 @@
 //! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
 //! hold: then the connection is not read, and the end is not noticed.
 
+mod addresses;
 mod admin;
 mod admission;
 mod answer;
@@ -32,10 +33,12 @@ pub(crate) mod counters;
 mod demo;
 mod each;
 mod file;
+mod files;
 mod forwarding;
 mod front;
 pub(crate) mod gateway;
 pub(crate) mod limits;
+mod log;
 mod meters;
 pub(crate) mod name;
 mod network;
@@ -64,6 +67,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use config::Config;
 use gateway::{Gateway, Place};
 use limits::Limits;
+use problem::Problem;
 use reload::Watch;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -129,9 +133,12 @@ async fn serve(options: Options) -> Result<bool, Failure> {
         println!("{} is valid", options.config.display());
         return Ok(true);
     }
+    let connections = &config.fixed.max_connections;
     let place = Place {
         listen: options.listen.unwrap_or(config.fixed.listen.value),
         admin: options.admin.unwrap_or(config.fixed.admin.value),
+        max_connections: files::fit(connections.value)
+            .map_err(|what| Problem::at_line(&options.config, connections.line, what))?,
     };
     // Installed before the addresses are printed: a process that reads them may send signals at once.
     let (watch, ending) = (Watch::new(options.config, text)?, Ending::new(options.seconds)?);

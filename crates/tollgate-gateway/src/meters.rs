@@ -29,6 +29,7 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     describe_counter!("gateway_received_total", Unit::Count, "Requests received.");
     describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
     describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
+    describe_counter!("gateway_connections_refused_total", Unit::Count, "Connections above those of one address.");
     describe_gauge!("gateway_up_seconds", Unit::Seconds, "Time since the start.");
     describe_gauge!("gateway_ending", Unit::Count, "1 from the moment a shutdown begins.");
     handle
@@ -62,6 +63,11 @@ impl Meters {
         gauge!("gateway_ending").set(u8::from(now.is_ending));
         PROMETHEUS.render()
     }
+}
+
+/// Counts a connection that was closed because its address has too many.
+pub(crate) fn refused_connection() {
+    counter!("gateway_connections_refused_total").increment(1);
 }
 
 /// Runs until it is dropped.

@@ -30,10 +30,14 @@ impl Problem {
         Self { file: path.to_owned(), line: None, what }
     }
 
+    pub(crate) fn at_line(path: &Path, line: usize, what: String) -> Self {
+        Self { file: path.to_owned(), line: Some(line), what }
+    }
+
     /// A setting that only a restart can change.
     pub(crate) fn fixed(path: &Path, name: &str, line: usize) -> Self {
         let what = format!("`{name}` is read at the start only: restart the gateway, or restore the old value");
-        Self { file: path.to_owned(), line: Some(line), what }
+        Self::at_line(path, line, what)
     }
 }
 

@@ -12,6 +12,7 @@ use axum::http::header::{
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
 use axum::response::Response;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -21,6 +22,7 @@ use super::config::Config;
 use super::conformance;
 use super::counters::Outcome;
 use super::limits::Limits;
+use super::log;
 use super::stall::StallGuard;
 use super::upload::{Progress, Upload};
 
@@ -105,14 +107,19 @@ impl Proxy {
     /// The response for the client.
     fn accept(&self, mut response: Response<Incoming>, idle: Duration) -> Response {
         if let Err(why) = conformance::check_response(&response) {
-            eprintln!("gateway: upstream {}: {why}", self.0.upstream.limits.config().upstream);
+            log::UPSTREAM.line(format_args!("upstream {}: {why}", self.0.upstream.limits.config().upstream));
             return failed(StatusCode::BAD_GATEWAY, "the upstream's response is malformed");
         }
         drop_hop_by_hop(response.headers_mut());
         conformance::add_via(response.version(), response.headers_mut());
         // The connection to the client has a version of its own.
         *response.version_mut() = Version::HTTP_11;
-        response.map(|body| Body::new(StallGuard::new(body, idle)))
+        // The client sees that its response is incomplete, and the operator why.
+        let broken = |error| {
+            log::UPSTREAM.line(format_args!("a response of the upstream broke off: {error}"));
+            error
+        };
+        response.map(|body| Body::new(StallGuard::new(body, idle).map_err(broken)))
     }
 
     fn failed(&self, error: &(dyn Error + 'static)) -> Response {
@@ -120,7 +127,7 @@ impl Proxy {
             return failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached");
         }
         // The details go to the operator's log, and not to the client.
-        eprintln!("gateway: upstream {}: {}", self.0.upstream.limits.config().upstream, chain(error));
+        log::UPSTREAM.line(format_args!("upstream {}: {}", self.0.upstream.limits.config().upstream, chain(error)));
         failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
     }
 }

@@ -9,6 +9,7 @@ mod app;
 
 mod admission;
 mod conformance;
+mod connecting;
 mod ending;
 mod forwarding;
 mod malformed;

@@ -6,6 +6,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) struct Raw(TcpStream);
 
+impl From<TcpStream> for Raw {
+    fn from(stream: TcpStream) -> Self {
+        Self(stream)
+    }
+}
+
 impl Raw {
     pub(crate) async fn to(address: SocketAddr) -> Self {
         Self(TcpStream::connect(address).await.unwrap())
@@ -16,6 +22,11 @@ impl Raw {
         let mut raw = Self::to(address).await;
         raw.send(text).await;
         raw
+    }
+
+    /// False if the connection is closed.
+    pub(crate) async fn try_send(&mut self, text: impl AsRef<[u8]>) -> bool {
+        self.0.write_all(text.as_ref()).await.is_ok()
     }
 
     pub(crate) async fn send(&mut self, text: impl AsRef<[u8]>) {

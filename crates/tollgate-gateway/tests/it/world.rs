@@ -117,7 +117,9 @@ impl World {
 
     async fn within(upstream: Upstream, limits: Limits, clock: ManualClock) -> Self {
         let anywhere = "127.0.0.1:0".parse().unwrap();
-        let gateway = Gateway::start(limits, Place { listen: anywhere, admin: anywhere }, true).await.unwrap();
+        let gateway = Gateway::start(limits, Place { listen: anywhere, admin: anywhere, max_connections: 1_000 }, true)
+            .await
+            .unwrap();
         let address = gateway.address;
         Self { gateway, upstream, address, client: reqwest::Client::new(), clock }
     }
