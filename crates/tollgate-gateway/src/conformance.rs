@@ -11,23 +11,23 @@ use super::answer;
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 
 /// Returns the response to a request that must not be forwarded.
-pub(crate) fn check_request<B>(request: &Request<B>) -> Result<(), Response<Body>> {
-    let bad = |why| Err(answer::plain(StatusCode::BAD_REQUEST, why));
+pub(crate) fn check_request<B>(request: &Request<B>) -> Result<(), Box<Response<Body>>> {
+    let bad = |why| Err(Box::new(answer::plain(StatusCode::BAD_REQUEST, why)));
     if !has_valid_host(request) {
         return bad("send exactly one Host field, with a host and perhaps a port");
     }
     match *request.method() {
-        Method::CONNECT => Err(answer::plain(StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported")),
+        Method::CONNECT => Err(Box::new(answer::plain(StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported"))),
         // It would show its client the fields that proxies added.
         Method::TRACE => {
             let refused = answer::plain(StatusCode::METHOD_NOT_ALLOWED, "TRACE is not supported");
-            Err(with_methods(refused))
+            Err(Box::new(with_methods(refused)))
         }
         Method::OPTIONS => match forwards(request.headers()) {
             Some(Some(0)) => {
                 let mut own = Response::new(Body::empty());
                 *own.status_mut() = StatusCode::NO_CONTENT;
-                Err(with_methods(own))
+                Err(Box::new(with_methods(own)))
             }
             Some(None) => bad("Max-Forwards is not a number"),
             _ => Ok(()),

@@ -75,13 +75,6 @@ impl Each {
         [self.listed.snapshot(), self.unlisted.snapshot()]
     }
 
-    /// Mints the tokens that are due by a clock that is moved by hand.
-    #[cfg(test)]
-    pub(crate) fn tick(&self) {
-        self.listed.tick();
-        self.unlisted.tick();
-    }
-
     /// Refuses all requests that wait, and all later ones.
     pub(crate) fn close(&self) {
         self.listed.close();

@@ -36,7 +36,7 @@ pub(crate) fn front(connection: Connection) -> impl Answers {
 async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<Answered, Infallible> {
     let counted = connection.counters.open();
     let (response, outcome, pass) = match admit(&connection, request).await {
-        Err(turned) => (turned.response, turned.outcome, None),
+        Err(Turned { outcome, response }) => (*response, outcome, None),
         Ok((claim, request, pass)) => {
             let mut response = connection.proxy.forward(request).await;
             let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
@@ -53,7 +53,13 @@ async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<
 /// A request that is not forwarded: how it is counted, and its response.
 struct Turned {
     outcome: Outcome,
-    response: Response<Body>,
+    response: Box<Response<Body>>,
+}
+
+impl Turned {
+    fn new(outcome: Outcome, response: Response<Body>) -> Self {
+        Self { outcome, response: Box::new(response) }
+    }
 }
 
 /// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
@@ -77,7 +83,7 @@ async fn admit(
 }
 
 fn did_not_come(error: UploadError) -> Turned {
-    Turned { outcome: error.outcome(), response: error.response() }
+    Turned::new(error.outcome(), error.response())
 }
 
 /// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
@@ -87,12 +93,12 @@ fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turn
     conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
     let Some(client) = Client::of(request.headers(), connection.peer, &config.keys) else {
-        return Err(Turned { outcome: Outcome::Unknown, response: unauthorized(&config.keys.header) });
+        return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.header)));
     };
     let price = config.routes.price(request.method(), request.headers(), request.uri().path());
     let Price { cost, body_buffer } = price.map_err(|Undecidable| {
         let why = "the path has a percent sign that begins no escape: write %25";
-        invalid(answer::plain(StatusCode::BAD_REQUEST, why))
+        Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
     })?;
     Ok(Claim { client, cost, allowed: config.max_wait, body_buffer, client_timeout: config.timeouts.client })
 }
@@ -125,5 +131,5 @@ fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     }
     let mut response = Refusal::new(turned.why, &limits).or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
-    Turned { outcome: turned.by, response }
+    Turned::new(turned.by, response)
 }

@@ -75,7 +75,7 @@ impl Proxy {
         let config = limits.config();
         let timeouts = config.timeouts;
         let Some(uri) = at(&config.upstream, request.uri()) else {
-            return answer::plain(StatusCode::BAD_REQUEST, "the request target is not a path");
+            return counted(Outcome::Invalid, StatusCode::BAD_REQUEST, "the request target is not a path");
         };
         let (version, named) = (request.version(), std::mem::replace(request.uri_mut(), uri).into_parts().authority);
         conformance::count_forward(&request.method().clone(), request.headers_mut());
@@ -141,8 +141,12 @@ async fn is_late(progress: Option<&Progress>, allowed: Duration) {
 }
 
 fn failed(status: StatusCode, why: &'static str) -> Response {
+    counted(Outcome::Failed, status, why)
+}
+
+fn counted(outcome: Outcome, status: StatusCode, why: &'static str) -> Response {
     let mut response = answer::plain(status, why);
-    response.extensions_mut().insert(Outcome::Failed);
+    response.extensions_mut().insert(outcome);
     response
 }
 

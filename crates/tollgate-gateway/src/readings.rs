@@ -56,8 +56,10 @@ impl<'a> Readings<'a> {
     }
 }
 
-/// Each returns the changed text, or `None` if it changes nothing.
-const RULES: [fn(&[u8]) -> Option<Vec<u8>>; 6] = [
+/// Returns the changed text, or `None` if it changes nothing.
+type Rule = fn(&[u8]) -> Option<Vec<u8>>;
+
+const RULES: [Rule; 6] = [
     |text| Some(percent_decode(text).collect()).filter(|decoded: &Vec<u8>| decoded != text),
     |text| {
         let slash = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };

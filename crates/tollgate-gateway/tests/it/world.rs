@@ -136,7 +136,8 @@ impl World {
 
     pub(crate) fn advance(&self, by: Duration) {
         self.clock.advance(by);
-        self.gateway.limits.each.tick();
+        self.gateway.limits.each.listed.tick();
+        self.gateway.limits.each.unlisted.tick();
         self.gateway.limits.all.tick();
     }
 
