@@ -18,7 +18,8 @@ use super::timeouts::Timeouts;
 use checks::{at_optional, check_buffer, check_cap, check_connections, check_host, check_timeout};
 use keys::KeysTable;
 use routes::{Bounds, RouteTable};
-use values::{Address, Time, Upstream, nowhere, seconds};
+pub(crate) use values::Upstream;
+use values::{Address, Time, nowhere, seconds};
 
 impl Config {
     /// Reads and checks the file. Also returns its text: the task that watches the file compares later texts with it.

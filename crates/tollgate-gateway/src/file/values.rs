@@ -1,6 +1,7 @@
 //! The values of the file that have a form of their own.
 
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use axum::http::Uri;
@@ -44,18 +45,26 @@ impl<'de> Deserialize<'de> for Time {
 }
 
 /// The upstream's address.
-pub(super) struct Upstream(pub(super) Authority);
+#[derive(Clone)]
+pub(crate) struct Upstream(pub(crate) Authority);
 
 impl<'de> Deserialize<'de> for Upstream {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl FromStr for Upstream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         let plain = |uri: &Uri| uri.scheme() == Some(&Scheme::HTTP) && uri.path() == "/" && uri.query().is_none();
         let authority = text.parse().ok().filter(plain).and_then(|uri| uri.authority().cloned());
         authority.map(Self).ok_or_else(|| {
-            D::Error::custom(format!(
+            format!(
                 "`{text}` is not an upstream: write one like \"http://127.0.0.1:3000\", without a path \
                  (TLS is not supported)"
-            ))
+            )
         })
     }
 }

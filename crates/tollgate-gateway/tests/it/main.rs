@@ -20,4 +20,5 @@ mod raw;
 mod refusing;
 mod reloading;
 mod stalling;
+mod starting;
 mod world;

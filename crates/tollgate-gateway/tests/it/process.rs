@@ -42,8 +42,19 @@ impl Process {
 
     fn run(mut command: Command, name: &str, upstream: SocketAddr, limits: &str) -> Self {
         let path = write(name, upstream, limits);
-        command.arg("--config").arg(&path).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        command.arg("--config").arg(&path);
+        Self::spawn(command, path)
+    }
+
+    /// Starts it with these arguments, and no file.
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        let mut command = command(&[]);
+        command.args(arguments);
+        Self::spawn(command, PathBuf::new())
+    }
+
+    fn spawn(mut command: Command, path: PathBuf) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = listen(child.stderr.take().unwrap());
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let greeting = output.by_ref().map(Result::unwrap).find(|line| line.contains("gateway: requests at"));
