@@ -6,7 +6,7 @@
 
 use crate::core::Core;
 use crate::core::claims::FirstPoll;
-use crate::core::coop::{is_free, poll_paid};
+use crate::core::coop::{count_free_grant, poll_paid, uncount_free_grant};
 use crate::core::queue::Place;
 use crate::core::state::Sample;
 use crate::deadline::{Allowed, Deadline};
@@ -92,10 +92,10 @@ impl<S: Deref<Target = Core>> Claim<S> {
         }
     }
 
-    /// [`poll`](Self::poll) for one unit of the task's budget. A grant without waiting may be [free](is_free).
+    /// [`poll`](Self::poll) for one unit of the task's budget. A grant without waiting may be [free](count_free_grant).
     #[inline]
     pub(crate) fn poll_paid(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Permit<S>, ConsumeError>> {
-        let is_free = is_free();
+        let is_free = count_free_grant();
         if is_free && let Some(permit) = self.as_mut().claim_at_once() {
             return Poll::Ready(Ok(permit));
         }
@@ -109,6 +109,9 @@ impl<S: Deref<Target = Core>> Claim<S> {
         cx: &mut Context<'_>,
         is_tried: bool,
     ) -> Poll<Result<Permit<S>, ConsumeError>> {
+        if is_tried {
+            uncount_free_grant();
+        }
         poll_paid(cx, |cx| if is_tried { self.as_mut().poll_slowly(cx) } else { self.as_mut().poll(cx) })
     }
 

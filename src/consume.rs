@@ -48,7 +48,7 @@ impl<'a> Consume<'a> {
         Self { claim: Claim::new(core, cost) }
     }
 
-    /// Limits the wait to `allowed`.
+    /// Limits the wait to `allowed`. Of several calls the last one counts.
     ///
     /// The future refuses at once with [`TooLate`](ConsumeError::TooLate) if the schedule already says that the wait
     /// would be longer. It ends with [`TimedOut`](ConsumeError::TimedOut) if the wait becomes longer for a reason that

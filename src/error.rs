@@ -26,12 +26,21 @@ pub enum ConsumeError {
         waiting: usize,
     },
     /// By the schedule, the wait would be longer than [`within`](crate::Consume::within) allows.
-    #[error("the wait would be {estimate:?} and only {allowed:?} are allowed: try later or allow more")]
+    #[error(
+        "the wait for {} would be {estimate:?} and only {allowed:?} are allowed: try later or allow more",
+        Named(*by, *quota_name)
+    )]
     TooLate {
         /// How long the wait would be.
         estimate: Duration,
         /// The allowed wait.
         allowed: Duration,
+        /// The bound that the caller would wait for longest, behind the waiters before it: a quota, a pause, or the
+        /// parent.
+        by: Bound,
+        /// The name of that quota, if [`quota_named`](crate::Builder::quota_named) gave it one; if the bound is the
+        /// parent, the name of the parent's quota.
+        quota_name: Option<&'static str>,
     },
     /// The wait that [`within`](crate::Consume::within) allows has ended. The schedule could not predict the delay,
     /// such as the in-flight cap or a pause.
@@ -68,6 +77,18 @@ pub enum ConsumeError {
     },
 }
 
+impl ConsumeError {
+    /// Translates a refusal of a parent into the refusal that its child returns.
+    pub(crate) fn as_parent(self) -> Self {
+        match self {
+            Self::TooLate { estimate, allowed, quota_name, .. } => {
+                Self::TooLate { estimate, allowed, by: Bound::Parent, quota_name }
+            }
+            error => error,
+        }
+    }
+}
+
 /// The reason why [`try_acquire`](crate::Limiter::try_acquire) did not grant. Nothing was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -102,7 +123,7 @@ pub enum TryAcquireError {
 
 /// A temporary denial: when to retry, how many tokens remain, and which bound denied the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("denied by {}, {remaining} tokens remain: {}", Named(*by, *name), RetryHint(*retry_after))]
+#[error("denied by {}, {remaining} tokens remain: {}", Named(*by, name.text()), RetryHint(*retry_after))]
 #[non_exhaustive]
 pub struct Denied {
     /// The shortest wait after which a retry succeeds if no other caller takes tokens meanwhile. `None` if the wait is
@@ -139,11 +160,11 @@ impl Denied {
 }
 
 /// A bound, by its name if it is a quota that has one.
-struct Named(Bound, Name);
+struct Named(Bound, Option<&'static str>);
 
 impl std::fmt::Display for Named {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.0, self.1.text()) {
+        match (self.0, self.1) {
             (Bound::Quota(_), Some(name)) => write!(f, "quota `{name}`"),
             (Bound::Parent, Some(name)) => write!(f, "quota `{name}` of the parent limiter"),
             (by, _) => by.fmt(f),
@@ -168,8 +189,28 @@ impl Refused {
     /// unknown, or if it can never be granted.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::InLine(ConsumeError::TooLate { estimate, allowed }) => Some(estimate.saturating_sub(*allowed)),
+            Self::InLine(ConsumeError::TooLate { estimate, allowed, .. }) => Some(estimate.saturating_sub(*allowed)),
             Self::AtOnce(TryAcquireError::Denied(denied)) => denied.retry_after,
+            _ => None,
+        }
+    }
+
+    /// Returns the bound that the call would wait for longest, if the schedule or the in-flight cap refused it; `None` for
+    /// all other reasons, such as a closed limiter.
+    pub fn by(&self) -> Option<Bound> {
+        match self {
+            Self::InLine(ConsumeError::TooLate { by, .. }) => Some(*by),
+            Self::AtOnce(TryAcquireError::Denied(denied)) => Some(denied.by),
+            _ => None,
+        }
+    }
+
+    /// Returns the name of the quota that refused, if one did and it has a name. If the parent of a keyed limiter refused,
+    /// this is the name of the parent's quota.
+    pub fn quota_name(&self) -> Option<&'static str> {
+        match self {
+            Self::InLine(ConsumeError::TooLate { quota_name, .. }) => *quota_name,
+            Self::AtOnce(TryAcquireError::Denied(denied)) => denied.quota_name(),
             _ => None,
         }
     }

@@ -467,7 +467,8 @@ impl Limiter {
     /// Changes the in-flight cap.
     ///
     /// If the new cap is below the number of tokens in flight, no claim passes until enough tokens are released. A
-    /// waiter that costs more than the cap blocks the queue until the cap is raised or the waiter is dropped.
+    /// waiter that costs more than the cap blocks the queue until the cap is raised or the waiter is dropped, and so does
+    /// [`grow_within`](Grant::grow_within) that no longer fits beside its own grant.
     ///
     /// # Errors
     ///

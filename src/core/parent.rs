@@ -105,6 +105,15 @@ impl Core {
         self.look_at(|state, rovers, sample| state.deny_too(rovers, cost, sample.now, denied))
     }
 
+    /// The final answer of a child that has refused to wait for `cost` tokens: it accounts for this limiter too.
+    pub(crate) fn refuse_too(&self, cost: u64, error: ConsumeError) -> ConsumeError {
+        let ConsumeError::TooLate { estimate, allowed, .. } = error else { return error };
+        self.look_at(|state, rovers, sample| match state.estimate_later(rovers, cost, sample.now, estimate) {
+            Some(later) if later > estimate => state.too_late(rovers, cost, later, allowed).as_parent(),
+            _ => error,
+        })
+    }
+
     /// Why this limiter does not grant now the `cost` tokens that a child with `remaining` tokens could grant. `None`
     /// if it does.
     pub(crate) fn refusal(&self, cost: u64, remaining: u64) -> Option<TryAcquireError> {
@@ -208,7 +217,12 @@ impl Both<'_, '_> {
         let Some(allowed) = allowed.map(Duration::from_nanos) else { return Ok(None) };
         let delay = self.child.state.estimate(&self.child.core.rovers, cost, self.child.sample.now);
         match delay.and_then(|delay| self.parent.state.estimate_later(parent, cost, self.parent.sample.now, delay)) {
-            Some(estimate) if estimate > allowed => Err(ConsumeError::TooLate { estimate, allowed }),
+            Some(estimate) if estimate > allowed && Some(estimate) == delay => {
+                Err(self.child.state.too_late(&self.child.core.rovers, cost, estimate, allowed))
+            }
+            Some(estimate) if estimate > allowed => {
+                Err(self.parent.state.too_late(parent, cost, estimate, allowed).as_parent())
+            }
             _ => Ok(None),
         }
     }

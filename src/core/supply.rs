@@ -261,9 +261,11 @@ impl Supply {
     /// The bound that holds `ticket` back longest. A bound for which no clock can tell the end counts as longer than
     /// any other.
     pub(crate) fn obstacle(&self, ticket: u64) -> Bound {
-        if self.is_capped_below(ticket) {
-            return Bound::InFlight;
-        }
+        if self.is_capped_below(ticket) { Bound::InFlight } else { self.scheduled_obstacle(ticket) }
+    }
+
+    /// The same of the quotas and the pause alone, as if there were no ceiling.
+    pub(crate) fn scheduled_obstacle(&self, ticket: u64) -> Bound {
         let mut longest = (self.synced, Bound::Pause);
         for (index, quota) in self.quotas.iter().enumerate() {
             match quota.reached(ticket) {

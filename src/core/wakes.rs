@@ -148,9 +148,12 @@ impl Wakes {
         }
     }
 
+    /// One call can send updates to thousands of queues, so only a few entries are searched. A queue that is served twice
+    /// costs no more than the update did.
     fn push_unserved(&mut self, core: Arc<dyn Peer>) {
+        const SEARCHED: usize = 8;
         let unserved = &mut self.for_peers().unserved;
-        if !unserved.iter().any(|known| Arc::ptr_eq(known, &core)) {
+        if !unserved.iter().take(SEARCHED).any(|known| Arc::ptr_eq(known, &core)) {
             unserved.push_back(core);
         }
     }

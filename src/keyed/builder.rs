@@ -351,17 +351,12 @@ where
     /// # Errors
     ///
     /// Returns a [`ConfigError`] that names the field and says what to write instead.
-    pub fn build(
-        #[cfg_attr(
-            not(feature = "distributed"),
-            allow(unused_mut, reason = "only the feature `distributed` changes it")
-        )]
-        mut self,
-    ) -> Result<KeyedLimiter<K, S>, ConfigError> {
+    pub fn build(self) -> Result<KeyedLimiter<K, S>, ConfigError> {
         self.set_twice.check()?;
         #[cfg(feature = "distributed")]
-        if let Some((stores, name)) = self.distributed.take() {
-            return self.build_distributed(stores, name);
+        if let Some((stores, name)) = self.distributed {
+            let config = Self { distributed: None, ..self }.into_config(stores, name)?;
+            return Ok(KeyedLimiter { keys: Keys::Distributed(distributed::build(config)?) });
         }
         let quotas = match (self.quotas.is_empty(), &self.quota_by) {
             (false, None) => self.quotas,
@@ -404,8 +399,9 @@ where
         Ok(KeyedLimiter { keys: Keys::Local(map) })
     }
 
+    /// The settings of a distributed keyed limiter.
     #[cfg(feature = "distributed")]
-    fn build_distributed(self, stores: Arc<dyn Stores>, name: Namer<K>) -> Result<KeyedLimiter<K, S>, ConfigError> {
+    fn into_config(self, stores: Arc<dyn Stores>, name: Namer<K>) -> Result<Config<K, S>, ConfigError> {
         let cannot = [
             ("a second quota", self.quotas.len() > 1),
             ("overflow", self.overflow.is_some()),
@@ -420,9 +416,7 @@ where
             return Err(ConfigError::QuotaAndQuotaBy);
         }
         let (quota, quota_by) = (quotas.get(0), quota_by.map(only_quota));
-        let max_keys = bound(max_keys);
-        let config = Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot };
-        Ok(KeyedLimiter { keys: Keys::Distributed(distributed::build(config)?) })
+        Ok(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
     }
 }
 
@@ -482,5 +476,19 @@ mod tests {
         assert_eq!([None, Some(u64::MAX)].map(shards_for), [SHARDS; 2]);
         assert_eq!(shards_for(Some(DEFAULT_MAX_KEYS)), of_default_size);
         assert_eq!([1, u64::MAX - 1].map(|keys| shards_for(Some(keys))), [1, MAX_SHARDS as usize]);
+    }
+
+    #[cfg(feature = "distributed")]
+    #[test]
+    fn distributed_keys_are_bounded_as_the_builder_was_told() {
+        let max_keys = |change: fn(KeyedBuilder<u64>) -> KeyedBuilder<u64>| {
+            let builder = KeyedLimiter::<u64>::builder().quota(Quota::per_second(1));
+            let stores = Arc::new(crate::distributed::MemoryStore::new());
+            let config = change(builder).into_config(stores, Box::new(u64::to_string));
+            config.unwrap_or_else(|error| panic!("{error}")).max_keys
+        };
+        assert_eq!(max_keys(KeyedBuilder::unbounded_keys), None);
+        assert_eq!(max_keys(|builder| builder), Some(DEFAULT_MAX_KEYS));
+        assert_eq!(max_keys(|builder| builder.max_keys(7)), Some(7));
     }
 }

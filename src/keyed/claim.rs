@@ -16,7 +16,7 @@ use crate::error::ConsumeError;
 use pin_project::{pin_project, pinned_drop};
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -203,7 +203,7 @@ impl<H: KeyRef> fmt::Debug for KeyedClaim<H> {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct KeyedConsume<'a, K: Hash + Eq + Clone, S: BuildHasher> {
+pub struct KeyedConsume<'a, K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
     #[pin]
     claim: KeyedClaim<Borrowed<'a, K, S>>,
 }
@@ -247,7 +247,7 @@ impl<'a, K: Hash + Eq + Clone, S: BuildHasher> Future for KeyedConsume<'a, K, S>
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 #[pin_project]
 #[derive(Debug)]
-pub struct KeyedConsumeOwned<K: Hash + Eq + Clone, S: BuildHasher> {
+pub struct KeyedConsumeOwned<K: Hash + Eq + Clone, S: BuildHasher = RandomState> {
     #[pin]
     claim: KeyedClaim<Owned<K, S>>,
 }

@@ -7,7 +7,7 @@ use super::rate::Left;
 use crate::core::Core;
 use crate::permit::Permit;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
 /// A grant, whether it borrows or owns the limiter.
@@ -97,13 +97,13 @@ impl<H: KeyRef> fmt::Debug for Pass<H> {
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
-pub struct KeyedGrant<'a, K: Hash + Eq + Clone, S: BuildHasher>(pub(super) Pass<Borrowed<'a, K, S>>);
+pub struct KeyedGrant<'a, K: Hash + Eq + Clone, S: BuildHasher = RandomState>(pub(super) Pass<Borrowed<'a, K, S>>);
 
 /// A [`KeyedGrant`] that owns the limiter and the key, for spawned tasks.
 #[must_use = "dropping a grant releases its tokens if the limiter caps tokens in flight, and `let _ =` drops it at once: write \
               `let _grant =` for as long as the work lasts, or call `wait` if there is nothing to hold"]
 #[derive(Debug)]
-pub struct OwnedKeyedGrant<K: Hash + Eq + Clone, S: BuildHasher>(pub(super) Pass<Owned<K, S>>);
+pub struct OwnedKeyedGrant<K: Hash + Eq + Clone, S: BuildHasher = RandomState>(pub(super) Pass<Owned<K, S>>);
 
 macro_rules! grant_methods {
     () => {

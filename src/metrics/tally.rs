@@ -5,7 +5,7 @@
 //! about a millisecond anyway.
 
 use super::names;
-use crate::error::{Bound, Denied, Refused, TryAcquireError};
+use crate::error::{Bound, Refused};
 use crate::observe::{Ending, ObservedWait, Observer, QueueInfo, REASONS, Reason};
 use crossbeam_utils::CachePadded;
 use metrics::{Key, KeyName, Label, Level, Metadata, SharedString};
@@ -54,8 +54,8 @@ impl Tally {
         let reason = Reason::of(refusal);
         let stripe = &self.stripes[own_number() % STRIPES];
         stripe.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
-        if let Refused::AtOnce(TryAcquireError::Denied(Denied { by: Bound::Quota(quota), .. })) = refusal {
-            stripe.quotas[(*quota).min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
+        if let Some(Bound::Quota(quota)) = refusal.by() {
+            stripe.quotas[quota.min(QUOTAS)].fetch_add(1, Ordering::Relaxed);
         }
         if reason.is_for_now() {
             stripe.tokens.fetch_add(cost, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio_test::task::{Spawn, spawn};
 use tokio_test::{assert_pending, assert_ready_ok};
-use tollgate::{Builder, Consume, Denied, Grant, Limiter, ManualClock, Quota, TryAcquireError};
+use tollgate::{Bound, Builder, Consume, ConsumeError, Denied, Grant, Limiter, ManualClock, Quota, TryAcquireError};
 
 pub const MILLI: Duration = Duration::from_millis(1);
 pub const NANO: Duration = Duration::from_nanos(1);
@@ -20,6 +20,11 @@ pub type Waiting<'a> = Spawn<Consume<'a>>;
 /// A token each millisecond into an empty bucket.
 pub fn one_per_milli(burst: u64) -> Quota {
     Quota::new(1, MILLI).burst(burst).initial(0)
+}
+
+/// The refusal of a claim that would wait too long for quota 0, which has no name.
+pub fn too_late(estimate: Duration, allowed: Duration) -> ConsumeError {
+    ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name: None }
 }
 
 /// A limiter and its clock.

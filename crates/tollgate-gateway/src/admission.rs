@@ -101,7 +101,7 @@ impl Claim {
 /// An error if a wait is known to be too long.
 fn too_late(estimate: Option<Duration>, allowed: Duration) -> Result<(), Refused> {
     match estimate.filter(|wait| *wait > allowed) {
-        Some(estimate) => Err(ConsumeError::TooLate { estimate, allowed }.into()),
+        Some(wait) => Err(Denied::new(Some(wait.saturating_sub(allowed)), 0, Bound::Quota(0)).into()),
         None => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::http::header::{
     CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
@@ -77,15 +77,7 @@ impl Proxy {
         let Some(uri) = at(&config.upstream, request.uri()) else {
             return counted(Outcome::Invalid, StatusCode::BAD_REQUEST, "the request target is not a path");
         };
-        let (version, named) = (request.version(), std::mem::replace(request.uri_mut(), uri).into_parts().authority);
-        conformance::count_forward(&request.method().clone(), request.headers_mut());
-        outward(request.headers_mut(), *peer, &config, named.as_ref());
-        conformance::add_via(version, request.headers_mut());
-        if !request.body().is_end_stream() && !request.body().has_length() {
-            // Without this field hyper sends no body with methods that rarely have one.
-            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
-        *request.version_mut() = Version::HTTP_11;
+        outward(&mut request, uri, *peer, &config);
         drop(config);
         let progress = request.body().progress();
         let answer = tokio::select! {
@@ -190,15 +182,26 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
 }
 
-/// Sets the headers of the forwarded request. `named` is the host in the request's target, which replaces `Host`.
-fn outward(headers: &mut HeaderMap, peer: SocketAddr, config: &Config, named: Option<&Authority>) {
+/// Makes the received request the one that is forwarded to `uri`.
+fn outward(request: &mut Request<Upload>, uri: Uri, peer: SocketAddr, config: &Config) {
+    // The host in the target of a request replaces that of the field.
+    let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
+    let version = std::mem::replace(request.version_mut(), Version::HTTP_11);
+    let (method, has_length) = (request.method().clone(), request.body().has_length());
+    let headers = request.headers_mut();
     drop_hop_by_hop(headers);
     // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
     headers.remove(EXPECT);
     let value = |authority: &Authority| HeaderValue::try_from(authority.as_str()).ok();
     let host = headers.remove(HOST);
-    config.keys.proxies.rewrite(headers, peer.ip(), named.map_or(host, value));
+    config.keys.proxies.rewrite(headers, peer.ip(), named.as_ref().map_or(host, value));
     headers.extend(value(&config.upstream).map(|upstream| (HOST, upstream)));
+    conformance::count_forward(&method, headers);
+    conformance::add_via(version, headers);
+    if !has_length {
+        // Without this field hyper sends no body with methods that rarely have one.
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

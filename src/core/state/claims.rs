@@ -222,7 +222,13 @@ impl State {
     ) -> Result<(), ConsumeError> {
         let estimate = self.predict(rovers, cost).map_or(Duration::ZERO, |at| self.wait(at, now));
         let allowed = Duration::from_nanos(allowed);
-        if estimate > allowed { Err(ConsumeError::TooLate { estimate, allowed }) } else { Ok(()) }
+        if estimate > allowed { Err(self.too_late(rovers, cost, estimate, allowed)) } else { Ok(()) }
+    }
+
+    /// The refusal of a claim of `cost` that would wait for `estimate` behind all waiters.
+    pub(crate) fn too_late(&self, rovers: &Rovers, cost: u64, estimate: Duration, allowed: Duration) -> ConsumeError {
+        let by = self.supply.scheduled_obstacle(self.packed_end(rovers, cost));
+        ConsumeError::TooLate { estimate, allowed, by, quota_name: self.quota_name(by).text() }
     }
 
     /// The largest claim that the in-flight cap allows.

@@ -56,7 +56,7 @@ impl State {
             return None;
         }
         let end = rovers.tail().wrapping_add(cost);
-        let packed = end.wrapping_sub(self.totals.holes);
+        let packed = self.packed_end(rovers, cost);
         if self.queue.is_empty() || self.supply.is_straight() {
             return self.supply.scheduled(packed);
         }
@@ -64,6 +64,11 @@ impl State {
             Some(at) => Some(at),
             None => self.foresee(rovers)?.scheduled(end),
         }
+    }
+
+    /// The end of a claim of `cost` made now, if the claims in the queue had no gaps between them.
+    pub(super) fn packed_end(&self, rovers: &Rovers, cost: u64) -> u64 {
+        rovers.tail().wrapping_add(cost).wrapping_sub(self.totals.holes)
     }
 
     /// The same for the cases in which the number of the ticket decides; `end` is counted without the gaps in the

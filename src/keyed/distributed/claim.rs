@@ -5,7 +5,7 @@ use super::map::{DistributedMap, Route};
 use crate::Limiter;
 use crate::core::state::MAX_COST;
 use crate::distributed::{Outage, QuotaTerms};
-use crate::error::ConsumeError;
+use crate::error::{Bound, ConsumeError};
 use crate::keyed::keys::{Request, Step};
 use crate::keyed::map::Taken;
 use crate::keyed::rate::Left;
@@ -115,7 +115,11 @@ where
     fn wait_until(&self, at: u64) -> Step {
         let estimate = Duration::from_nanos(at.saturating_sub(self.since));
         match self.allowed {
-            Some(allowed) if estimate > allowed => Step::Done(Err(ConsumeError::TooLate { estimate, allowed })),
+            Some(allowed) if estimate > allowed => {
+                // A distributed key has one quota, and it has no name.
+                let refusal = ConsumeError::TooLate { estimate, allowed, by: Bound::Quota(0), quota_name: None };
+                Step::Done(Err(refusal))
+            }
             _ => self.wait(),
         }
     }

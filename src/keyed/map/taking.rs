@@ -162,7 +162,10 @@ where
         });
         match entered {
             Entered::Done(Verdict::Taken(remaining)) => Arrival::Taken(Taken::whole(remaining)),
-            Entered::Done(Verdict::Refused(error)) => Arrival::Refused(error),
+            Entered::Done(Verdict::Refused(error)) => Arrival::Refused(match &self.parent {
+                Some(parent) => parent.refuse_too(cost, error),
+                None => error,
+            }),
             Entered::Done(Verdict::Wait) => unreachable!("a caller that has to wait gets a live entry"),
             Entered::Live(live) => {
                 self.pool.notify_live(&live);
@@ -188,7 +191,9 @@ where
             let estimate = rates.reached(levels, cost).map_or(Duration::ZERO, |at| wait(at, levels, now));
             let allowed = Duration::from_nanos(allowed);
             if estimate > allowed {
-                return Verdict::Refused(ConsumeError::TooLate { estimate, allowed });
+                let by = rates.obstacle(levels, cost);
+                let quota_name = by.name(&rates.names).text();
+                return Verdict::Refused(ConsumeError::TooLate { estimate, allowed, by, quota_name });
             }
         }
         Verdict::Wait

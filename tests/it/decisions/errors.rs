@@ -2,7 +2,8 @@
 
 use super::*;
 use std::error::Error;
-use tollgate::{ConfigError, ConsumeError, ReleaseError};
+use tokio_test::assert_ready_err;
+use tollgate::{ConfigError, ConsumeError, Refused, ReleaseError};
 
 /// Asserts that the text contains each of `words`, and that it fits into a sentence.
 #[track_caller]
@@ -19,7 +20,7 @@ fn errors_of_consume_name_their_values_and_say_what_to_do() {
     says(ConsumeError::TooLarge { cost: 17, most: 5 }, &["17", "5", "ask for less"]);
     says(ConsumeError::Closed, &["closed"]);
     says(ConsumeError::QueueFull { waiting: 23 }, &["23", "max_waiting"]);
-    says(ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI }, &["21ms", "20ms", "later"]);
+    says(too_late(21 * MILLI, 20 * MILLI), &["quota 0", "21ms", "20ms", "later"]);
     says(ConsumeError::TimedOut { waited: 20 * MILLI }, &["20ms"]);
     says(ConsumeError::NoRuntime, &["tokio runtime", "blocking_consume", "replenisher()"]);
 }
@@ -58,6 +59,28 @@ fn a_named_quota_is_named_also_where_the_refusal_is_repeated() {
     assert_eq!((unnamed.denied(2).by, unnamed.denied(2).quota_name()), (Bound::Quota(0), None));
 }
 
+#[test]
+fn a_claim_that_would_be_too_late_names_the_quota_that_it_would_wait_for() {
+    let minute = one_per_milli(4).initial(1);
+    let stand = Stand::built(Limiter::builder().quota(one_per_milli(9).initial(9)).quota_named("minute", minute));
+    let refusal = |cost, allowed| {
+        let error = assert_ready_err!(spawn(stand.limiter.consume(cost).within(allowed)).poll());
+        (error, Refused::from(error).by(), Refused::from(error).quota_name())
+    };
+    let (error, by, name) = refusal(3, MILLI);
+    assert_eq!((by, name), (Some(Bound::Quota(1)), Some("minute")));
+    says(error, &["quota `minute`", "2ms", "1ms"]);
+    // Behind waiters it is the quota that would grant it last, and not the queue.
+    let _line = stand.enter(2);
+    let (error, by, name) = refusal(8, MILLI);
+    assert_eq!((by, name), (Some(Bound::Quota(1)), Some("minute")));
+    says(error, &["quota `minute`", "9ms"]);
+    stand.limiter.pause_for(20 * MILLI);
+    let (error, by, name) = refusal(1, MILLI);
+    assert_eq!((by, name), (Some(Bound::Pause), None));
+    says(error, &["a pause", "20ms"]);
+}
+
 #[cfg(feature = "keyed")]
 #[test]
 fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
@@ -76,14 +99,23 @@ fn a_refusal_by_the_parent_names_the_quota_of_the_parent() {
     let by_parent = denied(2, 2);
     assert_eq!((by_parent.by, by_parent.quota_name()), (Bound::Parent, Some("upstream")));
     says(by_parent, &["quota `upstream` of the parent limiter", "retry after 2ms"]);
+    let too_late = |key: u8, cost| {
+        let late = assert_ready_err!(spawn(users.consume(&key, cost).within(Duration::ZERO)).poll());
+        (Refused::from(late).by().unwrap(), Refused::from(late).quota_name(), late)
+    };
+    let (by, name, late) = too_late(2, 2);
+    assert_eq!((by, name), (Bound::Parent, Some("upstream")));
+    says(late, &["quota `upstream` of the parent limiter", "2ms"]);
     // Neither has enough, and the parent's wait is longer.
     stand.limiter.set_quota("upstream", Quota::new(1, 10 * MILLI).burst(3)).unwrap();
     let by_both = denied(1, 3);
     assert_eq!((by_both.by, by_both.quota_name()), (Bound::Parent, Some("upstream")));
+    assert_eq!(too_late(1, 3).0, Bound::Parent);
     // Only the key lacks tokens.
     stand.limiter.replenish(3);
     let by_key = denied(1, 3);
     assert_eq!((by_key.by, by_key.quota_name()), (Bound::Quota(0), None));
+    assert_eq!(too_late(1, 3).0, Bound::Quota(0));
 }
 
 #[cfg(feature = "keyed")]
@@ -96,11 +128,17 @@ fn a_quota_of_a_key_is_named_whether_callers_wait_for_the_key_or_not() {
         Err(TryAcquireError::Denied(denied)) => (denied.by, denied.quota_name()),
         other => panic!("{other:?}"),
     };
+    let too_late = || {
+        let late = Refused::from(assert_ready_err!(spawn(users.consume(&1, 1).within(Duration::ZERO)).poll()));
+        (late.by().unwrap(), late.quota_name())
+    };
     let _taken = users.try_acquire(&1, 2).unwrap();
     assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the key is a packed level");
+    assert_eq!(too_late(), (Bound::Quota(1), Some("day")), "the key is a packed level");
     let mut waiting = tokio_test::task::spawn(users.consume(&1, 1));
     assert!(waiting.poll().is_pending());
     assert_eq!(denied(), (Bound::Queue, None), "the key has a queue");
+    assert_eq!(too_late(), (Bound::Quota(1), Some("day")), "the key has a queue");
     drop(waiting);
     assert_eq!(denied(), (Bound::Quota(1), Some("day")), "the queue is empty again");
     users.set_quota([("hour", Quota::per_hour(1)), ("day", Quota::per_day(2))]).unwrap();
@@ -150,7 +188,7 @@ fn refusals_are_small_plain_values() {
     fn plain<T: Copy + Send + Sync + Eq + std::fmt::Debug + Error + 'static>(most: usize) {
         assert!(size_of::<T>() <= most, "{} takes {} bytes", std::any::type_name::<T>(), size_of::<T>());
     }
-    plain::<ConsumeError>(40);
+    plain::<ConsumeError>(64);
     plain::<TryAcquireError>(48);
     plain::<Denied>(48);
     plain::<ReleaseError>(24);

@@ -15,7 +15,7 @@ fn paused_time(builder: Builder) -> (Limiter, Instant) {
 async fn within_refuses_at_once_what_the_schedule_says_is_too_late() {
     let (limiter, start) = paused_time(Limiter::builder());
     let error = limiter.consume(21).within(20 * MILLI).await.unwrap_err();
-    assert_eq!(error, ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI });
+    assert_eq!(error, too_late(21 * MILLI, 20 * MILLI));
     assert_eq!((Instant::now(), limiter.snapshot().waiting_tasks), (start, 0));
 }
 
@@ -34,7 +34,7 @@ async fn within_counts_the_claims_before_it() {
     let mut before = spawn(limiter.consume(15));
     assert_pending!(before.poll());
     let error = limiter.consume(6).within(20 * MILLI).await.unwrap_err();
-    assert_eq!(error, ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI });
+    assert_eq!(error, too_late(21 * MILLI, 20 * MILLI));
     let _grant = limiter.consume(5).within(20 * MILLI).await.unwrap();
     assert_eq!(Instant::now(), start + 20 * MILLI);
 }
@@ -67,7 +67,8 @@ async fn within_knows_a_pause_that_came_before_it() {
     let (limiter, start) = paused_time(Limiter::builder());
     limiter.pause_for(21 * MILLI);
     let error = limiter.consume(1).within(20 * MILLI).await.unwrap_err();
-    assert_eq!(error, ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI });
+    let by = Bound::Pause;
+    assert_eq!(error, ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI, by, quota_name: None });
     let _grant = limiter.consume(1).within(21 * MILLI).await.unwrap();
     assert_eq!(Instant::now(), start + 21 * MILLI);
 }
@@ -105,7 +106,7 @@ fn within_no_time_at_all_is_a_try_that_may_be_refused_with_its_wait() {
     let stand = Stand::new(one_per_milli(9).initial(2));
     let _grant = assert_ready_ok!(spawn(stand.limiter.consume(2).within(Duration::ZERO)).poll());
     let error = assert_ready_err!(spawn(stand.limiter.consume(3).within(Duration::ZERO)).poll());
-    assert_eq!(error, ConsumeError::TooLate { estimate: 3 * MILLI, allowed: Duration::ZERO });
+    assert_eq!(error, too_late(3 * MILLI, Duration::ZERO));
 }
 
 #[test]
@@ -208,5 +209,5 @@ fn a_claim_that_panicked_in_its_first_poll_can_be_polled_again_and_keeps_its_lim
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| claim.poll())).is_err());
     clock.fails.store(false, std::sync::atomic::Ordering::Relaxed);
     let error = assert_ready_err!(claim.poll());
-    assert_eq!(error, ConsumeError::TooLate { estimate: 21 * MILLI, allowed: 20 * MILLI });
+    assert_eq!(error, too_late(21 * MILLI, 20 * MILLI));
 }

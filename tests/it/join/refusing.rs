@@ -1,6 +1,7 @@
 //! Refusals: they are typed, name the limiter, and take nothing.
 
 use super::{MS, costs, done, empty, full, limiter, pass, spent};
+use crate::fixture::too_late;
 use std::error::Error;
 use std::time::Duration;
 use tokio_test::assert_pending;
@@ -205,7 +206,7 @@ fn within_refuses_at_once_what_one_schedule_says_is_too_late() {
     let clock = ManualClock::new();
     let (a, b) = (full(&clock, 5), empty(&clock, 5));
     let error = done(&mut spawn(join([(&a, 1), (&b, 3)]).within(2 * MS))).unwrap_err();
-    assert_eq!(error, by(1, ConsumeError::TooLate { estimate: 3 * MS, allowed: 2 * MS }));
+    assert_eq!(error, by(1, too_late(3 * MS, 2 * MS)));
     assert_eq!((a.available(), a.snapshot().waiting_tasks, b.snapshot().waiting_tasks), (5, 0, 0));
     let mut claim = spawn(join([(&a, 1), (&b, 3)]).within(3 * MS));
     assert_pending!(claim.poll());

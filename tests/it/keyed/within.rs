@@ -744,7 +744,8 @@ fn within_counts_the_wait_in_the_parent_to_the_nanosecond() {
     let keyed = under(&global, &clock, Quota::per_second(9)).build().unwrap();
     drop(global.try_acquire(1).unwrap());
     let claim = |allowed| task::spawn(keyed.consume(&1, 1).within(allowed)).poll().map(|answer| answer.map(drop));
-    let too_late = ConsumeError::TooLate { estimate: SECOND, allowed: SECOND - NANO };
+    let too_late =
+        ConsumeError::TooLate { estimate: SECOND, allowed: SECOND - NANO, by: Bound::Parent, quota_name: None };
     assert_eq!(claim(SECOND - NANO), Poll::Ready(Err(too_late)));
     assert_eq!(claim(SECOND), Poll::Pending);
     assert_eq!(claim(2 * SECOND), Poll::Pending);

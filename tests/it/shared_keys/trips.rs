@@ -1,10 +1,11 @@
 //! Which calls send requests to the stores, and which do not.
 
 use super::{millis, node};
+use crate::fixture::too_late;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tollgate::distributed::MemoryStore;
-use tollgate::{Bound, ConsumeError, Quota, TryAcquireError};
+use tollgate::{Bound, Quota, TryAcquireError};
 
 #[tokio::test(start_paused = true)]
 async fn a_key_with_one_call_costs_one_round_trip_and_no_memory() {
@@ -45,7 +46,7 @@ async fn a_refusal_is_repeated_locally_until_tokens_can_be_available() {
         for node in [&one, &two] {
             let refused = node.consume(&7, 1).within(millis(10)).await.unwrap_err();
             let left = millis(60_000) - began.elapsed();
-            assert_eq!(refused, ConsumeError::TooLate { estimate: left, allowed: millis(10) });
+            assert_eq!(refused, too_late(left, millis(10)));
             let Err(TryAcquireError::Denied(denied)) = node.try_acquire(&7, 1) else { panic!("the bucket is empty") };
             assert_eq!((denied.retry_after, denied.remaining, denied.by), (Some(left), 0, Bound::Quota(0)));
             assert_eq!(node.estimate(&7, 1), Some(left));

@@ -7,8 +7,7 @@ use http::{Response, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::Refused;
-use tollgate::{Bound, ConsumeError, Denied, TryAcquireError};
+use tollgate::{Bound, ConsumeError, Refused, TryAcquireError};
 
 /// A problem type of the draft, for `application/problem+json` of RFC 9457.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,13 +101,10 @@ impl Refusal {
         let wait = refused.retry_after().map_or(0, whole_seconds);
         let seconds = if is_final(refused) { 0 } else { wait.max(limits.exhausted_for()) };
         let known = seconds > 0 || refused.retry_after().is_some();
-        let has_refused = |index: usize, name: &str| match refused {
-            Refused::AtOnce(TryAcquireError::Denied(denied)) => match denied.by {
-                Bound::Quota(quota) => quota == index,
-                // These are the limits of the parent then, and it says which of them refused if they have names.
-                Bound::Parent => denied.quota_name().map_or(limits.limits.len() == 1, |refuser| refuser == name),
-                _ => false,
-            },
+        let has_refused = |index: usize, name: &str| match refused.by() {
+            Some(Bound::Quota(quota)) => quota == index,
+            // These are the limits of the parent then, and it says which of them refused if they have names.
+            Some(Bound::Parent) => refused.quota_name().map_or(limits.limits.len() == 1, |refuser| refuser == name),
             _ => false,
         };
         let violated = limits.limits.iter().enumerate();
@@ -180,8 +176,8 @@ fn kind(refused: Refused) -> (StatusCode, Option<ProblemType>) {
             // 429 and 503 say "later", but no later time would help.
             return (StatusCode::PAYLOAD_TOO_LARGE, None);
         }
-        Refused::AtOnce(AtOnce::Denied(Denied { by: Bound::Pause, .. })) => ProblemType::TemporaryReducedCapacity,
-        Refused::AtOnce(AtOnce::Denied(_)) | Refused::InLine(InLine::TooLate { .. }) => ProblemType::QuotaExceeded,
+        _ if refused.by() == Some(Bound::Pause) => ProblemType::TemporaryReducedCapacity,
+        _ if refused.by().is_some() => ProblemType::QuotaExceeded,
         // Closed, a full queue, too many keys, an unreachable store and the like: no schedule says when this ends.
         _ => ProblemType::TemporaryReducedCapacity,
     };

@@ -153,27 +153,12 @@ impl<V: View> View for PartitionView<V> {
 mod keyed {
     use super::*;
     use std::hash::{BuildHasher, Hash};
-    use tollgate::{Bound, ConsumeError, KeyedLimiter, TryAcquireError};
+    use tollgate::{Bound, KeyedLimiter};
 
     /// Reads the limits of one key of a keyed limiter.
     pub struct KeyView<K, S> {
         users: KeyedLimiter<K, S>,
         key: K,
-        cost: u64,
-    }
-
-    impl<K: Hash + Eq + Clone, S: BuildHasher> KeyView<K, S> {
-        /// Whether the parent refused, and not the key's own quotas.
-        fn is_by_parent(&self, refused: &Refused) -> bool {
-            match refused {
-                Refused::AtOnce(TryAcquireError::Denied(denied)) => denied.by == Bound::Parent,
-                // Either schedule can make the wait too long. If the key has the tokens, it is the parent's.
-                Refused::InLine(ConsumeError::TooLate { .. }) => {
-                    self.users.quota_snapshots(&self.key).iter().all(|quota| quota.available >= self.cost)
-                }
-                _ => false,
-            }
-        }
     }
 
     impl<K: Hash + Eq + Clone, S: BuildHasher> View for KeyView<K, S> {
@@ -184,7 +169,7 @@ mod keyed {
         /// If the parent refused, these are the limits of the parent, which all keys share. Other responses do not show
         /// them: a client would learn how much the others ask.
         fn look_at_refusal(&self, terms: &Terms, refused: &Refused) -> RateLimits {
-            match self.users.parent().filter(|_| self.is_by_parent(refused)) {
+            match self.users.parent().filter(|_| refused.by() == Some(Bound::Parent)) {
                 Some(parent) => {
                     RateLimits::of(&parent.snapshot(), &Terms { name: Arc::from("parent"), ..terms.clone() })
                 }
@@ -207,8 +192,8 @@ mod keyed {
     {
         type View = KeyView<K, S>;
 
-        fn view(&self, (key, cost): &(K, u64)) -> KeyView<K, S> {
-            KeyView { users: self.clone(), key: key.clone(), cost: *cost }
+        fn view(&self, (key, _): &(K, u64)) -> KeyView<K, S> {
+            KeyView { users: self.clone(), key: key.clone() }
         }
     }
 }

@@ -32,9 +32,10 @@ fn each_refusal_has_its_status_and_says_when_to_come_back() {
     assert_eq!(seen(TryAcquireError::Closed), (503, None));
     assert_eq!(seen(TryAcquireError::TooLarge { cost: 5, most: 4 }), (413, None));
     assert_eq!(seen(TryAcquireError::TooManyKeys { most: 4 }), (503, None));
-    let late = ConsumeError::TooLate { estimate: 5 * SECOND, allowed: 1_500 * MILLI };
-    assert_eq!(seen(late), (429, Some(4)));
-    assert_eq!(seen(ConsumeError::TooLate { estimate: SECOND, allowed: SECOND }), (429, Some(1)));
+    let late = |estimate, allowed, by| seen(ConsumeError::TooLate { estimate, allowed, by, quota_name: None });
+    assert_eq!(late(5 * SECOND, 1_500 * MILLI, Bound::Quota(0)), (429, Some(4)));
+    assert_eq!(late(SECOND, SECOND, Bound::Parent), (429, Some(1)));
+    assert_eq!(late(5 * SECOND, SECOND, Bound::Pause), (503, Some(4)));
     assert_eq!(seen(ConsumeError::Closed), (503, None));
     assert_eq!(seen(ConsumeError::QueueFull { waiting: 3 }), (503, None));
     assert_eq!(seen(ConsumeError::TimedOut { waited: SECOND }), (503, None));

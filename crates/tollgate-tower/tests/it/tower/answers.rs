@@ -6,8 +6,7 @@ use std::convert::Infallible;
 use std::io;
 use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready};
-use tollgate::Refused;
-use tollgate::{ConsumeError, TryAcquireError};
+use tollgate::{Bound, ConsumeError, Refused, TryAcquireError};
 use tollgate_tower::{LimitError, LimitLayer};
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt, service_fn};
 
@@ -40,7 +39,8 @@ async fn a_request_times_out_at_its_max_wait() {
     let calls = futures::future::join_all((0..5).map(|_| service.clone().oneshot(7))).await;
     let refused = calls.iter().filter_map(|call| call.as_ref().err()).collect::<Vec<_>>();
     assert_eq!((calls.len(), refused.len()), (5, 2));
-    let too_late = ConsumeError::TooLate { estimate: 3 * MILLI, allowed: 2 * MILLI };
+    let by = Bound::Quota(0);
+    let too_late = ConsumeError::TooLate { estimate: 3 * MILLI, allowed: 2 * MILLI, by, quota_name: None };
     assert!(matches!(refused[0], LimitError::Refused(Refused::InLine(error)) if *error == too_late));
     let LimitError::Refused(refused) = refused[0] else { unreachable!() };
     assert_eq!(refused.retry_after(), Some(MILLI));
