@@ -5,19 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::uri::Authority;
+use axum::http::{Request, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use futures::{Stream, StreamExt, stream};
+use tower::{ServiceExt, service_fn};
 
+use super::answer;
+use super::conformance;
 use super::counters::Counters;
+use super::limits::Limits;
 use super::meters::Meters;
+use super::network::parse_address;
 use super::sample::Samples;
+use super::server::Answers;
 use super::status::Status;
 
 /// The page may connect to its own origin only.
@@ -27,12 +35,45 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 #[derive(Clone)]
 pub(crate) struct AdminState {
     pub(crate) meters: Meters,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) status: Arc<Status>,
     pub(crate) samples: Arc<Samples>,
 }
 
-pub(crate) fn router(admin: AdminState) -> Router {
+/// The service of a connection. It answers to its own names only: a page of another site whose name resolves to this
+/// address would otherwise read it in the browser of the operator.
+pub(crate) fn service(admin: AdminState) -> impl Answers {
+    let limits = Arc::clone(&admin.limits);
+    let router = router(admin);
+    service_fn(move |request: Request<Body>| {
+        let checked = check_host(&request, &limits.config().admin_hosts);
+        let router = router.clone();
+        async move {
+            match checked {
+                Ok(()) => router.oneshot(request).await,
+                Err((status, why)) => Ok(answer::plain(status, why)),
+            }
+        }
+    })
+}
+
+fn check_host(request: &Request<Body>, names: &[String]) -> Result<(), (StatusCode, &'static str)> {
+    if !conformance::has_valid_host(request) {
+        return Err((StatusCode::BAD_REQUEST, "send exactly one Host field, with a host and perhaps a port"));
+    }
+    let named = request.headers().get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    let authority = request.uri().authority().cloned().or(named);
+    // A browser sends HTTP/1.1, and so a host.
+    let is_own = authority.is_none_or(|authority| {
+        let host = authority.host();
+        let is_address = parse_address(host).is_some();
+        is_address || names.iter().map(String::as_str).chain(["localhost"]).any(|name| name.eq_ignore_ascii_case(host))
+    });
+    if is_own { Ok(()) } else { Err((StatusCode::MISDIRECTED_REQUEST, "write this host into `admin_hosts`")) }
+}
+
+fn router(admin: AdminState) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/events", get(events))

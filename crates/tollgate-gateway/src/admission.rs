@@ -25,6 +25,10 @@ pub(crate) struct Claim {
     pub(crate) cost: u64,
     /// How long it may wait in both queues together.
     pub(crate) allowed: Duration,
+    /// How many bytes of its body are read before.
+    pub(crate) body_buffer: usize,
+    /// The longest pause in its body.
+    pub(crate) client_timeout: Duration,
 }
 
 /// The tokens in flight of a request: those of its key, if keys have a cap, and those of the limit of all.
@@ -38,17 +42,43 @@ pub(crate) struct Rejected {
 }
 
 impl Claim {
-    /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back.
-    pub(crate) async fn admit(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
-        let passed = self.pass(connection).await;
+    /// Refuses a request that would wait for too long in one of the queues, as far as their schedules tell. Takes no
+    /// tokens.
+    pub(crate) fn check_wait(&self, connection: &Connection) -> Result<(), Rejected> {
+        let Self { client, cost, allowed, .. } = self;
+        let limits = &*connection.limits;
+        let checked = too_late(limits.each.of(client).estimate(client, *cost), *allowed)
+            .map_err(|why| Rejected { by: Outcome::RefusedEach, why })
+            .and_then(|()| {
+                let all = too_late(limits.all.estimate(*cost), *allowed);
+                all.map_err(|why| Rejected { by: Outcome::RefusedAll, why })
+            });
+        if checked.is_err() {
+            connection.counters.asked(client, false);
+        }
+        checked
+    }
+
+    /// Waits in both queues. If the future is dropped, the request leaves the queue and its tokens are given back. An
+    /// unlisted client for which there is no space becomes the one that they share.
+    pub(crate) async fn admit(&mut self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
+        let mut passed = self.pass(connection).await;
+        let has_no_bucket = |rejected: &Rejected| {
+            rejected.by == Outcome::RefusedEach
+                && matches!(rejected.why, Refused::InLine(ConsumeError::TooManyKeys { .. }))
+        };
+        if passed.as_ref().is_err_and(has_no_bucket) {
+            self.client = Client::Overflow;
+            passed = self.pass(connection).await;
+        }
         connection.counters.asked(&self.client, passed.is_ok());
         passed
     }
 
     async fn pass(&self, connection: &Arc<Connection>) -> Result<InFlight, Rejected> {
-        let Self { client, cost, allowed } = self;
+        let Self { client, cost, allowed, .. } = self;
         let limits = &*connection.limits;
-        let mut own = pin!(limits.each.consume(client, *cost).within(*allowed));
+        let mut own = pin!(limits.each.of(client).consume(client, *cost).within(*allowed));
         let (own, left) = match poll!(own.as_mut()) {
             Poll::Ready(own) => (own, *allowed),
             // Only a request that has to wait reads the clock.
@@ -64,7 +94,15 @@ impl Claim {
         // Without a cap the key's tokens are not counted in flight, so nothing has to be released.
         own.used().forget();
         let of_key = || InFlightOfKey { connection: Arc::clone(connection), client: *client, cost: *cost };
-        Ok((limits.each_is_capped.then(of_key), all))
+        Ok((limits.each.is_capped.then(of_key), all))
+    }
+}
+
+/// An error if a wait is known to be too long.
+fn too_late(estimate: Option<Duration>, allowed: Duration) -> Result<(), Refused> {
+    match estimate.filter(|wait| *wait > allowed) {
+        Some(wait) => Err(Denied::new(Some(wait.saturating_sub(allowed)), 0, Bound::Quota(0)).into()),
+        None => Ok(()),
     }
 }
 
@@ -103,7 +141,7 @@ pub(crate) struct InFlightOfKey {
 
 impl Drop for InFlightOfKey {
     fn drop(&mut self) {
-        let released = self.connection.limits.each.release(&self.client, self.cost);
+        let released = self.connection.limits.each.of(&self.client).release(&self.client, self.cost);
         debug_assert_eq!(released, Ok(()), "the grant was forgotten, and is released once");
     }
 }

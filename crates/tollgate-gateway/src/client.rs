@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
 use axum::http::HeaderMap;
 
 use super::config::{Keys, Unlisted};
 use super::name::Name;
+use super::network::subscriber;
 
 /// A client. It does not contain the key itself, which is a secret of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +22,8 @@ pub(crate) enum Client {
         shown: [u8; SHOWN],
     },
     Address(IpAddr),
+    /// The bucket that unlisted clients share when there are too many of them.
+    Overflow,
 }
 
 /// The scheme that may precede a key.
@@ -44,7 +47,7 @@ impl Client {
         match (keys.unlisted, key) {
             (Unlisted::Refuse, _) => None,
             (Unlisted::ByKey, Some(key)) => Some(Self::key(key)),
-            _ => Some(Self::Address(network(address(headers, peer, keys.proxies_before)))),
+            _ => Some(Self::Address(subscriber(keys.proxies.client(headers, peer.ip())))),
         }
     }
 
@@ -59,25 +62,6 @@ impl Client {
     }
 }
 
-/// The client's address, as far as it is trusted: each proxy appends the address of its peer to `X-Forwarded-For`.
-fn address(headers: &HeaderMap, peer: SocketAddr, proxies_before: usize) -> IpAddr {
-    if proxies_before == 0 {
-        return peer.ip();
-    }
-    let lines = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok());
-    let seen: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).collect();
-    let at = seen.len().checked_sub(proxies_before);
-    at.and_then(|at| seen[at].parse().ok()).unwrap_or_else(|| peer.ip())
-}
-
-/// The /64 network of an IPv6 address: an IPv6 host can use 2^64 addresses.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) >> 64 << 64)),
-        address => address,
-    }
-}
-
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -86,6 +70,7 @@ impl fmt::Display for Client {
                 write!(f, "{}\u{2026}{:04x}", String::from_utf8_lossy(shown), digest[0] as u16)
             }
             Self::Address(address) => write!(f, "{address}"),
+            Self::Overflow => f.write_str("(overflow)"),
         }
     }
 }

@@ -9,9 +9,12 @@ use axum::http::HeaderName;
 use axum::http::uri::Authority;
 use tollgate::Quota;
 
+use super::client::Client;
+use super::forwarding::Proxies;
 use super::name::Name;
 use super::problem::{At, Problem};
 use super::route::Routes;
+use super::timeouts::Timeouts;
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -20,13 +23,14 @@ pub(crate) struct Config {
     pub(crate) upstream: Authority,
     /// How long a request may wait in the queues.
     pub(crate) max_wait: Duration,
-    /// How long the upstream may take until it responds.
-    pub(crate) upstream_timeout: Duration,
+    pub(crate) timeouts: Timeouts,
     /// How long a shutdown waits for the requests that wait and those in flight.
     pub(crate) grace: Duration,
     pub(crate) global: Quota,
     pub(crate) in_flight: Option<u64>,
     pub(crate) keys: Keys,
+    /// The names under which the admin address may be reached, besides numeric addresses and `localhost`.
+    pub(crate) admin_hosts: Vec<String>,
     pub(crate) routes: Routes,
 }
 
@@ -35,7 +39,9 @@ pub(crate) struct Config {
 pub(crate) struct Fixed {
     pub(crate) listen: At<SocketAddr>,
     pub(crate) admin: At<SocketAddr>,
-    pub(crate) max_connections: At<usize>,
+    /// `None`: as many as the open files allow, up to a default.
+    pub(crate) max_connections: At<Option<usize>>,
+    pub(crate) max_connections_per_address: At<usize>,
     pub(crate) max_waiting: At<usize>,
     pub(crate) max_keys: At<u64>,
     /// How many tokens each key may have in flight.
@@ -50,10 +56,10 @@ pub(crate) struct Keys {
     pub(crate) header: HeaderName,
     /// The quota of each key that has none of its own.
     pub(crate) quota: Quota,
+    /// The quota that unlisted clients share when there are more than `max_keys` of them.
+    pub(crate) overflow: Quota,
     pub(crate) unlisted: Unlisted,
-    /// The number of proxies in front of the gateway. Each appends an address to `X-Forwarded-For`, so this many
-    /// addresses at its end are trusted.
-    pub(crate) proxies_before: usize,
+    pub(crate) proxies: Proxies,
     /// The names of the listed keys, by key.
     pub(crate) names: HashMap<String, Name>,
     /// The quotas of the listed keys that have one of their own, by name.
@@ -72,6 +78,16 @@ pub(crate) enum Unlisted {
     Refuse,
 }
 
+impl Keys {
+    pub(crate) fn quota_of(&self, client: &Client) -> Quota {
+        match client {
+            Client::Listed(name) => self.quotas.get(name).copied().unwrap_or(self.quota),
+            Client::Overflow => self.overflow,
+            Client::Key { .. } | Client::Address(_) => self.quota,
+        }
+    }
+}
+
 impl Config {
     /// Checks that every difference from `old` can be applied without a restart.
     pub(crate) fn check_fixed(&self, path: &Path, old: &Fixed) -> Result<(), Problem> {
@@ -80,6 +96,11 @@ impl Config {
             ("listen", new.listen.line, new.listen.value != old.listen.value),
             ("admin", new.admin.line, new.admin.value != old.admin.value),
             ("max_connections", new.max_connections.line, new.max_connections.value != old.max_connections.value),
+            (
+                "max_connections_per_address",
+                new.max_connections_per_address.line,
+                new.max_connections_per_address.value != old.max_connections_per_address.value,
+            ),
             ("max_waiting", new.max_waiting.line, new.max_waiting.value != old.max_waiting.value),
             ("keys.max_keys", new.max_keys.line, new.max_keys.value != old.max_keys.value),
             ("keys.in_flight", new.key_in_flight.line, new.key_in_flight.value != old.key_in_flight.value),

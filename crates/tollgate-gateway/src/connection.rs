@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::addresses::Counted;
 use super::counters::Counters;
 use super::limits::Limits;
 use super::proxy::Proxy;
@@ -13,4 +14,7 @@ pub(crate) struct Connection {
     pub(crate) limits: Arc<Limits>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) proxy: Proxy,
+    /// Counts the connection; `None` if its peer may have any number.
+    #[allow(dead_code, reason = "it counts until it is dropped")]
+    pub(crate) counted: Option<Counted>,
 }

@@ -24,6 +24,8 @@ pub(crate) enum Outcome {
     RefusedAll,
     /// Its client is not admitted at all.
     Unknown,
+    /// Its head or its body is not what HTTP allows, or its body did not come in time: 400, 408.
+    Invalid,
     /// Forwarded, and the upstream did not respond: 502, 504.
     Failed,
     /// Its client hung up before there was a response.
@@ -31,11 +33,12 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) const ALL: [(Outcome, &'static str); 6] = [
+    pub(crate) const ALL: [(Outcome, &'static str); 7] = [
         (Outcome::Answered, "answered"),
         (Outcome::RefusedEach, "refused_each"),
         (Outcome::RefusedAll, "refused_all"),
         (Outcome::Unknown, "unknown"),
+        (Outcome::Invalid, "invalid"),
         (Outcome::Failed, "failed"),
         (Outcome::Left, "left"),
     ];
@@ -62,6 +65,7 @@ pub(crate) struct Counts {
     pub(crate) refused_each: u64,
     pub(crate) refused_all: u64,
     pub(crate) unknown: u64,
+    pub(crate) invalid: u64,
     pub(crate) failed: u64,
     pub(crate) left: u64,
 }
@@ -73,6 +77,7 @@ impl Counts {
             Outcome::RefusedEach => self.refused_each,
             Outcome::RefusedAll => self.refused_all,
             Outcome::Unknown => self.unknown,
+            Outcome::Invalid => self.invalid,
             Outcome::Failed => self.failed,
             Outcome::Left => self.left,
         }
@@ -81,11 +86,11 @@ impl Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { came, answered, refused_each, refused_all, unknown, failed, left } = self;
+        let Self { came, answered, refused_each, refused_all, unknown, invalid, failed, left } = self;
         write!(
             f,
             "came={came} answered={answered} refused_each={refused_each} refused_all={refused_all} unknown={unknown} \
-             failed={failed} left={left}"
+             invalid={invalid} failed={failed} left={left}"
         )
     }
 }
@@ -119,6 +124,7 @@ impl Counters {
             refused_each: of(Outcome::RefusedEach),
             refused_all: of(Outcome::RefusedAll),
             unknown: of(Outcome::Unknown),
+            invalid: of(Outcome::Invalid),
             failed: of(Outcome::Failed),
             left: of(Outcome::Left),
             came: self.sum(|shard| &shard.came),

@@ -41,8 +41,11 @@ pub(crate) async fn run(
     let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let config = config(upstream.local_addr()?)?;
     tokio::spawn(axum::serve(upstream, api()).into_future());
-    let place =
-        Place { listen: listen.unwrap_or(config.fixed.listen.value), admin: admin.unwrap_or(config.fixed.admin.value) };
+    let place = Place {
+        listen: listen.unwrap_or(config.fixed.listen.value),
+        admin: admin.unwrap_or(config.fixed.admin.value),
+        max_connections: super::files::fit(config.fixed.max_connections.value)?,
+    };
     let ending = super::Ending::new(seconds)?;
     let gateway = Gateway::start(Limits::new(config)?, place, true).await?;
     super::announce(&gateway);
@@ -52,7 +55,7 @@ pub(crate) async fn run(
     let tally = clients.stop().await;
     let (took, config) = (tally.began.elapsed(), limits.config());
     let is_answered = super::end(gateway).await;
-    Ok(tally.is_right(took + limits.each.snapshot().lateness, config.keys.quota) && is_answered)
+    Ok(tally.is_right(took + limits.each.listed.snapshot().lateness, config.keys.quota) && is_answered)
 }
 
 fn config(upstream: SocketAddr) -> Result<Config, Problem> {

@@ -1,12 +1,12 @@
 //! The steps before the upstream: identify the client, compute the cost, admit or refuse the request.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{Method, Request, Response, StatusCode};
+use axum::body::{Body, HttpBody};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tollgate_tower::http::{Format, RateLimits, Refusal, Terms};
 use tollgate_tower::{HeldBody, Hold, ToBody};
 use tower::service_fn;
@@ -14,9 +14,12 @@ use tower::service_fn;
 use super::admission::{Claim, InFlight, Rejected};
 use super::answer;
 use super::client::Client;
+use super::conformance;
 use super::connection::Connection;
 use super::counters::Outcome;
+use super::route::{Price, Undecidable};
 use super::server::Answers;
+use super::upload::{Upload, UploadError};
 
 /// The `Retry-After` of a refusal where no clock can tell the wait: other requests have to end first.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(1);
@@ -32,50 +35,93 @@ pub(crate) fn front(connection: Connection) -> impl Answers {
 
 async fn receive(connection: Arc<Connection>, request: Request<Body>) -> Result<Answered, Infallible> {
     let counted = connection.counters.open();
-    let (response, pass) = match claim(&connection, &request) {
-        Err((status, why)) => {
-            counted.end(Outcome::Unknown);
-            (answer::plain(status, &why), None)
+    let (response, outcome, pass) = match admit(&connection, request).await {
+        Err(Turned { outcome, response }) => (*response, outcome, None),
+        Ok((claim, request, pass)) => {
+            let mut response = connection.proxy.forward(request).await;
+            let outcome = response.extensions().get().copied().unwrap_or(Outcome::Answered);
+            if connection.limits.tells_always {
+                told(&connection, &claim).write(Format::Draft11, response.headers_mut());
+            }
+            (response, outcome, Some(pass))
         }
-        Ok(claim) => match claim.admit(&connection).await {
-            Err(turned) => {
-                counted.end(turned.by);
-                (refusal(&connection, &claim, turned), None)
-            }
-            Ok(pass) => {
-                let mut response = connection.proxy.forward(request).await;
-                counted.end(response.extensions().get().copied().unwrap_or(Outcome::Answered));
-                if connection.limits.tells_always {
-                    told(&connection, &claim).write(Format::Draft11, response.headers_mut());
-                }
-                (response, Some(pass))
-            }
-        },
     };
+    counted.end(outcome);
     Ok(ToBody.hold(response, pass))
+}
+
+/// A request that is not forwarded: how it is counted, and its response.
+struct Turned {
+    outcome: Outcome,
+    response: Box<Response<Body>>,
+}
+
+impl Turned {
+    fn new(outcome: Outcome, response: Response<Body>) -> Self {
+        Self { outcome, response: Box::new(response) }
+    }
+}
+
+/// Waits until the request may be forwarded: until as much of its body is there as is buffered, then for its tokens.
+async fn admit(
+    connection: &Arc<Connection>,
+    request: Request<Body>,
+) -> Result<(Claim, Request<Upload>, InFlight), Turned> {
+    let mut claim = claim(connection, &request)?;
+    let (head, body) = request.into_parts();
+    let upload = if body.is_end_stream() {
+        Upload::default()
+    } else {
+        // The body of a request that would be refused is not read, and not asked for by `100 Continue`.
+        claim.check_wait(connection).map_err(|rejected| refusal(connection, &claim, rejected))?;
+        let Claim { body_buffer, client_timeout, .. } = claim;
+        Upload::read(body, body_buffer, client_timeout).await.map_err(did_not_come)?
+    };
+    let admitted = claim.admit(connection).await;
+    let pass = admitted.map_err(|rejected| refusal(connection, &claim, rejected))?;
+    Ok((claim, Request::from_parts(head, upload), pass))
+}
+
+fn did_not_come(error: UploadError) -> Turned {
+    Turned::new(error.outcome(), error.response())
 }
 
 /// The claim of `request`, or the response to a request that needs no admission. A request that waits later does not
 /// keep an old configuration alive.
-fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, (StatusCode, Cow<'static, str>)> {
+fn claim(connection: &Connection, request: &Request<Body>) -> Result<Claim, Turned> {
+    let invalid = |response| Turned { outcome: Outcome::Invalid, response };
+    conformance::check_request(request).map_err(invalid)?;
     let config = connection.limits.config();
-    if request.method() == Method::CONNECT {
-        return Err((StatusCode::NOT_IMPLEMENTED, "CONNECT is not supported".into()));
-    }
     let Some(client) = Client::of(request.headers(), connection.peer, &config.keys) else {
-        let why = format!("send a known key in the header {}", config.keys.header);
-        return Err((StatusCode::UNAUTHORIZED, why.into()));
+        return Err(Turned::new(Outcome::Unknown, unauthorized(&config.keys.header)));
     };
-    let cost = config.routes.cost(request.method(), request.uri().path());
-    Ok(Claim { client, cost, allowed: config.max_wait })
+    let price = config.routes.price(request.method(), request.headers(), request.uri().path());
+    let Price { cost, body_buffer } = price.map_err(|Undecidable| {
+        let why = "the path has a percent sign that begins no escape: write %25";
+        Turned::new(Outcome::Invalid, answer::plain(StatusCode::BAD_REQUEST, why))
+    })?;
+    Ok(Claim { client, cost, allowed: config.max_wait, body_buffer, client_timeout: config.timeouts.client })
+}
+
+fn unauthorized(header: &HeaderName) -> Response<Body> {
+    let challenge = if header == AUTHORIZATION {
+        "Bearer realm=\"tollgate-gateway\"".to_owned()
+    } else {
+        format!("ApiKey realm=\"tollgate-gateway\", header=\"{header}\"")
+    };
+    let mut response = answer::plain(StatusCode::UNAUTHORIZED, &format!("send a known key in the header {header}"));
+    let challenge = HeaderValue::try_from(challenge).expect("a header name is a valid value");
+    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    response
 }
 
 /// The rate limit report of the request's own key.
 fn told(connection: &Connection, claim: &Claim) -> RateLimits {
-    RateLimits::of_key(&connection.limits.each, &claim.client, &Terms::default().name("key"))
+    let name = if claim.client == Client::Overflow { "overflow" } else { "key" };
+    RateLimits::of_key(connection.limits.each.of(&claim.client), &claim.client, &Terms::default().name(name))
 }
 
-fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Response<Body> {
+fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     let mut limits = told(connection, claim);
     // The state of the common limit is reported only to a client that it refused.
     if turned.by == Outcome::RefusedAll {
@@ -85,5 +131,5 @@ fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Response
     }
     let mut response = Refusal::new(turned.why, &limits).or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
-    response
+    Turned::new(turned.by, response)
 }

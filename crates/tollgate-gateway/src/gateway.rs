@@ -6,31 +6,40 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::Request;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tower::service_fn;
 
+use super::addresses::Addresses;
 use super::admin::{self, AdminState};
 use super::connection::Connection;
 use super::counters::Counters;
 use super::front::front;
 use super::limits::Limits;
+use super::log;
 use super::meters::{self, Meters};
 use super::proxy::Upstream;
 use super::sample::Samples;
-use super::server::Server;
+use super::server::{Answers, Server};
 use super::status::Status;
+use super::timeouts::Timeouts;
+use super::upload::Upload;
 
 /// The time after the grace period in which the requests that still wait get their refusal.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Connections of the operator: a browser, one or two scrapers, some pages.
 const ADMIN_CONNECTIONS: usize = 100;
+/// How many connections of the operator are accepted when no more files can be opened.
+const ADMIN_RESERVE: usize = 8;
 
-/// The addresses to listen on.
+/// Where the gateway listens, and for how many connections of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) max_connections: usize,
 }
 
 pub(crate) struct Gateway {
@@ -48,41 +57,31 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// `is_limited` is false to measure the cost of the limits.
     pub(crate) async fn start(limits: Limits, place: Place, is_limited: bool) -> io::Result<Self> {
-        let most = limits.config().fixed.max_connections.value;
         let (limits, counters, status) = (Arc::new(limits), Arc::<Counters>::default(), Arc::new(Status::new()));
         let samples = Arc::new(Samples::new());
         let state = AdminState {
             meters: Meters::new(&limits).map_err(io::Error::other)?,
+            limits: Arc::clone(&limits),
             counters: Arc::clone(&counters),
             status: Arc::clone(&status),
             samples: Arc::clone(&samples),
         };
-        let admin_server = Server::bind(place.admin, move |_| admin::router(state.clone()), ADMIN_CONNECTIONS).await?;
+        let meet = move |_| Some((admin::service(state.clone()), state.limits.config().timeouts));
+        let admin_server = Server::bind(place.admin, meet, ADMIN_CONNECTIONS, ADMIN_RESERVE).await?;
         let admin = admin_server.address()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
             // Dropping this handle stops the task.
             let _ = stopped.await;
         };
-        let upstream = Upstream::new(Arc::clone(&limits));
+        let clients = Clients::new(&limits, &counters);
         let (address, front) = if is_limited {
-            let (limits, counters) = (Arc::clone(&limits), Arc::clone(&counters));
-            let meet = move |peer| {
-                let (limits, counters) = (Arc::clone(&limits), Arc::clone(&counters));
-                front(Connection { peer, limits, counters, proxy: upstream.proxy(peer) })
-            };
-            let front = Server::bind(place.listen, meet, most).await?;
+            let meet = move |peer| clients.meet(peer);
+            let front = Server::bind(place.listen, meet, place.max_connections, 0).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         } else {
-            // The same server, without the limits before the proxy.
-            let meet = move |peer| {
-                let proxy = upstream.proxy(peer);
-                service_fn(move |request| {
-                    let proxy = proxy.clone();
-                    async move { Ok::<_, Infallible>(proxy.forward(request).await) }
-                })
-            };
-            let front = Server::bind(place.listen, meet, most).await?;
+            let meet = move |peer| clients.meet_unlimited(peer);
+            let front = Server::bind(place.listen, meet, place.max_connections, 0).await?;
             (front.address()?, tokio::spawn(front.run(stopped)))
         };
         let mut others = JoinSet::new();
@@ -107,5 +106,48 @@ impl Gateway {
         // The admin server runs until here, so that the page shows the shutdown.
         drop(others);
         is_done
+    }
+}
+
+/// What the connections of clients share.
+struct Clients {
+    limits: Arc<Limits>,
+    counters: Arc<Counters>,
+    upstream: Upstream,
+    addresses: Addresses,
+}
+
+impl Clients {
+    fn new(limits: &Arc<Limits>, counters: &Arc<Counters>) -> Self {
+        let (limits, counters) = (Arc::clone(limits), Arc::clone(counters));
+        let addresses = Addresses::new(limits.config().fixed.max_connections_per_address.value);
+        Self { upstream: Upstream::new(Arc::clone(&limits)), limits, counters, addresses }
+    }
+
+    /// The service of a connection, unless its address has too many.
+    fn meet(&self, peer: SocketAddr) -> Option<(impl Answers + use<>, Timeouts)> {
+        let config = self.limits.config();
+        let counted = if config.keys.proxies.trust(peer.ip()) {
+            None
+        } else if let Some(counted) = self.addresses.enter(peer.ip()) {
+            Some(counted)
+        } else {
+            meters::refused_connection();
+            log::CONNECTIONS.line(format_args!("{} has as many connections as one address may have", peer.ip()));
+            return None;
+        };
+        let (limits, counters) = (Arc::clone(&self.limits), Arc::clone(&self.counters));
+        let connection = Connection { peer, limits, counters, proxy: self.upstream.proxy(peer), counted };
+        Some((front(connection), config.timeouts))
+    }
+
+    /// A service without limits, to measure their cost.
+    fn meet_unlimited(&self, peer: SocketAddr) -> Option<(impl Answers + use<>, Timeouts)> {
+        let proxy = self.upstream.proxy(peer);
+        let service = service_fn(move |request: Request<Body>| {
+            let proxy = proxy.clone();
+            async move { Ok::<_, Infallible>(proxy.forward(request.map(Upload::streaming)).await) }
+        });
+        Some((service, self.limits.config().timeouts))
     }
 }

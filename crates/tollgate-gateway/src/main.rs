@@ -2,8 +2,9 @@
 //! a file that is read again when it changes, and a live page that shows them at work.
 //!
 //! ```text
-//! cargo run --release -p tollgate-gateway -- --demo
-//! cargo run --release -p tollgate-gateway -- --config crates/tollgate-gateway/gateway.toml
+//! tollgate-gateway --demo
+//! tollgate-gateway --upstream http://127.0.0.1:3000 --limit "20/s, burst 20"
+//! tollgate-gateway init && tollgate-gateway check && tollgate-gateway
 //! ```
 //!
 //! `gateway.toml`, in the folder of the crate, lists every setting. A request waits in the queue of its own key, then
@@ -20,32 +21,44 @@
 //! hangs up while it waits leaves the queue at once, unless more of its request body is pending than the socket buffers
 //! hold: then the connection is not read, and the end is not noticed.
 
+mod addresses;
 mod admin;
 mod admission;
 mod answer;
 mod busiest;
 pub(crate) mod client;
 pub(crate) mod config;
+mod conformance;
 mod connection;
 pub(crate) mod counters;
 mod demo;
+mod each;
 mod file;
+mod files;
+mod forwarding;
 mod front;
 pub(crate) mod gateway;
 pub(crate) mod limits;
+mod log;
 mod meters;
 pub(crate) mod name;
+mod network;
+mod options;
 pub(crate) mod problem;
 mod proxy;
+mod readings;
 mod reload;
 mod route;
 mod sample;
 mod server;
+mod stall;
 mod status;
+mod timeouts;
+mod upload;
 
 use std::error::Error;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,39 +69,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use config::Config;
 use gateway::{Gateway, Place};
 use limits::Limits;
+use options::{Command, Options};
+use problem::Problem;
 use reload::Watch;
 
 type Failure = Box<dyn Error + Send + Sync>;
-
-/// Put limits before an HTTP API, and watch them at work
-#[derive(Parser)]
-#[command(name = "gateway")]
-pub(crate) struct Options {
-    /// The file with the limits
-    #[arg(long, value_name = "FILE", default_value = "gateway.toml")]
-    config: PathBuf,
-    /// Only check whether the file is valid
-    #[arg(long)]
-    check: bool,
-    /// Run with an upstream and traffic of its own, and with limits made for them
-    #[arg(long, conflicts_with_all = ["config", "check"])]
-    demo: bool,
-    /// End after this many seconds
-    #[arg(long, value_name = "SECONDS")]
-    seconds: Option<u64>,
-    /// The address for clients, instead of the one in the file
-    #[arg(long, value_name = "ADDRESS")]
-    listen: Option<SocketAddr>,
-    /// The address of the page, instead of the one in the file
-    #[arg(long, value_name = "ADDRESS")]
-    admin: Option<SocketAddr>,
-    /// Forward without limits, to measure their cost
-    #[arg(long)]
-    without_limits: bool,
-    /// Run only an upstream that responds at once, for measurements
-    #[arg(long, value_name = "ADDRESS", exclusive = true)]
-    echo: Option<SocketAddr>,
-}
 
 fn main() -> ExitCode {
     run(Options::parse())
@@ -103,30 +88,64 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("gateway: {error}");
+            eprintln!("gateway: {error:#}");
             ExitCode::from(2)
         }
     }
 }
 
 async fn serve(options: Options) -> Result<bool, Failure> {
+    match &options.command {
+        Some(Command::Init { file }) => return init(file).map(|()| true),
+        Some(Command::Check { file }) => {
+            Config::read(file)?;
+            println!("{} is valid", file.display());
+            return Ok(true);
+        }
+        None => {}
+    }
     if let Some(address) = options.echo {
         return demo::echo(address).await.map(|()| true);
     }
     if options.demo {
         return demo::run(options.seconds, options.listen, options.admin).await;
     }
-    let (config, text) = Config::read(&options.config)?;
-    if options.check {
-        println!("{} is valid", options.config.display());
-        return Ok(true);
-    }
+    limit(options).await
+}
+
+/// Writes a file with all settings. Replaces none.
+fn init(file: &Path) -> Result<(), Failure> {
+    let created = std::fs::File::create_new(file).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => format!("{} exists: name another file, or remove it", file.display()),
+        _ => format!("{} cannot be written: {error}", file.display()),
+    });
+    created?.write_all(include_bytes!("../gateway.toml"))?;
+    println!(
+        "{0} has all settings, with comments: set `upstream` and the limits, then run\n  tollgate-gateway check {0}\n  \
+         tollgate-gateway --config {0}",
+        file.display()
+    );
+    Ok(())
+}
+
+/// Runs with the limits of a file, or of the command line.
+async fn limit(options: Options) -> Result<bool, Failure> {
+    let (config, file) = match options.of_command_line() {
+        Some(text) => (Config::parse(Path::new("the command line"), &text)?, None),
+        None => {
+            let (config, text) = Config::read(&options.config)?;
+            (config, Some((options.config.clone(), text)))
+        }
+    };
+    let connections = &config.fixed.max_connections;
     let place = Place {
         listen: options.listen.unwrap_or(config.fixed.listen.value),
         admin: options.admin.unwrap_or(config.fixed.admin.value),
+        max_connections: files::fit(connections.value)
+            .map_err(|what| Problem::at_line(&options.config, connections.line, what))?,
     };
     // Installed before the addresses are printed: a process that reads them may send signals at once.
-    let (watch, ending) = (Watch::new(options.config, text)?, Ending::new(options.seconds)?);
+    let (watch, ending) = (Watch::new(file)?, Ending::new(options.seconds)?);
     let gateway = Gateway::start(Limits::new(config)?, place, !options.without_limits).await?;
     announce(&gateway);
     tokio::select! {

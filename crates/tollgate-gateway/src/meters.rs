@@ -29,6 +29,7 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
     describe_counter!("gateway_received_total", Unit::Count, "Requests received.");
     describe_counter!("gateway_requests_total", Unit::Count, "Requests by outcome.");
     describe_counter!("gateway_loads_total", Unit::Count, "Files of limits read, by whether they were applied.");
+    describe_counter!("gateway_connections_refused_total", Unit::Count, "Connections above those of one address.");
     describe_gauge!("gateway_up_seconds", Unit::Seconds, "Time since the start.");
     describe_gauge!("gateway_ending", Unit::Count, "1 from the moment a shutdown begins.");
     handle
@@ -37,19 +38,20 @@ static PROMETHEUS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
 #[derive(Clone)]
 pub(crate) struct Meters {
     all: Meter,
-    each: Meter<KeyedLimiter<Client>>,
+    each: [Meter<KeyedLimiter<Client>>; 2],
 }
 
 impl Meters {
     pub(crate) fn new(limits: &Limits) -> Result<Self, AlreadyMetered> {
         LazyLock::force(&PROMETHEUS);
-        let each = Meter::new("each", &limits.each)?.naming(NAMES, Client::to_string);
+        let each = |name, limiter| Ok(Meter::new(name, limiter)?.naming(NAMES, Client::to_string));
+        let each = [each("listed", &limits.each.listed)?, each("unlisted", &limits.each.unlisted)?];
         Ok(Self { all: Meter::new("all", &limits.all)?, each })
     }
 
     pub(crate) fn render(&self, counters: &Counters, status: &Status) -> String {
         self.all.publish();
-        self.each.publish();
+        self.each.iter().for_each(Meter::publish);
         let (counts, now) = (counters.counts(), status.now());
         counter!("gateway_received_total").absolute(counts.came);
         for (outcome, name) in Outcome::ALL {
@@ -61,6 +63,11 @@ impl Meters {
         gauge!("gateway_ending").set(u8::from(now.is_ending));
         PROMETHEUS.render()
     }
+}
+
+/// Counts a connection that was closed because its address has too many.
+pub(crate) fn refused_connection() {
+    counter!("gateway_connections_refused_total").increment(1);
 }
 
 /// Runs until it is dropped.

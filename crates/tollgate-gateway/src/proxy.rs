@@ -7,26 +7,30 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
 use axum::response::Response;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::answer;
+use super::config::Config;
+use super::conformance;
 use super::counters::Outcome;
 use super::limits::Limits;
+use super::log;
+use super::stall::StallGuard;
+use super::upload::{Progress, Upload};
 
 /// Shorter than an upstream keeps idle connections: if the upstream closed first, a request could be lost on a closing
 /// connection.
 const IDLE: Duration = Duration::from_secs(15);
 const CONNECT: Duration = Duration::from_secs(3);
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
@@ -35,7 +39,7 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 pub(crate) struct Upstream {
     /// Their configuration contains the upstream's address.
     limits: Arc<Limits>,
-    client: Client<HttpConnector, Body>,
+    client: Client<HttpConnector, Upload>,
 }
 
 /// The proxy of one connection.
@@ -66,38 +70,75 @@ impl Upstream {
 }
 
 impl Proxy {
-    pub(crate) async fn forward(&self, mut request: Request<Body>) -> Response {
+    pub(crate) async fn forward(&self, mut request: Request<Upload>) -> Response {
         let Way { peer, upstream: Upstream { limits, client } } = &*self.0;
         let config = limits.config();
-        let upstream_timeout = config.upstream_timeout;
+        let timeouts = config.timeouts;
         let Some(uri) = at(&config.upstream, request.uri()) else {
-            return answer::plain(StatusCode::BAD_REQUEST, "the request target is not a path");
+            return counted(Outcome::Invalid, StatusCode::BAD_REQUEST, "the request target is not a path");
         };
-        outward(request.headers_mut(), *peer, &config.upstream);
-        *request.uri_mut() = uri;
-        *request.version_mut() = axum::http::Version::HTTP_11;
+        outward(&mut request, uri, *peer, &config);
         drop(config);
-        match tokio::time::timeout(upstream_timeout, client.request(request)).await {
-            Ok(Ok(mut response)) => {
-                drop_hop_by_hop(response.headers_mut());
-                response.map(Body::new)
+        let progress = request.body().progress();
+        let answer = tokio::select! {
+            biased;
+            answer = client.request(request) => answer,
+            () = is_late(progress.as_deref(), timeouts.upstream) => {
+                return failed(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time");
             }
-            Ok(Err(error)) if is_timeout(&error) => {
-                failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached")
-            }
-            Ok(Err(error)) => {
-                // The details go to the operator's log, and not to the client.
-                eprintln!("gateway: upstream {}: {}", limits.config().upstream, chain(&error));
-                failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
-            }
-            Err(_) => failed(StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time"),
+        };
+        match answer {
+            Ok(response) => self.accept(response, timeouts.upstream_idle),
+            Err(error) => match progress.and_then(|progress| progress.error()) {
+                Some(error) => error.response(),
+                None => self.failed(&error),
+            },
         }
+    }
+
+    /// The response for the client.
+    fn accept(&self, mut response: Response<Incoming>, idle: Duration) -> Response {
+        if let Err(why) = conformance::check_response(&response) {
+            log::UPSTREAM.line(format_args!("upstream {}: {why}", self.0.upstream.limits.config().upstream));
+            return failed(StatusCode::BAD_GATEWAY, "the upstream's response is malformed");
+        }
+        drop_hop_by_hop(response.headers_mut());
+        conformance::add_via(response.version(), response.headers_mut());
+        // The connection to the client has a version of its own.
+        *response.version_mut() = Version::HTTP_11;
+        // The client sees that its response is incomplete, and the operator why.
+        let broken = |error| {
+            log::UPSTREAM.line(format_args!("a response of the upstream broke off: {error}"));
+            error
+        };
+        response.map(|body| Body::new(StallGuard::new(body, idle).map_err(broken)))
+    }
+
+    fn failed(&self, error: &(dyn Error + 'static)) -> Response {
+        if is_timeout(error) {
+            return failed(StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached");
+        }
+        // The details go to the operator's log, and not to the client.
+        log::UPSTREAM.line(format_args!("upstream {}: {}", self.0.upstream.limits.config().upstream, chain(error)));
+        failed(StatusCode::BAD_GATEWAY, "the upstream did not answer")
+    }
+}
+
+/// Waits until the upstream has taken `allowed` since the last part of the request.
+async fn is_late(progress: Option<&Progress>, allowed: Duration) {
+    match progress {
+        Some(progress) => progress.upstream_is_late(allowed).await,
+        None => tokio::time::sleep(allowed).await,
     }
 }
 
 fn failed(status: StatusCode, why: &'static str) -> Response {
+    counted(Outcome::Failed, status, why)
+}
+
+fn counted(outcome: Outcome, status: StatusCode, why: &'static str) -> Response {
     let mut response = answer::plain(status, why);
-    response.extensions_mut().insert(Outcome::Failed);
+    response.extensions_mut().insert(outcome);
     response
 }
 
@@ -141,26 +182,26 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     lines.flat_map(|line| line.split(',')).any(|seen| seen.trim().eq_ignore_ascii_case(token))
 }
 
-/// Sets the headers of the forwarded request.
-fn outward(headers: &mut HeaderMap, peer: SocketAddr, upstream: &Authority) {
+/// Makes the received request the one that is forwarded to `uri`.
+fn outward(request: &mut Request<Upload>, uri: Uri, peer: SocketAddr, config: &Config) {
+    // The host in the target of a request replaces that of the field.
+    let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
+    let version = std::mem::replace(request.version_mut(), Version::HTTP_11);
+    let (method, has_length) = (request.method().clone(), request.body().has_length());
+    let headers = request.headers_mut();
     drop_hop_by_hop(headers);
     // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
     headers.remove(EXPECT);
-    // The gateway does not update this header, so it would become wrong.
-    headers.remove(FORWARDED);
-    let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
-    let mut addresses: Vec<String> = before.map(str::to_owned).collect();
-    addresses.push(peer.ip().to_canonical().to_string());
-    if let Ok(addresses) = HeaderValue::try_from(addresses.join(", ")) {
-        headers.insert(FORWARDED_FOR, addresses);
+    let value = |authority: &Authority| HeaderValue::try_from(authority.as_str()).ok();
+    let host = headers.remove(HOST);
+    config.keys.proxies.rewrite(headers, peer.ip(), named.as_ref().map_or(host, value));
+    headers.extend(value(&config.upstream).map(|upstream| (HOST, upstream)));
+    conformance::count_forward(&method, headers);
+    conformance::add_via(version, headers);
+    if !has_length {
+        // Without this field hyper sends no body with methods that rarely have one.
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    if let Ok(upstream) = HeaderValue::try_from(upstream.as_str())
-        && let Some(host) = headers.insert(HOST, upstream)
-        && !headers.contains_key(&FORWARDED_HOST)
-    {
-        headers.insert(FORWARDED_HOST, host);
-    }
-    headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -190,7 +231,6 @@ mod tests {
     #[test]
     fn what_concerns_one_hop_stays_here_and_the_rest_goes_on() {
         let mut seen = headers(&[
-            ("host", "api.example"),
             ("connection", "close, X-Own"),
             ("connection", "keep-alive"),
             ("x-own", "1"),
@@ -199,20 +239,10 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("upgrade", "websocket"),
             ("proxy-authorization", "Basic x"),
-            ("expect", "100-continue"),
-            ("x-forwarded-for", "10.0.0.1"),
             ("accept", "*/*"),
         ]);
-        outward(&mut seen, ([192, 0, 2, 7], 1234).into(), &Authority::from_static("127.0.0.1:3000"));
-        let expected = headers(&[
-            ("host", "127.0.0.1:3000"),
-            ("x-forwarded-for", "10.0.0.1, 192.0.2.7"),
-            ("x-forwarded-host", "api.example"),
-            ("x-forwarded-proto", "http"),
-            ("te", "trailers"),
-            ("accept", "*/*"),
-        ]);
-        assert_eq!(seen, expected);
+        drop_hop_by_hop(&mut seen);
+        assert_eq!(seen, headers(&[("te", "trailers"), ("accept", "*/*")]));
     }
 
     #[test]

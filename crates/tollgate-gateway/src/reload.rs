@@ -21,20 +21,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A watched file.
 pub(crate) struct Watch {
-    path: PathBuf,
-    taken: Taken,
+    /// `None` if the limits come from the command line.
+    file: Option<(PathBuf, Taken)>,
     hang_up: Signal,
 }
 
 impl Watch {
-    /// Watches a file that contained `text` when it was applied. From now on SIGHUP does not end the process.
-    pub(crate) fn new(path: PathBuf, text: String) -> io::Result<Self> {
-        Ok(Self { path, taken: Taken::new(Ok(text)), hang_up: signal(SignalKind::hangup())? })
+    /// Watches a file, with the text that it contained when it was applied. From now on SIGHUP does not end the process.
+    pub(crate) fn new(file: Option<(PathBuf, String)>) -> io::Result<Self> {
+        let file = file.map(|(path, text)| (path, Taken::new(Ok(text))));
+        Ok(Self { file, hang_up: signal(SignalKind::hangup())? })
     }
 
     /// Runs until it is dropped.
     pub(crate) async fn run(self, limits: Arc<Limits>, status: Arc<Status>) {
-        let Self { path, mut taken, mut hang_up } = self;
+        let Self { file, mut hang_up } = self;
+        let Some((path, mut taken)) = file else { return std::future::pending().await };
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -81,7 +83,7 @@ fn put_in_force(path: &Path, seen: Seen, limits: &Limits, status: &Status) {
     let done = seen.and_then(|text| Config::parse(path, &text)).and_then(|config| limits.change(config, path));
     match &done {
         Ok(()) => eprintln!("gateway: applied the limits of {}", path.display()),
-        Err(problem) => eprintln!("gateway: {problem}\ngateway: the limits are unchanged"),
+        Err(problem) => eprintln!("gateway: {problem:#}\ngateway: the limits are unchanged"),
     }
     status.loaded(done);
 }

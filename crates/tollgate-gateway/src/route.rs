@@ -1,84 +1,161 @@
-//! The cost of a request, by its path.
+//! The price of a request, by its path and its method.
 
-use std::borrow::Cow;
-
-use axum::http::Method;
+use axum::http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
+
+use super::forwarding;
+use super::readings::{self, Readings, is_escaped_rightly, is_loosely, is_plain, loosely};
 
 /// Matches requests below the path of the route, segment by segment.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
-    segments: Vec<Box<[u8]>>,
+    segments: Vec<Segment>,
     /// Empty if the route matches any method.
     methods: Vec<Method>,
     pub(crate) cost: u64,
+    /// How many bytes of a body are read before the request is admitted; `None` if as for all routes.
+    body_buffer: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    text: Box<[u8]>,
+    loose: Box<str>,
+}
+
+/// What the file says about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Price {
+    pub(crate) cost: u64,
+    pub(crate) body_buffer: usize,
+}
+
+impl Price {
+    fn max(self, other: Self) -> Self {
+        let Self { cost, body_buffer } = self;
+        Self { cost: cost.max(other.cost), body_buffer: body_buffer.max(other.body_buffer) }
+    }
 }
 
 impl Route {
-    pub(crate) fn new(path: &str, methods: Vec<Method>, cost: u64) -> Self {
-        Self { segments: resolve(segments(path.as_bytes())).into_iter().map(Box::from).collect(), methods, cost }
+    pub(crate) fn new(path: &str, methods: Vec<Method>, cost: u64, body_buffer: Option<usize>) -> Self {
+        let path: Vec<u8> = percent_decode_str(path).collect();
+        let segments = readings::segments(&path).filter(|segment| !segment.is_empty());
+        let segment = |text: &[u8]| Segment { text: text.into(), loose: loosely(text).into() };
+        let segments = readings::resolve(segments).into_iter().map(segment).collect();
+        Self { segments, methods, cost, body_buffer }
     }
 
-    fn matches<'a>(&self, method: &Method, mut path: impl Iterator<Item = &'a [u8]>) -> bool {
-        let is_method = self.methods.is_empty() || self.methods.contains(method);
-        is_method && self.segments.iter().all(|own| path.next().is_some_and(|seen| **own == *seen))
+    fn is_of(&self, method: &str) -> bool {
+        self.methods.is_empty() || self.methods.iter().any(|own| own.as_str().eq_ignore_ascii_case(method))
+    }
+
+    fn matches<'a>(&self, mut path: impl Iterator<Item = &'a [u8]>) -> bool {
+        self.segments.iter().all(|own| path.next().is_some_and(|seen| *own.text == *seen))
+    }
+
+    fn matches_loosely(&self, path: &[&[u8]]) -> bool {
+        let is_same = |(own, seen): (&Segment, &&[u8])| is_loosely(seen, &own.loose);
+        self.segments.len() <= path.len() && self.segments.iter().zip(path).all(is_same)
+    }
+
+    fn is_loose(&self) -> bool {
+        self.segments.iter().all(|segment| *segment.text == *segment.loose.as_bytes())
     }
 }
 
 /// All routes. The route with the longest path decides; of several, the first in the file.
 #[derive(Clone, Debug)]
-pub(crate) struct Routes(Vec<Route>);
+pub(crate) struct Routes {
+    routes: Vec<Route>,
+    /// The price of a request without a route.
+    base: Price,
+    /// Whether all segments of all routes are the same [loosely](loosely).
+    are_loose: bool,
+    /// Whether a route is for some methods only.
+    have_methods: bool,
+}
+
+/// A path of which the gateway cannot say what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Undecidable;
 
 impl Routes {
-    pub(crate) fn new(mut routes: Vec<Route>) -> Self {
+    /// `body_buffer` bytes of a body are read where a route does not say otherwise.
+    pub(crate) fn new(mut routes: Vec<Route>, body_buffer: usize) -> Self {
         routes.sort_by_key(|route| std::cmp::Reverse(route.segments.len()));
-        Self(routes)
+        let are_loose = routes.iter().all(Route::is_loose);
+        let have_methods = routes.iter().any(|route| !route.methods.is_empty());
+        Self { routes, base: Price { cost: 1, body_buffer }, are_loose, have_methods }
     }
 
-    /// 1 if no route matches.
-    pub(crate) fn cost(&self, method: &Method, path: &str) -> u64 {
-        if self.0.is_empty() {
-            return 1;
+    /// The highest price of all that the request may mean to the upstream.
+    pub(crate) fn price(&self, method: &Method, headers: &HeaderMap, path: &str) -> Result<Price, Undecidable> {
+        if self.routes.is_empty() {
+            return Ok(self.base);
         }
-        // Most paths need no decoding and no resolving, and are matched without an allocation.
-        let is_plain = !path.contains('%') && !path.contains("..");
-        let path: Cow<[u8]> = if is_plain { path.as_bytes().into() } else { percent_decode_str(path).into() };
-        let path = || segments(&path);
-        let route = if !is_plain && path().any(|segment| segment == b"..") {
-            let path = resolve(path());
-            self.0.iter().find(|route| route.matches(method, path.iter().copied()))
-        } else {
-            self.0.iter().find(|route| route.matches(method, path()))
+        if !is_escaped_rightly(path) {
+            return Err(Undecidable);
+        }
+        let own = self.price_of(method.as_str(), path);
+        if !self.have_methods {
+            return Ok(own);
+        }
+        Ok(others(method, headers).map(|method| self.price_of(method, path)).fold(own, Price::max))
+    }
+
+    fn price_of(&self, method: &str, path: &str) -> Price {
+        if self.are_loose && is_plain(path) {
+            return self.price_by(method, |route| route.matches(readings::segments(path.as_bytes())));
+        }
+        let Some(readings) = Readings::of(path) else {
+            let all = self.routes.iter().filter(|route| route.is_of(method)).map(|route| self.price_at(route));
+            return all.fold(self.base, Price::max);
         };
-        route.map_or(1, |route| route.cost)
+        let price = |path: readings::Segments<'_>| {
+            let exact = self.price_by(method, |route| route.matches(path.iter().copied()));
+            exact.max(self.price_by(method, |route| route.matches_loosely(&path)))
+        };
+        readings.paths().map(price).reduce(Price::max).unwrap_or(self.base)
+    }
+
+    fn price_by(&self, method: &str, matches: impl Fn(&Route) -> bool) -> Price {
+        let found = self.routes.iter().find(|route| route.is_of(method) && matches(route));
+        found.map_or(self.base, |route| self.price_at(route))
+    }
+
+    fn price_at(&self, route: &Route) -> Price {
+        Price { cost: route.cost, body_buffer: route.body_buffer.unwrap_or(self.base.body_buffer) }
     }
 }
 
-/// The segments that an upstream may see in a decoded path before it [resolves](resolve) them. To many upstreams
-/// `//reports`, `/%72eports`, `/a/../reports` and `/a/..%2freports` are `/reports`, so they must not be cheaper.
-fn segments(decoded: &[u8]) -> impl Iterator<Item = &[u8]> {
-    decoded.split(|byte| *byte == b'/').filter(|segment| !matches!(*segment, b"" | b"."))
-}
-
-/// Resolves `.` and `..`.
-fn resolve<'a>(segments: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
-    let mut resolved = Vec::new();
-    for segment in segments {
-        if segment == b".." { _ = resolved.pop() } else { resolved.push(segment) }
-    }
-    resolved
+/// The other methods that the upstream may take a request for.
+fn others<'a>(method: &Method, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
+    // To most upstreams HEAD is as much work as GET.
+    let get = (method == Method::HEAD).then_some("GET");
+    get.into_iter().chain(forwarding::methods(headers))
 }
 
 #[test]
-fn a_path_costs_the_same_however_it_is_written() {
-    let route = |path, cost| Route::new(path, Vec::new(), cost);
-    let posts = Route::new("/reports/", vec![Method::POST], 7);
-    let routes = Routes::new(vec![route("/reports", 5), route("/reports/weekly", 9), posts, route("/health", 0)]);
-    let cost = |path| routes.cost(&Method::GET, path);
-    for path in ["/reports", "/reports/", "//reports/x", "/%72eports", "/a/../reports", "/a/..%2Freports", "/./reports"]
-    {
-        assert_eq!(cost(path), 5, "{path}");
+fn the_longest_route_decides_and_of_equals_the_first() {
+    let route = |path, cost| Route::new(path, Vec::new(), cost, None);
+    let posts = Route::new("/reports/", vec![Method::POST], 7, None);
+    let routes = [route("/reports", 5), route("/reports/weekly", 9), posts, route("/health", 0), route("/a%20b", 3)];
+    let routes = Routes::new(routes.into(), 0);
+    let cost = |path| routes.price(&Method::GET, &HeaderMap::new(), path).map(|price| price.cost);
+    for (path, expected) in [
+        ("/reports", 5),
+        ("/reports/", 5),
+        ("/reports/weekly/3", 9),
+        ("/reportsx", 1),
+        ("/", 1),
+        ("*", 1),
+        ("/health", 0),
+        ("/a%20b", 3),
+    ] {
+        assert_eq!(cost(path), Ok(expected), "{path}");
     }
-    assert_eq!([cost("/reports/weekly/3"), cost("/reportsx"), cost("/"), cost("*"), cost("/health")], [9, 1, 1, 1, 0]);
-    assert_eq!(routes.cost(&Method::POST, "/reports/x"), 5, "the first in the file");
+    assert_eq!(cost("/100%"), Err(Undecidable));
+    let post = routes.price(&Method::POST, &HeaderMap::new(), "/reports/x");
+    assert_eq!(post, Ok(Price { cost: 5, body_buffer: 0 }), "the first in the file");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use tollgate::{Quota, Snapshot};
+use tollgate::{KeyedSnapshot, Quota, Snapshot};
 
 use super::client::Client;
 use super::counters::{Counters, Counts};
@@ -97,14 +97,14 @@ impl Samples {
 
 fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
     let config = limits.config();
-    let each = limits.each.snapshot();
+    let each = limits.each.snapshots();
+    let sum = |of: fn(&KeyedSnapshot<Client>) -> usize| each.iter().map(of).sum();
     let busiest = counters.busiest(SHOWN);
     let busiest = busiest.into_iter().map(|place| {
-        let own = if let Client::Listed(name) = &place.client { config.keys.quotas.get(name) } else { None };
-        let quota = own.copied().unwrap_or(config.keys.quota);
+        let quota = config.keys.quota_of(&place.client);
         Busy {
-            available: limits.each.available(&place.client),
-            deficiency: limits.each.deficiency(&place.client),
+            available: limits.each.of(&place.client).available(&place.client),
+            deficiency: limits.each.of(&place.client).deficiency(&place.client),
             client: place.client.to_string(),
             admitted: place.admitted,
             refused: place.refused,
@@ -117,7 +117,11 @@ fn look(limits: &Limits, counters: &Counters, status: &Status) -> Sample {
         rate: config.global.amount() as f64 / config.global.period().as_secs_f64(),
         burst: config.global.capacity(),
         in_flight_cap: config.in_flight,
-        each: Each { keys: each.keys, keys_waiting: each.keys_waiting, waiting_tasks: each.waiting_tasks },
+        each: Each {
+            keys: sum(|each| each.keys),
+            keys_waiting: sum(|each| each.keys_waiting),
+            waiting_tasks: sum(|each| each.waiting_tasks),
+        },
         busiest: busiest.collect(),
         counts: counters.counts(),
         all: limits.all.snapshot(),

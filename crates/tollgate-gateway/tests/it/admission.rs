@@ -160,7 +160,7 @@ async fn a_key_at_its_cap_in_flight_delays_no_other_key() {
     )
     .await;
     let streams: Vec<_> = (0..4).map(|_| world.upstream.stream()).collect();
-    let flying = || world.gateway.limits.each.snapshot().in_flight;
+    let flying = || world.gateway.limits.each.unlisted.snapshot().in_flight;
     let mut first = world.get("/stream", "a").send().await.unwrap();
     let second = world.get("/stream", "a").send().await.unwrap();
     let third = world.send("/stream", "a");
@@ -176,7 +176,7 @@ async fn a_key_at_its_cap_in_flight_delays_no_other_key() {
     until("landed", || flying() == Some(2)).await;
     drop((third, other, streams));
     until("landed", || flying() == Some(0)).await;
-    assert!(world.page("/metrics").await.contains("rate_limit_in_flight_tokens{key=\"each\"} 0"));
+    assert!(world.page("/metrics").await.contains("rate_limit_in_flight_tokens{key=\"unlisted\"} 0"));
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn a_request_refused_by_the_limit_of_all_keeps_the_tokens_of_its_key() {
         for _ in 0..5 {
             assert_eq!(world.get("/", "a").send().await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
         }
-        let (counts, each) = (world.gateway.counters.counts(), world.gateway.limits.each.snapshot());
+        let (counts, each) = (world.gateway.counters.counts(), world.gateway.limits.each.unlisted.snapshot());
         assert_eq!((counts.refused_each, counts.refused_all), (0, 5), "never by its own limit");
         assert_eq!((each.granted - each.refunded, each.in_flight), (1, (!cap.is_empty()).then_some(0)));
     }
@@ -215,7 +215,7 @@ async fn a_client_that_hangs_up_leaves_its_queue_at_once() {
     for_all.abort();
     until("gone", || world.waiting() == (0, 1)).await;
     // The tokens of its own key were not used.
-    until("given back", || world.gateway.limits.each.snapshot().keys > 0).await;
+    until("given back", || world.gateway.limits.each.unlisted.snapshot().keys > 0).await;
     world.advance(SECOND);
     assert_eq!(last.await.unwrap().status(), StatusCode::OK);
     a_moment().await;

@@ -8,10 +8,17 @@
 mod app;
 
 mod admission;
+mod conformance;
+mod connecting;
 mod ending;
+mod forwarding;
 mod malformed;
+mod pricing;
 mod process;
 mod proxying;
+mod raw;
 mod refusing;
 mod reloading;
+mod stalling;
+mod starting;
 mod world;

@@ -2,6 +2,7 @@
 
 use super::world::{FOR_EVER, MILLI, file};
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,15 +23,38 @@ pub(crate) struct Process {
 impl Process {
     /// Starts it with a file of `limits` that is named after `name`.
     pub(crate) fn start(name: &str, upstream: SocketAddr, limits: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.toml", std::process::id()));
-        std::fs::write(&path, file(upstream, limits)).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate-gateway"))
-            .arg("--config")
-            .arg(&path)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::run(command(&[]), name, upstream, limits)
+    }
+
+    /// Like [`start`](Self::start), with at most this many open files.
+    pub(crate) fn limited(name: &str, upstream: SocketAddr, limits: &str, files: u32) -> Self {
+        Self::run(with_files(files), name, upstream, limits)
+    }
+
+    /// What a process with at most this many open files says that does not start.
+    pub(crate) fn refused(name: &str, upstream: SocketAddr, limits: &str, files: u32) -> String {
+        let path = write(name, upstream, limits);
+        let output = with_files(files).arg("--config").arg(&path).output().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn run(mut command: Command, name: &str, upstream: SocketAddr, limits: &str) -> Self {
+        let path = write(name, upstream, limits);
+        command.arg("--config").arg(&path);
+        Self::spawn(command, path)
+    }
+
+    /// Starts it with these arguments, and no file.
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        let mut command = command(&[]);
+        command.args(arguments);
+        Self::spawn(command, PathBuf::new())
+    }
+
+    fn spawn(mut command: Command, path: PathBuf) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = listen(child.stderr.take().unwrap());
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let greeting = output.by_ref().map(Result::unwrap).find(|line| line.contains("gateway: requests at"));
@@ -39,6 +63,23 @@ impl Process {
         let mut addresses = greeting.split("http://").skip(1).map(address);
         let (address, admin) = (addresses.next().unwrap(), addresses.next().unwrap());
         Self { child, file: path, address, admin, said, output }
+    }
+
+    /// From now on it can open no more files than it has.
+    pub(crate) fn open_no_more_files(&self) {
+        let id = self.child.id();
+        let open = std::fs::read_dir(format!("/proc/{id}/fd")).unwrap();
+        let numbers: BTreeSet<u32> =
+            open.map(|entry| entry.unwrap().file_name().into_string().unwrap().parse().unwrap()).collect();
+        // A new file gets the lowest free number.
+        let limit = format!("--nofile={}", (0..).find(|number| !numbers.contains(number)).unwrap());
+        let set = Command::new("prlimit").args(["--pid", &id.to_string(), &limit]).status();
+        assert!(set.unwrap().success());
+    }
+
+    /// How many lines contain `part` so far.
+    pub(crate) fn lines(&self, part: &str) -> usize {
+        self.said.lock().unwrap().iter().filter(|line| line.contains(part)).count()
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -80,6 +121,24 @@ impl Drop for Process {
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.file);
     }
+}
+
+fn command(before: &[&str]) -> Command {
+    let program = env!("CARGO_BIN_EXE_tollgate-gateway");
+    let Some((first, rest)) = before.split_first() else { return Command::new(program) };
+    let mut command = Command::new(first);
+    command.args(rest).arg(program);
+    command
+}
+
+fn with_files(files: u32) -> Command {
+    command(&["prlimit", &format!("--nofile={files}:{files}")])
+}
+
+fn write(name: &str, upstream: SocketAddr, limits: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.toml", std::process::id()));
+    std::fs::write(&path, file(upstream, limits)).unwrap();
+    path
 }
 
 fn listen(error: ChildStderr) -> Arc<Mutex<Vec<String>>> {

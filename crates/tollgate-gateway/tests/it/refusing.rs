@@ -120,3 +120,45 @@ async fn the_admin_address_never_shows_a_key() {
     assert_eq!(world.page("/health").await, "ok\n");
     assert_eq!(world.page("/elsewhere").await, "");
 }
+
+const FULL: &str = "quota = \"100000/s\"\nmax_wait = \"0s\"\nrate_limit_fields = \"always\"\n[keys]\n\
+                    header = \"x-api-key\"\nquota = \"1/h, burst 2\"\nunlisted = \"by-key\"\nmax_keys = 3\n\
+                    [keys.listed.ann]\nkey = \"k-ann\"\n[keys.listed.bob]\nkey = \"k-bob\"\nquota = \"1/h, burst 3\"\n";
+
+/// The status of a response, and its fields about limits.
+async fn fields(world: &World, key: &str) -> (StatusCode, [String; 3]) {
+    let response = world.get("/", key).send().await.unwrap();
+    let field = |name: &str| response.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+    (response.status(), ["ratelimit-policy", "ratelimit", "retry-after"].map(field))
+}
+
+#[tokio::test]
+async fn listed_keys_have_a_place_when_strangers_fill_the_table() {
+    for cap in ["", "in_flight = 5\n"] {
+        let world = World::new(&FULL.replace("max_keys", &format!("{cap}max_keys"))).await;
+        for key in ["x", "y", "z", "more", "and more", "k-ann", "k-ann", "k-bob", "k-bob", "k-bob", "x"] {
+            assert_eq!(fields(&world, key).await.0, StatusCode::OK, "{key}");
+        }
+        for key in ["k-ann", "k-bob", "x"] {
+            assert_eq!(fields(&world, key).await.0, StatusCode::TOO_MANY_REQUESTS, "{key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn strangers_without_a_place_share_a_bucket_and_are_told_its_state() {
+    let world = World::new(FULL).await;
+    for key in ["x", "y", "z"] {
+        assert_eq!(fields(&world, key).await.0, StatusCode::OK);
+    }
+    let policy = "\"overflow\";q=1;w=3600;tollgate-burst=2";
+    for (key, status, left, retry_after) in [
+        ("u", StatusCode::OK, "\"overflow\";r=1;t=3600", ""),
+        ("v", StatusCode::OK, "\"overflow\";r=0;t=3600", ""),
+        ("w", StatusCode::TOO_MANY_REQUESTS, "\"overflow\";r=0;t=3600", "3600"),
+        ("u", StatusCode::TOO_MANY_REQUESTS, "\"overflow\";r=0;t=3600", "3600"),
+    ] {
+        assert_eq!(fields(&world, key).await, (status, [policy, left, retry_after].map(str::to_owned)), "{key}");
+    }
+    assert_eq!(world.gateway.counters.counts().refused_each, 2);
+}

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinSet;
+use tollgate::Quota;
 
 const KEYS: &str = "[keys]\nheader = \"x-api-key\"\nquota = \"100000/s\"\nunlisted = \"by-key\"\n";
 
@@ -151,21 +152,18 @@ async fn a_change_is_applied_as_a_whole_or_not_at_all() {
     };
     let world = World::new(&with(4, &[("ann", "5/s"), ("bob", "6/s")])).await;
     let limits = &world.gateway.limits;
-    let of = |name: &str| limits.each.available(&Client::Listed(Name::new(name)));
-    // Two unlisted keys are in debt. With those of the file, `max_keys` leaves no space for a third listed one.
-    for key in ["x", "y"] {
+    let of = |name: &str| limits.each.listed.available(&Client::Listed(Name::new(name)));
+    // Unlisted keys take no space from listed ones.
+    for key in ["v", "w", "x", "y", "z"] {
         assert_eq!(world.get("/", key).send().await.unwrap().status(), StatusCode::OK);
     }
-    let refused = change(&world, &with(4, &[("ann", "2/s"), ("bob", "3/s"), ("eve", "7/s")])).unwrap_err();
-    assert!(refused.contains("cannot set the quota of `eve` now") && refused.contains("raise max_keys"), "{refused}");
-    assert_eq!([of("ann"), of("bob"), of("eve")], [5, 6, 5]);
-    // Now their debts are paid.
-    world.advance(10 * SECOND);
     change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")])).unwrap();
     world.advance(10 * SECOND);
     assert_eq!([of("ann"), of("bob"), of("eve")], [5, 3, 7]);
     change(&world, &with(4, &[("bob", "3/s"), ("eve", "7/s")]).replace("1/s, burst 5", "1/s, burst 2")).unwrap();
     assert_eq!([of("ann"), of("bob"), of("eve")], [2, 3, 7], "a key with a quota of its own keeps it");
+    let overflow = |world: &World| world.gateway.limits.each.listed.quotas(&Client::Overflow);
+    assert_eq!(overflow(&world), Quota::per_second(1).burst(2).into());
     let all = change(&world, &with(5, &[])).unwrap_err();
     assert!(
         all.ends_with("`keys.max_keys` is read at the start only: restart the gateway, or restore the old value"),
@@ -173,6 +171,9 @@ async fn a_change_is_applied_as_a_whole_or_not_at_all() {
     );
     let cap = change(&world, &with(4, &[]).replace("max_keys", "in_flight = 3\nmax_keys")).unwrap_err();
     assert!(cap.contains("`keys.in_flight` is read at the start only"), "{cap}");
+    assert_eq!([of("ann"), of("bob"), of("eve")], [2, 3, 7], "nothing has changed");
+    change(&world, &with(4, &[]).replace("max_keys", "overflow = \"3/s\"\nmax_keys")).unwrap();
+    assert_eq!(overflow(&world), Quota::per_second(3).into());
     // The common cap can be removed and added.
     let capped = |cap: &str| with(4, &[]).replace("max_wait", &format!("{cap}max_wait"));
     change(&world, &capped("in_flight = 3\n")).unwrap();

@@ -108,7 +108,7 @@ impl World {
         let config = Config::parse(Path::new("gateway.toml"), &file(address, limits)).unwrap();
         let clock = ManualClock::new();
         let all = Limiter::builder().clock(clock.clone());
-        let limits = Limits::with(config, all, KeyedLimiter::builder().clock(clock.clone())).unwrap();
+        let limits = Limits::with(config, all, || KeyedLimiter::builder().clock(clock.clone())).unwrap();
         let world = Self::within(upstream, limits, clock).await;
         // Full buckets: a key that gets a larger burst than the others would have to fill up to it first.
         world.advance(SECOND * 3_600);
@@ -117,7 +117,9 @@ impl World {
 
     async fn within(upstream: Upstream, limits: Limits, clock: ManualClock) -> Self {
         let anywhere = "127.0.0.1:0".parse().unwrap();
-        let gateway = Gateway::start(limits, Place { listen: anywhere, admin: anywhere }, true).await.unwrap();
+        let gateway = Gateway::start(limits, Place { listen: anywhere, admin: anywhere, max_connections: 1_000 }, true)
+            .await
+            .unwrap();
         let address = gateway.address;
         Self { gateway, upstream, address, client: reqwest::Client::new(), clock }
     }
@@ -134,14 +136,15 @@ impl World {
 
     pub(crate) fn advance(&self, by: Duration) {
         self.clock.advance(by);
-        self.gateway.limits.each.tick();
+        self.gateway.limits.each.listed.tick();
+        self.gateway.limits.each.unlisted.tick();
         self.gateway.limits.all.tick();
     }
 
     /// The numbers of requests that wait for their own keys' limits, and for the limit of all.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let limits = &self.gateway.limits;
-        (limits.each.snapshot().waiting_tasks, limits.all.snapshot().waiting_tasks)
+        (limits.each.snapshots().iter().map(|each| each.waiting_tasks).sum(), limits.all.snapshot().waiting_tasks)
     }
 
     pub(crate) async fn page(&self, path: &str) -> String {

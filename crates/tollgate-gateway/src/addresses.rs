@@ -1,0 +1,68 @@
+//! The number of connections of each address.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::network::subscriber;
+
+/// Counts the connections of each subscriber: an IPv4 address, or a /64 network of IPv6.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses {
+    most: usize,
+    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// One connection of an address.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    subscriber: IpAddr,
+    addresses: Addresses,
+}
+
+impl Addresses {
+    /// Each may have `most` connections.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, counts: Arc::default() }
+    }
+
+    /// Counts a connection until the result is dropped. `None` if the address has as many as it may have.
+    pub(crate) fn enter(&self, address: IpAddr) -> Option<Counted> {
+        let subscriber = subscriber(address);
+        let mut counts = self.lock();
+        let count = counts.entry(subscriber).or_default();
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        drop(counts);
+        Some(Counted { subscriber, addresses: self.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut count) = self.addresses.lock().entry(self.subscriber) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_address_without_connections_is_forgotten() {
+    let addresses = Addresses::new(2);
+    let enter = |address: &str| addresses.enter(address.parse().unwrap());
+    let first = [enter("2001:db8::1"), enter("2001:db8::2")];
+    assert!(first.iter().all(Option::is_some) && enter("2001:db8::3").is_none() && enter("2001:db8:0:1::").is_some());
+    assert_eq!(addresses.lock().len(), 1);
+    drop(first);
+    assert!(addresses.lock().is_empty());
+}

@@ -1,0 +1,58 @@
+//! Rules for single values.
+
+use std::time::Duration;
+
+use axum::http::uri::Authority;
+use tollgate::{KeyedLimiter, Limiter, Quota};
+use toml::Spanned;
+
+use super::super::problem::{At, Problem, Source};
+use super::values::{Time, nowhere};
+
+/// The largest `body_buffer`: each connection may fill one.
+const MOST_BUFFERED: u64 = 16 << 20;
+
+pub(super) fn check_keyed(source: &Source<'_>, quota: &Spanned<Quota>) -> Result<(), Problem> {
+    let built = KeyedLimiter::<()>::builder().quota(*quota.as_ref()).build();
+    built.map(drop).map_err(|error| source.problem(Some(quota.span()), error))
+}
+
+pub(super) fn check_cap(source: &Source<'_>, cap: Option<&Spanned<u64>>) -> Result<(), Problem> {
+    let Some(cap) = cap else { return Ok(()) };
+    if *cap.as_ref() == 0 {
+        return Err(source.problem(Some(cap.span()), "`in_flight` is 0: no request could ever pass; write at least 1"));
+    }
+    let built = Limiter::builder().quota(Quota::per_second(1)).max_in_flight(*cap.as_ref()).build();
+    built.map(drop).map_err(|error| source.problem(Some(cap.span()), error))
+}
+
+pub(super) fn at_optional<T>(source: &Source<'_>, value: Option<Spanned<T>>) -> At<Option<T>> {
+    value.map_or(source.at(nowhere(None)), |value| source.at(value).map(Some))
+}
+
+pub(super) fn check_connections(source: &Source<'_>, connections: &Spanned<usize>) -> Result<(), Problem> {
+    let what = "0 connections: no request could ever come; write at least 1";
+    if *connections.as_ref() == 0 { Err(source.problem(Some(connections.span()), what)) } else { Ok(()) }
+}
+
+pub(super) fn check_host(source: &Source<'_>, host: Spanned<String>) -> Result<String, Problem> {
+    let is_name = host.as_ref().parse().is_ok_and(|authority: Authority| authority.host() == host.as_ref());
+    if is_name {
+        return Ok(host.into_inner());
+    }
+    let what = format!("`{}` is not a host name: write one like \"gateway.internal\", without a port", host.as_ref());
+    Err(source.problem(Some(host.span()), what))
+}
+
+pub(super) fn check_timeout(source: &Source<'_>, name: &str, time: &Spanned<Time>) -> Result<Duration, Problem> {
+    let Time(timeout) = *time.as_ref();
+    let what = || format!("`{name}` is 0s, and nothing takes no time: write one like \"30s\"");
+    if timeout.is_zero() { Err(source.problem(Some(time.span()), what())) } else { Ok(timeout) }
+}
+
+pub(super) fn check_buffer(source: &Source<'_>, bytes: &Spanned<u64>) -> Result<usize, Problem> {
+    let size = *bytes.as_ref();
+    let what =
+        || format!("`body_buffer` is {size} bytes, which each connection may take: write at most {MOST_BUFFERED}");
+    if size > MOST_BUFFERED { Err(source.problem(Some(bytes.span()), what())) } else { Ok(size as usize) }
+}

@@ -1,0 +1,104 @@
+//! The table `keys`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use axum::http::{HeaderName, HeaderValue};
+use tollgate::Quota;
+use toml::Spanned;
+
+use super::super::config::{Keys, Unlisted};
+use super::super::forwarding::Proxies;
+use super::super::name::Name;
+use super::super::problem::{Problem, Source};
+use super::checks::{check_cap, check_keyed};
+use super::values::nowhere;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeysTable {
+    header: Spanned<String>,
+    quota: Spanned<Quota>,
+    pub(super) in_flight: Option<Spanned<u64>>,
+    #[serde(default = "default_unlisted")]
+    unlisted: Unlisted,
+    #[serde(default)]
+    proxies_before: usize,
+    trusted_proxies: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default = "default_keys")]
+    pub(super) max_keys: Spanned<u64>,
+    overflow: Option<Spanned<Quota>>,
+    #[serde(default)]
+    listed: BTreeMap<String, Listed>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    key: Spanned<String>,
+    quota: Option<Spanned<Quota>>,
+}
+
+fn default_keys() -> Spanned<u64> {
+    nowhere(100_000)
+}
+
+fn default_unlisted() -> Unlisted {
+    Unlisted::ByAddress
+}
+
+impl KeysTable {
+    pub(super) fn check(self, source: &Source<'_>) -> Result<Keys, Problem> {
+        let header = HeaderName::try_from(self.header.as_ref().as_str()).map_err(|_| {
+            let what = format!("`{}` is not a header name: write one like \"x-api-key\"", self.header.as_ref());
+            source.problem(Some(self.header.span()), what)
+        })?;
+        if *self.max_keys.as_ref() == 0 {
+            let what = "`max_keys` is 0: write at least 1; `unlisted = \"refuse\"` admits listed keys only";
+            return Err(source.problem(Some(self.max_keys.span()), what));
+        }
+        check_keyed(source, &self.quota)?;
+        self.overflow.iter().try_for_each(|quota| check_keyed(source, quota))?;
+        check_cap(source, self.in_flight.as_ref())?;
+        let proxies = check_proxies(source, self.proxies_before, self.trusted_proxies)?;
+        let (mut names, mut quotas) = (HashMap::new(), BTreeMap::new());
+        for (name, Listed { key, quota }) in self.listed {
+            let name = Name::new(&name);
+            if key.as_ref().is_empty() || HeaderValue::from_str(key.as_ref()).is_err() {
+                let what = format!("the key of `{name}` cannot be sent in a header: write visible ASCII characters");
+                return Err(source.problem(Some(key.span()), what));
+            }
+            if let Some(quota) = quota {
+                check_keyed(source, &quota)?;
+                quotas.insert(name, quota.into_inner());
+            }
+            let span = key.span();
+            if let Some(other) = names.insert(key.into_inner(), name) {
+                let what = format!("`{name}` has the key of `{other}`: give each its own");
+                return Err(source.problem(Some(span), what));
+            }
+        }
+        let (quota, unlisted) = (self.quota.into_inner(), self.unlisted);
+        let overflow = self.overflow.map_or(quota, Spanned::into_inner);
+        Ok(Keys { header, quota, overflow, unlisted, proxies, names, quotas })
+    }
+}
+
+fn check_proxies(
+    source: &Source<'_>,
+    before: usize,
+    trusted: Option<Spanned<Vec<Spanned<String>>>>,
+) -> Result<Proxies, Problem> {
+    let Some(trusted) = trusted else { return Ok(Proxies { before, trusted: None }) };
+    if before == 0 {
+        let what = "`trusted_proxies` has no effect without `proxies_before`: write how many proxies a request passes";
+        return Err(source.problem(Some(trusted.span()), what));
+    }
+    let network = |text: Spanned<String>| {
+        text.as_ref().parse().map_err(|()| {
+            let what = format!("`{}` is not a block of addresses: write one like \"10.0.0.0/8\"", text.as_ref());
+            source.problem(Some(text.span()), what)
+        })
+    };
+    let trusted = trusted.into_inner().into_iter().map(network).collect::<Result<_, _>>()?;
+    Ok(Proxies { before, trusted: Some(trusted) })
+}

@@ -1,0 +1,107 @@
+//! The fields in which proxies say for whom they forward.
+
+use std::net::IpAddr;
+
+use axum::http::header::FORWARDED;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::network::{Network, parse_address};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Fields in which a proxy names the client, besides all that begin with `X-Forwarded-`.
+const CLIENT_NAMES: [&str; 7] = [
+    "x-forwarded",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-original-forwarded-for",
+    "true-client-ip",
+    "cf-connecting-ip",
+];
+
+/// Some upstreams take the path or the method from these fields, and not from the request line by which the gateway
+/// prices a request.
+const PATH_NAMES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
+const METHOD_NAMES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+
+/// The proxies in front of the gateway.
+#[derive(Clone, Debug)]
+pub(crate) struct Proxies {
+    /// How many of them a request passes. Each appends an address to `X-Forwarded-For`, so this many addresses at its end
+    /// are theirs.
+    pub(crate) before: usize,
+    /// From where they connect; `None` if only they can reach the gateway.
+    pub(crate) trusted: Option<Vec<Network>>,
+}
+
+impl Proxies {
+    /// Whether what `peer` says about its clients is believed.
+    pub(crate) fn trust(&self, peer: IpAddr) -> bool {
+        let is_trusted = |trusted: &Vec<Network>| trusted.iter().any(|network| network.contains(peer));
+        self.before > 0 && self.trusted.as_ref().is_none_or(is_trusted)
+    }
+
+    /// The address of the client, as far as it is trusted.
+    pub(crate) fn client(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
+        if !self.trust(peer) {
+            return peer;
+        }
+        let chain = self.chain(headers);
+        let first = chain.first().filter(|_| chain.len() == self.before);
+        first.and_then(|address| parse_address(address)).unwrap_or(peer)
+    }
+
+    /// The addresses that trusted proxies appended.
+    fn chain<'a>(&self, headers: &'a HeaderMap) -> Vec<&'a str> {
+        let lines = headers.get_all(FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
+        let mut chain: Vec<&str> = lines.flat_map(|line| line.split(',')).map(str::trim).collect();
+        chain.split_off(chain.len().saturating_sub(self.before))
+    }
+
+    /// Sets the fields for the upstream: those of trusted proxies stay, with the peer after them, and those of clients
+    /// are replaced. `host` is the one that the request named.
+    pub(crate) fn rewrite(&self, headers: &mut HeaderMap, peer: IpAddr, host: Option<HeaderValue>) {
+        let is_trusted = self.trust(peer);
+        let peer = peer.to_canonical().to_string();
+        let mut chain = if is_trusted { self.chain(headers) } else { Vec::new() };
+        chain.push(&peer);
+        let chain = HeaderValue::try_from(chain.join(", "));
+        let gone: Vec<HeaderName> = headers.keys().filter(|name| is_dropped(name, is_trusted)).cloned().collect();
+        for name in gone {
+            headers.remove(name);
+        }
+        if let Ok(chain) = chain {
+            headers.insert(FORWARDED_FOR, chain);
+        }
+        if let Some(host) = host {
+            headers.entry(FORWARDED_HOST).or_insert(host);
+        }
+        headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    }
+}
+
+/// Whether the field is not forwarded: it names the client and does not come from a trusted proxy, or it names another
+/// path.
+fn is_dropped(name: &HeaderName, is_trusted: bool) -> bool {
+    let text = name.as_str();
+    if text.contains('_') {
+        // To CGI and its successors `_` and `-` are the same, so that a proxy's field could be replaced by a client's.
+        let meant = text.replace('_', "-");
+        return is_about_client(&meant) || PATH_NAMES.contains(&&*meant) || METHOD_NAMES.contains(&&*meant);
+    }
+    // The gateway does not continue `Forwarded`, so it would become wrong.
+    *name == FORWARDED || PATH_NAMES.contains(&text) || (!is_trusted && is_about_client(text))
+}
+
+fn is_about_client(name: &str) -> bool {
+    name == "forwarded" || name.starts_with("x-forwarded-") || CLIENT_NAMES.contains(&name)
+}
+
+/// The other methods that a request names.
+pub(crate) fn methods(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = METHOD_NAMES.iter().flat_map(|name| headers.get_all(*name));
+    values.filter_map(|value| value.to_str().ok()).map(str::trim)
+}

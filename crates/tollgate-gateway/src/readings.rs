@@ -1,0 +1,155 @@
+//! The paths that an upstream may read the path of a request as.
+//!
+//! Servers differ in what they do to a path before they route it. The gateway does not know its upstream, so it takes
+//! all of these rules as possible, each applied or not, in any order and several times:
+//!
+//! * percent-escapes are decoded;
+//! * a backslash is a slash;
+//! * parameters (`;` and what follows it in the segment) are dropped;
+//! * the path ends at `?`, `#` or NUL, which only escapes can bring into it;
+//! * then empty segments are dropped; `.` and `..` are resolved;
+//! * and segments are [compared loosely](loosely).
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode;
+
+/// How many texts and how many bytes of a path are looked at. No useful path comes near.
+const MOST_TEXTS: usize = 32;
+const MOST_BYTES: usize = 1_024;
+
+/// A path as a list of segments.
+pub(crate) type Segments<'a> = Vec<&'a [u8]>;
+
+/// The texts that a path may be, before it is split into segments.
+pub(crate) struct Readings<'a>(Vec<Cow<'a, [u8]>>);
+
+impl<'a> Readings<'a> {
+    /// `None` if there are too many.
+    pub(crate) fn of(path: &'a str) -> Option<Self> {
+        let mut texts = vec![Cow::Borrowed(path.as_bytes())];
+        if path.len() > MOST_BYTES {
+            return None;
+        }
+        let mut at = 0;
+        while at < texts.len() {
+            for rule in RULES {
+                let text = rule(&texts[at]).filter(|text| texts.iter().all(|other| **other != **text));
+                texts.extend(text.map(Cow::Owned));
+            }
+            at += 1;
+            if texts.len() > MOST_TEXTS {
+                return None;
+            }
+        }
+        Some(Self(texts))
+    }
+
+    /// The paths that these texts may be.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = Segments<'_>> {
+        self.0.iter().flat_map(|text| {
+            let literal: Segments<'_> = segments(text).collect();
+            let merged: Segments<'_> = literal.iter().copied().filter(|segment| !segment.is_empty()).collect();
+            let resolved = [resolve(literal.iter().copied()), resolve(merged.iter().copied())];
+            [literal, merged].into_iter().chain(resolved)
+        })
+    }
+}
+
+/// Returns the changed text, or `None` if it changes nothing.
+type Rule = fn(&[u8]) -> Option<Vec<u8>>;
+
+const RULES: [Rule; 6] = [
+    |text| Some(percent_decode(text).collect()).filter(|decoded: &Vec<u8>| decoded != text),
+    |text| {
+        let slash = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };
+        text.contains(&b'\\').then(|| text.iter().map(slash).collect())
+    },
+    |text| {
+        let bare = |segment: &[u8]| cut(segment, b';').unwrap_or_else(|| segment.to_vec());
+        let segments = text.split(|byte| *byte == b'/').map(bare);
+        text.contains(&b';').then(|| segments.collect::<Vec<_>>().join(&b'/'))
+    },
+    |text| cut(text, b'?'),
+    |text| cut(text, b'#'),
+    |text| cut(text, 0),
+];
+
+/// What is before the first `end`, if there is one.
+fn cut(text: &[u8], end: u8) -> Option<Vec<u8>> {
+    text.iter().position(|byte| *byte == end).map(|at| text[..at].to_vec())
+}
+
+/// The segments of a path, without the empty one before its first slash.
+pub(crate) fn segments(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.strip_prefix(b"/").unwrap_or(text).split(|byte| *byte == b'/')
+}
+
+/// Resolves `.` and `..`, as RFC 3986 does.
+pub(crate) fn resolve<'a>(segments: impl Iterator<Item = &'a [u8]>) -> Segments<'a> {
+    let mut resolved = Vec::new();
+    for segment in segments {
+        match segment {
+            b"." => {}
+            b".." => _ = resolved.pop(),
+            segment => resolved.push(segment),
+        }
+    }
+    resolved
+}
+
+/// What segments have in common that some file systems and routers take for the same: letters of either case, and dots
+/// and spaces at the end.
+pub(crate) fn loosely(segment: &[u8]) -> String {
+    let text = String::from_utf8_lossy(trimmed(segment));
+    // Upper case first: some letters have the lower case of their upper case in common, as `s` and the long `s` do.
+    text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+}
+
+/// Whether `segment` is loosely the same as one of which `loose` is the [common form](loosely).
+pub(crate) fn is_loosely(segment: &[u8], loose: &str) -> bool {
+    // No letter is more than three times as long as its lower case.
+    trimmed(segment).len() <= 3 * loose.len() && loosely(segment) == loose
+}
+
+fn trimmed(segment: &[u8]) -> &[u8] {
+    let end = segment.iter().rposition(|byte| !matches!(byte, b'.' | b' '));
+    &segment[..end.map_or(0, |end| end + 1)]
+}
+
+/// Whether all readings of a path are the same: most paths need no closer look.
+pub(crate) fn is_plain(path: &str) -> bool {
+    let mut previous = b'a';
+    let is_plain = |byte: u8| {
+        let is_dot_or_slash = |byte| matches!(byte, b'.' | b'/');
+        let ends_segment = byte == b'/' && is_dot_or_slash(previous);
+        let begins_with_dot = byte == b'.' && previous == b'/';
+        previous = byte;
+        let is_harmless = matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')'
+            | b'*' | b'+' | b',' | b'=' | b':' | b'@' | b'.' | b'/');
+        is_harmless && !ends_segment && !begins_with_dot
+    };
+    path.bytes().all(is_plain) && !path.ends_with('.')
+}
+
+/// Whether each `%` begins an escape.
+pub(crate) fn is_escaped_rightly(path: &str) -> bool {
+    let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    path.as_bytes().split(|byte| *byte == b'%').skip(1).all(|after| hex(after.first()) && hex(after.get(1)))
+}
+
+#[test]
+fn a_plain_path_has_one_reading() {
+    for path in ["/", "/a/b", "/a.b/c-d_e~f", "/v1.2/users/@me", "*"] {
+        assert!(is_plain(path), "{path}");
+        let readings = Readings::of(path).unwrap();
+        let first: Segments<'_> = segments(path.as_bytes()).filter(|segment| !segment.is_empty()).collect();
+        let others = readings.paths().map(|path| path.into_iter().filter(|segment| !segment.is_empty()).collect());
+        assert!(others.into_iter().all(|path: Segments<'_>| path == first), "{path}");
+        assert!(first.iter().all(|segment| loosely(segment).as_bytes() == *segment), "{path}");
+    }
+    for path in ["/A", "/a/../b", "/a/./b", "//a", "/a//b", "/a.", "/a./b", "/.a", "/a%20", "/a;b", "/a\\b", "/\u{e9}"]
+    {
+        assert!(!is_plain(path), "{path}");
+    }
+}

@@ -1,0 +1,83 @@
+//! The fields in which proxies say for whom they forward: which the gateway believes, and which the upstream sees.
+
+use super::raw::{Raw, responding};
+use super::world::*;
+
+use reqwest::StatusCode;
+
+const LIMITS: &str =
+    "quota = \"100000/s\"\nmax_wait = \"0s\"\n[keys]\nheader = \"x-api-key\"\nquota = \"1/h, burst 2\"\n";
+
+/// The fields of a forwarded request that name addresses, hosts or paths.
+async fn forwarded(proxies: &str, fields: &str) -> Vec<String> {
+    let (upstream, heads) = responding("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+    let world = World::before(Upstream::default(), upstream, &format!("{LIMITS}{proxies}")).await;
+    let request = format!("GET / HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n{fields}\r\n");
+    let answer = Raw::sent(world.address, request).await.rest().await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let head = heads.lock().unwrap().pop().unwrap();
+    let lines = head.lines().skip(1).filter(|line| !line.is_empty() && !line.starts_with("via: "));
+    let mut lines: Vec<_> = lines.filter(|line| !line.starts_with("host: ")).map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+const LIES: &str = "X-Forwarded-For: 198.51.100.9, 192.0.2.1\r\nX-Forwarded-Host: b.example\r\n\
+                    X-Forwarded-Proto: https\r\nX-Forwarded-Prefix: /admin\r\nX-Real-IP: 192.0.2.1\r\n\
+                    Forwarded: for=192.0.2.1\r\nTrue-Client-IP: 192.0.2.1\r\nCF-Connecting-IP: 192.0.2.1\r\n\
+                    X_Forwarded_For: 192.0.2.1\r\nX_Real-IP: 192.0.2.1\r\nX_Original_URL: /x\r\n\
+                    X_HTTP_Method_Override: DELETE\r\nX-Yours: 1\r\n";
+
+#[tokio::test]
+async fn a_client_cannot_speak_for_others() {
+    let own = ["x-forwarded-for: 127.0.0.1", "x-forwarded-host: a.example", "x-forwarded-proto: http", "x-yours: 1"];
+    for proxies in ["", "proxies_before = 1\ntrusted_proxies = [\"10.0.0.0/8\", \"2001:db8::/32\"]\n"] {
+        assert_eq!(forwarded(proxies, LIES).await, own, "{proxies}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_trusted_proxy_the_upstream_sees_what_it_added() {
+    let added = [
+        "cf-connecting-ip: 192.0.2.1",
+        "true-client-ip: 192.0.2.1",
+        "x-forwarded-for: 192.0.2.1, 127.0.0.1",
+        "x-forwarded-host: b.example",
+        "x-forwarded-prefix: /admin",
+        "x-forwarded-proto: https",
+        "x-real-ip: 192.0.2.1",
+        "x-yours: 1",
+    ];
+    for trusted in ["", "trusted_proxies = [\"127.0.0.0/8\"]\n", "trusted_proxies = [\"::1\", \"127.0.0.1\"]\n"] {
+        assert_eq!(forwarded(&format!("proxies_before = 1\n{trusted}"), LIES).await, added, "{trusted}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_is_the_same_client_with_and_without_a_port() {
+    let world = World::new(&format!("{LIMITS}proxies_before = 1\n")).await;
+    let status = async |seen: &str| world.get("/", "").header("x-forwarded-for", seen).send().await.unwrap().status();
+    for (same, other) in [
+        (["192.0.2.1", "192.0.2.1:4711", "192.0.2.1:4712"], "192.0.2.2:4711"),
+        (["[2001:db8::1]:4711", "2001:db8::1", "[2001:db8::2]"], "[2001:db8:0:1::1]:4711"),
+        (["::ffff:192.0.2.9", "192.0.2.9:1", "[::ffff:192.0.2.9]:1"], "192.0.2.10:1"),
+    ] {
+        for (address, expected) in same.into_iter().zip([StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS])
+        {
+            assert_eq!(status(address).await, expected, "{address}");
+        }
+        assert_eq!(status(other).await, StatusCode::OK, "{other}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_trusted_proxy_names_the_client() {
+    for (trusted, third) in [("10.0.0.0/8", StatusCode::TOO_MANY_REQUESTS), ("127.0.0.1/32", StatusCode::OK)] {
+        let world = World::new(&format!("{LIMITS}proxies_before = 1\ntrusted_proxies = [\"{trusted}\"]\n")).await;
+        let mut last = None;
+        for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
+            last = Some(world.get("/", "").header("x-forwarded-for", address).send().await.unwrap().status());
+        }
+        assert_eq!(last, Some(third), "{trusted}");
+    }
+}
