@@ -4,7 +4,7 @@
 //! cargo run --example llm_pool
 //! ```
 //!
-//! The example `llm_client` of tollgate-tower is the same against an HTTP server that checks every limit.
+//! The example `llm_client` of tollgate-tower learns the limits from the responses of an HTTP server.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

@@ -33,12 +33,36 @@ pub struct AdaptiveConsume<T: Target = Limiter> {
     claim: T::Claim,
     /// `None` once the future has returned its result.
     shared: Option<Arc<Shared<T>>>,
+    cost: u64,
     has_waited: bool,
 }
 
 impl<T: Target> AdaptiveConsume<T> {
     pub(super) fn new(shared: Arc<Shared<T>>, cost: u64) -> Self {
-        Self { claim: shared.target.claim(cost), shared: Some(shared), has_waited: false }
+        Self { claim: shared.target.claim(cost), shared: Some(shared), cost, has_waited: false }
+    }
+
+    /// Limits the wait to `allowed`; see [`Consume::within`](crate::Consume::within). Call it before the first poll.
+    ///
+    /// A claim that is refused because the wait would be too long shows that the limiter is the bottleneck, as a claim that
+    /// waits does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{Adaptive, ConsumeError};
+    /// let api = Adaptive::between("1/s", "5000/s").build()?;
+    /// api.consume(1).await?.succeeded();
+    /// let refusal = api.consume(1).within(Duration::from_millis(200)).await.unwrap_err();
+    /// assert!(matches!(refusal, ConsumeError::TooLate { .. }));
+    /// # Ok(()) }
+    /// ```
+    pub fn within(mut self, allowed: Duration) -> Self {
+        let Some(shared) = self.shared.take() else { return self };
+        let claim = shared.target.claim_within(self.cost, allowed);
+        Self { claim, shared: Some(shared), cost: self.cost, has_waited: false }
     }
 }
 
@@ -53,6 +77,12 @@ impl<T: Target> Future for AdaptiveConsume<T> {
         *this.has_waited |= is_polled && answer.is_pending();
         let answer = ready!(answer);
         let shared = this.shared.take().expect("polled after it was ready");
+        if matches!(
+            answer,
+            Err(ConsumeError::TooLate { .. } | ConsumeError::TimedOut { .. } | ConsumeError::QueueFull { .. })
+        ) {
+            shared.note_unmet_demand();
+        }
         Poll::Ready(answer.map(|grant| {
             let attempt = Attempt::new(shared, grant.cost(), *this.has_waited);
             AdaptiveGrant { grant, attempt: Some(attempt) }

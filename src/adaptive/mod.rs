@@ -26,8 +26,9 @@
 //! * Many tasks share the limit: one `Adaptive` for all of them. Several processes can share a limit too: each learns a
 //!   share of it, and the shares become equal in time.
 //!
-//! If the limit is known, use a [`Limiter`]: it is never refused. If the server sends `RateLimit` fields, follow them
-//! with a `HeedLayer` (crate `tollgate-tower`, feature `http`).
+//! If the limit is known, use a [`Limiter`]: it is never refused. If the server sends `RateLimit` fields, or those of OpenAI
+//! or Anthropic, follow them with a `HeedLayer` (crate `tollgate-tower`, feature `http`). For other HTTP servers,
+//! `LimitLayer::adaptive` of the same crate reports the status of each response.
 //!
 //! # How the rate changes
 //!
@@ -107,7 +108,7 @@ struct State {
     control: Control,
     /// The quota of the latest rate.
     quota: Quota,
-    /// A claim that had waited left the queue: the limiter is the bottleneck.
+    /// A claim that had waited left the queue, or a claim was refused that would have waited: the limiter is the bottleneck.
     has_unmet_demand: bool,
     last_change: Option<RateChange>,
     /// How often the rate has changed, by [`ChangeReason`].

@@ -22,6 +22,8 @@ pub trait Target: sealed::Sealed + Clone {
     #[doc(hidden)]
     fn claim(&self, cost: u64) -> Self::Claim;
     #[doc(hidden)]
+    fn claim_within(&self, cost: u64, allowed: Duration) -> Self::Claim;
+    #[doc(hidden)]
     fn set_rate(&self, quota: Quota) -> Result<(), ConfigError>;
     #[doc(hidden)]
     fn pause(&self, pause: Duration);
@@ -45,6 +47,10 @@ impl Target for Limiter {
 
     fn claim(&self, cost: u64) -> ConsumeOwned {
         self.clone().consume_owned(cost)
+    }
+
+    fn claim_within(&self, cost: u64, allowed: Duration) -> ConsumeOwned {
+        self.claim(cost).within(allowed)
     }
 
     fn set_rate(&self, quota: Quota) -> Result<(), ConfigError> {
@@ -119,6 +125,10 @@ mod keyed {
 
         fn claim(&self, cost: u64) -> Self::Claim {
             self.limiter.clone().consume_owned(self.key.clone(), cost)
+        }
+
+        fn claim_within(&self, cost: u64, allowed: Duration) -> Self::Claim {
+            self.claim(cost).within(allowed)
         }
 
         fn set_rate(&self, quota: Quota) -> Result<(), ConfigError> {

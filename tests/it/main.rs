@@ -51,6 +51,7 @@ mod small_bucket;
 #[cfg(feature = "stream")]
 mod stream;
 mod threads;
+mod token_budgets;
 #[cfg(feature = "tracing")]
 mod tracing;
 mod turns;

@@ -36,7 +36,13 @@ impl LimitLayer {
 impl<G> LimitLayer<G> {
     /// Creates a layer with a [`Gate`](super::Gate) of your own.
     pub fn through(gate: G) -> Self {
-        Self { gate, max_wait: MaxWait::DEFAULT, hold: ToBody, answer: AsError }
+        Self::parts(gate, ToBody)
+    }
+}
+
+impl<G, H> LimitLayer<G, H> {
+    pub(crate) fn parts(gate: G, hold: H) -> Self {
+        Self { gate, max_wait: MaxWait::DEFAULT, hold, answer: AsError }
     }
 }
 

@@ -9,11 +9,11 @@ use http_body_util::{BodyExt, Full};
 use std::convert::Infallible;
 use std::hash::RandomState;
 use std::time::Duration;
-use tollgate::{Denied, KeyedLimiter, Limiter, OwnedGrant, Quota, Refused, TryAcquireError};
+use tollgate::{Adaptive, Denied, KeyedLimiter, Limiter, OwnedGrant, Quota, Refused, TryAcquireError};
 use tollgate_tower::http::{
-    Advertise, Advice, AsHttp, Format, Heed, HeedFuture, HeedLayer, Heeded, Heeding, HttpLimit, HttpLimitLayer,
-    KeyView, LimitBody, PartitionView, Partitioned, ProblemType, QuotaPolicy, RateLimits, Refusal, ServiceLimit, Terms,
-    Unit, View,
+    AdaptiveAdmission, AdaptiveGate, Advertise, Advice, AsHttp, Format, Heed, HeedFuture, HeedLayer, Heeded, Heeding,
+    HttpLimit, HttpLimitLayer, KeyView, LimitBody, PartitionView, Partitioned, ProblemType, QuotaPolicy, RateLimits,
+    Refusal, ReportStatus, ResourceLimit, ResourceLimits, ServiceLimit, Terms, Unit, Unreported, View,
 };
 use tollgate_tower::key::{self, ClientAddress};
 use tollgate_tower::{
@@ -168,6 +168,28 @@ async fn a_client_that_heeds() {
     let mut client: Heeded<_, _> = layer.layer(service_fn(hello));
     let future: HeedFuture<_> = client.ready().await.unwrap().call(Call::default());
     assert_eq!(future.await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_client_that_learns() {
+    let api = Adaptive::between("1/s", "5000/s").build().unwrap();
+    let layer: LimitLayer<AdaptiveGate, ReportStatus> = LimitLayer::adaptive(&api).refuse();
+    let response: Response<Body> = layer.layer(service_fn(hello)).oneshot(Call::default()).await.unwrap();
+    assert_eq!((response.status(), api.snapshot().accepted), (StatusCode::OK, 1));
+    let gate = LimitLayer::through(AdaptiveGate::new(&api)).wait_without_limit().hold(Beside).layer(service_fn(hello));
+    let (_, pass): (_, Option<Unreported>) = gate.oneshot(Call::default()).await.unwrap();
+    pass.unwrap().into_grant().succeeded();
+    assert_eq!(api.snapshot().accepted, 2);
+    assert!(std::any::type_name::<AdaptiveAdmission>().contains("AdaptiveAdmission"));
+}
+
+#[test]
+fn what_a_response_says_of_resources() {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-ratelimit-limit-tokens", header::HeaderValue::from_static("5"));
+    let read: ResourceLimits = ResourceLimits::read(&headers);
+    let tokens: Option<&ResourceLimit> = read.get("tokens");
+    assert_eq!(tokens.unwrap().limit, Some(5));
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use super::{Fixture, granted};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 use std::time::Duration;
 use tollgate::adaptive::ChangeReason;
-use tollgate::{Adaptive, Quota};
+use tollgate::{Adaptive, ConsumeError, Limiter, Quota};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -45,6 +46,47 @@ fn a_waiter_that_gives_up_shows_that_the_limiter_is_the_bottleneck() {
         granted(&mut tokio_test::task::spawn(fixture.adaptive.consume(1))).succeeded();
     }
     assert!(fixture.rate() > 11.0, "{}", fixture.rate());
+}
+
+#[test]
+fn a_claim_that_is_refused_because_it_would_wait_shows_it_too() {
+    let climbed = |allowed: Duration, full_queue: bool| {
+        let fixture = match full_queue {
+            false => Fixture::starting_at(10),
+            true => {
+                let (clock, quota) = (tollgate::ManualClock::new(), Quota::per_second(10).burst(1));
+                let limiter = Limiter::builder().quota(quota).max_waiting(0).clock(clock.clone()).build().unwrap();
+                let adaptive = Adaptive::between("1/s", "1000/s").start("10/s").drive(&limiter).unwrap();
+                Fixture { adaptive, clock }
+            }
+        };
+        for _ in 0..50 {
+            super::drop_tokens(fixture.adaptive.limiter());
+            let mut refused = tokio_test::task::spawn(fixture.adaptive.consume(1).within(allowed));
+            match refused.poll() {
+                Poll::Ready(Err(ConsumeError::TooLate { .. })) => assert!(!full_queue),
+                Poll::Ready(Err(ConsumeError::QueueFull { .. })) => assert!(full_queue),
+                other => panic!("{other:?}"),
+            }
+            fixture.pass(SECOND);
+            granted(&mut tokio_test::task::spawn(fixture.adaptive.consume(1))).succeeded();
+        }
+        fixture.rate()
+    };
+    assert!(climbed(Duration::ZERO, false) > 11.0);
+    assert!(climbed(Duration::from_micros(500), false) > 11.0);
+    assert!(climbed(SECOND, true) > 11.0);
+}
+
+#[test]
+fn a_claim_within_a_time_is_granted_in_it() {
+    let fixture = Fixture::starting_at(10);
+    super::drop_tokens(fixture.adaptive.limiter());
+    let mut claim = tokio_test::task::spawn(fixture.adaptive.consume(1).within(Duration::from_millis(100)));
+    assert!(claim.poll().is_pending());
+    fixture.pass(Duration::from_millis(100));
+    granted(&mut claim).succeeded();
+    assert_eq!(fixture.adaptive.snapshot().accepted, 1);
 }
 
 #[test]

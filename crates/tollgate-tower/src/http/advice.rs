@@ -1,13 +1,16 @@
 //! What a response asks of its client. Pure, except for the time of day, which is needed if a response contains dates
 //! but not its own date.
 
-use super::dates;
 use super::format::{Format, Unit};
 use super::items::QuotaPolicy;
 use super::limits::RateLimits;
+use super::resources::{Family, ResourceLimits};
+use super::{dates, refilled, reset};
 use http::header::{AGE, RETRY_AFTER};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use std::time::{Duration, SystemTime};
+
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// What a response asks of its client.
 ///
@@ -28,46 +31,91 @@ use std::time::{Duration, SystemTime};
 pub struct Advice {
     /// Send no request for this long.
     pub wait: Option<Duration>,
+    /// In place of [`wait`](Self::wait), for a client that refills its quota as [`policy`](Self::policy) says: the time
+    /// until the next unit. `Some` only for quotas that the server refills steadily, and not after a `Retry-After`.
+    pub next_unit: Option<Duration>,
     /// Use no more than this many units before the next response.
     pub available: Option<u64>,
-    /// The slowest policy that was sent with a window.
+    /// The slowest policy that was sent with a window, or whose window follows from its reset.
     pub policy: Option<QuotaPolicy>,
+    /// How many values were ignored because they are malformed or out of reason.
+    pub ignored: u64,
 }
 
 impl Advice {
     /// Reads what a response says about quotas that count `unit`, in the first of `formats` that it contains.
     ///
     /// `Retry-After` counts on refusals and failures (status 400 and above), and takes precedence over the windows of
-    /// all formats. A quota that is used up asks to wait until its window has ended. Malformed fields are ignored.
-    /// Quota fields of a response from a cache (its `Age` is above 0) are ignored, because they do not describe the
-    /// present.
+    /// all formats. A quota that is used up asks to wait until its window has ended. Malformed fields are ignored, and
+    /// counted. Quota fields of a response from a cache (its `Age` is above 0) are ignored, because they do not describe
+    /// the present.
     pub fn read(status: StatusCode, headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Self {
         let is_refusal = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let is_failure = status.is_client_error() || status.is_server_error();
-        let retry_after = retry_after(headers).filter(|_| is_failure);
-        let limits = if is_cached(headers) { None } else { limits_on(headers, formats, unit) }.unwrap_or_default();
-        let used_up = limits.limits.iter().filter(|limit| limit.available == 0);
-        let window = used_up.filter_map(|limit| limit.window).max().map(Duration::from_secs);
-        let available = limits.limits.iter().map(|limit| limit.available).min();
-        Self {
-            wait: retry_after.or(window),
-            available: available.or(is_refusal.then_some(0)),
-            policy: limits.policies.into_iter().filter(|policy| policy.window.is_some()).reduce(slower),
+        let mut advice = if is_cached(headers) { Self::default() } else { Self::told(headers, formats, unit) };
+        match retry_after(headers).filter(|_| is_failure) {
+            Some(Ok(wait)) => (advice.wait, advice.next_unit) = (Some(wait), None),
+            Some(Err(Malformed)) => advice.ignored += 1,
+            None => {}
         }
+        advice.available = advice.available.or(is_refusal.then_some(0));
+        advice
     }
-}
 
-/// Returns the limits on quotas that count `unit`, in the first format that has any.
-fn limits_on(headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Option<RateLimits> {
-    let read = |format: &Format| {
-        let mut limits = RateLimits::read(*format, headers);
+    /// Reads the first format that says anything about `unit`.
+    fn told(headers: &HeaderMap, formats: &[Format], unit: &Unit) -> Self {
+        let mut ignored = 0;
+        for format in formats {
+            let (told, more) = match format {
+                Format::Draft11 | Format::XRateLimit => Self::listed(headers, *format, unit),
+                Format::OpenAi => Self::refilled(headers, Family::OpenAi, unit),
+                Format::Anthropic => Self::refilled(headers, Family::Anthropic, unit),
+            };
+            ignored += more;
+            if let Some(told) = told {
+                return Self { ignored, ..told };
+            }
+        }
+        Self { ignored, ..Self::default() }
+    }
+
+    /// Reads a format that lists quotas. Also returns how many values were ignored.
+    fn listed(headers: &HeaderMap, format: Format, unit: &Unit) -> (Option<Self>, u64) {
+        let (mut told, ignored) = RateLimits::read_counted(format, headers);
         // A limit without a policy is assumed to count `unit`.
-        let policies = &limits.policies;
-        limits.limits.retain(|limit| policies.iter().all(|policy| policy.name != limit.name || policy.unit == *unit));
-        limits.policies.retain(|policy| policy.unit == *unit);
-        limits
-    };
-    formats.iter().map(read).find(|limits| !limits.limits.is_empty() || !limits.policies.is_empty())
+        let policies = &told.policies;
+        told.limits.retain(|limit| policies.iter().all(|policy| policy.name != limit.name || policy.unit == *unit));
+        told.policies.retain(|policy| policy.unit == *unit);
+        if told.limits.is_empty() && told.policies.is_empty() {
+            return (None, ignored);
+        }
+        let used_up = told.limits.iter().filter(|limit| limit.available == 0);
+        let advice = Self {
+            wait: used_up.filter_map(|limit| limit.window).max().map(Duration::from_secs),
+            available: told.limits.iter().map(|limit| limit.available).min(),
+            policy: told.policies.into_iter().filter(|policy| policy.window.is_some()).reduce(slower),
+            ..Self::default()
+        };
+        (Some(advice), ignored)
+    }
+
+    /// Reads a format with a quota for each resource, which the server refills steadily.
+    fn refilled(headers: &HeaderMap, family: Family, unit: &Unit) -> (Option<Self>, u64) {
+        let read = ResourceLimits::read_family(headers, family);
+        let Some(limit) = read.limits.iter().find(|limit| Unit::from(&*limit.resource) == *unit) else {
+            return (None, read.ignored);
+        };
+        let policy = refilled::policy(limit, family).filter(|policy| policy.window.is_some());
+        let is_used_up = limit.remaining == Some(0);
+        let advice = Self {
+            wait: limit.reset.filter(|_| is_used_up),
+            next_unit: policy.as_ref().and_then(refilled::next_unit).filter(|_| is_used_up),
+            available: limit.remaining,
+            policy,
+            ignored: 0,
+        };
+        (Some(advice), read.ignored)
+    }
 }
 
 fn slower(one: QuotaPolicy, other: QuotaPolicy) -> QuotaPolicy {
@@ -82,13 +130,24 @@ fn is_cached(headers: &HeaderMap) -> bool {
     age.is_some_and(|age| age > 0)
 }
 
-/// Reads `Retry-After`, in seconds or as a date.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a `u64` can have: longer than any client waits.
-        return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+/// A field that says nothing.
+struct Malformed;
+
+/// Reads `Retry-After`, in seconds or as a date. OpenAI and Azure also send `retry-after-ms`, which is more exact.
+fn retry_after(headers: &HeaderMap) -> Option<Result<Duration, Malformed>> {
+    let millis = headers.get(RETRY_AFTER_MS).and_then(|value| reset::number(value.to_str().ok()?.trim()));
+    if let Some(millis) = millis {
+        return Some(Ok(Duration::from_millis(millis)));
     }
-    let until: SystemTime = dates::parse(value)?;
-    Some(until.duration_since(dates::now(headers)).unwrap_or_default())
+    let value = headers.get(RETRY_AFTER)?;
+    let wait = || {
+        let value = value.to_str().ok()?.trim();
+        if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+            // More digits than a `u64` can have: longer than any client waits.
+            return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
+        }
+        let until: SystemTime = dates::parse(value)?;
+        Some(until.duration_since(dates::now(headers)).unwrap_or_default())
+    };
+    Some(wait().ok_or(Malformed))
 }

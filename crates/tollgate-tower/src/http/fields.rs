@@ -2,24 +2,40 @@
 
 use super::format::Format;
 use super::limits::RateLimits;
-use super::{structured, x_rate_limit};
+use super::resources::Family;
+#[cfg(doc)]
+use super::resources::ResourceLimits;
+use super::{refilled, structured, x_rate_limit};
 use http::HeaderMap;
 
 impl RateLimits {
     /// Writes the fields of `format` in addition to the fields that other limits have written: lists are extended.
     /// `X-RateLimit` fields cannot be extended, so the tighter ones stay.
+    ///
+    /// [`Format::OpenAi`] and [`Format::Anthropic`] are only read: nothing is written for them.
     pub fn write(&self, format: Format, headers: &mut HeaderMap) {
         match format {
             Format::Draft11 => structured::write(self, headers),
             Format::XRateLimit => x_rate_limit::write(self, headers),
+            Format::OpenAi | Format::Anthropic => {}
         }
     }
 
     /// Reads the fields of `format`. Malformed fields are ignored.
+    ///
+    /// Of [`Format::OpenAi`] and [`Format::Anthropic`] each resource is a quota of that name and unit. Use
+    /// [`ResourceLimits`] for what the fields say themselves.
     pub fn read(format: Format, headers: &HeaderMap) -> Self {
+        Self::read_counted(format, headers).0
+    }
+
+    /// Also returns how many values were ignored.
+    pub(super) fn read_counted(format: Format, headers: &HeaderMap) -> (Self, u64) {
         match format {
             Format::Draft11 => structured::read(headers),
             Format::XRateLimit => x_rate_limit::read(headers),
+            Format::OpenAi => refilled::read(headers, Family::OpenAi),
+            Format::Anthropic => refilled::read(headers, Family::Anthropic),
         }
     }
 }

@@ -13,9 +13,26 @@ pub enum Format {
     /// end.
     ///
     /// These fields have no specification. tollgate writes `Reset` in seconds from now. It reads `Reset` also as a
-    /// Unix time in seconds or milliseconds, as other servers send it: a number of ten digits or more cannot mean
-    /// seconds from now.
+    /// Unix time in seconds or milliseconds, as GitHub and other servers send it: a number of ten digits or more cannot
+    /// mean seconds from now.
+    ///
+    /// GitHub counts several resources (`core`, `search`, `graphql`), and names in `X-RateLimit-Resource` the one that
+    /// a response is about. Give each a limiter of its own with [`HeedLayer::by`](super::HeedLayer::by).
     XRateLimit,
+    /// `X-RateLimit-Limit-Requests`, `X-RateLimit-Remaining-Tokens`, `X-RateLimit-Reset-Tokens`: a quota for each
+    /// resource, as OpenAI, Azure, Groq and Cerebras send them. Only read. Each resource is a [`Unit`] of that name.
+    ///
+    /// `Reset` is the time until the whole limit is available again, and the server refills it steadily. The window is
+    /// not sent. It follows from the others, if they fit a minute, an hour or a day.
+    OpenAi,
+    /// `anthropic-ratelimit-input-tokens-limit`, `-remaining` and `-reset`: a quota for each resource, as Anthropic sends
+    /// them. Only read. Each resource is a [`Unit`] of that name, and its window is a minute.
+    Anthropic,
+}
+
+impl Format {
+    /// All formats, those that say most first.
+    pub(super) const ALL: [Self; 4] = [Self::Draft11, Self::OpenAi, Self::Anthropic, Self::XRateLimit];
 }
 
 /// The unit that a quota counts.
@@ -29,7 +46,8 @@ pub enum Unit {
     ContentBytes,
     /// Requests at the same time.
     ConcurrentRequests,
-    /// Another unit, which may or may not be in the draft's registry.
+    /// Another unit, which may or may not be in the draft's registry: for example `tokens`, `input-tokens` or
+    /// `output-tokens` of a language model.
     Other(Arc<str>),
 }
 

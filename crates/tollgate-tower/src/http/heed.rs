@@ -6,6 +6,7 @@ use super::items::QuotaPolicy;
 use http::{HeaderMap, StatusCode};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tollgate::Limiter;
 use tollgate::{Quota, Which};
@@ -16,10 +17,15 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 /// How a client's limiter follows responses: the stricter of the limiter and the server decides.
 ///
 /// * If the server says to wait, the limiter pauses with [`Limiter::pause_for`], for [at most](Self::at_most) ten
-///   minutes.
+///   minutes. A refusal says so with `Retry-After`, any response with a quota that is used up and the time of its reset.
 /// * If the limiter has more tokens than the server says are left, it gives up the difference. (These tokens count as
 ///   granted.)
 /// * Each quota for which [`follow`](Self::follow) was called runs at the server's rate, if that is slower.
+///
+/// A server that counts several resources, such as requests, input tokens and output tokens, needs a limiter for each, and
+/// a `Heed` for each limiter: see [`unit`](Self::unit).
+///
+/// Values out of all reason are ignored, and [counted](Self::ignored).
 ///
 /// No response makes a limiter run faster than it was built to. No effect is permanent: a less strict response is
 /// followed too, and a pause ends by itself. A server that answers can slow a client down to one request in ten
@@ -34,6 +40,8 @@ pub struct Heed {
     jitter: Duration,
     /// The quotas that follow the server, each with its fastest value.
     follows: Vec<(Follower, Quota)>,
+    /// Clones count together.
+    ignored: Arc<AtomicU64>,
 }
 
 /// A [`Which`] that owns its name.
@@ -45,8 +53,14 @@ enum Follower {
 
 impl Default for Heed {
     fn default() -> Self {
-        let formats = vec![Format::Draft11, Format::XRateLimit];
-        Self { formats, unit: Unit::Requests, at_most: TEN_MINUTES, jitter: Duration::ZERO, follows: Vec::new() }
+        Self {
+            formats: Format::ALL.to_vec(),
+            unit: Unit::Requests,
+            at_most: TEN_MINUTES,
+            jitter: Duration::ZERO,
+            follows: Vec::new(),
+            ignored: Arc::default(),
+        }
     }
 }
 
@@ -58,9 +72,38 @@ impl Heed {
     }
 
     /// Follows quotas that count this unit. The default is requests.
+    ///
+    /// # Examples
+    ///
+    /// A client of a language model, with a limiter for requests and one for tokens. Both start slowly, and run as fast
+    /// as the server says.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Limiter, Quota};
+    /// use tollgate_tower::http::Heed;
+    /// let requests = Limiter::new(Quota::per_minute(60).burst(1))?;
+    /// let tokens = Limiter::new(Quota::per_minute(1_000).burst(100))?;
+    /// let heed = Heed::default().follow(0, Quota::per_minute(10_000).burst(5));
+    /// let heed_tokens = Heed::default().unit("tokens").follow(0, Quota::per_minute(10_000_000).burst(20_000));
+    ///
+    /// let response = http::Response::builder()
+    ///     .header("x-ratelimit-limit-requests", "5000")
+    ///     .header("x-ratelimit-remaining-requests", "4999")
+    ///     .header("x-ratelimit-reset-requests", "12ms")
+    ///     .header("x-ratelimit-limit-tokens", "160000")
+    ///     .header("x-ratelimit-remaining-tokens", "159976")
+    ///     .header("x-ratelimit-reset-tokens", "9ms")
+    ///     .body(())?;
+    /// heed.heed(&requests, response.status(), response.headers());
+    /// heed_tokens.heed(&tokens, response.status(), response.headers());
+    /// assert_eq!(requests.snapshot().quotas[0].quota, Quota::per_minute(5_000).burst(5));
+    /// assert_eq!(tokens.snapshot().quotas[0].quota, Quota::per_minute(160_000).burst(20_000));
+    /// # Ok(()) }
+    /// ```
     #[must_use = "this returns the changed settings"]
-    pub fn unit(self, unit: Unit) -> Self {
-        Self { unit, ..self }
+    pub fn unit(self, unit: impl Into<Unit>) -> Self {
+        Self { unit: unit.into(), ..self }
     }
 
     /// Pauses for no longer than this at a time, whatever the server says. The default is ten minutes.
@@ -86,6 +129,10 @@ impl Heed {
     /// One token of the burst is left out: requests take varying times on their way, so that some arrive with a
     /// shorter distance to the previous one than they were sent with. If the burst is one token, the rate is reduced
     /// by a tenth instead.
+    ///
+    /// If a quota of [`Format::OpenAi`] or [`Format::Anthropic`] is used up, a limiter that follows pauses only until the
+    /// next unit, because it refills as the server does. Other limiters pause until the reset, at which the whole limit
+    /// is available again.
     #[must_use = "this returns the changed settings"]
     pub fn follow<'q>(mut self, which: impl Into<Which<'q>>, fastest: Quota) -> Self {
         let follower = match which.into() {
@@ -128,11 +175,37 @@ impl Heed {
         if let Some(available) = advice.available {
             give_up(limiter, available);
         }
+        self.ignored.fetch_add(advice.ignored, Ordering::Relaxed);
         // Pause last: a limiter that is paused gives nothing up.
-        if let Some(wait) = advice.wait.filter(|wait| !wait.is_zero()) {
+        if let Some(wait) = self.wait(&advice).filter(|wait| !wait.is_zero()) {
             limiter.pause_for(wait.min(self.at_most).saturating_add(up_to(self.jitter)));
         }
         advice
+    }
+
+    /// Returns how many values of responses were ignored so far because they were malformed or out of reason. Clones
+    /// count together.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_tower::http::{Heed, HeedLayer};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = tollgate::Limiter::new(tollgate::Quota::per_second(10))?;
+    /// let heed = Heed::default();
+    /// let layer = HeedLayer::new(&limiter).with(heed.clone());
+    /// # let _ = layer;
+    /// let response = http::Response::builder().status(429).header("retry-after", "soon").body(())?;
+    /// heed.heed(&limiter, response.status(), response.headers());
+    /// assert_eq!(heed.ignored(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn ignored(&self) -> u64 {
+        self.ignored.load(Ordering::Relaxed)
+    }
+
+    fn wait(&self, advice: &Advice) -> Option<Duration> {
+        advice.next_unit.filter(|_| !self.follows.is_empty()).or(advice.wait)
     }
 
     /// Returns the slower rate and the smaller burst of the two.

@@ -64,7 +64,11 @@
 //! # The client side
 //!
 //! [`HeedLayer`] reads `Retry-After` and the same fields from responses, and pauses and corrects the client's own
-//! limiter. [`Heed`] has the settings, and does the same for clients without tower.
+//! limiter. [`Heed`] has the settings, and does the same for clients without tower. It also reads the fields of OpenAI,
+//! Anthropic and GitHub, with a limiter for each resource; [`ResourceLimits`] returns what they say.
+//!
+//! For a server that says nothing, [`LimitLayer::adaptive`](crate::LimitLayer::adaptive) learns the rate from the
+//! responses with status 429 and 503.
 //!
 //! # What the numbers mean
 //!
@@ -76,6 +80,7 @@
 //!   than `r`. It is not the time until the bucket is full, which for a bucket says little and would make clients wait
 //!   far too long.
 
+mod adaptive;
 mod advice;
 mod body;
 mod dates;
@@ -86,11 +91,15 @@ mod heed_layer;
 mod items;
 mod layer;
 mod limits;
+mod refilled;
 mod refusal;
+mod reset;
+mod resources;
 mod structured;
 mod view;
 mod x_rate_limit;
 
+pub use adaptive::{AdaptiveAdmission, AdaptiveGate, ReportStatus, Unreported};
 pub use advice::Advice;
 pub use body::LimitBody;
 pub use format::{Format, Unit};
@@ -100,6 +109,7 @@ pub use items::{QuotaPolicy, ServiceLimit};
 pub use layer::{AsHttp, HttpLimit, HttpLimitLayer};
 pub use limits::{RateLimits, Terms};
 pub use refusal::{ProblemType, Refusal};
+pub use resources::{ResourceLimit, ResourceLimits};
 #[cfg(feature = "keyed")]
 pub use view::KeyView;
 pub use view::{Advertise, PartitionView, Partitioned, View};

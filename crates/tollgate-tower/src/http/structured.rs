@@ -68,14 +68,16 @@ fn string(plain: &str) -> &StringRef {
     StringRef::from_str(plain).expect("printable ASCII")
 }
 
-pub(super) fn read(headers: &HeaderMap) -> RateLimits {
-    let policies = list(headers, &POLICY).iter().filter_map(policy).collect();
-    let limits = list(headers, &LIMIT).iter().filter_map(limit).collect();
-    RateLimits { policies, limits }
+/// Reads both fields, and counts the items that are malformed.
+pub(super) fn read(headers: &HeaderMap) -> (RateLimits, u64) {
+    let (policies, no_policies) = items(headers, &POLICY, policy);
+    let (limits, no_limits) = items(headers, &LIMIT, limit);
+    (RateLimits { policies, limits }, no_policies + no_limits)
 }
 
-/// Joins all fields of this name to one list. The list is empty if they are malformed.
-fn list(headers: &HeaderMap, name: &HeaderName) -> List {
+/// Joins all fields of this name to one list, and reads its items. A malformed list has no items, and counts as one
+/// malformed item.
+fn items<T>(headers: &HeaderMap, name: &HeaderName, read: fn(&ListEntry) -> Option<T>) -> (Vec<T>, u64) {
     let mut joined = Vec::new();
     for value in headers.get_all(name) {
         if !joined.is_empty() {
@@ -83,7 +85,10 @@ fn list(headers: &HeaderMap, name: &HeaderName) -> List {
         }
         joined.extend_from_slice(value.as_bytes());
     }
-    Parser::new(&joined).parse().unwrap_or_default()
+    let Ok(list) = Parser::new(&joined).parse::<List>() else { return (Vec::new(), 1) };
+    let items: Vec<T> = list.iter().filter_map(read).collect();
+    let malformed = list.len() - items.len();
+    (items, malformed as u64)
 }
 
 /// Reads a policy; an item that is not a policy is skipped.

@@ -1,19 +1,15 @@
 //! `X-RateLimit-Limit`, `-Remaining`, `-Reset`: the fields in use before anything was specified.
 
-use super::items::{QuotaPolicy, ServiceLimit};
+use super::items::{QuotaPolicy, ServiceLimit, whole_seconds};
 use super::limits::RateLimits;
+use super::reset;
+use super::resources::{Family, RESOURCE, ResourceLimits};
 use http::{HeaderMap, HeaderName};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-
-/// A number from here on is a Unix time in seconds: as seconds from now it would be 31 years.
-const UNIX: u64 = 1_000_000_000;
-/// A number from here on is a Unix time in milliseconds: as seconds it would be the year 33,658.
-const UNIX_MILLIS: u64 = 1_000_000_000_000;
 
 pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
     let Some(tightest) = rate_limits.tightest() else { return };
@@ -31,16 +27,19 @@ pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
     }
 }
 
-/// Reads the fields. They carry no quota name, so policy and limit get the name `x-ratelimit`.
-pub(super) fn read(headers: &HeaderMap) -> RateLimits {
-    let name: Arc<str> = Arc::from("x-ratelimit");
-    let limit = number(headers, &REMAINING).map(|available| ServiceLimit {
+/// Reads the fields, and counts the values that are out of reason. The fields of most servers carry no name, so policy
+/// and limit get the name `x-ratelimit`.
+pub(super) fn read(headers: &HeaderMap) -> (RateLimits, u64) {
+    let read = ResourceLimits::read_family(headers, Family::Plain);
+    let Some(told) = read.limits.first() else { return (RateLimits::default(), read.ignored) };
+    let name: Arc<str> = if headers.contains_key(RESOURCE) { told.resource.clone() } else { Arc::from("x-ratelimit") };
+    let limit = told.remaining.map(|available| ServiceLimit {
         name: Arc::clone(&name),
         available,
-        window: number(headers, &RESET).map(|reset| from_now(reset, super::dates::now(headers))),
+        window: told.reset.map(whole_seconds),
         partition_key: None,
     });
-    let policy = number(headers, &LIMIT).map(|quota| QuotaPolicy {
+    let policy = told.limit.map(|quota| QuotaPolicy {
         name,
         quota,
         unit: Default::default(),
@@ -48,19 +47,9 @@ pub(super) fn read(headers: &HeaderMap) -> RateLimits {
         partition_key: None,
         burst: None,
     });
-    RateLimits { policies: policy.into_iter().collect(), limits: limit.into_iter().collect() }
+    (RateLimits { policies: policy.into_iter().collect(), limits: limit.into_iter().collect() }, read.ignored)
 }
 
 fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    let digits = headers.get(name)?.to_str().ok()?.trim();
-    if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
-}
-
-fn from_now(reset: u64, now: SystemTime) -> u64 {
-    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    match reset {
-        ..UNIX => reset,
-        UNIX..UNIX_MILLIS => reset.saturating_sub(now.as_secs()),
-        _ => (u128::from(reset).saturating_sub(now.as_millis())).div_ceil(1_000) as u64,
-    }
+    reset::number(headers.get(name)?.to_str().ok()?.trim())
 }

@@ -33,6 +33,10 @@ mod http {
         Heeded<u8>:                                yes yes yes;
         HeedFuture<u8>:                            yes yes yes;
         RateLimits:                                yes yes yes;
+        ResourceLimits:                            yes yes yes;
+        AdaptiveGate:                              yes yes yes;
+        AdaptiveAdmission:                         yes yes no;
+        Unreported:                                yes yes yes;
         Refusal:                                   yes yes yes;
         Partitioned<Limiter, fn(&()) -> Vec<u8>>:  yes yes yes;
         By<AnyLimiter, fn(&()) -> (Limiter, u64)>: yes yes yes;

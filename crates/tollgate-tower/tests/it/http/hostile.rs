@@ -4,10 +4,20 @@ use super::*;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
-use tollgate_tower::http::Heed;
+use tollgate_tower::http::{Heed, ResourceLimits};
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 19] = [
     "retry-after",
+    "retry-after-ms",
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-remaining-requests",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens",
+    "x-ratelimit-resource",
+    "anthropic-ratelimit-requests-limit",
+    "anthropic-ratelimit-requests-remaining",
+    "anthropic-ratelimit-requests-reset",
+    "anthropic-ratelimit-output-tokens-reset",
     "ratelimit",
     "ratelimit-policy",
     "x-ratelimit-limit",
@@ -17,6 +27,9 @@ const NAMES: [&str; 9] = [
     "age",
     "other",
 ];
+
+const ABSURD: [&str; 10] =
+    ["NaN", "inf", "-inf", "-1", "-0", "1e30", "1000000000000000000000000000000", "0s", "00", "0.0"];
 
 /// Bytes that a header can contain: texts that look like a field but are invalid, and fields with extreme values.
 fn value() -> impl Strategy<Value = Vec<u8>> {
@@ -38,7 +51,26 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     ];
     let item = (number.clone(), number.clone(), number.clone())
         .prop_map(|(a, b, c)| format!("\"a\";r={a};t={b}, \"a\";q={a};w={b};tollgate-burst={c}"));
+    // A duration of Go or an instant of RFC 3339, almost.
+    let unit = prop::sample::select(vec!["h", "m", "s", "ms", "us", "ns", "d", "", ".", "-", "e", "m0"]);
+    let duration = prop::collection::vec((number.clone(), unit), 0..4);
+    let duration =
+        duration.prop_map(|parts| parts.iter().map(|(number, unit)| format!("{number}{unit}")).collect::<String>());
+    let instant = (
+        0..10_000u32,
+        0..14u8,
+        0..33u8,
+        0..25u8,
+        0..62u8,
+        prop::sample::select(vec!["Z", "+02:00", "-25:00", "", ".9Z"]),
+    )
+        .prop_map(|(year, month, day, hour, minute, zone)| {
+            format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{minute:02}{zone}")
+        });
     prop_oneof![
+        duration.prop_map(String::into_bytes),
+        instant.prop_map(String::into_bytes),
+        prop::sample::select(&ABSURD[..]).prop_map(|text| text.as_bytes().to_vec()),
         prop::collection::vec(byte, 0..40),
         prop::collection::vec(part, 0..12).prop_map(|parts| parts.concat().into_bytes()),
         item.prop_map(String::into_bytes),
@@ -68,10 +100,11 @@ proptest! {
     fn nothing_makes_a_limiter_faster_or_holds_it_for_ever(
         responses in prop::collection::vec((response(), 0u64..100_000), 1..8),
         burst in 1u64..50,
+        unit in prop::sample::select(vec!["requests", "tokens", "output-tokens"]),
     ) {
         let built_as = Quota::per_second(20).burst(burst);
         let (limiter, clock) = by_hand(built_as);
-        let heed = Heed::default().at_most(10 * SECOND).jitter(SECOND).follow(0, built_as);
+        let heed = Heed::default().unit(unit).at_most(10 * SECOND).jitter(SECOND).follow(0, built_as);
         let mut passed = 0;
         let mut elapsed = Duration::ZERO;
         for ((status, headers), millis) in responses {
@@ -104,5 +137,30 @@ proptest! {
         told.write(Format::Draft11, &mut written);
         prop_assert_eq!(RateLimits::read(Format::Draft11, &written), told);
         RateLimits::read(Format::XRateLimit, &headers).write(Format::XRateLimit, &mut written);
+    }
+
+    /// What is read of resources is within reason, and each value that is present is either read or counted.
+    #[test]
+    fn what_is_read_of_resources_is_within_reason((_, headers) in response()) {
+        let read = ResourceLimits::read(&headers);
+        let mut values = read.ignored;
+        for limit in &read.limits {
+            prop_assert!(limit.limit.is_none_or(|units| (1..=999_999_999_999_999).contains(&units)));
+            prop_assert!(limit.remaining.is_none_or(|units| units <= limit.limit.unwrap_or(999_999_999_999_999)));
+            prop_assert!(limit.reset.is_none_or(|reset| reset <= Duration::from_secs(366 * 86_400)));
+            values += limit.limit.iter().count() as u64;
+            values += limit.remaining.iter().count() as u64;
+            values += limit.reset.iter().count() as u64;
+        }
+        let is_value = |name: &&HeaderName| {
+            let name = name.as_str();
+            (name.starts_with("x-ratelimit-") || name.starts_with("anthropic-")) && name != "x-ratelimit-resource"
+        };
+        let present: usize = headers.keys().filter(is_value).map(|name| headers.get_all(name).iter().count()).sum();
+        prop_assert_eq!(values, present as u64);
+        // Each family on its own says the same.
+        for format in [Format::OpenAi, Format::Anthropic] {
+            RateLimits::read(format, &headers);
+        }
     }
 }

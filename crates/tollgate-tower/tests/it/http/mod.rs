@@ -1,10 +1,12 @@
 //! HTTP: the exact fields of responses, and a client that follows them.
 
+mod adaptive;
 mod heeding;
 mod hostile;
 #[cfg(feature = "keyed")]
 mod keys;
 mod numbers;
+mod providers;
 mod refusals;
 mod responses;
 mod servers;

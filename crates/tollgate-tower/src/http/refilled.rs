@@ -1,0 +1,58 @@
+//! The limits of OpenAI and Anthropic as quotas. They are buckets that are refilled steadily, and `reset` says when
+//! they are full again. So a client that knows the window need not wait for the reset.
+
+use super::format::Unit;
+use super::items::{QuotaPolicy, ServiceLimit, whole_seconds};
+use super::limits::RateLimits;
+use super::resources::{Family, ResourceLimit, ResourceLimits};
+use http::HeaderMap;
+use std::time::Duration;
+
+const MINUTE: u64 = 60;
+/// OpenAI limits requests and tokens per minute and per day, and others per hour too.
+const WINDOWS: [u64; 3] = [MINUTE, 3_600, 86_400];
+/// The window that follows from `reset` may differ from the true one by this factor: `reset` is rounded.
+const TOLERANCE: f64 = 1.25;
+
+/// Reads the fields of one family, and counts the values that are out of reason.
+pub(super) fn read(headers: &HeaderMap, family: Family) -> (RateLimits, u64) {
+    let read = ResourceLimits::read_family(headers, family);
+    let policies = read.limits.iter().filter_map(|limit| policy(limit, family)).collect();
+    let limits = read.limits.iter().filter_map(service_limit).collect();
+    (RateLimits { policies, limits }, read.ignored)
+}
+
+fn service_limit(limit: &ResourceLimit) -> Option<ServiceLimit> {
+    let (name, window) = (limit.resource.clone(), limit.reset.map(whole_seconds));
+    Some(ServiceLimit { name, available: limit.remaining?, window, partition_key: None })
+}
+
+/// Returns the quota of a resource; `None` if its limit was not sent.
+pub(super) fn policy(limit: &ResourceLimit, family: Family) -> Option<QuotaPolicy> {
+    let window = match family {
+        // Anthropic's limits are per minute, and its resets are rounded to a second, from which nothing follows.
+        Family::Anthropic => Some(MINUTE),
+        Family::OpenAi => window(limit),
+        Family::Plain => None,
+    };
+    let (name, unit) = (limit.resource.clone(), Unit::from(&*limit.resource));
+    Some(QuotaPolicy { name, quota: limit.limit?, unit, window, partition_key: None, burst: None })
+}
+
+/// Returns the window in seconds of a bucket that is refilled steadily: in `reset`, the units that were used come back.
+/// `None` if no usual window fits.
+fn window(limit: &ResourceLimit) -> Option<u64> {
+    let (most, reset) = (limit.limit?, limit.reset?);
+    let used = most - limit.remaining?;
+    // Without use this is not a number, which no window fits.
+    let window = reset.as_secs_f64() * most as f64 / used as f64;
+    WINDOWS.into_iter().find(|usual| {
+        let ratio = window / *usual as f64;
+        (1.0 / TOLERANCE..=TOLERANCE).contains(&ratio)
+    })
+}
+
+/// Returns the time until one more unit is available, if the window is known.
+pub(super) fn next_unit(policy: &QuotaPolicy) -> Option<Duration> {
+    Some(Duration::from_secs_f64(policy.window? as f64 / policy.quota as f64))
+}
