@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::header::{
-    CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version};
@@ -187,8 +187,9 @@ fn outward(request: &mut Request<Upload>, uri: Uri, peer: SocketAddr, config: &C
     // The host in the target of a request replaces that of the field.
     let named = std::mem::replace(request.uri_mut(), uri).into_parts().authority;
     let version = std::mem::replace(request.version_mut(), Version::HTTP_11);
-    let (method, has_length) = (request.method().clone(), request.body().has_length());
+    let (method, length) = (request.method().clone(), request.body().size_hint().exact());
     let headers = request.headers_mut();
+    let was_chunked = headers.contains_key(TRANSFER_ENCODING);
     drop_hop_by_hop(headers);
     // Already met: hyper sends `100 Continue` when the body is first read, and the gateway reads it.
     headers.remove(EXPECT);
@@ -198,9 +199,12 @@ fn outward(request: &mut Request<Upload>, uri: Uri, peer: SocketAddr, config: &C
     headers.extend(value(&config.upstream).map(|upstream| (HOST, upstream)));
     conformance::count_forward(&method, headers);
     conformance::add_via(version, headers);
-    if !has_length {
+    match length {
         // Without this field hyper sends no body with methods that rarely have one.
-        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        None => _ = headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked")),
+        // And none about a body that turned out to be empty.
+        Some(length) if was_chunked => _ = headers.insert(CONTENT_LENGTH, length.into()),
+        Some(_) => {}
     }
 }
 

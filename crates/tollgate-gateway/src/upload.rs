@@ -135,11 +135,6 @@ impl Upload {
     pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
         self.rest.as_ref().map(|rest| Arc::clone(&rest.progress))
     }
-
-    /// Whether its length is known, so that it needs no chunks.
-    pub(crate) fn has_length(&self) -> bool {
-        self.size_hint().exact().is_some()
-    }
 }
 
 impl HttpBody for Upload {

@@ -37,6 +37,16 @@ async fn a_get_keeps_its_chunked_body() {
     }
 }
 
+/// Some servers answer a `POST` without a length with 411.
+#[tokio::test]
+async fn an_empty_chunked_body_has_a_length() {
+    let (world, heads) = before(OK).await;
+    let head = "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    assert!(answer(&world, &format!("{head}0\r\n\r\n")).await.starts_with("HTTP/1.1 200 "));
+    let head = &heads.lock().unwrap()[0];
+    assert!(head.contains("\r\ncontent-length: 0\r\n"), "{head}");
+}
+
 #[tokio::test]
 async fn via_names_the_gateway_in_both_directions() {
     let (world, heads) = before("HTTP/1.1 200 OK\r\nvia: 1.0 other\r\ncontent-length: 0\r\n\r\n").await;
