@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     let line = ProgressBar::new(PHASE * PHASES);
     line.set_style(ProgressStyle::with_template("{bar:30} {pos:>3} s  {msg}").expect("a valid template"));
     let clock = ManualClock::new();
-    let mut clients = [Watched { client: Ours::new(&clock, TASKS, None), scene, line: line.clone() }];
+    let mut clients = [Watched { client: Ours::new(&clock, 0, TASKS, None), scene, line: line.clone() }];
     let figures = run(scene, &clock, &mut clients);
     line.finish();
     if let Err(error) = draw(&figures, limit) {
