@@ -75,7 +75,7 @@ impl AdaptiveBuilder {
     }
 
     /// Sets the settle time: the longest time for which a rate that was found is kept before a higher one is tried. It may
-    /// be one day at most. The default is 8.5 s. A rate is kept for 150 requests if they take less time than this, but for
+    /// be one day at most. The default is 8.5 s. A rate is kept for 140 requests if they take less time than this, but for
     /// no less than 0.6 s.
     ///
     /// With a longer time fewer requests are refused, and a raised limit is found later. At 10 requests per second

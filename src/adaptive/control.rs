@@ -38,7 +38,7 @@ const FALL: f64 = 0.15;
 /// One decrease leaves at least this share of the rate.
 const DEEPEST: f64 = 0.5;
 /// A hold lasts for so many requests, within [`SHORTEST_HOLD`] and the settle time.
-const HOLD_REQUESTS: f64 = 150.0;
+const HOLD_REQUESTS: f64 = 140.0;
 const SHORTEST_HOLD: f64 = 0.6;
 /// The longest hold, in seconds.
 const SETTLE: f64 = 8.5;

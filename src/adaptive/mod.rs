@@ -38,7 +38,7 @@
 //!   rate never exceeds one and a half times a rate at which a request was accepted, so slow answers slow the growth
 //!   down.
 //! * **It falls** when a request is refused. If the rate had grown before, the limit is near: the rate returns to just
-//!   below it, and holds there for 150 requests (at least 0.6 s, at most the
+//!   below it, and holds there for 140 requests (at least 0.6 s, at most the
 //!   [settle time](AdaptiveBuilder::settle)). If the rate had not grown, the limit has fallen: the rate falls to what
 //!   the server accepted lately, by at least 15 % and at most [by half](AdaptiveBuilder::decrease), and grows from
 //!   there.

@@ -292,8 +292,9 @@ fn a_refused_probe_returns_to_just_below_and_holds() {
     let seen = fixture.adaptive.snapshot();
     assert!(seen.is_holding);
     assert_eq!((seen.last_change.unwrap().reason, seen.probes_refused), (ChangeReason::ProbeRefused, 1));
-    // The rate is held for 8.5 s at most.
-    for _ in 0..(held * 8.0) as usize {
+    // The rate is held for 140 requests, and for 8.5 s at most.
+    assert!(held * 8.5 > 140.0);
+    for _ in 0..139 {
         fixture.waited(1).into_iter().for_each(|grant| grant.succeeded());
     }
     assert_eq!(fixture.rate(), held);
