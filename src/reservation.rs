@@ -7,6 +7,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// Waits until every limiter can grant its cost, as [`join`] does, and returns the grants as one [`Reservation`].
 ///
@@ -52,6 +53,25 @@ pub fn reserve<const N: usize>(claims: [(&Limiter, u64); N]) -> Reserve<'_, N> {
 #[derive(Debug)]
 pub struct Reserve<'a, const N: usize> {
     join: Join<'a, N>,
+}
+
+impl<const N: usize> Reserve<'_, N> {
+    /// Limits the wait to `allowed`; see [`Join::within`]. Call it before the first poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::{Limiter, Quota, reserve};
+    /// let (requests, tokens) = (Limiter::new(Quota::per_hour(60))?, Limiter::new(Quota::per_hour(1_000))?);
+    /// let refusal = reserve([(&requests, 1), (&tokens, 1_500)]).within(Duration::from_secs(1)).await;
+    /// assert!(refusal.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn within(self, allowed: Duration) -> Self {
+        Self { join: self.join.within(allowed) }
+    }
 }
 
 impl<'a, const N: usize> Future for Reserve<'a, N> {

@@ -79,7 +79,9 @@ fn simulated<C: Client>(scene: Scene, mut clients: Vec<C>) -> Figures {
 
 fn ours(scene: Scene, processes: usize, cancels: Option<u64>) -> Figures {
     let clock = ManualClock::new();
-    let mut clients =
-        many(processes, |number| Ours::new(&clock, scene.tasks, cancels.map(|seed| seed + number as u64)));
+    let mut clients = many(processes, |number| {
+        let number = number as u64;
+        Ours::new(&clock, number, scene.tasks, cancels.map(|seed| seed + number))
+    });
     run(scene, &clock, &mut clients)
 }

@@ -31,10 +31,10 @@ struct Waiter {
 }
 
 impl Ours {
-    /// `cancels`: the seed of the choice where waiters cancel, if half of them do.
-    pub fn new(clock: &ManualClock, tasks: usize, cancels: Option<u64>) -> Self {
+    /// `number`: the number of the process. `cancels`: the seed of the choice where waiters cancel, if half of them do.
+    pub fn new(clock: &ManualClock, number: u64, tasks: usize, cancels: Option<u64>) -> Self {
         let limiter = Limiter::builder().quota(SLOWEST.burst(1)).clock(clock.clone()).build().expect("a valid quota");
-        let adaptive = Adaptive::between(SLOWEST, FASTEST).drive(&limiter).expect("valid bounds");
+        let adaptive = Adaptive::between(SLOWEST, FASTEST).seed(number).drive(&limiter).expect("valid bounds");
         let cancels = cancels.map(fastrand::Rng::with_seed);
         Self { adaptive, waiting: VecDeque::new(), next: 0, tasks, cancels }
     }

@@ -21,7 +21,9 @@ impl Row {
 
     /// Sixteen processes with less than a request per second each cannot keep these targets, whatever they do: after
     /// the limit has halved, each must be refused once to notice, and 16 of the 150 requests of the phase are 11 %.
-    /// With a tolerance of one request, their requests also collide by chance. These figures are shown, and not judged.
+    /// With a tolerance of one request, their requests also collide by chance: of requests that come at random with 0.9 of
+    /// the limit, such a server refuses 0.9 / 1.9 (Erlang's loss formula). And together they exceed the limit even at
+    /// their slowest rate. These figures are shown, and not judged.
     pub fn is_feasible(&self) -> bool {
         self.processes == 1 || self.scene.limit / self.processes as f64 >= 10.0
     }

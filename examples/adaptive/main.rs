@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     let line = ProgressBar::new(PHASE * PHASES);
     line.set_style(ProgressStyle::with_template("{bar:30} {pos:>3} s  {msg}").expect("a valid template"));
     let clock = ManualClock::new();
-    let mut clients = [Watched { client: Ours::new(&clock, TASKS, None), scene, line: line.clone() }];
+    let mut clients = [Watched { client: Ours::new(&clock, 0, TASKS, None), scene, line: line.clone() }];
     let figures = run(scene, &clock, &mut clients);
     line.finish();
     if let Err(error) = draw(&figures, limit) {
@@ -87,6 +87,8 @@ fn report(figures: &Figures) -> ExitCode {
 
 /// The requests that were sent in each second, and the limit.
 fn draw(figures: &Figures, limit: f64) -> Result<(), Box<dyn std::error::Error>> {
+    // With another `CARGO_TARGET_DIR` there may be no such directory.
+    std::fs::create_dir_all("target")?;
     let page = SVGBackend::new(PICTURE, (960, 400)).into_drawing_area();
     page.fill(&WHITE)?;
     let seconds = (PHASE * PHASES) as f64;

@@ -3,6 +3,7 @@
 use super::bounds::{Bounds, rate};
 use super::control::{Control, Law};
 use super::error::AdaptiveError;
+use super::phase::Phase;
 use super::{Adaptive, Target};
 use crate::set_twice::SetTwice;
 use crate::{Limiter, Quota};
@@ -25,6 +26,7 @@ pub struct AdaptiveBuilder {
     settle: Option<Duration>,
     burst: Option<u64>,
     longest_pause: Option<Duration>,
+    seed: Option<u64>,
     set_twice: SetTwice,
 }
 
@@ -39,6 +41,7 @@ impl AdaptiveBuilder {
             settle: None,
             burst: None,
             longest_pause: None,
+            seed: None,
             set_twice: SetTwice::default(),
         }
     }
@@ -72,7 +75,7 @@ impl AdaptiveBuilder {
     }
 
     /// Sets the settle time: the longest time for which a rate that was found is kept before a higher one is tried. It may
-    /// be one day at most. The default is 8.5 s. A rate is kept for 150 requests if they take less time than this, but for
+    /// be one day at most. The default is 8.5 s. A rate is kept for 140 requests if they take less time than this, but for
     /// no less than 0.6 s.
     ///
     /// With a longer time fewer requests are refused, and a raised limit is found later. At 10 requests per second
@@ -96,6 +99,15 @@ impl AdaptiveBuilder {
         self
     }
 
+    /// Sets the seed of the random pauses that get clients out of step, for tests and simulations that are to be
+    /// repeated. By default each `Adaptive` has another seed, also in other processes.
+    ///
+    /// Clients with the same seed stay in step: give each of several clients in a simulation its own.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.set_twice.set("seed", &mut self.seed, seed);
+        self
+    }
+
     /// Creates a limiter with the starting rate, and drives it.
     ///
     /// # Errors
@@ -104,7 +116,7 @@ impl AdaptiveBuilder {
     pub fn build(self) -> Result<Adaptive, AdaptiveError> {
         let (control, bounds) = self.checked()?;
         let limiter = Limiter::new(bounds.quota(control.rate()))?;
-        Ok(Adaptive::new(limiter, control, bounds, self.longest_pause.unwrap_or(LONGEST_PAUSE)))
+        Ok(self.driving(limiter, control, bounds))
     }
 
     /// Drives the first quota of an existing limiter, which takes the starting rate at once.
@@ -152,7 +164,11 @@ impl AdaptiveBuilder {
     fn drive_target<T: Target>(self, target: T) -> Result<Adaptive<T>, AdaptiveError> {
         let (control, bounds) = self.checked()?;
         target.set_rate(bounds.quota(control.rate()))?;
-        Ok(Adaptive::new(target, control, bounds, self.longest_pause.unwrap_or(LONGEST_PAUSE)))
+        Ok(self.driving(target, control, bounds))
+    }
+
+    fn driving<T: Target>(&self, target: T, control: Control, bounds: Bounds) -> Adaptive<T> {
+        Adaptive::new(target, control, bounds, Phase::new(self.seed), self.longest_pause.unwrap_or(LONGEST_PAUSE))
     }
 
     /// Checks all settings.

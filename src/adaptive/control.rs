@@ -38,17 +38,20 @@ const FALL: f64 = 0.15;
 /// One decrease leaves at least this share of the rate.
 const DEEPEST: f64 = 0.5;
 /// A hold lasts for so many requests, within [`SHORTEST_HOLD`] and the settle time.
-const HOLD_REQUESTS: f64 = 150.0;
+const HOLD_REQUESTS: f64 = 140.0;
 const SHORTEST_HOLD: f64 = 0.6;
 /// The longest hold, in seconds.
 const SETTLE: f64 = 8.5;
 /// The recent answers: about so many, within these bounds in seconds.
 const RECENT_REQUESTS: f64 = 6.0;
 const RECENT: (f64, f64) = (0.005, 0.1);
-/// Where between the highest accepted and the refused rate the limit is assumed at first: 0 to 1.
+/// Where between the proven and the highest accepted rate the limit is assumed at first: 0 to 1.
 const TRUST: f64 = 0.9;
 /// Fewer accepted requests than this say nothing about the limit.
 const FEW_REQUESTS: f64 = 4.0;
+/// After so many decreases with fewer accepted requests than this between them, the requests of several clients may be in
+/// step. A limit that fell to half is found after fewer.
+const IN_STEP: u32 = 3;
 /// tokio's timer grants up to so many seconds late.
 const LATE: f64 = 0.002;
 /// A guess was right if so many requests were accepted, for so many seconds.
@@ -95,6 +98,15 @@ pub(super) enum Fall {
     WhileHolding,
 }
 
+/// The rate has fallen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Decrease {
+    pub(super) fall: Fall,
+    /// Hardly a request was accepted between the latest decreases. The requests may arrive in step with those of other
+    /// clients, which a lower rate does not change.
+    pub(super) is_in_step: bool,
+}
+
 /// The rate, and what the answers have shown so far.
 #[derive(Debug)]
 pub(super) struct Control {
@@ -105,8 +117,8 @@ pub(super) struct Control {
     generation: u64,
     /// The rate at which this generation began.
     base: f64,
-    /// A rate below `base` that is known to be accepted, if `base` is a guess.
-    proven: Option<f64>,
+    /// Present if `base` is a guess.
+    guess: Option<Guess>,
     /// For how many seconds the limiter was the bottleneck in this generation.
     elapsed: f64,
     /// The rate does not grow before this.
@@ -118,10 +130,21 @@ pub(super) struct Control {
     accepted: f64,
     /// The rate of the latest request of this generation that was accepted.
     reached: f64,
+    /// How many of the latest decreases came after fewer than [`FEW_REQUESTS`] accepted requests.
+    refused_again: u32,
     late: Late,
     recent: Recent,
     /// How much of the growth is kept when it is refused; see [`TRUST`].
     trust: f64,
+}
+
+/// Between which rates the limit was assumed when a rate that had grown was refused.
+#[derive(Clone, Copy, Debug)]
+struct Guess {
+    /// Known to be accepted for long.
+    proven: f64,
+    /// The highest rate that was accepted.
+    highest: f64,
 }
 
 /// Requests that were granted at the rate before the latest decrease, but are only sent now, because timers are late.
@@ -164,12 +187,13 @@ impl Control {
             target: start,
             generation: 0,
             base: start,
-            proven: None,
+            guess: None,
             elapsed: 0.0,
             hold: 0.0,
             growth: None,
             accepted: 0.0,
             reached: 0.0,
+            refused_again: 0,
             late: Late::default(),
             recent: Recent::default(),
             trust: TRUST,
@@ -238,18 +262,22 @@ impl Control {
 
     /// A request of `cost` tokens was refused. Returns why the rate has fallen, or `None` if it has fallen for this
     /// event already.
-    pub(super) fn refused(&mut self, stamp: Stamp, cost: f64) -> Option<Fall> {
+    pub(super) fn refused(&mut self, stamp: Stamp, cost: f64) -> Option<Decrease> {
         let cost = cost.max(1.0);
         self.recent.add(false, cost, stamp.rate);
         if stamp.generation != self.generation {
             return None;
         }
+        let is_again = self.generation > 0 && self.accepted < FEW_REQUESTS * cost;
+        self.refused_again = if is_again { self.refused_again.saturating_add(1) } else { 0 };
+        // Requests at intervals below the timer's resolution arrive together anyway.
+        let is_in_step = self.refused_again >= IN_STEP && cost / stamp.rate > LATE;
         let has_grown = stamp.rate > self.base * (1.0 + STEP / 2.0) && self.accepted >= FEW_REQUESTS * cost;
         let (rate, fall) = if has_grown { self.after_growth(stamp, cost) } else { self.after_hold(stamp, cost) };
         let share = (MARGIN * (stamp.rate / cost / SLOW).max(1.0).powf(SCALING)).min(LARGEST_MARGIN);
         let rate = rate.min(stamp.rate * (1.0 - share)).max(stamp.rate * self.law.decrease);
         self.begin(rate.clamp(self.law.slowest, self.law.fastest), cost, fall);
-        Some(fall)
+        Some(Decrease { fall, is_in_step })
     }
 
     /// The rate after a refusal of a rate that had grown. The limit is between the rate that this generation delivered
@@ -263,9 +291,9 @@ impl Control {
             let average = delivered(self.accepted, seconds, cost, stamp.rate);
             (self.base * (1.0 - MARGIN / 2.0)).max(average * (1.0 - MARGIN))
         };
-        self.proven = Some(proven);
-        let highest = self.reached.min(stamp.rate * (1.0 - MARGIN));
-        let guess = proven + (highest - proven).max(0.0) * self.trust;
+        let highest = self.reached.min(stamp.rate * (1.0 - MARGIN)).max(proven);
+        self.guess = Some(Guess { proven, highest });
+        let guess = proven + (highest - proven) * self.trust;
         self.trust = (self.trust * 1.2).min(TRUST);
         (guess, Fall::WhileGrowing)
     }
@@ -275,9 +303,12 @@ impl Control {
     fn after_hold(&mut self, stamp: Stamp, cost: f64) -> (f64, Fall) {
         let lately = delivered(self.recent.accepted, self.recent.seconds, cost, stamp.rate);
         let is_young = self.accepted < GUESS_REQUESTS * cost || self.elapsed < GUESS_SECONDS;
-        if let Some(proven) = self.proven.take_if(|it| is_young && *it < stamp.rate * (1.0 - MARGIN / 2.0)) {
-            self.trust = (self.trust / 2.0).max(MARGIN);
-            return (proven.max(lately), Fall::WhileGrowing);
+        let is_wrong = |guess: &mut Guess| is_young && guess.proven < stamp.rate * (1.0 - MARGIN / 2.0);
+        if let Some(Guess { proven, highest }) = self.guess.take_if(is_wrong) {
+            let average = (self.accepted + cost / 2.0) / (self.elapsed + cost / stamp.rate);
+            let measured = ((average - proven).max(0.0) / (highest - proven)).min(self.trust);
+            self.trust = ((self.trust + measured) / 2.0).max(MARGIN);
+            return (proven.max(lately).max(average * (1.0 - MARGIN)), Fall::WhileGrowing);
         }
         (lately.min(stamp.rate * (1.0 - FALL)), Fall::WhileHolding)
     }
@@ -293,7 +324,7 @@ impl Control {
             Fall::WhileHolding => FEW_REQUESTS * cost / rate,
         };
         if fall == Fall::WhileHolding {
-            self.proven = None;
+            self.guess = None;
         }
         self.late = Late { tokens: self.rate * LATE, rate: self.rate };
         (self.rate, self.target, self.base, self.reached) = (rate, rate, rate, 0.0);

@@ -38,7 +38,7 @@
 //!   rate never exceeds one and a half times a rate at which a request was accepted, so slow answers slow the growth
 //!   down.
 //! * **It falls** when a request is refused. If the rate had grown before, the limit is near: the rate returns to just
-//!   below it, and holds there for 150 requests (at least 0.6 s, at most the
+//!   below it, and holds there for 140 requests (at least 0.6 s, at most the
 //!   [settle time](AdaptiveBuilder::settle)). If the rate had not grown, the limit has fallen: the rate falls to what
 //!   the server accepted lately, by at least 15 % and at most [by half](AdaptiveBuilder::decrease), and grows from
 //!   there.
@@ -46,6 +46,10 @@
 //!   refusals lower the rate no further.
 //! * **`Retry-After` pauses** the limiter for all callers, for at most
 //!   [ten minutes](AdaptiveBuilder::longest_pause).
+//! * **Clients in step get out of step.** If three decreases follow each other with fewer than four accepted requests
+//!   between them, and another request is refused, the requests may arrive together with those of other clients that run
+//!   at the same rate. A lower rate does not change that. So the limiter also pauses for a
+//!   [random](AdaptiveBuilder::seed) time of up to two intervals between requests.
 //!
 //! The growth depends less on the rate than the decrease, which is proportional to it: *additive increase,
 //! multiplicative decrease* (D.-M. Chiu and R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion
@@ -70,6 +74,7 @@ mod builder;
 mod control;
 mod error;
 mod grant;
+mod phase;
 mod snapshot;
 mod target;
 
@@ -84,7 +89,8 @@ pub use target::{Settle, Target};
 use crate::sync::Mutex;
 use crate::{Limiter, Quota};
 use bounds::Bounds;
-use control::{Control, Fall, Stamp};
+use control::{Control, Decrease, Fall, Stamp};
+use phase::Phase;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +112,7 @@ struct Shared<T> {
 
 struct State {
     control: Control,
+    phase: Phase,
     /// The quota of the latest rate.
     quota: Quota,
     /// A claim that had waited left the queue, or a claim was refused that would have waited: the limiter is the bottleneck.
@@ -148,10 +155,11 @@ impl Adaptive {
 }
 
 impl<T: Target> Adaptive<T> {
-    fn new(target: T, control: Control, bounds: Bounds, longest_pause: Duration) -> Self {
+    fn new(target: T, control: Control, bounds: Bounds, phase: Phase, longest_pause: Duration) -> Self {
         let quota = bounds.quota(control.rate());
         let state = State {
             control,
+            phase,
             quota,
             has_unmet_demand: false,
             last_change: None,
@@ -251,19 +259,22 @@ impl<T: Target> Shared<T> {
     fn refused(&self, stamp: Stamp, cost: u64, retry_after: Option<Duration>) {
         let mut state = self.state.lock();
         state.refused += 1;
-        let fall = state.control.refused(stamp, cost as f64);
-        if let Some(fall) = fall {
+        let decrease = state.control.refused(stamp, cost as f64);
+        if let Some(Decrease { fall, .. }) = decrease {
             let reason = match fall {
                 Fall::WhileGrowing => ChangeReason::ProbeRefused,
                 Fall::WhileHolding => ChangeReason::LimitFell,
             };
             state.change(&self.bounds, reason);
         }
+        let rate = state.control.rate();
+        let shift = decrease.filter(|decrease| decrease.is_in_step).map(|_| state.phase.shift(cost, rate));
         drop(state);
-        if fall.is_some() {
+        if decrease.is_some() {
             self.apply();
         }
-        if let Some(pause) = retry_after.filter(|pause| !pause.is_zero()) {
+        let pause = retry_after.unwrap_or_default().saturating_add(shift.unwrap_or_default());
+        if !pause.is_zero() {
             self.target.pause(pause.min(self.longest_pause));
         }
     }

@@ -170,6 +170,21 @@ fn a_reservation_that_is_cancelled_or_refused_takes_nothing() {
 }
 
 #[test]
+fn a_reservation_waits_no_longer_than_it_may() {
+    let stand = Stand::new(one_per_milli(10));
+    let other = Limiter::builder().quota(Quota::manual(10)).clock(stand.clock.clone()).build().unwrap();
+    let claims = [(&stand.limiter, 5), (&other, 1)];
+    let mut refused = spawn(reserve(claims).within(Duration::from_millis(4)));
+    let too_late = assert_ready_err!(refused.poll());
+    assert!(matches!(too_late, JoinError::Refused { limiter: 0, error: ConsumeError::TooLate { .. } }), "{too_late}");
+    let mut granted = spawn(reserve(claims).within(Duration::from_millis(5)));
+    assert_pending!(granted.poll());
+    stand.pass(Duration::from_millis(5));
+    assert_eq!(assert_ready_ok!(granted.poll()).cost(0), 5);
+    assert_eq!(other.available(), 9);
+}
+
+#[test]
 fn what_was_never_counted_stays_charged() {
     let clock = ManualClock::new();
     let [requests, input, output, _] = provider(&clock);

@@ -11,7 +11,7 @@ use tollgate::{Adaptive, Limiter, Quota};
 fn feedback_against_feedback_applies_the_latest_rate() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::per_second(1)));
-        let adaptive = Adaptive::between("1/s", "1000/s").start("10/s").drive(&limiter).unwrap();
+        let adaptive = Adaptive::between("1/s", "1000/s").start("10/s").seed(1).drive(&limiter).unwrap();
         // As large as ten seconds of requests: the rate grows by more than one step.
         let (grows, falls) = (adaptive.attempt(100, true), adaptive.attempt(1, true));
         let up = race.actor(move || grows.succeeded());
@@ -31,7 +31,7 @@ fn feedback_against_feedback_applies_the_latest_rate() {
 fn refusals_of_one_event_against_a_pause() {
     explore(|race| {
         let limiter = build(Limiter::builder().quota(Quota::per_second(1)));
-        let adaptive = Adaptive::between("1/s", "1000/s").start("10/s").drive(&limiter).unwrap();
+        let adaptive = Adaptive::between("1/s", "1000/s").start("10/s").seed(1).drive(&limiter).unwrap();
         let attempts = [adaptive.attempt(1, true), adaptive.attempt(1, true)];
         let [one, other] = attempts;
         let first = race.actor(move || one.throttled(Duration::from_secs(2)));

@@ -81,7 +81,7 @@ fn rule(quota: Quota) -> Rule {
 impl World {
     fn new(slowest: u64, fastest: u64, burst: Option<u64>) -> Self {
         let clock = ManualClock::new();
-        let mut settings = Adaptive::between(Quota::per_second(slowest), Quota::per_second(fastest));
+        let mut settings = Adaptive::between(Quota::per_second(slowest), Quota::per_second(fastest)).seed(1);
         if let Some(burst) = burst {
             settings = settings.burst(burst);
         }
@@ -142,14 +142,14 @@ impl World {
             Op::Succeed(place) | Op::Throttle(place, _) | Op::Ignore(place) if !self.sent.is_empty() => {
                 let grant = self.sent.swap_remove(place % self.sent.len());
                 match op {
-                    Op::Throttle(_, pause) => self.throttle(pause, |pause| grant.throttled(pause)),
+                    Op::Throttle(_, pause) => self.throttle(grant.cost(), pause, |pause| grant.throttled(pause)),
                     Op::Ignore(_) => grant.ignored(),
                     _ => self.succeed(|| grant.succeeded()),
                 }
             }
             Op::Attempt(cost, waited, Some(pause)) => {
                 let attempt = self.adaptive.attempt(cost, waited);
-                self.throttle(Some(pause), |pause| attempt.throttled(pause));
+                self.throttle(cost, Some(pause), |pause| attempt.throttled(pause));
             }
             Op::Attempt(cost, waited, None) => {
                 let attempt = self.adaptive.attempt(cost, waited);
@@ -180,13 +180,19 @@ impl World {
         self.follow();
     }
 
-    fn throttle(&mut self, pause: Option<Duration>, report: impl FnOnce(Option<Duration>)) {
+    fn throttle(&mut self, cost: u64, pause: Option<Duration>, report: impl FnOnce(Option<Duration>)) {
+        let paused = |adaptive: &Adaptive| adaptive.limiter().snapshot().paused_for.unwrap_or_default();
+        let before = paused(&self.adaptive);
         report(pause);
         self.refused += 1;
         self.follow();
-        // The bound in the documentation.
-        let pause = pause.unwrap_or_default().min(Duration::from_secs(600));
-        self.oracle.pause_for(self.now, pause.as_nanos() as Int);
+        // The bounds in the documentation: the pause that the server wants, and at most two intervals more.
+        let longest = Duration::from_secs(600);
+        let pause = pause.unwrap_or_default().min(longest);
+        let intervals = Duration::try_from_secs_f64(2.0 * cost.max(1) as f64 / self.bounds.0).unwrap_or(longest);
+        let after = paused(&self.adaptive);
+        assert!(after >= pause.max(before) && after <= pause.saturating_add(intervals).min(longest).max(before));
+        self.oracle.pause_for(self.now, after.as_nanos() as Int);
     }
 
     /// Gives the oracle the quota that the limiter now has.

@@ -224,6 +224,38 @@ fn a_refusal_of_a_request_that_was_sent_after_the_decrease_is_another_event() {
     assert_eq!(fixture.adaptive.snapshot().falls, 2);
 }
 
+/// Two clients that run at the same rate and met once would meet again and again.
+#[test]
+fn requests_that_are_refused_again_and_again_shift_the_next_ones_by_a_random_time() {
+    let shifts = |seed: u64| {
+        let fixture = Fixture::new(Adaptive::between("2/s", "100/s").start("2/s").seed(seed));
+        let paused = || fixture.adaptive.limiter().snapshot().paused_for;
+        for _ in 0..4 {
+            fixture.waited(1).into_iter().for_each(|grant| grant.succeeded());
+        }
+        for _ in 0..3 {
+            fixture.waited(1).into_iter().for_each(|grant| grant.throttled(None));
+            assert_eq!(paused(), None, "a limit that fell can refuse three times");
+        }
+        let again = |retry_after: Option<Duration>| {
+            fixture.waited(1).into_iter().for_each(|grant| grant.throttled(retry_after));
+            let shift = paused().unwrap() - retry_after.unwrap_or_default();
+            assert!(shift <= SECOND, "more than two intervals: {shift:?}");
+            shift
+        };
+        let shifts = [again(None), again(None), again(Some(5 * SECOND))];
+        for _ in 0..4 {
+            fixture.waited(1).into_iter().for_each(|grant| grant.succeeded());
+        }
+        fixture.waited(1).into_iter().for_each(|grant| grant.throttled(None));
+        assert_eq!(paused(), None, "accepted meanwhile");
+        shifts
+    };
+    assert_eq!(shifts(1), shifts(1));
+    let all: std::collections::HashSet<Duration> = (0..20).flat_map(shifts).collect();
+    assert!(all.len() == 60 && all.iter().max() > Some(&(SECOND / 2)), "{all:?}");
+}
+
 #[test]
 fn successes_of_requests_sent_before_the_decrease_do_not_raise_the_rate() {
     let fixture = Fixture::starting_at(100);
@@ -260,8 +292,9 @@ fn a_refused_probe_returns_to_just_below_and_holds() {
     let seen = fixture.adaptive.snapshot();
     assert!(seen.is_holding);
     assert_eq!((seen.last_change.unwrap().reason, seen.probes_refused), (ChangeReason::ProbeRefused, 1));
-    // The rate is held for 8.5 s at most.
-    for _ in 0..(held * 8.0) as usize {
+    // The rate is held for 140 requests, and for 8.5 s at most.
+    assert!(held * 8.5 > 140.0);
+    for _ in 0..139 {
         fixture.waited(1).into_iter().for_each(|grant| grant.succeeded());
     }
     assert_eq!(fixture.rate(), held);

@@ -61,6 +61,7 @@ fn a_setting_that_is_made_twice_is_a_typed_error() {
         ("decrease", settings().decrease(0.5).decrease(0.6)),
         ("settle", settings().settle(Duration::ZERO).settle(Duration::from_secs(1))),
         ("burst", settings().burst(1).burst(2)),
+        ("seed", settings().seed(1).seed(1)),
         ("longest_pause", settings().longest_pause(Duration::ZERO).longest_pause(Duration::ZERO)),
     ];
     for (setting, builder) in twice {

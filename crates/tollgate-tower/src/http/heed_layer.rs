@@ -61,6 +61,32 @@ impl<Request, F: Fn(&Request) -> Limiter> Heeding<Request> for By<AnyLimiter, F>
 /// # Ok(()) }
 /// ```
 ///
+/// A server that counts several resources needs a limiter and a layer for each. The calls reserve what they need of all
+/// limiters with [`reserve`](tollgate::reserve); the example `llm_client` is a complete program.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tollgate_tower::http::{Heed, HeedLayer};
+/// # use tollgate::{Limiter, Quota};
+/// # use tower::{ServiceBuilder, service_fn};
+/// let (requests, tokens) = (Limiter::new(Quota::per_minute(500))?, Limiter::new(Quota::per_minute(30_000))?);
+/// let client = ServiceBuilder::new()
+///     .layer(HeedLayer::new(&requests).follow(0)?)
+///     .layer(HeedLayer::new(&tokens).with(Heed::default().unit("tokens")).follow(0)?)
+///     .service(service_fn(async |_: http::Request<String>| {
+///         // ... a server that says:
+///         http::Response::builder()
+///             .header("anthropic-ratelimit-requests-limit", "50")
+///             .header("anthropic-ratelimit-tokens-limit", "20000")
+///             .body(String::new())
+///     }));
+/// # tokio_test::block_on(tower::ServiceExt::oneshot(client, http::Request::new(String::new())))?;
+/// // ... after a response:
+/// assert_eq!(requests.snapshot().quotas[0].quota, Quota::per_minute(50).burst(49));
+/// assert_eq!(tokens.snapshot().quotas[0].quota, Quota::per_minute(20_000).burst(19_999));
+/// # Ok(()) }
+/// ```
+///
 /// Responses must be those of the `http` crate. A client with responses of its own, such as reqwest, can be mapped
 /// (`client.map_response(http::Response::<reqwest::Body>::from)`), or can call [`Heed::heed`] itself.
 #[derive(Clone, Debug)]
