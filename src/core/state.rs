@@ -578,7 +578,7 @@ impl State {
         if self.role.has_classes() {
             return self.class_due();
         }
-        let due = self.front_ticket().and_then(|ticket| self.supply.due(ticket));
+        let due = self.queue.front().and_then(|front| self.supply.due(front.ticket));
         // Due and still in the queue: another queue holds the claim, and will have this queue look.
         due.filter(|at| *at > self.supply.synced()).unwrap_or(u64::MAX).min(self.queue.next_alarm().unwrap_or(u64::MAX))
     }

@@ -141,6 +141,21 @@ fn a_removed_class_turns_its_waiters_away_in_batches() {
     assert_eq!(limiter.snapshot().waiting_tasks, 0);
 }
 
+#[test]
+fn what_removed_classes_leave_does_not_pile_up() {
+    let (limiter, clock) = limiter(Quota::per_second(1_000));
+    let share = Share::weight(1).ceiling(Quota::per_second(20).burst(1));
+    let retained = || limiter.core().state.lock().classes().map(|classes| classes.retained(ROOT));
+    for name in 0..1_000 {
+        let class = limiter.class(name.to_string(), share).expect("free");
+        assert!(class.try_acquire(1).is_ok());
+        drop(class);
+        assert!(retained() > Some(0), "its ceiling is not full");
+        clock.advance(Duration::from_millis(10));
+    }
+    assert!(retained() < Some(30), "{:?}, although after 50 ms a ceiling is full again", retained());
+}
+
 /// Tags are set back before they overflow, and the shares stay.
 #[test]
 fn tags_do_not_overflow() {

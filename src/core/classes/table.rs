@@ -11,6 +11,7 @@ use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
 use crate::sync::{AtomicU64, Ordering};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 /// The deepest class: the limiter's own classes have depth 1.
@@ -54,8 +55,8 @@ pub(crate) struct ClassEntry {
     children: BTreeMap<Arc<str>, ClassId>,
     /// What classes that were dropped still owe, by name.
     retained: BTreeMap<Arc<str>, Retained>,
-    /// How many were left when they were last looked through.
-    kept: usize,
+    /// The last of them that was looked at, in the order of their names, to find those that are worth nothing any more.
+    swept: Option<Arc<str>>,
     pub(crate) is_removed: bool,
     pub(crate) max_waiting: usize,
     /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
@@ -73,7 +74,7 @@ impl ClassEntry {
             flags: Arc::default(),
             children: BTreeMap::new(),
             retained: BTreeMap::new(),
-            kept: 0,
+            swept: None,
             is_removed: false,
             max_waiting: usize::MAX,
             served: 0,
@@ -170,6 +171,11 @@ impl Classes {
         self.entry(id).children.is_empty()
     }
 
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(super) fn retained(&self, parent: ClassId) -> usize {
+        self.entry(parent).retained.len()
+    }
+
     pub(crate) fn name(&self, id: ClassId) -> String {
         self.entry(id).name.to_string()
     }
@@ -229,9 +235,15 @@ impl Classes {
         let tree = &self.scheduler.tree;
         let entry = &mut self.entries[parent as usize];
         entry.retained.insert(name, retained);
-        if entry.retained.len() > 2 * entry.kept + 16 {
-            entry.retained.retain(|_, retained| !tree.is_forgettable(parent, retained, now));
-            entry.kept = entry.retained.len();
+        // Two for each that is added, so that they cannot pile up.
+        for _ in 0..2 {
+            let after = entry.swept.take().map_or(Unbounded, Excluded);
+            let Some((name, retained)) = entry.retained.range((after, Unbounded)).next() else { continue };
+            let (name, is_over) = (Arc::clone(name), tree.is_forgettable(parent, retained, now));
+            if is_over {
+                entry.retained.remove(&name);
+            }
+            entry.swept = Some(name);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the state and the fast path tell each other: how far claims may go, and how far they went.
 
 use super::{Sample, State};
+use crate::core::queue::Waiter;
 use crate::core::rovers::{Rovers, earlier};
 
 impl State {
@@ -13,12 +14,15 @@ impl State {
             self.forget_denial(rovers);
         }
         let limit = self.supply.limit();
-        let until = if !self.queue.is_empty() {
-            self.next_start(rovers)
-        } else if self.closed || self.supply.is_paused() {
-            rovers.tail()
+        let waiting_from = if self.role.has_classes() {
+            (!self.queue.is_empty()).then(|| self.class_start(rovers))
         } else {
-            rovers.tail().wrapping_add(self.stride.tokens)
+            self.queue.front().map(Waiter::start)
+        };
+        let until = match waiting_from {
+            Some(start) => start,
+            None if self.closed || self.supply.is_paused() => rovers.tail(),
+            None => rovers.tail().wrapping_add(self.stride.tokens),
         };
         rovers.publish(earlier(limit, until), limit);
     }

@@ -80,6 +80,8 @@ fn worst(parts: impl Iterator<Item = f64>) -> Worst {
     parts.fold(0.0, f64::max)
 }
 
+type Law = fn(&Run) -> Worst;
+
 /// Law 1: tokens served in any window <= burst + rate x window.
 fn rate(run: &Run) -> Worst {
     let windows = run.samples.iter().enumerate().flat_map(|(index, first)| {
@@ -431,7 +433,7 @@ fn every_checker_finds_a_schedule_that_breaks_its_law() {
     };
     let floored = Class { floor: Some((50, SECOND)), ..class };
     let capped = Class { ceiling, ..class };
-    let all: [(fn(&Run) -> Worst, Class, [Int; 2], [Int; 2]); 7] = [
+    let all: [(Law, Class, [Int; 2], [Int; 2]); 7] = [
         (rate, class, [55, 55], [55, 57]),
         (shares, class, [40, 60], [39, 60]),
         (beside_a_floor, floored, [35, 65], [34, 65]),
