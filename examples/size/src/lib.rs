@@ -5,7 +5,7 @@
 //! * [`event`], [`trace`], [`read`], [`demo`]: where the calls come from;
 //! * [`replay`]: the calls against a real limiter in simulated time, and what each of them waits;
 //! * [`summary`], [`goal`], [`search`]: what the waits mean, and the smallest quota that is good enough;
-//! * [`report`], [`table`], [`timeline`], [`picture`]: what is printed and drawn.
+//! * [`outcome`], [`report`], [`table`], [`timeline`], [`picture`]: what is printed and drawn.
 
 use std::error::Error;
 
@@ -15,6 +15,7 @@ pub mod goal;
 pub mod instant;
 pub mod malformed;
 pub mod options;
+pub mod outcome;
 pub mod per;
 pub mod picture;
 pub mod read;

@@ -1,8 +1,8 @@
 //! The picture: tokens, waits and the queue over time, and the trade-off between rate and burst.
 
 use crate::Failure;
+use crate::outcome::Outcome;
 use crate::per::Per;
-use crate::report::Outcome;
 use crate::search::TradeOff;
 use crate::timeline::Timeline;
 use crate::trace::Trace;
@@ -52,9 +52,9 @@ pub fn draw(
     let title = format!("Tokens per second, {} calls", trace.events.len());
     panel(&areas[0], &title, (time, "tokens per second"), &tokens)?;
     let waits = curves(outcomes, |timeline, slice| timeline.wait[slice] * 1e3);
-    panel(&areas[1], "Longest wait of the calls of each slice", (time, "milliseconds"), &waits)?;
+    panel(&areas[1], "Longest wait of the calls of each slice of time", (time, "milliseconds"), &waits)?;
     let waiting = curves(outcomes, |timeline, slice| timeline.waiting[slice] as f64);
-    panel(&areas[2], "Callers that wait", (time, "callers"), &waiting)?;
+    panel(&areas[2], "Callers that wait at the end of each slice", (time, "callers"), &waiting)?;
     if let Some(area) = areas.get(3) {
         let axes = ("burst", format!("tokens per {per}"));
         panel(area, "The smallest rate that meets the goal", (axes.0, &axes.1), &[trade_off(trade_offs)])?;
@@ -86,7 +86,7 @@ fn trade_off(rows: &[TradeOff]) -> Curve {
     Curve { name: "smallest rate".into(), color: COLORS[0], points: points.collect() }
 }
 
-/// Draws curves with a legend; the vertical axis begins at 0.
+/// Draws curves with a legend.
 fn panel(area: &Panel<'_>, title: &str, (x, y): (&str, &str), curves: &[Curve]) -> Result<(), Failure> {
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let mut chart = ChartBuilder::on(area)
@@ -94,7 +94,7 @@ fn panel(area: &Panel<'_>, title: &str, (x, y): (&str, &str), curves: &[Curve]) 
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(90)
-        .build_cartesian_2d(range(points().map(|point| point.0)), range(points().map(|point| point.1)))?;
+        .build_cartesian_2d(range(points().map(|point| point.0), 0.02), range(points().map(|point| point.1), 0.3))?;
     chart
         .configure_mesh()
         .x_desc(x)
@@ -126,7 +126,7 @@ fn panel(area: &Panel<'_>, title: &str, (x, y): (&str, &str), curves: &[Curve]) 
     Ok(())
 }
 
-/// From 0 to a little above the largest value.
-fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
-    0.0..values.fold(1e-9, f64::max) * 1.05
+/// From 0 to the largest value, and above it a `margin`, as a share of that.
+fn range(values: impl Iterator<Item = f64>, margin: f64) -> Range<f64> {
+    0.0..values.fold(1e-9, f64::max) * (1.0 + margin)
 }

@@ -3,27 +3,16 @@
 use crate::Failure;
 use crate::goal::Goal;
 use crate::options::Options;
+use crate::outcome::Outcome;
 use crate::picture;
 use crate::read::{self, Collected, Format};
-use crate::replay::{Candidate, Replay};
+use crate::replay::Candidate;
 use crate::search::{Search, TradeOff};
-use crate::summary::Summary;
 use crate::table;
-use crate::timeline::Timeline;
 use crate::trace::Trace;
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Write, stdin};
 use std::path::Path;
-use tollgate::ConfigError;
-
-/// One quota and how the trace fares with it.
-pub struct Outcome {
-    pub candidate: Candidate,
-    pub summary: Summary,
-    pub timeline: Timeline,
-    /// `None` without a goal.
-    pub meets_goal: Option<bool>,
-}
 
 /// Whether the program succeeded; see the exit codes in [`Options`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,18 +59,22 @@ fn load(options: &Options, remarks: &mut dyn Write) -> Result<Option<Trace>, Fai
         trace.spread_over_seconds();
         writeln!(
             remarks,
-            "access logs know whole seconds: the calls of each are spread over it (--no-spread: are not)"
+            "times of access logs are whole seconds: the calls of each second are spread evenly over it (see --no-spread)"
         )?;
     }
     if trace.disordered > 0 {
-        writeln!(remarks, "{} calls stood behind a later one: all are sorted by their instants", trace.disordered)?;
+        writeln!(
+            remarks,
+            "{} times a call stands behind a later one: the calls are sorted by their instants",
+            trace.disordered
+        )?;
     }
     Ok(Some(trace).filter(|_| malformed.count == 0 || !options.strict))
 }
 
 /// Compares the quotas of the options.
 fn compare(options: &Options, trace: &Trace, goal: Option<Goal>, output: &mut dyn Write) -> Result<Verdict, Failure> {
-    let outcomes = options.quota.iter().map(|quota| outcome(options, trace, *quota, goal));
+    let outcomes = options.quota.iter().map(|quota| Outcome::new(trace, *quota, options.setting(), goal));
     let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
     table::outcomes(output, &outcomes)?;
     draw(options, trace, &outcomes, &[], output)?;
@@ -105,22 +98,12 @@ fn find(options: &Options, trace: &Trace, goal: Goal, output: &mut dyn Write) ->
     };
     let trade_offs = search.trade_offs(max_burst, rate);
     table::trade_offs(output, &search, &trade_offs)?;
-    let outcomes = [outcome(options, trace, Candidate::new(search.quota(rate, burst))?, Some(goal))?];
+    let candidate = Candidate::new(search.quota(rate, burst))?;
+    let outcomes = [Outcome::new(trace, candidate, options.setting(), Some(goal))?];
     table::outcomes(output, &outcomes)?;
     table::choice(output, &search, TradeOff { burst, rate: Some(rate) }, max_burst)?;
     draw(options, trace, &outcomes, &trade_offs, output)?;
     conclude(output, outcomes.first())
-}
-
-fn outcome(options: &Options, trace: &Trace, candidate: Candidate, goal: Option<Goal>) -> Result<Outcome, ConfigError> {
-    let events = &trace.events;
-    let waits: Vec<_> = Replay::new(events, candidate, options.setting())?.collect();
-    Ok(Outcome {
-        candidate,
-        summary: Summary::new(events, &waits),
-        timeline: Timeline::new(events, &waits),
-        meets_goal: goal.map(|goal| goal.is_met(waits.len(), waits.iter().copied())),
-    })
 }
 
 fn draw(

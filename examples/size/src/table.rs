@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::goal::Goal;
 use crate::options::Options;
-use crate::report::Outcome;
+use crate::outcome::Outcome;
 use crate::search::{Search, TradeOff};
 use crate::trace::Trace;
 use humantime::format_duration;
@@ -14,12 +14,9 @@ use tollgate::Quota;
 /// The trace and the goal.
 pub fn head(output: &mut dyn Write, trace: &Trace, options: &Options, goal: Option<Goal>) -> Result<(), Failure> {
     let (tokens, seconds) = (trace.tokens(), trace.span().as_secs_f64());
-    write!(
-        output,
-        "trace: {} calls of {} keys, {tokens} tokens in {seconds:.3} s",
-        trace.events.len(),
-        trace.keys.len()
-    )?;
+    let (calls, keys) = (trace.events.len(), trace.keys.len());
+    let noun = if keys == 1 { "key" } else { "keys" };
+    write!(output, "trace: {calls} calls, {keys} {noun}, {tokens} tokens in {seconds:.3} s")?;
     if seconds > 0.0 {
         write!(output, ": {:.3}/s on average", tokens as f64 / seconds)?;
     }

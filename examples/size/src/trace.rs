@@ -14,7 +14,7 @@ pub struct Trace {
     pub events: Vec<Event>,
     /// The names of the keys, by their numbers.
     pub keys: Vec<Box<str>>,
-    /// How many calls stood behind a later one.
+    /// How often a call stood directly behind a later one.
     pub disordered: usize,
 }
 

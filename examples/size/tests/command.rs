@@ -75,7 +75,7 @@ fn access_logs_are_spread_over_their_seconds() {
     assert_eq!(run(&[]), "size: rate=4/s burst=1 wait_p99_ms=0.000 refused=0");
     assert_eq!(run(&["--no-spread"]), "size: rate=4/s burst=1 wait_p99_ms=750.000 refused=0");
     let remarks = error(&folder.run(&["access.log", "--quota", "4/s"]));
-    assert!(remarks.contains("1 calls stood behind a later one"), "{remarks}");
+    assert!(remarks.contains("1 times a call stands behind a later one"), "{remarks}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn malformed_lines_are_counted_and_shown() {
     for part in ["line 5: the column `cost` is missing", "line 6: not UTF-8", "line 7: `x`", "and 2 more", "left out"] {
         assert!(remarks.contains(part), "{part}: {remarks}");
     }
-    assert!(printed(&output).starts_with("trace: 2 calls of 1 keys, 2 tokens in 4.000 s"), "{output:?}");
+    assert!(printed(&output).starts_with("trace: 2 calls, 1 key, 2 tokens in 4.000 s"), "{output:?}");
 
     let strict = folder.run(&[&["bad.csv", "--strict"], &QUOTA[..]].concat());
     assert_eq!((strict.status.code(), strict.stdout.len()), (Some(1), 0));
