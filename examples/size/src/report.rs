@@ -1,0 +1,132 @@
+//! What the program does: read, replay, search, print, draw.
+
+use crate::Failure;
+use crate::goal::Goal;
+use crate::options::Options;
+use crate::outcome::Outcome;
+use crate::picture;
+use crate::read::{self, Collected, Format};
+use crate::replay::Candidate;
+use crate::search::{Search, TradeOff};
+use crate::table;
+use crate::trace::Trace;
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Write, stdin};
+use std::path::Path;
+
+/// Whether the program succeeded; see the exit codes in [`Options`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Done,
+    GoalNotMet,
+    Malformed,
+}
+
+/// Does what the options say. The result goes to `output`, remarks about the trace to `remarks`.
+pub fn run(options: &Options, output: &mut dyn Write, remarks: &mut dyn Write) -> Result<Verdict, Failure> {
+    let goal = options.goal()?;
+    let Some(trace) = load(options, remarks)? else { return Ok(Verdict::Malformed) };
+    if options.per_key && trace.keys.iter().all(|key| key.is_empty()) {
+        return Err("--per-key needs a key for each call, and the trace has none: add a column or a field `key`".into());
+    }
+    if let Some(path) = &options.write {
+        trace.write(BufWriter::new(create(path)?))?;
+    }
+    table::head(output, &trace, options, goal)?;
+    match goal {
+        Some(goal) if options.quota.is_empty() => find(options, &trace, goal, output),
+        _ => compare(options, &trace, goal, output),
+    }
+}
+
+/// `None` if a line is malformed and must not be.
+fn load(options: &Options, remarks: &mut dyn Write) -> Result<Option<Trace>, Failure> {
+    if let Some(demo) = options.demo() {
+        return demo.trace().map(Some);
+    }
+    let path = options.trace.as_deref().unwrap_or(Path::new("-"));
+    let (Collected { mut trace, malformed }, format) = if path == Path::new("-") {
+        read::read(&mut stdin().lock(), options.format, options.unit)?
+    } else {
+        let file = File::open(path).map_err(|error| format!("cannot open the trace `{}`: {error}", path.display()))?;
+        read::read(&mut BufReader::new(file), options.format, options.unit)?
+    };
+    if malformed.count > 0 {
+        let rest = if options.strict { "fix them, or leave out --strict" } else { "they are left out" };
+        writeln!(remarks, "{malformed}\n{rest}")?;
+    }
+    if format == Format::Log && !options.no_spread {
+        trace.spread_over_seconds();
+        writeln!(
+            remarks,
+            "times of access logs are whole seconds: the calls of each second are spread evenly over it (see --no-spread)"
+        )?;
+    }
+    if trace.disordered > 0 {
+        writeln!(
+            remarks,
+            "{} times a call stands behind a later one: the calls are sorted by their instants",
+            trace.disordered
+        )?;
+    }
+    Ok(Some(trace).filter(|_| malformed.count == 0 || !options.strict))
+}
+
+/// Compares the quotas of the options.
+fn compare(options: &Options, trace: &Trace, goal: Option<Goal>, output: &mut dyn Write) -> Result<Verdict, Failure> {
+    let outcomes = options.quota.iter().map(|quota| Outcome::new(trace, *quota, options.setting(), goal));
+    let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
+    table::outcomes(output, &outcomes)?;
+    draw(options, trace, &outcomes, &[], output)?;
+    if goal.is_none() {
+        outcomes.iter().try_for_each(|outcome| table::last_line(output, outcome))?;
+        return Ok(Verdict::Done);
+    }
+    let good = outcomes.iter().filter(|outcome| outcome.meets_goal == Some(true));
+    let chosen = good.min_by(|one, other| one.candidate.compare(other.candidate));
+    conclude(output, chosen)
+}
+
+/// Finds the smallest quota that meets the goal.
+fn find(options: &Options, trace: &Trace, goal: Goal, output: &mut dyn Write) -> Result<Verdict, Failure> {
+    let search = Search { events: &trace.events, setting: options.setting(), goal, per: options.per };
+    let busiest = || trace.busiest(options.per.period(), options.per_key).max(1);
+    let max_burst = options.max_burst.unwrap_or_else(busiest);
+    let Some(TradeOff { burst, rate: Some(rate) }) = search.choose(max_burst) else {
+        table::hopeless(output, max_burst)?;
+        return conclude(output, None);
+    };
+    let trade_offs = search.trade_offs(max_burst, rate);
+    table::trade_offs(output, &search, &trade_offs)?;
+    let candidate = Candidate::new(search.quota(rate, burst))?;
+    let outcomes = [Outcome::new(trace, candidate, options.setting(), Some(goal))?];
+    table::outcomes(output, &outcomes)?;
+    table::choice(output, &search, TradeOff { burst, rate: Some(rate) }, max_burst)?;
+    draw(options, trace, &outcomes, &trade_offs, output)?;
+    conclude(output, outcomes.first())
+}
+
+fn draw(
+    options: &Options,
+    trace: &Trace,
+    outcomes: &[Outcome],
+    trade_offs: &[TradeOff],
+    output: &mut dyn Write,
+) -> Result<(), Failure> {
+    if let Some(folder) = options.picture.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    picture::draw(&options.picture, trace, outcomes, trade_offs, options.per)?;
+    Ok(writeln!(output, "\npicture: {}", options.picture.display())?)
+}
+
+fn conclude(output: &mut dyn Write, chosen: Option<&Outcome>) -> Result<Verdict, Failure> {
+    match chosen {
+        Some(outcome) => table::last_line(output, outcome).map(|()| Verdict::Done),
+        None => table::no_last_line(output).map(|()| Verdict::GoalNotMet),
+    }
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| format!("cannot write `{}`: {error}", path.display()).into())
+}
