@@ -170,8 +170,9 @@ impl Builder {
     ///
     /// Claims of a limiter with classes are paid in installments of at most the smallest burst, so that a large claim
     /// does not hold up the other classes. Claims made on the limiter itself wait in a class of their own, of weight 1.
-    /// Until two classes have waiting claims at the same time, the limiter grants like one without classes, and an
-    /// uncontended grant costs the same.
+    /// An uncontended grant under no ceiling costs the same as without classes. While claims wait in one class only, and
+    /// no ceiling is above it, a limiter with one quota that is refilled continuously grants at the same instants as one
+    /// without classes. With several quotas, or stepped ones, a claim above the smallest burst can be granted later.
     ///
     /// Such a limiter cannot be distributed, cannot be the parent of a keyed limiter and takes no part in
     /// [joint claims](crate::join). Metrics and traces count its classes together, and the adapters for streams, byte

@@ -21,13 +21,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The share of a [`Class`]: a weight, and optionally a floor and a ceiling. A plain value, checked when it is used.
+/// The share of a [`Class`]: a weight, and optionally a floor and a ceiling. It is checked when a class is made with it
+/// or changed to it.
 ///
 /// | part | meaning |
 /// |---|---|
 /// | weight | Backlogged classes with the same parent receive tokens in proportion to their weights. |
-/// | floor | The least rate of the class while claims wait in it, whatever its weight. The class gets its floor or its share, whichever is more. |
-/// | ceiling | The most that the class may receive: a quota of its own, with a burst, that each of its grants also takes from. |
+/// | floor | The least rate of the class while claims wait in it, whatever its weight. The class gets its floor or its share, whichever is more. Pauses, the in-flight cap and ceilings come first. |
+/// | ceiling | The most that the class may receive: a quota of its own, with a burst. Each grant of the class, and of the classes in it, takes from it too. |
 ///
 /// A weight sets a share and no latency: a class that is idle most of the time waits for up to one installment of each
 /// sibling. To bound the latency of a class, give it a floor.
@@ -68,8 +69,8 @@ impl Share {
         self
     }
 
-    /// Refuses further waiters once this many callers are waiting in the class. The limiter's own
-    /// [`max_waiting`](crate::Builder::max_waiting) applies too.
+    /// Refuses further waiters once this many callers are waiting in the class itself. Callers in the classes in it do
+    /// not count. The limiter's own [`max_waiting`](crate::Builder::max_waiting) applies too.
     pub const fn max_waiting(mut self, callers: usize) -> Self {
         self.plan.max_waiting = callers;
         self
@@ -82,7 +83,7 @@ struct Inner {
     id: ClassId,
     flags: Arc<ClassFlags>,
     name: Arc<str>,
-    /// Keeps the class around this one.
+    /// Keeps the class around this one alive.
     parent: Option<Class>,
 }
 
@@ -96,24 +97,25 @@ impl Drop for Inner {
 ///
 /// The classes of a limiter form a tree. Each class has a first-come-first-served queue of its own. While claims wait
 /// in several classes, these share the tokens in proportion to their weights, token by token: a batch job with 10,000
-/// requests in line takes its share and no more. A class that is alone gets everything; a class that was idle gets no
-/// credit for it.
+/// requests in its queue takes its share and no more. A class gets everything, up to its ceiling, while no claims
+/// wait in other classes. A class gets no credit for the time in which it was idle.
 ///
 /// Cloning is cheap: all clones are the same class. The class ends when the last clone, the last future and the last
-/// grant of it are dropped, or with [`remove`](Self::remove).
+/// grant of it and of the classes in it are dropped, or with [`remove`](Self::remove).
 ///
 /// # Guarantees
 ///
 /// All guarantees of the limiter hold for all classes together: its quotas, its in-flight cap, no token lost. In
 /// addition:
 ///
-/// * *Shares.* Take two classes with the same parent and without floors or ceilings, and any interval in which claims
-///   wait in both. The tokens that each was served, divided by its weight, differ by at most `a / weight + b / weight`
-///   of the two, where `a` and `b` are the largest installments of the two classes: a claim, or a burst of the limiter
-///   if that is less.
+/// * *Shares.* Take two classes with the same parent, and without floors or ceilings on or below them, and any interval
+///   in which claims wait in both. The first class has the weight `v` and is served `x` tokens in installments of at
+///   most `a`; the second has the weight `w` and is served `y` tokens in installments of at most `b`. Then `x / v` and
+///   `y / w` differ by at most `a / v + b / w`. The largest installment is the largest claim, or the smallest burst of
+///   the limiter's quotas if that is less.
 /// * *Installments.* A claim that costs more than a burst is paid in installments of at most a burst, in turn with the
 ///   other classes, and is granted with the last one. If it leaves before that, what was set aside for it goes back as
-///   far as the rate law allows.
+///   far as the quotas allow: never so far that other claims could exceed `burst + rate x window`.
 /// * *Floors and ceilings.* See [`Share`]. A class that its ceiling holds back holds up no class outside of it.
 ///
 /// The scheduler is hierarchical start-time fair queueing (Goyal, Vin and Cheng, 1996) with reservations and limits.
@@ -172,13 +174,14 @@ impl Class {
 
     /// Changes weight, floor, ceiling and `max_waiting` of the class from now on.
     ///
-    /// The weight applies from the next tokens on that the class is served. A changed ceiling keeps its level, up to
+    /// The new weight applies from the next installment of the class on. A changed ceiling keeps its level, up to
     /// its new burst. A floor or a ceiling that is taken off and set again goes on where it was: the initial level of the
     /// quota counts only for the first ceiling of the class.
     ///
     /// # Errors
     ///
-    /// The same as [`Limiter::class`], where the share asks for more than before; also
+    /// The same as [`Limiter::class`] for an invalid part of the share. Whether the floors can be kept is checked only
+    /// if the share has a higher floor or a stricter ceiling than before. Also
     /// [`FloorWithClasses`](ConfigError::FloorWithClasses) if there are classes in this one, and
     /// [`ClassRemoved`](ConfigError::ClassRemoved) if it was removed. Nothing has changed then.
     pub fn set_share(&self, share: Share) -> Result<(), ConfigError> {
@@ -222,11 +225,11 @@ impl Class {
         blocking::consume(InClass(&*self.inner), cost, Allowed::ANY).map(ClassGrant)
     }
 
-    /// Takes `cost` tokens if no claim would have to wait for it: they are there, no ceiling holds them back, and no
-    /// claim of another class is ahead. (A claim that its own ceiling holds back is not ahead.)
+    /// Takes `cost` tokens if they are there, no ceiling holds them back, and no claim is ahead of this one. Claims that
+    /// a ceiling holds back are ahead only of claims under the same ceiling.
     ///
-    /// While claims wait, [`retry_after`](crate::Denied::retry_after) is the time in which all that waits now, and this
-    /// claim, could be served.
+    /// While claims wait, [`retry_after`](crate::Denied::retry_after) is the time in which the limiter could serve all
+    /// claims that wait now, and this one.
     ///
     /// # Errors
     ///
@@ -240,20 +243,23 @@ impl Class {
     }
 
     /// Returns how long a [`consume`](Self::consume) of `cost` made now would wait, if from now on no caller arrived,
-    /// left or released anything.
+    /// left or released anything. It ignores the in-flight cap, as [`Limiter::estimate`] does.
     ///
     /// It is a forecast, and neither an upper nor a lower bound: later claims of other classes can delay this one, and
     /// claims that leave can hasten it. `None` for the same reasons as [`Limiter::estimate`].
     ///
-    /// Exact if the claim is granted within about a thousand installments of all classes. What lies beyond is estimated
-    /// from the shares of the classes that wait then. The running time grows with the number of classes.
+    /// The forecast is exact if the claim is granted within about a thousand installments of all classes. The rest of a
+    /// longer wait is estimated from the shares of the classes in which claims wait then. The running time grows with
+    /// the number of classes.
     pub fn estimate(&self, cost: u64) -> Option<Duration> {
         let class = self.inner.id;
         self.inner.core.look_at(|state, rovers, sample| state.estimate_in_class(rovers, class, cost, sample.now))
     }
 
-    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: at most what the ceilings have, and 0
-    /// while any claim of the limiter waits.
+    /// Returns how many tokens [`try_acquire`](Self::try_acquire) could take now: at most what the ceilings have.
+    ///
+    /// Returns 0 while any claim of the limiter waits, although `try_acquire` can pass while ceilings hold back all
+    /// claims that wait.
     pub fn available(&self) -> u64 {
         let class = self.inner.id;
         self.inner.core.look_at(|state, rovers, _| state.available_to_class(rovers, class))
@@ -267,7 +273,8 @@ impl Class {
 
     /// Removes the class and the classes in it. Their waiters and later callers get `Closed`. Grants stay valid.
     ///
-    /// A class of the same name that is made afterwards takes over what this one had been served ahead of its siblings.
+    /// A class of the same name and parent that is made afterwards takes over the state of this one: how far it was
+    /// served ahead of its siblings, what its ceiling has left, and when its floor is due again.
     pub fn remove(&self) {
         self.inner.core.remove_class(self.inner.id);
     }
@@ -320,13 +327,13 @@ pub struct ClassSnapshot {
     pub waiting_tasks: usize,
     /// How many tokens they ask for.
     pub waiting_tokens: u64,
-    /// Tokens of the installments that the class itself was served, after a wait or under a ceiling: those of claims that
-    /// wait for further installments are included. Grants without a wait and without a ceiling are one atomic operation
-    /// and are not counted by class.
+    /// Tokens of the installments that the class itself was served. Those of claims that wait for further installments
+    /// are included. Grants made at once, while no claim waits in the limiter and no ceiling is above the class, are not
+    /// counted by class.
     pub served: u64,
-    /// The part of `served` that was served because the floor of the class was due.
+    /// The part of `served` that was served after a wait because the floor of the class was due.
     pub served_by_floor: u64,
-    /// True if claims wait in the class or in a class in it, and a ceiling holds all of them back.
+    /// True if claims wait in the class or in a class in it, and ceilings hold all of them back.
     pub is_held: bool,
     /// Tokens that the class's own ceiling has; negative after a debt, `None` without a ceiling.
     pub ceiling_level: Option<i64>,
@@ -391,7 +398,7 @@ impl<I: Deref<Target = Inner>> LimiterRef for InClass<I> {
 /// # Cancel safety
 ///
 /// The same as [`Consume`](crate::Consume). What was set aside for a claim that leaves between two installments goes
-/// back to the limiter, as far as the rate law allows.
+/// back to the limiter, as far as the quotas allow.
 ///
 /// # Panics
 ///

@@ -31,14 +31,15 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 pub struct Advice {
     /// Send no request for this long.
     pub wait: Option<Duration>,
-    /// In place of [`wait`](Self::wait), for a client that refills its quota as [`policy`](Self::policy) says: the time
-    /// until the next unit. `Some` only for quotas that the server refills steadily, and not after a `Retry-After`.
+    /// The time until the server has one more unit. A client that refills its quota as [`policy`](Self::policy) says
+    /// can wait for this, in place of [`wait`](Self::wait). `Some` only for quotas that the server refills steadily, and
+    /// not after a `Retry-After`.
     pub next_unit: Option<Duration>,
     /// Use no more than this many units before the next response.
     pub available: Option<u64>,
-    /// The slowest policy that was sent with a window, or whose window follows from its reset.
+    /// The slowest policy whose window was sent, or can be computed from its reset.
     pub policy: Option<QuotaPolicy>,
-    /// How many values were ignored because they are malformed or out of reason.
+    /// How many values were ignored because they are malformed or implausible.
     pub ignored: u64,
 }
 

@@ -22,8 +22,8 @@ pub enum Format {
     /// `X-RateLimit-Limit-Requests`, `X-RateLimit-Remaining-Tokens`, `X-RateLimit-Reset-Tokens`: a quota for each
     /// resource, as OpenAI, Azure, Groq and Cerebras send them. Only read. Each resource is a [`Unit`] of that name.
     ///
-    /// `Reset` is the time until the whole limit is available again, and the server refills it steadily. The window is
-    /// not sent. It follows from the others, if they fit a minute, an hour or a day.
+    /// `Reset` is the time until the whole limit is available again. The server refills its quota steadily. It does not
+    /// send the window: tollgate computes the window from the three values, if they fit a minute, an hour or a day.
     OpenAi,
     /// `anthropic-ratelimit-input-tokens-limit`, `-remaining` and `-reset`: a quota for each resource, as Anthropic sends
     /// them. Only read. Each resource is a [`Unit`] of that name, and its window is a minute.
@@ -31,7 +31,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All formats, those that say most first.
+    /// All formats, in the order in which they are tried: those that contain most information first.
     pub(super) const ALL: [Self; 4] = [Self::Draft11, Self::OpenAi, Self::Anthropic, Self::XRateLimit];
 }
 

@@ -11,13 +11,14 @@ use std::time::Duration;
 use tollgate::Limiter;
 use tollgate::{Quota, Which};
 
-/// The draft's own example of a window that is too long to be plausible.
+/// The draft for `RateLimit` fields names this as an example of a window that is too long to be plausible.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 /// How a client's limiter follows responses: the stricter of the limiter and the server decides.
 ///
 /// * If the server says to wait, the limiter pauses with [`Limiter::pause_for`], for [at most](Self::at_most) ten
-///   minutes. A refusal says so with `Retry-After`, any response with a quota that is used up and the time of its reset.
+///   minutes. A response says so with `Retry-After` if its status is 400 or above. Any response says so if it reports a
+///   quota that is used up, and the time of its reset.
 /// * If the limiter has more tokens than the server says are left, it gives up the difference. (These tokens count as
 ///   granted.)
 /// * Each quota for which [`follow`](Self::follow) was called runs at the server's rate, if that is slower.
@@ -25,11 +26,11 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 /// A server that counts several resources, such as requests, input tokens and output tokens, needs a limiter for each, and
 /// a `Heed` for each limiter: see [`unit`](Self::unit).
 ///
-/// Values out of all reason are ignored, and [counted](Self::ignored).
+/// Implausible values are ignored, and [counted](Self::ignored).
 ///
-/// No response makes a limiter run faster than it was built to. No effect is permanent: a less strict response is
-/// followed too, and a pause ends by itself. A server that answers can slow a client down to one request in ten
-/// minutes, and no further.
+/// No response makes a quota run faster than the `fastest` of its [`follow`](Self::follow), and a quota that does not
+/// follow never changes. No effect is permanent: a less strict response is followed too, and a pause ends by itself. By
+/// default, responses can slow a client down to one token in ten minutes, and no further.
 ///
 /// If a setting is made twice, the last call counts. Calls of [`follow`](Self::follow) add up.
 #[derive(Clone, Debug)]
@@ -65,7 +66,8 @@ impl Default for Heed {
 }
 
 impl Heed {
-    /// Follows `Retry-After` and the first of these formats that a response contains. The default is all formats.
+    /// Follows `Retry-After` and the first of these formats in which a response says anything about the
+    /// [unit](Self::unit). The default is all formats.
     #[must_use = "this returns the changed settings"]
     pub fn formats(self, formats: impl IntoIterator<Item = Format>) -> Self {
         Self { formats: formats.into_iter().collect(), ..self }
@@ -106,7 +108,8 @@ impl Heed {
         Self { unit: unit.into(), ..self }
     }
 
-    /// Pauses for no longer than this at a time, whatever the server says. The default is ten minutes.
+    /// Pauses for no longer than this at a time, whatever the server says. The [jitter](Self::jitter) comes on top. The
+    /// default is ten minutes.
     #[must_use = "this returns the changed settings"]
     pub fn at_most(self, pause: Duration) -> Self {
         Self { at_most: pause, ..self }
@@ -123,16 +126,16 @@ impl Heed {
     /// second call for the same index or name replaces `fastest`.
     ///
     /// The quota takes the rate and the burst of the slowest policy that the server sends, but never more than those
-    /// of `fastest`, and never less than a token per pause [at most](Self::at_most). A limiter that has no such quota
+    /// of `fastest`, and never less than one token in the longest [pause](Self::at_most). A limiter that has no such quota
     /// stays unchanged, and so does one for which `fastest` is [manual](Quota::manual).
     ///
-    /// One token of the burst is left out: requests take varying times on their way, so that some arrive with a
-    /// shorter distance to the previous one than they were sent with. If the burst is one token, the rate is reduced
-    /// by a tenth instead.
+    /// The burst is one token less than the server's. Requests take varying times on their way, so some arrive closer
+    /// together than they were sent, and the server could count one too many. If the server's burst is one token, its
+    /// window is lengthened by a tenth instead.
     ///
-    /// If a quota of [`Format::OpenAi`] or [`Format::Anthropic`] is used up, a limiter that follows pauses only until the
-    /// next unit, because it refills as the server does. Other limiters pause until the reset, at which the whole limit
-    /// is available again.
+    /// If a quota of [`Format::OpenAi`] or [`Format::Anthropic`] is used up, a limiter that follows pauses only until
+    /// the server has one more unit, because the limiter refills as the server does. If the window of the quota is
+    /// unknown, and without `follow`, the limiter pauses until the reset, when the whole limit is available again.
     #[must_use = "this returns the changed settings"]
     pub fn follow<'q>(mut self, which: impl Into<Which<'q>>, fastest: Quota) -> Self {
         let follower = match which.into() {
@@ -144,7 +147,7 @@ impl Heed {
         self
     }
 
-    /// Adds the quotas that follow according to `earlier`, except those that follow already.
+    /// Adds the follow settings of `earlier` for quotas that have none here.
     pub(super) fn and_follow(mut self, earlier: Self) -> Self {
         let mut follows = earlier.follows;
         follows.retain(|(other, _)| self.follows.iter().all(|(own, _)| own != other));
@@ -183,7 +186,7 @@ impl Heed {
         advice
     }
 
-    /// Returns how many values of responses were ignored so far because they were malformed or out of reason. Clones
+    /// Returns how many values of responses were ignored so far because they were malformed or implausible. Clones
     /// count together.
     ///
     /// # Examples

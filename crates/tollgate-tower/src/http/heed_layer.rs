@@ -49,7 +49,7 @@ impl<Request, F: Fn(&Request) -> Limiter> Heeding<Request> for By<AnyLimiter, F>
 ///     .layer(LimitLayer::new(&limiter).wait_without_limit()) // for as long as the server says
 ///     .layer(HeedLayer::new(&limiter))
 ///     .service_fn(async |_: http::Request<String>| {
-///         // ... a server that says:
+///         // ... a server that responds:
 ///         http::Response::builder().status(429).header("retry-after", "3").body(String::new())
 ///     });
 ///
@@ -105,7 +105,7 @@ impl HeedLayer {
     /// Makes a quota follow the server, with its present value as the fastest; see [`Heed::follow`]. Several calls make
     /// several quotas follow.
     ///
-    /// The server's policies then slow the quota down, or let it run as it was built.
+    /// The server's policies can slow the quota down, and never make it faster than it is now.
     ///
     /// # Errors
     ///
@@ -147,8 +147,8 @@ impl<F> HeedLayer<By<AnyLimiter, F>> {
 }
 
 impl<L> HeedLayer<L> {
-    /// Follows responses according to `heed`, in place of earlier settings. Quotas that [follow](Self::follow) already go on
-    /// following.
+    /// Follows responses according to `heed`, in place of earlier settings. Quotas for which [`follow`](Self::follow) was
+    /// called before keep following the server.
     pub fn with(self, heed: Heed) -> Self {
         Self { heed: heed.and_follow(self.heed), ..self }
     }

@@ -1,5 +1,5 @@
-//! The limits of OpenAI and Anthropic as quotas. They are buckets that are refilled steadily, and `reset` says when
-//! they are full again. So a client that knows the window need not wait for the reset.
+//! The limits of OpenAI and Anthropic as quotas. These servers refill each bucket steadily, and `reset` is the time at
+//! which it is full again. So a client that knows the window need not wait for the reset.
 
 use super::format::Unit;
 use super::items::{QuotaPolicy, ServiceLimit, whole_seconds};
@@ -14,7 +14,7 @@ const WINDOWS: [u64; 3] = [MINUTE, 3_600, 86_400];
 /// The window that follows from `reset` may differ from the true one by this factor: `reset` is rounded.
 const TOLERANCE: f64 = 1.25;
 
-/// Reads the fields of one family, and counts the values that are out of reason.
+/// Reads the fields of one family, and counts the values that are implausible.
 pub(super) fn read(headers: &HeaderMap, family: Family) -> (RateLimits, u64) {
     let read = ResourceLimits::read_family(headers, family);
     let policies = read.limits.iter().filter_map(|limit| policy(limit, family)).collect();

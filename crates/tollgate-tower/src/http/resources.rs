@@ -20,7 +20,7 @@ pub struct ResourceLimit {
     /// The name of the resource, as in the fields: `requests`, `tokens`, `input-tokens`, `output-tokens`, or for GitHub
     /// `core`, `search`. Fields that name no resource are about `requests`.
     pub resource: Arc<str>,
-    /// The most units that the server grants in one window. The fields do not tell the window.
+    /// The most units that the server grants in one window. The fields do not say how long the window is.
     pub limit: Option<u64>,
     /// The units that are left.
     pub remaining: Option<u64>,
@@ -41,9 +41,10 @@ pub struct ResourceLimit {
 /// Each form of `reset` is understood in each set of fields. Instants count from the `Date` of the response, because they
 /// are by the clock of the server; without a `Date`, from the local time.
 ///
-/// Values out of all reason are ignored, and counted in [`ignored`](Self::ignored): text that is not a number, negative
+/// Implausible values are ignored, and counted in [`ignored`](Self::ignored): text that is not a number, negative
 /// numbers (Azure sends -1 for unknown), more than 15 digits, a limit of 0, more remaining than the limit, a reset in
-/// more than a year, a field that is sent twice, and more than 32 resources.
+/// more than a year, and more than 32 resources. Of a field that is sent twice, or of two fields about the same
+/// resource, the first counts.
 ///
 /// # Examples
 ///
@@ -122,7 +123,7 @@ impl ResourceLimits {
         read
     }
 
-    /// Sets one value. Returns false if it is out of reason.
+    /// Sets one value. Returns false if it is implausible.
     fn set(&mut self, resource: &str, kind: Kind, text: &str, now: SystemTime) -> bool {
         let value = match kind {
             Kind::Limit | Kind::Remaining => {

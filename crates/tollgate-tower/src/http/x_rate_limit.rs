@@ -27,7 +27,7 @@ pub(super) fn write(rate_limits: &RateLimits, headers: &mut HeaderMap) {
     }
 }
 
-/// Reads the fields, and counts the values that are out of reason. The fields of most servers carry no name, so policy
+/// Reads the fields, and counts the values that are implausible. The fields of most servers carry no name, so policy
 /// and limit get the name `x-ratelimit`.
 pub(super) fn read(headers: &HeaderMap) -> (RateLimits, u64) {
     let read = ResourceLimits::read_family(headers, Family::Plain);
