@@ -255,11 +255,14 @@ impl Tree {
                 until = Some(ceiling.has(offer.tokens));
             }
         }
-        set(&mut self.held, &mut self.nodes, |positions| &mut positions.held, id, until);
+        // At `u64::MAX` time has ended, and the ceiling still holds it back.
+        let at = until.filter(|at| *at < u64::MAX);
+        set(&mut self.held, &mut self.nodes, |positions| &mut positions.held, id, at);
         if until.is_some() { None } else { offer }
     }
 
     fn set_upcoming(&mut self, id: ClassId, at: Option<u64>) {
+        let at = at.filter(|at| *at < u64::MAX);
         set(&mut self.upcoming, &mut self.nodes, |positions| &mut positions.upcoming, id, at);
     }
 

@@ -5,7 +5,7 @@ use super::*;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tollgate::{Bound, Clock, Quota};
+use tollgate::{Bound, Clock, Quota, Share};
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -78,6 +78,30 @@ fn a_claim_due_after_the_end_of_time_is_not_granted_at_its_end() {
         limiter.set_quota(0, Quota::per_second(10)).unwrap();
         limiter.replenish(u64::MAX);
         assert_eq!(queue.serve(), 7, "a manual replenish still brings tokens");
+    }
+}
+
+/// The same for a ceiling and a floor of a class: no call may look for such an instant again and again.
+#[test]
+fn a_class_due_after_the_end_of_time_is_not_looked_at_for_ever_at_its_end() {
+    let slow = Quota::new(1, Duration::from_nanos(u64::MAX)).burst(2).initial(0);
+    for share in [Share::weight(1).ceiling(slow), Share::weight(1).floor(slow)] {
+        to_its_end(move || {
+            let clock = Whole::default();
+            let quota = Quota::per_second(10).burst(2).initial(0);
+            let limiter = Limiter::builder().quota(quota).classes().clock(clock.clone()).build().unwrap();
+            let class = limiter.class("slow", share).unwrap();
+            let mut claims = [2; 3].map(|cost| spawn(class.consume(cost)));
+            claims.iter_mut().for_each(|claim| assert!(claim.poll().is_pending()));
+            clock.0.store(1_000_000_000, Ordering::SeqCst);
+            limiter.tick();
+            clock.0.store(u64::MAX, Ordering::SeqCst);
+            limiter.tick();
+            let mut more = [2; 3].map(|cost| spawn(class.consume(cost)));
+            let waiting = more.iter_mut().map(|claim| claim.poll()).filter(Poll::is_pending).count();
+            assert!(waiting >= 2, "one at most finds a full bucket");
+            limiter.tick();
+        });
     }
 }
 
