@@ -124,12 +124,16 @@ fn told(connection: &Connection, claim: &Claim) -> RateLimits {
 fn refusal(connection: &Connection, claim: &Claim, turned: Rejected) -> Turned {
     let mut limits = told(connection, claim);
     // The state of the common limit is reported only to a client that it refused.
-    if turned.by == Outcome::RefusedAll {
+    let refusal = if turned.by == Outcome::RefusedAll {
         let all = RateLimits::of(&connection.limits.all.snapshot(), &Terms::default().name("all"));
+        let refusal = Refusal::new(turned.why, &all);
         limits.policies.extend(all.policies);
         limits.limits.extend(all.limits);
-    }
-    let mut response = Refusal::new(turned.why, &limits).or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
+        refusal
+    } else {
+        Refusal::new(turned.why, &limits)
+    };
+    let mut response = refusal.or_retry_after(UNKNOWN_WAIT).response(true).map(Body::from);
     limits.write(Format::Draft11, response.headers_mut());
     Turned::new(turned.by, response)
 }

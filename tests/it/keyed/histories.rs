@@ -6,7 +6,7 @@
 
 use super::hands::{Hands, Key, build};
 use crate::oracle::model::{END, Model, Seen};
-use crate::oracle::ops::{History, Op, Setup, any_scale, config, continuous, history};
+use crate::oracle::ops::{History, Op, Setup, any_scale, config, continuous, history, recorded, stepped};
 use crate::oracle::words::{nanoseconds, quota, unsigned};
 use crate::oracle::{Answer, Int, Refill, Rule};
 use proptest::prelude::*;
@@ -48,6 +48,19 @@ proptest! {
     fn one_key_agrees(history in history(any_scale(), 1, 60)) {
         agree(&history, &[0; 60], 1)?;
     }
+}
+
+/// The front claim saved a fraction of a token above the burst.
+#[test]
+fn a_close_with_two_waiters_burns_the_fraction_above_a_full_bucket() {
+    use Op::*;
+    let quota = stepped(7, 4 * DAY, 14, 14);
+    let until_step = 4 * DAY - 1;
+    let slower = SetQuota(0, continuous(10, 12 * DAY, 6, 6));
+    let ops = [Consume(0), Consume(8), Pass(until_step), Consume(8), Consume(4)];
+    let ops = ops.into_iter().chain([Tick, slower, Pass(98_742_857_142_857), Settle(0, 14), Close]);
+    let history = recorded(vec![quota], None, 1_000, 0, false, ops.collect());
+    agree(&history, &[0; 60], 1).unwrap();
 }
 
 /// A rule that a keyed limiter can have: new keys are full.

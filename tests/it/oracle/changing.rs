@@ -100,6 +100,9 @@ impl Oracle {
         while let Some(Entry::Waiter { id, .. }) = self.line.pop_front() {
             turned_away.push(id);
             self.front_left();
+            // The next one is turned away by a look of its own: what a full bucket has in addition burns before it.
+            let front = self.front();
+            self.buckets.iter_mut().for_each(|bucket| bucket.mint(now, now, front));
         }
         self.closed = true;
         turned_away

@@ -49,6 +49,19 @@ async fn a_refusal_by_the_limit_of_all_costs_no_tokens_and_reports_both_limits()
     assert_eq!((counts.answered, counts.refused_all, counts.refused_each), (5, 1, 0));
 }
 
+#[tokio::test]
+async fn a_refusal_by_the_limit_of_all_blames_it_and_not_the_key() {
+    let world = World::new(LIMITS).await;
+    for _ in 0..4 {
+        assert_eq!(world.get("/", "k-ann").send().await.unwrap().status(), StatusCode::OK);
+    }
+    let response = world.get("/", "bob").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(response.headers()["ratelimit"], "\"key\";r=3;t=1, \"all\";r=0;t=1");
+    let body: serde_json::Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    assert_eq!(body["violated-policies"], serde_json::json!(["all"]));
+}
+
 /// The client's own requests fill the queue of its key: 429. A full common queue is 503.
 #[tokio::test]
 async fn a_client_that_fills_its_own_queue_gets_429() {
