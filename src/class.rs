@@ -274,7 +274,9 @@ impl Class {
     /// Removes the class and the classes in it. Their waiters and later callers get `Closed`. Grants stay valid.
     ///
     /// A class of the same name and parent that is made afterwards takes over the state of this one: how far it was
-    /// served ahead of its siblings, what its ceiling has left, and when its floor is due again.
+    /// served ahead of its siblings, what its ceiling has left, and when its floor is due again. Debts that this class
+    /// has not paid stay with it, and a ceiling that was full is full again: a program that makes classes anew can exceed a
+    /// ceiling by a burst each time. The limiter's own quotas hold whatever classes come and go.
     pub fn remove(&self) {
         self.inner.core.remove_class(self.inner.id);
     }
