@@ -70,7 +70,7 @@ pub(crate) struct Routes {
     routes: Vec<Route>,
     /// The price of a request without a route.
     base: Price,
-    /// Whether all segments of all routes are the same [loosely](loosely).
+    /// Whether all segments of all routes are the same [loosely].
     are_loose: bool,
     /// Whether a route is for some methods only.
     have_methods: bool,
