@@ -129,7 +129,7 @@ impl Drop for Inner {
 /// let interactive = limiter.class("interactive", Share::weight(3).floor(Quota::per_second(200)))?;
 /// let batch = limiter.class("batch", Share::weight(1).ceiling(Quota::per_second(1_000)))?;
 /// let tenant = batch.class("tenant-7", Share::weight(2))?; // classes nest
-/// interactive.consume(1).await?;
+/// let _grant = interactive.consume(1).await?;
 /// let mut grant = tenant.consume(50).await?;
 /// grant.settle(40);
 /// # Ok(()) }
