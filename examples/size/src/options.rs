@@ -71,7 +71,7 @@ pub struct Options {
     /// Goal: at most this share of the calls is refused, such as 0.1% [default: 0%]
     #[arg(long)]
     pub refuse: Option<Share>,
-    /// The largest burst of the search [default: the most tokens of any period of --per]
+    /// The largest burst of the search [default: the tokens of the busiest second]
     #[arg(long, value_parser = value_parser!(u64).range(1..=1 << 60))]
     pub max_burst: Option<u64>,
     /// The period of the rates of the search, which are whole numbers

@@ -90,8 +90,7 @@ fn compare(options: &Options, trace: &Trace, goal: Option<Goal>, output: &mut dy
 /// Finds the smallest quota that meets the goal.
 fn find(options: &Options, trace: &Trace, goal: Goal, output: &mut dyn Write) -> Result<Verdict, Failure> {
     let search = Search { events: &trace.events, setting: options.setting(), goal, per: options.per };
-    let busiest = || trace.busiest(options.per.period(), options.per_key).max(1);
-    let max_burst = options.max_burst.unwrap_or_else(busiest);
+    let max_burst = options.max_burst.unwrap_or_else(|| trace.busiest_second(options.per_key).max(1));
     let Some(TradeOff { burst, rate: Some(rate) }) = search.choose(max_burst) else {
         table::hopeless(output, max_burst)?;
         return conclude(output, None);

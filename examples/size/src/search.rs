@@ -3,10 +3,10 @@
 //! Many pairs of a rate and a burst meet it: a larger burst allows a smaller rate. The pair that is chosen has the
 //! smallest rate that does with the largest burst allowed, and of the bursts that do at that rate, the smallest.
 //!
-//! Rates are whole numbers of tokens per period. The search takes it that more tokens never make the result worse. So
-//! it is while no call is refused. With a longest wait and calls of different costs, one more call granted can cause
-//! others to be refused; then the pair found meets the goal, and the next smaller rate or burst does not, but one far
-//! below could.
+//! Rates are whole numbers of tokens per period. The search assumes that more tokens never make the result worse. This
+//! is so without a longest wait. With one, a call that a smaller quota refuses can be granted late by a larger one, and
+//! a large call that is granted can cause smaller ones to be refused. Then the pair found meets the goal, and the next
+//! smaller rate or burst does not, but one far below could.
 
 use crate::event::Event;
 use crate::goal::Goal;

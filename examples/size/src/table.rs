@@ -21,8 +21,8 @@ pub fn head(output: &mut dyn Write, trace: &Trace, options: &Options, goal: Opti
         write!(output, ": {:.3}/s on average", tokens as f64 / seconds)?;
     }
     let whose = if options.per_key { " of a key" } else { "" };
-    let busiest = trace.busiest(options.per.period(), options.per_key);
-    writeln!(output, ", {busiest} in the busiest {}{whose}", options.per)?;
+    let busiest = trace.busiest_second(options.per_key);
+    writeln!(output, ", {busiest} in the busiest second{whose}")?;
     let patience = options.max_wait.map(|most| format!("for {} at most", format_duration(most)));
     let patience = patience.unwrap_or_else(|| "for as long as it takes".into());
     let scope = if options.per_key { "a quota per key" } else { "one quota for all calls" };

@@ -8,6 +8,8 @@ use std::time::Duration;
 /// The most tokens of a whole trace: positions of a limiter stay comparable up to here.
 const MAX_TOKENS: u128 = 1 << 60;
 
+const SECOND: u64 = 1_000_000_000;
+
 /// Calls in the order of their instants; at least one.
 #[derive(Debug)]
 pub struct Trace {
@@ -40,7 +42,7 @@ impl Trace {
         for second in self.events.chunk_by_mut(|one, next| one.at == next.at) {
             let count = second.len() as u64;
             for (index, event) in (0..).zip(second) {
-                event.at += index * 1_000_000_000 / count;
+                event.at += index * SECOND / count;
             }
         }
     }
@@ -54,14 +56,14 @@ impl Trace {
         Duration::from_nanos(self.events[self.events.len() - 1].at - self.events[0].at)
     }
 
-    /// The most tokens in any window of this length: of one key if `per_key`, else of all calls together.
-    pub fn busiest(&self, window: Duration, per_key: bool) -> u64 {
+    /// The most tokens in any window of a second: of one key if `per_key`, else of all calls together.
+    pub fn busiest_second(&self, per_key: bool) -> u64 {
         let mut events = self.events.clone();
         if per_key {
             events.sort_by_key(|event| event.key);
         }
         let lists = events.chunk_by(|one, next| !per_key || one.key == next.key);
-        lists.map(|list| busiest(list, window)).max().unwrap_or(0)
+        lists.map(busiest_second).max().unwrap_or(0)
     }
 
     /// Writes the trace as CSV that this program reads.
@@ -69,7 +71,7 @@ impl Trace {
         let mut rows = csv::Writer::from_writer(output);
         rows.write_record(["instant", "key", "cost"])?;
         for event in &self.events {
-            let (seconds, nanos) = (event.at / 1_000_000_000, event.at % 1_000_000_000);
+            let (seconds, nanos) = (event.at / SECOND, event.at % SECOND);
             let instant = format!("{seconds}.{nanos:09}");
             rows.write_record([&instant, &*self.keys[event.key as usize], &event.cost.to_string()])?;
         }
@@ -77,11 +79,11 @@ impl Trace {
     }
 }
 
-fn busiest(events: &[Event], window: Duration) -> u64 {
+fn busiest_second(events: &[Event]) -> u64 {
     let (mut oldest, mut inside, mut most) = (0, 0, 0);
     for event in events {
         inside += event.cost;
-        while u128::from(event.at - events[oldest].at) >= window.as_nanos() {
+        while event.at - events[oldest].at >= SECOND {
             inside -= events[oldest].cost;
             oldest += 1;
         }

@@ -29,10 +29,12 @@ pub(super) fn record(line: &str, unit: Unit) -> Result<Record<'_>, String> {
 
 /// A string without its quotes, or any other value as it is written.
 fn text(value: &RawValue) -> Cow<'_, str> {
-    /// Borrows where the string has no escapes.
-    #[derive(Deserialize)]
-    struct Text<'l>(#[serde(borrow)] Cow<'l, str>);
-    serde_json::from_str(value.get()).map_or(Cow::Borrowed(value.get()), |Text(text)| text)
+    let raw = value.get();
+    match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(inner) if !inner.contains('\\') => Cow::Borrowed(inner),
+        Some(_) => serde_json::from_str::<String>(raw).map_or(Cow::Borrowed(raw), Cow::Owned),
+        None => Cow::Borrowed(raw),
+    }
 }
 
 fn malformed(error: &serde_json::Error) -> String {
