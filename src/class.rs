@@ -6,6 +6,8 @@ use crate::claim::Claim;
 use crate::core::Core;
 use crate::core::classes::{ClassFlags, ClassId, ROOT};
 use crate::core::limiter_ref::LimiterRef;
+#[cfg(feature = "keyed")]
+use crate::core::parent::Parent;
 use crate::core::state::{SharePlan, State};
 use crate::deadline::Allowed;
 use crate::error::{ConfigError, ConsumeError, TryAcquireError};
@@ -165,6 +167,14 @@ impl Class {
     /// Returns the name of the class.
     pub fn name(&self) -> &str {
         &self.inner.name
+    }
+
+    /// The parent of keys that have their classes in this one.
+    #[cfg(feature = "keyed")]
+    pub(crate) fn as_parent(&self) -> Parent {
+        let Inner { core, id, flags, .. } = &*self.inner;
+        let handle = Arc::clone(&self.inner);
+        Parent::class(Arc::clone(core), *id, Arc::clone(flags), handle)
     }
 
     /// Returns the class that this one is in; `None` if the limiter itself is its parent.

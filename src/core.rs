@@ -29,7 +29,8 @@ pub(crate) mod supply;
 pub(crate) mod wakes;
 
 use crate::clock::Time;
-use crate::core::queue::Place;
+use crate::core::classes::KeyName;
+use crate::core::parent::{Parent, ParentLink};
 use crate::core::rovers::Rovers;
 use crate::core::state::{Sample, State};
 use crate::core::wakes::{Wakes, wake_each};
@@ -37,7 +38,6 @@ use crate::observe::{Observed, Observers};
 use crate::sync::{AtomicU64, Mutex};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 
@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub(crate) fine: bool,
     /// Whether there is a parent. A flag of its own because it is read often and there is mostly no parent.
     has_parent: bool,
-    /// Whether it was built with classes. Then it takes no part in joint claims and has no keyed limiters under it.
+    /// Whether it was built with classes. Then it takes no part in joint claims.
     pub(crate) has_classes: bool,
     /// The shared driver of this queue, if this is the queue of a key. `None` if the queue spawns drivers of its own.
     link: Option<Box<ChildLink>>,
@@ -103,16 +103,6 @@ pub(crate) trait QueueDriver: fmt::Debug + Send + Sync {
     fn let_go(&self, key_hash: u64);
 }
 
-/// Links one queue to its parent; see `core/parent.rs`.
-struct ParentLink {
-    limiter: Arc<Core>,
-    /// Whether both limiters read the same clock.
-    one_clock: bool,
-    /// Accessed only while both limiters' locks are held, except in `drop`. The mutex is there because the compiler
-    /// cannot know that.
-    parent_ticket: Mutex<Option<Pin<Box<Place>>>>,
-}
-
 impl Core {
     pub(crate) fn new(
         rovers: Rovers,
@@ -138,20 +128,14 @@ impl Core {
         }
     }
 
-    /// Makes this the limiter of one key: `driver` serves its queue, and `parent` is the parent of all keys,
-    /// if there is one.
-    pub(crate) fn one_of_many(
-        mut self,
-        driver: Arc<dyn QueueDriver>,
-        key_hash: u64,
-        parent: Option<Arc<Core>>,
-    ) -> Self {
+    /// Makes this the limiter of `key`: `driver` serves its queue, and `parent` is the parent of all keys, if there is one.
+    pub(crate) fn one_of_many(mut self, driver: Arc<dyn QueueDriver>, key: KeyName, parent: Option<Parent>) -> Self {
         if parent.is_some() {
             self.has_parent = true;
             self.state.lock().set_parent();
         }
-        let parent_link = parent.map(|limiter| ParentLink::new(limiter, &self.time));
-        self.link = Some(Box::new(ChildLink { driver, key_hash, parent_link }));
+        let parent_link = parent.map(|parent| ParentLink::new(parent, &self.time, key));
+        self.link = Some(Box::new(ChildLink { driver, key_hash: key.hash, parent_link }));
         self
     }
 

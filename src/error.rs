@@ -513,9 +513,11 @@ pub enum ConfigError {
     /// The tokens of a distributed quota cannot be shared among classes.
     #[error("a limiter with classes cannot be distributed: remove `.classes()` or `.distributed(store)`")]
     DistributedClasses,
-    /// A limiter with classes cannot be the parent of a keyed limiter.
-    #[error("the parent of a keyed limiter has classes: use a limiter that was built without them")]
-    ParentWithClasses,
+    /// Keys have weights only where they share a parent with classes.
+    #[error(
+        "`weight_by` needs a parent with classes: build the parent limiter with `.classes()`, or remove `weight_by`"
+    )]
+    WeightsWithoutClasses,
     /// The limiter of a key of a keyed limiter with a parent cannot be used by itself, past the parent.
     #[error(
         "a key under a parent has no limiter of its own: call the keyed limiter's methods, or build it without one"

@@ -80,6 +80,7 @@ impl Core {
     /// Turns the waiters of a class and of the classes in it away.
     pub(crate) fn remove_class(&self, class: ClassId) {
         self.change_classes(|state| state.remove_class(class));
+        self.close_children_in(|state, group| state.is_closed(group));
     }
 
     /// The last handle of a class was dropped.

@@ -2,14 +2,15 @@
 //!
 //! From the bottom up: `heap.rs`; `tags.rs`, `floor.rs` and `ceiling.rs` (weights, reservations and limits, in
 //! integers); `tree.rs` and `pick.rs` (the tree and the rules of service); `shadow.rs` and `scheduler.rs` (installments
-//! and what was set aside for them); `simulation.rs` (estimates); `table.rs` (the queues and
-//! names of the classes). `state/classes.rs` serves a limiter with them.
+//! and what was set aside for them); `simulation.rs` (estimates); `name.rs` and `table.rs` (the
+//! queues and names of the classes). `state/classes.rs` serves a limiter with them.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod bounds;
 mod ceiling;
 mod floor;
 mod heap;
+mod name;
 mod pick;
 mod scheduler;
 mod shadow;
@@ -37,9 +38,10 @@ pub(crate) mod steps {
     }
 }
 
+pub(crate) use name::{ClassName, KeyName};
 pub(crate) use pick::Pick;
 pub(crate) use scheduler::{Paid, Scheduler, Step};
 pub(crate) use simulation::{Backlog, Simulation, Waiting};
-pub(crate) use table::{ClassFlags, Classes, MAX_DEPTH};
+pub(crate) use table::{AwaitedChild, ClassFlags, Classes, MAX_DEPTH};
 pub(crate) use tags::MAX_WEIGHT;
 pub(crate) use tree::{ClassId, FloorConflict, NEW, ROOT};

@@ -250,6 +250,10 @@ impl Peer for Core {
         self.poll_parent(wakes);
     }
 
+    fn answer_parent(&self, wakes: &mut Wakes) {
+        self.answer_parent(wakes);
+    }
+
     fn let_go(self: Arc<Self>) {
         Self::let_go(self);
     }

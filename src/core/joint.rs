@@ -137,6 +137,11 @@ impl JointClaim {
         (0..self.members.len()).rev().filter(is_unready).max_by_key(due).unwrap_or(0)
     }
 
+    /// The limiter in whose queue the claim waits that has a parent ticket.
+    pub(crate) fn child(&self) -> Weak<dyn Peer> {
+        self.members[0].clone()
+    }
+
     /// Gives the claim up, unless it is committed.
     pub(crate) fn kill(&self) -> JointState {
         self.change(|_| DEAD)

@@ -58,9 +58,11 @@ fn act_on<'a, const N: usize, R>(
     // A parent is served before its child.
     while !queues.iter_mut().rev().all(|queue| queue.settle(reach, wakes)) {
         let is_full = wakes.is_full();
+        let awaited = queues.each_mut().map(|queue| queue.state.awaited_child());
         let before = queues.each_mut().map(|queue| queue.interrupt());
         drop(queues);
         wakes.wake_all();
+        awaited.into_iter().flatten().for_each(|child| wakes.ask(&child));
         queues = lock(cores, std::array::from_fn(|index| cores[index].sample_or_last().or(Some(before[index]))));
         align(&mut queues);
         if is_full && catch_up == CatchUp::Batch && queues.iter().all(|queue| queue.core.can_hand_over(&queue.state)) {
@@ -87,7 +89,7 @@ fn act_on<'a, const N: usize, R>(
 }
 
 #[inline]
-fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; N]) -> [Locked<'_>; N] {
+pub(super) fn lock<const N: usize>(cores: [&Core; N], samples: [Option<Sample>; N]) -> [Locked<'_>; N] {
     std::array::from_fn(|index| {
         let (core, sample) = (cores[index], samples[index]);
         let state = core.state.lock();
@@ -105,12 +107,12 @@ impl<'a> Locked<'a> {
 
     /// Serves the queue up to the sample. Returns false if the locks must be released before that.
     #[inline]
-    fn settle(&mut self, reach: Reach, wakes: &mut Wakes) -> bool {
+    pub(super) fn settle(&mut self, reach: Reach, wakes: &mut Wakes) -> bool {
         self.state.settle(&self.core.rovers, self.sample.now, reach, wakes) == ServeResult::Done
     }
 
-    /// The locks are about to be released before the action.
-    fn interrupt(&mut self) -> Sample {
+    /// The locks are about to be released before the action, or before the queue is served up to its sample.
+    pub(super) fn interrupt(&mut self) -> Sample {
         self.state.leave_unfinished(&self.core.rovers);
         self.sample
     }

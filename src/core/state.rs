@@ -33,7 +33,7 @@ use deferred::Deferred;
 use forecast::Forecast;
 use serving::Served;
 
-use crate::core::classes::Classes;
+use crate::core::classes::{ClassId, Classes};
 use crate::core::drivers::Drivers;
 use crate::core::queue::{Queue, Waiter};
 use crate::core::rovers::{Rovers, ahead};
@@ -68,9 +68,15 @@ impl Role {
     const CLASSES: u8 = 2;
     /// The tokens of one of its quotas come from a source.
     const SOURCE: u8 = 4;
+    /// A child has not said yet which of its claims is next.
+    const AWAITS: u8 = 8;
 
     fn add(&mut self, role: u8) {
         self.0 |= role;
+    }
+
+    fn remove(&mut self, role: u8) {
+        self.0 &= !role;
     }
 
     fn is_plain(self) -> bool {
@@ -83,6 +89,10 @@ impl Role {
 
     fn has_classes(self) -> bool {
         self.0 & Self::CLASSES != 0
+    }
+
+    fn awaits(self) -> bool {
+        self.0 & Self::AWAITS != 0
     }
 }
 
@@ -128,8 +138,8 @@ pub(crate) struct Rare {
     deferred: VecDeque<Deferred>,
     /// While a caller acts on a queue that is behind: the time it read from the clock.
     acts_at: Option<u64>,
-    /// Keyed limiters under this limiter, which close when this limiter closes.
-    pub(crate) children: Vec<Weak<dyn ChildLimiter>>,
+    /// Keyed limiters under this limiter, or under a class of it: they close when it closes.
+    pub(crate) children: Vec<(ClassId, Weak<dyn ChildLimiter>)>,
 }
 
 /// Counters that cannot be derived from the rovers.

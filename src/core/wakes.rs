@@ -19,6 +19,9 @@ pub(crate) trait Peer: Send + Sync {
     fn serve_into(&self, wakes: &mut Wakes);
     /// Acts in the parent's queue for the front of this queue, and collects in `wakes` the work for other queues.
     fn poll_parent(&self, wakes: &mut Wakes);
+    /// The parent has granted the front claim of this queue, and waits to learn which claim is next. Any caller that finds
+    /// the parent waiting may ask, so it waits for no thread.
+    fn answer_parent(&self, wakes: &mut Wakes);
     /// Drops a reference that was held for a moment.
     fn let_go(self: Arc<Self>);
     /// Mints what is due and serves the queue.
@@ -150,11 +153,19 @@ impl Wakes {
 
     /// One call can send updates to thousands of queues, so only a few entries are searched. A queue that is served twice
     /// costs no more than the update did.
-    fn push_unserved(&mut self, core: Arc<dyn Peer>) {
+    pub(crate) fn push_unserved(&mut self, core: Arc<dyn Peer>) {
         const SEARCHED: usize = 8;
         let unserved = &mut self.for_peers().unserved;
         if !unserved.iter().take(SEARCHED).any(|known| Arc::ptr_eq(known, &core)) {
             unserved.push_back(core);
+        }
+    }
+
+    /// Has a child [answer](Peer::answer_parent) its parent, if the child still exists.
+    pub(crate) fn ask(&mut self, child: &Weak<dyn Peer>) {
+        if let Some(child) = child.upgrade() {
+            child.answer_parent(self);
+            child.let_go();
         }
     }
 

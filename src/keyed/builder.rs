@@ -6,11 +6,12 @@ use super::distributed::{self, Config, Namer};
 use super::driver_pool::DriverPool;
 use super::keys::Keys;
 use super::live::LiveTemplate;
-use super::map::{Map, Parts, QuotasBy};
+use super::map::{Map, Parts, QuotasBy, WeightBy};
 use super::quotas::Quotas;
 use super::rates::Rates;
 use crate::clock::{Chosen, Clock, Time};
-use crate::core::state::ChildLimiter;
+use crate::core::parent::Parent;
+use crate::core::state::{ChildLimiter, MAX_COST};
 #[cfg(feature = "distributed")]
 use crate::distributed::Stores;
 use crate::error::ConfigError;
@@ -18,10 +19,12 @@ use crate::observe::Observers;
 use crate::quota::check_cap;
 use crate::set_twice::SetTwice;
 use crate::sync::AtomicU64;
-use crate::{Limiter, Quota};
+use crate::{Class, Limiter, Quota};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The number of shards without a bound on keys, and with the default bound. Large enough that a table of a million keys
 /// is rebuilt in small pieces; small enough that the tables fill most of the memory pages they occupy. Not a power of
@@ -33,6 +36,9 @@ const MAX_SHARDS: u64 = 8_192;
 /// The bound on keys if the builder sets none. Some 30 MB of small keys; a limit per second or minute reaches it only
 /// under attack, because a key that owes nothing is forgotten.
 const DEFAULT_MAX_KEYS: u64 = 1_000_000;
+
+/// The number of the next keyed limiter.
+static NEXT_NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 /// A builder for a [`KeyedLimiter`], returned by [`KeyedLimiter::builder`].
 ///
@@ -54,7 +60,8 @@ pub struct KeyedBuilder<K, S = RandomState> {
     overflow: Option<Quotas>,
     max_in_flight: Option<u64>,
     max_waiting: Option<usize>,
-    parent: Option<Limiter>,
+    parent: Option<Parent>,
+    weight_by: Option<WeightBy<K>>,
     clock: Option<Chosen>,
     shards: Option<usize>,
     #[cfg(feature = "distributed")]
@@ -75,6 +82,7 @@ impl<K> KeyedBuilder<K> {
             max_in_flight: None,
             max_waiting: None,
             parent: None,
+            weight_by: None,
             clock: None,
             shards: None,
             #[cfg(feature = "distributed")]
@@ -208,6 +216,10 @@ impl<K, S> KeyedBuilder<K, S> {
     /// * Only the caller at the front of a key's queue enters the parent's queue, and only once the key's own tokens
     ///   are available. So keys take turns there, however many callers wait for one of them, and a key that still waits
     ///   for its own tokens delays no other key. The parent's `max_waiting` refuses none of them.
+    /// * With a parent that has [classes](crate::Builder::classes), each key is a class of it while it waits: the keys that
+    ///   wait share the parent by tokens, in proportion to [their weights](Self::weight_by), whatever their claims cost.
+    ///   Without classes, they take turns by claim. A keyed limiter without a quota is then a fair share of the parent:
+    ///   the keys that are active share it equally.
     /// * [Settling](super::KeyedGrant::settle) counts in both. So do tokens in flight, if the parent has a cap.
     /// * Closing the parent closes the keyed limiter.
     /// * While a key has waiters, its estimates are `None`: how long the parent will delay them cannot be predicted.
@@ -228,7 +240,36 @@ impl<K, S> KeyedBuilder<K, S> {
     /// # Ok(()) }
     /// ```
     pub fn parent(mut self, limiter: &Limiter) -> Self {
-        self.set_twice.set("parent", &mut self.parent, limiter.clone());
+        self.set_twice.set("parent", &mut self.parent, Parent::limiter(limiter.clone().into_core()));
+        self
+    }
+
+    /// Like [`parent`](Self::parent), with a class of a limiter as the parent: the keys share what the class receives.
+    /// So parents nest: keys within a tenant, tenants within the limiter.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{KeyedLimiter, Limiter, Quota, Share};
+    /// let limiter = Limiter::builder().quota(Quota::per_second(1_000)).classes().build()?;
+    /// let tenant = limiter.class("tenant-7", Share::weight(2).ceiling(Quota::per_second(400)))?;
+    /// let users: KeyedLimiter<&str> = KeyedLimiter::builder().parent_class(&tenant).build()?;
+    /// users.wait(&"ann", 5).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn parent_class(mut self, class: &Class) -> Self {
+        self.set_twice.set("parent", &mut self.parent, class.as_parent());
+        self
+    }
+
+    /// Chooses the weight of each key, from 1 to 1,000,000, among all keys and classes with the same parent, which must
+    /// have [classes](crate::Builder::classes). Keys have the weight 1 if this is not set. Other weights count as the
+    /// nearest one in the range.
+    ///
+    /// `weight_by` is called when a key begins to wait, and when a grant is settled for more than its cost; never while
+    /// a lock is held.
+    pub fn weight_by(mut self, weight_by: impl Fn(&K) -> u64 + Send + Sync + 'static) -> Self {
+        let weight_by: WeightBy<K> = Box::new(weight_by);
+        self.set_twice.set("weight_by", &mut self.weight_by, weight_by);
         self
     }
 
@@ -324,6 +365,7 @@ impl<K, S> KeyedBuilder<K, S> {
             max_in_flight: self.max_in_flight,
             max_waiting: self.max_waiting,
             parent: self.parent,
+            weight_by: self.weight_by,
             clock: self.clock,
             shards: self.shards,
             #[cfg(feature = "distributed")]
@@ -362,32 +404,44 @@ where
             (false, None) => self.quotas,
             // Never used: the quotas of each key come from `quota_by`.
             (true, Some(_)) => Quota::per_second(1).into(),
+            // Only the parent limits the keys.
+            (true, None) if self.parent.is_some() => boundless().into(),
             (true, None) => return Err(ConfigError::NoQuota),
             (false, Some(_)) => return Err(ConfigError::QuotaAndQuotaBy),
         };
         quotas.check()?;
         self.overflow.as_ref().map_or(Ok(()), Quotas::check)?;
         self.max_in_flight.map_or(Ok(()), check_cap)?;
-        if self.parent.as_ref().is_some_and(|parent| parent.core().has_classes) {
-            return Err(ConfigError::ParentWithClasses);
+        let has_classes = self.parent.as_ref().is_some_and(|parent| parent.has_classes);
+        if self.weight_by.is_some() && !has_classes {
+            return Err(ConfigError::WeightsWithoutClasses);
         }
         if self.max_keys == Some(0) {
             return Err(ConfigError::NoKeys);
         }
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let max_keys = bound(self.max_keys);
         let shards = self.shards.unwrap_or(shards_for(self.max_keys));
         let time = self.clock.map_or_else(Time::tokio, Time::other);
-        let parent = self.parent.map(Limiter::into_core);
+        let parent = self.parent;
+        if let Some(parent) = parent.as_ref().filter(|_| has_classes) {
+            parent.with(|state, _, _| state.add_keys(parent.group))?;
+        }
         let map = Arc::new_cyclic(|map: &std::sync::Weak<Map<K, S>>| {
-            let pool = Arc::new(DriverPool::new(map.clone(), time.clone(), parent.clone()));
+            let pool = Arc::new(DriverPool::new(
+                map.clone(),
+                time.clone(),
+                parent.as_ref().map(|parent| Arc::clone(&parent.limiter)),
+            ));
             let max_waiting = self.max_waiting.unwrap_or(usize::MAX);
             let (cap, driver) = (self.max_in_flight.map(AtomicU64::new), Arc::new(Arc::clone(&pool)));
             let observers = Observers::default();
-            let template = LiveTemplate { time, cap, max_waiting, driver, parent: parent.clone(), observers };
+            let template = LiveTemplate { time, cap, max_waiting, driver, parent: parent.clone(), number, observers };
             Map::new(Parts {
                 hasher: self.hasher,
                 rates: Arc::new(Rates::new(quotas)),
                 quota_by: self.quota_by,
+                weight_by: self.weight_by,
                 shards,
                 max_keys,
                 template,
@@ -396,7 +450,7 @@ where
             })
         });
         let child: Arc<dyn ChildLimiter> = map.clone();
-        if parent.is_some_and(|parent| !parent.add_child(Arc::downgrade(&child))) {
+        if parent.is_some_and(|parent| !parent.add_child(parent.group, Arc::downgrade(&child))) {
             map.close();
         }
         Ok(KeyedLimiter { keys: Keys::Local(map) })
@@ -410,6 +464,7 @@ where
             ("overflow", self.overflow.is_some()),
             ("max_in_flight", self.max_in_flight.is_some()),
             ("parent", self.parent.is_some()),
+            ("weight_by", self.weight_by.is_some()),
             ("clock", self.clock.is_some()),
         ];
         let cannot = cannot.into_iter().find(|(_, is_set)| *is_set).map(|(setting, _)| setting);
@@ -421,6 +476,11 @@ where
         let (quota, quota_by) = (quotas.get(0), quota_by.map(only_quota));
         Ok(Config { quota, quota_by, max_keys, max_waiting, hasher, stores, name, cannot })
     }
+}
+
+/// A quota that refuses nothing: it is full again after a nanosecond.
+fn boundless() -> Quota {
+    Quota::new(MAX_COST, Duration::from_nanos(1)).burst(MAX_COST)
 }
 
 /// The number of shards, by what `max_keys` was set to. The default bound is far above what most limiters hold, so it

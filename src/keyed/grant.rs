@@ -48,9 +48,12 @@ impl<H: KeyRef> Pass<H> {
                 Keys::Distributed(keys) => keys.resettle(self.key_ref.key(), self.hash, self.cost, actual),
             },
         };
-        if let Some(parent) = self.key_ref.parent() {
+        if let Keys::Local(map) = self.key_ref.keys()
+            && let Some(parent) = &map.parent
+        {
             // The key is settled already, so the parent must be settled even if its clock panics.
-            self.parent = parent.resettle_anyway(self.parent, actual);
+            let key = || map.key_in_parent(self.key_ref.key(), self.hash);
+            self.parent = parent.resettle(key, self.parent, actual);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::keys::Keys;
 use crate::core::Core;
+use crate::core::parent::Parent;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -14,9 +15,9 @@ pub(super) trait KeyRef {
     fn keys(&self) -> &Keys<Self::Key, Self::Hasher>;
     fn key(&self) -> &Self::Key;
 
-    /// The parent limiter of all keys.
+    /// The parent of all keys.
     #[inline]
-    fn parent(&self) -> Option<&Arc<Core>> {
+    fn parent(&self) -> Option<&Parent> {
         if let Keys::Local(map) = self.keys() { map.parent.as_ref() } else { None }
     }
 

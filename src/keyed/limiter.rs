@@ -94,7 +94,7 @@ where
     /// Returns the parent limiter, if there is one.
     pub fn parent(&self) -> Option<Limiter> {
         match &self.keys {
-            Keys::Local(map) => map.parent.clone().map(Limiter::from_core),
+            Keys::Local(map) => map.parent.as_ref().map(|parent| Limiter::from_core(Arc::clone(&parent.limiter))),
             Keys::Distributed(_) => None,
         }
     }

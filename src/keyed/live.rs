@@ -14,6 +14,8 @@
 use super::rate::{Level, Rate};
 use super::rates::{Levels, Rates};
 use crate::clock::Time;
+use crate::core::classes::KeyName;
+use crate::core::parent::Parent;
 use crate::core::rovers::{Rovers, ahead};
 use crate::core::schedule::Schedule;
 use crate::core::state::State;
@@ -33,8 +35,10 @@ pub(super) struct LiveTemplate {
     pub(super) cap: Option<AtomicU64>,
     pub(super) max_waiting: usize,
     pub(super) driver: Arc<dyn QueueDriver>,
-    /// The parent limiter of all keys.
-    pub(super) parent: Option<Arc<Core>>,
+    /// The parent of all keys.
+    pub(super) parent: Option<Parent>,
+    /// The number of the keyed limiter, which tells its keys apart from those of others under the same parent.
+    pub(super) number: u64,
     /// The observers of waits and refusals, for all keys together.
     pub(super) observers: Observers,
 }
@@ -43,6 +47,11 @@ impl LiveTemplate {
     pub(super) fn cap(&self) -> Option<u64> {
         // Acquire: whoever learns under a shard's lock that a change has visited the shard sees the change.
         self.cap.as_ref().map(|cap| cap.load(Acquire))
+    }
+
+    /// The name under which the key with this hash has a class in the parent.
+    pub(super) fn key_name(&self, hash: u64) -> KeyName {
+        KeyName { limiter: self.number, hash }
     }
 
     /// Creates a core that continues from `levels`, for the key with this hash. `quota_version` is the last quota change
@@ -67,7 +76,7 @@ impl LiveTemplate {
         Arc::new_cyclic(|weak| {
             let observers = self.observers.clone();
             let core = Core::new(Rovers::new(0), state, self.time.clone(), false, observers, weak.clone());
-            core.one_of_many(Arc::clone(&self.driver), hash, self.parent.clone())
+            core.one_of_many(Arc::clone(&self.driver), self.key_name(hash), self.parent.clone())
         })
     }
 }

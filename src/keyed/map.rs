@@ -29,6 +29,8 @@ use super::top::Top;
 #[cfg(feature = "distributed")]
 use crate::Quota;
 use crate::core::Core;
+use crate::core::classes::{KeyName, MAX_WEIGHT};
+use crate::core::parent::Parent;
 use crate::core::state::ChildLimiter;
 use crate::error::ConsumeError;
 use crate::permit::Permit;
@@ -47,7 +49,9 @@ const LEAST_SLOTS: usize = 64;
 
 /// The user's function that chooses the quotas of a key.
 pub(super) type QuotasBy<K> = Box<dyn Fn(&K) -> Quotas + Send + Sync>;
-/// The same for a distributed limiter, whose keys have one quota.
+/// The user's function that chooses the weight of a key among the keys under a parent.
+pub(super) type WeightBy<K> = Box<dyn Fn(&K) -> u64 + Send + Sync>;
+/// The same as [`QuotasBy`] for a distributed limiter, whose keys have one quota.
 #[cfg(feature = "distributed")]
 pub(super) type QuotaBy<K> = Box<dyn Fn(&K) -> Quota + Send + Sync>;
 
@@ -63,8 +67,9 @@ pub(super) struct Map<K, S> {
     /// The bucket that new keys share while the map is full; `None` if they are refused.
     pub(super) overflow: Option<Arc<Core>>,
     pub(super) pool: Arc<DriverPool>,
-    /// The parent limiter of all keys, which has to grant each call too.
-    pub(super) parent: Option<Arc<Core>>,
+    /// The parent of all keys, which has to grant each call too.
+    pub(super) parent: Option<Parent>,
+    weight_by: Option<WeightBy<K>>,
     /// The number of common quotas that were set.
     versions: AtomicU64,
     pub(super) top: ShardMutex<Top<K>>,
@@ -81,6 +86,7 @@ pub(super) struct Parts<K, S> {
     pub(super) hasher: S,
     pub(super) rates: Arc<Rates>,
     pub(super) quota_by: Option<QuotasBy<K>>,
+    pub(super) weight_by: Option<WeightBy<K>>,
     pub(super) shards: usize,
     pub(super) max_keys: Option<u64>,
     pub(super) template: LiveTemplate,
@@ -126,7 +132,7 @@ enum Verdict {
 
 impl<K, S> Map<K, S> {
     pub(super) fn new(parts: Parts<K, S>) -> Self {
-        let Parts { hasher, rates, quota_by, shards, max_keys, template, overflow, pool } = parts;
+        let Parts { hasher, rates, quota_by, weight_by, shards, max_keys, template, overflow, pool } = parts;
         let by_key = quota_by.is_some();
         let full = |rates: Arc<Rates>| template.live(&rates, &rates.full(0), 0, 0);
         Self {
@@ -137,6 +143,7 @@ impl<K, S> Map<K, S> {
             parent: template.parent.clone(),
             template,
             quota_by,
+            weight_by,
             known: Mutex::new(Default::default()),
             pool,
             versions: AtomicU64::new(0),
@@ -158,6 +165,16 @@ impl<K, S> Map<K, S> {
     /// Whether dropping a grant releases tokens, of the key or of the parent.
     pub(super) fn holds_in_flight(&self) -> bool {
         self.template.cap.is_some() || self.parent.as_ref().is_some_and(|parent| parent.capped)
+    }
+
+    /// The weight of a key among the keys under a parent.
+    fn weight(&self, key: &K) -> u64 {
+        self.weight_by.as_ref().map_or(1, |weight_by| weight_by(key).clamp(1, MAX_WEIGHT))
+    }
+
+    /// The class of a key in the parent.
+    pub(super) fn key_in_parent(&self, key: &K, hash: u64) -> (KeyName, u64) {
+        (self.template.key_name(hash), self.weight(key))
     }
 
     /// Records that the live entry of this key may not be needed any more.

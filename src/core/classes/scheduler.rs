@@ -97,7 +97,8 @@ impl Scheduler {
     }
 
     /// Adds a leaf below `parent`. If `parent` was a leaf, its own claims become those of a first child, which is
-    /// returned too.
+    /// returned too. The pick stays: a class without claims changes nothing for the others, and if each new class had the
+    /// pick made anew, a stream of them could keep a class with a large claim from ever being served.
     pub(crate) fn add(&mut self, parent: ClassId, weight: u64, now: u64) -> (ClassId, Option<ClassId>) {
         let own = self.tree.is_leaf(parent).then(|| self.tree.split(parent, now));
         let id = self.tree.add(parent, weight);
@@ -199,9 +200,8 @@ impl Scheduler {
         steps::count();
         let Some(pick) = self.tree.pick(supply.synced()) else { return Step::Recheck { at: self.tree.next_recheck() } };
         let ticket = base.wrapping_add(pick.tokens);
-        let leaf = &self.leaves[pick.leaf as usize];
-        let is_last = leaf.owed == 0 && leaf.cost - leaf.paid == pick.tokens;
-        if is_last && !self.fits(supply, base, leaf.cost) {
+        let cost = self.leaves[pick.leaf as usize].cost;
+        if self.is_last_installment(pick) && !self.fits(supply, base, cost) {
             return Step::Wait { ticket };
         }
         supply.scheduled(ticket).map_or(Step::Wait { ticket }, |at| Step::Pay { at, ticket })
@@ -211,6 +211,12 @@ impl Scheduler {
     pub(crate) fn fits(&self, supply: &Supply, base: u64, cost: u64) -> bool {
         let granted = base.wrapping_sub(self.set_aside).wrapping_add(self.owed);
         supply.ceiling().is_none_or(|cap_end| ahead(granted.wrapping_add(cost), cap_end) <= 0)
+    }
+
+    /// Whether the claim in service is granted with this installment.
+    pub(crate) fn is_last_installment(&self, pick: Pick) -> bool {
+        let leaf = &self.leaves[pick.leaf as usize];
+        leaf.owed == 0 && leaf.cost - leaf.paid == pick.tokens
     }
 
     /// Serves the installment in service at the instant of `supply`, which has the tokens.

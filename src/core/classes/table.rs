@@ -5,14 +5,16 @@
 //! classes.
 
 use super::Scheduler;
+use super::name::{ClassName, KeyName};
 use super::tree::{ClassId, ROOT, Retained};
 use crate::core::queue::Queue;
 use crate::core::state::SharePlan;
 use crate::core::supply::Supply;
+use crate::core::wakes::Peer;
 use crate::sync::{AtomicU64, Ordering};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The deepest class: the limiter's own classes have depth 1.
 pub(crate) const MAX_DEPTH: usize = 16;
@@ -49,15 +51,19 @@ pub(crate) struct ClassEntry {
     pub(crate) leaf: ClassId,
     /// The class whose claims wait in this leaf.
     pub(crate) owner: ClassId,
-    name: Arc<str>,
+    name: ClassName,
     flags: Arc<ClassFlags>,
     /// The classes in this one by name. A class that was removed is not among them.
-    children: BTreeMap<Arc<str>, ClassId>,
+    children: BTreeMap<ClassName, ClassId>,
     /// What classes that were dropped still owe, by name.
-    retained: BTreeMap<Arc<str>, Retained>,
+    retained: BTreeMap<ClassName, Retained>,
     /// The last of them that was looked at, in the order of their names, to find those that are worth nothing any more.
-    swept: Option<Arc<str>>,
+    swept: Option<ClassName>,
     pub(crate) is_removed: bool,
+    /// Keys of keyed limiters have classes in this one.
+    pub(crate) has_keys: bool,
+    /// The class of a key: how many links to the parent use it.
+    users: u32,
     pub(crate) max_waiting: usize,
     /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
     pub(crate) served: u64,
@@ -65,7 +71,7 @@ pub(crate) struct ClassEntry {
 }
 
 impl ClassEntry {
-    fn new(id: ClassId, name: Arc<str>) -> Self {
+    fn new(id: ClassId, name: ClassName) -> Self {
         Self {
             queue: Queue::new(),
             leaf: id,
@@ -76,6 +82,8 @@ impl ClassEntry {
             retained: BTreeMap::new(),
             swept: None,
             is_removed: false,
+            has_keys: false,
+            users: 0,
             max_waiting: usize::MAX,
             served: 0,
             by_floor: 0,
@@ -86,6 +94,21 @@ impl ClassEntry {
         self.served = self.served.saturating_add(tokens);
         self.by_floor = self.by_floor.saturating_add(if by_floor { tokens } else { 0 });
     }
+}
+
+fn unnamed() -> ClassName {
+    ClassName::Text("".into())
+}
+
+/// The grant of a parent ticket, of which the child has not learned yet. Until the child says which of its claims is
+/// next, the class counts as backlogged, and nothing else is picked: otherwise no key would ever be served twice in a
+/// row, whatever its weight is.
+#[derive(Debug)]
+pub(crate) struct AwaitedChild {
+    pub(crate) child: Weak<dyn Peer>,
+    pub(crate) class: ClassId,
+    /// The debt noted behind the claim that was granted.
+    pub(crate) skip: u64,
 }
 
 #[derive(Debug)]
@@ -102,11 +125,12 @@ pub(crate) struct Classes {
     pub(crate) closed_before: ClassId,
     /// The instant of the next step, as of when the limiter was last served.
     pub(crate) due: u64,
+    pub(crate) awaited: Option<AwaitedChild>,
 }
 
 impl Classes {
     pub(crate) fn new(supply: &Supply) -> Self {
-        let entries = vec![ClassEntry::new(ROOT, "".into())];
+        let entries = vec![ClassEntry::new(ROOT, unnamed())];
         Self {
             scheduler: Scheduler::new(supply),
             entries,
@@ -115,6 +139,7 @@ impl Classes {
             closing: Vec::new(),
             closed_before: 0,
             due: u64::MAX,
+            awaited: None,
         }
     }
 
@@ -140,22 +165,58 @@ impl Classes {
         self.scheduler.tree.most(self.entry(class).leaf)
     }
 
-    pub(crate) fn has_child(&self, parent: ClassId, name: &str) -> bool {
+    pub(crate) fn has_child(&self, parent: ClassId, name: &ClassName) -> bool {
         self.entry(parent).children.contains_key(name)
     }
 
     /// Adds a class of a name that is free. The pick is made anew.
-    pub(crate) fn add(&mut self, parent: ClassId, name: Arc<str>, weight: u64, now: u64) -> (ClassId, Arc<ClassFlags>) {
+    pub(crate) fn add(
+        &mut self,
+        parent: ClassId,
+        name: ClassName,
+        weight: u64,
+        now: u64,
+    ) -> (ClassId, Arc<ClassFlags>) {
+        self.scheduler.tree.unpick();
+        let id = self.insert(parent, name, weight, now);
+        (id, Arc::clone(&self.entry(id).flags))
+    }
+
+    /// The class of a key in `group`, for one more user of it: an existing one, or a new one.
+    pub(crate) fn join_key(&mut self, group: ClassId, key: KeyName, weight: u64, now: u64) -> ClassId {
+        let name = ClassName::Key(key);
+        let id = match self.entry(group).children.get(&name) {
+            Some(id) => *id,
+            None => self.insert(group, name, weight, now),
+        };
+        if self.scheduler.tree.weight(id) != weight {
+            self.scheduler.tree.set_weight(id, weight, now);
+        }
+        self.entry_mut(id).users += 1;
+        id
+    }
+
+    /// A user of the class of a key is gone, and has no claim there. The last one ends the class.
+    pub(crate) fn leave_key(&mut self, id: ClassId, now: u64) {
+        let users = &mut self.entry_mut(id).users;
+        *users -= 1;
+        if *users == 0 {
+            self.free(id, now);
+        }
+    }
+
+    /// Adds a class of a name that is free.
+    fn insert(&mut self, parent: ClassId, name: ClassName, weight: u64, now: u64) -> ClassId {
         self.free_indebted(now);
         let (id, own) = self.scheduler.add(parent, weight, now);
         for id in self.len()..self.scheduler.tree.len() as ClassId {
-            self.entries.push(ClassEntry::new(id, "".into()));
+            self.entries.push(ClassEntry::new(id, unnamed()));
         }
         if let Some(own) = own {
-            *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own, "".into()) };
+            *self.entry_mut(own) = ClassEntry { owner: parent, ..ClassEntry::new(own, unnamed()) };
             self.entry_mut(parent).leaf = own;
         }
-        let mut entry = ClassEntry::new(id, Arc::clone(&name));
+        let mut entry = ClassEntry::new(id, name.clone());
         if let Some(mut retained) = self.entry_mut(parent).retained.remove(&name) {
             entry.retained = std::mem::take(&mut retained.children);
             self.scheduler.tree.restore(id, retained);
@@ -163,12 +224,12 @@ impl Classes {
         *self.entry_mut(id) = entry;
         self.entry_mut(parent).children.insert(name, id);
         self.update_flags(id);
-        (id, Arc::clone(&self.entry(id).flags))
+        id
     }
 
-    /// Whether a class has no classes in it that have a name.
+    /// Whether a class has no classes in it that have a name, and is the parent of no keys.
     pub(crate) fn has_no_classes(&self, id: ClassId) -> bool {
-        self.entry(id).children.is_empty()
+        self.entry(id).children.is_empty() && !self.entry(id).has_keys
     }
 
     #[cfg(all(test, not(tollgate_loom)))]
@@ -197,12 +258,13 @@ impl Classes {
         }
     }
 
-    /// The class and all classes in it, the innermost first.
+    /// The class and all classes in it, the innermost first; without the classes of keys.
     pub(crate) fn subtree(&self, id: ClassId) -> Vec<ClassId> {
         let mut found = vec![id];
         let mut next = 0;
         while let Some(id) = found.get(next) {
-            found.extend(self.entry(*id).children.values());
+            let children = self.entry(*id).children.iter().filter(|(name, _)| !name.is_key());
+            found.extend(children.map(|(_, id)| *id));
             next += 1;
         }
         found.reverse();
@@ -213,7 +275,7 @@ impl Classes {
     /// removed.
     pub(crate) fn unlist(&mut self, id: ClassId, now: u64) {
         let parent = self.scheduler.tree.parent(id);
-        let name = Arc::clone(&self.entry(id).name);
+        let name = self.entry(id).name.clone();
         let siblings = &mut self.entry_mut(parent).children;
         if siblings.get(&name) == Some(&id) {
             siblings.remove(&name);
@@ -227,7 +289,7 @@ impl Classes {
     }
 
     /// Keeps what a removed class still owes, for a class of the same name.
-    fn retain(&mut self, (parent, id): (ClassId, ClassId), name: Arc<str>, now: u64) {
+    fn retain(&mut self, (parent, id): (ClassId, ClassId), name: ClassName, now: u64) {
         let entry = self.entry_mut(id);
         let (leaf, children) = (entry.leaf, std::mem::take(&mut entry.retained));
         let children = children.into_iter().map(|(name, retained)| (name, retained.without_tag())).collect();
@@ -239,7 +301,7 @@ impl Classes {
         for _ in 0..2 {
             let after = entry.swept.take().map_or(Unbounded, Excluded);
             let Some((name, retained)) = entry.retained.range((after, Unbounded)).next() else { continue };
-            let (name, is_over) = (Arc::clone(name), tree.is_forgettable(parent, retained, now));
+            let (name, is_over) = (name.clone(), tree.is_forgettable(parent, retained, now));
             if is_over {
                 entry.retained.remove(&name);
             }

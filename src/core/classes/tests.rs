@@ -115,6 +115,7 @@ impl Replica {
 
     fn add(&mut self, now: u64, parent: usize, weight: u64, floor: Option<Quota>, ceiling: Option<Quota>) -> usize {
         self.serve(now);
+        self.scheduler.tree.unpick();
         let (id, _) = self.scheduler.add(self.leaf(parent), weight, now);
         self.scheduler.tree.set_floor(id, floor, now);
         self.scheduler.tree.set_ceiling(id, ceiling, now);

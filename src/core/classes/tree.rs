@@ -14,13 +14,13 @@
 use super::ceiling::Ceiling;
 use super::floor::{Floor, FloorTime, Rate, RateSum, units};
 use super::heap::{Heap, NOWHERE};
+use super::name::ClassName;
 use super::pick::{Offer, Pick};
 use super::steps;
 use super::tags::{StartTag, Tag, Weight};
 use crate::Quota;
 use crate::quota::MAX_BURST;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// The number of a class in its tree.
 pub(crate) type ClassId = u32;
@@ -82,7 +82,7 @@ pub(crate) struct Retained {
     next: FloorTime,
     ceiling: Option<Box<Ceiling>>,
     /// What the classes in it have left, by name.
-    pub(super) children: BTreeMap<Arc<str>, Retained>,
+    pub(super) children: BTreeMap<ClassName, Retained>,
 }
 
 impl Retained {
@@ -306,9 +306,8 @@ impl Tree {
         self.path(id).any(|id| self.node(id).ceiling.is_some())
     }
 
-    /// Adds a leaf. Its tag is the virtual time of `parent`, and the pick is made anew.
+    /// Adds a leaf. Its tag is the virtual time of `parent`.
     pub(crate) fn add(&mut self, parent: ClassId, weight: u64) -> ClassId {
-        self.picked = None;
         let Node { virtual_time, most, first_child, .. } = *self.node(parent);
         let node = Node { most, next: first_child, ..Node::new(parent, weight, virtual_time) };
         let id = self.free.pop().unwrap_or(self.nodes.len() as ClassId);
@@ -338,6 +337,9 @@ impl Tree {
             (own.front, own.since) = (front, since);
             self.refresh(leaf, now);
         }
+        if let Some(pick) = self.picked.as_mut().filter(|pick| pick.leaf == id) {
+            pick.leaf = leaf;
+        }
         leaf
     }
 
@@ -363,7 +365,7 @@ impl Tree {
     pub(crate) fn retained(
         &self,
         (id, leaf): (ClassId, ClassId),
-        children: BTreeMap<Arc<str>, Retained>,
+        children: BTreeMap<ClassName, Retained>,
         now: u64,
     ) -> Option<Retained> {
         let (node, own) = (self.node(id), self.node(leaf));

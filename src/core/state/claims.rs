@@ -45,7 +45,7 @@ impl State {
         // A part of a joint claim that is due comes to the front first.
         if self.closed
             || !self.queue.is_idle(sample.now)
-            || !self.role.is_plain() && (self.role.has_parent() || self.is_hungry(rovers))
+            || !self.role.is_plain() && (self.role.has_parent() || self.role.awaits() || self.is_hungry(rovers))
         {
             return None;
         }

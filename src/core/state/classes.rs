@@ -14,15 +14,20 @@
 use super::shares::conflict_error;
 use super::{Arrival, Cap, MAX_COST, Role, Served, State};
 use crate::Quota;
-use crate::core::classes::{Backlog, ClassId, Classes, Paid, ROOT, Simulation, Step, Waiting, steps};
+use crate::core::Core;
+use crate::core::classes::{
+    AwaitedChild, Backlog, ClassId, Classes, KeyName, Paid, ROOT, Simulation, Step, Waiting, steps,
+};
 use crate::core::denial::Denial;
+use crate::core::joint::{JointPart, JointState};
 use crate::core::outcome::Outcome;
 use crate::core::queue::{Place, Queue, Waiter, Withdrawn};
 use crate::core::rovers::{Rovers, ahead, earlier};
 use crate::core::state::changes::Departed;
-use crate::core::wakes::Wakes;
+use crate::core::wakes::{Peer, Wakes};
 use crate::error::{Bound, ConfigError, ConsumeError, TryAcquireError};
 use std::pin::Pin;
+use std::sync::Weak;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -91,6 +96,9 @@ impl State {
 
     /// Serves the classes in virtual time: each installment at the exact instant that the schedule gives it.
     pub(super) fn serve_classes(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> Served {
+        if self.awaited_child().is_some() {
+            return Served::Stopped;
+        }
         let now = now.max(self.supply.synced());
         if !self.turn_closed_away(rovers, wakes) {
             return Served::Again;
@@ -119,6 +127,9 @@ impl State {
             if ticket.is_some() {
                 self.totals.lateness = self.totals.lateness.max(now.saturating_sub(due));
                 self.pay_installment(rovers, base, wakes);
+                if self.role.awaits() {
+                    return Served::Stopped;
+                }
             }
         }
     }
@@ -126,7 +137,13 @@ impl State {
     fn pay_installment(&mut self, rovers: &Rovers, base: u64, wakes: &mut Wakes) {
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let Some(pick) = classes.scheduler.tree.picked() else { return };
-        let (paid, owner) = (classes.scheduler.pay(&mut self.supply, base), classes.owner(pick.leaf));
+        let (owner, is_last) = (classes.owner(pick.leaf), classes.scheduler.is_last_installment(pick));
+        if is_last && !self.commit_ticket(owner) {
+            self.turn_front_of_class_away(rovers, owner, Outcome::JointEnded, wakes);
+            return;
+        }
+        let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
+        let paid = classes.scheduler.pay(&mut self.supply, base);
         classes.entry_mut(owner).count(pick.tokens, pick.by_floor);
         let Paid::Claim(_) = paid else { return };
         self.forget_denial(rovers);
@@ -134,8 +151,63 @@ impl State {
         let outcome = Outcome::Granted { remaining: self.level(classes, base.wrapping_add(pick.tokens)) };
         let waiter =
             self.queue_of(owner).call_front(outcome).expect("the claim in service is at the front of its queue");
-        self.advance(owner, &waiter);
+        if let Some(part) = &waiter.part {
+            self.await_child(owner, part.joint.child(), &waiter);
+        } else {
+            self.advance(owner, &waiter);
+        }
         wakes.push(waiter.waker);
+    }
+
+    /// The front claim of a class is about to be granted. Returns false if it is a parent ticket whose claim has left the
+    /// child's queue.
+    fn commit_ticket(&mut self, class: ClassId) -> bool {
+        let at = self.supply.synced();
+        let front = self.queue_of(class).front();
+        let part = front.and_then(|front| front.part.as_ref());
+        part.is_none_or(|part| part.ready(at) == JointState::Committed)
+    }
+
+    /// A parent ticket of `class` was granted: nothing is served until the child says which claim is next.
+    fn await_child(&mut self, class: ClassId, child: Weak<dyn Peer>, gone: &Waiter) {
+        if class != ROOT {
+            self.count_out(gone.cost);
+        }
+        self.role.add(Role::AWAITS);
+        if let Some(classes) = self.classes_mut() {
+            classes.awaited = Some(AwaitedChild { child, class, skip: gone.skip });
+        }
+    }
+
+    /// The child that has to say which of its claims is next. If it is gone, none is.
+    pub(crate) fn awaited_child(&mut self) -> Option<Weak<dyn Peer>> {
+        if !self.role.awaits() {
+            return None;
+        }
+        let child = self.classes().and_then(|classes| Some(classes.awaited.as_ref()?.child.clone()))?;
+        if child.strong_count() > 0 {
+            return Some(child);
+        }
+        self.go_on();
+        None
+    }
+
+    /// Whether `child` has to say which of its claims is next.
+    pub(crate) fn awaits(&self, child: &Core) -> bool {
+        self.role.awaits()
+            && self
+                .classes()
+                .and_then(|classes| classes.awaited.as_ref())
+                .is_some_and(|awaited| std::ptr::addr_eq(awaited.child.as_ptr(), child))
+    }
+
+    /// The awaited child has entered its next claim, or has none.
+    pub(crate) fn go_on(&mut self) {
+        self.role.remove(Role::AWAITS);
+        let awaited = self.classes_mut().and_then(|classes| classes.awaited.take());
+        if let Some(AwaitedChild { class, skip, .. }) = awaited {
+            self.put_next_in_front(class, skip);
+        }
     }
 
     /// Counts a claim that waits in a class among those of the limiter.
@@ -159,12 +231,17 @@ impl State {
         if class != ROOT {
             self.count_out(gone.cost);
         }
+        self.put_next_in_front(class, gone.skip);
+    }
+
+    /// Tells the scheduler which claim of a class is in front now. `skip` is the debt noted behind the one before it.
+    fn put_next_in_front(&mut self, class: ClassId, skip: u64) {
         let next = self.queue_of(class).front().map(|front| front.cost);
         let now = self.supply.synced();
         let is_last = self.queue.is_empty();
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let leaf = classes.entry(class).leaf;
-        classes.scheduler.advance(leaf, next, gone.skip, now);
+        classes.scheduler.advance(leaf, next, skip, now);
         if is_last {
             // No claim waits: what classes still owe is a debt of the limiter, which newcomers wait for.
             classes.scheduler.charge_debts(&mut self.supply);
@@ -186,8 +263,7 @@ impl State {
             if wakes.is_full() {
                 return false;
             }
-            let waker = self.turn_front_of_class_away(rovers, class);
-            wakes.push(waker);
+            self.turn_front_of_class_away(rovers, class, Outcome::Closed, wakes);
         }
         true
     }
@@ -216,14 +292,18 @@ impl State {
         None
     }
 
-    /// Turns the front claim of a class away: the limiter or the class was closed.
-    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId) -> Waker {
+    /// Turns the front claim of a class away: the limiter or the class was closed, or it is a ticket without a claim.
+    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let base = self.base(classes, rovers);
-        let waiter = self.queue_of(class).call_front(Outcome::Closed).expect("a claim waits in the class");
+        let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
         self.withdraw_front(class, &waiter, base);
-        waiter.waker
+        if let Some(part) = waiter.part {
+            part.joint.kill_as(outcome);
+            wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
+        }
+        wakes.push(waiter.waker);
     }
 
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
@@ -308,20 +388,56 @@ impl State {
         class: ClassId,
         cost: u64,
         waker: Waker,
+        part: Option<Box<JointPart>>,
     ) {
         if self.queue.is_empty() {
             // Other callers must not take what is there for claims that wait, or that a ceiling holds back.
             self.retract(rovers);
         }
         let ticket = rovers.claim(cost);
-        self.queue_of(class).push(place, Waiter { waker, ticket, cost, skip: 0, part: None });
+        self.queue_of(class).push(place, Waiter { waker, ticket, cost, skip: 0, part });
         if class != ROOT {
             self.count_in(cost);
         }
         let now = self.supply.synced();
         if let Some(classes) = self.classes_mut() {
+            if classes.awaited.as_ref().is_some_and(|awaited| awaited.class == class) {
+                // The answer that the class has been waiting for: `go_on` follows.
+                return;
+            }
             let leaf = classes.entry(class).leaf;
             classes.scheduler.arrive(leaf, cost, now);
+        }
+    }
+
+    /// Charges `tokens` on top of a grant of a key; see [`charge_class`](Self::charge_class). While no claim waits, no class
+    /// is charged, and the key needs none.
+    pub(crate) fn charge_key(
+        &mut self,
+        rovers: &Rovers,
+        group: ClassId,
+        (key, weight): (KeyName, u64),
+        tokens: u64,
+    ) -> u64 {
+        if self.queue.is_empty() {
+            return self.charge_class(rovers, group, tokens);
+        }
+        let class = self.join_key(group, key, weight);
+        let charged = self.charge_class(rovers, class, tokens);
+        self.leave_key(class);
+        charged
+    }
+
+    /// The class of a key in `group`, for one more user of it.
+    pub(crate) fn join_key(&mut self, group: ClassId, key: KeyName, weight: u64) -> ClassId {
+        let now = self.supply.synced();
+        self.classes_mut().map_or(ROOT, |classes| classes.join_key(group, key, weight, now))
+    }
+
+    pub(crate) fn leave_key(&mut self, class: ClassId) {
+        let now = self.supply.synced();
+        if let Some(classes) = self.classes_mut() {
+            classes.leave_key(class, now);
         }
     }
 
@@ -376,6 +492,20 @@ impl State {
         available.min(classes.scheduler.tree.space_below_ceilings(leaf, now))
     }
 
+    /// The same, or of a limiter without classes.
+    pub(crate) fn available_in(&mut self, rovers: &Rovers, class: ClassId) -> u64 {
+        if self.role.has_classes() { self.available_to_class(rovers, class) } else { self.available(rovers) }
+    }
+
+    /// The instant at which all claims that wait, and another one of `cost` tokens in a class, could have been served.
+    pub(crate) fn served_by(&self, rovers: &Rovers, class: ClassId, cost: u64) -> Option<u64> {
+        let classes = self.classes()?;
+        let leaf = classes.entry(class).leaf;
+        let at = self.supply.scheduled(rovers.tail().wrapping_add(cost))?;
+        let fits = cost <= classes.scheduler.tree.most(leaf);
+        Some(if fits { at.max(classes.scheduler.tree.ceilings_have(leaf, cost)) } else { at })
+    }
+
     pub(crate) fn try_acquire_in_class(
         &mut self,
         rovers: &Rovers,
@@ -410,7 +540,7 @@ impl State {
     }
 
     /// Whether the limiter or the class takes no claims any more.
-    fn is_closed(&self, class: ClassId) -> bool {
+    pub(crate) fn is_closed(&self, class: ClassId) -> bool {
         self.closed || self.classes().is_some_and(|classes| classes.entry(class).is_removed)
     }
 
@@ -438,7 +568,7 @@ impl State {
             self.check_in_time_in_class(rovers, (class, cost), now, Duration::from_nanos(allowed))?;
         }
         let waker = arrival.waker.take().expect("an arrival has a waker");
-        self.enter_class(rovers, arrival.place, class, cost, waker);
+        self.enter_class(rovers, arrival.place, class, cost, waker, None);
         Ok(None)
     }
 

@@ -1,6 +1,7 @@
 //! The state's part of the link between a parent and its children; see `core/parent.rs`.
 
 use super::State;
+use crate::core::classes::ClassId;
 use crate::core::outcome::Outcome;
 use crate::core::rovers::Rovers;
 use crate::core::wakes::Wakes;
@@ -57,8 +58,21 @@ impl State {
     }
 
     /// How long a claim of `cost` will have waited, counted from now, if it arrives after `delay` and no other claim
-    /// arrives before it. `None` as in [`estimate`](Self::estimate).
-    pub(crate) fn estimate_later(&mut self, rovers: &Rovers, cost: u64, now: u64, delay: Duration) -> Option<Duration> {
+    /// arrives before it. `None` as in [`estimate`](Self::estimate), and if claims wait in a parent with classes: how the
+    /// scheduler will order them cannot be told without following it through all of them.
+    pub(crate) fn estimate_later(
+        &mut self,
+        rovers: &Rovers,
+        group: ClassId,
+        cost: u64,
+        now: u64,
+        delay: Duration,
+    ) -> Option<Duration> {
+        if self.role.has_classes() {
+            let is_known = self.queue.is_empty() && cost <= self.most_claimable(rovers);
+            let at = if is_known { self.served_by(rovers, group, cost)? } else { return None };
+            return Some(self.wait(at, now).max(delay));
+        }
         if cost == 0 || delay.is_zero() || self.queue.is_joint() {
             return self.estimate(rovers, cost, now).map(|wait| wait.max(delay));
         }
@@ -72,8 +86,15 @@ impl State {
 
     /// The final answer to a `try_acquire` for `cost` tokens that a child has denied: parent and child both have to
     /// grant them.
-    pub(crate) fn deny_too(&mut self, rovers: &Rovers, cost: u64, now: u64, denied: Denied) -> TryAcquireError {
-        if self.closed {
+    pub(crate) fn deny_too(
+        &mut self,
+        rovers: &Rovers,
+        group: ClassId,
+        cost: u64,
+        now: u64,
+        denied: Denied,
+    ) -> TryAcquireError {
+        if self.is_closed(group) {
             return TryAcquireError::Closed;
         }
         let most = self.most_at_once();
@@ -81,9 +102,13 @@ impl State {
             return TryAcquireError::TooLarge { cost, most };
         }
         let fits = self.fits_in_flight(rovers, cost);
-        let later = |delay| if fits { self.estimate_later(rovers, cost, now, delay) } else { None };
+        let later = |delay| match (fits, self.role.has_classes()) {
+            (false, _) => None,
+            (true, true) => self.served_by(rovers, group, cost).map(|at| self.wait(at, now).max(delay)),
+            (true, false) => self.estimate_later(rovers, group, cost, now, delay),
+        };
         let retry_after = denied.retry_after.and_then(later);
-        let remaining = denied.remaining.min(self.available(rovers));
+        let remaining = denied.remaining.min(self.available_in(rovers, group));
         if retry_after == denied.retry_after {
             return Denied { remaining, ..denied }.into();
         }

@@ -18,7 +18,8 @@ pub(crate) enum ServeResult {
     /// reading of the time may not have reached.
     Again,
     /// A joint claim has left the line. Its queues must receive an update before this queue is served further. The
-    /// update is in the caller's [`Wakes`], and this queue is served again after it.
+    /// update is in the caller's [`Wakes`], and this queue is served again after it. Or a child has to
+    /// [answer](crate::core::Core::answer_parent) first.
     Stopped,
 }
 
@@ -103,8 +104,8 @@ impl State {
 
     /// Ends every action: serves the queue again, publishes, and wakes each driver that has set its alarm too late.
     pub(crate) fn finish(&mut self, rovers: &Rovers, now: u64, wakes: &mut Wakes) -> ServeResult {
-        let watching = self.cap.as_ref().is_some_and(|cap| cap.watching);
-        if self.queue.parts().is_none() && self.queue.is_empty() && !watching && self.next_deferred().is_none() {
+        let busy = self.cap.as_ref().is_some_and(|cap| cap.watching) || self.role.awaits();
+        if self.queue.parts().is_none() && self.queue.is_empty() && !busy && self.next_deferred().is_none() {
             // The common case: no waiter to serve, no alarm to set.
             self.supply.mint(now, None);
             if !self.wake_source(rovers, wakes) {
@@ -121,6 +122,9 @@ impl State {
             ServeResult::Again => return ServeResult::Again,
             // The rest follows when this queue is served again.
             ServeResult::Stopped => {
+                if let Some(child) = self.awaited_child() {
+                    wakes.push_parent_poll(child);
+                }
                 self.leave_unfinished(rovers);
                 return ServeResult::Done;
             }

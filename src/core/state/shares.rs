@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::Quota;
-use crate::core::classes::{ClassFlags, ClassId, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NEW, ROOT};
+use crate::core::classes::{ClassFlags, ClassId, ClassName, FloorConflict, MAX_DEPTH, MAX_WEIGHT, NEW, ROOT};
 use crate::error::ConfigError;
 use std::sync::Arc;
 
@@ -53,7 +53,8 @@ impl State {
         if parent != ROOT && classes.entry(parent).is_removed {
             return Err(ConfigError::ClassRemoved { class: class() });
         }
-        if classes.has_child(parent, &name) {
+        let child = ClassName::Text(Arc::clone(&name));
+        if classes.has_child(parent, &child) {
             return Err(ConfigError::DuplicateClass { class: class() });
         }
         if classes.scheduler.tree.depth(parent) >= MAX_DEPTH {
@@ -64,7 +65,7 @@ impl State {
         }
         let checked = classes.scheduler.tree.check((parent, NEW, NEW), share.floor, share.ceiling);
         checked.map_err(|conflict| conflict_error(conflict, &name))?;
-        let (id, flags) = classes.add(parent, name, share.weight, now);
+        let (id, flags) = classes.add(parent, child, share.weight, now);
         classes.set_share(id, share, now);
         Ok((id, flags))
     }
@@ -102,6 +103,19 @@ impl State {
             classes.unlist(class, now);
             classes.closing.push(class);
         }
+    }
+
+    /// Keys of a keyed limiter will have classes in `group`.
+    pub(crate) fn add_keys(&mut self, group: ClassId) -> Result<(), ConfigError> {
+        let Some(classes) = self.classes_mut() else { return Err(ConfigError::NoClasses) };
+        if classes.scheduler.tree.depth(group) >= MAX_DEPTH {
+            return Err(ConfigError::ClassTooDeep { class: classes.name(group), most: MAX_DEPTH });
+        }
+        if classes.scheduler.tree.has_floor(classes.entry(group).leaf) {
+            return Err(ConfigError::FloorWithClasses { class: classes.name(group) });
+        }
+        classes.entry_mut(group).has_keys = true;
+        Ok(())
     }
 
     /// The last handle of a class was dropped.

@@ -2,6 +2,7 @@
 
 use super::{Arrival, Entered, Map, Taken, Verdict, wait};
 use crate::core::Core;
+use crate::core::parent::Parent;
 use crate::core::state::{MAX_COST, Sample};
 use crate::error::{ConsumeError, Denied, TryAcquireError};
 use crate::keyed::rates::{Levels, Rates};
@@ -20,7 +21,7 @@ enum Tried {
 }
 
 /// The parent limiter, if there is one, and a reading of its time.
-struct InParent<'a>(Option<(&'a Core, Sample)>);
+struct InParent<'a>(Option<(&'a Parent, Sample)>);
 
 impl InParent<'_> {
     /// Takes `cost` tokens from the parent. Never waits in the parent's queue and wakes no task, because the caller may
@@ -58,7 +59,7 @@ where
     /// Reads the parent's time: called before a shard is locked.
     #[inline]
     fn parent(&self) -> InParent<'_> {
-        InParent(self.parent.as_deref().map(|parent| (parent, parent.sample())))
+        InParent(self.parent.as_ref().map(|parent| (parent, parent.sample())))
     }
 
     fn try_acquire_uncounted(&self, key: &K, hash: u64, cost: u64) -> Result<Taken, TryAcquireError> {
@@ -86,8 +87,13 @@ where
                     Tried::Taken(remaining) if !parent.admits(cost) => Err(Tried::NotInParent(remaining + cost)),
                     tried => Ok(tried),
                 })?;
-                if matches!(tried, Tried::Taken(_)) {
-                    shard.count_granted(cost);
+                match tried {
+                    Tried::Taken(_) => shard.count_granted(cost),
+                    // The key may have a class there, and only a live entry knows it.
+                    Tried::NotInParent(_) if self.parent.as_ref().is_some_and(|parent| parent.has_classes) => {
+                        return shard.live(request, context, deferred).and_then(|live| Err(Stop::Live(live)));
+                    }
+                    _ => {}
                 }
                 Ok(tried)
             });
@@ -131,10 +137,7 @@ where
         let fast = if cost > MAX_COST { None } else { self.take_quickly(key, hash, cost) };
         match fast {
             Some(Quick::Taken(left)) => return Arrival::Taken(Taken::Level { left }),
-            Some(Quick::Live(live)) => {
-                self.pool.notify_live(&live);
-                return Arrival::Wait(live);
-            }
+            Some(Quick::Live(live)) => return self.wait_in(live, key),
             None => {}
         }
         let parent = self.parent();
@@ -167,12 +170,19 @@ where
                 None => error,
             }),
             Entered::Done(Verdict::Wait) => unreachable!("a caller that has to wait gets a live entry"),
-            Entered::Live(live) => {
-                self.pool.notify_live(&live);
-                Arrival::Wait(live)
-            }
+            Entered::Live(live) => self.wait_in(live, key),
             Entered::Full => Arrival::Refused(ConsumeError::TooManyKeys { most: self.key_limit.most().unwrap_or(0) }),
         }
+    }
+
+    /// The caller will enter the queue of `live`.
+    fn wait_in(&self, live: Arc<Core>, key: &K) -> Arrival {
+        let is_overflow = self.overflow.as_ref().is_some_and(|overflow| Arc::ptr_eq(overflow, &live));
+        if self.weight_by.is_some() && !is_overflow {
+            live.weigh(|| self.weight(key));
+        }
+        self.pool.notify_live(&live);
+        Arrival::Wait(live)
     }
 
     /// Decides a claim on a key without waiters, with the checks in the order in which a queue makes them.

@@ -3,6 +3,7 @@
 use super::taking::most_claimable;
 use super::{Entered, Map, wait};
 use crate::core::Core;
+use crate::core::parent::Parent;
 use crate::keyed::Quotas;
 use crate::keyed::rate::{Level, Rate};
 use crate::keyed::rates::{Levels, Rates};
@@ -45,8 +46,7 @@ where
         let cap = self.template.cap().unwrap_or(u64::MAX);
         let at_levels = |rates: &Rates, levels: &Levels, _| rates.available(levels).min(cap);
         let own = self.look(key, at_levels, |live| live.look_at(|state, rovers, _| state.available(rovers)), Some(0));
-        let parent = self.parent.as_ref().map(|parent| parent.look_at(|state, rovers, _| state.available(rovers)));
-        own.min(parent.unwrap_or(u64::MAX))
+        own.min(self.parent.as_ref().map_or(u64::MAX, Parent::available))
     }
 
     pub(in crate::keyed) fn deficiency(&self, key: &K) -> u64 {

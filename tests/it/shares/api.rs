@@ -289,14 +289,6 @@ fn within_follows_the_forecast_of_the_class() {
     assert_eq!(assert_ready_ok!(patient.poll()).cost(), 1);
 }
 
-#[cfg(feature = "keyed")]
-#[test]
-fn a_keyed_limiter_takes_no_parent_with_classes() {
-    let (parent, _) = limiter(hundred());
-    let built = tollgate::KeyedLimiter::<u8>::builder().quota(hundred()).parent(&parent).build();
-    assert_eq!(built.err(), Some(ConfigError::ParentWithClasses));
-}
-
 #[test]
 fn a_grant_grows_in_its_class() {
     let (limiter, clock) = limiter(hundred());

@@ -7,6 +7,8 @@ mod examples;
 mod fixture;
 pub(crate) mod fraction;
 mod histories;
+#[cfg(feature = "keyed")]
+mod keys;
 mod laws;
 mod limits;
 pub(crate) mod model;
