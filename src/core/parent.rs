@@ -435,8 +435,8 @@ impl Both<'_, '_> {
         }
     }
 
+    /// Enters a ticket for the front claim, in the place of the last one.
     fn enter_parent_queue(&mut self, cost: u64) {
-        self.withdraw_parent_ticket();
         let (own, parent) = (&self.child.core.time, &self.parent.core.time);
         let entered = self.child.sample.now;
         let entered_parent =
@@ -446,14 +446,21 @@ impl Both<'_, '_> {
         let (rovers, state) = (&self.parent.core.rovers, &mut self.parent.state);
         let mut ticket = self.parent_link.ticket.lock();
         let Ticket { place, class } = &mut *ticket;
-        let place = place.get_or_insert_with(|| Box::pin(Place::new())).as_mut();
+        let mut place = place.get_or_insert_with(|| Box::pin(Place::new())).as_mut();
         let waker = Waker::noop().clone();
         if self.parent.core.has_classes {
             let (group, key) = (self.parent_link.parent.group, self.parent_link.key);
             let weight = self.parent_link.weight.load(Ordering::Relaxed).max(1);
             let class = *class.get_or_insert_with(|| state.join_key(group, key, weight));
+            // If the parent awaits this child, the caller says when all is said.
+            let is_awaited = state.awaits(self.child.core);
+            state.withdraw_ticket(rovers, place.as_mut(), class, self.child.core.weak());
             state.enter_class(rovers, place, class, cost, waker, Some(Box::new(ticket_part)));
+            if !is_awaited {
+                state.go_on();
+            }
         } else {
+            drop(state.depart(rovers, place.as_mut(), ROOT));
             state.enter(rovers, place, cost, waker, Some(Box::new(ticket_part)));
         }
         self.child.state.queue.join_front(Box::new(part));

@@ -64,6 +64,8 @@ pub(crate) struct ClassEntry {
     pub(crate) has_keys: bool,
     /// The class of a key: how many links to the parent use it.
     users: u32,
+    /// The class of a key: it is among the `indebted`.
+    is_indebted: bool,
     pub(crate) max_waiting: usize,
     /// Tokens of the installments that the class was served, and the part of them that was served by the floor.
     pub(crate) served: u64,
@@ -84,6 +86,7 @@ impl ClassEntry {
             is_removed: false,
             has_keys: false,
             users: 0,
+            is_indebted: false,
             max_waiting: usize::MAX,
             served: 0,
             by_floor: 0,
@@ -100,14 +103,14 @@ fn unnamed() -> ClassName {
     ClassName::Text("".into())
 }
 
-/// The grant of a parent ticket, of which the child has not learned yet. Until the child says which of its claims is
-/// next, the class counts as backlogged, and nothing else is picked: otherwise no key would ever be served twice in a
-/// row, whatever its weight is.
+/// A parent ticket has left its class, most often granted. Until the child says which of its claims is next, the class
+/// counts as backlogged, and nothing else is picked: otherwise no key would ever be served twice in a row, whatever its
+/// weight is.
 #[derive(Debug)]
 pub(crate) struct AwaitedChild {
     pub(crate) child: Weak<dyn Peer>,
     pub(crate) class: ClassId,
-    /// The debt noted behind the claim that was granted.
+    /// The debt noted behind the ticket.
     pub(crate) skip: u64,
 }
 
@@ -117,7 +120,7 @@ pub(crate) struct Classes {
     entries: Vec<ClassEntry>,
     /// The sum of the costs of the claims that wait in classes other than the root.
     pub(crate) waiting: u64,
-    /// Classes without handles that still owe a debt.
+    /// Classes without handles that still owed a debt when it was looked for last.
     indebted: VecDeque<ClassId>,
     /// Removed classes with waiters that are not turned away yet.
     pub(crate) closing: Vec<ClassId>,
@@ -198,10 +201,23 @@ impl Classes {
 
     /// A user of the class of a key is gone, and has no claim there. The last one ends the class.
     pub(crate) fn leave_key(&mut self, id: ClassId, now: u64) {
-        let users = &mut self.entry_mut(id).users;
-        *users -= 1;
-        if *users == 0 {
+        self.entry_mut(id).users -= 1;
+        self.free_key(id, now);
+    }
+
+    /// Ends the class of a key, unless it is used. While it owes a debt it keeps its name: with a class for each debt, a
+    /// key would have the share of all of them together.
+    fn free_key(&mut self, id: ClassId, now: u64) {
+        let is_idle = self.scheduler.is_idle(id);
+        let entry = self.entry_mut(id);
+        if entry.users > 0 || entry.is_indebted {
+            return;
+        }
+        if is_idle {
             self.free(id, now);
+        } else {
+            entry.is_indebted = true;
+            self.indebted.push_back(id);
         }
     }
 
@@ -331,9 +347,10 @@ impl Classes {
     /// added meanwhile.
     fn free_indebted(&mut self, now: u64) {
         for _ in 0..2 {
-            if let Some(id) = self.indebted.pop_front() {
-                self.free(id, now);
-            }
+            let Some(id) = self.indebted.pop_front() else { return };
+            let entry = self.entry_mut(id);
+            entry.is_indebted = false;
+            if entry.name.is_key() { self.free_key(id, now) } else { self.free(id, now) }
         }
     }
 

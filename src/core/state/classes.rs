@@ -139,8 +139,7 @@ impl State {
         let Some(pick) = classes.scheduler.tree.picked() else { return };
         let (owner, is_last) = (classes.owner(pick.leaf), classes.scheduler.is_last_installment(pick));
         if is_last && !self.commit_ticket(owner) {
-            self.turn_front_of_class_away(rovers, owner, Outcome::JointEnded, wakes);
-            return;
+            return self.turn_ticket_away(rovers, owner, base);
         }
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let paid = classes.scheduler.pay(&mut self.supply, base);
@@ -168,7 +167,7 @@ impl State {
         part.is_none_or(|part| part.ready(at) == JointState::Committed)
     }
 
-    /// A parent ticket of `class` was granted: nothing is served until the child says which claim is next.
+    /// A parent ticket has left the queue of `class`: nothing is served until the child says which claim is next.
     fn await_child(&mut self, class: ClassId, child: Weak<dyn Peer>, gone: &Waiter) {
         if class != ROOT {
             self.count_out(gone.cost);
@@ -263,7 +262,7 @@ impl State {
             if wakes.is_full() {
                 return false;
             }
-            self.turn_front_of_class_away(rovers, class, Outcome::Closed, wakes);
+            self.turn_front_of_class_away(rovers, class, wakes);
         }
         true
     }
@@ -292,22 +291,33 @@ impl State {
         None
     }
 
-    /// Turns the front claim of a class away: the limiter or the class was closed, or it is a ticket without a claim.
-    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, outcome: Outcome, wakes: &mut Wakes) {
+    /// Turns away a parent ticket whose claim has left the child's queue.
+    fn turn_ticket_away(&mut self, rovers: &Rovers, class: ClassId, base: u64) {
+        self.forget_denial(rovers);
+        let ticket = self.queue_of(class).call_front(Outcome::JointEnded).expect("the ticket is at the front");
+        self.withdraw_front(class, &ticket, base);
+        if let Some(part) = &ticket.part {
+            self.await_child(class, part.joint.child(), &ticket);
+        }
+    }
+
+    /// Turns the front claim of a class away: the limiter or the class was closed.
+    fn turn_front_of_class_away(&mut self, rovers: &Rovers, class: ClassId, wakes: &mut Wakes) {
         self.forget_denial(rovers);
         let Some(classes) = self.classes() else { unreachable!("only called with classes") };
         let base = self.base(classes, rovers);
-        let waiter = self.queue_of(class).call_front(outcome).expect("a claim waits in the class");
+        let waiter = self.queue_of(class).call_front(Outcome::Closed).expect("a claim waits in the class");
         self.withdraw_front(class, &waiter, base);
+        self.advance(class, &waiter);
         if let Some(part) = waiter.part {
-            part.joint.kill_as(outcome);
+            part.joint.kill_as(Outcome::Closed);
             wakes.push_update(part.joint.clone(), part.since_entered(self.supply.synced()));
         }
         wakes.push(waiter.waker);
     }
 
     /// The front claim of a class is out of its queue without a grant. What was set aside for it goes back to the
-    /// quotas, and everything moves past its unpaid positions.
+    /// quotas, and everything moves past its unpaid positions. [`advance`](Self::advance) follows.
     fn withdraw_front(&mut self, class: ClassId, gone: &Waiter, base: u64) {
         let Some(classes) = self.rare.as_mut().and_then(|rare| rare.classes.as_mut()) else { return };
         let leaf = classes.entry(class).leaf;
@@ -319,11 +329,32 @@ impl State {
         if was_in_service.is_some() && classes.scheduler.tree.picked().is_none() {
             self.supply.cut(None);
         }
-        self.advance(class, gone);
     }
 
     /// Empties the place of a future that is done with it, in any state.
     pub(crate) fn depart_class(&mut self, rovers: &Rovers, place: Pin<&mut Place>, class: ClassId) -> Departed {
+        self.depart_from_class(rovers, place, class, None)
+    }
+
+    /// Empties the place of a parent ticket of `child`, which says next which claim is in front, or that none is: if the
+    /// class counted as idle meanwhile, its siblings would be even with it.
+    pub(crate) fn withdraw_ticket(
+        &mut self,
+        rovers: &Rovers,
+        place: Pin<&mut Place>,
+        class: ClassId,
+        child: Weak<dyn Peer>,
+    ) {
+        drop(self.depart_from_class(rovers, place, class, Some(child)));
+    }
+
+    fn depart_from_class(
+        &mut self,
+        rovers: &Rovers,
+        place: Pin<&mut Place>,
+        class: ClassId,
+        child: Option<Weak<dyn Peer>>,
+    ) -> Departed {
         let Some(classes) = self.classes() else { return Departed::default() };
         let base = self.base(classes, rovers);
         let waiter = match self.queue_of(class).withdraw(place) {
@@ -331,6 +362,10 @@ impl State {
             Withdrawn::Called(outcome) => return Departed { outcome: Some(outcome), ..Departed::default() },
             Withdrawn::Front(waiter) => {
                 self.withdraw_front(class, &waiter, base);
+                match child {
+                    Some(child) => self.await_child(class, child, &waiter),
+                    None => self.advance(class, &waiter),
+                }
                 waiter
             }
             Withdrawn::Behind(waiter) => {

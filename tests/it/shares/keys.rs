@@ -1,11 +1,14 @@
 //! Keys of a keyed limiter as classes of its parent.
 
 use proptest::prelude::*;
-use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 use tokio_test::task::{Spawn, spawn};
-use tokio_test::{assert_pending, assert_ready_err};
-use tollgate::{Class, ClassConsumeOwned, ConfigError, ConsumeError, KeyedLimiter, Limiter, ManualClock, Quota, Share};
+use tokio_test::{assert_pending, assert_ready_err, assert_ready_ok};
+use tollgate::{
+    Class, ClassConsumeOwned, ConfigError, ConsumeError, KeyedLimiter, Limiter, ManualClock, OwnedClassGrant,
+    KeyedConsumeOwned, OwnedKeyedGrant, Quota, Share,
+};
 
 fn divided(quota: Quota) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
@@ -21,12 +24,11 @@ fn hundred() -> Quota {
     Quota::per_second(100).burst(10)
 }
 
-type Waiting = Spawn<Pin<Box<dyn Future<Output = Result<(), ConsumeError>>>>>;
+type Waiting = Spawn<KeyedConsumeOwned<usize>>;
 
 fn wait(keyed: &KeyedLimiter<usize>, key: usize, cost: u64) -> Waiting {
-    let claim = keyed.clone().consume_owned(key, cost);
-    let mut waiting = spawn(Box::pin(async move { claim.await.map(|_| ()) }) as _);
-    assert_pending!(Spawn::poll(&mut waiting));
+    let mut waiting = spawn(keyed.clone().consume_owned(key, cost));
+    assert_pending!(waiting.poll());
     waiting
 }
 
@@ -59,8 +61,10 @@ struct Both {
     clock: ManualClock,
     keyed: KeyedLimiter<usize>,
     parent: Limiter,
+    plain: Limiter,
     classes: Vec<Class>,
-    waiting: Vec<(usize, Waiting, Spawn<ClassConsumeOwned>)>,
+    waiting: Vec<(usize, Spawn<KeyedConsumeOwned<usize>>, Spawn<ClassConsumeOwned>)>,
+    held: Vec<(usize, OwnedKeyedGrant<usize>, OwnedClassGrant)>,
 }
 
 const WEIGHTS: &[u64] = &[1, 2, 3, 7];
@@ -68,17 +72,26 @@ const WEIGHTS: &[u64] = &[1, 2, 3, 7];
 #[derive(Clone, Debug)]
 enum Op {
     Claim { key: usize, cost: u64 },
+    Try { key: usize, cost: u64 },
+    Settle { grant: usize, actual: u64 },
     Cancel(usize),
+    Pause(u64),
+    SetQuota(u64),
     Advance(u64),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let key = 0..WEIGHTS.len();
     let op = prop_oneof![
-        4 => (0..WEIGHTS.len(), 1..25_u64).prop_map(|(key, cost)| Op::Claim { key, cost }),
-        1 => (0..100_usize).prop_map(Op::Cancel),
-        3 => (1..60_000_000_u64).prop_map(Op::Advance),
+        8 => (key.clone(), 1..25_u64).prop_map(|(key, cost)| Op::Claim { key, cost }),
+        2 => (key, 1..11_u64).prop_map(|(key, cost)| Op::Try { key, cost }),
+        2 => (0..100_usize, 0..40_u64).prop_map(|(grant, actual)| Op::Settle { grant, actual }),
+        2 => (0..100_usize).prop_map(Op::Cancel),
+        1 => (0..100_000_000_u64).prop_map(Op::Pause),
+        1 => (1..300_u64).prop_map(Op::SetQuota),
+        7 => (1..60_000_000_u64).prop_map(Op::Advance),
     ];
-    prop::collection::vec(op, 1..60)
+    prop::collection::vec(op, 1..80)
 }
 
 impl Both {
@@ -89,52 +102,83 @@ impl Both {
         let keyed = keys(&parent, &clock, WEIGHTS);
         let class = |(key, weight): (usize, &u64)| plain.class(key.to_string(), Share::weight(*weight)).expect("valid");
         let classes = WEIGHTS.iter().enumerate().map(class).collect();
-        Self { clock, keyed, parent, classes, waiting: Vec::new() }
+        Self { clock, keyed, parent, plain, classes, waiting: Vec::new(), held: Vec::new() }
     }
 
-    fn step(&mut self, op: Op) {
-        match op {
+    fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        match *op {
             Op::Claim { key, cost } => {
-                let claim = self.keyed.clone().consume_owned(key, cost);
-                let mut of_key: Waiting = spawn(Box::pin(async move { claim.await.map(|_| ()) }) as _);
+                let mut of_key = spawn(self.keyed.clone().consume_owned(key, cost));
                 let mut of_class = spawn(self.classes[key].clone().consume_owned(cost));
-                let ready = (of_key.poll().is_ready(), of_class.poll().is_ready());
-                // A key may have to wait where a class is granted at once; then it is woken by now.
-                assert_eq!(ready.0 || of_key.is_woken(), ready.1, "{key} {cost}");
-                if !ready.1 {
-                    self.waiting.push((key, of_key, of_class));
+                match (of_key.poll(), of_class.poll()) {
+                    (Poll::Ready(of_key), Poll::Ready(of_class)) => {
+                        self.held.push((key, of_key.unwrap(), of_class.unwrap()));
+                    }
+                    // A key may have to wait where a class is granted at once; then it is woken by now.
+                    (Poll::Pending, Poll::Ready(of_class)) => {
+                        prop_assert!(of_key.is_woken());
+                        self.held.push((key, assert_ready_ok!(of_key.poll()), of_class.unwrap()));
+                    }
+                    (Poll::Pending, Poll::Pending) => self.waiting.push((key, of_key, of_class)),
+                    (of_key, _) => prop_assert!(false, "{of_key:?} and the class waits"),
                 }
+            }
+            Op::Try { key, cost } => {
+                let of_key = self.keyed.try_acquire(&key, cost).is_ok();
+                prop_assert_eq!(of_key, self.classes[key].try_acquire(cost).is_ok());
+            }
+            Op::Settle { grant, actual } if !self.held.is_empty() => {
+                let grant = grant % self.held.len();
+                let (key, of_key, of_class) = &mut self.held[grant];
+                // A class pays a debt behind all its claims that wait; a key, of which one claim waits in the parent, behind
+                // that one.
+                let others = self.waiting.iter().filter(|(other, ..)| other == key).count();
+                let actual = if others > 1 { actual.min(of_key.cost()) } else { actual };
+                of_key.settle(actual);
+                of_class.settle(actual);
             }
             Op::Cancel(index) if !self.waiting.is_empty() => {
                 let index = index % self.waiting.len();
                 drop(self.waiting.remove(index));
             }
-            Op::Cancel(_) => {}
-            Op::Advance(nanos) => {
-                self.clock.advance(Duration::from_nanos(nanos));
-                self.parent.tick();
-                self.classes[0].snapshot();
+            Op::Settle { .. } | Op::Cancel(_) => {}
+            Op::Pause(nanos) => [&self.parent, &self.plain].iter().for_each(|limiter| limiter.pause_for(nanos_of(nanos))),
+            Op::SetQuota(rate) => {
+                for limiter in [&self.parent, &self.plain] {
+                    limiter.set_quota(0, Quota::per_second(rate).burst(10)).unwrap();
+                }
             }
+            Op::Advance(nanos) => self.clock.advance(nanos_of(nanos)),
         }
-        self.parent.tick();
-        let mut served = Vec::new();
-        self.waiting.retain_mut(|(key, of_key, of_class)| {
-            let ready = (of_key.is_woken(), of_class.is_woken());
-            if ready != (false, false) {
-                served.push((*key, ready));
-            }
-            ready != (true, true)
-        });
-        assert!(served.iter().all(|(_, ready)| *ready == (true, true)), "{served:?}");
+        [&self.parent, &self.plain].into_iter().for_each(Limiter::tick);
+        self.compare()
     }
+
+    fn compare(&mut self) -> Result<(), TestCaseError> {
+        let served = self.waiting.extract_if(.., |(_, of_key, of_class)| of_key.is_woken() || of_class.is_woken());
+        for (key, mut of_key, mut of_class) in served {
+            prop_assert_eq!((of_key.is_woken(), of_class.is_woken()), (true, true), "key {}", key);
+            self.held.push((key, assert_ready_ok!(of_key.poll()), assert_ready_ok!(of_class.poll())));
+        }
+        let view = |limiter: &Limiter| {
+            let snapshot = limiter.snapshot();
+            (limiter.available(), snapshot.quotas[0].level, snapshot.granted, snapshot.refunded)
+        };
+        prop_assert_eq!(view(&self.parent), view(&self.plain));
+        Ok(())
+    }
+}
+
+fn nanos_of(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
 }
 
 proptest! {
     #[test]
     fn keys_without_quotas_are_granted_as_classes_are(ops in ops()) {
         let mut both = Both::new();
-        for op in ops {
-            both.step(op);
+        for (place, op) in ops.iter().enumerate() {
+            both.step(op).map_err(|error| TestCaseError::fail(format!("{place}: {op:?}: {error}")))?;
         }
     }
 }
